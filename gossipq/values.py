@@ -548,6 +548,8 @@ class Consuming(msgspec.Struct, array_like=True, frozen=True):
     in_flight: int  #: records it holds
     held_ms: int = 0  #: age of the oldest handing-over of those
     acked: int = 0  #: since it subscribed there
+    delivered: int = 0  #: likewise
+    failed: int = 0  #: likewise: nacked as failures, rejected, not decodable
 
 
 class ClientRow(msgspec.Struct, array_like=True, frozen=True):

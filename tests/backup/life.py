@@ -7,6 +7,7 @@ from contextlib import suppress
 import msgspec
 
 from gossipq.errors import GossipqError
+from gossipq.types import partition_of
 
 TOPICS = ("orders", "payments", "007", "dead.or.alive")
 #: of a group, what is volatile: who is there, and what this leader has handed out
@@ -87,15 +88,18 @@ def picture(mq):
                 (stretch.partition, at, value) for at, value in enumerate(stretch.values(), stretch.first)
             ]
         found[info.name, "records"] = sorted(rows)
-        for number in range(len(info.shards)):
-            runs = [run for page in mq.admin.state_pages(info, number) for run in page.runs]
-            found[info.name, number, "states"] = [msgspec.to_builtins(run) for run in runs]
-            found[info.name, number, "acks"] = mq.admin.ack_runs(info, number)[1]
         stats = mq.admin.stats([info.name])
         found[info.name, "counters"] = sorted(
             (msgspec.structs.replace(row, worker=0) for row in stats.partitions),
             key=lambda row: row.partition,
         )
+        firsts = {partition_of(row.partition): row.first for row in stats.partitions}
+        for number in range(len(info.shards)):
+            runs = [run for page in mq.admin.state_pages(info, number) for run in page.runs]
+            found[info.name, number, "states"] = [msgspec.to_builtins(run) for run in runs]
+            acks = mq.admin.ack_runs(info, number)[1]
+            # those of records that are gone are swept when there is time
+            found[info.name, number, "acks"] = [run for run in acks if run.end > firsts[number]]
         groups = sorted(stats.groups, key=lambda row: (row.partition, row.group))
         found[info.name, "groups"] = [
             msgspec.structs.replace(row, **dict.fromkeys(VOLATILE, 0)) for row in groups

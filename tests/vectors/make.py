@@ -312,7 +312,7 @@ def samples() -> list[messages.Message]:
         *("lag", "warning", "n1", "orders/billing", "group billing on orders is 12,000 records behind"),
         *("gossipq why orders --group billing", PUBLISH_MS),
     )
-    consuming = [v.Consuming("orders", "billing", 2, 900, 8_000_000, 100, 1_500, 400)]
+    consuming = [v.Consuming("orders", "billing", 2, 900, 8_000_000, 100, 1_500, 400, 502, 2)]
     client = v.ClientRow(
         SESSION[:8], "example 1.0", "0.1.0", "n1", 0, 1, 60_000, 20, 7, 700, 70_000, consuming, 2
     )

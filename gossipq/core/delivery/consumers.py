@@ -273,8 +273,8 @@ class Subscription:
     """A member of a group, or a reader (no group). Credit is what the client lends and has not been used."""
 
     __slots__ = (
-        "ack", "acked", "auto", "charges", "consumer", "credit_bytes", "credit_records", "frame_bytes",
-        "group", "lease_ms", "matches", "name", "notify_end", "number",
+        "ack", "acked", "auto", "charges", "consumer", "credit_bytes", "credit_records", "delivered",
+        "failed", "frame_bytes", "group", "lease_ms", "matches", "name", "notify_end", "number",
         "origin", "plain", "positions", "session", "shares", "told_end", "told_ready", "views",
     )  # fmt: skip
 
@@ -295,7 +295,7 @@ class Subscription:
         self.views: list[PartitionView] = []
         self.positions: dict[PartitionKey, Offset] = {}
         self.told_end = self.told_ready = False
-        self.frame_bytes = self.acked = 0
+        self.frame_bytes = self.delivered = self.acked = self.failed = 0
         self.auto, self.plain, self.lease_ms = message.auto, message.plain, lease_ms
         self.shares = message.shares
         #: with `auto`: bytes that each record took which was handed out and not settled
@@ -303,6 +303,7 @@ class Subscription:
 
     def spend(self, partition: PartitionKey, first: Offset, end: Offset, record_bytes: int) -> None:
         """[first, end) is handed out."""
+        self.delivered += end - first
         self.credit_records -= end - first
         self.credit_bytes -= (end - first) * record_bytes
         if self.auto:

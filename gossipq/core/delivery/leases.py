@@ -491,6 +491,7 @@ class Leases:
                     self.give_back(view, first, end, lease.attempt)
                 else:
                     self._let_go(view, first, end, FAILED)
+                    subscription.failed += end - first if failed or dead else 0
                     consumer = subscription.consumer
                     each = Failed(
                         view,

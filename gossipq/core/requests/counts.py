@@ -94,6 +94,8 @@ def subscriptions(ledger: Ledger, dispatch: Dispatch, session: SessionId, boot_m
             held,
             boot_ms - since_ms if held else 0,
             subscription.acked,
+            subscription.delivered,
+            subscription.failed,
         )
         rows.append(row)
     return rows

@@ -9,11 +9,11 @@ import msgspec
 
 from gossipq import limits
 from gossipq.endpoints import Invitation
-from gossipq.errors import GossipqError
+from gossipq.errors import GossipqError, WrongState
 from gossipq.health import REPLICATED, VOTERS
 from gossipq.permissions import ADMIN, Users, digest
 from gossipq.texts import many
-from gossipq.values import AccessChange, GossipEvent, Invite, User
+from gossipq.values import AccessChange, GossipEvent, Invite, Member, User
 from gossipq_cli import access, ask, clusters, failures
 from gossipq_cli.access import secret_option
 from gossipq_cli.kinds import Duration
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 AGAIN_S = 0.5
 FOLLOW_S = 1.0
+NOTICED_S = 60.0  #: by then the cluster knows that a node is silent
 MET_MS = 10_000  #: whom a node meets so soon after its start may have been there before it
 MET = "is there"
 EVENT_TEXTS = {
@@ -175,6 +176,67 @@ def rm(choices: Choices, node: str, force: bool, secret_file: str) -> None:
     with ask.connect(choices) as mq:
         left = mq.admin.set_member(node, "gone", secret_of(secret_file)).members
     Output(choices).one({"node": node, "left": [member.name for member in left]}, f"{node} is removed", node)
+
+
+@command.command("replace")
+@click.argument("node")
+@click.option("--by", metavar="NODE", help="a node that has joined to take its place")
+@click.option(
+    "--wait",
+    "wait_s",
+    type=Duration(),
+    metavar="DURATION",
+    default="10m",
+    show_default=True,
+    help="until every shard has all its copies again; 0: do not wait",
+)
+@secret_option
+@pass_choices
+def replace_node(choices: Choices, node: str, by: str | None, wait_s: float, secret_file: str) -> None:
+    """Replace a node that is gone for good: off the roster, and its copies are built on others at once.
+
+    \b
+    gossipq cluster replace ada --by cat --yes
+
+    Start the new node first: it joins with an empty directory. The one that is replaced must be silent; if it
+    comes back, it needs an empty directory, too.
+    """
+    view = clusters.look(choices)
+    found, others = _node(view, node), [each for each in view.nodes if each.member.name != node]
+    if found.status is not None:
+        raise failures.Failure(
+            "wrong_state",
+            f"{node} answers",
+            f"gossipq cluster drain {node} --wait 10m, and then: gossipq cluster rm {node}",
+            failures.CONFLICT,
+        )
+    if by is not None and _node(view, by).status is None:
+        raise failures.Failure(
+            "wrong_state", f"{by} does not answer", "gossipq cluster ls", failures.CONFLICT
+        )
+    if not any(each.status is not None for each in others):
+        raise failures.Failure(
+            "wrong_state", "no other node is there", "gossipq cluster ls", failures.CONFLICT
+        )
+    ask.sure(choices, "replacing a node", f"take {node} off the roster for good?")
+    left = _taken_off(choices, node, secret_of(secret_file))
+    if wait_s:
+        ask.wait_healthy(choices, wait_s)
+    text = f"{node} is replaced" if wait_s else f"{node} is off the roster, its copies are being built"
+    Output(choices).one({"node": node, "left": [member.name for member in left]}, text, node)
+
+
+def _taken_off(choices: Choices, node: str, secret: bytes) -> list[Member]:
+    """Who is left. The cluster takes a silent node for one that is there for some seconds."""
+    deadline = time.monotonic() + NOTICED_S
+    while True:
+        try:
+            with ask.connect(choices) as mq:
+                return mq.admin.set_member(node, "gone", secret).members
+        except WrongState:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(AGAIN_S)
 
 
 def plans_of(view: clusters.ClusterView, copies: int = 0) -> "list[ShardPlan]":

@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -51,16 +51,28 @@ def of_cluster(choices: Choices) -> "list[Check]":
 @click.option("--data", metavar="DIR", help="data directory, there or to be made")
 @click.option("--bind", metavar="URL", help="where the node listens, or shall listen")
 @click.option("--workers", type=click.IntRange(min=0), help="worker processes")
+@click.option("--bundle", "bundled", metavar="FILE.tar.gz", help="pack all that helps to find a fault")
+@click.option("--log", "logs", multiple=True, metavar="FILE", help="a log for the bundle (repeatable)")
 @pass_choices
 def command(
-    choices: Choices, config: str | None, data: str | None, bind: str | None, workers: int | None
+    choices: Choices,
+    config: str | None,
+    data: str | None,
+    bind: str | None,
+    workers: int | None,
+    bundled: str | None,
+    logs: tuple[str, ...],
 ) -> int:
     """Examine this machine: serf, ports, disk, limits, clock, versions.
 
     \b
     gossipq doctor
     gossipq doctor --data /var/lib/gossipq --bind tcp://127.0.0.1:7700
+    gossipq doctor --bundle fault.tar.gz --log node.log
     gossipq doctor -o json
+
+    A bundle has these findings, versions, configuration, status and counters of every node, alarms, clients
+    and logs: no records, and no secrets.
 
     Each finding has its remedy. Exits 1 when something would keep a node from working. No node needs to run;
     one that does says how its cluster is, and whose clock in it is wrong.
@@ -69,8 +81,11 @@ def command(
     from gossipq_node import doctor
 
     flags = {"node.data": data, "node.bind": bind, "node.workers": workers}
-    found = doctor.checked(load(find(config, os.environ), os.environ, flags).config)
+    configured = load(find(config, os.environ), os.environ, flags).config
+    found = doctor.checked(configured)
     found += of_cluster(choices)
+    if bundled is not None:
+        return _bundle(choices, bundled, found, configured, logs)
     out, bad = Output(choices), any(finding.verdict == doctor.BAD for finding in found)
     if out.for_machines:
         out.one({"ok": not bad, "findings": [finding._asdict() for finding in found]})
@@ -86,3 +101,16 @@ def command(
             if finding.remedy:
                 out.write(f"{'':4}  {'':<{width}}  -> {finding.remedy}")
     return failures.FAILED if bad else failures.DONE
+
+
+def _bundle(choices: Choices, path: str, found: "list[Check]", config: Any, logs: tuple[str, ...]) -> int:
+    from gossipq_cli import bundle
+
+    try:
+        names = bundle.write(path, choices, found, config, logs)
+    except OSError as error:
+        raise failures.Failure(
+            "unwritable", f"{path} cannot be written: {error.strerror}", "name another file"
+        ) from None
+    Output(choices).one({"bundle": path, "files": names}, bundle.summary(path, names), path)
+    return failures.DONE

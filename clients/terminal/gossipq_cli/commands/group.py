@@ -1,6 +1,7 @@
 """`gossipq group`."""
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +9,7 @@ import click
 
 from gossipq.texts import many
 from gossipq.types import partition_of
-from gossipq.values import GroupStats
+from gossipq.values import ClientRow, GroupStats
 from gossipq_cli import ask, failures
 from gossipq_cli.kinds import Duration, Durations, place_of
 from gossipq_cli.options import Choices, Noun, nearest, pass_choices
@@ -150,6 +151,72 @@ def _one(group: str | None, named: str | None) -> str:
     if (group is None) == (named is None):
         raise click.UsageError("name one group")
     return group or named or ""
+
+
+@command.command("rate")
+@click.argument("topic")
+@click.option("-g", "--group", help="only this group")
+@click.option(
+    "--over", "over_s", type=Duration(), default="2s", show_default=True, help="how long it is looked at"
+)
+@pass_choices
+def rate(choices: Choices, topic: str, group: str | None, over_s: float) -> None:
+    """Say what each consumer of a topic gets, acks and fails, a second.
+
+    \b
+    gossipq group rate orders
+    gossipq group rate orders -g billing --over 30s
+
+    Looks twice. Consumers that came or went meanwhile are not shown.
+    """
+    if over_s <= 0:
+        raise click.UsageError("--over: a rate needs some time")
+    with ask.connect(choices) as mq:
+        if not found(mq, topic, group):
+            _say_none(Output(choices), topic)
+            return
+        before, began_s = consumers(mq.admin.clients(), topic, group), time.monotonic()
+        time.sleep(over_s)
+        after, took_s = consumers(mq.admin.clients(), topic, group), time.monotonic() - began_s
+    Output(choices).rows(RATE_COLUMNS, rates(before, after, took_s))
+
+
+COUNTED = ("delivered", "acked", "failed")
+RATE_COLUMNS = (
+    Column("group"),
+    Column("client"),
+    Column("session", lambda text: text[:8]),
+    *(Column(name, lambda value: f"{value:,.1f}", right=True, title=f"{name}/s") for name in COUNTED),
+    counter("in_flight"),
+)
+
+
+def consumers(
+    clients: Iterable[ClientRow], topic: str, group: str | None
+) -> dict[tuple[str, str], dict[str, Any]]:
+    """Counters of who consumes a topic, over all workers: (group, session) -> counter -> value."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for client in clients:
+        for each in client.subscriptions:
+            if each.group and topic in each.topic.split(", ") and group in (None, each.group):
+                row = rows.setdefault((each.group, client.session.hex()), {"client": client.client})
+                for name in (*COUNTED, "in_flight"):
+                    row[name] = row.get(name, 0) + getattr(each, name)
+    return rows
+
+
+def rates(
+    before: Mapping[tuple[str, str], dict[str, Any]],
+    after: Mapping[tuple[str, str], dict[str, Any]],
+    seconds: float,
+) -> list[dict[str, Any]]:
+    """Of who was there both times. A counter that is lower began anew: its leader is another one."""
+    rows = []
+    for name, row in sorted(after.items()):
+        if name in before:
+            told = {each: max(0, row[each] - before[name][each]) / seconds for each in COUNTED}
+            rows.append({"group": name[0], "session": name[1], **row, **told})
+    return rows
 
 
 @command.command("show")
