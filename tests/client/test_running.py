@@ -64,7 +64,7 @@ class TestOutcomes:
         publish(mq, 3)
         seen: list[tuple[int, int]] = []
 
-        @mq.consumer("orders", group="g", attempts_max=2, backoff="10s")
+        @mq.consumer("orders", group="g", attempts_max=2, backoff="10m")
         def work(order: Order, msg: Message) -> None:
             seen.append((order.id, msg.attempt))
             if order.id == 1:
@@ -72,10 +72,10 @@ class TestOutcomes:
 
         mq.run(stop_at_end=True)
         assert seen == [(0, 1), (1, 1), (2, 1)]
-        mq.advance("9s")
+        mq.advance("9m")
         mq.run(stop_at_end=True)
         assert len(seen) == 3
-        mq.advance("2s")
+        mq.advance("2m")
         mq.run(stop_at_end=True)
         assert seen[3:] == [(1, 2)]
         (letter,) = mq.admin.dead_letters("orders", "g")
