@@ -19,6 +19,8 @@ from gossipq.messages import (
 from gossipq.types import META_SHARD, Origin
 from gossipq.values import AccessChange, AccessTable, Invite, Member, Message
 from gossipq.wire import proofs
+from gossipq.wire.frames import decode, encode
+from node.test_frontdoor import House
 from node.test_guard import NODE, TOKEN, allowing, greeted, hello_of, proven
 from node.test_worker import SETTINGS, Client, Hands
 
@@ -133,3 +135,19 @@ def test_an_invitation_is_read_back_and_nothing_else_is_one() -> None:
     assert gossip_address(made.text, "cluster.join") == "10.0.0.7:7790"
     for text in ("ada", "ada:7790", made.text + "00", made.text[:-2], "/" + made.text, "a:b/c/d", ""):
         assert invitation(text) is None
+
+
+def test_a_frontdoor_passes_nothing_on_that_would_bring_the_secret_where_others_can_listen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker takes what its own frontdoor passes on for words of this host."""
+    house = House()
+    client = house.client
+    for encrypted in (True, False):
+        monkeypatch.setattr(house.mailbox, "encrypted", lambda origin, said=encrypted: said)
+        client.send(encode(Entrust(FIRST, EVE.copy), META_SHARD, 9))
+        house.turn()
+        answers = [decode(client.receive()[0])[1] for _ in range(len(client.inbox))]
+        assert any(isinstance(said, RefusedMessage) and said.code == "forbidden" for said in answers) is (
+            not encrypted
+        )

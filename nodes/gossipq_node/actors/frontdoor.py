@@ -15,10 +15,20 @@ from msgspec import structs
 from gossipq import __version__, limits
 from gossipq.core.effects import INTERNAL, INTERNAL_HINT, refusal
 from gossipq.core.register import ClusterView, check_member
-from gossipq.errors import BadRequest, Busy, GossipqError, Internal, NoSession, ProtocolError, UnknownVerb
+from gossipq.errors import (
+    BadRequest,
+    Busy,
+    Forbidden,
+    GossipqError,
+    Internal,
+    NoSession,
+    ProtocolError,
+    UnknownVerb,
+)
 from gossipq.messages import (
     Bye,
     Challenge,
+    Entrust,
     Hello,
     Join,
     Ping,
@@ -258,6 +268,10 @@ class Frontdoor:
             raise UnknownVerb(f"verb {header.verb} is for nodes only")
         if len(message.origin) > DIRECT_ORIGIN_PARTS:
             raise ProtocolError("a message is forwarded once")
+        if header.verb == Entrust.verb and not self._mailbox.encrypted(message.origin):
+            raise Forbidden(
+                "a secret is told encrypted", hint="join by the invitation, at the doors it names"
+            )
         if header.shard >= self._settings.shards:
             text = f"shard {header.shard} does not exist; this cluster has 0 to {self._settings.shards - 1}"
             self._refuse(
