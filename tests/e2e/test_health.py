@@ -196,7 +196,7 @@ class Town:
         with self._capsys.disabled():
             told = f"known after {known - began:.1f} s, shown after {time.monotonic() - began:.1f} s"
             print(
-                f"{', '.join(sorted(set(cells.values())))}: {told}; 3 s are {yardstick.allows_s(FRESH_S):.1f} s"
+                f"{', '.join(sorted(set(cells.values())))}: {told}; allowed {yardstick.allows_s(known_s):.1f} s"
             )
 
     def says(self, verb: str, *texts: str) -> None:
