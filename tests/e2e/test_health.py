@@ -195,9 +195,8 @@ class Town:
         assert known - began <= yardstick.allows_s(known_s), f"known after {known - began:.1f} s"
         with self._capsys.disabled():
             told = f"known after {known - began:.1f} s, shown after {time.monotonic() - began:.1f} s"
-            print(
-                f"{', '.join(sorted(set(cells.values())))}: {told}; allowed {yardstick.allows_s(known_s):.1f} s"
-            )
+            told += f", allowed {yardstick.allows_s(known_s):.1f} s"
+            print(f"{', '.join(sorted(set(cells.values())))}: {told}")
 
     def says(self, verb: str, *texts: str) -> None:
         """The verb fails and prints these texts, in time: a new leader first takes who is away for slow."""
