@@ -45,6 +45,7 @@ class Links(Connections):
         self.refusal: GossipqError | None = (
             None  #: why the last node that was greeted did not let this client in
         )
+        self._foreign: set[str] = set()  #: endpoints that speak another version
         #: shards that a node says have no leader, and cannot elect one
         self.leaderless: frozenset[ShardId] = frozenset()
         self.away: list[str] = []  #: the nodes that they miss
@@ -190,6 +191,17 @@ class Links(Connections):
             return False
         self.cluster = cluster
         return True
+
+    def misunderstood(self, endpoint: str, error: GossipqError) -> None:
+        """Somebody is there, and speaks another version."""
+        self._foreign.add(endpoint)
+        self.refusal = self.refusal or error
+
+    @property
+    def decided(self) -> bool:
+        """Whether it is known how connecting ends: a node is greeted, or all that were named speak another
+        version."""
+        return self.home.greeting > 0 or self._foreign.issuperset(self.addresses)
 
     def unwelcome(self, lane_id: int, error: GossipqError) -> bool:
         """A HELLO was refused; it is said again in time. False when the request was none."""

@@ -132,7 +132,7 @@ class Session:
         except ProtocolError as error:
             self.bad_frames += 1
             if isinstance(error, WrongVersion):  # somebody is there, and nobody understands it
-                self.links.refusal = self.links.refusal or error
+                self.links.misunderstood(endpoint, error)
                 return
             self.consuming.warnings.append(f"message from {endpoint} dropped: {error}")
 

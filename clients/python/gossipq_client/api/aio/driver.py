@@ -80,8 +80,9 @@ class Driver:
     async def _start(self) -> None:
         """Raises Unreachable when no node answers in time."""
         engine = self._engine
+        links = engine.session.links
         try:
-            if not await self._until(lambda: engine.session.links.home.greeting > 0, self._wait):
+            if not await self._until(lambda: links.decided, self._wait) or not links.home.greeting:
                 raise engine.unreachable()
         except BaseException:
             self._shut()

@@ -59,7 +59,8 @@ class Driver:
             exits.note(self)
         try:
             seconds = self._timeout if timeout is None else timeout
-            if not self._until(lambda: engine.session.links.home.greeting > 0, seconds):
+            links = engine.session.links
+            if not self._until(lambda: links.decided, seconds) or not links.home.greeting:
                 raise engine.unreachable()
         except BaseException:
             self._shut()
