@@ -5,7 +5,7 @@ reached or not known, the home and a few other nodes (scouts) are asked for rout
 """
 
 from gossipq import limits
-from gossipq.errors import GossipqError
+from gossipq.errors import Forbidden, GossipqError
 from gossipq.messages import Welcome
 from gossipq.types import NODE_SHARD, Now, ShardId
 from gossipq.values import Route
@@ -45,7 +45,7 @@ class Links(Connections):
         self.refusal: GossipqError | None = (
             None  #: why the last node that was greeted did not let this client in
         )
-        self._foreign: set[str] = set()  #: endpoints that speak another version
+        self._closed: set[str] = set()  #: endpoints that speak another version, or do not let this user in
         #: shards that a node says have no leader, and cannot elect one
         self.leaderless: frozenset[ShardId] = frozenset()
         self.away: list[str] = []  #: the nodes that they miss
@@ -194,20 +194,22 @@ class Links(Connections):
 
     def misunderstood(self, endpoint: str, error: GossipqError) -> None:
         """Somebody is there, and speaks another version."""
-        self._foreign.add(endpoint)
+        self._closed.add(endpoint)
         self.refusal = self.refusal or error
 
     @property
     def decided(self) -> bool:
-        """Whether it is known how connecting ends: a node is greeted, or all that were named speak another
-        version."""
-        return self.home.greeting > 0 or self._foreign.issuperset(self.addresses)
+        """Whether it is known how connecting ends: a node is greeted, or none of those that were named
+        will let this client in."""
+        return self.home.greeting > 0 or self._closed.issuperset(self.addresses)
 
     def unwelcome(self, lane_id: int, error: GossipqError) -> bool:
         """A HELLO was refused; it is said again in time. False when the request was none."""
         lane = self._lanes.get(lane_id)
         if lane is not None and not lane.greeting:
             self.refusal = error
+            if isinstance(error, Forbidden):
+                self._closed.add(lane.endpoint)
         return lane is not None
 
     def alive(self, endpoint: str, lane_id: int, shard: ShardId = NODE_SHARD) -> None:

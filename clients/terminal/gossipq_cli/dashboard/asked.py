@@ -14,10 +14,13 @@ class Page(NamedTuple):
 
 
 class Find(NamedTuple):
-    """Records whose value contains `text`, or with `key=...` those of a key."""
+    """Records whose value contains `text`, or with `key=...` those of a key; all with "". `first` and `end`
+    are times ("-10m", a date) or offsets; "" = all there are."""
 
     topic: str
     text: str
+    first: str = ""
+    end: str = ""
 
 
 class Open(NamedTuple):

@@ -127,8 +127,8 @@ def snapshot(told: Told, time_ms: int, server: str, silent_ms: int = SILENT_MS) 
         clients=[client_row(row) for row in told.clients],
         alarms=_alarm_rows(told, findings, time_ms, silent_ms),
         events=event_rows(told.nodes, time_ms),
-        growth_hours=[Growth(**point._asdict()) for point in told.growth_hours],
-        growth_minutes=[Growth(**point._asdict()) for point in told.growth_minutes],
+        growth_hours=growth_rows(told.growth_hours),
+        growth_minutes=growth_rows(told.growth_minutes),
         warnings=sorted({warning for heard in told.nodes for warning in heard.status.warnings}),
         missing=list(told.missing),
         state="" if asking else health(findings).state,
@@ -359,6 +359,10 @@ def event_rows(nodes: Sequence[Heard], time_ms: int) -> list[Event]:
             found.append(Event(time_ms=event.time_ms, kind=kind, who=event.node, text=event.detail))
             last_ms[kind, event.node] = event.time_ms
     return found
+
+
+def growth_rows(points: Sequence[Any]) -> list[Growth]:
+    return [Growth(**point._asdict()) for point in points]
 
 
 def partition_row(part: Any) -> Partition:

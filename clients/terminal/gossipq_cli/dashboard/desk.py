@@ -26,6 +26,7 @@ from gossipq_cli.dashboard.asked import (
     Taken,
     Try,
 )
+from gossipq_cli.kinds import place_of
 from gossipq_cli.output import moment, readable
 
 if TYPE_CHECKING:
@@ -128,9 +129,12 @@ class Desk:
             if self.stopped:
                 raise ValueError("the search was left")
 
-        wanted: dict[str, Any] = (
-            {"key": ask.text.removeprefix(KEY)} if ask.text.startswith(KEY) else {"contains": ask.text}
-        )
+        wanted: dict[str, Any] = {}
+        if ask.text:
+            key = ask.text.startswith(KEY)
+            wanted = {"key": ask.text.removeprefix(KEY)} if key else {"contains": ask.text}
+        wanted |= {"start": place_of(ask.first)} if ask.first else {}
+        wanted |= {"end": place_of(ask.end)} if ask.end else {}
         found = [
             _listed(message)
             for message in self.mq.admin.find(ask.topic, limit=FOUND_MAX, progress=progress, **wanted)

@@ -200,6 +200,11 @@ class History:
         return self._rates
 
     @property
+    def measured(self) -> bool:
+        """Whether there are two counts: before, no rate is known."""
+        return self._rhythm_ms > 0
+
+    @property
     def stale_ms(self) -> int:
         """The age of the counters where they are older than they should be; 0 while they are fresh."""
         age_ms = self.now.time_ms - self._counted.time_ms

@@ -7,6 +7,7 @@ what the cluster says (`deeds` has how), or the question that stands here.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from gossipq.permissions import CLUSTER, MEND, OBSERVE, OPERATE
 from gossipq_cli.dashboard.asked import Act, Subject
 
 NAMES = {  #: what names a row of each kind
@@ -29,6 +30,7 @@ class Verb(NamedTuple):
     text: str = ""  #: what stands there already
     question: str = ""  #: asked where there is nothing to count; "" = the cluster is asked what it would do
     shows: bool = False  #: it changes nothing: what it says is all
+    needs: str = MEND  #: permission, on the topic; of a node or a client, on the cluster
 
 
 REPLAY = "let its dead letters be ready once more, with fresh counters"
@@ -79,23 +81,34 @@ VERBS: Mapping[str, Sequence[Verb]] = {
     "group": (
         Verb("replay", "r", REPLAY, "gossipq dlq replay {0} -g {1}"),
         Verb("purge", "x", PURGE, "gossipq dlq purge {0} -g {1}"),
-        Verb("pause", "p", "hand out nothing until it is resumed", "gossipq group pause {0} {1}"),
-        Verb("resume", "u", "go on after a pause", "gossipq group resume {0} {1}"),
+        Verb(
+            "pause", "p", "hand out nothing until it is resumed", "gossipq group pause {0} {1}", needs=OPERATE
+        ),
+        Verb("resume", "u", "go on after a pause", "gossipq group resume {0} {1}", needs=OPERATE),
         Verb(
             "seek",
             "s",
             "let it go on from another place",
             "gossipq group seek {0} {1} --to {text}",
             "go on from (first, new, an offset, -10m, a time):",
+            needs=OPERATE,
         ),
     ),
     "dead": (
         Verb("replay", "r", "let these be ready once more, with fresh counters", "gossipq dlq ls {0} -g {1}"),
         Verb("purge", "x", "remove these for good", "gossipq dlq ls {0} -g {1}"),
     ),
-    "topic": (Verb("purge", "x", "remove all records that it has now", "gossipq topic purge {0}"),),
+    "topic": (
+        Verb("purge", "x", "remove all records that it has now", "gossipq topic purge {0}", needs=OPERATE),
+    ),
     "partition": (
-        Verb("purge", "x", "remove all records that it has now", "gossipq topic purge {0} -p {1}"),
+        Verb(
+            "purge",
+            "x",
+            "remove all records that it has now",
+            "gossipq topic purge {0} -p {1}",
+            needs=OPERATE,
+        ),
     ),
     "client": (
         Verb(
@@ -105,12 +118,13 @@ VERBS: Mapping[str, Sequence[Verb]] = {
             "gossipq client kick {0} --for {text}",
             "it may not come back for (30s, 10m):",
             "30s",
+            needs=OPERATE,
         ),
     ),
     "node": (
-        Verb("drain", "d", "move everything away from it", "gossipq cluster drain {0}"),
-        Verb("undrain", "u", "take it back after a drain", "gossipq cluster drain {0} --undo"),
-        Verb("rebalance", "b", PLAN, "gossipq cluster rebalance --plan", shows=True),
+        Verb("drain", "d", "move everything away from it", "gossipq cluster drain {0}", needs=CLUSTER),
+        Verb("undrain", "u", "take it back after a drain", "gossipq cluster drain {0} --undo", needs=CLUSTER),
+        Verb("rebalance", "b", PLAN, "gossipq cluster rebalance --plan", shows=True, needs=OBSERVE),
     ),
 }
 

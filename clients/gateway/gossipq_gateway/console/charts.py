@@ -1,0 +1,75 @@
+"""Curves as paths of SVG. Pure."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+WIDTH, HEIGHT = 600, 120
+ROOM = 4  #: above the highest value
+
+
+class Curve(NamedTuple):
+    """`line` and `area` are paths in a box of `width` x `height`; `top` is the largest value."""
+
+    line: str
+    area: str
+    top: float
+    last: float
+    width: int
+    height: int
+    about: str  #: in words, for who does not see it
+
+
+class Bar(NamedTuple):
+    x: float
+    y: float
+    width: float
+    height: float
+    title: str
+
+
+class Bars(NamedTuple):
+    bars: list[Bar]
+    top: float
+    width: int
+    height: int
+    about: str
+
+
+def curve(
+    values: Sequence[float], about: str, width: int = WIDTH, height: int = HEIGHT, room: int = 0
+) -> Curve:
+    """The newest value on the right; `room` is how many values the box has place for."""
+    count = max(room, len(values), 2)
+    top = max(values, default=0.0)
+    scale = (height - ROOM) / (top or 1.0)
+    step = width / (count - 1)
+    first = count - len(values)
+    points = [
+        (round((first + at) * step, 1), round(height - value * scale, 1)) for at, value in enumerate(values)
+    ]
+    last = values[-1] if values else 0.0
+    if not points:
+        return Curve("", "", 0.0, 0.0, width, height, f"{about}: nothing is known yet")
+    line = "M" + " ".join(f"{x:g} {y:g}" for x, y in points)
+    area = f"{line} L{points[-1][0]:g} {height} L{points[0][0]:g} {height}Z"
+    return Curve(line, area, top, last, width, height, f"{about}: {last:,.0f} now, at most {top:,.0f}")
+
+
+def bars(
+    values: Sequence[float], titles: Sequence[str], about: str, width: int = WIDTH, height: int = HEIGHT
+) -> Bars:
+    """A bar for each value, with what it says when it is pointed at."""
+    top = max(values, default=0.0)
+    scale, step = (height - ROOM) / (top or 1.0), width / max(1, len(values))
+    gap = min(2.0, step / 4)
+    made = [
+        Bar(
+            round(at * step + gap / 2, 1),
+            round(height - max(value * scale, 1.0 if value else 0.0), 1),
+            round(step - gap, 1),
+            round(max(value * scale, 1.0 if value else 0.0), 1),
+            title,
+        )
+        for at, (value, title) in enumerate(zip(values, titles, strict=True))
+    ]
+    return Bars(made, top, width, height, f"{about}: at most {top:,.0f}")

@@ -1,0 +1,61 @@
+"""HTML of what `views` say: templates that escape everything, and no style or script in a page. Pure."""
+
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from gossipq.texts import many
+from gossipq_cli.dashboard import figures
+from gossipq_cli.output import moment, readable
+
+
+def _clock(unix_ms: int) -> str:
+    """The time of a day, UTC."""
+    return moment(unix_ms)[11:19]
+
+
+def _seconds(value_s: float | None) -> str:
+    return "never" if value_s is None else figures.span(value_s * 1_000)
+
+
+def environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("gossipq_gateway.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "number": lambda value: f"{value:,.0f}",
+        "short": figures.short,
+        "size": figures.size,
+        "span": figures.span,
+        "seconds": _seconds,
+        "micros": figures.micros,
+        "moment": lambda value: moment(value) if value > 0 else "-",
+        "clock": _clock,
+        "readable": readable,
+        "many": many,
+    }
+    return made
+
+
+ENVIRONMENT = environment()
+
+
+def page(name: str, **context: Any) -> str:
+    """A whole page."""
+    return ENVIRONMENT.get_template(f"{name}.html").render(**context)
+
+
+def live(name: str, **context: Any) -> str:
+    """The part of a page that goes on by itself; "" where nothing does."""
+    template = ENVIRONMENT.get_template(f"{name}.html")
+    block = template.blocks.get("live")
+    return "".join(block(template.new_context(context))) if block else ""
+
+
+def part(name: str, **context: Any) -> str:
+    """What stands above every page ("top"), or the tabs with their badges ("tabs")."""
+    return ENVIRONMENT.get_template(f"{name}.html").render(**context)

@@ -1,0 +1,174 @@
+"""The cluster as somebody who signed in sees it: snapshots as of `gossipq top`, while pages are open."""
+
+import asyncio
+import hmac
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import ExitStack
+from threading import Lock
+from typing import TypeVar
+
+from gossipq.clock import Clock
+from gossipq.errors import GossipqError
+from gossipq.limits import FRESH_MS
+from gossipq.permissions import Rights
+from gossipq_cli.dashboard.asked import Answer, Ask, Failed, Find
+from gossipq_cli.dashboard.desk import Desk
+from gossipq_cli.dashboard.gather import Gathering
+from gossipq_cli.dashboard.history import History
+from gossipq_client import Client
+
+T = TypeVar("T")
+Connect = Callable[[str, bytes | None], Client]  #: (a node or "", whose token: None = nobody's)
+EVERY_S = 1.0  #: between two snapshots
+LOOK_S = 0.1
+IDLE_MS = 20_000  #: without a page, nobody is asked any more
+FIRST_MS = 8_000  #: so long the first page waits for the first snapshot
+SEARCH_S = 10.0  #: then a search ends, and says so
+WATCHES_MAX = 64  #: users at once
+
+
+class Watch:
+    """For one user, whatever the number of pages: it costs the cluster what one `top` does."""
+
+    def __init__(self, connect: Connect, server: str, token: bytes | None, clock: Clock) -> None:
+        self._connect, self._server, self._token, self.clock = connect, server, token, clock
+        self.history = History()
+        self.rights: Rights | None = None  #: None: everything
+        self.user = ""
+        self.used_ms = self.boot_ms
+        self.news = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+        self._mq: Client | None = None
+        self._lock = Lock()
+        self.error: Exception | None = None
+
+    @property
+    def boot_ms(self) -> int:
+        return self.clock.now().boot_ms
+
+    @property
+    def idle(self) -> bool:
+        return self.boot_ms - self.used_ms > IDLE_MS
+
+    @property
+    def _fresh(self) -> bool:
+        """Whether the last snapshot is not from when somebody looked before."""
+        return self.clock.now().wall_ms - self.history.now.time_ms < FRESH_MS
+
+    def touch(self) -> None:
+        """Somebody looks."""
+        self.used_ms = self.boot_ms
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+
+    async def ready(self) -> None:
+        """Until something is known. Raises what connecting raises."""
+        await self._identify()
+        self.touch()
+        end_ms = self.boot_ms + FIRST_MS
+        while not self._fresh and self.boot_ms < end_ms and self.error is None:
+            await asyncio.sleep(0.02)
+        if not self.history.count and self.error is not None:
+            raise self.error
+
+    async def _identify(self) -> None:
+        if not self.user:
+            said = await self.call(lambda mq: mq.admin.whoami())
+            self.rights = Rights(said.user, said.rules) if said.closed else None
+            self.user = said.user or "everybody"
+
+    async def _run(self) -> None:
+        """Takes snapshots until nobody looks any more."""
+        with ExitStack() as stack:
+            gathering = Gathering(
+                lambda endpoint: self._connect(endpoint, self._token), self._server, lambda: EVERY_S
+            )
+            await asyncio.to_thread(stack.enter_context, gathering)
+            while not self.idle:
+                found = gathering.next()
+                self.error = gathering.error
+                if found is not None:
+                    self.history.add(found)
+                    async with self.news:
+                        self.news.notify_all()
+                await asyncio.sleep(LOOK_S)
+            await asyncio.to_thread(stack.close)
+
+    async def call(self, question: Callable[[Client], T]) -> T:
+        """Asks by a client of its own, one question after the other. Raises what that raises."""
+
+        def ask() -> T:
+            with self._lock:
+                if self._mq is None:
+                    self._mq = self._connect("", self._token)
+                return question(self._mq)
+
+        return await asyncio.to_thread(ask)
+
+    async def answer(self, ask: Ask) -> Answer:
+        """Never raises what a node or a user did; a search ends after a while."""
+        desk: list[Desk] = []
+
+        def serve(mq: Client) -> Answer:
+            desk.append(Desk(mq))
+            return desk[0].answer(ask)
+
+        def stop() -> None:
+            for each in desk:
+                each.stop()
+
+        if isinstance(ask, Find):
+            asyncio.get_running_loop().call_later(SEARCH_S, stop)
+        try:
+            return await self.call(serve)
+        except GossipqError as error:
+            return Failed(error.message, error.hint)
+
+    async def close(self) -> None:
+        self.used_ms = -IDLE_MS - 1
+        if self._task is not None:
+            await self._task
+        if self._mq is not None:
+            await asyncio.to_thread(self._mq.close)
+
+
+class Watches:
+    """Those of all users, by their tokens. Nothing of it is missed after a restart: cookies have the
+    tokens."""
+
+    def __init__(self, connect: Connect, server: str, clock: Clock) -> None:
+        self._connect, self._server, self._clock = connect, server, clock
+        self._of: OrderedDict[bytes, Watch] = OrderedDict()
+        self._key = os.urandom(32)
+
+    async def of(self, token: bytes | None) -> Watch:
+        """Raises GossipqError when the cluster does not know the token, or no node answers."""
+        name = token or b""
+        watch = self._of.get(name)
+        if watch is None:
+            watch = self._of[name] = Watch(self._connect, self._server, token, self._clock)
+        try:
+            await watch.ready()
+        except BaseException:
+            if not watch.user and self._of.get(name) is watch:
+                del self._of[name]
+            raise
+        self._of.move_to_end(name)
+        while len(self._of) > WATCHES_MAX:
+            _, oldest = self._of.popitem(last=False)
+            await oldest.close()
+        return watch
+
+    def seal(self, token: bytes | None) -> str:
+        """What a form of this user has to bring: a page of somebody else does not know it."""
+        return hmac.new(self._key, token or b"", "sha256").hexdigest()
+
+    def sealed(self, token: bytes | None, seal: str) -> bool:
+        return hmac.compare_digest(self.seal(token).encode(), seal.encode())
+
+    async def close(self) -> None:
+        watches, self._of = list(self._of.values()), OrderedDict()
+        for watch in watches:
+            await watch.close()
