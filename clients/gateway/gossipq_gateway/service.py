@@ -127,8 +127,9 @@ async def told_to_end() -> None:
     await told.wait()
 
 
-def run(connect: Connect, settings: Settings) -> None:
-    """Runs a gateway in this process until SIGTERM or Ctrl-C. Raises Unreachable, ConfigError."""
+def run(connect: Connect, settings: Settings, more: Sequence[Dialect] = ()) -> None:
+    """Runs a gateway in this process until SIGTERM or Ctrl-C, with `more` than the settings ask for: the
+    console. Raises Unreachable, ConfigError."""
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
@@ -136,7 +137,7 @@ def run(connect: Connect, settings: Settings) -> None:
         print(f"ready: HTTP at http://{at}", flush=True)
 
     async def whole() -> None:
-        await serve(connect, settings, ready, told_to_end)
+        await serve(connect, settings, ready, told_to_end, more)
 
     import uvloop
 

@@ -1,12 +1,17 @@
 """`gossipq gateway`."""
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from gossipq_cli.ask import own_name
 from gossipq_cli.failures import Failure
 from gossipq_cli.options import Choices, Verb, pass_choices
+
+if TYPE_CHECKING:
+    from gossipq_client import Client
+    from gossipq_gateway.console import Console
 
 HTTP = "127.0.0.1:7781"
 CALLER_S = 2.0
@@ -29,7 +34,7 @@ CALLER_S = 2.0
 @click.option("--dialects", metavar="FILE", help="options of KapokMQ, moonmq, queue_server, xxl-mq (TOML)")
 @pass_choices
 def command(choices: Choices, /, **given: Any) -> None:
-    """Serve HTTP, Amazon SQS and the wires of older brokers.
+    """Serve HTTP, a console for browsers, Amazon SQS and the wires of older brokers.
 
     \b
     gossipq gateway
@@ -73,4 +78,23 @@ def command(choices: Choices, /, **given: Any) -> None:
             insecure=choices.insecure,
         )
 
-    service.run(client, settings)
+    service.run(client, settings, [console(choices)])
+
+
+def console(choices: Choices) -> "Console":
+    """The console: each of its users is a client with a token of its own."""
+    import gossipq_client
+    from gossipq_cli.contexts import servers_of
+    from gossipq_gateway.console import Console
+
+    def connect(endpoint: str, token: bytes | None) -> "Client":
+        return gossipq_client.connect(
+            *([endpoint] if endpoint else choices.servers),
+            name=own_name(),
+            timeout=choices.timeout_s,
+            wait=choices.timeout_s,
+            credentials=token or b"",
+            insecure=choices.insecure,
+        )
+
+    return Console(connect, servers_of(choices.servers)[0])
