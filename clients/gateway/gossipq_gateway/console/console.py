@@ -54,6 +54,7 @@ LETTERS_SHOWN = 200
 BEAT_S = 1.0  #: between two parts of a live page
 QUIET_MS = 15_000  #: then a line says that the connection lives
 GROWTH_MS = 60_000  #: the growth of a topic is asked for again after it
+RESOURCES = resources.files(__package__)
 NO_GROWTH: views.Grown = ((), ())
 STATIC = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
 HEADERS = {
@@ -138,10 +139,10 @@ class Console:
             shown = await _shown(watch, name, request.query_params)
         except Forbidden as error:
             said = Failed(error.message, error.hint)
-            return _html(pages.page("missing", **context, title="not allowed", said=said), 403)
+            return _html(pages.page("missing", **context | {"title": "Not allowed", "said": said}), 403)
         if shown is None:
             said = Failed(f"there is no such {name}", f"gossipq {name} ls")
-            return _html(pages.page("missing", **context, title="nothing here", said=said), 404)
+            return _html(pages.page("missing", **context | {"title": "Nothing here", "said": said}), 404)
         return _html(pages.page(name, **context | shown))
 
     def _context(self, watch: Watch, token: bytes | None, name: str, path: str, query: str) -> Shown:
@@ -509,6 +510,6 @@ async def _static(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in STATIC:
         return _text("there is no such file", 404)
-    body = resources.files(__package__).joinpath("static", name).read_bytes()
+    body = RESOURCES.joinpath("static", name).read_bytes()
     headers = HEADERS | {"Cache-Control": "max-age=300"}
     return Response(body, 200, headers, STATIC[name])

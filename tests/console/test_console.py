@@ -1,0 +1,263 @@
+"""The console of a real gateway over a real node: reading it, acting in it, and who may not."""
+
+import html
+import json
+import re
+import socket
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+import pytest
+
+import gossipq_client
+from conftest import RunningNode
+from dialects.harness import Gateway, gateway_of, until
+from gossipq_cli.main import main
+from gossipq_client import Client
+from gossipq_gateway.console import Console
+from gossipq_gateway.console.console import COOKIE, FORM_BYTES_MAX, HEADERS
+
+pytestmark = pytest.mark.e2e
+PATIENCE_S = 30.0
+
+
+class Page(NamedTuple):
+    status: int
+    text: str
+    headers: dict[str, str]
+
+    @property
+    def seal(self) -> str:
+        found = re.search(r'name="seal" value="([0-9a-f]+)"', self.text)
+        assert found, self.text[:400]
+        return found[1]
+
+
+class Browser:
+    """One without scripts."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.place, self.cookie = gateway.http, ""
+
+    def ask(self, method: str, path: str, body: str = "", **headers: str) -> Page:
+        line = HTTPConnection(*self.place, timeout=PATIENCE_S)
+        given = {"Cookie": self.cookie} if self.cookie else {}
+        if method == "POST":
+            given["Content-Type"] = "application/x-www-form-urlencoded"
+        try:
+            line.request(
+                method, path, body, given | {name.replace("_", "-"): text for name, text in headers.items()}
+            )
+            answer: HTTPResponse = line.getresponse()
+            told = {name.lower(): text for name, text in answer.getheaders()}
+            if "set-cookie" in told:
+                self.cookie = told["set-cookie"].partition(";")[0]
+            return Page(answer.status, html.unescape(answer.read().decode()), told)
+        finally:
+            line.close()
+
+    def get(self, path: str) -> Page:
+        return self.ask("GET", f"/console/{path}")
+
+    def post(self, path: str, fields: list[tuple[str, str]], **headers: str) -> Page:
+        return self.ask("POST", f"/console/{path}", urlencode(fields), **headers)
+
+    def act(self, verb: str, kind: str, *names: str, text: str = "", sure: bool = False) -> Page:
+        fields = [("seal", self.get("nodes").seal), ("kind", kind), ("verb", verb), ("text", text)]
+        fields += [("name", name) for name in names] + [("sure", "1")] * sure
+        return self.post("act", fields)
+
+
+def console_of(endpoint: str) -> Console:
+    def connect(other: str, token: bytes | None) -> Client:
+        return gossipq_client.connect(other or endpoint, timeout=10, wait=10, credentials=token or b"")
+
+    return Console(connect, endpoint)
+
+
+@pytest.fixture
+def browser(node: RunningNode) -> Iterator[Browser]:
+    with gateway_of(node.endpoint, console_of(node.endpoint)) as gateway:
+        yield Browser(gateway)
+
+
+def shop(endpoint: str) -> None:
+    """Records of which one is done, one dead, one scheduled."""
+    with gossipq_client.connect(endpoint) as mq:
+        mq.create_topic("orders", partitions=1)
+        for value in ("17 apples", "3 pears", "<b>5 plums</b>"):
+            mq.publish("orders", value, key="ada").result(PATIENCE_S)
+        mq.publish("orders", "later", delay="1h").result(PATIENCE_S)
+        first, second = mq.fetch("orders", "billing", n=2, wait=5)
+        first.ack()
+        second.reject("no such customer")
+        mq.flush()
+
+
+def test_reading_and_mending_without_a_script(node: RunningNode, browser: Browser) -> None:
+    shop(node.endpoint)
+    until(lambda: "1 dead letter" in browser.get("dead").text)
+    for path, said in {
+        "": "Busiest topics",
+        "nodes": "Takeovers",
+        "topics": "orders",
+        "topic?name=orders": "as the cluster says",
+        "groups?like=bill": "billing",
+        "group?topic=orders&group=billing": "Dead letters by what they died of",
+        "clients": "Consumes",
+        "messages?topic=orders": "<b>5 plums</b>",
+        "messages?topic=orders&text=pears": "1 record found",
+        "messages?topic=orders&key=ada": "3 records found",
+        "messages?topic=orders&from=-10m&to=": "3 records found",
+        "messages?topic=orders&from=nonsense": "nonsense",
+        "messages?topic=nothing": "no topic nothing",
+        "message?ref=orders/0/1": "no such customer",
+        "message?ref=orders/0/99": "99",
+        "dead?topic=orders&group=billing": "no such customer",
+        "schedules": "1 record not due yet",
+        "alarms": "Events",
+        "config": "node",
+    }.items():
+        page = browser.get(path)
+        assert page.status == 200, path
+        assert said in page.text, path
+    raw = browser.ask("GET", "/console/messages?topic=orders", Accept="text/html")
+    assert HEADERS.items() <= {name: raw.headers.get(name.lower(), "") for name in HEADERS}.items()
+    assert browser.get("topic?name=nothing").status == 404
+    assert browser.ask("GET", "/").status == 307
+
+    page = browser.act("edit", "record", "orders/0/2")
+    assert "<b>5 plums</b></textarea>" in page.text
+    for verb, subject, text, would, did in (
+        (
+            "edit",
+            ("record", "orders/0/2"),
+            "6 plums",
+            "place of orders/0/2?",
+            "orders/0/3 replaces it",
+        ),
+        (
+            "replay",
+            ("group", "orders", "billing"),
+            "",
+            "would be ready for billing",
+            "letter made ready",
+        ),
+        (
+            "pause",
+            ("group", "orders", "billing"),
+            "",
+            "would get nothing more",
+            "on orders is paused",
+        ),
+    ):
+        assert would in browser.act(verb, *subject, text=text).text
+        assert did in browser.act(verb, *subject, text=text, sure=True).text
+    assert "6 plums" in browser.get("message?ref=orders/0/3").text
+    until(lambda: "paused" in browser.get("groups?like=billing").text)
+    assert "4 records of orders would be removed for good" in browser.act("purge", "topic", "orders").text
+    assert "session ffff is gone already" in browser.act("kick", "client", "ffff", text="30s").text
+    assert browser.act("drop", "topic", "orders").status == 403
+    assert browser.act("purge", "topic").status == 403
+    with gossipq_client.connect(node.endpoint) as mq:
+        assert mq.fetch("orders", "other", n=10, wait=1, start="first")[0].value == b"17 apples"
+
+
+def test_nothing_is_done_by_who_was_not_on_a_page(node: RunningNode, browser: Browser) -> None:
+    shop(node.endpoint)
+    fields = [("kind", "topic"), ("name", "orders"), ("verb", "purge"), ("sure", "1"), ("seal", "0" * 64)]
+    assert browser.post("act", fields).status == 403
+    assert browser.post("act", fields[:-1]).status == 403
+    assert browser.ask("GET", f"/console/act?{urlencode(fields)}").status in (404, 405)
+    seal = browser.get("nodes").seal
+    assert browser.ask("POST", "/console/act", "x" * (FORM_BYTES_MAX + 1)).status == 413
+    assert (
+        browser.ask(
+            "POST", "/console/act", json.dumps({"seal": seal}), Content_Type="application/json"
+        ).status
+        == 413
+    )
+    away = [*fields[:-1], ("seal", seal), ("back", "https://evil.example/")]
+    away[3] = ("sure", "")
+    page = browser.post("act", away)
+    assert page.status == 200
+    assert "evil.example" not in page.text
+    with gossipq_client.connect(node.endpoint) as mq:
+        assert sum(part.next - part.first for part in mq.admin.stats(["orders"]).partitions) == 3
+
+
+def live(browser: Browser, page: str) -> Iterator[dict[str, str]]:
+    """What comes by itself."""
+    with socket.create_connection(browser.place, timeout=PATIENCE_S) as line:
+        ask = f"GET /console/live?page={page} HTTP/1.1\r\nhost: localhost\r\ncookie: {browser.cookie}\r\n\r\n"
+        line.sendall(ask.encode())
+        text = b""
+        while True:
+            text += line.recv(65_536)
+            *whole, text = text.split(b"\n\n")
+            for each in whole:
+                found = re.search(rb"data: (\{.*\})", each, re.DOTALL)
+                if found:
+                    yield json.loads(found[1])
+
+
+def test_a_page_goes_on_by_itself(node: RunningNode, browser: Browser) -> None:
+    parts = live(browser, "topics")
+    first = next(parts)
+    assert set(first) == {"top", "tabs", "live"}
+    with gossipq_client.connect(node.endpoint) as mq:
+        mq.create_topic("fresh-topic")
+        assert any("fresh-topic" in part.get("live", "") for part in parts)
+    assert browser.ask("GET", "/console/live?page=act").status == 404
+
+
+def test_in_a_closed_cluster_each_sees_and_does_what_it_may(
+    node: RunningNode, browser: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop(node.endpoint)
+    with gossipq_client.connect(node.endpoint) as mq:
+        mq.publish("secrets", b"x").result(PATIENCE_S)
+
+    def gossipq(*line: str) -> None:
+        assert main(["-s", node.endpoint, *line]) == 0, capsys.readouterr().err
+
+    admin, ada = str(tmp_path / "admin"), str(tmp_path / "ada")
+    gossipq("cluster", "close", "--save", admin, "--secret-file", str(node.data / "secret"))
+    by = ("--credentials", admin)
+    gossipq(*by, "role", "add", "clerk")
+    gossipq(*by, "role", "grant", "clerk", "orders", "read")
+    gossipq(*by, "role", "grant", "clerk", "*", "observe")
+    gossipq(*by, "user", "add", "ada", "--role", "clerk", "--save", ada)
+
+    began = time.monotonic()
+    stranger = browser.get("topics")
+    assert stranger.status == 401
+    assert "Your token" in stranger.text
+    assert time.monotonic() - began < PATIENCE_S / 2
+    assert "orders" not in stranger.text
+
+    def sign_in(token: str) -> Page:
+        return browser.post("sign-in", [("token", token), ("seal", browser.get("").seal)])
+
+    assert "that is no token" in sign_in("nonsense").text
+    assert sign_in("gq_" + "0" * 64).status == 401
+    token = next(line for line in Path(ada).read_text().splitlines() if line.startswith("gq_"))
+    page = sign_in(token)
+    assert page.status == 303
+    cookie = page.headers["set-cookie"]
+    assert cookie.startswith(f"{COOKIE}=")
+    assert all(each in cookie for each in ("HttpOnly", "SameSite=strict", "Path=/console"))
+    assert "· ada" in browser.get("").text
+    until(lambda: "17 apples" in browser.get("messages?topic=orders").text)
+    assert 'value="purge"' not in browser.get("topic?name=orders").text
+    assert browser.act("purge", "topic", "orders", sure=True).status == 403
+    assert browser.act("requeue", "record", "orders/0/0", text="billing", sure=True).status == 403
+    assert "17 apples" not in browser.get("messages?topic=secrets").text
+    seal = browser.get("").seal
+    browser.cookie = ""
+    fields = [("seal", seal), ("kind", "topic"), ("name", "orders"), ("verb", "purge")]
+    assert browser.post("act", fields).status == 403

@@ -1,0 +1,277 @@
+"""Pages of the console as text: what each says in each state of a cluster, what none may contain. Pure."""
+
+import re
+from html.parser import HTMLParser
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cli.dashboard.states import STATES
+from gossipq_cli.dashboard.asked import (
+    Act,
+    Dead,
+    Failed,
+    Opened,
+    Record,
+    Records,
+    Standing,
+    Stands,
+    Subject,
+    Taken,
+)
+from gossipq_cli.dashboard.history import History
+from gossipq_cli.dashboard.rows import (
+    Alarm,
+    Client,
+    Group,
+    Growth,
+    Node,
+    Partition,
+    Snapshot,
+    Subscription,
+    Topic,
+)
+from gossipq_cli.dashboard.verbs import VERBS, verbs_of
+from gossipq_gateway.console import charts, pages, views
+from gossipq_gateway.console.console import PAGES, PLAIN, RESOURCES
+
+EVIL = "<script>alert(1)</script>\"'&"
+KNOWN = [name for name, made in STATES.items() if made().history.count]
+VOID = {"meta", "link", "input", "rect", "path", "circle", "br", "option"}
+
+
+class Checked(HTMLParser):
+    """Raises where a page is not well formed, has a style or script in it, or a field without a label."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self.open, f"not closed: {self.open}"
+        assert len(self.ids) == len(set(self.ids)), "an id stands twice"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        assert "style" not in given
+        assert not any(name.startswith("on") for name in given)
+        assert tag != "style"
+        assert tag != "script" or given.get("src", "").startswith("/console/static/")  # type: ignore[union-attr]
+        assert not (given.get("href") or "/").startswith("javascript:")
+        if "id" in given:
+            self.ids.append(str(given["id"]))
+        if tag in ("input", "textarea") and given.get("type") != "hidden":
+            assert "label" in self.open or given.get("aria-label"), f"no label: {given}"
+        if tag == "svg":
+            assert given.get("role") == "img"
+            assert given.get("aria-label")
+        if tag == "form":
+            assert given.get("method") in ("get", "post")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open, f"</{tag}> without a beginning"
+            assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+
+def context(h: History, name: str = "overview", **more: Any) -> dict[str, Any]:
+    return {
+        "head": views.head(h, h.now.time_ms),
+        "here": name,
+        "title": name,
+        "user": "ada",
+        "signed_in": True,
+        "seal": "abc",
+        "back": "/console/",
+        "live_path": "",
+        "version": "0.2.0",
+        "allowed": lambda kind, names: verbs_of(Subject(kind, tuple(names))),
+        **more,
+    }
+
+
+def words(text: str) -> str:
+    """Without its marks."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", text))
+
+
+def filled(name: str = "orders", said: str = "fine") -> History:
+    """With one of each thing, all of them called `name`."""
+    history = History()
+    for step in range(1, 6):
+        group = {"topic": name, "group": name, "partition": 0}
+        history.add(
+            Snapshot(
+                time_ms=1_795_219_200_000 + 1_000 * step,
+                cluster=name,
+                state="healthy",
+                shards_total=1,
+                shards_led=1,
+                nodes=[Node(name=name, endpoint="tcp://a:1", config={"node.name": name})],
+                topics=[Topic(name=name, config={"ttl": said})],
+                partitions=[
+                    Partition(topic=name, partition=0, shard=0, next=90 * step, scheduled=2, published=90)
+                ],
+                groups=[Group(**group, ready=10 * step, acked=80 * step, dead=3, consumers=1)],  # type: ignore[arg-type]
+                clients=[
+                    Client(session="0a0b", client=name, subscriptions=[Subscription(topic=name, group=name)])
+                ],
+                alarms=[Alarm(name="lag", text=said, command=said)],
+                growth_minutes=[Growth(time_ms=60_000 * at, published=at) for at in range(5)],
+            )
+        )
+    return history
+
+
+def every_page(h: History, name: str, said: str) -> dict[str, str]:
+    """Each page about the things of `filled`."""
+    growth = ((), h.growth_minutes)
+    stand = Standing([(0, "no_credit", said, said)], [Dead("rejected", said, 3, 5, f"{name}/0/1")])
+    stands, steps = [Stands(name, "acked", said, said)], [Taken(5, said)]
+    opened = Opened(f"{name}/0/1", [("key", said)], said.encode(), 9, stands, steps, [said])
+    letter = {"ref": f"{name}/0/1", "partition": 0, "offset": 1, "count": 1, "time_ms": 5, "failures": 1}
+    letters = [SimpleNamespace(**letter, reason=said, error=said)]
+    found = Records([Record(f"{name}/0/1", name, 0, 1, 5, said.encode(), said.encode(), 9)], 1, 1, True)
+    asked = dict.fromkeys(("topic", "partition", "text", "key", "from", "to"), said)
+    group = views.group(h, name, name)
+    topic = views.topic(h, name, growth)
+    assert group is not None
+    assert topic is not None
+    more: dict[str, dict[str, Any]] = {
+        "topics": views.topics(h, ""),
+        "topic": topic,
+        "groups": views.groups(h, ""),
+        "group": group | {"stand": stand, "whys": [([0], "idle", said, said)], "dead_of": [name, name]},
+        "clients": views.clients(h, ""),
+        "messages": {"asked": asked, "names": [name], "found": found, "searched": False, "back_next": 50},
+        "message": {"found": opened, "shown": said},
+        "missing": {"said": Failed(said, said)},
+    }
+    more |= {each: view(h) for each, view in PLAIN.items()}
+    more["dead"] |= {"dead_of": [name, name], "stand": stand, "letters": letters}
+    for kind, verbs in VERBS.items():
+        for verb in verbs:
+            act = Act(verb.name, Subject(kind, (name, name, said, said)), said)
+            more[f"act {kind} {verb.name}"] = {
+                "verb": verb,
+                "act": act,
+                "subject_name": said,
+                "command": said,
+                "said": Failed(said, said),
+                "question": said,
+                "done": False,
+                "asks": bool(verb.asks),
+                "sure": True,
+                "old": said,
+            }
+    return {each: pages.page(each.split()[0], **context(h, each, **shown)) for each, shown in more.items()}
+
+
+@pytest.mark.parametrize("state", KNOWN)
+def test_every_state_has_its_word_on_the_overview(state: str) -> None:
+    board = STATES[state]()
+    h = board.history
+    now_ms = h.now.time_ms + board.age_ms
+    text = pages.page("overview", **context(h) | {"head": views.head(h, now_ms)} | views.overview(h))
+    Checked(text)
+    assert views.head(h, now_ms).state == ("stale" if board.age_ms else h.now.state)
+    assert f">{views.head(h, now_ms).state}</span>" in text.replace("</i>", ">", 1).replace("\n", "")
+    if state != "healthy" and not board.age_ms:
+        assert views.head(h, now_ms).tone in ("warn", "bad")
+    for finding in h.now.findings[:3]:
+        assert finding in words(text)
+
+
+def test_every_page_is_well_formed_and_says_what_there_is() -> None:
+    h = filled()
+    made = every_page(h, "orders", "fine")
+    assert set(PAGES) <= made.keys()
+    for name, text in made.items():
+        Checked(text)
+        assert "orders" in words(text), name
+
+
+def test_nothing_that_anybody_writes_becomes_a_mark() -> None:
+    for name, text in every_page(filled(EVIL, EVIL), EVIL, EVIL).items():
+        Checked(text)
+        assert "<script>" not in text, name
+        assert "alert(1)" in text, f"{name} shows nothing of it"
+
+
+def test_the_live_part_stands_in_the_page_as_it_comes_later() -> None:
+    h = filled()
+    shown = context(h) | views.overview(h)
+    part = pages.live("overview", **shown)
+    assert len(part) > 1_000
+    assert part.strip() in pages.page("overview", **shown)
+    assert pages.live("messages", **shown) == ""
+
+
+def test_a_user_sees_only_verbs_that_are_allowed() -> None:
+    h = filled()
+    shown = context(h, "nodes") | views.nodes(h)
+    assert "drain" in pages.page("nodes", **shown)
+    assert "drain" not in pages.page("nodes", **shown | {"allowed": lambda kind, names: ()})
+
+
+def test_no_rate_is_told_before_there_are_two_counts() -> None:
+    h = History()
+    h.add(filled().now)
+    (row,) = views.groups(h, "")["groups"]
+    assert row.word == "measuring"
+    group = views.group(h, "orders", "orders")
+    assert group is not None
+    assert group["foreseen"] == ["50 records behind", "measuring"]
+    assert "/s" not in words(pages.part("top", **context(h)))
+
+
+def test_old_counts_are_said_to_be_old() -> None:
+    h = filled()
+    assert views.head(h, h.now.time_ms + 42_000).state == "stale"
+    assert "counted 42s ago" in words(pages.part("top", head=views.head(h, h.now.time_ms + 42_000)))
+
+
+def test_curves_stay_within_their_box() -> None:
+    found = charts.curve([0.0, 5.0, 10.0], "x", 100, 20, room=5)
+    assert found.line == "M50 20 75 12 100 4"
+    assert charts.curve([], "x").line == ""
+    assert charts.curve([0.0, 0.0], "x").top == 0
+    made = charts.bars([1.0, 0.0, 4.0], ["a", "b", "c"], "x", 30, 24)
+    assert [bar.height for bar in made.bars] == [5.0, 0.0, 20.0]
+
+
+def contrast(one: str, other: str) -> float:
+    """As WCAG 2 counts it."""
+
+    def light(color: str) -> float:
+        parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        red, green, blue = (
+            part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+        )
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    high, low = sorted((light(one), light(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_what_is_read_has_a_contrast_of_four_and_a_half(scheme: str) -> None:
+    sheet = RESOURCES.joinpath("static", "console.css").read_text("utf-8")
+    parts = sheet.split("@media (prefers-color-scheme: light)")
+    found = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", parts[0]))
+    if scheme == "light":
+        found |= dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", parts[1].partition("* {")[0]))
+    for ink in ("ink", "soft", "link", "good", "warn", "bad", "old"):
+        for ground in ("ground", "plane", "raised"):
+            assert contrast(found[ink], found[ground]) >= 4.5, (ink, ground)
+    assert contrast(found["press-ink"], found["press"]) >= 4.5
+    assert contrast("#ffffff", found["harm"]) >= 4.5
