@@ -153,6 +153,7 @@ sim-coverage: $(STAMP)  ## seeds and the tests of the core reach every branch of
 pictures: $(STAMP)  ## the pictures of the documents, of a real cluster under a real load for three minutes
 	PYTHONPATH=.:nodes:clients/python:clients/terminal:tests $(BIN)/python tests/cli/dashboard/scene.py
 	PYTHONPATH=.:nodes:clients/python:clients/terminal:tests $(BIN)/python tests/cli/dashboard/pictures.py
+	GOSSIPQ_PICTURES=docs/pictures $(BIN)/python -m pytest -q -m slow tests/console/test_browser.py
 
 slow-consumer: $(STAMP)  ## one consumer at 50 ms a record beside one that is killed, for ten minutes: nothing it holds comes again
 	GOSSIPQ_SLOW_MINUTES=$(or $(filter-out 8,$(MINUTES)),10) $(BIN)/python -m pytest -s tests/client/test_pace_e2e.py $(PYTEST_ARGS)

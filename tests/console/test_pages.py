@@ -164,7 +164,6 @@ def every_page(h: History, name: str, said: str) -> dict[str, str]:
             more[f"act {kind} {verb.name}"] = {
                 "verb": verb,
                 "act": act,
-                "subject_name": said,
                 "command": said,
                 "said": Failed(said, said),
                 "question": said,

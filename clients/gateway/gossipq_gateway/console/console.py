@@ -245,7 +245,6 @@ class Console:
             "title": f"{verb.name} {name_of(act.subject)}",
             "verb": verb,
             "act": act,
-            "subject_name": name_of(act.subject),
             "command": command_of(verb, act.subject, act.text),
             "said": None,
             "question": "",

@@ -38,6 +38,7 @@ def environment() -> Environment:
         "readable": readable,
         "many": many,
     }
+    made.globals["HARM"] = ("purge", "rm", "cancel", "kick", "drain")  # verbs that are drawn as what they are
     return made
 
 

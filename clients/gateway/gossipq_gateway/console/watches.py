@@ -80,7 +80,9 @@ class Watch:
             self.user = said.user or "everybody"
 
     async def _run(self) -> None:
-        """Takes snapshots until nobody looks any more."""
+        """Takes snapshots until nobody looks any more. Curves begin anew: nothing is known of the time
+        between."""
+        self.history = History()
         with ExitStack() as stack:
             gathering = Gathering(
                 lambda endpoint: self._connect(endpoint, self._token), self._server, lambda: EVERY_S

@@ -39,13 +39,15 @@ PULSE = "python.pulse"  #: goes on being published while a node joins
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="publish the .py files below this directory instead",
 )
+@click.option("--web", is_flag=True, help="a shop that goes on, and the console in a browser, until Ctrl-C")
 @pass_choices
-def command(choices: Choices, count: str, source: Path | None) -> int:
+def command(choices: Choices, count: str, source: Path | None, web: bool) -> int:
     """Run the whole thing once: nodes, a producer, three consumers, some killed.
 
     \b
     gossipq demo
     gossipq demo --nodes 3
+    gossipq demo --nodes 3 --web
     gossipq demo -o json
 
     Publishes every line of Python's own standard library (key = file name) to nodes of its own in a temporary
@@ -55,6 +57,10 @@ def command(choices: Choices, count: str, source: Path | None) -> int:
     a line is missing.
     """
     out = Output(choices)
+    if web:
+        from gossipq_cli.demo.web import run
+
+        return run(int(count), out)
     root = source or library()
     out.say(f"reading {root}")
     files = list(lines_of(root))

@@ -6,8 +6,10 @@ Of a node that is silent the last words are kept, marked as what they are.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from gossipq import limits
@@ -16,7 +18,16 @@ from gossipq.health import ALONE, Finding, Health, State, health, of_cluster
 from gossipq.messages import StatsReply, StatusReply
 from gossipq.types import partition_of
 from gossipq.values import Alarm as AlarmRow
-from gossipq.values import ClientRow, ConfigRow, Consuming, CopyStats, Member, TopicInfo, WorkerStats
+from gossipq.values import (
+    ClientRow,
+    ConfigRow,
+    Consuming,
+    CopyStats,
+    Member,
+    TopicConfig,
+    TopicInfo,
+    WorkerStats,
+)
 from gossipq_cli.dashboard.rows import (
     UNKNOWN,
     Alarm,
@@ -392,19 +403,24 @@ def alarm_row(row: AlarmRow) -> Alarm:
 
 
 def topic_row(topic: TopicInfo) -> Topic:
-    config = {
-        field: shown(field, getattr(topic.config, field))
-        for field in topic.config.__struct_fields__
-        if field != "virtual"
-    }
-    policy = {field.removesuffix("_ms"): text for field, text in config.items()}
     return Topic(
         name=topic.name,
         id=topic.id,
         partitions=len(topic.shards),
         virtual=topic.config.virtual,
-        config=policy,
+        config=_policy(msgspec.msgpack.encode(topic.config)),
     )
+
+
+@lru_cache(maxsize=256)
+def _policy(packed: bytes) -> dict[str, str]:
+    """For people. Most topics have the same: what is said of it is made once."""
+    config = msgspec.msgpack.decode(packed, type=TopicConfig)
+    return {
+        field.removesuffix("_ms"): shown(field, getattr(config, field))
+        for field in config.__struct_fields__
+        if field != "virtual"
+    }
 
 
 def shown(field: str, value: Any) -> str:
