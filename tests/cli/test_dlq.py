@@ -50,6 +50,20 @@ def stats(partition: int = 0, group: str = "billing", **more: Any) -> GroupStats
     return GroupStats(partition_key(9, partition), "orders", group, **counters)
 
 
+def test_dead_letters_are_counted_by_what_they_died_of(orders, gossipq):
+    """The newest first, whatever their order in the topic."""
+    rows = [letter(3, count=2), letter(17, error="no bank", time_ms=TIME_MS - 5)]
+    rows += [letter(18, time_ms=TIME_MS + 5)]
+    orders.answers["dead_letters"] = lambda *names, **how: iter(rows)
+    ran = gossipq("dlq", "ls", "orders", "--by-error", "-o", "json")
+    rows = json.loads(ran.out)
+    assert [(row["letters"], row["error"], row["ref"]) for row in rows] == [
+        (3, "ValueError: no such customer", "orders/0/18"),
+        (1, "no bank", "orders/0/17"),
+    ]
+    assert gossipq("dlq", "ls", "--by-error").code == 2
+
+
 @pytest.fixture
 def orders(client):
     """One topic with one group on two partitions."""

@@ -95,6 +95,24 @@ def test_pub_rate(ask, topic: str) -> None:
     assert row["seconds"] >= 4 / 100
 
 
+def test_pub_that_is_interrupted_says_how_much_is_stored(shared_node, ask, topic: str) -> None:
+    ask("topic", "create", topic)
+
+    def stored() -> int:
+        with connect(shared_node.endpoint) as mq:
+            return sum(part.next for part in mq.admin.stats([topic]).partitions)
+
+    process = background(shared_node.endpoint, "pub", topic, "{n}", "--count", "100000", "--rate", "50")
+    try:
+        until(lambda: stored() > 3)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, err) == (130, f"interrupted after {stored()} records: {stored()} stored\n")
+
+
 def test_pub_level_none_promises_nothing(ask, topic: str) -> None:
     assert ask("pub", topic, "one", "--level", "none", "-q").out == f"sent {topic}\n"
 

@@ -83,6 +83,7 @@ class Console:
 
     @asynccontextmanager
     async def serve(self, desk: Desk) -> AsyncIterator[None]:
+        await asyncio.to_thread(pages.prepare)
         try:
             yield
         finally:

@@ -45,6 +45,12 @@ def environment() -> Environment:
 ENVIRONMENT = environment()
 
 
+def prepare() -> None:
+    """Compiles all templates: else the first who comes waits for it."""
+    for name in ENVIRONMENT.list_templates():
+        ENVIRONMENT.get_template(name)
+
+
 def page(name: str, **context: Any) -> str:
     """A whole page."""
     return ENVIRONMENT.get_template(f"{name}.html").render(**context)

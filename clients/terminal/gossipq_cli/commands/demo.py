@@ -12,10 +12,12 @@ import click
 from gossipq.texts import many
 from gossipq_cli import ask, failures
 from gossipq_cli.demo import stage
+from gossipq_cli.demo.account import Account
 from gossipq_cli.demo.nodes import READY_S, Nodes, nodes
 from gossipq_cli.demo.play import CONSUMERS, GROUP, PARTITIONS, TOPIC, Play
 from gossipq_cli.demo.screen import Screen, screen
 from gossipq_cli.demo.source import library, lines_of
+from gossipq_cli.demo.web import show
 from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Output
 
@@ -58,9 +60,7 @@ def command(choices: Choices, count: str, source: Path | None, web: bool) -> int
     """
     out = Output(choices)
     if web:
-        from gossipq_cli.demo.web import run
-
-        return run(int(count), out)
+        return show(int(count), out)
     root = source or library()
     out.say(f"reading {root}")
     files = list(lines_of(root))
@@ -91,21 +91,27 @@ def command(choices: Choices, count: str, source: Path | None, web: bool) -> int
     if led:
         row["led"] = led
     out.one(row, _summary(row))
-    if not account.complete or acked != account.confirmed:
-        faults = {
-            "lost": account.lost,
-            "unknown": account.strangers,
-            "damaged": account.damaged,
-            "not acked": total - acked,
-        }
-        raise failures.Failure(
-            "failed", f"of {total:,} records: " + ", ".join(f"{n:,} {what}" for what, n in faults.items())
-        )
+    _require_all(account, acked, total)
     if takeover is not None and not takeover.over:
         raise failures.Failure("failed", "nobody took over what the killed node led")
     if not out.for_machines:
         out.say("next:\n" + "\n".join(f"  {line}" for line in next_commands()))
     return failures.DONE
+
+
+def _require_all(account: Account, acked: int, total: int) -> None:
+    """Raises Failure when a record is missing."""
+    if account.complete and acked == account.confirmed:
+        return
+    faults = {
+        "lost": account.lost,
+        "unknown": account.strangers,
+        "damaged": account.damaged,
+        "not acked": total - acked,
+    }
+    raise failures.Failure(
+        "failed", f"of {total:,} records: " + ", ".join(f"{n:,} {what}" for what, n in faults.items())
+    )
 
 
 def _nodes(count: int) -> str:

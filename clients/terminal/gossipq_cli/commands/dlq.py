@@ -49,20 +49,29 @@ def _row(letter: "DeadLetter") -> dict[str, Any]:
     show_default=True,
     help="stop after so many; 0: never",
 )
+@click.option(
+    "--by-error", is_flag=True, help="count all of the topic by what they died of, the newest first"
+)
 @pass_choices
-def list_dead(choices: Choices, topic: str | None, group: str | None, limit: int) -> None:
+def list_dead(choices: Choices, topic: str | None, group: str | None, limit: int, by_error: bool) -> None:
     """Count the dead letters of each group, or list those of a topic.
 
     \b
     gossipq dlq ls
     gossipq dlq ls orders -g billing
+    gossipq dlq ls orders --by-error
     gossipq dlq ls orders -g billing -n 0 -o names | xargs gossipq dlq replay orders -g billing
 
     Neighbours that died together are one row.
     """
     out = Output(choices)
+    if topic is None and by_error:
+        raise click.UsageError("--by-error is for the dead letters of a TOPIC")
     if topic is None:
         _count(choices, out, group)
+        return
+    if by_error:
+        _count_errors(choices, out, topic, group)
         return
     columns = [
         Column("range"),
@@ -91,6 +100,19 @@ def list_dead(choices: Choices, topic: str | None, group: str | None, limit: int
 
 def _line(error: str) -> str:
     return dashed(brief(error.encode()))
+
+
+def _count_errors(choices: Choices, out: Output, topic: str, group: str | None) -> None:
+    from gossipq_cli.dashboard.desk import dead_by_error
+
+    with ask.connect(choices) as mq:
+        found(mq, topic, group)
+        rows = dead_by_error(mq.admin.dead_letters(topic, group or "", values=False))
+    columns = [counter("letters"), Column("reason"), Column("error", _line)]
+    columns += [Column("time_ms", moment, title="newest"), Column("ref")]
+    out.rows(columns, [row._asdict() for row in rows])
+    if not rows:
+        out.say(f"no dead letters on {topic}")
 
 
 def _count(choices: Choices, out: Output, group: str | None) -> None:

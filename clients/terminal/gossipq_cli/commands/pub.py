@@ -183,9 +183,11 @@ def command(
         new = missing and not choices.quiet
         if not missing and mq.admin.known_schema(topic) is not None:
             mq.schema(topic)
-        started = time.monotonic()
+        started, interrupted = time.monotonic(), False
         try:
             _send(mq, topic, what, tally, rate)
+        except KeyboardInterrupt:
+            interrupted = True
         except (GossipqError, failures.Failure) as error:
             tally.error = tally.error or error
             tally.stopped = True
@@ -194,9 +196,10 @@ def command(
             mq.close(flush=False)  # the time for confirms is over
     if new and tally.confirmed:
         out.say(f"topic {topic} is made on first use")
-    return _tell(
-        out, topic, tally, time.monotonic() - started, single=what.times == 1 and not (lines or jsonl)
-    )
+    if interrupted:
+        return _tell_interrupted(out, tally)
+    single = what.times == 1 and not (lines or jsonl)
+    return _tell(out, topic, tally, time.monotonic() - started, single)
 
 
 def _send(mq: "Client", topic: str, what: What, tally: Tally, rate: float | None) -> None:
@@ -221,6 +224,12 @@ def _sentence(topic: str, receipt: "Receipt", seconds: float) -> str:
     copies = receipt.receipts or (receipt,)  # one for each topic that a virtual one stands for
     refs = ", ".join(copy.ref or f"a record of {topic} that is gone" for copy in copies)
     return f"{done} {refs}  {seconds * 1_000:.1f} ms"
+
+
+def _tell_interrupted(out: Output, tally: Tally) -> int:
+    lost = f", {tally.published - tally.confirmed:,} may be" if tally.published > tally.confirmed else ""
+    out.say(f"interrupted after {many(tally.published, 'record')}: {tally.confirmed:,} stored{lost}")
+    return failures.INTERRUPTED
 
 
 def _tell(out: Output, topic: str, tally: Tally, seconds: float, single: bool) -> int:

@@ -41,7 +41,7 @@ def gateway(servers: list[str]) -> Iterator[tuple[str, "subprocess.Popen[str]"]]
         process.stdout.close()
 
 
-def run(count: int, out: Output) -> int:
+def show(count: int, out: Output) -> int:
     """Until Ctrl-C, or SIGTERM."""
     out.say(f"starting {count} node{'s' * (count > 1)}, a shop, and a gateway")
     with (
