@@ -23,7 +23,7 @@ COMMANDS = {
     "peek": "Look at records without a trace: nothing is taken, held, acked or counted.",
     "query": "Read records of a partition from a position on, as often as you like.",
     "run": "Run the handlers of an application.",
-    "gateway": "Serve HTTP, Amazon SQS and the wires of older brokers.",
+    "gateway": "Serve HTTP, a console for browsers, Amazon SQS and the wires of older brokers.",
     "topic": "List, make, change, show, empty and remove topics.",
     "schema": "Declare, show, check and remove what the values of a topic look like.",
     "group": "List, show, change, move, pause, resume and remove consumer groups.",
