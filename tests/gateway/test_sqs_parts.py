@@ -201,6 +201,18 @@ def test_messages_of_a_group_wait_for_each_other() -> None:
     assert [item.ref for item in order.take((), 10)] == ["t/0/3", "t/0/4"]
 
 
+def test_a_group_is_remembered_as_long_as_a_message_of_it_is_in_hand() -> None:
+    leases = Leases[Item]("g")
+    order = Order(leases)
+    (first,) = order.take([Item(b"a", "t/0/0")], 1)
+    lease = leases.add("sqs", first, 100, None)
+    order.hand_out(lease)
+    assert order.give_up() == []
+    assert order.in_hand
+    leases.drop(lease, acked=True)
+    assert not order.in_hand
+
+
 def test_what_waits_and_went_back_is_not_handed_out() -> None:
     order = Order(Leases[Item]("g"))
     order.take([Item(b"a", "t/0/0"), Item(b"a", "t/0/1", lost=True), Item(b"a", "t/0/2")], 1)

@@ -320,7 +320,8 @@ class Actions:
             if now_ms - order.used_ms >= idle_ms:
                 for msg in order.give_up():
                     msg.settle(GIVEN_BACK)
-                del self._orders[key]
+                if not order.in_hand:
+                    del self._orders[key]
 
     async def _redriven(
         self, asked: Asked, queue: Queue, found: list[Message], target: str, most: int

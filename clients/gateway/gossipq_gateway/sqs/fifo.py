@@ -57,6 +57,11 @@ class Order(Generic[Item]):
     def _standing(self, leases: list[Lease[Item]]) -> list[Lease[Item]]:
         return [lease for lease in leases if self._leases.holds(lease)]
 
+    @property
+    def in_hand(self) -> bool:
+        """Whether somebody has a message, so that its group must be remembered."""
+        return any(map(self._standing, self._busy.values()))
+
     def give_up(self) -> list[Item]:
         """What waits, to go back: the last first."""
         waiting, self._waiting = self._waiting, []
