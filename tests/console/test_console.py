@@ -2,9 +2,14 @@
 
 import html
 import json
+import os
 import re
+import signal
 import socket
+import subprocess
+import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
@@ -261,3 +266,23 @@ def test_in_a_closed_cluster_each_sees_and_does_what_it_may(
     browser.cookie = ""
     fields = [("seal", seal), ("kind", "topic"), ("name", "orders"), ("verb", "purge")]
     assert browser.post("act", fields).status == 403
+
+
+@pytest.mark.slow
+def test_the_demo_opens_it_over_live_data_and_leaves_nothing(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
+    line = [sys.executable, "-m", "gossipq_cli", "demo", "--web", "-o", "json"]
+    with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        at = json.loads(process.stdout.readline())
+
+        def page() -> str:
+            with urllib.request.urlopen(at["url"], timeout=PATIENCE_S) as answer:
+                return str(answer.read().decode())
+
+        until(lambda: "payments" in page() and "ledger" in page())
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 128 + signal.SIGTERM
+    with pytest.raises(OSError, match="refused"):
+        page()
+    assert list(tmp_path.iterdir()) == [], "its nodes were in there"
