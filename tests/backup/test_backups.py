@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import time
 from pathlib import Path
 
@@ -211,3 +212,34 @@ def test_it_keeps_its_pace():
     assert 5.0 <= now_s[0] < 6.1
     Pace(0, lambda: now_s[0], sleep).took(10**12)
     assert len(slept) <= 10
+
+
+def test_a_restore_that_was_cut_short_goes_on(life, mq, back_up, tmp_path, monkeypatch):
+    """Only with what is left, unless it is asked for something else."""
+    life.go_on(30)
+    back_up()
+    stored, again = [], []
+    shard_of = Restore._shard
+
+    def shard(self, told, store):
+        if len(stored) == 2:
+            raise KeyboardInterrupt
+        stored.append(told.shard)
+        return shard_of(self, told, store)
+
+    with folder_at(str(tmp_path / "backup"), writes=False) as folder:
+        for topics, expected in (((), 2), (("orders",), 4)):
+            stored.clear()
+            monkeypatch.setattr(Restore, "_shard", shard)
+            with pytest.raises(KeyboardInterrupt):
+                Restore(folder, tmp_path / "cut", 1).run()
+            monkeypatch.setattr(Restore, "_shard", shard_of)
+            assert not (tmp_path / "cut").exists()
+            again.clear()
+            monkeypatch.setattr(
+                Restore, "_shard", lambda *told: again.append(told[1].shard) or shard_of(*told)
+            )
+            Restore(folder, tmp_path / "cut", 1).run(topics=topics)
+            assert len(again) == expected
+            shutil.rmtree(tmp_path / "cut")
+    assert not list(tmp_path.glob("cut*"))

@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 import time
+from contextlib import suppress
 from hashlib import file_digest
 from pathlib import Path
 from types import TracebackType
@@ -38,8 +39,10 @@ class BackupFolder:
                 raise StoreError(f"{root} is no folder", "gossipq backup --out DIR makes one")
             return
         try:
-            (self._root / WRITING).mkdir(parents=True, exist_ok=True)
-            os.chmod(self._root, 0o700)  # nobody else reads the records
+            self._root.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                self._root.mkdir(mode=0o700)  # nobody else reads the records
+            (self._root / WRITING).mkdir(exist_ok=True)
             self._lock = os.open(self._root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

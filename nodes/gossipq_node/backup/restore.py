@@ -45,12 +45,21 @@ class Restored(NamedTuple):
 
 
 class _Done(msgspec.Struct):
-    """Which shards of which point are in the directory that is being made."""
+    """Which shards of which point are in the directory that is being made, and what it is to have."""
 
     cluster: str
     sequence: int
     workers: int
+    topics: list[str]
     shards: list[int]
+
+    def is_of(self, other: "_Done") -> bool:
+        return self.cluster == other.cluster and (self.sequence, self.workers, self.topics) == (
+            other.sequence,
+            other.workers,
+            other.topics,
+        )
+
     batches: int = 0
 
 
@@ -79,7 +88,7 @@ class Restore:
         if not 1 <= self._workers <= min(len(point.shards), limits.WORKERS_MAX):
             raise StoreError(f"{self._workers} workers", f"1 to {min(len(point.shards), limits.WORKERS_MAX)}")
         try:
-            done = self._begun(point)
+            done = self._begun(_Done(point.cluster, point.sequence, self._workers, list(topics), []))
             manifest, removed = self._build(point, done, topics)
             if target.exists():
                 target.rmdir()
@@ -110,15 +119,13 @@ class Restore:
             )
         return fit[-1]
 
-    def _begun(self, point: Point) -> _Done:
-        """What a restore that was killed has done of the same point."""
-        fresh = _Done(point.cluster, point.sequence, self._workers, [])
+    def _begun(self, fresh: _Done) -> _Done:
+        """What a restore that was killed has done of the same."""
         try:
             done = msgspec.json.decode(self._notes.read_bytes(), type=_Done)
         except (FileNotFoundError, msgspec.MsgspecError):
             done = fresh
-        same = (done.cluster, done.sequence, done.workers) == (point.cluster, point.sequence, self._workers)
-        if not same or not self._building.exists():
+        if not done.is_of(fresh) or not self._building.exists():
             shutil.rmtree(self._building, ignore_errors=True)
             return fresh
         return done
