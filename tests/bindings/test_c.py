@@ -51,6 +51,24 @@ def test_examples(node: RunningNode) -> None:
 
 
 @pytest.mark.slow
+def test_a_program_is_built_with_what_was_installed(node: RunningNode, tmp_path: Path) -> None:
+    subprocess.run(["make", "-s", "-C", str(C), "install", f"PREFIX={tmp_path}"], check=True)
+    flags = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "gossipq"],
+        env=os.environ | {"PKG_CONFIG_PATH": str(tmp_path / "lib" / "pkgconfig")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    program = tmp_path / "publish"
+    line = ["cc", str(C / "examples" / "publish.c"), *flags.stdout.split(), "-lzmq", "-o", str(program)]
+    subprocess.run(line, check=True)
+    environment = {"GOSSIPQ_SERVER": node.endpoint, "LD_LIBRARY_PATH": str(tmp_path / "lib")}
+    said = subprocess.run([str(program)], env=environment, capture_output=True, text=True)
+    assert (said.returncode, said.stdout[:16]) == (0, "stored at offset")
+
+
+@pytest.mark.slow
 @needs_valgrind
 def test_all_of_it_without_a_leak(node: RunningNode) -> None:
     run(node.endpoint, *VALGRIND, "work")
