@@ -2,6 +2,7 @@
 each of which takes the next record as soon as it has room."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
@@ -28,7 +29,7 @@ class Feed:
 
     def __init__(self, subscribe: Callable[[], Subscription], over: Callable[[], None]) -> None:
         self._takers: set[Taker] = set()
-        self._roomy: dict[Taker, None] = {}  #: who waited longest comes first
+        self._roomy: OrderedDict[Taker, None] = OrderedDict()  #: who waited longest comes first
         self._room = asyncio.Event()
         self._over = over
         self._subscription = subscribe()
@@ -63,7 +64,6 @@ class Feed:
                 except BaseException:
                     message.settle(GIVEN_BACK)
                     raise
-                del self._roomy[taker]
                 taker.give(message)
                 self.roomy(taker)
         except GossipqError as error:
@@ -76,9 +76,9 @@ class Feed:
     async def _next(self) -> Taker:
         """The one that has waited longest of those with room."""
         while True:
-            for taker in list(self._roomy):
-                if taker.has_room():
+            while self._roomy:
+                taker, _ = self._roomy.popitem(last=False)
+                if taker.has_room():  # else its socket is full: it says when it is not
                     return taker
-                del self._roomy[taker]  # its socket is full: it says when it is not
             self._room.clear()
             await self._room.wait()
