@@ -260,7 +260,11 @@ def test_a_thousand_clients_are_served(start: Callable[..., Node]) -> None:
     [
         (("--workers", "3"), "node.workers = 3, but", "--workers 1"),
         (("--cluster", "other"), "cluster.name = 'other', but", ""),
-        (("--bind", "tcp://0.0.0.0:7700"), "is open to other machines", "--insecure"),
+        (
+            ("--bind", "tcp://0.0.0.0:7700", "--advertise", "10.0.0.7", "--encrypt", "never"),
+            "is open to other machines",
+            "--insecure",
+        ),
         (("--config", "/none.toml"), "config /none.toml cannot be read", "--config"),
     ],
 )
