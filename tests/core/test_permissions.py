@@ -141,6 +141,8 @@ def test_every_request_has_a_need() -> None:
             "READY",
             "SHARE",
             "RECALLED",
+            "BACKED_UP",
+            "ENTRUSTED",
             "AT_END",
             "EXPLAINED",
             "TRACED",
