@@ -217,7 +217,7 @@ import os, time
 from celery import Celery
 app = Celery("tasks", broker=os.environ["BROKER"])
 app.conf.update(
-    broker_transport_options={"region": "eu-1", "is_secure": False, "visibility_timeout": 8,
+    broker_transport_options={"region": "eu-1", "is_secure": False, "visibility_timeout": 25,
                               "wait_time_seconds": 1, "polling_interval": 0.1, "queue_name_prefix": ""},
     task_acks_late=True, task_reject_on_worker_lost=True, worker_prefetch_multiplier=1,
     task_default_queue="celery-tasks", worker_enable_remote_control=False,
