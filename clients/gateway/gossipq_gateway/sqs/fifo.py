@@ -4,20 +4,14 @@ later ones of that group wait."""
 from collections.abc import Iterable
 from typing import Generic, Protocol, TypeVar
 
-from gossipq_gateway.leases import Lease, Leases
+from gossipq_gateway.leases import Leasable, Lease, Leases
 
 
-class Keyed(Protocol):
+class Keyed(Leasable, Protocol):
     """A record in hand, with the group of its message as key."""
 
     @property
     def key(self) -> bytes | None: ...
-    @property
-    def ref(self) -> str: ...
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def lost(self) -> bool: ...
 
 
 Item = TypeVar("Item", bound=Keyed)
