@@ -12,8 +12,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
+
 from e2e.cluster import Member
 from e2e.harness import until
+from gossipq_client.values.credentials import file_text
+from gossipq_node import trust
+from gossipq_node.adapters.curve import public_of
 
 CLONE_NEWNET = 0x40000000
 HERE = Path(__file__).parent
@@ -91,6 +96,20 @@ class Network:
         os.close(self._before)
 
 
+@contextmanager
+def shared_secret(place: Path) -> Iterator[Path]:
+    """A secret that the nodes share, so that what they say on a network is encrypted; the clients of this
+    process have the public key of their doors meanwhile."""
+    secret, credentials = place / "secret", place / "credentials"
+    secret.write_text("a secret of these tests, long enough\n")
+    credentials.write_text(file_text(b"", public_of(trust.door_secret(trust.read(str(secret))))))
+    for file in (secret, credentials):
+        file.chmod(0o600)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GOSSIPQ_CREDENTIALS", str(credentials))
+        yield secret
+
+
 class Disk:
     """A small file system of one node."""
 
@@ -144,10 +163,7 @@ class Places:
         self.missing: list[str] = [] if network else ["cuts: only root may make networks"]
         self._place, self._held, self._count = place, held, 0
         self._shim = self._build()
-        secret = place / "secret"
-        secret.write_text("a secret of the chaos run, long enough\n")
-        secret.chmod(0o600)
-        self._secret = str(secret)
+        self._secret = str(held.enter_context(shared_secret(place)))
 
     def _build(self) -> Path | None:
         """The shim that makes syncs wait and wall clocks wrong."""

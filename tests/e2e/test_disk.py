@@ -256,11 +256,15 @@ class TestFullDisk:
         with connect(node.endpoint) as mq:
             confirmed, error = publish_until_full(mq, "t", 64 * limits.KIB)
             assert isinstance(error, StoreFull), error
-            end = time.monotonic() + 2  # the disk stays full: nothing gets worse by trying
+            end, refused = time.monotonic() + 2, 0  # the disk stays full: nothing gets worse by trying
             while time.monotonic() < end:
                 states |= {worker.state for worker in workers(mq)}
-                with pytest.raises(StoreFull):
+                try:  # what the journal gives back when it begins anew may be room for one more
                     mq.publish("t", bytes(64 * limits.KIB)).result(PATIENCE_S)
+                    confirmed.append(bytes(64 * limits.KIB))
+                except StoreFull:
+                    refused += 1
+            assert refused
             small_disk.free()
             publishes_again(node, "t")
             found = values(mq, "t")

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from chaos.places import Network
+from chaos.places import Network, shared_secret
 from e2e.cluster import Cluster, Member
 from gossipq import limits
 from gossipq.errors import GossipqError
@@ -178,8 +178,9 @@ class Town:
 
     def shows(self, known_s: float = PATIENCE_S, fresh_s: float = FRESH_S, **cells: str) -> None:
         """Each surface has this word: the first of them within `known_s`, and whoever is asked more than
-        `fresh_s` after that one at once. Both count by the speed of the machine."""
-        wrong, known = dict.fromkeys(cells, ""), 0.0
+        `fresh_s` after that one at once. Both count by the speed of the machine. Where the state itself went
+        back meanwhile, as while nodes catch up, all are asked anew."""
+        wrong, known, first = dict.fromkeys(cells, ""), 0.0, 0.0
         with Yardstick() as yardstick:
             began = time.monotonic()
             while wrong:
@@ -189,14 +190,19 @@ class Town:
                     if wrong[surface] == cells[surface]:
                         del wrong[surface]
                         known = known or time.monotonic()
+                        first = first or known
                         continue
-                    late_s = asked - known - yardstick.allows_s(fresh_s) if known else 0.0
-                    assert late_s <= 0, f"{surface} still says {wrong[surface]!r}, not {cells[surface]!r}"
                     assert asked - began < PATIENCE_S + yardstick.allows_s(known_s), wrong
+                    if known and asked - known > yardstick.allows_s(fresh_s):
+                        again = {right: getattr(self, right)() for right in cells if right not in wrong}
+                        still = f"{surface} still says {wrong[surface]!r}, not {cells[surface]!r}"
+                        assert any(said != cells[right] for right, said in again.items()), still
+                        wrong, known = dict.fromkeys(cells, ""), 0.0
+                        break
                 time.sleep(0.05)
-        assert known - began <= yardstick.allows_s(known_s), f"known after {known - began:.1f} s"
+        assert first - began <= yardstick.allows_s(known_s), f"known after {first - began:.1f} s"
         with self._capsys.disabled():
-            told = f"known after {known - began:.1f} s, shown after {time.monotonic() - began:.1f} s"
+            told = f"known after {first - began:.1f} s, shown after {time.monotonic() - began:.1f} s"
             told += f", allowed {yardstick.allows_s(known_s):.1f} s"
             print(f"{', '.join(sorted(set(cells.values())))}: {told}")
 
@@ -444,11 +450,10 @@ class WiredTown(Town):
     """Its nodes have networks of their own, with wires that can be cut; pages are asked where the first one
     is."""
 
-    def __init__(self, place: Path, capsys: pytest.CaptureFixture[str], network: Network) -> None:
+    def __init__(
+        self, place: Path, capsys: pytest.CaptureFixture[str], network: Network, secret: Path
+    ) -> None:
         self.place, self._capsys, self.network = place, capsys, network
-        secret = place / "secret"
-        secret.write_text("a secret of this test, long enough\n")
-        secret.chmod(0o600)
 
         def dress(member: Member) -> None:
             network.add(member)
@@ -483,11 +488,12 @@ def wired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[WiredT
         network = Network()
     except OSError as error:
         pytest.skip(f"only root may make networks: {error}")
-    town = WiredTown(tmp_path, capsys, network)
-    yield town
-    for host in town.hosts:
-        if host.process is not None:
-            host.kill()
+    with shared_secret(tmp_path) as secret:
+        town = WiredTown(tmp_path, capsys, network, secret)
+        yield town
+        for host in town.hosts:
+            if host.process is not None:
+                host.kill()
     network.close()
 
 
