@@ -33,6 +33,7 @@ from gossipq.messages import (
 )
 from gossipq.types import Now
 from gossipq.values import Delivered, GroupOptions, TopicConfig, TopicInfo
+from gossipq.wire import batch as wire
 from gossipq_client.session.credit import Part, Subscription
 from gossipq_client.session.held import Held, merge, subtract
 from gossipq_client.session.pace import CREDIT_START
@@ -357,6 +358,29 @@ class TestRepeats:
         hand.pass_ms(LEASE_MS + 1)
         hand.deliver(part, 0, 2, attempt=2)
         assert take(hand, subscription) == [b"0", b"1"]
+
+    def test_one_delivery_of_many_that_came_before_is_compared_with_what_is_here_once(
+        self, hand: Hand, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each record by itself, as those come that failed alone; one of them twice, one acked, one here."""
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 100)
+        assert len(take(hand, subscription)) == 100
+        hand.session.consuming.nack(held(part), 2, 99, outcomes.failed(0.05, "why"))
+        hand.session.consuming.ack(held(part), 0, 1)
+        assert len(bodies(hand, Ack)) == 1
+        looks: list[Part] = []
+        look = hand.session.consuming._unanswered
+        monkeypatch.setattr(hand.session.consuming, "_unanswered", lambda of: looks.append(of) or look(of))
+        raw = [bytes(wire.seal([b"%d" % at])) for at in [*range(100), 50]]
+        sizes = map(len, raw)
+        slices = [Delivered(9 << 16, at, 1, 2, next(sizes), 10) for at in [*range(100), 50]]
+        hand.tell(Deliver(part.number, slices, LEASE_MS), part.shard, batch=b"".join(raw))
+        assert take(hand, subscription) == [b"%d" % at for at in range(2, 99)], (
+            "0 is acked, 1 and 99 are here"
+        )
+        assert len(looks) == 1
 
     def test_what_was_given_back_comes_again(self, hand: Hand) -> None:
         subscription = hand.subscribe()

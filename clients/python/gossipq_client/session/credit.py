@@ -14,7 +14,7 @@ from gossipq.errors import GossipqError
 from gossipq.types import Offset, PartitionKey, ShardId
 from gossipq.values import GroupOptions, Start, TopicInfo
 from gossipq_client.session.connections import NOWHERE
-from gossipq_client.session.held import Held, Piece, subtract
+from gossipq_client.session.held import Held, Piece
 from gossipq_client.session.pace import Pace
 from gossipq_client.session.time_order import TimeOrder
 from gossipq_client.values import Outcome
@@ -260,21 +260,6 @@ class Part:
         """A reader goes on where it is; a group's start counts only the first time."""
         at = self.positions
         return [Start(key, "offset", at[key]) if key in at else start for key, start in self.starts.items()]
-
-    def unseen(self, partition: PartitionKey, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
-        """What of a delivered slice is not here already: leaders repeat themselves after a crash."""
-        if not self.subscription.group:
-            first = max(first, self.positions.get(partition, 0))
-            return [(first, end)] if first < end else []
-        if first >= self.high.get(partition, 0):
-            return [(first, end)]
-        here = [
-            piece
-            for held in self.outstanding
-            if held.first < end and first < held.end and held.partition == partition
-            for piece in held.open_ranges(first, end)
-        ]
-        return subtract([(first, end)], here)
 
     def saw(self, partition: PartitionKey, end: Offset) -> None:
         """A slice up to `end` is here, wholly."""

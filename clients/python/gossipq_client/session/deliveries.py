@@ -14,6 +14,7 @@ from gossipq_client.session.calls import Call
 from gossipq_client.session.connections import NOWHERE
 from gossipq_client.session.credit import Part, Subscription
 from gossipq_client.session.held import Held, Piece, merge, subtract
+from gossipq_client.session.known import Known
 from gossipq_client.session.pace import CREDIT_MIN
 from gossipq_client.session.settlement import Settling
 from gossipq_client.values import GIVEN_BACK, failed
@@ -33,6 +34,7 @@ class Consuming(Settling):
         if part is None:
             return
         part.lease_ms = deliver.lease_ms or part.lease_ms
+        known = self._known(part)
         for piece, raw in zip(
             deliver.slices, split(joined, [each.size for each in deliver.slices]), strict=True
         ):
@@ -41,11 +43,11 @@ class Consuming(Settling):
                 part.lent_bytes -= piece.charge
             if piece.offset + piece.count > part.ends.get(piece.partition, 0):
                 part.at_end = False
-            self._receive(part, piece, raw, deliver.lease_ms)
+            self._receive(part, piece, raw, deliver.lease_ms, known)
         if part.due:
             self._due[part] = None
 
-    def _receive(self, part: Part, piece: Delivered, raw: memoryview, lease_ms: int) -> None:
+    def _receive(self, part: Part, piece: Delivered, raw: memoryview, lease_ms: int, known: Known) -> None:
         subscription, end = part.subscription, piece.offset + piece.count
         try:
             batch = Batch(raw)
@@ -64,7 +66,7 @@ class Consuming(Settling):
             )
             return
         charge = piece.charge
-        for first, last in part.unseen(piece.partition, piece.offset, end):
+        for first, last in known.unseen(piece.partition, piece.offset, end):
             held = Held(part, piece.partition, piece.offset, first, last, batch, piece.attempt)
             held.deadline_ms, held.lease_ms = self._links.now_ms + lease_ms, lease_ms
             held.charge, charge = charge, 0
@@ -73,7 +75,7 @@ class Consuming(Settling):
             if subscription.leased:
                 part.outstanding[held] = None
                 if first < part.high.get(held.partition, 0):
-                    self._ack_again(part, held)
+                    self._ack_again(held, known)
                 if part.barred:
                     bars = {
                         key: min(offsets)

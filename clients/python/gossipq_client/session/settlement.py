@@ -8,6 +8,7 @@ from gossipq.values import Range
 from gossipq_client.session.calls import Call
 from gossipq_client.session.credit import Part
 from gossipq_client.session.held import Held, Ranges, merge, subtract
+from gossipq_client.session.known import Known
 from gossipq_client.session.subscriptions import Subscribing
 from gossipq_client.values import GIVEN_BACK, Outcome, failed
 
@@ -41,17 +42,24 @@ class Settling(Subscribing):
         if not held.left:
             part.outstanding.pop(held, None)
 
-    def _ack_again(self, part: Part, held: Held) -> None:
-        """What the user has done already, and its leader did not know yet when it sent it again, or did not
-        believe: it is not shown again."""
-        now_ms = self._links.now_ms
-        part.late = [each for each in part.late if now_ms < each[3]][-LATE_MAX:]
-        asked = [each for call in self._unanswered(part) if isinstance(call, Ack) for each in call.ranges]
-        for partition, first, end in [*part.fresh, *asked, *(each[:3] for each in part.late)]:
-            low, high = max(first, held.first), min(end, held.end)
-            if partition == held.partition and low < high:
-                held.lose([(low, high)])
-                self.ack(held, low, high)
+    def _known(self, part: Part) -> Known:
+        """What a delivery may repeat of a part: what is here, and what the user has done already and its
+        leader did not know yet when it sent it again, or did not believe."""
+
+        def acked() -> list[Range]:
+            now_ms = self._links.now_ms
+            part.late = [each for each in part.late if now_ms < each[3]][-LATE_MAX:]
+            asked = [each for call in self._unanswered(part) if isinstance(call, Ack) for each in call.ranges]
+            fresh = [(partition, first, end) for partition, first, end in part.fresh]
+            return [*fresh, *asked, *(each[:3] for each in part.late)]
+
+        return Known(part, acked)
+
+    def _ack_again(self, held: Held, known: Known) -> None:
+        """What the user has done already is not shown again."""
+        for low, high in known.acked(held.partition, held.first, held.end):
+            held.lose([(low, high)])
+            self.ack(held, low, high)
 
     def told(self, part: Part, partition: PartitionKey, ranges: Ranges) -> bool:
         """Whether the leader has answered what was said of these records: acks, failures."""

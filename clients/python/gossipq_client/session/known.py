@@ -1,0 +1,75 @@
+"""What of a part is here when a delivery comes, and what was acked here: leaders repeat themselves after a
+crash, and hand out again what a late ack was for.
+
+Both are looked up for slices that begin below the highest offset seen, and are put together with the first
+of those: a delivery of a thousand records that failed looks at what is here once, not a thousand times.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
+
+from gossipq.types import Offset, PartitionKey
+from gossipq.values import Range
+from gossipq_client.session.credit import Part
+from gossipq_client.session.held import Ranges, merge, subtract
+
+
+class _Spans:
+    """Ranges of partitions: which of them reach into another one is found without a look at all."""
+
+    def __init__(self, ranges: Iterable[Range]) -> None:
+        self._of: dict[PartitionKey, tuple[list[Offset], list[Offset]]] = {}
+        for partition, first, end in merge(ranges):
+            starts, ends = self._of.setdefault(partition, ([], []))
+            starts.append(first)
+            ends.append(end)
+
+    def add(self, partition: PartitionKey, first: Offset, end: Offset) -> None:
+        """Of what is not covered."""
+        starts, ends = self._of.setdefault(partition, ([], []))
+        at = bisect_left(starts, first)
+        starts.insert(at, first)
+        ends.insert(at, end)
+
+    def reaching(self, partition: PartitionKey, first: Offset, end: Offset) -> Ranges:
+        starts, ends = self._of.get(partition, ([], []))
+        low = bisect_right(ends, first)
+        high = bisect_left(starts, end, lo=low)
+        return list(zip(starts[low:high], ends[low:high], strict=True))
+
+
+class Known:
+    """Of one delivery. `acked` says what the user has done of the part already, told or not."""
+
+    def __init__(self, part: Part, acked: Callable[[], list[Range]]) -> None:
+        self._part, self._ask_acked = part, acked
+        self._here: _Spans | None = None
+        self._acked: _Spans | None = None
+
+    def unseen(self, partition: PartitionKey, first: Offset, end: Offset) -> Ranges:
+        """What of a delivered slice is not here already. It counts as here from now on."""
+        part = self._part
+        if not part.subscription.group:
+            first = max(first, part.positions.get(partition, 0))
+            return [(first, end)] if first < end else []
+        if first >= part.high.get(partition, 0):
+            if self._here is not None:
+                self._here.add(partition, first, end)
+            return [(first, end)]
+        if self._here is None:
+            self._here = _Spans(
+                (held.partition, *piece)
+                for held in part.outstanding
+                for piece in held.open_ranges(held.first, held.end)
+            )
+        found = subtract([(first, end)], self._here.reaching(partition, first, end))
+        for each in found:
+            self._here.add(partition, *each)
+        return found
+
+    def acked(self, partition: PartitionKey, first: Offset, end: Offset) -> Ranges:
+        """What of a slice the user has done already."""
+        if self._acked is None:
+            self._acked = _Spans(self._ask_acked())
+        reaching = self._acked.reaching(partition, first, end)
+        return [(max(first, low), min(end, high)) for low, high in reaching]
