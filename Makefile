@@ -22,7 +22,7 @@ PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc lib
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
+.PHONY: checked warm onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -90,7 +90,15 @@ onefile: $(STAMP)  ## dist/gossipq.pyz: node, clients and gateway in one file, f
 	  --output-file $(ONEFILE) '.[gateway]'
 	@echo "$(ONEFILE): python3 $(ONEFILE) node"
 
-test: check unit  ## check, then all tests but the slow ones (less than six minutes on two cores)
+test: checked unit  ## check, then all tests but the slow ones (less than six minutes on two cores)
+
+# beside mypy, which leaves a core free
+checked: $(STAMP) $(SPARK) $(ROOTS)
+	@$(MAKE) --no-print-directory -j 2 check warm
+
+# the tests as pytest reads them are kept, so that not each of its processes compiles all of them again
+warm: $(STAMP) $(SPARK) $(ROOTS)
+	@$(BIN)/python -m pytest --collect-only -q -m "not slow" >/dev/null 2>&1 || true  # make unit says what is wrong
 
 check: $(STAMP) $(ROOTS)  ## format, lint, types
 	$(BIN)/ruff format --check .
