@@ -75,15 +75,16 @@ class Hand:
         while sent := self.sent():
             for each in sent:
                 if isinstance(each.body, Hello):
-                    routes = [Route(shard, term, self.leader) for shard in range(self.shards)]
-                    hello = Welcome(
-                        "n", b"c" * 16, "0", self.window_bytes, 5_000, 1_000, routes, self.shards, self.nodes
-                    )
-                    self.answer(each, hello)
+                    self.answer(each, self.greeting(term))
                 else:
                     others.append(each)
         self.held_back = others
         return others
+
+    def greeting(self, term: int = 1) -> Welcome:
+        routes = [Route(shard, term, self.leader) for shard in range(self.shards)]
+        window = self.window_bytes, 5_000, 1_000
+        return Welcome("n", b"c" * 16, "0", *window, routes, self.shards, self.nodes)
 
     def sent(self, kind: type[Message] | None = None) -> list[Sent]:
         """Everything sent since the last call, or what of it is of a kind."""

@@ -107,6 +107,43 @@ def test_the_keeper_survives_an_error(
     assert "OSError: once" in caplog.text
 
 
+def test_the_keeper_stands_aside_while_a_caller_waits_and_is_back_when_none_does(mq: Client) -> None:
+    mq.publish("aside", b"x").result(PATIENCE_S)
+
+    def aside(wanted: bool) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while mq._keeper.aside != wanted:
+            assert time.monotonic() < deadline, f"aside: {not wanted}"
+            time.sleep(0.01)
+
+    aside(False)
+    with mq.subscribe("aside", "g", start="new") as subscription:
+        taken = threading.Event()
+
+        def consume() -> None:
+            for message in subscription:
+                message.ack()
+                taken.set()
+                time.sleep(1.5)  # at work, while somebody pings and sends the ack
+                break
+
+        consumer = threading.Thread(target=consume)
+        consumer.start()
+        aside(True)
+        mq.publish("aside", b"y").result(PATIENCE_S)
+        assert taken.wait(PATIENCE_S)
+        aside(False)
+        deadline = time.monotonic() + PATIENCE_S
+        while not mq._engine.session.settled:
+            assert time.monotonic() < deadline, "nobody told the ack"
+            time.sleep(0.01)
+        pinged_ms = mq._engine.session.links.home.pinged_ms
+        while mq._engine.session.links.home.pinged_ms == pinged_ms:
+            assert time.monotonic() < deadline, "nobody pings"
+            time.sleep(0.01)
+        consumer.join()
+
+
 def test_the_asyncio_client_turns_on_after_an_error(broker: testing.Broker) -> None:
     async def main() -> None:
         errors: list[Any] = []

@@ -1,12 +1,14 @@
 """Greetings, pings, silence, forgotten sessions, other addresses, the way around a leader that cannot be
 reached."""
 
+from itertools import pairwise
+
 import pytest
 
 from client.hand import HOME, LEADER, OTHER, SHARD, Hand
 from gossipq.errors import Refused as RefusedError
 from gossipq.messages import Hello, Ping, Pong, Resolve, Status, Topics
-from gossipq.types import META_SHARD, NODE_SHARD
+from gossipq.types import META_SHARD, NODE_SHARD, Now
 from gossipq.values import Route
 
 SECOND = "tcp://second:1"
@@ -138,3 +140,61 @@ def test_farewell_says_bye_to_everyone(hand: Hand) -> None:
         (HOME, "Bye"),
         (LEADER, "Bye"),
     ]
+
+
+def looks(hand: Hand, ms: int, answers: bool = True) -> list[int]:
+    """When the timers of a session were due for so long, each ping answered at once or none."""
+    due: list[int] = []
+    end_ms = hand.now_ms + ms
+    while (at_ms := max(hand.session.deadline_ms(), hand.now_ms)) < end_ms:
+        hand.now_ms = at_ms
+        hand.session.advance(Now(at_ms, 1_000_000 + at_ms))
+        hand.session.tick()
+        due.append(at_ms)
+        assert len(due) <= ms, "it spins"
+        for each in hand.sent() if answers else ():
+            if isinstance(each.body, Hello):
+                hand.answer(each, hand.greeting())
+            else:
+                hand.answer(each, Pong())
+    return due
+
+
+def test_while_all_is_well_only_pings_are_due_and_go_together(hand: Hand) -> None:
+    hand.topic()
+    looks(hand, 5_000)
+    due = looks(hand, 10_000)
+    assert len(due) <= 14
+    assert max(late - early for early, late in pairwise(due)) <= 1_000
+    hand.sent()
+    hand.pass_ms(1_000, silent=True)
+    assert [each.endpoint for each in hand.sent(Ping)] == [HOME, LEADER]
+
+
+def test_answers_to_pings_are_awaited_together_unless_something_else_is_awaited(hand: Hand) -> None:
+    hand.topic()
+    assert hand.session.rest_ms() == 0
+    hand.pass_ms(1_000, silent=True)
+    assert 0 < hand.session.rest_ms() <= 5
+    hand.session.calls.ask(Status(), NODE_SHARD)
+    assert hand.session.rest_ms() == 0
+
+
+def test_while_somebody_is_silent_or_gone_it_is_looked_at_four_times_a_second(hand: Hand) -> None:
+    hand.topic()
+    assert len(looks(hand, 3_500, answers=False)) >= 10
+    hand = Hand()
+    hand.topic()
+    looks(hand, 5_000)
+    hand.session.disconnected(LEADER)
+    assert len(looks(hand, 2_000)) >= 8
+
+
+def test_who_asks_a_silent_leader_notices_as_soon_as_before(hand: Hand) -> None:
+    hand.topic()
+    looks(hand, 5_200)
+    lane = hand.session.links.lane(SHARD)
+    assert lane is not None
+    asked_ms = hand.now_ms
+    due = looks(hand, 1_500, answers=False)
+    assert next(at for at in due if lane.silent(at)) <= asked_ms + 1_250

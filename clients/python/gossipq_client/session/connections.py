@@ -18,7 +18,8 @@ from gossipq_client.values import NO_CREDENTIALS, Credentials
 HELLO_AGAIN_MS = limits.SECOND_MS
 SUSPECT_MS = 750  #: who was asked for a sign of life and gives none for so long may be gone
 SILENCE_MS = 3 * limits.PING_MS  #: a connection with no sign of life for so long is opened anew
-
+ANSWER_MS = 100  #: what is asked is mostly answered within so long
+TICK_MS = 250  #: pings, silence and fallbacks are looked at this often, while not all is well
 
 #: (greeting, term) under which a leader knows a subscription: it forgets them with its term
 Standing = tuple[int, int]
@@ -31,6 +32,7 @@ class Lane:
     __slots__ = (
         "asked_ms",
         "endpoint",
+        "first_used_ms",
         "greeting",
         "heard_ms",
         "id",
@@ -48,6 +50,7 @@ class Lane:
         self.greeting = 0
         self.reached = False  #: it was greeted once
         self.asked_ms = self.heard_ms = self.pinged_ms = self.used_ms = now_ms
+        self.first_used_ms = now_ms  #: since its last sign of life
         self.unanswered_ms: int | None = (
             None  #: when the first PING or HELLO since the last sign of life left
         )
@@ -65,12 +68,24 @@ class Lane:
     def silent(self, now_ms: int) -> bool:
         return self.unanswered_ms is not None and now_ms - self.unanswered_ms >= SUSPECT_MS
 
-    def ping_due(self, now_ms: int) -> bool:
-        """A way that is in use and quiet is asked for a sign of life twice as often."""
-        if now_ms - self.pinged_ms >= self.ping_ms:
-            return True
-        quiet_ms = now_ms - max(self.heard_ms, self.pinged_ms)
-        return quiet_ms >= self.ping_ms // 2 and now_ms - self.used_ms < SILENCE_MS
+    def use(self, now_ms: int) -> None:
+        if self.used_ms <= self.heard_ms:
+            self.first_used_ms = now_ms
+        self.used_ms = now_ms
+
+    def ping_due_ms(self) -> int:
+        """When it is asked for a sign of life: twice as often while it is in use and quiet, unless it was
+        used a moment ago for the first time and may answer to that."""
+        due_ms = self.pinged_ms + self.ping_ms
+        quiet_ms = max(self.heard_ms, self.pinged_ms) + self.ping_ms // 2
+        early_ms = max(quiet_ms, self.first_used_ms + ANSWER_MS)
+        return min(due_ms, early_ms) if early_ms - self.used_ms < SILENCE_MS else due_ms
+
+    def due_ms(self) -> int:
+        """When time brings something to a greeted way."""
+        if self.unanswered_ms is None:
+            return self.ping_due_ms()
+        return min(self.ping_due_ms(), self.unanswered_ms + SUSPECT_MS)
 
 
 class Connections:
@@ -93,6 +108,9 @@ class Connections:
         self._up: dict[str, bool] = {}
         self._since_ms: dict[str, int] = {}  #: when the endpoint last went up or down, or was asked for
         self._lanes: dict[int, Lane] = {}
+        self.stirred_ms = -1  #: when pings went into silence last
+        #: when everything is looked at; None: all is well, and each lane says when time brings it something
+        self._look_ms: int | None = None
 
     def next_id(self) -> int:
         self._ids += 1
@@ -104,13 +122,20 @@ class Connections:
         control = frames.encode(message, shard, request_id)
         self.out.append((lane.endpoint, [control, body] if body else [control]))
 
+    def _look_soon(self) -> None:
+        """Something is not as it should be."""
+        if self._look_ms is None:
+            self._look_ms = self.now_ms + TICK_MS
+
     def connected(self, endpoint: str) -> None:
+        self._look_soon()
         if endpoint in self._up:
             self._up[endpoint], self._since_ms[endpoint] = True, self.now_ms
             for lane in self._on(endpoint):
                 self._greet(lane)
 
     def disconnected(self, endpoint: str) -> None:
+        self._look_soon()
         if self._up.get(endpoint):
             self._up[endpoint], self._since_ms[endpoint] = False, self.now_ms
         for lane in self._on(endpoint):
@@ -118,6 +143,7 @@ class Connections:
 
     def not_greeted(self, endpoint: str, shard: ShardId) -> None:
         """The other side has forgotten this session: says HELLO again there."""
+        self._look_soon()
         for lane in self._on(endpoint):
             if lane.greeting and (lane.shard == shard or not self._by_shard(lane)):
                 lane.greeting = 0
@@ -138,6 +164,7 @@ class Connections:
     def _make(self, endpoint: str, shard: int) -> Lane:
         lane = Lane(self.next_id(), endpoint, shard, self.now_ms)
         self._lanes[lane.id] = lane
+        self._look_soon()
         if endpoint not in self._up:
             self._up[endpoint] = False
             self._since_ms[endpoint] = self.now_ms
@@ -164,7 +191,12 @@ class Connections:
         self.send(lane, hello, lane.shard, lane.id)
 
     def _keep_alive(self) -> None:
-        """Pings, greetings that were not answered, connections that say nothing any more."""
+        """Pings, greetings that were not answered, connections that say nothing any more. Ways are pinged
+        together, so that whoever waits wakes once for all."""
+        pinging = any(lane.greeting and lane.ping_due_ms() <= self.now_ms for lane in self._lanes.values())
+        ping_ms = self.now_ms + (TICK_MS if pinging else 0)
+        if pinging and all(self.now_ms - lane.heard_ms >= TICK_MS for lane in self._lanes.values()):
+            self.stirred_ms = self.now_ms
         for lane in list(self._lanes.values()):
             if not self._up[lane.endpoint]:
                 continue
@@ -176,7 +208,7 @@ class Connections:
             elif not lane.greeting:
                 if self.now_ms - lane.asked_ms >= HELLO_AGAIN_MS:
                     self._greet(lane)
-            elif lane.ping_due(self.now_ms):
+            elif lane.ping_due_ms() <= ping_ms:
                 lane.ask(self.now_ms)
                 self.send(lane, Ping(), lane.shard, lane.id)
 

@@ -9,13 +9,19 @@ from gossipq.errors import Forbidden, GossipqError
 from gossipq.messages import Welcome
 from gossipq.types import NODE_SHARD, Now, ShardId
 from gossipq.values import Route
-from gossipq_client.session.connections import HELLO_AGAIN_MS, SUSPECT_MS, Connections, Lane, Standing
+from gossipq_client.session.connections import (
+    HELLO_AGAIN_MS,
+    SUSPECT_MS,
+    TICK_MS,
+    Connections,
+    Lane,
+    Standing,
+)
 from gossipq_client.session.leaders import Leaders
 from gossipq_client.values import NO_CREDENTIALS, Credentials
 
 #: a leader that was never reached for so long is spoken to through the frontdoor
 FALLBACK_MS = limits.SECOND_MS
-TICK_MS = 250  #: pings, silence and fallbacks are looked at this often
 ROUTES_MS = 5 * limits.SECOND_MS  #: routes are renewed this often, also when all is well
 SEEK_MS = 50  #: between two rounds of asking for routes, at least
 HURRY_MS = 300  #: a hand-over lasts no longer: after its first sign they are asked for as often as that
@@ -81,8 +87,9 @@ class Links(Connections):
         lane = None if self.leaders.is_shut(shard, self.now_ms) else self._way(shard)
         if lane is None:
             self._missed_ms = self.now_ms
+            self._look_soon()
         else:
-            lane.used_ms = self.now_ms
+            lane.use(self.now_ms)
         return lane
 
     def _way(self, shard: ShardId) -> Lane | None:
@@ -133,6 +140,7 @@ class Links(Connections):
 
     def not_led(self, shard: ShardId, term: int, sender: str, better: str) -> None:
         """A request was refused by `sender`, which does not lead the shard."""
+        self._look_soon()
         if self.leaders.refused(shard, term, sender, better, self.now_ms):
             self._hurry()
             self.seek()
@@ -227,15 +235,23 @@ class Links(Connections):
     def deadline_ms(self) -> int:
         """When `tick` has something to do."""
         open_ms = self.leaders.deadline_ms(self.now_ms)
-        tick_ms = self._ticked_ms + (SEEK_MS if self.now_ms < self._hurry_ms else TICK_MS)
+        tick_ms = self._tick_due_ms()
         return tick_ms if open_ms is None else min(open_ms, tick_ms)
 
+    def _tick_due_ms(self) -> int:
+        if self.now_ms < self._hurry_ms:
+            return self._ticked_ms + SEEK_MS
+        due_ms = min([self._routes_ms + ROUTES_MS, *(lane.due_ms() for lane in self._lanes.values())])
+        return max(self._ticked_ms + TICK_MS, due_ms if self._look_ms is None else min(due_ms, self._look_ms))
+
     def tick(self) -> None:
-        self._ticked_ms = self.now_ms
+        self._ticked_ms, self._look_ms = self.now_ms, None
         self._retire_direct()
         self._mind_home()
         self._look_for_leaders()
         self._keep_alive()
+        if self._seeking_ms is not None or self._scouts:
+            self._look_soon()
 
     def _retire_forwarded(self, endpoint: str) -> None:
         for shard, lane in list(self._forwarded.items()):

@@ -48,6 +48,8 @@ from gossipq_client.session.publisher import Publishing
 from gossipq_client.values import NO_CREDENTIALS, Credentials, refs
 
 PATTERNS_MS = 3 * limits.SECOND_MS  #: how often a pattern is looked up again
+#: answers to pings come together: who waits for nothing else may leave them for so long, and wakes once
+PONGS_MS = 2
 AWAITED_MS = 250  #: how often a topic is looked up that is not there yet
 
 
@@ -113,6 +115,10 @@ class Session:
         if self._awaited:
             others.append(self._awaited_ms + AWAITED_MS)
         return min([self.links.deadline_ms(), *others])
+
+    def rest_ms(self) -> int:
+        """For how long nothing but answers to pings is to be expected: they have just broken a silence."""
+        return PONGS_MS if self.links.stirred_ms == self.links.now_ms and self.settled else 0
 
     # --- events
 

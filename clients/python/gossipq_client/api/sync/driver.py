@@ -195,8 +195,10 @@ class Driver:
                             return False
                         timeout_ms = min(timeout_ms, left_ms)
                     monitors = engine.transport.monitor_fds()
-                    descriptors = [*engine.transport.fds(), bell.fd]
+                    descriptors, rest_ms = [*engine.transport.fds(), bell.fd], engine.session.rest_ms()
                     self._waiting[me] = bell
+                if rest_ms:
+                    wait_for([bell.fd], min(rest_ms, timeout_ms))
                 readable = wait_for(descriptors, timeout_ms)
                 thorough = not readable or not monitors.isdisjoint(readable)
                 if bell.rung:
@@ -204,6 +206,8 @@ class Driver:
         finally:
             self._waiting.pop(me, None)
             self._bells.append(bell)
+            if self._keeper.aside:
+                self._keeper.wake()
 
     def _await_flights(self, flights: list[Flight], timeout: float | None) -> None:
         if all(flight.done for flight in flights):

@@ -2,7 +2,8 @@
 confirms.
 
 It waits on the sockets only while no caller uses them, and stands back as soon as one does: as long as
-callers come by, it only looks at the timers now and then.
+callers come by, it only looks at the timers now and then. While a caller waits, who minds sockets and timers
+all that time, it stands aside, until that one leaves.
 """
 
 import threading
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from gossipq_client.api.sync.driver import Driver
 
 REST_MS = 20  #: between two looks while callers do the work themselves
+ASIDE_MS = 2_000  #: between two looks while somebody waits: an interrupt may have ended that
 JOIN_SECONDS = (
     1.0  #: how long its end is waited for: a signal handler that closes a client may hold what it needs
 )
@@ -24,13 +26,15 @@ JOIN_SECONDS = (
 class Keeper:
     def __init__(self, client: "Driver") -> None:
         self.parked = False  #: waits for long: who makes something urgent wakes it
+        self.aside = False  #: leaves everything to a caller who waits: who stops waiting wakes it
+        self._stood = False  #: it stood aside until that was over by itself
         self._client = client
         self._bell = Bell()
         self._thread = threading.Thread(target=self._run, name="gossipq-keeper", daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
-        self.parked = False
+        self.parked = self.aside = False
         self._bell.ring()
 
     def stop(self) -> None:
@@ -57,17 +61,25 @@ class Keeper:
         with client._lock:
             if client._engine.closed:
                 return None
-            busy, seen = client._exchanges != seen, client._exchanges
-            timeout_ms = 0 if client._engine.torn else client._engine.timeout_ms()
-            self.parked = not busy and timeout_ms > ACK_LINGER_MS
-            fds = [] if busy or client._engine.torn else client._engine.transport.fds()
-        wait([*fds, self._bell.fd], min(timeout_ms, REST_MS) if busy else timeout_ms)
+            engine, waits = client._engine, bool(client._waiting)
+            timeout_ms = 0 if engine.torn else engine.timeout_ms()
+            busy = client._exchanges != seen and not (self._stood and waits)
+            seen = client._exchanges
+            self.aside = waits and not busy and timeout_ms > 0
+            self.parked = self.aside or (not busy and timeout_ms > ACK_LINGER_MS)
+            fds = [] if busy or self.aside or engine.torn else engine.transport.fds()
+            timeout_ms = ASIDE_MS if self.aside else min(timeout_ms, REST_MS) if busy else timeout_ms
+            rest_ms = engine.session.rest_ms() if fds else 0
+        if rest_ms:
+            wait([self._bell.fd], min(rest_ms, timeout_ms))
+        wait([*fds, self._bell.fd], timeout_ms)
         with client._lock:
-            self.parked = False
-            if client._engine.closed:
+            self._stood = self.aside
+            self.parked = self.aside = False
+            if engine.closed:
                 return None
             self._bell.clear()
-            if client._exchanges == seen or client._engine.torn or client._engine.timeout_ms() == 0:
-                client._engine.enter()
-                client._engine.step(client._keep)
+            if client._exchanges == seen or engine.torn or engine.timeout_ms() == 0:
+                engine.enter()
+                engine.step(client._keep)
         return seen
