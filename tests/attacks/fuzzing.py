@@ -3,7 +3,8 @@
     python -m attacks.fuzzing [--inputs 100000] [--first SEED]
 
 A life feeds one target so many inputs; its seed makes it again. What ends a target, or is a fault of its own,
-is kept as a vector, which the tests feed from then on. Counts of inputs are added up in `fuzzed.json`.
+is kept as a vector, which the tests feed from then on. Counts of inputs are added up in `fuzzed.json`, for
+each commit that was fed.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import hashlib
 import json
 import logging
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -251,9 +253,15 @@ def keep(crash: Crash) -> Path:
     return path
 
 
-def counts() -> dict[str, int]:
-    found: dict[str, int] = json.loads(COUNTS.read_text()) if COUNTS.exists() else {}
-    return {surface: found.get(surface, 0) for surface in SURFACES}
+def counts() -> dict[str, dict[str, int]]:
+    """By commit, oldest first, and by surface."""
+    found: dict[str, dict[str, int]] = json.loads(COUNTS.read_text()) if COUNTS.exists() else {}
+    return found
+
+
+def _commit() -> str:
+    asked = ["git", "-C", str(HOME), "log", "-1", "--format=%h", "--abbrev=7"]
+    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def main() -> int:
@@ -262,7 +270,8 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=time.time_ns(), help="seed of the first life")
     chosen = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    fed, crashes, seed = counts(), 0, chosen.first
+    by_commit, crashes, seed = counts(), 0, chosen.first
+    fed = by_commit.setdefault(commit := _commit(), {})
     end = sum(fed.values()) + chosen.inputs
     shares = ("worker", "frontdoor", "worker", "frontdoor", "batch", "batch", "gossip")
     while sum(fed.values()) < end:
@@ -272,10 +281,10 @@ def main() -> int:
         except Crash as crash:
             crashes += 1
             print(f"{crash}: kept as {keep(crash)}", file=sys.stderr)
-        fed[surface] += LIFE
+        fed[surface] = fed.get(surface, 0) + LIFE
         seed += 1
-        COUNTS.write_text(json.dumps(fed, indent=1) + "\n")  # also for who ends it early
-    print(f"{sum(fed.values()):,} inputs so far: {fed}; {crashes} crashes now")
+        COUNTS.write_text(json.dumps(by_commit, indent=1) + "\n")  # also for who ends it early
+    print(f"{sum(fed.values()):,} inputs to {commit} so far: {fed}; {crashes} crashes now")
     return 1 if crashes else 0
 
 
