@@ -60,6 +60,7 @@ class Subscription:
         self.error: GossipqError | None = None
         self.lookups: set[Call] = set()  #: of topics, under way
         self.looked_up_ms = 0  #: when the first of them began
+        self.looked_up = False  #: whether its topics are there was answered once
         self.asked = False  #: its topics are, or were, looked up
         self.fetches: dict[object, list[Piece]] = {}  #: under way, and what each has taken
         self.stopping = False  #: the user takes no more
@@ -70,6 +71,10 @@ class Subscription:
     @property
     def over(self) -> bool:
         return self.stopping or self.closing
+
+    def answered(self, lookup: "Call") -> None:
+        self.lookups.discard(lookup)
+        self.looked_up |= not self.lookups
 
     @property
     def patterns(self) -> bool:

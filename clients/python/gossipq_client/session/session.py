@@ -318,7 +318,7 @@ class Session:
                     self._look_up(subscription, names, named, more)
                 if named and (missing := _behind(names, after, more) - {topic.name for topic in topics}):
                     self._miss(subscription, sorted(missing))
-            subscription.lookups.discard(call)
+            subscription.answered(call)
 
         if not subscription.lookups:
             subscription.looked_up_ms = self.links.now_ms
@@ -335,11 +335,15 @@ class Session:
 
         def known(call: Call) -> None:
             there = [topic.name for topic in call.reply.topics] if isinstance(call.reply, Topics) else []
-            near = get_close_matches(names[0], there, n=1)
-            text = f"no topic {names[0]}" + (f"; did you mean {near[0]}?" if near else "")
-            hint = f"create=True makes it, wait= waits for it; gossipq topic create {names[0]}"
-            subscription.error = UnknownTopic(text, hint=hint)
-            subscription.lookups.discard(call)
+            missing = [name for name in names if name not in there]
+            if missing:
+                near = get_close_matches(missing[0], there, n=1)
+                text = f"no topic {missing[0]}" + (f"; did you mean {near[0]}?" if near else "")
+                hint = f"create=True makes it, wait= waits for it; gossipq topic create {missing[0]}"
+                subscription.error = UnknownTopic(text, hint=hint)
+            else:  # made since
+                self._look_up(subscription, names, named=True)
+            subscription.answered(call)
 
         subscription.lookups.add(self.calls.ask(Resolve(["*"]), META_SHARD, known))
 

@@ -3,7 +3,8 @@
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -86,9 +87,14 @@ class Tally:
         self.stopped = False  #: the rest of the input was not read
         self.pending: deque[Any] = deque()
 
-    def add(self, receipt: Any) -> None:
+    def add(self, publish: Callable[[], Any]) -> None:
+        """Counts a record before it is handed over: an interrupt may come in between."""
         self.published += 1
-        self.pending.append(receipt)
+        try:
+            self.pending.append(publish())
+        except GossipqError:
+            self.published -= 1
+            raise
         if len(self.pending) > PENDING_MAX:
             self.settle(self.pending.popleft(), self.timeout_s)
 
@@ -208,7 +214,8 @@ def _send(mq: "Client", topic: str, what: What, tally: Tally, rate: float | None
         if rate and (early_s := start + number / rate - time.monotonic()) > 0:
             time.sleep(early_s)
         options: dict[str, Any] = {**record.options, "wait": tally.timeout_s}
-        tally.add(mq.publish(topic, record.value, key=record.key, headers=record.headers, **options))
+        options |= {"key": record.key, "headers": record.headers}
+        tally.add(partial(mq.publish, topic, record.value, **options))
 
 
 def _row(topic: str, receipt: "Receipt") -> dict[str, Any]:

@@ -273,12 +273,13 @@ class Fetcher:
             raise
 
     def _wait(self, count: int, wait_s: float, fetch: object) -> list[Piece]:
-        """What comes within `wait_s`. Raises NoQuorum or Unreachable when nobody has answered for the
-        client's timeout: a takeover is over sooner."""
+        """What comes within `wait_s`, or later if it is not known before whether its topics are there. Raises
+        NoQuorum or Unreachable when nobody has answered for the client's timeout: a takeover is over
+        sooner."""
         client, subscription, engine = self._client, self._state, self._client._engine
         deadline_ms, left_s = engine.now_ms() + wait_s * 1000, wait_s
         while True:
-            if client._await_records(subscription, min(left_s, LOOK_S)):
+            if client._await_records(subscription, min(left_s or LOOK_S, LOOK_S)):
                 if pieces := client._do(self._taking(count, fetch)):
                     return pieces  # else another fetch was faster
             elif subscription.over or subscription.finished:
@@ -286,7 +287,7 @@ class Fetcher:
             left_s = max(0.0, (deadline_ms - engine.now_ms()) / 1000)
             if (error := client._do(lambda: engine.waits_for(subscription, client._timeout))) is not None:
                 raise error
-            if not left_s:
+            if not left_s and subscription.looked_up:
                 return []
 
     def _taking(self, count: int, fetch: object) -> Callable[[], list[Piece]]:
