@@ -1,7 +1,9 @@
 """What waits behind a key of a key-ordered group, in memory and on disk."""
 
+from itertools import takewhile
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -84,3 +86,49 @@ def test_a_key_is_free_when_none_of_its_records_is_in_flight(
             assert keys.opens(key, 0) == free
             assert bool(keys.allowed([key], 100, B, {})) == free
             assert keys.allowed([key], 100, A, {}) == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([A, B, None]),
+            st.integers(0, 40),
+            st.lists(st.integers(0, 4), min_size=1, max_size=8),
+        )
+    ),
+    st.integers(0, 3),
+)
+def test_what_is_allowed_is_what_the_rule_says(
+    steps: list[tuple[tuple[bytes, int] | None, int, list[int]]], free_max: int
+) -> None:
+    """Of each key: whose its records in flight are, and the highest that was since it was free."""
+    keys, held = Keys(), dict[int, int]()
+    owners, last = dict[int, tuple[bytes, int]](), dict[int, int]()
+
+    def let_go(first: int, end: int) -> None:
+        for at in range(first, end):
+            held.pop(at, None)
+        for key in owners.keys() - held.values():
+            del owners[key], last[key]
+
+    with patch("gossipq.core.delivery.keys.FREE_KEYS_MAX", free_max):
+        for owner, first, hashes in steps:
+            end = first + len(hashes)
+            for each in (A, B):
+                free = [
+                    not key or key not in owners or (owners[key] == each and at >= last[key])
+                    for at, key in enumerate(hashes, first)
+                ]
+                allowed = len(list(takewhile(bool, free)))
+                assert keys.allowed(hashes, first, each, {}) == allowed
+            if owner is None:
+                keys.let_go(first, end)
+                let_go(first, end)
+                continue
+            keys.took(hashes, first, owner)
+            let_go(first, end)
+            for at, key in enumerate(hashes, first):
+                held[at] = key
+                if key:
+                    owners[key], last[key] = owner, max(at, last.get(key, -1))

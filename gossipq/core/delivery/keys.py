@@ -8,23 +8,28 @@ calls are for the records of a slice together.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 
 from gossipq.core.storage import RangeMap
 from gossipq.types import Offset, SessionId
 
 Owner = tuple[SessionId, int]
 NO_KEY = 0
+FREE_KEYS_MAX = 4_096  #: of which something is remembered that does not count any more
 
 
 class Keys:
-    __slots__ = ("_counts", "_failed", "_held", "_last", "_owners", "_parked_from")
+    __slots__ = ("_counts", "_failed", "_held", "_last", "_owners", "_parked_from", "_sole", "_top")
 
     def __init__(self) -> None:
         self._held: dict[Offset, int] = {}  # in flight: the key of each
-        # of keys that have records in flight: how many, whose they are, and the highest since it was free
+        # of keys that have records in flight: how many, whose they are, and the highest since it was free;
+        # of owners and the highest, what is said of other keys is of another time
         self._counts: Counter[int] = Counter()
         self._owners: dict[int, Owner] = {}
         self._last: dict[int, Offset] = {}
+        self._top: Offset = 0  # nothing at or above it was in flight yet
+        self._sole: Owner | None = None  # who has all that is in flight; None: nobody is sure to
         self._failed: dict[int, set[Offset]] = {}  # by key: these wait for another attempt
         self._parked_from: dict[int, Offset] = {}  # by key: the first that waits on disk
 
@@ -34,9 +39,11 @@ class Keys:
         """How many of the records from offset `first` on this consumer may have now, up to the first that it
         may not; `hashes` are their keys, `waiting` is what waits in memory, by key."""
         owners, last, failed, parked_from = self._owners, self._last, self._failed, self._parked_from
-        closed = bool(failed or parked_from or waiting)
+        closed, counts = bool(failed or parked_from or waiting), self._counts
+        if not closed and first >= self._top and (not counts or self._sole == owner):
+            return len(hashes)
         for offset, key in enumerate(hashes, first):
-            if key in owners and (owners[key] != owner or offset < last[key]):
+            if key in counts and (owners[key] != owner or offset < last[key]):
                 return offset - first  # also not to its owner, while that had a later one
             if closed and key:
                 behind = waiting.get(key)
@@ -51,28 +58,35 @@ class Keys:
     def took(self, hashes: Sequence[int], first: Offset, owner: Owner) -> None:
         """Records from `first` on are in flight, with this consumer."""
         end = first + len(hashes)
-        if not self._held.keys().isdisjoint(range(first, end)):
+        offsets = range(first, end)
+        if not self._held.keys().isdisjoint(offsets):
             self.let_go(first, end)
-        self._held.update(zip(range(first, end), hashes, strict=True))
-        self._counts.update(hashes)
+        held, counts, last = self._held, self._counts, self._last
+        self._sole = owner if not held or self._sole == owner else None
+        if first >= self._top:
+            self._top = end
+            last.update(zip(hashes, offsets, strict=True))
+        else:
+            for key, offset in zip(hashes, offsets, strict=True):
+                if key not in counts or offset > last[key]:
+                    last[key] = offset
+        held.update(zip(offsets, hashes, strict=True))
+        counts.update(hashes)
+        counts.pop(NO_KEY, None)
         self._owners.update(dict.fromkeys(hashes, owner))
-        for key, offset in zip(hashes, range(first, end), strict=True):
-            if offset > self._last.get(key, -1):
-                self._last[key] = offset
-        for of_key in (self._counts, self._owners, self._last):
-            of_key.pop(NO_KEY, None)
 
     def let_go(self, first: Offset, end: Offset) -> None:
         """Records are no longer in flight, as far as they were."""
-        held, counts = self._held, self._counts
-        for offset in range(first, end):
-            key = held.pop(offset, NO_KEY)
-            if not key:
-                continue
-            if counts[key] > 1:
-                counts[key] -= 1
+        counts = self._counts
+        for key in filter(None, map(self._held.pop, range(first, end), repeat(NO_KEY))):
+            left = counts[key] - 1
+            if left:
+                counts[key] = left
             else:
-                del counts[key], self._owners[key], self._last[key]
+                counts.pop(key)
+        if len(self._last) > FREE_KEYS_MAX + 2 * len(counts):
+            self._owners = {key: self._owners[key] for key in counts}
+            self._last = {key: self._last[key] for key in counts}
 
     def failed(self, key_hash: int, offset: Offset) -> None:
         """A record of the key waits for another attempt."""
