@@ -35,12 +35,13 @@ class Cursor:
         state, put, delete = self.state, self._table.put, self._table.delete
         if state.passed or state.holds:  # of a store of 0.1
             state.passed, state.holds = [], []
-        put(records.key(b"C", state.partition, state.group_id), records.encode(state))
+        name = records.key(b"", state.partition, state.group_id)
+        put(b"C" + name, records.encode(state))
         for first, end in self.passed.changes():
-            row_key = records.row_key(b"p", state.partition, state.group_id, first)
+            row_key = b"p" + name + records.U64.pack(first)
             delete(row_key) if end is None else put(row_key, records.U64.pack(end))
         for first, row in self.holds.changes():
-            row_key = records.row_key(b"h", state.partition, state.group_id, first)
+            row_key = b"h" + name + records.U64.pack(first)
             delete(row_key) if row is None else put(row_key, records.encode(records.HoldRow(*row)))
 
     def fresh(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:

@@ -23,16 +23,17 @@ def dead_rows(state: Table, partition: PartitionKey, group_id: int) -> Runs[Dead
 
 
 class Exceptions(Runs[ExceptionRow]):
-    __slots__ = ("_group_id", "_partition")
+    __slots__ = ("_due_prefix", "_group_id", "_partition")
 
     def __init__(self, state: Table, partition: PartitionKey, group_id: int) -> None:
         super().__init__(state, records.row_key(b"V", partition, group_id), decode_exception)
         self._partition, self._group_id = partition, group_id
+        self._due_prefix = records.row_key(b"Y", partition, group_id)
 
     def _index_key(self, first: Offset, row: ExceptionRow) -> bytes:
         if row.lane:
             return records.lane_key(self._partition, self._group_id, row.lane, first)
-        return records.row_key(b"Y", self._partition, self._group_id, row.due_ms, first)
+        return self._due_prefix + U64X2.pack(row.due_ms, first)
 
     def put(self, first: Offset, row: ExceptionRow) -> None:
         super().put(first, row)
@@ -40,13 +41,20 @@ class Exceptions(Runs[ExceptionRow]):
 
     def delete(self, found: Found[ExceptionRow]) -> None:
         super().delete(found)
+        self._unindex(found)
+
+    def _unindex(self, found: Found[ExceptionRow]) -> None:
         self._state.delete(self._index_key(*found))
+
+    def take_to_change(self, first: Offset, end: Offset) -> list[Found[ExceptionRow]]:
+        """As `take`, for who puts another row in the place of each at once: that is written over."""
+        return self._split(first, end, self._unindex)
 
     def due(self, since: tuple[int, Offset], until_ms: int, limit: int) -> list[tuple[int, Offset]]:
         """(due, first) of rows that wait for their time, from `since` to `until_ms`, in order; the first
         few."""
-        low = records.row_key(b"Y", self._partition, self._group_id, *since)
-        high = records.row_key(b"Y", self._partition, self._group_id, until_ms + 1)
+        low = self._due_prefix + U64X2.pack(*since)
+        high = self._due_prefix + U64.pack(until_ms + 1)
         found = []
         for row_key, _ in self._state.scan(low, high):
             found.append(U64X2.unpack_from(row_key, 17))

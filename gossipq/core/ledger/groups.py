@@ -81,22 +81,33 @@ class Groups:
         return self._host.config(partition).trace in (wanted, "all")
 
     @staticmethod
-    def _found(cursor: Cursor, first: Offset, end: Offset) -> list[Found[ExceptionRow]]:
-        """Takes exception rows out, and the holds with them; who does so says what becomes of the records."""
+    def _found(
+        cursor: Cursor, first: Offset, end: Offset, changes: bool = False
+    ) -> list[Found[ExceptionRow]]:
+        """Takes exception rows out, and the holds with them; who does so says what becomes of the records.
+        `changes`: each gets another row at once."""
         if not cursor.exceptional:
             return []
-        found = cursor.exceptions.take(first, end)
+        exceptions = cursor.exceptions
+        found = exceptions.take_to_change(first, end) if changes else exceptions.take(first, end)
         for part in found:
             cursor.holds.clear(part.first, part.end)
         return found
 
     def _taken(
-        self, cursor: Cursor, first: Offset, end: Offset, event: str, fresh: Ranges = NO_RANGES
+        self,
+        cursor: Cursor,
+        first: Offset,
+        end: Offset,
+        event: str,
+        fresh: Ranges = NO_RANGES,
+        changes: bool = False,
     ) -> list[Found[ExceptionRow]]:
-        """Takes exception rows out: their records meet an event. There are none where all is `fresh`."""
+        """Takes exception rows out: their records meet an event. There are none where all is `fresh`.
+        `changes`: each gets another row at once."""
         if len(fresh) == 1 and fresh[0] == (first, end):
             return []
-        found = self._found(cursor, first, end)
+        found = self._found(cursor, first, end, changes)
         for part in found:
             cursor.move(life.waiting(part.row), event, part.total)
         return found
@@ -124,7 +135,7 @@ class Groups:
             for first, end in held:
                 cursor.move(life.OPEN, life.HAND_OUT, end - first)
                 cursor.holds.set(first, end, hold)
-            for part in self._taken(cursor, row.first, row.end, life.HAND_OUT, held):
+            for part in self._taken(cursor, row.first, row.end, life.HAND_OUT, held, changes=True):
                 due_ms = row.deadline_ms if row.session else entry.time_ms
                 changed = msgspec.structs.replace(part.row, lane=b"", due_ms=due_ms, attempts=row.attempt)
                 cursor.exceptions.put(part.first, changed)
@@ -227,7 +238,7 @@ class Groups:
                 continue
             end = min(row.end, self._host.partitions[row.partition].next)
             new = cursor.fresh(row.first, end)
-            for part in self._taken(cursor, row.first, row.end, life.FAIL, new):
+            for part in self._taken(cursor, row.first, row.end, life.FAIL, new, changes=True):
                 changed = msgspec.structs.replace(
                     part.row,
                     lane=b"",

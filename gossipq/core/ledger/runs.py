@@ -61,7 +61,12 @@ class Runs(Generic[R]):
 
     def at(self, offset: Offset) -> Found[R] | None:
         """The row that holds an offset."""
-        row = self._state.floor(self._prefix + U64.pack(offset))
+        row_key = self._prefix + U64.pack(offset)
+        begins = self._state.get(row_key)
+        if begins is not None:  # as most do that are looked for: a search costs more
+            found = Found(offset, self._decode(begins))
+            return found if offset < found.end else None
+        row = self._state.floor(row_key)
         if row is None or not row[0].startswith(self._prefix):
             return None
         found = self._found(*row)
@@ -96,11 +101,14 @@ class Runs(Generic[R]):
 
     def take(self, first: Offset, end: Offset) -> list[Found[R]]:
         """Takes what lies in [first, end) out, splitting the rows at its edges."""
+        return self._split(first, end, self.delete)
+
+    def _split(self, first: Offset, end: Offset, delete: Callable[[Found[R]], None]) -> list[Found[R]]:
         parts = []
         for whole in list(self._reaching(first, end)):
             part = whole.part(max(whole.first, first), min(whole.end, end))
             parts.append(part)
-            self.delete(whole)
+            delete(whole)
             if whole.first < part.first:
                 self.put(*whole.part(whole.first, part.first))
             if part.end < whole.end:

@@ -12,7 +12,7 @@ from gossipq.core.effects import INTERNAL, INTERNAL_HINT, Effects, refusal
 from gossipq.core.shard import Shard
 from gossipq.errors import BadBatch, Busy, CorruptLog, GossipqError, Internal, NotLeader, ProtocolError
 from gossipq.messages import Confirm, Deliver, DeliverPlain, RefusedMessage, Reset, Subscribed
-from gossipq.types import Origin
+from gossipq.types import Index, Origin
 from gossipq.values import Delivered, Message
 from gossipq.wire import batch as batches
 from gossipq.wire import plain
@@ -122,8 +122,9 @@ class Sender:
 
     def _deliver(self, shard: Shard, delivery: Delivery, term: int) -> None:
         slices, bodies = [], []
+        opened: dict[Index, batches.Batch] = {}  # records that come again one by one are of few batches
         for part in delivery.parts:
-            body = self._body(shard, part)
+            body = self._body(shard, part, opened)
             slices.append(
                 Delivered(part.partition, part.offset, part.count, part.attempt, len(body), part.charge)
             )
@@ -137,8 +138,11 @@ class Sender:
         if not self._mailbox.reply(delivery.origin, encode(deliver, shard.id, 0, term), bodies):
             shard.undelivered(delivery)
 
-    def _body(self, shard: Shard, part: Part) -> bytes:
-        """The bytes of a part. Raises CorruptLog when the disk does not give back what was stored."""
+    def _body(self, shard: Shard, part: Part, opened: dict[Index, batches.Batch]) -> bytes:
+        """The bytes of a part; `opened` are batches that were cut before. Raises CorruptLog when the disk
+        does not give back what was stored."""
+        if not part.whole and part.index in opened:
+            return bytes(opened[part.index].cut(part.first, part.count))
         body, from_disk = shard.body(part.index)
         if body is None:
             raise CorruptLog(f"shard {shard.id}: the batch of entry {part.index} is missing")
@@ -151,7 +155,9 @@ class Sender:
                 ) from None
         if part.whole:
             return body
-        return bytes(batches.Batch(body, batches.peek(body)).cut(part.first, part.count))
+        opened.clear()  # one is enough, and some may be large
+        batch = opened[part.index] = batches.Batch(body, batches.peek(body))
+        return bytes(batch.cut(part.first, part.count))
 
 
 def unread() -> Busy:
