@@ -62,7 +62,7 @@ class Keys:
         if not self._held.keys().isdisjoint(offsets):
             self.let_go(first, end)
         held, counts, last = self._held, self._counts, self._last
-        self._sole = owner if not held or self._sole == owner else None
+        self._sole = owner if not counts or self._sole == owner else None
         if first >= self._top:
             self._top = end
             last.update(zip(hashes, offsets, strict=True))
@@ -84,7 +84,9 @@ class Keys:
                 counts[key] = left
             else:
                 counts.pop(key)
-        if len(self._last) > FREE_KEYS_MAX + 2 * len(counts):
+        if not counts:
+            self._owners, self._last, self._top, self._sole = {}, {}, 0, None
+        elif len(self._last) > FREE_KEYS_MAX + 2 * len(counts):
             self._owners = {key: self._owners[key] for key in counts}
             self._last = {key: self._last[key] for key in counts}
 
