@@ -274,7 +274,8 @@ def test_options_that_contradict_are_refused(
     first = start("--workers", "1")
     first.ready()
     first.process.send_signal(signal.SIGTERM)
-    assert first.end()[0] == 0
+    code, error = first.end()
+    assert code == 0, error
     code, error = start(*flags).end()
     assert code == 78
     assert error.startswith("error: ")
