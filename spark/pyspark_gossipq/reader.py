@@ -82,7 +82,9 @@ def rows_of(
         return spark.createDataFrame([], schema)
     if parts[0].format == "lmdb" or folder.by_python:
         ranges = json.dumps([[part.topic_id, part.partition, part.start, part.end] for part in parts])
-        return spark.read.format("gossipq").options(path=folder.path, ranges=ranges, verify="false").load()
+        typed = {} if shape is None else {"topics": ",".join(asked.topics)}
+        source = spark.read.format("gossipq").options(path=folder.path, ranges=ranges, verify="false")
+        return source.options(**typed).load()
     reader = spark.read.schema(schema)
     whole = [folder.address(part.path) for part in parts if part.whole]
     cut = [part for part in parts if not part.whole]

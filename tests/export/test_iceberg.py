@@ -6,14 +6,17 @@ import random
 import subprocess
 import time
 from collections import Counter
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 pytest.importorskip("pyiceberg", reason="pyiceberg is not installed: pip install 'gossipq[lake]'")
 
+from export.rest_catalog import served
 from export.test_follower import Clock
 from gossipq.errors import Busy, ExportError
+from gossipq_cli.main import main
 from gossipq_client import connect, testing
 from gossipq_node.export import iceberg
 from gossipq_node.export.compaction import compact
@@ -239,3 +242,51 @@ def test_the_document_opens_the_tables_that_the_exporter_made(mq, open_folder, t
     found = {}
     exec(code.replace("/data/tables", place), found)
     assert found["orders"].to_arrow().num_rows == 6
+
+
+@pytest.mark.parametrize(
+    ("status", "is_done", "error"),
+    [(409, False, None), (503, False, Busy), (429, False, Busy), (504, True, Busy), (500, True, Busy)],
+)
+def test_a_rest_catalog_gets_every_record_once(mq, open_folder, tmp_path, status, is_done, error):
+    """Also when a commit is refused, and when nobody knows whether one was made."""
+    folder = open_folder()
+    with served(tmp_path / "served") as rest:
+        catalog = iceberg.catalog(rest.uri)
+        for number in range(3):
+            publish(mq, "t", 10, number * 10)
+            Exporter(mq, folder).run()
+            if number == 1:
+                (rest.unanswered if is_done else rest.refused).append(status)
+                # pyiceberg itself tries again what another commit came before
+                with pytest.raises(error) if error else nullcontext():
+                    Iceberg(folder, catalog).commit()
+            Iceberg(folder, iceberg.catalog(rest.uri)).commit()  # as after a restart
+            assert len(values(catalog)) == number * 10 + 10
+        assert Iceberg(folder, catalog).commit().files == {}
+        assert rest.commits == 3
+
+
+def test_a_rest_catalog_that_is_away_or_wants_a_token(mq, open_folder, tmp_path):
+    folder = open_folder()
+    publish(mq, "t", 10)
+    Exporter(mq, folder).run()
+    with served(tmp_path / "served") as rest:
+        catalog = iceberg.catalog(rest.uri)
+        rest.forbidden = True
+        for ask in (Iceberg(folder, catalog).commit, lambda: iceberg.catalog(rest.uri)):
+            with pytest.raises(ExportError, match="asked for"):
+                ask()
+    with pytest.raises(OSError):  # --follow waits it out
+        Iceberg(folder, catalog).commit()
+    with pytest.raises(ExportError, match="cannot be used"):
+        iceberg.catalog(rest.uri)
+
+
+def test_the_command_feeds_a_rest_catalog(broker, mq, tmp_path, capsys):
+    publish(mq, "t", 10)
+    with served(tmp_path / "served") as rest:
+        out = ["export", "--out", str(tmp_path / "lake"), "--iceberg", rest.uri]
+        assert main(["-s", broker.endpoint, *out, "--iceberg-namespace", "ours"]) == 0
+        assert "10" in capsys.readouterr().err
+        assert len(rows(iceberg.catalog(rest.uri), namespace="ours")) == 10

@@ -8,17 +8,22 @@ STARTS_MAX = 10
 STARVED = "Python worker failed to connect back"
 
 
-def run_out(start: Callable[[], Any], patience_s: float) -> None:
-    """Runs a query (`trigger(availableNow=True)`) to its end. One that Spark gave up because the machine was
-    too busy to start a process is started again, and goes on from its checkpoint, as after any failure."""
+def run_out(start: Callable[[], Any], patience_s: float) -> list[int]:
+    """Runs a query (`trigger(availableNow=True)`) to its end: the rows of each batch that had some. One that
+    Spark gave up because the machine was too busy to start a process is started again, and goes on from its
+    checkpoint, as after any failure."""
+    batches: list[int] = []
     for attempt in range(STARTS_MAX):
-        query = start()
+        query, ended = start(), False
         try:
-            assert query.awaitTermination(patience_s), "it does not end"
+            ended = query.awaitTermination(patience_s)
+            assert ended, "it does not end"
         except Exception as error:
             if STARVED not in str(error) or attempt == STARTS_MAX - 1:
                 raise
-        else:
-            return
         finally:
             query.stop()
+            batches += [int(each["numInputRows"]) for each in query.recentProgress if each["numInputRows"]]
+        if ended:
+            return batches
+    raise AssertionError("its last attempt returns or raises")

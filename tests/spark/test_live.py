@@ -137,18 +137,11 @@ class Run:
         stream = self.spark.readStream.format("gossipq").options(
             servers=self.node.endpoint, topics=self.topic, **options
         )
-        query = (
-            stream.load()
-            .writeStream.format("parquet")
-            .option("checkpointLocation", str(self.folder / "checkpoint"))
-            .trigger(availableNow=True)
-            .start(str(self.folder / "table"))
+        writer = stream.load().writeStream.option("checkpointLocation", str(self.folder / "checkpoint"))
+        table = str(self.folder / "table")
+        return sum(
+            run_out(lambda: writer.trigger(availableNow=True).start(table, format="parquet"), PATIENCE_S)
         )
-        try:
-            assert query.awaitTermination(PATIENCE_S), "it does not end"
-        finally:
-            query.stop()
-        return sum(int(progress["numInputRows"]) for progress in query.recentProgress)
 
     def values(self) -> Counter[bytes]:
         table = self.spark.read.schema(schemas.of("messages")).parquet(str(self.folder / "table"))
@@ -273,16 +266,9 @@ def test_a_stream_that_repeats_its_batch(
 
     def run() -> None:
         stream = spark.readStream.text(str(tmp_path / "in")).writeStream.format("gossipq")
-        query = (
-            stream.options(servers=shared_node.endpoint, topic=topic)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        try:
-            assert query.awaitTermination(PATIENCE_S)
-        finally:
-            query.stop()
+        writer = stream.options(servers=shared_node.endpoint, topic=topic)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        run_out(writer.trigger(availableNow=True).start, PATIENCE_S)
 
     run()
     done = list((tmp_path / "checkpoint" / "commits").glob("*0*"))

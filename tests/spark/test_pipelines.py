@@ -4,6 +4,7 @@ import json
 import os
 import random
 import time
+import uuid
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -121,6 +122,40 @@ def test_what_cannot_be_imported(spark, exporter: Exporter, tmp_path: Path) -> N
     with pytest.raises(DataLoss, match="records 250 to 259 are neither in the table nor in the export"):
         imports.import_export(spark, str(later), table)
     assert len(offsets(spark, tmp_path / "table")) == 250
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("form", ["parquet", pytest.param("lmdb", marks=pytest.mark.slow)])
+def test_values_of_topics_with_schemas_are_typed_in_a_table(spark, shared_node, tmp_path, form: str) -> None:
+    """Each topic by its own schema, in one table, also after a version has come; together they are plain."""
+    out, table = str(tmp_path / "lake"), str(tmp_path / "table")
+    names = {kind: f"{kind}-{uuid.uuid4().hex[:8]}" for kind in ("integer", "string", "plain")}
+
+    def grown(kind: str, value: Any) -> None:
+        mq.publish(names[kind], value).result(60)
+        assert main(["-s", shared_node.endpoint, "-q", "export", "--out", out, "--format", form]) == 0
+        imports.import_export(spark, out, table)
+
+    with connect(shared_node.endpoint) as mq:
+        for kind in ("integer", "string"):
+            mq.publish(names[kind], b"before").result(60)
+            mq.schema(names[kind], {"type": "object", "properties": {"n": {"type": kind}}})
+        grown("integer", {"n": 7})
+        mq.publish(names["plain"], b"x").result(60)
+        grown("string", {"n": "seven"})
+        more = {"n": {"type": "integer"}, "more": {"type": "boolean"}}
+        mq.schema(names["integer"], {"type": "object", "properties": more})
+        grown("integer", {"n": 8, "more": True})
+    for kind, expected in (
+        ("integer", [None, {"n": 7, "more": None}, {"n": 8, "more": True}]),
+        ("string", [None, {"n": "seven"}]),
+    ):
+        rows = read_table(spark, table, topics=names[kind]).orderBy("offset").collect()
+        assert [row.data and row.data.asDict() for row in rows] == expected
+    assert "data" not in read_table(spark, table, topics=names["plain"]).columns
+    together = read_table(spark, table, topics=",".join(names.values()))
+    assert ("data" in together.columns, together.count()) == (False, 6)
+    assert imports.rows(spark, table, topics=names["integer"]).where("data.more").count() == 1
 
 
 def with_a_gap(exporter: Exporter) -> Exporter:

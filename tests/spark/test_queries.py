@@ -10,6 +10,7 @@ class Query:
 
     def __init__(self, errors: list[str]) -> None:
         self.errors, self.started, self.stopped = errors, 0, 0
+        self.recentProgress = [{"numInputRows": 5}, {"numInputRows": 0}]
 
     def start(self) -> "Query":
         self.started += 1
@@ -26,7 +27,7 @@ class Query:
 
 def test_a_query_that_got_no_process_is_started_again() -> None:
     query = Query([f"[X] {STARVED}."] * 3)
-    run_out(query.start, 1.0)
+    assert run_out(query.start, 1.0) == [5] * 4
     assert query.started == query.stopped == 4
 
 

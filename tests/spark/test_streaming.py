@@ -15,6 +15,7 @@ from pyspark_gossipq.asked import parse
 from pyspark_gossipq.layout import Known
 from pyspark_gossipq.stream import ExportStream
 from spark.exports import Exporter
+from spark.queries import run_out
 
 PATIENCE_S = 240
 
@@ -28,19 +29,9 @@ class Run:
     def run(self, **options: str) -> list[int]:
         """Rows of each batch."""
         read = self.spark.readStream.format("gossipq").options(**options).load(str(self.exporter))
-        query = (
-            read.writeStream.format("parquet")
-            .option("checkpointLocation", str(self.folder / "checkpoint"))
-            .trigger(availableNow=True)
-            .start(str(self.folder / "table"))
-        )
-        try:
-            assert query.awaitTermination(PATIENCE_S), "it does not end"
-        finally:
-            query.stop()
-        return [
-            int(progress["numInputRows"]) for progress in query.recentProgress if progress["numInputRows"]
-        ]
+        writer = read.writeStream.option("checkpointLocation", str(self.folder / "checkpoint"))
+        table = str(self.folder / "table")
+        return run_out(lambda: writer.trigger(availableNow=True).start(table, format="parquet"), PATIENCE_S)
 
     def offsets(self) -> list[tuple[str, int, int]]:
         table = self.spark.read.schema(schemas.of("messages")).parquet(str(self.folder / "table"))

@@ -43,7 +43,7 @@ def catalog(place: str) -> "Catalog":
     Raises GossipqError when pyiceberg is not installed, ExportError when the catalog cannot be used."""
     try:
         from pyiceberg.catalog import load_catalog
-        from pyiceberg.exceptions import ValidationError
+        from pyiceberg.exceptions import RESTError, ValidationError
     except ImportError as error:
         raise GossipqError(f"{error.name} is not installed", hint='pip install "gossipq[lake]"') from None
     try:
@@ -56,7 +56,7 @@ def catalog(place: str) -> "Catalog":
         return load_catalog(
             "gossipq", type="sql", uri=f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}"
         )
-    except (OSError, ValueError, ValidationError) as error:
+    except (OSError, ValueError, ValidationError, RESTError) as error:
         raise ExportError(
             f"the catalog {place} cannot be used: {error}", hint="a folder, https://... or catalog:NAME"
         ) from None
@@ -222,12 +222,14 @@ def _reached(table: "Table", name: str, cluster: str) -> dict[str, int]:
 
 @contextmanager
 def _plainly() -> Iterator[None]:
-    """What passes is Busy, and the next commit tries again."""
+    """What passes is Busy, and the next commit tries again; what a REST catalog refuses is an ExportError."""
     from pyiceberg.exceptions import (
         CommitFailedException,
         CommitStateUnknownException,
+        RESTError,
         ServerError,
         ServiceUnavailableError,
+        TooManyRequestsError,
     )
 
     try:
@@ -237,7 +239,11 @@ def _plainly() -> Iterator[None]:
         CommitStateUnknownException,
         ServerError,
         ServiceUnavailableError,
+        TooManyRequestsError,
     ) as error:
         raise Busy(
             f"the catalog did not commit: {error}", hint="it is tried again with the next step"
         ) from error
+    except RESTError as error:
+        hint = "credentials of a catalog stand in pyiceberg's configuration: --iceberg catalog:NAME"
+        raise ExportError(f"the catalog refused it: {error}", hint=hint) from None

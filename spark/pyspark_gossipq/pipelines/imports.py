@@ -1,7 +1,8 @@
 """Import into Parquet tables: what is imported twice is there once, and a run that was cut off is mended by
 the next.
 
-    TABLE/messages/segment=s40-0-1200/*.parquet  records of partition 0 of topic 40, from 1,200 on
+    TABLE/messages/segment=s40-0-1200/*.parquet  records of partition 0 of topic 40, from 1,200 on; with the
+                                                 column `data` where the topic has a schema
     TABLE/acks, TABLE/deliveries                 as the export has them now
     TABLE/_gossipq/import.json                   how far each partition has come; written last
 
@@ -11,8 +12,9 @@ left. Days would be a bad measure: the second increment of a day would take the 
 is a real column, so "007" stays a text.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
+from operator import or_
 
 import msgspec
 from pyarrow import fs
@@ -23,6 +25,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from gossipq.errors import DataLoss, ExportError
 from gossipq.wire import export
 from gossipq.wire.export import Export, Gap
+from gossipq.wire.schemas import Shape
 from pyspark_gossipq import batch, layout, reader, schemas
 from pyspark_gossipq.asked import Asked, parse
 from pyspark_gossipq.folders import Folder
@@ -46,6 +49,7 @@ class State(msgspec.Struct):
     segment_records: int
     places: dict[str, Place] = {}  #: by "topic id-partition"
     gaps: list[Gap] = []  #: that were allowed: these records are in no table
+    shapes: dict[str, Shape] = {}  #: by topic: of the column `data` over all its segments
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,8 @@ def import_export(
         if not allow_gap:
             layout.require(exported, wanted)
         _messages(spark, folder, exported, wanted, asked, table, state, verify)
+    shapes = {name: exported.shape(name) for name in {place.topic for place in state.places.values()}}
+    state.shapes = {name: shape for name, shape in sorted(shapes.items()) if shape is not None}
     state.gaps = [gap for gap in exported.gaps if f"{gap.topic_id}-{gap.partition}" in state.places]
     # of all topics, since they take the place of what is there
     for data_set in (export.ACKS, export.DELIVERIES):
@@ -117,19 +123,29 @@ def _messages(
     state: State,
     verify: bool | None,
 ) -> None:
-    parts = layout.parts(exported, wanted, asked)
-    batch.check(folder, exported, parts, verify)
+    """A topic with a schema is written by itself: its column `data` has the type of its own schema."""
+    batch.check(folder, exported, layout.parts(exported, wanted, asked), verify)
+    together: dict[tuple[str, ...], list[Span]] = {}
+    for span in wanted:
+        typed = exported.shape(span.topic) is not None
+        together.setdefault((span.topic,) if typed else (), []).append(span)
+    for names, spans in sorted(together.items()):
+        one = replace(asked, topics=names)
+        parts, shape = layout.parts(exported, spans, one), layout.shape(exported, one)
+        frame = reader.rows_of(spark, folder, parts, one, shape).withColumn(SEGMENT, _segment(spans, state))
+        writer = frame.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+        writer.partitionBy(SEGMENT).parquet(f"{table}/{export.MESSAGES}")
+
+
+def _segment(spans: list[Span], state: State) -> Column:
     came = reduce(
         lambda rest, span: F.when(_is_of(span), F.lit(span.start)).otherwise(rest),
-        wanted,
+        spans,
         F.lit(None).cast("long"),
     )
     million = F.floor(F.col("offset") / state.segment_records) * state.segment_records
     begin = F.greatest(came, million).cast("long")
-    segment = F.concat_ws("-", F.concat(F.lit("s"), F.col("topic_id")), F.col("partition"), begin)
-    frame = reader.rows_of(spark, folder, parts, asked).withColumn(SEGMENT, segment)
-    writer = frame.write.mode("overwrite").option("partitionOverwriteMode", "dynamic").partitionBy(SEGMENT)
-    writer.parquet(f"{table}/{export.MESSAGES}")
+    return F.concat_ws("-", F.concat(F.lit("s"), F.col("topic_id")), F.col("partition"), begin)
 
 
 def _is_of(span: Span) -> Column:
@@ -138,6 +154,11 @@ def _is_of(span: Span) -> Column:
 
 def _name(at: Known) -> str:
     return f"{at.topic_id}-{at.partition}"
+
+
+def _place(name: str) -> tuple[int, int]:
+    topic_id, _, partition = name.partition("-")
+    return int(topic_id), int(partition)
 
 
 def _state(target: Folder, cluster: str) -> State:
@@ -175,14 +196,38 @@ def is_table(path: str) -> bool:
     return folder.system.get_file_info(folder.locate(STATE)).type == fs.FileType.File
 
 
-def read_table(spark: SparkSession, table: str, dataSet: str = export.MESSAGES) -> DataFrame:
+def read_table(
+    spark: SparkSession, table: str, dataSet: str = export.MESSAGES, topics: str = ""
+) -> DataFrame:
     """Rows of an imported table. Its schema is told to Spark, which would guess a number for topic "007"
-    otherwise."""
-    schema, path = schemas.of(dataSet), Folder(table).address(dataSet)
+    otherwise.
+
+    topics: names and patterns with *, separated by commas; "" for all. Messages of topics that are named and
+    have one schema have the column `data`. Raises UnknownTopic, and ExportError for what is no table."""
+    folder = Folder(table)
+    state = _known(folder)
+    if state is None:
+        raise ExportError(f"{table} is no imported table", hint="gossipq spark import EXPORT TABLE")
+    asked = parse({"path": table, "dataSet": dataSet} | ({"topics": topics} if topics else {}))
+    places = {(place.topic, *_place(name)) for name, place in state.places.items()}
+    layout.require_names(asked, {(topic, number) for topic, _, number in places})
+    chosen = {(topic, topic_id) for topic, topic_id, number in places if asked.wants(topic, number)}
+    typed = layout.may_be_typed(asked)
+    shape = layout.common_shape(map(state.shapes.get, asked.topics)) if typed else None
+    schema = schemas.of(dataSet, shape)
+    if topics and not chosen:
+        return spark.createDataFrame([], schema)
+    if dataSet == export.MESSAGES:
+        schema = StructType([*schema.fields, StructField(SEGMENT, StringType())])
+    frame = spark.read.schema(schema).parquet(folder.address(dataSet))
+    if topics:
+        frame = frame.where(F.col("topic").isin(sorted({topic for topic, _ in chosen})))
     if dataSet != export.MESSAGES:
-        return spark.read.schema(schema).parquet(path)
-    whole = StructType([*schema.fields, StructField(SEGMENT, StringType())])
-    return spark.read.schema(whole).parquet(path).drop(SEGMENT)
+        return frame
+    if shape is not None:  # files of other topics, whose `data` may have another type, are not opened
+        ids = sorted({topic_id for _, topic_id in chosen})
+        frame = frame.where(reduce(or_, (F.col(SEGMENT).startswith(f"s{topic_id}-") for topic_id in ids)))
+    return frame.drop(SEGMENT)
 
 
 def rows(
@@ -190,17 +235,9 @@ def rows(
 ) -> DataFrame:
     """Of an export or of an imported table, whichever it is. Raises UnknownTopic; DataLoss for an export with
     gaps, unless they are allowed; what a table lacks was allowed when it was imported."""
-    asked, state = parse({"path": path} | ({"topics": topics} if topics else {})), _known(Folder(path))
-    if state is None:
-        return reader.read_export(spark, path, topics or None, dataSet=dataSet, failOnDataLoss=not allow_gap)
-    places = {(place.topic, int(name.rpartition("-")[2])) for name, place in state.places.items()}
-    layout.require_names(asked, places)
-    frame = read_table(spark, path, dataSet)
-    if not topics:
-        return frame
-    return frame.where(
-        F.col("topic").isin([topic for topic, number in sorted(places) if asked.wants(topic, number)])
-    )
+    if is_table(path):
+        return read_table(spark, path, dataSet, topics)
+    return reader.read_export(spark, path, topics or None, dataSet=dataSet, failOnDataLoss=not allow_gap)
 
 
 def gaps(path: str, topics: str = "") -> list[Gap]:
