@@ -94,6 +94,12 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     address_groups: Positive = Quota().address_groups
     address_requests_per_s: Positive = Quota().address_requests_per_s
     address_bytes_per_s: Annotated[int, Meta(ge=limits.FRAME_BYTES_MAX)] = Quota().address_bytes_per_s
+    user_sessions: Positive = Quota().user_sessions
+    user_subscriptions: Positive = Quota().user_subscriptions
+    user_topics: Positive = Quota().user_topics
+    user_groups: Positive = Quota().user_groups
+    user_requests_per_s: Positive = Quota().user_requests_per_s
+    user_bytes_per_s: Annotated[int, Meta(ge=limits.FRAME_BYTES_MAX)] = Quota().user_bytes_per_s
 
     def message(self, memory_bytes: int) -> Quota:
         """`memory_bytes`: what a worker may take, 0 = any; its partitions have to fit."""

@@ -5,6 +5,8 @@ from typing import NamedTuple
 from gossipq import limits
 from gossipq.errors import ConfigError
 
+KEY_BYTES = 32
+
 
 class Endpoint(NamedTuple):
     """Where a node listens: tcp with host and port, or ipc with a path."""
@@ -61,12 +63,12 @@ class Invitation(NamedTuple):
     that is good once."""
 
     address: str  #: HOST:PORT of a frontdoor
-    door: bytes
+    door: bytes  #: of several one behind the other it is the first
     token: bytes
 
     @property
     def text(self) -> str:
-        return f"{self.address}/{self.door.hex()}/{self.token.hex()}"
+        return f"{self.address}/{self.door[:KEY_BYTES].hex()}/{self.token.hex()}"
 
 
 def invitation(text: str) -> Invitation | None:
@@ -77,7 +79,7 @@ def invitation(text: str) -> Invitation | None:
         door, token = map(bytes.fromhex, parts)
     except ValueError:
         return None
-    good = host and port.isdecimal() and len(door) == len(token) == 32
+    good = host and port.isdecimal() and len(door) == len(token) == KEY_BYTES
     return Invitation(address, door, token) if good else None
 
 

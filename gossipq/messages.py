@@ -552,9 +552,9 @@ class StatusReply(Message):
         0  #: connections to it that were closed: silent in a crowd, without end, beyond a bound
     )
     faults: int = 0  #: messages that met a fault of it
-    door: bytes = (
-        b""  #: public CURVE key of the encrypted doors, 100 ports above the others; b"": there are none
-    )
+    #: public CURVE key of the encrypted doors, 100 ports above the others, 32 bytes; while the cluster gets
+    #: another secret, those of the other nodes' doors are behind it; b"": there are none
+    door: bytes = b""
 
 
 class PurgeDead(Message):

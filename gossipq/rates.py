@@ -1,7 +1,10 @@
-"""How much the programs of one address may ask for: buckets that fill with time.
+"""How much the programs of one address, and of one user, may ask for: buckets that fill with time.
 
-An address is a host, not a user: all programs of a node's own machine have one. Nothing of this is stored.
+An address is a host: all programs of a node's own machine have one. Nothing of this is stored.
 """
+
+from collections.abc import Collection
+from typing import Literal, NamedTuple
 
 from gossipq.errors import BadRequest, Busy
 from gossipq.limits import HOUR_MS, SECOND_MS
@@ -16,56 +19,86 @@ SETTLES: frozenset[type[Message]] = frozenset(
 HINT = "send less at a time, or raise it in cluster.toml"
 
 
+Kind = Literal["address", "user"]
+
+
+class Payer(NamedTuple):
+    """On whose account it goes: who asks is of an address and, in a closed cluster, a user."""
+
+    kind: Kind
+    name: str
+
+    def most(self, quota: Quota, what: str) -> int:
+        return int(getattr(quota, self.quota(what)))
+
+    def quota(self, what: str) -> str:
+        """The name of that quota."""
+        return f"{self.kind}_{what}"
+
+    @property
+    def text(self) -> str:
+        return f"user {self.name}" if self.kind == "user" else "this address"
+
+
+def payers(address: str, user: str) -> tuple[Payer, ...]:
+    """ "": it is not known, or nobody's."""
+    of_address = (Payer("address", address),) if address else ()
+    return (*of_address, Payer("user", user)) if user else of_address
+
+
 class Buckets:
-    """What each address makes within an hour, by the name of that quota: `most` at once, and as much again
-    in the next hour."""
+    """What each payer makes within an hour: as many at once as its quota says, and as many again in the next
+    hour. `what`: "topics", "groups"."""
 
-    def __init__(self, name: str, most: int) -> None:
-        self._name, self._most = name, most
-        self._taken: dict[str, tuple[int, int]] = {}  #: what has been taken, and when that was so
+    def __init__(self, what: str, quota: Quota) -> None:
+        self._what, self._quota = what, quota
+        self._taken: dict[Payer, tuple[int, int]] = {}  #: what has been taken, and when that was so
 
-    def take(self, address: str, count: int, now_ms: int) -> None:
-        """`count` more are made. Raises BadRequest, and takes nothing, when that is too much for now."""
-        taken = self._now(address, now_ms)
-        if taken + count > self._most:
-            text = f"this address has made as many as the quota cluster.quota.{self._name} allows in an hour"
-            raise BadRequest(f"{text}, {self._most}", hint="wait, or raise it in cluster.toml")
+    def take(self, all_of: Collection[Payer], count: int, now_ms: int) -> None:
+        """`count` more are made, on the account of each. Raises BadRequest, and takes nothing, when that is
+        too much for now."""
+        taken = {payer: self._now(payer, now_ms) for payer in all_of}
+        for payer, so_many in taken.items():
+            name, most = payer.quota(self._what), payer.most(self._quota, self._what)
+            if so_many + count > most:
+                text = f"{payer.text} has made as many as the quota cluster.quota.{name} allows in an hour"
+                raise BadRequest(f"{text}, {most}", hint="wait, or raise it in cluster.toml")
         if len(self._taken) >= ADDRESSES_MAX:
             self._taken = {each: (left, now_ms) for each in self._taken if (left := self._now(each, now_ms))}
         if count:
-            self._taken[address] = taken + count, now_ms
+            self._taken |= {payer: (so_many + count, now_ms) for payer, so_many in taken.items()}
 
-    def _now(self, address: str, now_ms: int) -> int:
-        taken, at_ms = self._taken.get(address, (0, now_ms))
-        return max(0, taken - self._most * (now_ms - at_ms) // HOUR_MS)
+    def _now(self, payer: Payer, now_ms: int) -> int:
+        taken, at_ms = self._taken.get(payer, (0, now_ms))
+        return max(0, taken - payer.most(self._quota, self._what) * (now_ms - at_ms) // HOUR_MS)
 
 
 class _Account:
-    """Of one address: what is left of this second; below zero, what it took beyond that."""
+    """Of one payer: what is left of this second; below zero, what it took beyond that."""
 
     __slots__ = ("at_ms", "bytes", "requests")
 
-    def __init__(self, quota: Quota, now_ms: int) -> None:
-        self.requests, self.bytes, self.at_ms = (
-            quota.address_requests_per_s,
-            quota.address_bytes_per_s,
-            now_ms,
-        )
+    def __init__(self, requests: int, size: int, now_ms: int) -> None:
+        self.requests, self.bytes, self.at_ms = requests, size, now_ms
 
 
 class Rates:
-    """Requests and bytes of each address, by the second. `refused` counts those that were too many."""
+    """Requests and bytes of each address, or of each user, by the second. `refused` counts those that were
+    too many."""
 
-    def __init__(self, quota: Quota) -> None:
-        self._quota = quota
+    def __init__(self, quota: Quota, kind: Kind = "address") -> None:
+        some = Payer(kind, "")
+        self._kind: Kind = kind
+        self._requests, self._bytes = some.most(quota, "requests_per_s"), some.most(quota, "bytes_per_s")
         self._accounts: dict[str, _Account] = {}
         self.refused = 0
 
-    def check(self, address: str, size: int, now_ms: int, settles: bool = False) -> None:
-        """A request of `size` bytes has come; `settles`: it is one of SETTLES. Raises Busy."""
-        account = self._accounts.get(address)
+    def check(self, name: str, size: int, now_ms: int, settles: bool = False) -> None:
+        """A request of `size` bytes has come from that address, or user; `settles`: it is one of SETTLES.
+        Raises Busy."""
+        account = self._accounts.get(name)
         if account is None:
-            account = self._open(address, now_ms)
+            account = self._open(name, now_ms)
         elif now_ms > account.at_ms:
             self._fill(account, now_ms)
         account.requests -= 1
@@ -75,32 +108,31 @@ class Rates:
 
     def _over(self, account: _Account, size: int, settles: bool) -> None:
         """Raises Busy, and takes nothing, unless it may pass all the same."""
-        quota = self._quota
         for what, left, most in (
-            ("requests_per_s", account.requests, quota.address_requests_per_s),
-            ("bytes_per_s", account.bytes, quota.address_bytes_per_s),
+            ("requests_per_s", account.requests, self._requests),
+            ("bytes_per_s", account.bytes, self._bytes),
         ):
             if left < (-most if settles else 0):
                 account.requests += 1
                 account.bytes += size
                 self.refused += 1
                 after_ms = max(1, -left * SECOND_MS // most)
-                text = f"this address sends more than the quota cluster.quota.address_{what}, {most}"
+                quota = f"cluster.quota.{self._kind}_{what}"
+                text = f"this {self._kind} sends more than the quota {quota}, {most}"
                 raise Busy(text, hint=HINT, retry_after_ms=min(SECOND_MS, after_ms))
 
     def _fill(self, account: _Account, now_ms: int) -> None:
-        quota, passed_ms = self._quota, now_ms - account.at_ms
-        requests, size = quota.address_requests_per_s, quota.address_bytes_per_s
+        requests, size, passed_ms = self._requests, self._bytes, now_ms - account.at_ms
         account.requests = min(requests, account.requests + requests * passed_ms // SECOND_MS)
         account.bytes = min(size, account.bytes + size * passed_ms // SECOND_MS)
         account.at_ms = now_ms
 
-    def _open(self, address: str, now_ms: int) -> _Account:
+    def _open(self, name: str, now_ms: int) -> _Account:
         if len(self._accounts) >= ADDRESSES_MAX:
             self._accounts = {
                 each: account
                 for each, account in self._accounts.items()
                 if now_ms - account.at_ms < 2 * SECOND_MS
             }
-        found = self._accounts[address] = _Account(self._quota, now_ms)
+        found = self._accounts[name] = _Account(self._requests, self._bytes, now_ms)
         return found

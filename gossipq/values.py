@@ -109,6 +109,13 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     address_groups: int = 5_000  #: made in an hour, in one shard
     address_requests_per_s: int = 50_000  #: at one process
     address_bytes_per_s: int = limits.GIB  #: the same
+    #: of one user of a closed cluster, wherever its programs are
+    user_sessions: int = 10_000  #: at one worker
+    user_subscriptions: int = 20_000  #: in one shard
+    user_topics: int = limits.TOPICS_MAX  #: made in an hour
+    user_groups: int = 5_000  #: made in an hour, in one shard
+    user_requests_per_s: int = 50_000  #: at one process
+    user_bytes_per_s: int = limits.GIB  #: the same
 
 
 class GroupConfig(msgspec.Struct, array_like=True, frozen=True):

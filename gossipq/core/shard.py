@@ -517,8 +517,8 @@ class Shard:
                 if type(message) in ROSTER_VERBS:
                     self._roster.serve(origin, request_id, message)
                 else:
-                    address, rights = (client.address, client.rights) if client is not None else ("", None)
-                    self._register.serve(origin, request_id, message, address, rights)
+                    account, rights = (client.payers, client.rights) if client is not None else ((), None)
+                    self._register.serve(origin, request_id, message, account, rights)
             elif type(message) in META_VERBS:
                 raise NotLeader(f"shard {self.id} does not answer {type(message).__name__}")
             else:

@@ -12,6 +12,7 @@ KEY_BYTES = 32
 SESSION_BYTES = 16
 NONCE_BYTES = 16
 NUMBER_BYTES = 4  #: of a producer among those of one key
+TOKEN_BYTES = 32
 OWNED = 0x80  #: in the first byte of a session that has a key
 
 
@@ -40,14 +41,22 @@ def is_owned(session: bytes) -> bool:
     return bool(session[0] & OWNED)
 
 
+def tokens_of(token: bytes) -> list[bytes]:
+    """Of each secret that a node knows its token, 32 bytes: the one by which it proves who it is, then those
+    that it believes, too, while the secret is replaced."""
+    return [token[at : at + TOKEN_BYTES] for at in range(0, len(token), TOKEN_BYTES)] or [b""]
+
+
 def key_of_node(token: bytes, nonce: bytes) -> bytes:
     """The key of a client that is a node of the cluster with that token; `nonce`: 16 random bytes."""
-    return nonce + hmac.digest(token, b"node" + nonce, "sha256")[: KEY_BYTES - len(nonce)]
+    digest = hmac.digest(tokens_of(token)[0], b"node" + nonce, "sha256")
+    return nonce + digest[: KEY_BYTES - len(nonce)]
 
 
 def is_of_node(token: bytes, key: bytes) -> bool:
     """Whether who has that key knows the token. Where there is none, nobody can be told from a node."""
-    return not token or hmac.compare_digest(key_of_node(token, key[:NONCE_BYTES]), key)
+    nonce = key[:NONCE_BYTES]
+    return not token or any(hmac.compare_digest(key_of_node(each, nonce), key) for each in tokens_of(token))
 
 
 def check_session(session: bytes, key: bytes) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from gossipq.messages import Challenge, Join, SetAccess, SetMember, SetOptions
 from gossipq.peer_messages import Waiting
 from gossipq.wire.frames import encode
+from gossipq.wire.ownership import TOKEN_BYTES, tokens_of
 
 FOUNDING = b"founding"  #: purpose of a token while no cluster is known
 NONCE_BYTES = 16
@@ -24,23 +25,32 @@ Proven = TypeVar("Proven", bound=Join | SetMember | SetOptions | SetAccess | Wai
 _encode = msgspec.msgpack.Encoder().encode
 
 
+def secrets_of(known: bytes) -> list[bytes]:
+    """Each line of text is a secret: the one that is used, then those that are believed, too, while it is
+    replaced. What is not text is one secret."""
+    lines = known.split(b"\n") if known.isascii() else [known]
+    return [line.strip() for line in lines if line.strip()]
+
+
 def token(secret: bytes, purpose: bytes) -> bytes:
-    """32 bytes that only who knows the secret can make, b"" without one. `purpose`: the cluster's uuid, or
-    FOUNDING."""
-    return (
-        blake2b(purpose, key=blake2b(secret).digest(), digest_size=32, person=b"gossipq").digest()
-        if secret
-        else b""
-    )
+    """32 bytes for each secret that only who knows it can make, b"" without one. `purpose`: the cluster's
+    uuid, or FOUNDING."""
+    return b"".join(_token(each, purpose) for each in secrets_of(secret))
+
+
+def _token(secret: bytes, purpose: bytes) -> bytes:
+    key = blake2b(secret).digest()
+    return blake2b(purpose, key=key, digest_size=TOKEN_BYTES, person=b"gossipq").digest()
 
 
 def proof(token: bytes, purpose: str, *parts: bytes | str) -> bytes:
     """32 bytes that only who has the token can make of these parts."""
-    return hmac.digest(token, _encode((purpose, *parts)), "sha256")
+    return hmac.digest(tokens_of(token)[0], _encode((purpose, *parts)), "sha256")
 
 
 def holds(token: bytes, given: bytes, purpose: str, *parts: bytes | str) -> bool:
-    return hmac.compare_digest(given, proof(token, purpose, *parts))
+    """Whether who gave that has one of these tokens."""
+    return any(hmac.compare_digest(given, proof(each, purpose, *parts)) for each in tokens_of(token))
 
 
 def answered(token: bytes, nonce: bytes, asker: str, said: Challenge) -> bool:
@@ -52,6 +62,13 @@ def of_request(token: bytes, nonce: bytes, request: Proven) -> bytes:
     """The proof that belongs into a request, for the nonce of who is asked: of all else that the request
     says."""
     return proof(token, REQUEST, nonce, encode(msgspec.structs.replace(request, proof=b"")))
+
+
+def proves(token: bytes, nonce: bytes, request: Proven) -> bool:
+    """Whether the proof in a request is that of who has one of these tokens."""
+    return any(
+        hmac.compare_digest(request.proof, of_request(each, nonce, request)) for each in tokens_of(token)
+    )
 
 
 def proven(token: bytes, nonce: bytes, request: Proven) -> Proven:

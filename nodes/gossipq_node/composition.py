@@ -121,12 +121,12 @@ def keys_of(
     known = directory.roster().members if rotate else []
     row = next((row for row in known if row.copy == manifest.voter), None)
     using, following = trust.node_keys(directory.path, row)
-    opened = trust.door_secret(secret) if secret else b""
+    opened = trust.door_secrets(secret)
     keys = NodeKeys(
         secret=using,
         public=public_of(using),
-        door=door or public_of(opened),
-        door_secret=opened if encrypts else b"",
+        door=door or b"".join(map(public_of, opened)),
+        door_secret=opened[0] if encrypts else b"",
         assumes=encrypts or bool(door),
     )
     return keys, public_of(following)
@@ -362,6 +362,6 @@ def gossip_settings(
         advertise=config.node.advertise,
         member=member,
         cluster=manifest.cluster_uuid,
-        key=trust.gossip_key(secret),
+        keys=trust.gossip_keys(secret),
         directory=str(directory.path / GOSSIP),
     )

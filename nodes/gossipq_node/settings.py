@@ -8,6 +8,7 @@ from gossipq.core.storage import ShardSettings
 from gossipq.endpoints import endpoint
 from gossipq.messages import Welcome
 from gossipq.values import AccessTable, ConfigRow, GroupConfig, Member, Quota, Route, TopicConfig
+from gossipq.wire import ownership
 
 
 class NodeKeys(msgspec.Struct, frozen=True):
@@ -15,7 +16,8 @@ class NodeKeys(msgspec.Struct, frozen=True):
 
     secret: bytes  #: of this node alone
     public: bytes
-    door: bytes  #: the public one of all doors of the cluster
+    #: the public one of all doors of the cluster; while the secret is replaced, others are behind it
+    door: bytes
     door_secret: bytes = b""  #: b"": the doors of this node are not encrypted
     assumes: bool = False  #: whether those of nodes that are not known are
     own: frozenset[str] = frozenset()  #: doors for peers of its processes, as they dial each other
@@ -24,6 +26,11 @@ class NodeKeys(msgspec.Struct, frozen=True):
     @property
     def encrypts(self) -> bool:
         return bool(self.door_secret)
+
+    @property
+    def doors(self) -> list[bytes]:
+        """By which keys a door may be dialled."""
+        return ownership.tokens_of(self.door)
 
     def __repr__(self) -> str:
         return "NodeKeys()"
@@ -97,7 +104,7 @@ class GossipSettings(msgspec.Struct, frozen=True, kw_only=True):
     advertise: str = ""  #: host that others are told
     member: Member
     cluster: str = ""  #: uuid in hex; "": none yet
-    key: str = ""  #: encrypts: 32 bytes as base64; "": in the clear
+    keys: tuple[str, ...] = ()  #: 32 bytes as base64 each; the first encrypts, all decrypt; (): in the clear
     directory: str  #: for what the agent keeps
 
 

@@ -1,5 +1,7 @@
 """The secret that the nodes of a cluster share, and what is made of it. Nothing else knows the secret
-itself."""
+itself.
+
+While it is replaced, its file has further lines: secrets that are believed, too."""
 
 import base64
 import os
@@ -12,7 +14,8 @@ from gossipq.config import Node
 from gossipq.endpoints import endpoint
 from gossipq.errors import ConfigError
 from gossipq.values import Member
-from gossipq.wire.proofs import token
+from gossipq.wire.ownership import tokens_of
+from gossipq.wire.proofs import secrets_of, token
 from gossipq_node.files import replace_text
 
 NODE_KEYS = "node.keys"  #: those of the node itself: the one in use, the next one
@@ -30,12 +33,13 @@ def read(path: str, option: str = "node.secret_file") -> bytes:
         secret = Path(path).read_bytes().strip()
     except OSError as error:
         raise ConfigError(f"{option} = {path!r} cannot be read: {error.strerror}", MAKE_ONE) from None
-    if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
-        raise ConfigError(
-            f"{option} = {path!r} holds {len(secret)} bytes; {SECRET_BYTES_MIN} to "
-            f"{SECRET_BYTES_MAX} are good",
-            MAKE_ONE,
-        )
+    for each in secrets_of(secret) or [b""]:
+        if not SECRET_BYTES_MIN <= len(each) <= SECRET_BYTES_MAX:
+            raise ConfigError(
+                f"{option} = {path!r} holds a secret of {len(each)} bytes; {SECRET_BYTES_MIN} to "
+                f"{SECRET_BYTES_MAX} are good",
+                MAKE_ONE,
+            )
     return secret
 
 
@@ -108,14 +112,21 @@ def _write_new(path: Path, secret: bytes) -> None:
         ) from None
 
 
-def gossip_key(secret: bytes) -> str:
-    """What encrypts the gossip: 32 bytes as base64, "" without a secret."""
-    return base64.b64encode(token(secret, GOSSIP)).decode()
+def gossip_keys(secret: bytes) -> tuple[str, ...]:
+    """What encrypts the gossip, and what else is understood: 32 bytes each as base64, () without a
+    secret."""
+    return tuple(base64.b64encode(each).decode() for each in tokens_of(token(secret, GOSSIP)) if each)
+
+
+def door_secrets(secret: bytes) -> list[bytes]:
+    """The secret CURVE key of all doors of the cluster (any 32 bytes are one), and those of nodes that have
+    another secret, while it is replaced."""
+    return tokens_of(token(secret, DOOR))
 
 
 def door_secret(secret: bytes) -> bytes:
-    """The secret CURVE key of all doors of the cluster: any 32 bytes are one."""
-    return token(secret, DOOR)
+    """The one that is used."""
+    return door_secrets(secret)[0]
 
 
 def encrypts(node: Node, secret: bytes) -> bool:

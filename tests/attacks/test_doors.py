@@ -16,24 +16,28 @@ from gossipq_node.adapters import curve
 from gossipq_node.adapters.zmq_mailbox import ZmqMailbox
 from gossipq_node.ports import Incoming
 from gossipq_node.settings import NodeKeys
-from gossipq_node.trust import door_secret
+from gossipq_node.trust import door_secrets
 from ports import settled_port
 
 SECRET = b"what the nodes of the cluster know"
+OLD, NEW = b"the old secret of it\n", b"the new secret of it\n"
 PATIENCE_S = 10.0
 SOON_MS = 400  #: for what must not come
 
 
 def keys(secret: bytes = SECRET) -> NodeKeys:
-    mine, door = curve.new_secret(), door_secret(secret)
-    return NodeKeys(mine, curve.public_of(mine), curve.public_of(door), door, assumes=True)
+    mine, doors = curve.new_secret(), door_secrets(secret)
+    public = b"".join(map(curve.public_of, doors))
+    return NodeKeys(mine, curve.public_of(mine), public, doors[0], assumes=True)
 
 
 class Seat:
     """A process of a node with keys of its own, at a port of its own."""
 
-    def __init__(self, ends: ExitStack, of: NodeKeys | None = None, doors: bool = False) -> None:
-        self.port, self.keys = settled_port(doors=True), of or keys()
+    def __init__(
+        self, ends: ExitStack, of: NodeKeys | None = None, doors: bool = False, port: int = 0
+    ) -> None:
+        self.port, self.keys = port or settled_port(doors=True), of or keys()
         self.clients = f"tcp://127.0.0.1:{self.port}"
         self.peers = f"tcp://127.0.0.1:{self.port + limits.PEER_PORT_STEP}"
         self.mailbox = ZmqMailbox(
@@ -42,10 +46,16 @@ class Seat:
             keys=self.keys,
             doors=[door_of(self.clients)] if doors else (),
         )
-        ends.callback(self.mailbox.close)
+        self._closed = False
+        ends.callback(self.close)
         self.row = Member(
             str(self.port), str(self.port), self.clients, 1, key=self.keys.public, encrypts=True
         )
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self.mailbox.close()
 
     def hears(self, *others: "Seat") -> list[Incoming]:
         """What comes, while the others turn, too."""
@@ -72,7 +82,7 @@ class Seat:
 @pytest.fixture
 def seat() -> Iterator[Callable[..., Seat]]:
     with ExitStack() as ends:
-        yield lambda of=None, doors=False: Seat(ends, of, doors)
+        yield lambda of=None, doors=False, port=0: Seat(ends, of, doors, port)
 
 
 def meet(*seats: Seat) -> None:
@@ -124,6 +134,36 @@ def test_who_has_another_secret_is_not_spoken_to(seat: Callable[..., Seat]) -> N
     ada.mailbox.send(eve.peers, b"a secret of ours")
     assert ada.silent(eve)
     assert eve.silent(ada)
+
+
+def test_nodes_meet_while_the_secret_is_replaced(seat: Callable[..., Seat]) -> None:
+    ada, bob = seat(keys(OLD + NEW)), seat(keys(NEW + OLD))
+    eve = seat(keys(OLD))
+    meet(ada, bob, eve)
+    for one, other in ((ada, bob), (bob, ada), (ada, eve), (eve, ada)):
+        reaches(one, other)
+    eve.mailbox.send(bob.peers, b"x")
+    assert bob.silent(eve), "it does not know the new secret"
+
+
+def test_who_is_dialled_changes_its_key(seat: Callable[..., Seat]) -> None:
+    ada, bob = seat(keys(OLD + NEW)), seat(keys(OLD + NEW))
+    meet(ada, bob)
+    reaches(bob, ada)
+    ada.close()
+    again = seat(keys(NEW + OLD), port=ada.port)
+    meet(again, bob)
+    reaches(bob, again)
+
+
+def reaches(one: Seat, other: Seat) -> None:
+    """As nodes do, it says it until it is heard: what was on its way when a handshake failed is lost."""
+    end = time.monotonic() + PATIENCE_S
+    while other.silent(one):
+        assert time.monotonic() < end
+        one.mailbox.send(other.peers, b"x")
+    while not other.silent(one):
+        pass
 
 
 @pytest.mark.parametrize("step", [limits.PEER_PORT_STEP, limits.DOOR_PORT_STEP])

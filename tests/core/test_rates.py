@@ -7,7 +7,7 @@ import pytest
 from gossipq.core.delivery.numbers import Numbers
 from gossipq.errors import BadRequest, Busy
 from gossipq.limits import HOUR_MS, SECOND_MS
-from gossipq.rates import ADDRESSES_MAX, Buckets, Rates
+from gossipq.rates import ADDRESSES_MAX, Buckets, Payer, Rates, payers
 from gossipq.values import Quota
 
 QUOTA = Quota(address_requests_per_s=10, address_bytes_per_s=1_000)
@@ -63,31 +63,54 @@ def test_addresses_are_forgotten() -> None:
 
 
 def test_what_an_address_makes_in_an_hour() -> None:
-    made = Buckets("address_topics", 60)
-    made.take("a", 60, 0)
-    made.take("b", 60, 0)
+    made = Buckets("topics", Quota(address_topics=60, user_topics=90))
+    ada, bob = payers("a", ""), payers("b", "")
+    made.take(ada, 60, 0)
+    made.take(bob, 60, 0)
     with pytest.raises(BadRequest, match=r"cluster\.quota\.address_topics allows in an hour, 60"):
-        made.take("a", 1, 0)
-    made.take("a", 0, 0)
-    made.take("a", 30, HOUR_MS // 2)
+        made.take(ada, 1, 0)
+    made.take(ada, 0, 0)
+    made.take(ada, 30, HOUR_MS // 2)
     with pytest.raises(BadRequest):
-        made.take("a", 1, HOUR_MS // 2)
+        made.take(ada, 1, HOUR_MS // 2)
     for number in range(10 * ADDRESSES_MAX):
-        made.take(str(number), 1, number * HOUR_MS)
+        made.take(payers(str(number), ""), 1, number * HOUR_MS)
     assert len(made._taken) <= ADDRESSES_MAX
 
 
-def test_subscriptions_are_counted_by_session_and_address() -> None:
+def test_a_user_makes_so_much_at_all_its_addresses() -> None:
+    made = Buckets("topics", Quota(address_topics=60, user_topics=90))
+    made.take(payers("a", "ada"), 60, 0)
+    made.take(payers("b", "ada"), 30, 0)
+    with pytest.raises(BadRequest, match=r"user ada has made .* cluster\.quota\.user_topics .*, 90"):
+        made.take(payers("b", "ada"), 1, 0)
+    made.take(payers("b", "bob"), 30, 0)
+    with pytest.raises(BadRequest, match="address_topics"):
+        made.take(payers("b", "bob"), 1, 0)
+    made.take(payers("c", "bob"), 60, 0)  # what was refused was not taken
+
+
+def test_a_user_sends_so_much_in_a_second() -> None:
+    rates = Rates(Quota(user_requests_per_s=10, user_bytes_per_s=1_000), "user")
+    assert taken(rates, "ada", 1, 0) == 10
+    with pytest.raises(Busy, match=r"this user .* cluster\.quota\.user_requests_per_s, 10"):
+        rates.check("ada", 1, 0)
+    assert taken(rates, "bob", 300, 0) == 3
+
+
+def test_subscriptions_are_counted_by_session_address_and_user() -> None:
     numbers = Numbers()
     for session, address in ((b"one", "a"), (b"two", "a"), (b"three", "b")):
         for number in (1, 2, 2):
-            numbers.add(session, number, address)
+            numbers.add(session, number, payers(address, "ada"))
     assert (numbers.counts(b"one", 2), numbers.counts(b"one", 3)) == (2, 3)
-    assert (numbers.of_address(b"one", 2, "a"), numbers.of_address(b"new", 1, "a")) == (4, 5)
+    host, ada = payers("a", "ada")
+    assert (numbers.of_payer(b"one", 2, host), numbers.of_payer(b"new", 1, host)) == (4, 5)
+    assert numbers.of_payer(b"new", 1, ada) == 7
     numbers.remove(b"one", 1)
     numbers.remove(b"one", 1)
     numbers.remove(b"one", 2)
     assert b"one" not in numbers
     assert list(numbers.end(b"two")) == [1, 2]
-    assert numbers.of_address(b"new", 1, "a") == 1
-    assert numbers._counts == {"b": 2}
+    assert numbers.of_payer(b"new", 1, host) == 1
+    assert numbers._counts == {Payer("address", "b"): 2, ada: 2}

@@ -38,6 +38,7 @@ from gossipq.values import (
     GroupOptions,
     Member,
     Message,
+    Quota,
     Ref,
     Role,
     Rule,
@@ -88,9 +89,9 @@ def allowing(topics: str) -> AccessChange:
     return structs.replace(change, users=[*change.users, admin], roles=roles)
 
 
-def hands(change: AccessChange) -> Hands:
+def hands(change: AccessChange, quota: Quota = SETTINGS.quota) -> Hands:
     """A worker whose table was changed by who knows the secret."""
-    rig = Hands(structs.replace(SETTINGS, token=TOKEN))
+    rig = Hands(structs.replace(SETTINGS, token=TOKEN, quota=quota))
     assert isinstance(proven(greeted(rig, NODE), messages.SetAccess(change)), Access)
     return rig
 
@@ -346,3 +347,49 @@ def test_a_frontdoor_keeps_a_newer_table_and_asks_who_greeted_before_to_greet_ag
     assert house.tables == [newer]
     house.say(AccessTold(AccessTable(6)))
     assert isinstance(house.ask(messages.Status())[2], messages.StatusReply)
+
+
+def test_a_user_has_quotas_of_its_own() -> None:
+    """Whatever its address is; a refusal says which quota, and its value. Others are served meanwhile."""
+    quota = Quota(user_sessions=3, user_subscriptions=2, user_topics=1, user_groups=1, user_requests_per_s=8)
+    rig = hands(table("*"), quota)
+    partition, shard = greeted(rig, NODE).topic("orders")
+
+    def refused(answer: Message | None, name: str, most: int) -> None:
+        assert isinstance(answer, RefusedMessage), answer
+        assert f"cluster.quota.user_{name}" in answer.message
+        assert str(most) in answer.message
+
+    def asks(who: Client, number: int, group: str) -> Message | None:
+        rig.turn(1_000)
+        return who.ask(Subscribe(number, group, [Start(partition, "first", 0)], 1, 1_000), shard)
+
+    maker = greeted(rig, hello_of(ALL))
+    assert isinstance(maker.ask(CreateTopic("one")), Topics)
+    refused(maker.ask(CreateTopic("two")), "topics", 1)
+    assert isinstance(asks(maker, 1, "a"), Subscribed)
+    refused(asks(maker, 2, "b"), "groups", 1)
+    assert isinstance(asks(maker, 2, ""), Subscribed)
+    second = greeted(rig, hello_of(ALL))
+    refused(asks(second, 1, ""), "subscriptions", 2)
+    greeted(rig, hello_of(ALL))
+    third = rig.client(greet=False)
+    refused(third.ask(hello_of(ALL)), "sessions", 3)
+    reader = greeted(rig, hello_of(READ))
+    assert isinstance(asks(reader, 1, ""), Subscribed)
+    answers = [second.ask(Resolve(["orders"])) for _ in range(9)]
+    refused(answers[-1], "requests_per_s", 8)
+    assert isinstance(reader.ask(Resolve(["orders"])), Topics)
+    assert isinstance(greeted(rig, NODE).ask(Resolve(["orders"])), Topics), "nodes are nobody's users"
+
+
+def test_a_session_that_greets_as_another_user_is_on_its_account() -> None:
+    rig = hands(table("*"), Quota(user_sessions=1))
+    first, second = hello_of(READ), hello_of(PUBLISH)
+    client = greeted(rig, first)
+    greeted(rig, second)
+    answer = client.ask(structs.replace(first, auth=token_of(PUBLISH)))
+    assert isinstance(answer, RefusedMessage)
+    assert "user_sessions" in answer.message
+    client.ask(messages.Bye())
+    greeted(rig, hello_of(READ))

@@ -28,6 +28,7 @@ from gossipq.core.delivery.surplus import may_be_uneven, uneven
 from gossipq.core.ledger import Ledger, key_of
 from gossipq.core.storage import Deadlines, Entry, Intervals, log, payloads
 from gossipq.messages import AtEnd, ReadyMessage, Share
+from gossipq.rates import Payer
 from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, topic_id_of
 from gossipq.values import GroupConfig, Message, Range
 
@@ -140,11 +141,11 @@ class Dispatch(Selection):
             self._views.setdefault(partition, {})[group_id] = view
         return view
 
-    def joins(self, name: tuple[SessionId, int], index: Index, address: str = "") -> None:
-        """A subscription, of a client at `address`, that begins when that entry is stored. Till then the one
-        that it replaces gets nothing: it would be taken back from a client that works on it."""
+    def joins(self, name: tuple[SessionId, int], index: Index, payers: tuple[Payer, ...] = ()) -> None:
+        """A subscription, on the account of `payers`, that begins when that entry is stored. Till then the
+        one that it replaces gets nothing: it would be taken back from a client that works on it."""
         self.joining[name] = index
-        self.numbers.add(*name, address)
+        self.numbers.add(*name, payers)
         old = self.subscriptions.get(name)
         if old is not None:
             old.credit_records, old.told_ready = 0, True
@@ -156,7 +157,7 @@ class Dispatch(Selection):
         subscription: Subscription,
         group_id: int | None,
         partitions: list[tuple[PartitionKey, Offset]],
-        address: str = "",
+        payers: tuple[Payer, ...] = (),
     ) -> None:
         """Adds a member to a group, or a reader at the given positions. Replaces one of the same name, in its
         place."""
@@ -167,7 +168,7 @@ class Dispatch(Selection):
             self._detach(subscription.name)
         self._not_automatic(subscription.name)
         self.subscriptions[subscription.name] = subscription
-        self.numbers.add(*subscription.name, address)
+        self.numbers.add(*subscription.name, payers)
         if group_id is None:
             subscription.positions = dict(partitions)
             for partition, _ in partitions:

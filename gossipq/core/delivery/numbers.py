@@ -1,7 +1,9 @@
-"""Which subscriptions each session has, and how many there are of each address."""
+"""Which subscriptions each session has, and how many there are of each address and
+each user."""
 
 from collections.abc import Collection
 
+from gossipq.rates import Payer
 from gossipq.types import SessionId
 
 
@@ -10,8 +12,9 @@ class Numbers:
 
     def __init__(self) -> None:
         self._by_session: dict[SessionId, dict[int, None]] = {}
-        self._address: dict[SessionId, str] = {}  #: from which it subscribed first
-        self._counts: dict[str, int] = {}
+        #: of what address and user it was when it subscribed first
+        self._payers: dict[SessionId, tuple[Payer, ...]] = {}
+        self._counts: dict[Payer, int] = {}
 
     def __contains__(self, session: SessionId) -> bool:
         return session in self._by_session
@@ -24,14 +27,14 @@ class Numbers:
         mine = self._by_session.get(session, {})
         return len(mine) + (number not in mine)
 
-    def of_address(self, session: SessionId, number: int, address: str) -> int:
-        """Subscriptions of all sessions of an address, with that one."""
-        return self._counts.get(address, 0) + (number not in self._by_session.get(session, {}))
+    def of_payer(self, session: SessionId, number: int, payer: Payer) -> int:
+        """Subscriptions of all sessions of an address, or of a user, with that one."""
+        return self._counts.get(payer, 0) + (number not in self._by_session.get(session, {}))
 
-    def add(self, session: SessionId, number: int, address: str) -> None:
+    def add(self, session: SessionId, number: int, payers: tuple[Payer, ...]) -> None:
         mine = self._by_session.setdefault(session, {})
         if number not in mine:
-            self._address.setdefault(session, address)
+            self._payers.setdefault(session, payers)
             mine[number] = None
             self._count(session, 1)
 
@@ -47,13 +50,13 @@ class Numbers:
         """The session ends; the subscriptions that it had."""
         mine = self._by_session.pop(session, {})
         self._count(session, -len(mine))
-        self._address.pop(session, None)
+        self._payers.pop(session, None)
         return mine
 
     def _count(self, session: SessionId, more: int) -> None:
-        address = self._address.get(session, "")
-        count = self._counts.get(address, 0) + more
-        if count:
-            self._counts[address] = count
-        else:
-            self._counts.pop(address, None)
+        for payer in self._payers.get(session, ()):
+            count = self._counts.get(payer, 0) + more
+            if count:
+                self._counts[payer] = count
+            else:
+                self._counts.pop(payer, None)

@@ -28,7 +28,7 @@ from gossipq.messages import BindTopic, CreateTopic, DropTopic, Resolve, Topics
 from gossipq.operator_messages import SetTopic
 from gossipq.peer_messages import AskTopic, InstallTopic, TopicInstalled
 from gossipq.permissions import CREATE, Rights
-from gossipq.rates import Buckets
+from gossipq.rates import Buckets, Payer
 from gossipq.texts import many
 from gossipq.types import Index, Origin
 from gossipq.values import Message, TopicConfig, TopicInfo
@@ -38,6 +38,9 @@ PATIENCE_MS = 3_000  #: who asked hears that a shard does not answer: less than 
 #: what the register serves
 REGISTER_VERBS = (Resolve, CreateTopic, BindTopic, DropTopic, SetTopic, TopicInstalled, AskTopic)
 _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+Account = tuple[Payer, ...]
 
 
 class TopicsHost(Protocol):
@@ -118,7 +121,7 @@ class TopicRegister:
         self._shard, self._ledger, self._shards, self._pending = shard, ledger, settings.shards, pending
         self._auto_create, self._defaults = settings.auto_create, settings.topic
         self._virtual, self._quota = settings.virtual, settings.quota
-        self._made = Buckets("address_topics", settings.quota.address_topics)
+        self._made = Buckets("topics", settings.quota)
         self._creations: list[Creation] = []
         self._proposed: dict[str, int] = {}  # names under way, and their partitions
         # by id, of `ledger.installing`: shards that have not answered this leader
@@ -132,7 +135,12 @@ class TopicRegister:
     # --- requests -------------------------------------------------------------------------------------------
 
     def resolve(
-        self, origin: Origin, request_id: int, message: Resolve, address: str, rights: Rights | None
+        self,
+        origin: Origin,
+        request_id: int,
+        message: Resolve,
+        account: Account,
+        rights: Rights | None,
     ) -> None:
         """A pattern finds what may be seen."""
         known = self._ledger.names
@@ -167,7 +175,7 @@ class TopicRegister:
         if missing and not self._auto_create:
             raise UnknownTopic(f"no topic {missing[0]}", hint=f"gossipq topic create {missing[0]}")
         found = [info for info in page.values() if info is not None]
-        self._make(origin, request_id, found, dict.fromkeys(missing, self._defaults), address, more)
+        self._make(origin, request_id, found, dict.fromkeys(missing, self._defaults), account, more)
 
     def _page(self, named: dict[str, TopicInfo | None]) -> tuple[dict[str, TopicInfo | None], str]:
         """What goes in one answer, in the order of names, and the last name of it if more follow."""
@@ -180,7 +188,7 @@ class TopicRegister:
             size += _size(name, info.config if info is not None else self._defaults)
         return page, ""
 
-    def create(self, origin: Origin, request_id: int, message: CreateTopic, address: str) -> None:
+    def create(self, origin: Origin, request_id: int, message: CreateTopic, account: Account) -> None:
         check_name(message.name)
         config = message.config.over(self._defaults)
         check_config(config)
@@ -194,9 +202,9 @@ class TopicRegister:
                 raise TopicExists(f"topic {message.name} exists", hint=f"gossipq topic show {message.name}")
             self._shard.reply(origin, request_id, Topics([known]))
             return
-        self._make(origin, request_id, [], {message.name: config}, address)
+        self._make(origin, request_id, [], {message.name: config}, account)
 
-    def bind(self, origin: Origin, request_id: int, message: BindTopic, address: str) -> None:
+    def bind(self, origin: Origin, request_id: int, message: BindTopic, account: Account) -> None:
         """A virtual topic, new or bound anew. Its real topics are made if they are missing."""
         check_name(message.name)
         targets = list(dict.fromkeys(message.targets))
@@ -214,7 +222,7 @@ class TopicRegister:
             return
         config = msgspec.structs.replace(self._defaults, partitions=0, virtual=targets)
         configs = {**dict.fromkeys(missing, self._defaults), message.name: config}
-        self._make(origin, request_id, [], configs, address)
+        self._make(origin, request_id, [], configs, account)
 
     def change(self, origin: Origin, request_id: int, message: SetTopic) -> None:
         """Another policy for a topic that is there. What decides where records lie stays."""
@@ -272,7 +280,7 @@ class TopicRegister:
             known = self._ledger.names.get(name)
             if known is None or known.config.virtual != targets:
                 try:
-                    self.bind((), 0, BindTopic(name, targets), "")
+                    self.bind((), 0, BindTopic(name, targets), ())
                 except Refused as error:
                     self._shard.warn(f"virtual topic {name} of the configuration: {error}")
 
@@ -282,14 +290,14 @@ class TopicRegister:
         request_id: int,
         found: list[TopicInfo],
         configs: dict[str, TopicConfig],
-        address: str,
+        account: Account,
         more: str = "",
     ) -> None:
         busy = {info.name for info in found if info.id in self._missing}
         if not configs and not busy:
             self._shard.reply(origin, request_id, Topics(found, more))
             return
-        self._check_quota(configs, address)
+        self._check_quota(configs, account)
         for name, config in configs.items():
             shards = self._place(name, config)
             if name not in self._proposed:
@@ -300,8 +308,8 @@ class TopicRegister:
         creation.made.intersection_update(configs)
         self._creations.append(creation)
 
-    def _check_quota(self, configs: dict[str, TopicConfig], address: str) -> None:
-        """Raises BadRequest, Busy. What no `address` asked for is the cluster's own."""
+    def _check_quota(self, configs: dict[str, TopicConfig], account: Account) -> None:
+        """Raises BadRequest, Busy. What is on nobody's `account` is the cluster's own."""
         fresh = [config.partitions for name, config in configs.items() if name not in self._proposed]
         names, quota = self._ledger.names, self._quota
         topics = len(names) + len(self._proposed) + len(fresh)
@@ -316,8 +324,7 @@ class TopicRegister:
                     f"{asked} {what}, and the quota cluster.quota.{what} is {most}",
                     hint="remove a topic: gossipq topic rm NAME; or raise it in cluster.toml",
                 )
-        if address:
-            self._made.take(address, len(fresh), self._shard.boot_ms)
+        self._made.take(account, len(fresh), self._shard.boot_ms)
 
     def _propose(self, info: TopicInfo) -> None:
         index = self._shard.propose(log.META_TOPIC, payloads.encode(payloads.TopicChange(info)))
@@ -518,16 +525,21 @@ class TopicRegister:
         return [(asker.origin, asker.request_id) for asker in askers if asker.origin]
 
     def serve(
-        self, origin: Origin, request_id: int, message: Message, address: str, rights: Rights | None = None
+        self,
+        origin: Origin,
+        request_id: int,
+        message: Message,
+        account: Account,
+        rights: Rights | None = None,
     ) -> None:
-        """Any request of this room, the address of who asks, and what it may do. Raises what a client must
+        """Any request of this room, on whose account it goes, and what it may do. Raises what a client must
         hear."""
         if isinstance(message, Resolve):
-            self.resolve(origin, request_id, message, address, rights)
+            self.resolve(origin, request_id, message, account, rights)
         elif isinstance(message, CreateTopic):
-            self.create(origin, request_id, message, address)
+            self.create(origin, request_id, message, account)
         elif isinstance(message, BindTopic):
-            self.bind(origin, request_id, message, address)
+            self.bind(origin, request_id, message, account)
         elif isinstance(message, DropTopic):
             self.drop(origin, request_id, message)
         elif isinstance(message, SetTopic):

@@ -49,7 +49,7 @@ from gossipq.messages import (
     Unsubscribe,
 )
 from gossipq.permissions import Rights
-from gossipq.rates import Buckets
+from gossipq.rates import Buckets, Payer, payers
 from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, partition_of, topic_id_of
 from gossipq.values import GroupConfig, Message, Range, Start
 
@@ -65,6 +65,11 @@ class Client(msgspec.Struct, frozen=True):
     node: bool = False  #: it is a node of the cluster, which may write what nodes say
     address: str = ""  #: of its host
     rights: Rights | None = None  #: what it may do; None: everything
+
+    @property
+    def payers(self) -> tuple[Payer, ...]:
+        """On whose account it takes what is bounded."""
+        return payers(self.address, self.rights.user if self.rights is not None else "")
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -100,7 +105,7 @@ class ConsumeRequests:
         defaults = settings.group
         self._host, self._ledger, self._dispatch, self._defaults = host, ledger, dispatch, defaults
         self._quota = settings.quota
-        self._made = Buckets("address_groups", settings.quota.address_groups)
+        self._made = Buckets("groups", settings.quota)
         self._pending, self._idle = pending, idle
         self._unsaid = GroupConfig(in_flight_max=defaults.in_flight_max, parked_max=defaults.parked_max)
         # by topic id and name: groups that are on their way to the log
@@ -151,7 +156,7 @@ class ConsumeRequests:
         changes = not before.version or config != before.config
         self._making[name] = Made(index, config, before.version + changes)
         self._pending.add(index, partial(self._joined, client, message), origin, request_id)
-        self._dispatch.joins((client.session, message.subscription), index, client.address)
+        self._dispatch.joins((client.session, message.subscription), index, client.payers)
 
     def _where(self, group: GroupState, starts: list[Start]) -> list[Start]:
         """Where a group is that begins anew, in all partitions that it knows, and those of `starts` beside
@@ -172,22 +177,23 @@ class ConsumeRequests:
                 f"more subscriptions than the quota cluster.quota.subscriptions, {quota.subscriptions}",
                 hint="end one, or raise it in cluster.toml",
             )
-        address = client.address
-        of_address = self._dispatch.numbers.of_address(client.session, message.subscription, address)
-        if address and of_address > quota.address_subscriptions:
-            raise BadRequest(
-                f"this address has as many subscriptions as the quota cluster.quota.address_subscriptions "
-                f"allows, {quota.address_subscriptions}",
-                hint="end one, or raise it in cluster.toml",
-            )
+        account = client.payers
+        for payer in account:
+            most = payer.most(quota, "subscriptions")
+            if self._dispatch.numbers.of_payer(client.session, message.subscription, payer) > most:
+                raise BadRequest(
+                    f"{payer.text} has as many subscriptions as the quota "
+                    f"cluster.quota.{payer.quota('subscriptions')} allows, {most}",
+                    hint="end one, or raise it in cluster.toml",
+                )
         fresh = message.group and group is None
         if fresh and len(self._ledger.groups) + len(self._making) >= quota.groups:
             raise BadRequest(
                 f"this shard has as many groups as the quota cluster.quota.groups allows, {quota.groups}",
                 hint="remove one: gossipq group rm TOPIC GROUP; or raise it in cluster.toml",
             )
-        if fresh and address:
-            self._made.take(address, 1, self._host.boot_ms)
+        if fresh:
+            self._made.take(account, 1, self._host.boot_ms)
 
     def _being_made(self, message: Subscribe) -> Made | None:
         """The same group as it is on its way to the log."""
@@ -285,7 +291,7 @@ class ConsumeRequests:
         subscription = Subscription(client.session, client.consumer, asker.origin, message, lease_ms)
         starts = [start for start in message.starts if start.partition in self._ledger.partitions]
         positions = [(start.partition, 0 if group else self._position(start)) for start in starts]
-        self._dispatch.subscribe(subscription, group.id if group else None, positions, client.address)
+        self._dispatch.subscribe(subscription, group.id if group else None, positions, client.payers)
         if message.holding is not None:
             self._dispatch.keep(subscription, message.holding, boot_ms, lease_ms)
         mode = group.config.mode if group else ""

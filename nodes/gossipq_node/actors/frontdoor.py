@@ -122,6 +122,7 @@ class Frontdoor:
         self._remote: dict[str, int] = {}  #: workers of other nodes: when something was forwarded there last
         self.bad_messages = 0
         self._faults, self._rates = Faults("frontdoor"), Rates(settings.quota)
+        self._user_rates = Rates(settings.quota, "user")
         self._guard = Guard(settings.access, settings.token, settings.clients_bind, settings.clear_tokens)
         self._greeted: dict[Origin, Rights | None] = {}  #: who greeted here, while the cluster is closed
 
@@ -166,12 +167,7 @@ class Frontdoor:
                     continue
                 if self._admission.hears(header.request_id, message, now):
                     continue
-                self._rates.check(
-                    self._mailbox.address(message.origin),
-                    len(message.control) + len(message.batch),
-                    now.boot_ms,
-                    header.verb in SETTLING,
-                )
+                self._check_rates(message, header, now)
                 if header.shard == NODE_SHARD:
                     self._serve(message, header, now)
                 else:
@@ -235,6 +231,14 @@ class Frontdoor:
             raise UnknownVerb(
                 f"verb {header.verb} is not for the frontdoor: put the shard it is for in the header"
             )
+
+    def _check_rates(self, message: Incoming, header: Header, now: Now) -> None:
+        """Raises Busy."""
+        size, settles = len(message.control) + len(message.batch), header.verb in SETTLING
+        self._rates.check(self._mailbox.address(message.origin), size, now.boot_ms, settles)
+        rights = self._greeted.get(message.origin)
+        if rights is not None and header.shard == NODE_SHARD:  # what is forwarded counts at the worker
+            self._user_rates.check(rights.user, size, now.boot_ms, settles)
 
     def _greet(self, message: Incoming, now: Now) -> Rights | None:
         """Raises Forbidden."""
@@ -450,7 +454,7 @@ class Frontdoor:
             events=list(self._discovery.events),
             cpu_ms=self._use.cpu_ms,
             rss_bytes=self._use.rss_bytes,
-            over_quota=self._rates.refused,
+            over_quota=self._rates.refused + self._user_rates.refused,
             turned_away=self._mailbox.turned_away,
             faults=self._faults.count,
             door=settings.keys.door if settings.keys is not None and settings.keys.encrypts else b"",

@@ -1,7 +1,7 @@
 """Who talks to a worker: sessions by their connections, and which of them have fallen silent."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from msgspec import structs
@@ -17,6 +17,7 @@ from gossipq.limits import (
 )
 from gossipq.messages import Hello
 from gossipq.permissions import Rights, digest
+from gossipq.rates import Payer, payers
 from gossipq.types import Origin, SessionId
 from gossipq.values import Quota
 from gossipq.wire import ownership
@@ -34,6 +35,7 @@ class Session:
 
     __slots__ = (
         "absent_ms",
+        "account",
         "acts_for",
         "batches",
         "bytes",
@@ -61,6 +63,7 @@ class Session:
         )
         self.resets = False  #: whether it is told by RESET what has ended
         self.renewed_ms = 0  #: when its leases were renewed last
+        self.account: tuple[Payer, ...] = ()  #: that it counts for
         self.shown, self.acts_for = b"", ""  #: the digest of its token, and for whom it acts
         self.key = b""  #: of its owner; it has the producers that are made of it
         self.producers: set[bytes] = set()  #: those that were seen to be
@@ -74,7 +77,7 @@ class Sessions:
         """`token`: what the nodes of the cluster know; b"": nothing. `quota`: how many sessions are
         greeted."""
         self._token, self._quota = token, quota
-        self._counts = Counter[str]()  #: sessions by the address of their hosts
+        self._counts = Counter[Payer]()  #: sessions of each address and user
         self._sessions: dict[SessionId, Session] = {}
         self._by_origin: dict[Origin, Session] = {}
         self._checked_ms = 0
@@ -105,10 +108,14 @@ class Sessions:
         if (left_ms := self._kicked.get(hello.session[:SESSION_SHOWN_BYTES], 0) - now_ms) > 0:
             hint = "an operator did that: gossipq client kick; ask why"
             raise Refused("this session was ended", hint=hint, retry_after_ms=left_ms)
-        self._leave(origin)
         session = self._sessions.get(hello.session)
+        account = payers(address, rights.user if rights is not None else "")
         if session is None:
-            self._check_quota(address)
+            self._check_quota(account)
+        elif session.client.rights is not rights and session.client.consumer:
+            self._check_quota([payer for payer in account if payer not in session.account], fresh=False)
+        self._leave(origin)
+        if session is None:
             session = self._sessions[hello.session] = Session(Client(hello.session, ""), now_ms)
         if not session.client.consumer:  # also of one that was expected: until now nobody knew its name
             session.name, session.version = hello.client[:CLIENT_TEXT_MAX], hello.version[:CLIENT_TEXT_MAX]
@@ -117,9 +124,10 @@ class Sessions:
                 ownership.is_of_node(self._token, hello.key),
             )
             session.client = Client(hello.session, name, node, address, rights)
-            self._counts[address] += 1
+            self._charge(session, account)
         elif session.client.rights is not rights:
             session.client = structs.replace(session.client, rights=rights)
+            self._charge(session, account)
         session.shown, session.acts_for = digest(hello.auth) if hello.auth else b"", hello.user
         if len(session.origins) >= CONNECTIONS_MAX:
             self._leave(min(session.origins, key=session.origins.__getitem__))
@@ -134,12 +142,24 @@ class Sessions:
         self._end(session)
         return session.client.session
 
-    def _check_quota(self, address: str) -> None:
-        """Raises Busy."""
+    def _charge(self, session: Session, account: tuple[Payer, ...]) -> None:
+        """The session is on that account now; () = it is over."""
+        self._counts.update(account)
+        self._counts.subtract(session.account)
+        for payer in session.account:
+            if not self._counts[payer]:
+                del self._counts[payer]
+        session.account = account
+
+    def _check_quota(self, account: Iterable[Payer], fresh: bool = True) -> None:
+        """`fresh`: one session more. Raises Busy."""
         quota = self._quota
         for name, count, most in (
-            ("sessions", len(self._sessions), quota.sessions),
-            ("address_sessions", self._counts[address], quota.address_sessions),
+            ("sessions", len(self._sessions) - (not fresh), quota.sessions),
+            *(
+                (payer.quota("sessions"), self._counts[payer], payer.most(quota, "sessions"))
+                for payer in account
+            ),
         ):
             if count >= most:
                 raise Busy(
@@ -257,10 +277,7 @@ class Sessions:
                 self._reset.append(origin)
             self._leave(origin)
         self._sessions.pop(session.client.session, None)
-        if session.client.consumer:
-            self._counts[session.client.address] -= 1
-            if not self._counts[session.client.address]:
-                del self._counts[session.client.address]
+        self._charge(session, ())
         self._absent.pop(session.client.session, None)
 
     def over(self, now_ms: int) -> list[SessionId]:

@@ -123,7 +123,7 @@ class Worker:
         self._bodies = Bodies(limits.RECENT_BYTES_MAX)
         self._now = Now(0, 0)
         self._sessions, self._timings = self._no_sessions(), Timings()
-        self._rates = Rates(settings.quota)
+        self._rates, self._user_rates = Rates(settings.quota), Rates(settings.quota, "user")
         self._faults = Faults(f"worker {settings.worker}")
         self._sender = Sender(
             settings,
@@ -339,6 +339,8 @@ class Worker:
                 type(request) in SETTLES,
             )
             if client is not None and client.rights is not None:
+                size = len(message.control) + len(message.batch)
+                self._user_rates.check(client.rights.user, size, now.boot_ms, type(request) in SETTLES)
                 names = self._topic_names(header.shard)
                 session = client.session if ownership.is_owned(client.session) else b""
                 self._guard.check(client.rights, request, names, client.address, now, session)
@@ -578,7 +580,7 @@ class Worker:
             disk_free_bytes=self._space.disk_free_bytes,
             disk_reserve_bytes=self._space.reserve_bytes,
             faults=self._faults.count,
-            over_quota=self._rates.refused,
+            over_quota=self._rates.refused + self._user_rates.refused,
         )
         if META_SHARD in self._turn.shards and self._guard.users.version:
             self._cluster.tell_access(self._guard.users.table)  # to who has started again

@@ -5,7 +5,7 @@ All doors of a cluster have one pair of keys, which is made of its secret. Each 
 besides: by that it comes in at the doors for nodes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 import zmq
 from zmq.utils import z85
@@ -25,6 +25,11 @@ OK = (b"200", b"OK")
 NOT_YET = (b"300", b"not on the roster")
 GREETED_MS = 1_000
 _NOW = int(zmq.NOBLOCK)
+FAILED = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
 
 
 def new_secret() -> bytes:
@@ -45,10 +50,10 @@ def lock(router: "zmq.Socket[bytes]", keys: NodeKeys, domain: bytes) -> None:
     router.set(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
 
-def knock(dealer: "zmq.Socket[bytes]", keys: NodeKeys) -> None:
-    """A socket that is not connected yet dials a door of the cluster."""
+def knock(dealer: "zmq.Socket[bytes]", keys: NodeKeys, door: bytes) -> None:
+    """A socket that is not connected yet dials a door of the cluster, which has that public key."""
     dealer.handshake_ivl = GREETED_MS
-    dealer.curve_serverkey = keys.door
+    dealer.curve_serverkey = door
     dealer.curve_secretkey, dealer.curve_publickey = keys.secret, keys.public
 
 
@@ -82,6 +87,44 @@ class Gate:
         may = domain == CLIENTS_DOMAIN or key in self.admitted
         self.refused += not may
         return [VERSION, request, *(OK if may else NOT_YET), key.hex().encode() if may else b"", b""]
+
+
+class Doorkeys:
+    """By which key each door is dialled, while the secret of the cluster is replaced: one that is not
+    answered is dialled by the next key, from the moment that a handshake has failed."""
+
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", poller: zmq.Poller, keys: NodeKeys) -> None:
+        self._context, self._poller, self._doors = context, poller, keys.doors
+        self._turns: dict[str, int] = {}  # of an address: which key
+        self._monitors: dict[str, zmq.Socket[bytes]] = {}
+
+    def of(self, address: str) -> bytes:
+        return self._doors[self._turns.get(address, 0) % len(self._doors)]
+
+    def watch(self, address: str, dealer: "zmq.Socket[bytes]") -> None:
+        """Whether that handshake fails, if there is another key for it."""
+        if len(self._doors) > 1:
+            place = f"inproc://knocks-{id(dealer)}"
+            dealer.monitor(place, FAILED)
+            monitor = self._monitors[address] = self._context.socket(zmq.PAIR)
+            monitor.linger = 0
+            monitor.connect(place)
+            self._poller.register(monitor, zmq.POLLIN)
+
+    def forget(self, address: str, dealer: "zmq.Socket[bytes]") -> None:
+        """It is about to be closed."""
+        monitor = self._monitors.pop(address, None)
+        if monitor is not None:
+            dealer.disable_monitor()
+            self._poller.unregister(monitor)
+            monitor.close(0)
+
+    def failed(self, ready: Container[object]) -> list[str]:
+        """Addresses that are to be dialled anew, by their next keys."""
+        failed = [address for address, monitor in self._monitors.items() if monitor in ready]
+        for address in failed:
+            self._turns[address] = (self._turns.get(address, 0) + 1) % len(self._doors)
+        return failed
 
 
 class AddressBook:

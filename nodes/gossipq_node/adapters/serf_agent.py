@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gossipq_node.settings import GossipSettings
 
-CONFIG, SNAPSHOT, LOG = "agent.json", "snapshot", "agent.log"
+CONFIG, KEYRING, SNAPSHOT, LOG = "agent.json", "keyring.json", "snapshot", "agent.log"
 LOG_BYTES_MAX = 1 << 20
 LOG_LINES = 40
 NAME_MAX = 60
@@ -57,10 +57,10 @@ class Agent:
         self._directory.mkdir(parents=True, exist_ok=True)
         config = self._configuration(tags, known)
         place = self._directory / CONFIG
-        # it has keys in it
-        with open(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            os.fchmod(file.fileno(), 0o600)  # an older one may be open to more
-            json.dump(config, file)
+        self._write(CONFIG, config)
+        (self._directory / KEYRING).unlink(missing_ok=True)
+        if len(self._settings.keys) > 1:
+            self._write(KEYRING, self._settings.keys)
         (self._directory / LOG).write_bytes(b"")
         with open(self._directory / LOG, "ab") as log:  # appending, so that it begins anew when it was cut
             command = [self._program, "agent", f"-config-file={place}"]
@@ -70,6 +70,13 @@ class Agent:
                 stdout=log,
                 stderr=log,
             )
+
+    def _write(self, name: str, value: object) -> None:
+        """What has keys in it."""
+        place = self._directory / name
+        with open(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            os.fchmod(file.fileno(), 0o600)  # an older one may be open to more
+            json.dump(value, file)
 
     def _configuration(self, tags: Mapping[str, str], known: Iterable[str]) -> dict[str, object]:
         settings = self._settings
@@ -98,8 +105,10 @@ class Agent:
             place for place in dict.fromkeys((*settings.join, *known)) if not {place, _resolved(place)} & mine
         ]:
             config["retry_join"] = join  # an agent that joins itself would look no further
-        if settings.key:
-            config["encrypt_key"] = settings.key
+        if len(settings.keys) > 1:
+            config["keyring_file"] = str(self._directory / KEYRING)  # the first encrypts
+        elif settings.keys:
+            config["encrypt_key"] = settings.keys[0]
         return config
 
     def exit_reason(self) -> str | None:

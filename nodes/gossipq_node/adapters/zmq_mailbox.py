@@ -270,6 +270,7 @@ class ZmqMailbox:
         self._keys, self._gate = keys, curve.Gate(self._context, keys.public) if keys is not None else None
         self._book = curve.AddressBook(keys) if keys is not None else None
         self._poller = zmq.Poller()
+        self._doorkeys = curve.Doorkeys(self._context, self._poller, keys) if keys is not None else None
         self._routers: dict[bytes, zmq.Socket[bytes]] = {}
         self._connections: dict[bytes, Connections] = {}  # of clients, by their door,
         self._peers: Connections | None = None  # and of other nodes
@@ -334,6 +335,8 @@ class ZmqMailbox:
         if any(about.in_doubt for about in self._connections.values()):
             timeout_ms = SETTLED_MS if timeout_ms is None else min(timeout_ms, SETTLED_MS)
         ready = {socket for socket, _ in self._poller.poll(timeout_ms)}
+        for address in self._doorkeys.failed(ready) if self._doorkeys is not None else ():
+            self._disconnect(address)
         arrived: list[Incoming] = []
         room = limits.TURN_BYTES_MAX
         if self._gate is not None and self._gate.socket in ready:
@@ -499,8 +502,9 @@ class ZmqMailbox:
         dealer.set(zmq.RECONNECT_IVL, RECONNECT_MS)
         dealer.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
         address, encrypted = self._dialling(endpoint)
-        if encrypted and self._keys is not None:
-            curve.knock(dealer, self._keys)
+        if encrypted and self._keys is not None and self._doorkeys is not None:
+            curve.knock(dealer, self._keys, self._doorkeys.of(endpoint))
+            self._doorkeys.watch(endpoint, dealer)
         with suppress(zmq.ZMQError):  # an address that is none: sends then fill the queue and fail
             dealer.connect(address)
         self._poller.register(dealer, zmq.POLLIN)
@@ -540,6 +544,8 @@ class ZmqMailbox:
 
     def _disconnect(self, endpoint: str) -> None:
         dealer = self._dealers.pop(endpoint)
+        if self._doorkeys is not None:
+            self._doorkeys.forget(endpoint, dealer)
         self._poller.unregister(dealer)
         self._inputs = [(socket, tag) for socket, tag in self._inputs if socket is not dealer]
         dealer.close(0)

@@ -179,7 +179,17 @@ def read_credentials(path: Path) -> Credentials:
         ) from None
     if stat.S_ISREG(about.st_mode) and stat.S_IMODE(about.st_mode) & 0o077:
         raise ConfigError(f"other users of this machine may read {path}", f"chmod 600 {path}")
-    return credentials_of(text, str(path))
+    file = os.path.abspath(path) if stat.S_ISREG(about.st_mode) else ""  # a pipe is read once
+    return credentials_of(text, str(path))._replace(file=file)
+
+
+def stamp(path: str) -> tuple[int, ...]:
+    """Of a file: another one when what is in it is another; () = it is not there."""
+    try:
+        about = os.stat(path)
+    except OSError:
+        return ()
+    return about.st_ino, about.st_mtime_ns, about.st_size, about.st_mode
 
 
 def credentials_file(given: Iterable[str | Iterable[str]]) -> str:

@@ -10,6 +10,7 @@ from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable
 from itertools import count as counted
+from pathlib import Path
 from typing import ClassVar, TypeVar
 
 from gossipq import __version__, limits
@@ -18,6 +19,7 @@ from gossipq.errors import (
     Backpressure,
     BadRequest,
     ClientClosed,
+    ConfigError,
     ForkedClient,
     GossipqError,
     NoQuorum,
@@ -30,6 +32,7 @@ from gossipq.messages import Resolve, Topics
 from gossipq.texts import many
 from gossipq.types import META_SHARD, Offset, partition_of, topic_id_of
 from gossipq.wire import ownership
+from gossipq_client.io import contexts
 from gossipq_client.io.transport import Transport, wait
 from gossipq_client.operations import Operating
 from gossipq_client.session import Call, Flight, Held, Joining, Patience, Session, Subscription, Topic, Writer
@@ -45,6 +48,7 @@ CLOSE_SECONDS = 30.0  #: how long `close` waits for confirms
 ERROR_CLOSE_SECONDS = 5.0  #: the same, when a `with` ends in an exception
 VIRTUAL_MS = 3_000  #: what a virtual topic is bound to is believed for so long
 PAUSE_SECONDS = 0.5  #: after an error in what goes on beside the callers
+LOOK_MS = 1_000  #: between two looks at the file of credentials
 LINGER_MS = 500  #: how long closing sockets try to send a farewell
 RECOVERY_LOOK_SECONDS = 0.001  #: between two looks whether a client is mended
 OUR_PACKAGES = ("gossipq", "gossipq_client")
@@ -66,6 +70,7 @@ class Engine:
         """`key`: of who owns the session, see `gossipq.wire.ownership`; without one, a random one."""
         self.clock = SystemClock()
         self.transport = Transport(credentials.door)
+        self._credentials, self._stamp, self._looked_ms = credentials, contexts.stamp(credentials.file), 0
         key, numbers = key or os.urandom(ownership.KEY_BYTES), counted(1)
         self.session = Session(
             addresses,
@@ -204,6 +209,8 @@ class Engine:
 
     def _connections(self) -> bool:
         links, transport, changed = self.session.links, self.transport, False
+        if self._credentials.file and links.now_ms >= self._looked_ms:
+            self._look_at_credentials()
         for endpoint, up in transport.events():
             changed = True
             (links.connected if up else links.disconnected)(endpoint)
@@ -222,6 +229,23 @@ class Engine:
             log.warning("%s: %s", later[0][1], links.refusal)
         links.actions += later
         return changed
+
+    def _look_at_credentials(self) -> None:
+        """Whether there are others in their file: those are shown, and dialled by, from now on."""
+        known, links = self._credentials, self.session.links
+        self._looked_ms = links.now_ms + LOOK_MS
+        stamp = contexts.stamp(known.file)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            read = contexts.read_credentials(Path(known.file))
+        except ConfigError as error:
+            log.warning("what was read there before is shown further on: %s", error.message)
+            return
+        self._credentials = known._replace(token=read.token, door=read.door)
+        self.transport.keys_of_doors(read.door)
+        links.show(self._credentials)
 
     def timeout_ms(self) -> int:
         """How long nothing needs to be done if nothing arrives."""

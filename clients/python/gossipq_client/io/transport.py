@@ -25,17 +25,23 @@ CONNECT_MS = 2_000
 _IN = int(zmq.POLLIN)  # plain numbers: an enum costs a microsecond each time it is used
 _UP = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _DOWN = zmq.EVENT_DISCONNECTED
+_FAILED = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
 #: plain numbers: enums cost more than the call
 _NOW, _MORE = (int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE))
 Frames = Sequence[bytes | bytearray]
 Keys = tuple[bytes, bytes]  #: CURVE: the public one, the secret one
 NO_KEYS: Keys = (b"", b"")
+KEY_BYTES = 32
 
 
 class Peer:
     """One endpoint's socket, its monitor, and what could not be sent yet."""
 
-    __slots__ = ("backlog", "endpoint", "fd", "monitor", "monitor_fd", "socket", "up")
+    __slots__ = ("backlog", "door", "endpoint", "fd", "monitor", "monitor_fd", "socket", "up")
 
     def __init__(
         self,
@@ -44,11 +50,11 @@ class Peer:
         door: bytes = b"",
         keys: Keys = NO_KEYS,
     ) -> None:
-        self.endpoint, self.up = endpoint, False
+        self.endpoint, self.door, self.up = endpoint, door, False
         self.backlog: deque[Frames] = deque()
         self.socket = context.socket(zmq.DEALER)
         try:
-            self.monitor = self.socket.get_monitor_socket(_UP | _DOWN)
+            self.monitor = self.socket.get_monitor_socket(_UP | _DOWN | _FAILED if door else _UP | _DOWN)
         except zmq.ZMQError:
             self.socket.close(0)
             raise
@@ -81,15 +87,29 @@ class Peer:
 
 class Transport:
     def __init__(self, door: bytes = b"") -> None:
-        """`door`: the public key of the cluster's doors: all that is said is encrypted for who has the secret
-        one of it. This side has other keys in each life: who it is says HELLO."""
-        self._door, self._keys = door, zmq.curve_keypair() if door else NO_KEYS
+        """`door`: see `keys_of_doors`."""
+        self._doors, self._keys = list[bytes](), NO_KEYS
+        self._turns: dict[str, int] = {}  # of an endpoint: by which of them it is dialled
         self.backlog_bytes = 0
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._making = threading.Lock()
         self._closed = False
         self._peers: dict[str, Peer] = {}
         self._pid = os.getpid()
+        self.keys_of_doors(door)
+
+    def keys_of_doors(self, door: bytes) -> None:
+        """The public keys of the cluster's doors, one behind the other; b"" = none: all that is said on
+        connections from now on is encrypted for who has the secret one of it. Where one is not answered, the
+        next one is tried. This side has other keys in each life: who it is says HELLO."""
+        self._doors = [door[at : at + KEY_BYTES] for at in range(0, len(door), KEY_BYTES)]
+        if door and self._keys is NO_KEYS:
+            self._keys = zmq.curve_keypair()
+        for endpoint in list(self._peers):
+            self._dial_again(endpoint)
+
+    def _door_of(self, endpoint: str) -> bytes:
+        return self._doors[self._turns.get(endpoint, 0) % len(self._doors)] if self._doors else b""
 
     def fds(self) -> list[int]:
         """Readable when `receive` or `events` may have something. Edge-triggered: take all before waiting."""
@@ -118,7 +138,7 @@ class Transport:
     def _make(self, endpoint: str) -> None:
         # it may come late, when who asked was interrupted
         if not self._closed and endpoint not in self._peers:
-            self._peers[endpoint] = Peer(self._context, endpoint, self._door, self._keys)
+            self._peers[endpoint] = Peer(self._context, endpoint, self._door_of(endpoint), self._keys)
 
     def _apart(self, work: Callable[[], None]) -> None:
         """Signal handlers run in the main thread: sockets are made and closed in another one, so that none is
@@ -181,15 +201,30 @@ class Transport:
     def events(self) -> list[tuple[str, bool]]:
         """Endpoints that came up (True) or went down (False) since the last call, in order."""
         changes: list[tuple[str, bool]] = []
+        ended, failed = set[str](), set[str]()
         for peer in self._peers.values():
             while int(peer.monitor.get(zmq.EVENTS)) & _IN:
                 event = int.from_bytes(peer.monitor.recv_multipart(zmq.NOBLOCK)[0][:2], "little")
+                if event & _FAILED:
+                    failed.add(peer.endpoint)
+                    continue
                 peer.up = event == _UP
                 if not peer.up:
+                    ended.add(peer.endpoint)
                     self.backlog_bytes -= sum(map(_size, peer.backlog))
                     peer.backlog.clear()
                 changes.append((peer.endpoint, peer.up))
+        for endpoint in failed:
+            self._turns[endpoint] = self._turns.get(endpoint, 0) + 1
+        for endpoint in ended | failed:
+            self._dial_again(endpoint)
         return changes
+
+    def _dial_again(self, endpoint: str) -> None:
+        """If its door has another key than that by which it is dialled."""
+        if not self._peers[endpoint].up and self._peers[endpoint].door != self._door_of(endpoint):
+            self.close_peer(endpoint)
+            self.open(endpoint)
 
     def restart(self) -> None:
         """Closes all connections at once, whatever state they are in."""

@@ -149,6 +149,10 @@ class Connections:
                 lane.greeting = 0
                 self._greet(lane)
 
+    def show(self, credentials: Credentials) -> None:
+        """At the next greetings."""
+        self._credentials = credentials
+
     def bye(self) -> None:
         """Ends the session at every node that knows it."""
         for lane in self._lanes.values():

@@ -17,9 +17,10 @@ class Credentials(NamedTuple):
     token: bytes = b""
     insecure: bool = False
     #: public CURVE key of the cluster's doors: they are used then, and who has not the secret one of it is
-    #: not spoken to. b"": nothing is encrypted
+    #: not spoken to; one behind the other while the cluster gets another secret. b"": nothing is encrypted
     door: bytes = b""
     act_for: str = ""  #: the user for whom this one acts; "" = for itself
+    file: str = ""  #: where they were read, and are looked for again when it has changed; "" = nowhere
 
     def at(self, address: str) -> bytes:
         """What is shown there."""
@@ -36,8 +37,8 @@ def text_of(token: bytes) -> str:
 
 def file_text(token: bytes, door: bytes = b"") -> str:
     """What a file of credentials holds."""
-    lines = [text_of(token)] if token else []
-    return "\n".join([*lines, *([DOOR_PREFIX + door.hex()] if door else [])]) + "\n"
+    doors = [DOOR_PREFIX + door[at : at + DOOR_BYTES].hex() for at in range(0, len(door), DOOR_BYTES)]
+    return "\n".join([*([text_of(token)] if token else []), *doors]) + "\n"
 
 
 def token_of(text: str, where: str) -> bytes:
@@ -46,12 +47,12 @@ def token_of(text: str, where: str) -> bytes:
 
 
 def credentials_of(text: str, where: str) -> Credentials:
-    """Of a file: a line with a token, a line with the key of the doors, or both. Raises ConfigError, which
-    names the place and not what is there."""
+    """Of a file: a line with a token, lines with keys of the doors, or both. Raises ConfigError, which names
+    the place and not what is there."""
     token = door = b""
     for line in filter(None, map(str.strip, text.splitlines())):
         if line.startswith(DOOR_PREFIX):
-            door = _bytes_of(line, DOOR_PREFIX, DOOR_BYTES) or _no_token(where)
+            door += _bytes_of(line, DOOR_PREFIX, DOOR_BYTES) or _no_token(where)
         else:
             token = token_of(line, where)
     return Credentials(token, door=door) if token or door else Credentials(_no_token(where))

@@ -59,17 +59,19 @@ def add(
         )
     token, kept = access.made_token(expires_s)
     made = User(user, list(roles), [] if no_token else [kept])
+    door = access.door(choices) if path else b""
     access.change(choices, AccessChange(users=[made], version=known.version), secret_file)
-    _told(choices, user, b"" if no_token else token, path)
+    _told(choices, user, b"" if no_token else token, path, door)
 
 
-def _told(choices: Choices, user: str, token: bytes, path: str) -> None:
+def _told(choices: Choices, user: str, token: bytes, path: str, door: bytes) -> None:
+    """`door`: asked for before: the token that asks may be one that ends now."""
     from gossipq_client.values import text_of
 
     out = Output(choices)
     if not token or path:
         if path and token:
-            access.save(path, token, access.door(choices))
+            access.save(path, token, door)
         out.one({"user": user, "file": path}, f"{user}: its token is in {path}" if path else user, user)
     else:
         text = text_of(token)
@@ -120,8 +122,9 @@ def rotate(
         for each in found.tokens[-1:]
     ]
     made = structs.replace(found, tokens=[kept] if now else [*old, kept])
+    door = access.door(choices) if path else b""
     access.change(choices, AccessChange(users=[made], version=known.version), secret_file)
-    _told(choices, user, token, path)
+    _told(choices, user, token, path, door)
 
 
 @command.command("rm")
