@@ -11,7 +11,7 @@ import msgspec
 
 from gossipq import __version__, limits
 from gossipq.config import ADOPTED, AUTO, DEFAULT, Config, admin_place, options, value_of
-from gossipq.endpoints import Endpoint, endpoint, gossip_address, invitation
+from gossipq.endpoints import Endpoint, door_of, endpoint, gossip_address, invitation
 from gossipq.errors import ConfigError
 from gossipq.values import ConfigRow, Member
 from gossipq.wire import ownership
@@ -218,6 +218,12 @@ class Composition:
         self.options = options_of(config) | {
             key: msgspec.json.encode(value).decode() for key, value in founded.items()
         }
+
+    @property
+    def door(self) -> str:
+        """Where clients of other hosts are answered encrypted; "" when they are not, or need not be."""
+        there = not self._place.listen.is_loopback and not self.manifest.witness
+        return door_of(self.member.endpoint) if self.encrypts and there else ""
 
     def worker(self, worker: int, restarts: int) -> WorkerSettings:
         """For each life anew: the roster may be another one by then."""

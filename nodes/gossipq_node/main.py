@@ -25,6 +25,10 @@ from gossipq_node.service import Service
 from gossipq_node.settings import GossipSettings
 from gossipq_node.supervisor import Child, Supervisor
 
+ENCRYPTED = (
+    "clients of other hosts are answered encrypted at %s: they name --credentials FILE, which "
+    "`gossipq cluster door --save FILE` (or `gossipq user add NAME --save FILE`) makes here"
+)
 EXIT_STOPPED, EXIT_FAILED, EXIT_CONFIG = 0, 1, 78
 
 
@@ -88,6 +92,7 @@ def ready_lines(composition: Composition, seconds: float) -> list[str]:
     lines = [
         f"ready in {seconds:.1f} s  {what} {composition.member.endpoint}  data {composition.config.node.data}"
     ]
+    lines += [ENCRYPTED % composition.door] if composition.door else []
     return lines + ([PAIR] if pair_without_witness(composition.directory.roster().members) else [])
 
 

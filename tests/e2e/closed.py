@@ -10,6 +10,7 @@ from gossipq.errors import GossipqError
 from gossipq.values import Member
 from gossipq_cli.main import main
 from gossipq_client import connect
+from gossipq_node import machine
 from hosts import PATIENCE_S, Host, until
 from ports import settled_port
 
@@ -131,3 +132,12 @@ def healthy(host: Host, credentials: Path) -> bool:
 def stored(host: Host, credentials: Path | None) -> list[bytes]:
     with connect(host.endpoint, credentials=credentials) as mq:
         return [record.value for record in mq.consume(TOPIC, start="first", stop_at_end=True)]
+
+
+def of_the_network() -> str:
+    """An address of this machine where other machines would reach it; "" when it has none."""
+    try:
+        address = machine.address_towards("192.0.2.1", 1)
+    except OSError:
+        return ""
+    return "" if address.startswith("127.") or ":" in address else address

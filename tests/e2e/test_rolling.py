@@ -8,13 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from e2e.closed import CUT_S, ENCRYPTED, LOOK_S, TOPIC, Load, Roll, healthy, running, stored
+from e2e.closed import (
+    CUT_S,
+    ENCRYPTED,
+    LOOK_S,
+    TOPIC,
+    Load,
+    Roll,
+    healthy,
+    of_the_network,
+    running,
+    stored,
+)
 from gossipq.errors import GossipqError
 from gossipq_cli.main import main
 from gossipq_client import connect
 from gossipq_client.io.contexts import read_credentials
 from gossipq_client.values import file_text
-from gossipq_node import machine
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(500)]
 OLD, NEW = "what the nodes of this test know", "what they know from now on"
@@ -70,24 +80,17 @@ def test_the_secret_is_replaced(tmp_path: Path) -> None:
         assert set(load.confirmed) <= set(stored(roll.hosts[0], users.writer)), "0 confirmed lost"
         assert len(read_credentials(users.writer).door) == 32
         assert read_credentials(users.writer).door != read_credentials(before).door
-        late = connect(*roll.servers, credentials=before, timeout=3)
-        with late, pytest.raises(GossipqError, match="no node answers"):
-            late.publish_and_wait(TOPIC, b"by the key of doors that are not there any more")
+        with (
+            pytest.raises(GossipqError, match="no node answers"),
+            connect(*roll.servers, credentials=before, timeout=3, wait=3) as mq,
+        ):
+            mq.publish_and_wait(TOPIC, b"by the key of doors that are not there any more")
         (tmp_path / "stolen").write_text(OLD)
         line = ("cluster", "open", "--secret-file", str(tmp_path / "stolen"))
         nobody = tmp_path / "nobody.credentials"
         nobody.write_text(file_text(b"", read_credentials(users.writer).door))
         nobody.chmod(0o600)
         assert main(["-s", roll.servers[0], "--credentials", str(nobody), "--yes", *line]) != 0
-
-
-def of_the_network() -> str:
-    """An address of this machine where other machines would reach it; "" when it has none."""
-    try:
-        address = machine.address_towards("192.0.2.1", 1)
-    except OSError:
-        return ""
-    return "" if address.startswith("127.") or ":" in address else address
 
 
 def test_closing_and_opening(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_nodes_of_a_user_on_one_host_share_a_secret_that_nobody_else_reads(
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [(None, "cannot be read: No such file"), (b" short \n", "holds 5 bytes")]
+    ("text", "says"), [(None, "cannot be read: No such file"), (b" short \n", "a secret of 5 bytes")]
 )
 def test_a_secret_that_is_none_is_refused(tmp_path: Path, text: bytes | None, says: str) -> None:
     if text is not None:

@@ -16,6 +16,7 @@ from gossipq_cli.output import iso
 if TYPE_CHECKING:
     from gossipq_client import Client
 
+SPREAD_S = 1.0  #: every process goes by a change of users after so long
 secret_option = click.option(
     "--secret-file",
     metavar="FILE",
@@ -34,6 +35,13 @@ def change_by(mq: "Client", asked: AccessChange, secret_file: str) -> AccessTabl
     from gossipq_node import trust
 
     return mq.admin.set_access(asked, trust.known(secret_file))
+
+
+def spread(known: AccessTable) -> None:
+    """A token that was just made is known to every process of a closed cluster within this time. Till then
+    nobody hears of it: one of them could refuse it."""
+    if known.closed:
+        time.sleep(SPREAD_S)
 
 
 def table(choices: Choices) -> AccessTable:

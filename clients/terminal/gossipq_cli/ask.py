@@ -31,7 +31,8 @@ def connect(choices: Choices) -> "Client":
 
     places = contexts.addresses_of(servers_of(choices.servers))
     shown = contexts.credentials_for(choices.servers, places, choices.credentials or None, choices.insecure)
-    reach.require([door_of(place) if shown.door else place for place in places], choices.timeout_s)
+    doors = [door_of(place) if shown.door else place for place in places]
+    reach.require(doors, choices.timeout_s, contexts.hint_of(places, shown))
     return gossipq_client.connect(
         *choices.servers,
         name=own_name(),

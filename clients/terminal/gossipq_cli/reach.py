@@ -11,11 +11,13 @@ CONNECT_S = 2.0  #: for a connection to a host that may be far away
 GREETING_S = (
     3.0  #: whoever speaks the protocol says its first bytes with the connection; a busy machine takes a while
 )
+START = "start one: gossipq node"
 SIGNATURE = b"\xff"  #: the first byte of a ZeroMQ greeting
 
 
-def require(addresses: Sequence[str], timeout_s: float) -> None:
-    """Returns when one of the addresses may answer. Raises Unreachable that says of each why it does not."""
+def require(addresses: Sequence[str], timeout_s: float, start: str = START) -> None:
+    """Returns when one of the addresses may answer. Raises Unreachable that says of each why it does not.
+    `start`: what to do where nobody listens."""
     trouble = []
     for address in addresses:
         why = trouble_of(address, timeout_s)
@@ -24,7 +26,7 @@ def require(addresses: Sequence[str], timeout_s: float) -> None:
         trouble.append(why)
     if trouble:
         text = "; ".join(dict.fromkeys(why for why, _ in trouble))
-        raise Unreachable(text, hint=trouble[0][1])
+        raise Unreachable(text, hint=start if trouble[0][1] == START else trouble[0][1])
 
 
 def trouble_of(address: str, timeout_s: float) -> tuple[str, str] | None:
@@ -58,7 +60,7 @@ def _knocked(
         try:
             probe.connect(place)
         except ConnectionRefusedError:
-            return f"no node answers at {address}: nothing listens on that port", "start one: gossipq node"
+            return f"no node answers at {address}: nothing listens on that port", START
         except TimeoutError:
             return (
                 f"no node answers at {address}: the host takes no connection",

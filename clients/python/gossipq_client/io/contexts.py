@@ -183,6 +183,14 @@ def read_credentials(path: Path) -> Credentials:
     return credentials_of(text, str(path))._replace(file=file)
 
 
+def hint_of(places: Iterable[str], shown: Credentials) -> str:
+    """What may help where no node answers."""
+    start = "start one: gossipq node"
+    if shown.door or all(map(_is_here, places)):
+        return start
+    return f"{start}; if it encrypts, name --credentials FILE: gossipq cluster door --save FILE, on its host"
+
+
 def stamp(path: str) -> tuple[int, ...]:
     """Of a file: another one when what is in it is another; () = it is not there."""
     try:

@@ -376,7 +376,8 @@ class Engine:
                 f"{links.home.endpoint} answers, and the leader that was asked does not",
                 hint="gossipq status",
             )
-        return Unreachable(f"no node answers at {addresses}", hint="start one: gossipq node")
+        hint = contexts.hint_of(self.session.links.addresses, self._credentials)
+        return Unreachable(f"no node answers at {addresses}", hint=hint)
 
     # --- farewell
 

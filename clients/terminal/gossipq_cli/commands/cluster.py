@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from gossipq import limits
-from gossipq.endpoints import Invitation
+from gossipq.endpoints import KEY_BYTES, Invitation
 from gossipq.errors import GossipqError, WrongState
 from gossipq.health import REPLICATED, VOTERS
 from gossipq.permissions import ADMIN, Users, digest
@@ -431,6 +431,43 @@ def open_(choices: Choices, secret_file: str) -> None:
     """
     access.change(choices, AccessChange(closed=False), secret_file)
     Output(choices).one({"closed": False}, "the cluster is open: everybody may do everything")
+
+
+# --- clients of other hosts
+
+
+@command.command("door")
+@click.option("--save", "path", metavar="FILE", default="", help="write it there, for --credentials FILE")
+@pass_choices
+def door(choices: Choices, path: str) -> None:
+    """Print the key of the cluster's encrypted doors: clients of other hosts need it to be answered.
+
+    \b
+    gossipq cluster door --save door.credentials
+    gossipq -s tcp://ada:7700 --credentials door.credentials topic ls
+
+    Ask on the host of a node. Where users are, `gossipq user add NAME --save FILE` writes it, too.
+    """
+    from gossipq_client.values import file_text
+
+    with ask.connect(choices) as mq:
+        status = mq.admin.status()
+    if not status.door:
+        raise failures.Failure(
+            "not_encrypted",
+            f"{status.node} does not encrypt: its clients need no key",
+            "node.encrypt says when it does: gossipq help cluster.toml",
+            failures.CONFLICT,
+        )
+    text = file_text(b"", status.door)
+    if path:
+        access.save(path, b"", status.door)
+    out = Output(choices)
+    out.one(
+        {"door": status.door[:KEY_BYTES].hex(), "file": path},
+        f"the key is in {path}" if path else text.rstrip(),
+        text,
+    )
 
 
 # --- nodes that come

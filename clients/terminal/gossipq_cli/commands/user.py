@@ -60,7 +60,9 @@ def add(
     token, kept = access.made_token(expires_s)
     made = User(user, list(roles), [] if no_token else [kept])
     door = access.door(choices) if path else b""
-    access.change(choices, AccessChange(users=[made], version=known.version), secret_file)
+    known = access.change(choices, AccessChange(users=[made], version=known.version), secret_file)
+    if not no_token:
+        access.spread(known)
     _told(choices, user, b"" if no_token else token, path, door)
 
 
@@ -123,7 +125,8 @@ def rotate(
     ]
     made = structs.replace(found, tokens=[kept] if now else [*old, kept])
     door = access.door(choices) if path else b""
-    access.change(choices, AccessChange(users=[made], version=known.version), secret_file)
+    known = access.change(choices, AccessChange(users=[made], version=known.version), secret_file)
+    access.spread(known)
     _told(choices, user, token, path, door)
 
 
