@@ -1,5 +1,6 @@
 """What can happen to nodes: each fault strikes, lasts for a while, and is mended."""
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -7,11 +8,18 @@ from random import Random
 
 from chaos.places import Places
 from e2e.cluster import Cluster, hung
+from e2e.harness import until
 from gossipq.errors import GossipqError
+from gossipq_client import connect
 
 RETURN_S = 8.0  #: after its start leadership goes back to a node soon
 DAY_S = 24 * 3600
 TAKEOVER_S = 4.0  #: a fault that lasts longer makes others take over
+CLOCK_STEPS_S = (-DAY_S, -3600, -30, 5, 300, DAY_S)
+DELAYS_MS = (20, 60, 200)  #: each way
+LOSSES = (0.01, 0.05, 0.2)  #: each way
+SLOW_SYNCS_MS = (20, 100, 400)
+MOVED_S = 120.0  #: until copies are where they belong after a change of members
 
 
 class Arena:
@@ -20,6 +28,20 @@ class Arena:
 
     def others(self, number: int) -> list[int]:
         return [each for each in range(len(self.nodes.members)) if each != number]
+
+    def set_member(self, number: int, state: str) -> None:
+        """As an operator does, asking the other nodes: "leaving", "in", or "gone"; until it is taken."""
+        others = [self.nodes.members[other].endpoint for other in self.others(number)]
+
+        def is_set() -> bool:
+            try:
+                with connect(*others) as mq:
+                    mq.admin.set_member(self.nodes.members[number].name, state, self.places.secret)
+            except GossipqError:  # a node that was killed is taken for one that is there, for some seconds
+                return False
+            return True
+
+        until(is_set, MOVED_S, f"a node is not {state}")
 
 
 Fault = Callable[[Arena, int], AbstractContextManager[None]]  #: (arena, the number of the node that it hits)
@@ -38,6 +60,69 @@ def kill_two(arena: Arena, victim: int) -> Iterator[None]:
     second = arena.random.choice(arena.others(victim))
     with kill(arena, victim), kill(arena, second):
         yield
+
+
+@contextmanager
+def kill_all(arena: Arena, victim: int) -> Iterator[None]:
+    for member in arena.nodes.members:
+        member.kill()
+    yield
+    arena.nodes.start_at_once()
+
+
+@contextmanager
+def restart(arena: Arena, victim: int) -> Iterator[None]:
+    """As for an upgrade: it hands over what it leads and ends."""
+    assert arena.nodes.members[victim].stop() == 0
+    yield
+    arena.nodes.members[victim].start()
+
+
+@contextmanager
+def drain(arena: Arena, victim: int) -> Iterator[None]:
+    """Taken out of service, and taken back."""
+    arena.set_member(victim, "leaving")
+    yield
+    arena.set_member(victim, "in")
+
+
+@contextmanager
+def replace(arena: Arena, victim: int) -> Iterator[None]:
+    """It dies with its disk, and an empty one takes its place. Only when all others have everything: two
+    disks lost at once are more than any majority survives."""
+    arena.nodes.wait_healthy(len(arena.nodes.members), patience_s=MOVED_S)
+    member = arena.nodes.members[victim]
+    member.kill()
+    yield
+    arena.set_member(victim, "gone")
+    shutil.rmtree(member.data)
+    other = arena.nodes.members[arena.random.choice(arena.others(victim))]
+    member.flags = (*member.flags, "--peer", other.endpoint)  # the first would found another cluster
+    member.start()
+    arena.nodes.wait_healthy(len(arena.nodes.members), patience_s=MOVED_S)
+
+
+@contextmanager
+def one_more(arena: Arena, victim: int) -> Iterator[None]:
+    """A node joins, takes its part, and leaves for good."""
+    nodes = arena.nodes
+    number = len(nodes.members)
+    guest = nodes.make()
+    guest.start()
+    copy = guest.status().copy
+
+    def votes() -> int:
+        with_it = [row for status in nodes.statuses() for row in status.copies if row.copy == copy]
+        return sum(row.role in ("leader", "follower") and row.shard > 0 for row in with_it)
+
+    until(votes, MOVED_S, "a node that joined is given nothing")
+    yield
+    arena.set_member(number, "leaving")
+    until(lambda: not votes(), MOVED_S, "a node that leaves keeps its copies")
+    guest.kill()
+    arena.set_member(number, "gone")
+    nodes.members.remove(guest)
+    shutil.rmtree(guest.data)
 
 
 @contextmanager
@@ -110,6 +195,23 @@ def halves(arena: Arena, victim: int) -> Iterator[None]:
 
 
 @contextmanager
+def slow_wire(arena: Arena, victim: int) -> Iterator[None]:
+    """Everything to and from it takes longer."""
+    assert arena.places.network is not None
+    delay_ms = arena.random.choice(DELAYS_MS)
+    with arena.places.network.bad(victim, delay_ms, 0.0, arena.random.randrange(10**6)):
+        yield
+
+
+@contextmanager
+def lossy_wire(arena: Arena, victim: int) -> Iterator[None]:
+    """Some of it gets lost."""
+    assert arena.places.network is not None
+    with arena.places.network.bad(victim, 1, arena.random.choice(LOSSES), arena.random.randrange(10**6)):
+        yield
+
+
+@contextmanager
 def flapping(arena: Arena, victim: int) -> Iterator[None]:
     assert arena.places.network is not None
     for _ in range(arena.random.randrange(3, 8)):
@@ -153,6 +255,23 @@ def clock(arena: Arena, victim: int) -> Iterator[None]:
 
 
 @contextmanager
+def clock_steps(arena: Arena, victim: int) -> Iterator[None]:
+    """Its wall clock jumps while it works, forth or back, and later jumps back."""
+    arena.places.clocks[victim].set(arena.random.choice(CLOCK_STEPS_S))
+    yield
+    arena.places.clocks[victim].set(0)
+
+
+@contextmanager
+def slow_sync(arena: Arena, victim: int) -> Iterator[None]:
+    """Each sync of its disk takes longer."""
+    flag = arena.places.flags[victim]
+    flag.write_bytes(bytes(arena.random.choice(SLOW_SYNCS_MS)))
+    yield
+    flag.unlink()
+
+
+@contextmanager
 def stuck_sync(arena: Arena, victim: int) -> Iterator[None]:
     flag = arena.places.flags[victim]
     flag.touch()
@@ -160,17 +279,22 @@ def stuck_sync(arena: Arena, victim: int) -> Iterator[None]:
     flag.unlink()
 
 
+#: while they last nobody serves
+STANDSTILLS: tuple[Fault, ...] = (kill_all,)
+
+
 def possible(places: Places, nodes: int) -> list[Fault]:
     """Those that this machine allows; kills and pauses more often than the rest."""
-    found: list[Fault] = [kill, kill, kill, pause, pause, hang]
+    found: list[Fault] = [kill, kill, kill, pause, pause, hang, kill_all]
+    found += [restart, drain, replace, one_more]
     if nodes >= 5:
         found += [kill_two, kill_two, kill_two]
     if places.network is not None:
-        found += [isolate, isolate, mute, unheard, torn_wire, halves, flapping]
+        found += [isolate, isolate, mute, unheard, torn_wire, halves, flapping, slow_wire, lossy_wire]
     if places.disks:
         found.append(full_disk)
     if places.flags:
-        found += [stuck_sync, clock]
+        found += [stuck_sync, slow_sync, clock, clock_steps]
     return found
 
 

@@ -1,7 +1,6 @@
-"""Where the nodes of a chaos run live: a network of their own each, with wires that can be cut; disks that
-can be filled; a sync that can be made to wait, a wall clock
-that can be made wrong. What this machine does not allow is left out and named in
-`missing`."""
+"""Where the nodes of a chaos run live: a network of their own each, with wires that can be cut, slow or
+lossy; disks that can be filled; syncs that can be made slow or to wait; a wall clock that can be made wrong.
+What this machine does not allow is left out and named in `missing`."""
 
 import ctypes
 import os
@@ -60,6 +59,7 @@ class Network:
             "link set lo up",
             f"address add {self._address(number)}/24 dev eth0",
             "link set eth0 up",
+            f"route add default via {SUBNET}.1",
         ):
             run("ip", "-n", name, *command.split())
         member.prefix = ["nsenter", f"--net=/run/netns/{name}"]
@@ -88,6 +88,23 @@ class Network:
             "blackhole",
             f"{self._address(target)}/32",
         )
+
+    @contextmanager
+    def bad(self, number: int, delay_ms: float, loss: float, seed: int) -> Iterator[None]:
+        """The wire of a node holds each frame up for that long, or, with that chance, loses it; each way."""
+        wire, tap = self._wire(number), f"tap{number}"
+        # while it is off the bridge, nobody but the program may answer there
+        run("ip", "link", "set", wire, "nomaster", "arp", "off")
+        line = [sys.executable, str(HERE / "wire.py"), wire, tap, str(delay_ms), str(loss), str(seed)]
+        with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as program:
+            assert program.stdout is not None
+            try:
+                assert program.stdout.readline() == "ready\n"
+                run("ip", "link", "set", tap, "master", "hub", "up")
+                yield
+            finally:
+                program.kill()  # and with it its device
+        run("ip", "link", "set", wire, "master", "hub", "arp", "on")
 
     def close(self) -> None:
         for name in self._names:
@@ -158,12 +175,18 @@ class Places:
     ) -> None:
         self.network, self._copies, self._small_disks = network, str(copies), small_disks
         self.disks: dict[int, Disk] = {}
-        self.flags: dict[int, Path] = {}  #: while this file is there, syncs wait
+        #: while this file is there, syncs wait; or take so many milliseconds longer as it has bytes
+        self.flags: dict[int, Path] = {}
         self.clocks: dict[int, Clock] = {}
         self.missing: list[str] = [] if network else ["cuts: only root may make networks"]
         self._place, self._held, self._count = place, held, 0
         self._shim = self._build()
-        self._secret = str(held.enter_context(shared_secret(place)))
+        self._secret_file = str(held.enter_context(shared_secret(place)))
+
+    @property
+    def secret(self) -> bytes:
+        """What the nodes share."""
+        return trust.read(self._secret_file) if self.network else trust.known("")
 
     def _build(self) -> Path | None:
         """The shim that makes syncs wait and wall clocks wrong."""
@@ -179,7 +202,7 @@ class Places:
         member.environment["GOSSIPQ_CLUSTER__COPIES"] = self._copies
         if self.network is not None:
             self.network.add(member)
-            member.flags = (*member.flags, "--secret-file", self._secret)
+            member.flags = (*member.flags, "--secret-file", self._secret_file)
         if number < self._small_disks:
             self._small_disk(number, member)
         if self._shim is not None:

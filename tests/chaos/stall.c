@@ -1,32 +1,51 @@
-/* Preloaded into a node: each sync to disk waits as long as the file $GOSSIPQ_TEST_STALL is there, and the wall clock is off by the
-   seconds (8 bytes) in the file $GOSSIPQ_TEST_CLOCK. */
+/* Preloaded into a node: while the file $GOSSIPQ_TEST_STALL is there, each sync to disk and each write of a file opened with O_DSYNC takes
+   as many milliseconds longer as that file has bytes, or, when it is empty, waits until it is gone. The wall clock is off by the seconds
+   (8 bytes) in the file $GOSSIPQ_TEST_CLOCK. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
+#define REAL(type, name, ...) \
+    static type (*real)(__VA_ARGS__); \
+    if (!real) real = (type (*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name)
+
 static void stall(void) {
     const char *flag = getenv("GOSSIPQ_TEST_STALL");
-    while (flag && access(flag, F_OK) == 0) usleep(5000);
+    struct stat found;
+    while (flag && stat(flag, &found) == 0) {
+        usleep(found.st_size ? 1000 * found.st_size : 5000);
+        if (found.st_size) return;
+    }
 }
 
 int fdatasync(int file) {
-    static int (*real)(int);
-    if (!real) real = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
+    REAL(int, fdatasync, int);
     stall();
     return real(file);
 }
 
 int fsync(int file) {
-    static int (*real)(int);
-    if (!real) real = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+    REAL(int, fsync, int);
     stall();
     return real(file);
 }
+
+#define PWRITE(call) \
+    ssize_t call(int file, const void *data, size_t size, off_t offset) { \
+        REAL(ssize_t, call, int, const void *, size_t, off_t); \
+        if (fcntl(file, F_GETFL) & O_DSYNC) stall(); \
+        return real(file, data, size, offset); \
+    }
+
+PWRITE(pwrite)
+PWRITE(pwrite64)
 
 static int64_t off_s(void) {
     static volatile int64_t *mapped;
@@ -42,8 +61,7 @@ static int64_t off_s(void) {
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
-    static int (*real)(clockid_t, struct timespec *);
-    if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    REAL(int, clock_gettime, clockid_t, struct timespec *);
     int done = real(clock, now);
     if (done == 0 && clock == CLOCK_REALTIME) now->tv_sec += off_s();
     return done;

@@ -57,11 +57,15 @@ class Chaos:
         since_s = time.monotonic()
         with fault(self.arena, victim):
             time.sleep(hold_s)
-            if hold_s >= faults.TAKEOVER_S:
+            if hold_s >= faults.TAKEOVER_S and fault not in faults.STANDSTILLS:
                 self.load.wait_going()  # while it lasts
         self.load.wait_going()
         gap_ms = max(self.load.gaps_ms(since_s))
-        took_over = self._look() and self.nodes.members.index(self.nodes.leader(PROBED)) != leader
+        took_over = (
+            self._look()
+            and fault not in faults.STANDSTILLS
+            and self.nodes.members.index(self.nodes.leader(PROBED)) != leader
+        )
         if took_over:
             self.takeovers += 1
             self.gaps_ms.append(gap_ms)
@@ -91,7 +95,7 @@ def test_random_faults(tmp_path: Path, count: int) -> None:
         noted(row, nodes),
     ):
         nodes.wait_healthy(count, patience_s=90)
-        load = Load(nodes.servers, SEED, publishers=1, pause_s=PAUSE_S)
+        load = Load(nodes.servers, SEED, publishers=1, pause_s=PAUSE_S, churns=1)
         load.prepare()
         arena = faults.Arena(nodes, stage, random.Random(f"{SEED} {count} faults"))
         chaos = Chaos(nodes, load, arena, faults.possible(stage, count))
@@ -106,6 +110,7 @@ def test_random_faults(tmp_path: Path, count: int) -> None:
         row["gap_ms"] = {f"p{share}": percentile(chaos.gaps_ms, share / 100) for share in (50, 99)} | {
             "of": chaos.gaps_ms
         }
+        row["topics"] = sum(churn.topics for churn in load.churns)
         row |= {"account": found._asdict(), "replicas_whole": whole, "deliveries": load.history.deliveries}
         assert found.clean, found
         assert whole == count

@@ -21,7 +21,8 @@ KIND = os.environ.get("GOSSIPQ_KIND", "")
 TIMES = int(os.environ.get("GOSSIPQ_TIMES", "10"))
 KINDS = (
     *("kill", "pause", "hang", "isolate", "mute", "unheard", "torn_wire", "halves", "flapping"),
-    *("full_disk", "full_return", "stuck_sync", "clock"),
+    *("full_disk", "full_return", "stuck_sync", "slow_sync", "clock", "clock_steps"),
+    *("slow_wire", "lossy_wire", "restart", "drain"),
 )
 NODES = 3
 HOLD_S = (4.5, 7.0)  #: long enough for a takeover

@@ -77,13 +77,19 @@ class Node(RunningNode):
 
     def start(self) -> "Node":
         """Returns when the node says that it is ready."""
-        process = self.spawn()
+        self.spawn()
+        self.await_ready()
+        return self
+
+    def await_ready(self) -> None:
+        """Of a process that was spawned."""
+        process = self.process
+        assert process is not None
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("ready"), (
             f"the node said {line!r}, exit code {process.poll()}: {self.log()[-2000:]}"
         )
-        return self
 
     def fail_to_start(self) -> tuple[int, str]:
         """Exit code and log of a node that cannot start."""

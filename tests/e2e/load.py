@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from e2e.harness import until
 from gossipq.core.storage.intervals import Intervals
-from gossipq.errors import StoreFull
+from gossipq.errors import StoreFull, UnknownTopic
 from gossipq.messages import Acked, Deliver
 from gossipq.types import partition_of
 from gossipq_client import Client, connect
@@ -330,6 +330,34 @@ class Pulse(Actor):
         return max(_gap_ms(times_s, since_s) for times_s in self.confirmed_s)
 
 
+class Churn(Actor):
+    """Topics that come and go: each has exactly what was confirmed, and nothing of the one of its name
+    before."""
+
+    def __init__(self, servers: Sequence[str], history: History, number: int, seed: int) -> None:
+        super().__init__(servers, history, number, seed)
+        self.topics = 0
+
+    def live(self, life: int) -> None:
+        name = f"churn-{self.number}.{life % 3}"
+        with connect(*self.servers, timeout=PATIENCE_S) as mq:
+            mq.create_topic(name, partitions=self.random.choice((1, 3)), if_not_exists=True)
+            with suppress(StoreFull):
+                self._use(mq, name, [b"%d %d" % (life, at) for at in range(self.random.choice((0, 1, 40)))])
+            with suppress(UnknownTopic):  # the answer was lost with a leader, and it was asked again
+                mq.admin.delete_topic(name)
+        self.topics += 1
+        self.stopping.wait(PROBE_S)
+
+    def _use(self, mq: Client, name: str, values: list[bytes]) -> None:
+        for value in values:
+            mq.publish(name, value, key=value)
+        mq.flush(PATIENCE_S)
+        found = [msg.value for msg in mq.consume(name, start="first", stop_at_end=True)]
+        assert sorted(found) == sorted(values), f"topic {name}: {len(values)} stored, {len(found)} found"
+        mq.ack(mq.fetch(name, GROUP, n=len(values) or 1, wait=0))
+
+
 def _gap_ms(times_s: list[float], since_s: float) -> int:
     times_s = list(times_s)
     pairs = zip(times_s, [*times_s[1:], time.monotonic()], strict=True)
@@ -348,6 +376,7 @@ class Load:
         probes: int = 2,
         pause_s: float = 0.001,
         pulses: int = 0,
+        churns: int = 0,
     ) -> None:
         """`pause_s`: between two batches of a publisher, on average."""
         self.servers, self.history = list(servers), History()
@@ -358,6 +387,7 @@ class Load:
         self.consumers: list[Actor] = [Consumer(*settings, number, seed) for number in range(consumers)]
         self.probes = [(Probe, AioProbe)[number % 2](*settings, number, seed) for number in range(probes)]
         self.pulses = [Pulse(*settings, number, seed) for number in range(pulses)]
+        self.churns = [Churn(*settings, number, seed) for number in range(churns)]
 
     def prepare(self) -> None:
         """The topic and its group, from the first record on."""
@@ -368,7 +398,11 @@ class Load:
     @contextmanager
     def running(self) -> Iterator["Load"]:
         """Publishers end first, so that consumers may see what they sent last."""
-        groups: tuple[Iterable[Actor], ...] = (self.publishers, [*self.probes, *self.pulses], self.consumers)
+        groups: tuple[Iterable[Actor], ...] = (
+            self.publishers,
+            [*self.probes, *self.pulses, *self.churns],
+            self.consumers,
+        )
         for group in groups:
             for actor in group:
                 actor.start()
@@ -385,7 +419,7 @@ class Load:
         assert not self.history.under_way
 
     def check(self) -> None:
-        for actor in [*self.publishers, *self.consumers, *self.probes, *self.pulses]:
+        for actor in [*self.publishers, *self.consumers, *self.probes, *self.pulses, *self.churns]:
             if actor.error is not None:
                 raise actor.error
         assert not self.history.violations, self.history.violations[:5]
