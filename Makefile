@@ -1,8 +1,10 @@
-# Everything sets itself up: a venv in .venv, made once and renewed when pyproject.toml changes. No root needed.
+# Everything sets itself up: a venv in .venv, made once and renewed when pyproject.toml changes. No root needed. Who uses gossipq waits
+# half a minute for it (USED), who works on it longer: its tools take 1.7 GB (STAMP).
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+USED := $(VENV)/.installed
+STAMP := $(VENV)/.installed-dev
 SPARK := $(VENV)/.installed-spark
 ROOTS := $(VENV)/.roots
 PYTEST_ARGS ?=
@@ -22,31 +24,38 @@ PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc lib
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: checked warm onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
+.PHONY: checked warm onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install dev serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-10s %s\n", $$1, $$2}'
 
-install: $(SPARK) $(ROOTS)  ## make .venv and install gossipq with its tools, and pyspark, into it
+install: $(USED) $(ROOTS)  ## make .venv and install gossipq into it: node, clients, command line, gateway
 
-$(STAMP): pyproject.toml
+dev: $(SPARK) $(ROOTS)  ## and what tests and checks need, and pyspark
+
+$(USED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or later is needed" >&2; \
 	  echo " hint: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { echo "error: no venv could be made" >&2; \
 	  echo " hint: apt-get install python3-venv" >&2; rm -rf $(VENV); exit 1; }
 	@echo "installing into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[gateway]'
+	@touch $@
+
+$(STAMP): $(USED)
+	@echo "installing what tests and checks need into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[dev,gateway]'
 	@touch $@
 
 # an editable install of several roots works by an import hook: type checkers do not run it, and Spark, which lists packages to find
 # data sources, sees none behind it. Both read paths
-$(ROOTS): $(STAMP)
+$(ROOTS): $(USED)
 	@$(BIN)/python -c 'import sysconfig; roots = ("", "/nodes", "/clients/python", "/clients/terminal", "/clients/gateway", "/spark"); \
 	  print(*("$(CURDIR)" + root for root in roots), sep="\n", file=open(sysconfig.get_path("purelib") + "/gossipq-roots.pth", "w"))'
 	@touch $@
 
-demo: $(STAMP) serf  ## the main job: three nodes, a leader killed half way, a fourth that joins; all records counted
+demo: $(USED) serf  ## the main job: three nodes, a leader killed half way, a fourth that joins; all records counted
 	@$(BIN)/gossipq demo --nodes 3
 
 serf:  # nodes find each other by it; without it the demo runs with static peers, and tests of it are skipped

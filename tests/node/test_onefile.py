@@ -22,7 +22,12 @@ def onefile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("shiv", path=str(Path(sys.executable).parent)) is None:
         pytest.skip("shiv is not installed: pip install shiv")
     made = tmp_path_factory.mktemp("dist") / "gossipq.pyz"
-    told = [f"ONEFILE={made}", f"VENV={Path(sys.executable).parent.parent}", "-o", f"{HOME}/.venv/.installed"]
+    told = [
+        f"ONEFILE={made}",
+        f"VENV={Path(sys.executable).parent.parent}",
+        "-o",
+        f"{HOME}/.venv/.installed-dev",
+    ]
     done = subprocess.run(["make", "-s", "onefile", *told], cwd=HOME, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return made

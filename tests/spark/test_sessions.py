@@ -38,7 +38,7 @@ if len(sys.argv) > 2:
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    """As after `make install`, with nothing of this test run. Skips where gossipq is not installed."""
+    """As after `make dev`, with nothing of this test run. Skips where gossipq is not installed."""
     if shutil.which("java") is None:
         pytest.skip("no Java found: install OpenJDK 17 or later")
     plain = {
@@ -56,7 +56,7 @@ def environment() -> dict[str, str]:
         [sys.executable, "-c", "import pyspark_gossipq"], env=plain, cwd="/", capture_output=True
     )
     if installed.returncode:
-        pytest.skip("gossipq is not installed in this environment: make install")
+        pytest.skip("gossipq is not installed in this environment: make dev")
     return plain
 
 
