@@ -189,3 +189,24 @@ def test_delays_of_requests() -> None:
     for wrong in ({"delay": None, "at": None}, {"delay": 1, "at": 2.0}, {"delay": NAN, "at": None}):
         with pytest.raises(BadRequest):
             terms.delay_of(now, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [["a", "ü"], [b"a", b"b"], ["a", b"b"], [bytearray(b"a"), memoryview(b"b")], [None, "b"], [None, None]],
+)
+def test_the_ids_of_a_list_are_those_of_its_records(ids: list[Any]) -> None:
+    named = [b"" if each is None else terms.inputs.id_bytes(each) for each in ids]
+    found = [(record.terms or NOTHING).id for record in list_options(2, now, ids=ids).each(2)]
+    assert found == named
+    assert list(terms.id_column(named)) == [terms.id_hash(each) for each in named]
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [("", BadRequest), (b"", BadRequest), ("x" * (limits.ID_BYTES_MAX + 1), TooLarge), (7, TypeError)],
+)
+@pytest.mark.parametrize("good", ["a", b"a"])
+def test_one_id_that_cannot_be_refuses_the_list(bad: Any, error: type[Exception], good: Any) -> None:
+    with pytest.raises(error):
+        list_options(2, now, ids=[good, bad])

@@ -2,6 +2,7 @@
 nothing."""
 
 from array import array
+from itertools import repeat
 
 import msgspec
 
@@ -43,17 +44,17 @@ class Dedup:
         keys, since_ms = self._keys(partition, hashes), time_ms - window_ms
         found = self._state.get_many(sorted(filter(None, keys)))
         known = {key: place for key, row in found.items() if (place := ID.unpack(row))[0] > since_ms}
-        fresh = {key: record for record, key in reversed([*enumerate(keys)]) if key and key not in known}
-        if not fresh:
-            taken, runs = array("Q"), self._runs(index, keys, known, fresh)
-        elif len(fresh) == len(keys):
+        if not known and 0 not in hashes and len(set(hashes)) == len(hashes):  # as in most batches
             taken, runs = hashes, [Run(len(keys), -1, index, 0)]
+            packed = map(ID.pack, repeat(time_ms), repeat(index), range(len(keys)))
+            rows = sorted(zip(keys, packed, strict=True))
         else:
+            fresh = {key: record for record, key in reversed([*enumerate(keys)]) if key and key not in known}
             taken = array("Q", [hashes[record] for record in sorted(fresh.values())])
             runs = self._runs(index, keys, known, fresh)
-        if taken:
-            pack = ID.pack
-            self._state.put_many([(key, pack(time_ms, index, fresh[key])) for key in sorted(fresh)])
+            rows = [(key, ID.pack(time_ms, index, fresh[key])) for key in sorted(fresh)]
+        if rows:
+            self._state.put_many(rows)
             self._state.put(records.key(b"J", partition, index), U64.pack(time_ms) + taken.tobytes())
         return runs
 

@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Sequence
 from itertools import groupby
 
-from gossipq_client.session.packer import Flight, Topic, Writer
+from gossipq_client.session.packer import Topic, Writer
 from gossipq_client.session.publisher import Publishing
 from gossipq_client.session.receipts import Listed
 from gossipq_client.values import Many, Terms
@@ -26,7 +26,11 @@ def plan(publishing: Publishing, topic: Topic, values: list[bytes], many: Many) 
             None,
             single,
         )
-    flights: list[Flight] = []
+    sole = _sole(topic, many)
+    if sole is not None and isinstance(each, list):
+        flights = publishing.batches(sole, values, None, many.headers, many.route, many.level, each)
+        return Listed(flights, None, single)
+    flights = []
     order = array("q", bytes(8 * len(values)))
     placed = 0
     for writer, keyed, rows in _groups(topic, many, choosers or [None] * len(values)):
@@ -47,6 +51,16 @@ def plan(publishing: Publishing, topic: Topic, values: list[bytes], many: Many) 
             order[at] = place
         placed += len(rows)
     return Listed(flights, order, single)
+
+
+def _sole(topic: Topic, many: Many) -> Writer | None:
+    """The partition of all records, when they can share batches in the order of the list: none has a key or
+    is scheduled."""
+    if many.partition is None and len(topic.writers) > 1:
+        return None
+    if many.keys is not None or not isinstance(many.terms, list):
+        return None
+    return None if any(terms.due_ms for terms in many.terms) else topic.writer(None, many.partition)
 
 
 def _groups(

@@ -158,6 +158,14 @@ def id_bytes(value: Value) -> bytes:
     return raw
 
 
+def ids_of(ids: Sequence[Any]) -> list[bytes]:
+    """`id_bytes` of each, b"" for None. A list of texts, or of bytes, costs little."""
+    found = list(map(str.encode, ids)) if set(map(type, ids)) == {str} else list(ids)
+    if set(map(type, found)) == {bytes} and b"" not in found and max(map(len, found)) <= limits.ID_BYTES_MAX:
+        return found
+    return [b"" if each is None else id_bytes(each) for each in ids]
+
+
 def id_text(raw: bytes) -> str | None:
     """How the id of a record is shown everywhere; None for a record that has none."""
     return raw.decode(errors="backslashreplace") or None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from hashlib import blake2b
 from itertools import repeat
+from struct import unpack
 from typing import NamedTuple, TypedDict
 from zlib import crc32
 
@@ -15,6 +16,8 @@ from gossipq.types import ATTEMPTS, BACKOFF, DELAY, ID_HASH, KEY_HASH, LEASE, TT
 from gossipq_client.values import inputs
 
 Clock = Callable[[], Now]
+HASH_BYTES = 8
+NO_HASH = bytes(HASH_BYTES)
 BACKOFF_MS_MAX = 2**32 - 1  #: a column of 4 bytes
 WHILE_CONFIRMED = (
     -1.0
@@ -303,7 +306,7 @@ def _delays_ms(delays: Sequence[inputs.Duration | None]) -> list[int]:
 def _ids(ids: Sequence[inputs.Value | None], count: int) -> list[bytes]:
     if isinstance(ids, str | bytes) or len(ids) != count:
         raise BadRequest("ids= needs one id for each value", hint=f"{len(ids)} ids for {count} values")
-    return [b"" if each is None else inputs.id_bytes(each) for each in ids]
+    return inputs.ids_of(ids)
 
 
 def delay_of(now: Clock, delay: inputs.Duration | None, at: inputs.Time | None) -> int:
@@ -316,7 +319,13 @@ def delay_of(now: Clock, delay: inputs.Duration | None, at: inputs.Time | None) 
 
 def id_hash(raw: bytes) -> int:
     """BLAKE2b-64, little endian; 0 without an id."""
-    return int.from_bytes(blake2b(raw, digest_size=8).digest(), "little") if raw else 0
+    return int.from_bytes(blake2b(raw, digest_size=HASH_BYTES).digest(), "little") if raw else 0
+
+
+def id_column(ids: Sequence[bytes]) -> "array[int]":
+    """`id_hash` of each."""
+    hashes = b"".join([blake2b(raw, digest_size=HASH_BYTES).digest() if raw else NO_HASH for raw in ids])
+    return array("Q", unpack(f"<{len(ids)}Q", hashes))
 
 
 def key_column(keys: list[bytes]) -> dict[int, "array[int]"]:
@@ -344,5 +353,5 @@ def columns(
         fixed[DELAY] = array("q", [max(0, due_ms - sealed_ms) for due_ms in dues])
     if not any(ids):
         return fixed, None
-    fixed[ID_HASH] = array("Q", map(id_hash, ids))
+    fixed[ID_HASH] = id_column(ids)
     return fixed, list(ids)
