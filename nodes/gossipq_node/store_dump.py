@@ -28,8 +28,8 @@ from gossipq.errors import StoreError
 from gossipq_node import machine
 from gossipq_node.adapters.lmdb_store import ENGINE_NAME, TABLES, LmdbStore
 from gossipq_node.directory import FORMAT, DataDirectory, DirectoryManifest
-from gossipq_node.files import sync_directory
-from gossipq_node.recovery import ShardOutlook, stand_alone, surveyed
+from gossipq_node.files import replace_file, sync_directory
+from gossipq_node.recovery import ShardOutlook, known_access, stand_alone, surveyed
 from gossipq_node.store_tool import COPY_BYTES, KEY_END, open_store, opened
 
 MAGIC = b"GQDUMP1\n"
@@ -165,6 +165,8 @@ def _build(
         if not adopt:
             shards = tuple(surveyed(directory, mine, manifest))
             stand_alone(directory, mine)
+        # it is as closed as it was from its first moment on
+        replace_file(directory.access_file, known_access(directory, mine))
         directory.write(mine)
         return Dumped(mine, rows, source.bytes + DIGEST_BYTES, shards)
 

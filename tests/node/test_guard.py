@@ -393,3 +393,18 @@ def test_a_session_that_greets_as_another_user_is_on_its_account() -> None:
     assert "user_sessions" in answer.message
     client.ask(messages.Bye())
     greeted(rig, hello_of(READ))
+
+
+def test_who_guesses_ids_learns_no_names() -> None:
+    """Nor by whether it is refused: what is not there is said to be not there by the shard, by its id."""
+    rig = hands(allowing("public*"))
+    partition, shard = greeted(rig, NODE).topic("payroll")
+    guesser = greeted(rig, hello_of(ALL))
+    for request in (Publish(partition), messages.Show(Ref(partition, 0)), messages.ListDead(partition)):
+        answer = guesser.ask(request, shard)
+        assert isinstance(answer, RefusedMessage)
+        assert answer.code == "forbidden"
+        assert "payroll" not in answer.message
+    answer = guesser.ask(Resolve(["payroll"]))
+    assert isinstance(answer, RefusedMessage)
+    assert "topic payroll" in answer.message, "that it named itself"

@@ -9,12 +9,14 @@ import pytest
 
 from gossipq import limits
 from gossipq.core.ledger import Meta
-from gossipq.core.ledger.records import META
+from gossipq.core.ledger.records import ACCESS, META, encode
 from gossipq.errors import StoreError
+from gossipq.values import AccessTable, Credential, Role, Rule, User
 from gossipq_node import store_dump, store_tool
 from gossipq_node.adapters.lmdb_store import AS_STORED, LmdbStore
 from gossipq_node.directory import DataDirectory
-from gossipq_node.recovery import known_members
+from gossipq_node.files import read_access
+from gossipq_node.recovery import known_access, known_members
 from node.test_recovery import house
 from node.test_store_tool import data, rows
 
@@ -129,3 +131,22 @@ def test_a_load_maps_as_much_as_it_is_told(dumped: bytes, tmp_path: Path) -> Non
         assert manifest is not None
         with closing(LmdbStore(directory.store(manifest, 0), AS_STORED)) as store:
             assert store.usage().map_bytes == limits.GIB
+
+
+@pytest.mark.parametrize("adopt", [False, True])
+def test_users_and_roles_come_with_a_dump(house: Path, tmp_path: Path, adopt: bool) -> None:
+    """And what is loaded lets in users only, from its first moment on."""
+    role, user = Role("reads", [Rule("*", ["read"])]), User("ada", ["reads"], [Credential(b"d" * 32)])
+    table = AccessTable(7, True, [user], [role])
+    with (
+        store_tool.opened(house) as (directory, manifest),
+        closing(LmdbStore(directory.store(manifest, 0), AS_STORED, manifest.shards)) as store,
+    ):
+        store.tables(0).state.put(ACCESS, encode(table))
+        store.commit()
+    stream = io.BytesIO()
+    store_dump.dump(house, stream)
+    stream.seek(0)
+    store_dump.load(tmp_path / "loaded", stream, adopt=adopt)
+    with store_tool.opened(tmp_path / "loaded") as (directory, manifest):
+        assert read_access(directory.access_file) == known_access(directory, manifest) == table

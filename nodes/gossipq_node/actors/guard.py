@@ -105,7 +105,8 @@ class Guard:
             return  # no request at all, or free
         ids, topics = need.targets(request)
         # of what the shard does not know it says itself that there is none
-        for topic in (*filter(None, map(name_of, ids)), *topics):
+        named = {name: f"with id {topic_id}" for topic_id in ids if (name := name_of(topic_id))}
+        for topic in (*named, *topics):
             said = of_replies(request, session) if topic == REPLIES and not rights.nothing else None
             allowed = rights.allows(need.permission, topic) if said is None else said
             by_secret = not allowed and type(request) is SetAccess  # it is asked for that instead
@@ -114,7 +115,8 @@ class Guard:
                 verb = verb_of(type(request))
                 self._note(AuditRow(now.wall_ms, rights.name, address, verb, topic, outcome))
             if not (allowed or by_secret):
-                raise forbidden(rights.name, type(request), need.permission, topic)
+                shown = topic if topic in topics or rights.sees(topic) else named[topic]  # ids can be guessed
+                raise forbidden(rights.name, type(request), need.permission, shown)
 
     def _note(self, row: AuditRow) -> None:
         if len(self._audit) < ROWS_MAX:
