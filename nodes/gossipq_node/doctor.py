@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gossipq import limits
-from gossipq.config import Config, admin_place
+from gossipq.config import SECRET_FILE, Config, admin_place
 from gossipq.endpoints import endpoint
 from gossipq.errors import ConfigError
 from gossipq.texts import many, size
-from gossipq_node import machine
+from gossipq_node import machine, trust
 from gossipq_node.adapters.lmdb_store import ENGINE_NAME
 
 GOOD, WARNING, BAD = "good", "warning", "bad"
@@ -44,6 +44,7 @@ def examine(config: Config) -> Iterator[Check]:
     yield from _versions()
     yield _serf()
     yield from _ports(config)
+    yield from _doors(config)
     yield _disk_speed(Path(config.node.data))
     yield _disk_space(Path(config.node.data), config)
     yield _file_limit()
@@ -88,13 +89,10 @@ def _ports(config: Config) -> Iterator[Check]:
         yield Check("ports", GOOD, "the node listens on a socket file, and needs none")
         return
     host = "" if place.is_wildcard else place.host.strip("[]")
-    workers = config.node.workers or machine.worker_count()
-    steps = [0, limits.FRONTDOOR_PEER_PORT_STEP]
-    steps += [
-        step + worker
-        for worker in range(workers)
-        for step in (limits.CLIENT_PORT_STEP, limits.PEER_PORT_STEP)
-    ]
+    clients, nodes = doors_of(config.node.workers or machine.worker_count())
+    steps = [*clients, *nodes]
+    if _encrypts(config):
+        steps += [step + limits.DOOR_PORT_STEP for step in clients]
     taken = [place.port + step for step in sorted(steps) if not _free(host, place.port + step)]
     if taken:
         text = (
@@ -115,6 +113,41 @@ def _ports(config: Config) -> Iterator[Check]:
             f"{admin} cannot be used",
             "fine if that is this node; else choose another --admin",
         )
+
+
+def doors_of(workers: int) -> tuple[list[int], list[int]]:
+    """The ports of a node, counted from its first: for clients, for nodes."""
+    clients = [0, *(limits.CLIENT_PORT_STEP + worker for worker in range(workers))]
+    nodes = [limits.PEER_PORT_STEP + worker for worker in range(workers)]
+    return clients, [limits.FRONTDOOR_PEER_PORT_STEP, *nodes]
+
+
+def _encrypts(config: Config) -> bool:
+    secret = config.node.secret_file or (Path(config.node.data) / SECRET_FILE).exists()
+    return trust.encrypts(config.node, b"some" if secret else b"")
+
+
+def _doors(config: Config) -> Iterator[Check]:
+    """Which are open, to whom."""
+    place, above = endpoint(config.node.bind), limits.DOOR_PORT_STEP
+    if place.transport == "ipc":
+        return
+    clients, nodes = doors_of(config.node.workers or machine.worker_count())
+    ports = f"clients {place.port} to {place.port + max(clients)}"
+    others = f"nodes {place.port + min(nodes)} to {place.port + max(nodes)}"
+    if _encrypts(config):
+        doors = f"clients {place.port + above} to {place.port + above + max(clients)}"
+        text = f"encrypted at {place.host}: {doors}, {others}; in the clear {{}}: {ports}"
+        if config.node.insecure and not place.is_loopback:
+            remedy = "leave out --insecure, once no client of another host needs that"
+            yield Check("doors", WARNING, text.format("there, too"), remedy)
+        else:
+            yield Check("doors", GOOD, text.format("on loopback"))
+    elif place.is_loopback:
+        yield Check("doors", GOOD, f"in the clear, on this machine alone: {ports}, {others}")
+    else:
+        text = f"in the clear at {place.host}, for who reaches or listens to that network: {ports}, {others}"
+        yield Check("doors", WARNING, text, "gossipq init, or --secret-file FILE, the same on all nodes")
 
 
 def _free(host: str, port: int) -> bool:

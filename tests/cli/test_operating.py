@@ -28,6 +28,7 @@ from gossipq.values import (
     TopicInfo,
     WorkerStats,
 )
+from ports import settled_port
 
 KEY = partition_key(7, 0)
 DISK_FIGURES = "store_bytes=4096B;; commit_us=700us;100000;"
@@ -621,6 +622,39 @@ def test_doctor_finds_a_machine_that_will_do(gossipq: Callable[..., Any], home: 
         r"\d [KMGT]?i?B of [\d.]+ [KMGT]iB are free at .*; publishes stop at [\d.]+ [MGT]iB",
         found["disk space"]["text"],
     )
+
+
+def test_doctor_says_which_doors_are_open(gossipq: Callable[..., Any], home: Path) -> None:
+    secret = home / "shared"
+    secret.write_text("what the nodes of this test know")
+
+    def doors(*flags: str) -> dict[str, str]:
+        ran = gossipq("doctor", "--data", str(home / "data"), "--workers", "2", *flags, "-o", "json")
+        return next(row for row in json.loads(ran.out)["findings"] if row["name"] == "doors")
+
+    alone = doors("--bind", "tcp://127.0.0.1:17700")
+    assert (alone["verdict"], alone["text"].startswith("in the clear, on this machine alone")) == (
+        "good",
+        True,
+    )
+    assert "clients 17700 to 17702, nodes 17740 to 17742" in alone["text"]
+    config = home / "some.toml"
+    config.write_text(f'[node]\nsecret_file = "{secret}"\nbind = "tcp://192.0.2.7:17700"\n')
+    shared = doors("--config", str(config))
+    assert shared["verdict"] == "good"
+    assert "encrypted at 192.0.2.7: clients 17800 to 17802, nodes 17740 to 17742" in shared["text"]
+    config.write_text('[node]\ninsecure = true\nbind = "tcp://192.0.2.7:17700"\n')
+    open_ = doors("--config", str(config))
+    assert (open_["verdict"], "in the clear at 192.0.2.7" in open_["text"]) == ("warning", True)
+
+
+def test_doctor_names_doors_that_are_not_reached() -> None:
+    from gossipq_cli.commands.doctor import of_doors
+
+    port = settled_port(doors=True) + 100
+    (found,) = of_doors([Member("ada.1", "ada", f"tcp://127.0.0.1:{port - 100}", 1, encrypts=True)])
+    assert found.verdict == "warning"
+    assert f"ada: {port - 60}, {port - 59}, {port}, {port + 1} are not reached from here" in found.text
 
 
 def test_doctor_names_what_keeps_a_node_from_working(

@@ -1,20 +1,27 @@
 """`gossipq doctor`."""
 
 import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gossipq.endpoints import endpoint
 from gossipq.errors import GossipqError
 from gossipq.health import MEANINGS, State, of_error, wrong_clocks
-from gossipq_cli import clusters, failures
+from gossipq.limits import DOOR_PORT_STEP
+from gossipq.texts import many
+from gossipq.values import Member
+from gossipq_cli import clusters, failures, reach
 from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Output
 
 if TYPE_CHECKING:
     from gossipq_node.doctor import Check
 
+NODES_MAX, AT_ONCE = 100, 32  #: whose ports are looked at; how many connections at a time
 ASK_S = 2.0  #: for a node that runs
 SIGNS = {"good": ("ok  ", "green"), "warning": ("warn", "yellow"), "bad": ("BAD ", "red")}
 
@@ -39,7 +46,38 @@ def of_cluster(choices: Choices) -> "list[Check]":
     found = [Check("cluster", verdict, text, health.command if health.findings else "")]
     remedy = "set the clock of that machine: timedatectl set-ntp true, or chrony"
     wrong = wrong_clocks(view.copies, view.members).values()
-    return found + [Check("cluster clock", WARNING, text, remedy) for text in wrong]
+    found += [Check("cluster clock", WARNING, text, remedy) for text in wrong]
+    return [*found, *of_doors(view.members)]
+
+
+def of_doors(members: Sequence[Member]) -> "list[Check]":
+    """Whether the ports of each node are reached from here, by TCP: those at which clients of other hosts are
+    answered, and those for nodes."""
+    from gossipq_node.doctor import GOOD, WARNING, Check, doors_of
+
+    asked = list[tuple[str, str]]()
+    for member in members[:NODES_MAX]:
+        clients, nodes = doors_of(member.workers)
+        above = DOOR_PORT_STEP if member.encrypts else 0
+        steps = sorted([*(step + above for step in clients), *nodes])
+        place = endpoint(member.endpoint)
+        if place.transport == "tcp":
+            asked += [(member.name, place.step(step)) for step in steps]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        troubles = list(pool.map(lambda each: reach.trouble_of(each[1], ASK_S), asked))
+    shut: dict[str, list[str]] = {}
+    for (name, address), trouble in zip(asked, troubles, strict=True):
+        if trouble is not None:
+            shut.setdefault(name, []).append(address.rpartition(":")[2])
+    if not shut:
+        encrypted = sum(member.encrypts for member in members)
+        text = f"all {len(asked)} of {many(len(members), 'node')} are reached, {encrypted} encrypt"
+        return [Check("cluster doors", GOOD, text)] if asked else []
+    remedy = "is the node up? let these ports through the firewall: docs/SECURITY.md has the port plan"
+    return [
+        Check("cluster doors", WARNING, f"{name}: {', '.join(ports)} are not reached from here", remedy)
+        for name, ports in shut.items()
+    ]
 
 
 @click.command(cls=Verb)
@@ -63,7 +101,7 @@ def command(
     bundled: str | None,
     logs: tuple[str, ...],
 ) -> int:
-    """Examine this machine: serf, ports, disk, limits, clock, versions.
+    """Examine this machine: serf, ports, doors, disk, limits, clock, versions.
 
     \b
     gossipq doctor
