@@ -204,7 +204,18 @@ def covers(pattern: str, topic: str) -> bool:
         return pattern == EVERYTHING and not topic.startswith("_")
     if topic.startswith("_") and not pattern.startswith("_"):
         return False
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), topic) is not None
+    first, *rest = pattern.split("*")
+    if not rest:
+        return topic == pattern
+    *middle, last = rest
+    at, end = len(first), len(topic) - len(last)
+    if at > end or not (topic.startswith(first) and topic.endswith(last)):
+        return False
+    for part in middle:  # each as early as it can be: no other way would leave more room
+        if (at := topic.find(part, at, end)) < 0:
+            return False
+        at += len(part)
+    return True
 
 
 def digest(token: bytes) -> bytes:
@@ -237,6 +248,8 @@ class Rights:
         known = self._known.get(asked)
         if known is None:
             known = self.rule_for(permission, topic) is not None
+            if len(topic) > limits.NAME_BYTES_MAX:  # that no topic has
+                return known
             if len(self._known) >= CACHED_MAX:
                 self._known.clear()
             self._known[asked] = known
@@ -275,7 +288,13 @@ def of_replies(request: Message, session: bytes) -> bool | None:
     return False if NEEDS[type(request)].permission == READ else None
 
 
+def shortened(name: str) -> str:
+    """Of a user or a topic as somebody says it: not more than a name may have."""
+    return name[: limits.NAME_BYTES_MAX]
+
+
 def forbidden(user: str, kind: type[Message], permission: str, topic: str) -> Forbidden:
+    user, topic = shortened(user), shortened(topic)
     on = f"topic {topic}" if topic else "the cluster"
     wanted = "a permission" if permission == ANY else f"the permission {permission}"
     return Forbidden(

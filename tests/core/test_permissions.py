@@ -4,6 +4,7 @@ import pytest
 
 from gossipq import permissions
 from gossipq.errors import BadName, BadRequest, Forbidden
+from gossipq.limits import NAME_BYTES_MAX
 from gossipq.messages import MESSAGES, Publish
 from gossipq.permissions import ANY, CLUSTER, OBSERVE, PUBLISH, READ, WHOLE, Rights, Users, covers
 from gossipq.types import partition_key
@@ -171,3 +172,18 @@ def test_every_request_has_a_need() -> None:
 def test_ids_of_topics_are_read_from_partitions() -> None:
     need = permissions.NEEDS[Publish]
     assert need.targets(Publish(partition_key(7, 3))) == ((7,), ())
+
+
+def test_a_pattern_is_matched_in_time_whatever_is_asked() -> None:
+    """Trying each way in which its parts may lie would take longer than the world has been there."""
+    assert not covers("*a" * 30 + "*b", "a" * 200)
+    assert not covers("*ab*ab*c", "ab" * 500_000)
+    assert covers("*a" * 30 + "*b", "a" * 199 + "b")
+
+
+def test_names_that_no_topic_has_are_not_kept() -> None:
+    """Each session keeps answers: of names that who asks makes up, as long as a request may be."""
+    rights = Rights("ada", [Rule("*", [READ])])
+    for number in range(100):
+        rights.allows(READ, f"{number}" + "x" * 10_000)
+    assert sum(len(topic) for _, topic in rights._known) <= NAME_BYTES_MAX

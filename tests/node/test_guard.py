@@ -10,6 +10,7 @@ from msgspec import structs
 
 from gossipq import messages, operator_messages, permissions
 from gossipq.export_messages import BackUp, ListAcks, ListStates
+from gossipq.limits import NAME_BYTES_MAX
 from gossipq.messages import (
     Access,
     Challenge,
@@ -48,7 +49,7 @@ from gossipq.values import (
 )
 from gossipq.wire import batch as batches
 from gossipq.wire import ownership, proofs
-from gossipq_node.actors.guard import Guard
+from gossipq_node.actors.guard import ROWS_MAX, Guard
 from gossipq_node.ports import THIS_HOST
 from node.test_frontdoor import SETTINGS as DOOR
 from node.test_frontdoor import House
@@ -408,3 +409,35 @@ def test_who_guesses_ids_learns_no_names() -> None:
     answer = guesser.ask(Resolve(["payroll"]))
     assert isinstance(answer, RefusedMessage)
     assert "topic payroll" in answer.message, "that it named itself"
+
+
+def test_what_strangers_say_is_kept_in_short() -> None:
+    """A name of a mebibyte fills neither the audit nor the memory."""
+    rig = hands(table("*"))
+    stranger = rig.client(greet=False)
+    answer = stranger.ask(structs.replace(hello_of(NOTHING), user="x" * 500_000))
+    assert isinstance(answer, RefusedMessage)
+    assert len(answer.message) < 1_000
+    greeted(rig, hello_of(NOTHING)).ask(CreateTopic("y" * 500_000))
+    rows = rig.worker._guard.take_audit(rig.time)
+    assert [(row.outcome, row.target) for row in rows][-1] == ("forbidden", "y" * NAME_BYTES_MAX)
+    assert all(len(row.user) <= NAME_BYTES_MAX >= len(row.target) for row in rows)
+    open_ = Hands()
+    assert isinstance(
+        open_.client(greet=False).ask(structs.replace(hello_of(NOTHING), user="x" * 500_000)), RefusedMessage
+    )
+
+
+def test_strangers_do_not_hide_what_others_do_from_the_audit() -> None:
+    """By being refused as often as the audit notes rows in a second."""
+    rig = hands(table("*"))
+    rig.worker._guard.take_audit(rig.time)
+    for _ in range(ROWS_MAX + 10):
+        rig.client(greet=False).ask(hello_of("nobody"))
+    operator = greeted(rig, hello_of(ALL))
+    assert isinstance(operator.ask(CreateTopic("orders")), Topics)
+    assert isinstance(operator.ask(messages.DropTopic("orders")), Topics | messages.Done)
+    rows = rig.worker._guard.take_audit(rig.time)
+    assert [row.verb for row in rows if row.outcome == "admitted"] == ["DROP_TOPIC"]
+    assert rows[-1].outcome == "missed"
+    assert int(rows[-1].target) + len(rows) - 2 == ROWS_MAX + 10

@@ -6,6 +6,7 @@ topic."""
 
 from collections.abc import Callable
 
+from gossipq import limits
 from gossipq.errors import BadRequest, Forbidden
 from gossipq.messages import Entrust, Hello, Identity, SetAccess
 from gossipq.permissions import (
@@ -22,6 +23,7 @@ from gossipq.permissions import (
     forbidden,
     invited,
     of_replies,
+    shortened,
     verb_of,
 )
 from gossipq.types import Now
@@ -38,7 +40,7 @@ NO_SECRET = "a cluster without a secret cannot tell its nodes from its clients: 
 IPC = "ipc://"
 AUDITED = (MEND, OPERATE, CLUSTER)  #: permissions whose use is noted
 ADMITTED, CHALLENGED, FORBIDDEN = "admitted", "challenged", "forbidden"
-ROWS_MAX = 256  #: noted in a second by one process
+ROWS_MAX, REFUSALS_MAX = 256, 128  #: noted in a second by one process, and of what it refused
 NameOf = Callable[[int], str]  #: "" = the shard has no such topic
 
 
@@ -48,7 +50,7 @@ class Guard:
         alone can open, everybody may do everything. `clear_tokens`: other hosts may show theirs."""
         self._token, self._clear_tokens = token, clear_tokens
         self._audit = list[AuditRow]()
-        self._missed = 0  # that were not noted
+        self._missed = self._refusals = 0  # that were not noted; of those that were
         self._enforces = not bind.startswith(IPC)
         self.users = Users(table)
 
@@ -65,6 +67,11 @@ class Guard:
 
     def greet(self, hello: Hello, address: str, now: Now, encrypted: bool = False) -> Rights | None:
         """What who says this may do; `encrypted`: nobody on the way can read it. Raises Forbidden."""
+        if len(hello.user) > limits.NAME_BYTES_MAX:
+            raise BadRequest(
+                f"a user of {len(hello.user)} characters; {limits.NAME_BYTES_MAX} are allowed",
+                hint="act_for= names one of `gossipq user ls`",
+            )
         if not self.closed or self.is_node(hello.key):
             return None
         try:
@@ -113,20 +120,23 @@ class Guard:
             if not allowed or need.permission in AUDITED:
                 outcome = ADMITTED if allowed else CHALLENGED if by_secret else FORBIDDEN
                 verb = verb_of(type(request))
-                self._note(AuditRow(now.wall_ms, rights.name, address, verb, topic, outcome))
+                self._note(AuditRow(now.wall_ms, rights.name, address, verb, shortened(topic), outcome))
             if not (allowed or by_secret):
                 shown = topic if topic in topics or rights.sees(topic) else named[topic]  # ids can be guessed
                 raise forbidden(rights.name, type(request), need.permission, shown)
 
     def _note(self, row: AuditRow) -> None:
-        if len(self._audit) < ROWS_MAX:
-            self._audit.append(row)
-        else:
+        """What is refused leaves room for what was done: anybody can be refused."""
+        refused = row.outcome == FORBIDDEN
+        if self._refusals >= REFUSALS_MAX if refused else len(self._audit) >= ROWS_MAX:
             self._missed += 1
+            return
+        self._refusals += refused
+        self._audit.append(row)
 
     def take_audit(self, now: Now) -> list[AuditRow]:
         """What was noted since the last time."""
-        taken, self._audit = self._audit, []
+        taken, self._audit, self._refusals = self._audit, [], 0
         if self._missed:
             taken.append(AuditRow(now.wall_ms, "", "", "", str(self._missed), "missed"))
             self._missed = 0
