@@ -13,6 +13,7 @@ SEEDS ?= 2000
 KILLS ?= 6
 MINUTES ?= 8
 IMAGES ?= 2000
+THREES ?= 4
 ONEFILE ?= dist/gossipq.pyz
 KIND ?=
 TIMES ?= 10
@@ -194,8 +195,8 @@ chaos-hours: $(STAMP)  ## random faults until the runs of this commit add up to 
 chaos-kinds: $(STAMP)  ## one kind of fault after the other, each TIMES=10 times: the longest time without a confirm; KIND=isolate
 	GOSSIPQ_KIND=$(KIND) GOSSIPQ_TIMES=$(TIMES) $(BIN)/python -m pytest tests/chaos/test_kinds.py -s $(PYTEST_ARGS)
 
-power: $(STAMP)  ## what power cuts may leave of a node's disk: IMAGES=20000 for more
-	GOSSIPQ_IMAGES=$(IMAGES) $(BIN)/python -m pytest tests/power -s $(PYTEST_ARGS)
+power: $(STAMP)  ## what power cuts may leave of a node's disk, IMAGES=20000 for more; of those of three nodes at once, THREES=40
+	GOSSIPQ_IMAGES=$(IMAGES) GOSSIPQ_THREES=$(THREES) $(BIN)/python -m pytest tests/power -s $(PYTEST_ARGS)
 
 docs: $(STAMP)  ## the reference of the Python client, made from its docstrings, as HTML in build/docs (BUILD=)
 	PYTHONPATH=.:clients/python $(BIN)/python -m pdoc $(REFERENCE) -o $(BUILD)

@@ -7,14 +7,17 @@ between the old state and the new one. A directory keeps the names of its last s
 any first part: file systems order those, but a sync of a file promises nothing of its name.
 """
 
+import shutil
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 from power.journal import Entry, Kind
 
 SECTOR = 512
+LOCK, LMDB_LOCK = "lock", "lock.mdb"
 Image = dict[str, bytes | None]  #: path below the root -> what is in the file; None: a directory
 
 
@@ -190,8 +193,32 @@ class Disk:
         """One of the images that a power cut may leave here."""
         return self._top.left(Chance(random))
 
+    def cut_each(self, random: Random) -> dict[str, Image]:
+        """The same of each directory below the root, as if it lay on a disk of its own."""
+        return {
+            name: node.left(Chance(random))
+            for name, node in self._top.now.items()
+            if isinstance(node, Directory)
+        }
+
     def now(self) -> Image:
         """What a process sees while the power is on: all that was written."""
         everything = Random()
         everything.random = lambda: -1.0  # type: ignore[method-assign]
         return self._top.left(Chance(everything))
+
+
+def restore(data: Path, image: Image, random: Random) -> None:
+    """The machine is on again. LMDB's lock file is a memory map: anything may be in it."""
+    for old in data.iterdir():
+        # the manifest knows this file: on another one it would be the copy of a directory
+        if old.name != LOCK:
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
+    for name, content in image.items():
+        path = data / name
+        if content is None:
+            path.mkdir()
+        elif path.name == LMDB_LOCK:
+            path.write_bytes(random.randbytes(random.choice((0, 100, len(content), 8_192))))
+        elif name != LOCK:
+            path.write_bytes(content)

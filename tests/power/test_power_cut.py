@@ -8,7 +8,6 @@ one run over what a new node wrote. What a sync is worth on a given disk is not 
 """
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,7 +34,7 @@ from gossipq_node.adapters.lmdb_store import DATA_FILE, LmdbStore
 from gossipq_node.directory import DataDirectory, DirectoryManifest
 from gossipq_node.settings import WorkerSettings
 from power import load
-from power.images import SECTOR, Disk, Image
+from power.images import LMDB_LOCK, SECTOR, Disk, Image, restore
 from power.journal import Entry, Journal, Kind, build, compiler
 
 IMAGES = int(os.environ.get("GOSSIPQ_IMAGES", "100"))
@@ -46,7 +45,6 @@ LYING_IMAGES_MAX = 200  #: one in five is bad
 NEW_IMAGES = 5  #: for each cut
 STARTED_IMAGES = 2  #: on which a whole node is started
 STORE = f"stores/0/worker-0/{DATA_FILE}"
-LOCK, LMDB_LOCK = "lock", "lock.mdb"
 ENDPOINT = "tcp://127.0.0.1:7701"
 
 
@@ -109,22 +107,6 @@ def images(life: Life, count: int, lie: Kind | None = None) -> Iterator[tuple[st
             disk.cut(Random(f"{SEED} {number}")),
             dict(known),
         )
-
-
-def restore(data: Path, image: Image, random: Random) -> None:
-    """The machine is on again. LMDB's lock file is a memory map: anything may be in it."""
-    for old in data.iterdir():
-        # the manifest knows this file: on another one it would be the copy of a directory
-        if old.name != LOCK:
-            shutil.rmtree(old) if old.is_dir() else old.unlink()
-    for name, content in image.items():
-        path = data / name
-        if content is None:
-            path.mkdir()
-        elif path.name == LMDB_LOCK:
-            path.write_bytes(random.randbytes(random.choice((0, 100, len(content), 8_192))))
-        elif name != LOCK:
-            path.write_bytes(content)
 
 
 def settings(directory: DataDirectory, manifest: DirectoryManifest) -> WorkerSettings:
