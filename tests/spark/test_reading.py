@@ -202,9 +202,13 @@ def test_states_are_read_once_however_long_the_log_is(spark, exporter: Exporter,
             assert [row.end_offset for row in read.collect()] == [100], (data_set, options)
 
 
-@pytest.mark.parametrize("name", ["lake*", "lake[1]", "la?e", "{a,b}", "a\\b", "with space, comma"])
-def test_folders_with_names_that_look_like_patterns(spark, tmp_path: Path, name: str) -> None:
-    for folder, count in (("lakeX", 7), ("lake1", 7), (name, 3)):
+def test_a_folder_whose_name_looks_like_patterns(spark, tmp_path: Path) -> None:
+    name = "la?e[1]* {a,b} with space, comma, a\\b"
+    for folder, count in (
+        ("lake1 a with space, comma, a\\b", 7),
+        ("lake1X {a,b} with space, comma, a\\b", 7),
+        (name, 3),
+    ):
         exporter = Exporter(tmp_path / folder)
         exporter.messages("orders", 0, count)
         exporter.publish()
