@@ -342,7 +342,10 @@ def test_a_young_export_is_drawn_in_fine_steps(
     exporter.publish()
     messages = read_export(spark, str(exporter))
     assert reports.fitting_step(messages) == by
-    assert [str(row[by]) for row in reports.growth(messages, by).collect()] == points
+    steps, days = ([row.asDict() for row in reports.growth(messages, each).collect()] for each in (by, "day"))
+    assert [str(row[by]) for row in steps] == points
+    if by != "day":
+        assert reports.days_of(steps, by) == [row | {"day": str(row["day"])} for row in days]
     assert gossipq("growth", exporter, "--picture", tmp_path / "g.svg").code == 0
     drawn = (tmp_path / "g.svg").read_text()
     assert f"Records by {by}" in drawn

@@ -138,22 +138,30 @@ class Report:
         )
 
     def show(
-        self, columns: Sequence[Column], frame: Frame, draw: Callable[[Sequence[Mapping[str, Any]]], str]
+        self,
+        columns: Sequence[Column],
+        found: Sequence[Mapping[str, Any]],
+        draw: Callable[[Sequence[Mapping[str, Any]]], str],
     ) -> None:
         from pyspark_gossipq import rollups
 
-        found = [row.asDict() for row in frame.collect()]
         rows = [{name: rollups.plain(value) for name, value in row.items()} for row in found]
         self.out.rows(columns, rows)
         if not rows:
             self.out.say("nothing there")
         gaps = self.source.gaps(self.out)
         if self.rollups is not None:
-            path = rollups.save(self.rollups, self.kind, self.source.path, list(frame.columns), rows, gaps)
+            path = rollups.save(
+                self.rollups, self.kind, self.source.path, [each.name for each in columns], rows, gaps
+            )
             self.out.say(f"kept in {path}")
         if self.picture is not None:
             Path(self.picture).write_text(draw(rows), "utf-8")
             self.out.say(f"drawn in {self.picture}")
+
+
+def collected(frame: Frame) -> list[dict[str, Any]]:
+    return [row.asDict() for row in frame.collect()]
 
 
 def _named(row: Mapping[str, Any]) -> str:
@@ -203,11 +211,12 @@ def growth(choices: Choices, source: Source, master: str, picture: str | None, r
 
         messages = source.rows(spark)
 
+        by = "day" if picture is None else reports.fitting_step(messages)
+        steps = collected(reports.growth(messages, by))
+
         def draw(rows: Sequence[Mapping[str, Any]]) -> str:
-            by = reports.fitting_step(messages)
-            finer = rows if by == "day" else [row.asDict() for row in reports.growth(messages, by).collect()]
             series: dict[str, list[tuple[str, float]]] = {}
-            for row in finer:
+            for row in rows if by == "day" else steps:
                 series.setdefault(row["topic"], []).append((row[by], row["records"]))
             if len({time for points in series.values() for time, _ in points}) > 1:
                 return charts.lines(f"Records by {by}", series)
@@ -215,7 +224,7 @@ def growth(choices: Choices, source: Source, master: str, picture: str | None, r
                 "Records", {topic: {"records": points[0][1]} for topic, points in series.items()}
             )
 
-        report.show(columns, reports.growth(messages), draw)
+        report.show(columns, steps if by == "day" else reports.days_of(steps, by), draw)
 
 
 @command.command("status")
@@ -239,7 +248,7 @@ def status(choices: Choices, source: Source, master: str, picture: str | None, r
         from pyspark_gossipq.pipelines import reports
 
         columns = [Column("topic"), Column("group"), *map(counter, reports.STATES)]
-        report.show(columns, reports.status(source.rows(spark, "deliveries")), draw)
+        report.show(columns, collected(reports.status(source.rows(spark, "deliveries"))), draw)
 
 
 @command.command("latency")
@@ -275,7 +284,7 @@ def latency(
         sketches = reports.latency_sketches(messages, acks).cache()
         columns = [Column("topic"), Column("group"), *([] if total else [Column("day")]), counter("records")]
         columns += [_decimal(name) for name in (*reports.QUANTILES, "max_ms")]
-        report.show(columns, reports.latency(sketches, not total), draw)
+        report.show(columns, collected(reports.latency(sketches, not total)), draw)
         if rollups is not None:
             sketches.write.mode("overwrite").parquet(f"{rollups}/latency.parquet")
         sketches.unpersist()
@@ -305,7 +314,7 @@ def dead(choices: Choices, source: Source, master: str, picture: str | None, rol
     with running(master) as spark:
         from pyspark_gossipq.pipelines import reports
 
-        report.show(columns, reports.dead(source.rows(spark, "deliveries")), draw)
+        report.show(columns, collected(reports.dead(source.rows(spark, "deliveries"))), draw)
 
 
 def _pair(text: str, sign: str, what: str) -> tuple[str, str]:
