@@ -182,7 +182,7 @@ class PartitionView:
     __slots__ = (
         "cursor", "delivered", "draining", "due_ms", "group", "inherited", "keys", "lanes", "leases",
         "next", "partition",
-        "returned", "since", "unlogged",
+        "reserved", "returned", "since", "unlogged",
     )  # fmt: skip
 
     def __init__(self, group: "Group", partition: PartitionKey, cursor: Cursor) -> None:
@@ -192,6 +192,7 @@ class PartitionView:
             0  #: a leader before this one may have handed out records below, without an entry that says so
         )
         self.leases: RangeMap[Lease] = RangeMap()
+        self.reserved: dict[int, Lease] = {}  #: what stands in `leases` for nobody, by number
         self.returned: RangeMap[int] = RangeMap()  #: attempts so far
         self.lanes = Lanes()  #: nobody can have these now
         self.draining: dict[bytes, Offset] = {}  #: lanes that are read back from disk, from this offset on

@@ -96,7 +96,10 @@ class Leases:
 
     def reserve(self, view: PartitionView, first: Offset, end: Offset, number: int = 0) -> None:
         """An entry that moves these records is on its way: nobody gets them."""
-        view.leases.set(first, end, Lease(view, b"", number, "", 0, 0))
+        nobody = view.reserved.get(number)
+        if nobody is None:  # one for all: it says no more than that
+            nobody = view.reserved[number] = Lease(view, b"", number, "", 0, 0)
+        view.leases.set(first, end, nobody)
 
     def landed(self, view: PartitionView, first: Offset, end: Offset) -> None:
         """That entry is applied."""

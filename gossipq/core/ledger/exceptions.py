@@ -41,14 +41,17 @@ class Exceptions(Runs[ExceptionRow]):
 
     def delete(self, found: Found[ExceptionRow]) -> None:
         super().delete(found)
-        self._unindex(found)
-
-    def _unindex(self, found: Found[ExceptionRow]) -> None:
         self._state.delete(self._index_key(*found))
 
-    def take_to_change(self, first: Offset, end: Offset) -> list[Found[ExceptionRow]]:
-        """As `take`, for who puts another row in the place of each at once: that is written over."""
-        return self._split(first, end, self._unindex)
+    def change(self, found: Found[ExceptionRow], row: ExceptionRow) -> None:
+        """Another row in the place of one that is there."""
+        if row == found.row:
+            return
+        super().put(found.first, row)
+        old, new = self._index_key(*found), self._index_key(found.first, row)
+        if old != new:
+            self._state.delete(old)
+            self._state.put(new, b"")
 
     def due(self, since: tuple[int, Offset], until_ms: int, limit: int) -> list[tuple[int, Offset]]:
         """(due, first) of rows that wait for their time, from `since` to `until_ms`, in order; the first

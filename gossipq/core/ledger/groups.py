@@ -6,6 +6,7 @@ or a dead row; an entry treats both kinds, and what it does not find (acked mean
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -81,35 +82,49 @@ class Groups:
         return self._host.config(partition).trace in (wanted, "all")
 
     @staticmethod
-    def _found(
-        cursor: Cursor, first: Offset, end: Offset, changes: bool = False
-    ) -> list[Found[ExceptionRow]]:
-        """Takes exception rows out, and the holds with them; who does so says what becomes of the records.
-        `changes`: each gets another row at once."""
+    def _found(cursor: Cursor, first: Offset, end: Offset) -> list[Found[ExceptionRow]]:
+        """Takes exception rows out, and the holds with them; who does so says what becomes of the records."""
         if not cursor.exceptional:
             return []
-        exceptions = cursor.exceptions
-        found = exceptions.take_to_change(first, end) if changes else exceptions.take(first, end)
+        found = cursor.exceptions.take(first, end)
         for part in found:
             cursor.holds.clear(part.first, part.end)
         return found
 
     def _taken(
-        self,
+        self, cursor: Cursor, first: Offset, end: Offset, event: str, fresh: Ranges = NO_RANGES
+    ) -> list[Found[ExceptionRow]]:
+        """Takes exception rows out: their records meet an event. There are none where all is `fresh`."""
+        if len(fresh) == 1 and fresh[0] == (first, end):
+            return []
+        found = self._found(cursor, first, end)
+        for part in found:
+            cursor.move(life.waiting(part.row), event, part.total)
+        return found
+
+    @staticmethod
+    def _changed(
         cursor: Cursor,
         first: Offset,
         end: Offset,
         event: str,
-        fresh: Ranges = NO_RANGES,
-        changes: bool = False,
+        fresh: Ranges,
+        change: Callable[[ExceptionRow], ExceptionRow],
     ) -> list[Found[ExceptionRow]]:
-        """Takes exception rows out: their records meet an event. There are none where all is `fresh`.
-        `changes`: each gets another row at once."""
-        if len(fresh) == 1 and fresh[0] == (first, end):
+        """As `_taken`, of records that meet an event and go on waiting: each row that comes of it is written,
+        and the one that it was is returned. Their holds stay."""
+        if not cursor.exceptional or (len(fresh) == 1 and fresh[0] == (first, end)):
             return []
-        found = self._found(cursor, first, end, changes)
+        exceptions = cursor.exceptions
+        whole = exceptions.at(first)
+        if whole is not None and (whole.first, whole.end) == (first, end):  # as of records that come alone
+            cursor.move(life.waiting(whole.row), event, whole.total)
+            exceptions.change(whole, change(whole.row))
+            return [whole]
+        found = exceptions.take(first, end)
         for part in found:
             cursor.move(life.waiting(part.row), event, part.total)
+            exceptions.put(part.first, change(part.row))
         return found
 
     def _new_rows(self, cursor: Cursor, first: Offset, end: Offset, row: ExceptionRow, event: str) -> int:
@@ -135,12 +150,13 @@ class Groups:
             for first, end in held:
                 cursor.move(life.OPEN, life.HAND_OUT, end - first)
                 cursor.holds.set(first, end, hold)
-            for part in self._taken(cursor, row.first, row.end, life.HAND_OUT, held, changes=True):
-                due_ms = row.deadline_ms if row.session else entry.time_ms
-                changed = msgspec.structs.replace(part.row, lane=b"", due_ms=due_ms, attempts=row.attempt)
-                cursor.exceptions.put(part.first, changed)
+            due_ms = row.deadline_ms if row.session else entry.time_ms
+            handed = partial(msgspec.structs.replace, lane=b"", due_ms=due_ms, attempts=row.attempt)
+            for part in self._changed(cursor, row.first, row.end, life.HAND_OUT, held, handed):
                 if row.session:
                     cursor.holds.set(part.first, part.end, hold)
+                else:
+                    cursor.holds.clear(part.first, part.end)
                 held.append((part.first, part.end))
             for first, end in (gap for part in held for gap in longer.missing(*part)):
                 if row.session and row.attempt > 1:
@@ -159,8 +175,8 @@ class Groups:
     def _longer(cursor: Cursor, row: payloads.LeaseRow) -> Intervals:
         """What that session has already, by the same handing-over: it only keeps it longer."""
         longer = Intervals()
-        for first, end, hold in cursor.holds.overlap(row.first, row.end):
-            if row.session and hold.session == row.session and hold.attempt == row.attempt:
+        for first, end, hold in cursor.holds.overlap(row.first, row.end) if row.session else ():
+            if hold.session == row.session and hold.attempt == row.attempt:
                 longer.add(first, end)
         return longer
 
@@ -238,16 +254,19 @@ class Groups:
                 continue
             end = min(row.end, self._host.partitions[row.partition].next)
             new = cursor.fresh(row.first, end)
-            for part in self._taken(cursor, row.first, row.end, life.FAIL, new, changes=True):
-                changed = msgspec.structs.replace(
-                    part.row,
+
+            def failed(old: ExceptionRow, row: payloads.FailRow = row) -> ExceptionRow:
+                return msgspec.structs.replace(
+                    old,
                     lane=b"",
                     due_ms=row.due_ms,
                     attempts=row.attempts,
-                    failures=part.row.failures + row.counted,
-                    history=_failed(part.row, row, entry.time_ms, row.reason),
+                    failures=old.failures + row.counted,
+                    history=_failed(old, row, entry.time_ms, row.reason),
                 )
-                cursor.exceptions.put(part.first, changed)
+
+            for part in self._changed(cursor, row.first, row.end, life.FAIL, new, failed):
+                cursor.holds.clear(part.first, part.end)
                 count += part.total
             if new:
                 history = _failed(None, row, entry.time_ms, row.reason)
@@ -383,10 +402,10 @@ class Groups:
         count = self._taken_dead(
             cursor, payload, life.REQUEUE, lambda cursor, part: self._revive(entry, cursor, part, "requeued")
         )
+        due = partial(msgspec.structs.replace, lane=b"", due_ms=entry.time_ms)
         for first, end in payload.ranges:
-            for part in self._taken(cursor, first, end, life.REQUEUE):
-                changed = msgspec.structs.replace(part.row, lane=b"", due_ms=entry.time_ms)
-                cursor.exceptions.put(part.first, changed)
+            for part in self._changed(cursor, first, end, life.REQUEUE, NO_RANGES, due):
+                cursor.holds.clear(part.first, part.end)
                 self._again(cursor, part.first, part.end, entry, "requeued")
                 count += part.total
         for first, end in payload.ready:

@@ -101,14 +101,11 @@ class Runs(Generic[R]):
 
     def take(self, first: Offset, end: Offset) -> list[Found[R]]:
         """Takes what lies in [first, end) out, splitting the rows at its edges."""
-        return self._split(first, end, self.delete)
-
-    def _split(self, first: Offset, end: Offset, delete: Callable[[Found[R]], None]) -> list[Found[R]]:
         parts = []
         for whole in list(self._reaching(first, end)):
             part = whole.part(max(whole.first, first), min(whole.end, end))
             parts.append(part)
-            delete(whole)
+            self.delete(whole)
             if whole.first < part.first:
                 self.put(*whole.part(whole.first, part.first))
             if part.end < whole.end:

@@ -109,8 +109,10 @@ class RangeMap(Generic[V]):
             self.ends.append(end)
             self.values.append(value)
             return
-        self.clear(first, end)
-        at = bisect_left(self.starts, first)
+        at = bisect_right(self.ends, first)
+        if self.starts[at] < end:
+            self.clear(first, end)
+            at = bisect_left(self.starts, first)
         self.starts.insert(at, first)
         self.ends.insert(at, end)
         self.values.insert(at, value)
