@@ -239,7 +239,7 @@ IMPORTERS = {
     "polars": ("gossipq_client.lake",),
     "pyiceberg": ("gossipq_node.export.iceberg",),
     "hdrh": ("gossipq_cli.latency",),
-    "obstore": ("gossipq_node.export.objects", "gossipq_node.backup.folder"),
+    "obstore": ("gossipq_node.bucket",),
     "msgspec": (
         *("gossipq", "gossipq_node", "gossipq_client", "gossipq_cli"),
         *("gossipq_gateway", "pyspark_gossipq"),

@@ -16,7 +16,7 @@ from export.reading import read, values
 from export.test_follower import Clock, publish
 from gossipq.errors import ExportError, TornExport
 from gossipq_client import lake
-from gossipq_node.export import objects
+from gossipq_node import bucket as buckets
 from gossipq_node.export.compaction import compact
 from gossipq_node.export.exporter import Exporter
 from gossipq_node.export.follower import Follower
@@ -72,7 +72,7 @@ def test_written_merged_and_read(mq, server, place, form):
 
 
 def test_a_follower_removes_what_was_replaced_and_is_old(mq, server, place, monkeypatch):
-    monkeypatch.setattr(objects, "UNNAMED_S", -60.0)
+    monkeypatch.setattr(buckets, "UNNAMED_S", -60.0)
     clock = Clock()
     with folder_at(place) as folder:
         follower = Follower(Exporter(mq, folder), folder, clock, roll_s=0.0, keep_s=0.0)
@@ -115,14 +115,14 @@ def test_one_of_two_exporters_goes_on(mq, place):
 def test_a_manifest_whose_confirm_was_lost_is_ours(mq, place, monkeypatch):
     publish(mq, "t", 10)
     with folder_at(place) as folder:
-        put = folder._obstore.put
+        put = folder.bucket.obstore.put
 
         def twice(store, name, content, **options):
             put(store, name, content, **options)
             if options:
                 put(store, name, content, **options)
 
-        monkeypatch.setattr(folder._obstore, "put", twice)
+        monkeypatch.setattr(folder.bucket.obstore, "put", twice)
         assert Exporter(mq, folder).run().manifests == 1
 
 

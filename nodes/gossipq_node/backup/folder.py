@@ -3,20 +3,17 @@
 import fcntl
 import os
 import shutil
-import tempfile
-import time
 from contextlib import suppress
 from hashlib import file_digest
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from gossipq.errors import GossipqError, StoreError, Unreachable
+from gossipq.errors import StoreError
+from gossipq_node.bucket import SCHEMES, Bucket
 from gossipq_node.files import sync_directory
 
 WRITING, LOCK = ".writing", ".lock"
-UNNAMED_S = 24 * 3_600.0  #: in an object store, where nobody locks: what is as old and not named may go
-SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
 
 def folder_at(place: str, writes: bool) -> "BackupFolder":
@@ -119,86 +116,42 @@ class BackupFolder:
 
 
 class BackupBucket(BackupFolder):
-    """Credentials and the rest come from the usual environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-    AWS_REGION, AWS_ENDPOINT_URL."""
+    """The same in an object store."""
 
     def __init__(self, uri: str) -> None:
-        try:
-            import obstore
-            from obstore.store import from_url
-        except ImportError as error:
-            raise GossipqError(f"{error.name} is not installed", hint='pip install "gossipq[lake]"') from None
-        self.name, self._count, self._lock = uri.replace("s3a:", "s3:").rstrip("/"), 0, -1
-        self._obstore: Any = obstore
-        self._here = Path(tempfile.mkdtemp(prefix="gossipq-backup-"))
-        try:
-            self._store: Any = from_url(self.name, client_options={"allow_http": True})
-            self.names("points")
-        except (obstore.exceptions.BaseError, Unreachable, ValueError) as error:
-            self.close()
-            hint = "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL say how"
-            raise StoreError(f"{uri} cannot be used: {_first_line(error)}", hint) from None
+        self._bucket = Bucket(uri, "points/", StoreError)
+        self.name = self._bucket.uri
 
     def close(self) -> None:
-        shutil.rmtree(self._here, ignore_errors=True)
-
-    def _listed(self, folder: str) -> list[tuple[str, float]]:
-        try:
-            pages = list(self._obstore.list(self._store, prefix=f"{folder}/"))
-        except self._obstore.exceptions.BaseError as error:
-            raise Unreachable(f"{self.name}: {_first_line(error)}", hint="run it again") from None
-        return [(each["path"], each["last_modified"].timestamp()) for page in pages for each in page]
+        self._bucket.close()
 
     def names(self, folder: str) -> list[str]:
-        return sorted(name for name, _ in self._listed(folder))
+        return sorted(name for name, _ in self._bucket.listed(f"{folder}/"))
 
     def fetched(self, name: str) -> Path:
         """The one before is gone then."""
-        here, errors = self._here / "read", self._obstore.exceptions
-        try:
-            with here.open("wb") as opened:
-                for chunk in self._obstore.get(self._store, name).stream(min_chunk_size=1 << 20):
-                    opened.write(chunk)
-        except (FileNotFoundError, errors.NotFoundError):
-            raise StoreError(f"{self.name} lacks {name}", "restore an older point: --as-of") from None
-        except errors.BaseError as error:
-            raise Unreachable(f"{self.name}/{name}: {_first_line(error)}", hint="run it again") from None
+        here = self._bucket.fetched(name)
+        if here is None:
+            raise StoreError(f"{self.name} lacks {name}", "restore an older point: --as-of")
         return here
 
     def new(self) -> Path:
-        self._count += 1
-        return self._here / str(self._count)
+        return self._bucket.new()
 
     def keep(self, written: Path, name: str) -> None:
-        try:
-            self._obstore.put(self._store, name, written)
-        except self._obstore.exceptions.BaseError as error:
-            raise Unreachable(f"{self.name}/{name}: {_first_line(error)}", hint="run it again") from None
-        written.unlink()
+        self._bucket.put(written, name)
 
     def create(self, name: str, raw: bytes) -> None:
-        errors = self._obstore.exceptions
-        try:
-            self._obstore.put(self._store, name, raw, mode="create")
-        except errors.AlreadyExistsError:
-            if self.fetched(name).read_bytes() != raw:  # else its answer was lost, and it was put again
-                hint = "two backups write here; let one of them"
-                raise StoreError(f"{name} is there already", hint) from None
-        except errors.BaseError as error:
-            raise Unreachable(f"{self.name}/{name}: {_first_line(error)}", hint="run it again") from None
+        if not self._bucket.create(name, raw):
+            raise StoreError(f"{name} is there already", "two backups write here; let one of them")
 
     def remove(self, name: str) -> None:
-        self._obstore.delete(self._store, name)
+        self._bucket.remove(name)
 
     def forgotten(self, folder: str) -> list[str]:
-        oldest_s = time.time() - UNNAMED_S
-        return [name for name, put_s in self._listed(folder) if put_s < oldest_s]
+        return self._bucket.forgotten(f"{folder}/")
 
 
 def digest_of(path: Path) -> str:
     with path.open("rb") as opened:
         return file_digest(opened, "sha256").hexdigest()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
