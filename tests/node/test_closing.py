@@ -184,3 +184,32 @@ def test_files_may_have_the_key_of_the_doors(tmp_path: Path, monkeypatch: pytest
         path.write_text(text)
         with pytest.raises(ConfigError, match="no token"):
             contexts.credentials_for((), far, path)
+
+
+def test_a_program_goes_on_by_the_token_that_it_finds_in_its_file(
+    node: RunningNode, gossipq: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Its old token ends at once, and its session with it. A file that is no good changes nothing."""
+    admin, ada = str(tmp_path / "admin.token"), tmp_path / "ada.token"
+    assert gossipq("cluster", "close", "--save", admin, "--secret-file", str(node.data / "secret"))[0] == 0
+    by = ("--credentials", admin)
+    for line in (
+        ("role", "add", "writes"),
+        ("role", "grant", "writes", "orders", "create", "publish", "read"),
+        ("user", "add", "ada", "--role", "writes", "--save", str(ada)),
+    ):
+        assert gossipq(*by, *line)[0] == 0, line
+    with connect(node.endpoint, credentials=ada) as mq:
+        mq.publish_and_wait("orders", b"before")
+        token = ada.read_text()
+        ada.write_text("half of a tok")
+        time.sleep(1.2)  # it is looked at once a second
+        mq.publish_and_wait("orders", b"meanwhile")
+        ada.write_text(token)
+        assert gossipq(*by, "user", "rotate", "ada", "--now", "--save", str(ada))[0] == 0
+        assert ada.read_text() != token
+        assert mq.publish("orders", b"after").result(PATIENCE_S)
+        assert mq.admin.whoami().user == "ada"
+    (tmp_path / "old").write_text(token)
+    (tmp_path / "old").chmod(0o600)
+    assert gossipq("--credentials", str(tmp_path / "old"), "topic", "ls")[0] != 0
