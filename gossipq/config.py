@@ -87,6 +87,7 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     groups: Positive = Quota().groups
     sessions: Positive = Quota().sessions
     subscriptions: Positive = Quota().subscriptions
+    connections: Positive = Quota().connections
     address_connections: Positive = Quota().address_connections
     address_sessions: Positive = Quota().address_sessions
     address_subscriptions: Positive = Quota().address_subscriptions

@@ -101,6 +101,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     groups: int = 5_000  #: in one shard
     sessions: int = 10_000  #: at one worker
     subscriptions: int = 2_000  #: of a session, in one shard
+    connections: int = limits.CONNECTIONS_MAX  #: to one process
     #: of one address; this host is one, whatever it is called
     address_connections: int = 1_000  #: to one process; those of this host are bounded with all others only
     address_sessions: int = 10_000  #: at one worker

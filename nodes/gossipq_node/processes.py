@@ -85,7 +85,7 @@ def run_worker(settings: WorkerSettings, pipe: Connection) -> None:
                 settings.clients_bind,
                 settings.peers_bind,
                 (pipe.fileno(),),
-                settings.quota.address_connections,
+                settings.quota,
                 settings.keys,
                 settings.doors_bind,
             )
@@ -119,7 +119,7 @@ def run_frontdoor(settings: FrontdoorSettings, pipe: Connection) -> None:
             settings.clients_bind,
             settings.peers_bind,
             (pipe.fileno(),),
-            settings.quota.address_connections,
+            settings.quota,
             settings.keys,
             settings.doors_bind,
         )

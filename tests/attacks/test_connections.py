@@ -8,6 +8,7 @@ import pytest
 
 from attacks.test_strangers import serves
 from e2e.harness import Node, Raw, Tcp, until
+from gossipq.values import Quota
 from gossipq_client import connect
 from gossipq_node.adapters.visitors import CROWD, ENDLESS_BYTES, Visitors
 
@@ -76,7 +77,7 @@ def test_an_address_has_so_many_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gossipq_node.adapters.visitors._address", addresses.get)
     ended: list[int] = []
     monkeypatch.setattr(Visitors, "_turn_away", lambda self, fd, why, now_s: ended.append(fd))
-    visitors = Visitors(of_address=2, at_all=4)
+    visitors = Visitors(Quota(address_connections=2, connections=4))
     for fd in addresses:
         visitors.came(fd, 0)
     assert (ended, len(visitors)) == ([3, 6], 4)

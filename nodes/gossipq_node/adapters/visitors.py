@@ -21,6 +21,8 @@ ENDLESS_BYTES = 4 * limits.FRAME_BYTES_MAX  #: without a message coming to its e
 #: of struct tcp_info, where Linux counts what the other end has taken, and what came
 TCP_INFO_BYTES, BYTES_ACKED_AT, BYTES_RECEIVED_AT = 192, 120, 128
 
+QUOTA = Quota()
+
 log = logging.getLogger(__name__)
 
 
@@ -36,10 +38,8 @@ class Visitor:
 class Visitors:
     """By descriptor. `turned_away` counts those that found no place, or were hung up on."""
 
-    def __init__(
-        self, of_address: int = Quota().address_connections, at_all: int = limits.CONNECTIONS_MAX
-    ) -> None:
-        self._at_all, self._of_address = at_all, of_address
+    def __init__(self, quota: Quota = QUOTA) -> None:
+        self._at_all, self._of_address = quota.connections, quota.address_connections
         self._by_fd: dict[int, Visitor] = {}
         self._counts: dict[str, int] = {}
         self._look_s = self._say_s = 0.0
@@ -53,7 +53,7 @@ class Visitors:
         self.left(fd)  # its end was told late, or not at all
         address = _address(fd)
         if len(self._by_fd) >= self._at_all:
-            self._turn_away(fd, f"{self._at_all} connections are there", now_s)
+            self._turn_away(fd, f"{self._at_all} connections are there (cluster.quota.connections)", now_s)
         elif not _local(address) and self._counts.get(address, 0) >= self._of_address:
             self._turn_away(fd, f"{address} has {self._of_address} connections", now_s)
         else:

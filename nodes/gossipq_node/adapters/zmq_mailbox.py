@@ -51,6 +51,7 @@ IDLE_S = 60.0
 SETTLED_MS = 50  #: after its monitor a ROUTER itself knows within that time that a connection has ended
 SETTLED_S = SETTLED_MS / 1_000
 FRAME_HEAD_BYTES = 2  #: the least that ZeroMQ sends with a frame
+QUOTA = Quota()
 IPC = "ipc://"
 NOT_OURS = ("is not an address of this machine", "give one of this machine's with --bind tcp://HOST:PORT")
 
@@ -76,7 +77,7 @@ class Connections:
     """
 
     def __init__(
-        self, context: "zmq.Context[zmq.Socket[bytes]]", router: "zmq.Socket[bytes]", of_address: int
+        self, context: "zmq.Context[zmq.Socket[bytes]]", router: "zmq.Socket[bytes]", quota: Quota
     ) -> None:
         self._router = router
         address = f"inproc://monitor-{id(router)}"
@@ -84,7 +85,7 @@ class Connections:
         self.monitor: zmq.Socket[bytes] = context.socket(zmq.PAIR)
         self.monitor.set(zmq.RCVHWM, 0)  # a full queue would hold back the thread that does all the I/O
         self.monitor.connect(address)
-        self.visitors = Visitors(of_address)
+        self.visitors = Visitors(quota)
         self._spoke: set[bytes] = set()  # of whom a message came since they were looked at
         self._sent: dict[bytes, int] = {}  # bytes, by connection,
         self._taken: dict[bytes, int] = {}  # and how many of them it had when that was asked last
@@ -258,12 +259,12 @@ class ZmqMailbox:
         clients: str = "",
         peers: str = "",
         wake: Sequence[int] = (),
-        of_address: int = Quota().address_connections,
+        quota: Quota = QUOTA,
         keys: NodeKeys | None = None,
         doors: Sequence[str] = (),
     ) -> None:
-        """Binds `clients`, `peers` ("" = not wanted) and, encrypted for clients, `doors`; another host may
-        have `of_address` connections. Raises ConfigError when an endpoint cannot be bound."""
+        """Binds `clients`, `peers` ("" = not wanted) and, encrypted for clients, `doors`; `quota`: how
+        many connections may be there. Raises ConfigError when an endpoint cannot be bound."""
         self.bad_frames = self.dropped = self.relayed = 0
         self._context = zmq.Context()
         self._bound = [endpoint for endpoint in (clients, peers) if endpoint]
@@ -294,10 +295,11 @@ class ZmqMailbox:
                     self._routers[tag] = self._bind(endpoints, queue, tag in (locked, DOOR), tag == PEERS)
                     self._inputs.append((self._routers[tag], tag))
             for tag in self._routers.keys() - {PEERS}:
-                about = self._connections[tag] = Connections(self._context, self._routers[tag], of_address)
+                about = self._connections[tag] = Connections(self._context, self._routers[tag], quota)
                 self._poller.register(about.monitor, zmq.POLLIN)
             if peers:
-                self._peers = Connections(self._context, self._routers[PEERS], of_address)
+                of_peers = Quota(address_connections=quota.address_connections)
+                self._peers = Connections(self._context, self._routers[PEERS], of_peers)
         except ConfigError:
             self._context.destroy(linger=0)
             raise
