@@ -26,6 +26,7 @@ from gossipq.messages import (
     Ping,
     Pong,
     ReadyMessage,
+    RefusedMessage,
     Share,
     Subscribe,
     Subscribed,
@@ -39,8 +40,14 @@ AT_ONCE = 20  #: new connections between two looks
 BYTES = 1 << 20  #: lent by each
 
 
+Place = tuple[str, int, int, str]
+
+
 class Member:
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", row: tuple[str, int, int, str]) -> None:
+    def __init__(
+        self, context: "zmq.Context[zmq.Socket[bytes]]", row: Place, number: int, credit: int
+    ) -> None:
+        self.number, self.credit = number, credit
         self.endpoint, self.shard, self.partition, self.group = row
         self.socket = context.socket(zmq.DEALER)
         self.socket.set(zmq.LINGER, 0)
@@ -53,11 +60,11 @@ class Member:
         self.requests += 1
         self.socket.send(frames.encode(message, self.shard, self.requests))
 
-    def join(self, number: int, credit: int) -> None:
-        key = number.to_bytes(ownership.KEY_BYTES, "big")
+    def join(self) -> None:
+        key = self.number.to_bytes(ownership.KEY_BYTES, "big")
         self.say(Hello(ownership.session_of(key), "throng", "1", key=key))
         starts = [Start(self.partition, "first")]
-        self.say(Subscribe(1, self.group, starts, credit, BYTES, auto=True, holding=[]))
+        self.say(Subscribe(1, self.group, starts, self.credit, BYTES, auto=True, holding=[]))
 
     def hear(self) -> None:
         """Takes all that is there, and acks the records of it."""
@@ -69,14 +76,16 @@ class Member:
                 self.acked += sum(each.count for each in body.slices)
             elif isinstance(body, Subscribed):
                 self.joined = True
+            elif isinstance(body, RefusedMessage) and body.code == "no_session":
+                if self.joined:  # its pings came too late: this machine is busy
+                    self.joined = False
+                    self.join()
             elif not isinstance(body, Welcome | Pong | Acked | ReadyMessage | Share):
                 raise SystemExit(f"unexpected: {body}")
 
 
 class Throng:
-    def __init__(
-        self, rows: list[tuple[str, int, int, str]], members: int, credit: int, ping_s: float
-    ) -> None:
+    def __init__(self, rows: list[Place], members: int, credit: int, ping_s: float) -> None:
         self._rows, self._members, self._credit, self._ping_s = rows, members, credit, ping_s
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, members + 8)
@@ -105,8 +114,10 @@ class Throng:
     def _come(self) -> None:
         """A few more of them."""
         for at in range(len(self._by_fd), min(self._members, len(self._by_fd) + AT_ONCE)):
-            member = Member(self._context, self._rows[at % len(self._rows)])
-            member.join(next(self._numbers), self._credit)
+            member = Member(
+                self._context, self._rows[at % len(self._rows)], next(self._numbers), self._credit
+            )
+            member.join()
             self._by_fd[member.fd] = member
             self._due.append((time.monotonic() + self._ping_s, member))
             self._poll.register(member.fd, select.EPOLLIN)
