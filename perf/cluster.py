@@ -87,13 +87,13 @@ class Cluster:
 
 
 @contextmanager
-def cluster(workers: int = 1, shards: int = limits.SHARDS) -> Iterator[Cluster]:
-    """Three nodes; every shard has its three copies and is led by who should lead it."""
+def cluster(workers: int = 1, shards: int = limits.SHARDS, nodes: int = NODES) -> Iterator[Cluster]:
+    """Three nodes, or another number; every shard has its copies and is led by who should lead it."""
     with directory() as home:
         (home / "cluster.toml").write_text(f"[cluster]\nshards = {shards}\n")
         found = Cluster(home, workers)
         try:
-            for _ in range(NODES):
+            for _ in range(nodes):
                 found.add()
             found.wait_healthy()
             time.sleep(SETTLE_S)  # leadership goes to who should have it when all have kept up for a while

@@ -57,6 +57,20 @@ def test_the_newest_run_of_each_figure_is_on_top() -> None:
     assert text == report.whole(text.partition(report.HISTORY)[2])
 
 
+def test_the_page_on_growth_is_made_of_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(HOME / "perf")  # type: ignore[no-untyped-call]
+    path = HOME / "perf" / "grown.py"
+    spec = spec_from_file_location("grown", path)
+    assert spec is not None
+    assert spec.loader is not None
+    grown = module_from_spec(spec)
+    spec.loader.exec_module(grown)
+    rows = json.loads((HOME / "perf" / "growth.json").read_text("utf-8"))
+    assert (HOME / "perf" / "GROWTH.md").read_text("utf-8") == grown.page(rows)
+    for what in {row["what"] for row in rows}:
+        assert (HOME / "perf" / f"growth-{what}.svg").exists()
+
+
 def test_counts_of_fault_runs_are_those_of_the_file() -> None:
     table = [results.HEAD, "|" + "---|" * (results.HEAD.count("|") - 1), results.row(results.runs())]
     assert "\n".join(table) in PROOF.read_text("utf-8"), f"now: {table[-1]}"

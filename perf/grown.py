@@ -1,0 +1,45 @@
+"""GROWTH.md, made of the rows of growth.json. Pure."""
+
+from typing import Any
+
+from report import table
+
+WHAT = {
+    "topics": "topics with a group each, of which one is used",
+    "groups": "groups on one topic, of which one is used",
+    "connections": "connected consumers of other topics, where nothing comes; each pings once in 2 s",
+    "partitions": "partitions of the topic that is used",
+    "records": "records of 100 bytes that are stored, in batches of 500",
+    "nodes": "nodes on this one machine; memory and idle time of the busiest, batches by all together",
+}
+FIGURES = {
+    "memory": ("MB", "memory of a node, PSS"),
+    "idle": ("% of a core", "processor time while nothing happens"),
+    "batch": ("ms", "processor time for a batch of 500, published, fetched and acked"),
+    "start": ("s", "start after kill -9, from exec to the ready line"),
+    "takeover": ("s", "longest time without a confirm when the leader is killed"),
+    "disk": ("MB", "files of the store"),
+}
+HEAD = """# Growth
+
+Made by `python perf/growth.py` of growth.json: do not edit. One thing in many sizes, each over a fresh store;
+a curve is a ratio to the smallest size, so what is flat stays at 1 and what is linear follows the dashed
+line. Node and client share the cores.
+"""
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    """GROWTH.md."""
+    parts = [HEAD]
+    for name in dict.fromkeys(row["what"] for row in rows):
+        mine = [row for row in rows if row["what"] == name]
+        figures = [figure for figure in FIGURES if any(figure in row for row in mine)]
+        head = [name, *(f"{figure}, {FIGURES[figure][0]}" for figure in figures), "measured (UTC)"]
+        cells = [
+            [f"{row['size']:,}", *(f"{row[each]:,g}" if each in row else "" for each in figures), row["at"]]
+            for row in mine
+        ]
+        parts.append(f"\n## {name.capitalize()}\n\n{WHAT[name].capitalize()}.\n\n{table(head, cells)}")
+        parts.append(f"\n![{name}](growth-{name}.svg)\n")
+    means = "; ".join(f"{figure}: {text}" for figure, (_, text) in FIGURES.items())
+    return "".join(parts) + f"\n{means}. On {rows[-1]['on']}.\n"
