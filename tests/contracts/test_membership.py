@@ -324,8 +324,8 @@ def test_who_has_another_secret_is_not_found(serfs: Town) -> None:
         "YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE=",
         "YmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmI=",
     )
-    first, second = serfs.build(key=key), serfs.build(key=key)
-    strange, plain = serfs.build(key=other), serfs.build()
+    first, second = serfs.build(keys=(key,)), serfs.build(keys=(key,))
+    strange, plain = serfs.build(keys=(other,)), serfs.build()
     until(lambda: len(first.found()) == 1)
     until(lambda: "another secret, or none" in strange.state and "another secret, or none" in plain.state)
     until(lambda: [len(node.found()) for node in (first, second)] == [1, 1])
