@@ -130,17 +130,12 @@ async def why_group(call: Call) -> shapes.Why:
     stands = await call.caller.mq.admin.why_group(topic, group)
     return shapes.Why(
         ref=f"{topic}/{group}",
-        standings=[
-            shapes.Stand(
-                group=group,
-                state=each.state,
-                because=each.because,
-                next=each.next,
-                partition=each.partition,
-            )
-            for each in stands
-        ],
+        standings=[_stand(each, group=group, partition=each.partition) for each in stands],
     )
+
+
+def _stand(standing: Any, **where: Any) -> shapes.Stand:
+    return shapes.Stand(state=standing.state, because=standing.because, next=standing.next, **where)
 
 
 # --- single records
@@ -166,10 +161,7 @@ async def why(call: Call) -> shapes.Why:
     found = await call.caller.mq.why(**_named(call), group=call.query.group)
     return shapes.Why(
         ref="/".join(call.path[name] for name in ("topic", "partition", "place")),
-        standings=[
-            shapes.Stand(group=each.group, state=each.state, because=each.because, next=each.next)
-            for each in found.standings
-        ],
+        standings=[_stand(each, group=each.group) for each in found.standings],
     )
 
 

@@ -98,19 +98,25 @@ def stored_list(receipt: Receipt) -> shapes.StoredList:
     )
 
 
-def delivery(msg: Message, lease: str = "") -> shapes.Delivery:
+def shown(record: StoredRecord | Message) -> shapes.Delivery:
+    """A record, in whose hands ever."""
     found = shapes.Delivery(
-        topic=msg.topic,
-        partition=msg.partition,
-        offset=msg.offset,
-        ref=msg.ref,
-        attempt=msg.attempt,
-        publish_time=msg.publish_time,
-        route=msg.route,
-        id=msg.id or "",
-        lease=lease,
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        ref=record.ref,
+        publish_time=record.publish_time,
+        route=record.route,
+        id=record.id or "",
     )
-    _content(found, msg.value, msg.key, msg.headers)
+    _content(found, record.value, record.key, record.headers)
+    return found
+
+
+def delivery(msg: Message, lease: str = "") -> shapes.Delivery:
+    """A record that was handed out."""
+    found = shown(msg)
+    found.attempt, found.lease = msg.attempt, lease
     return found
 
 
@@ -134,20 +140,6 @@ def deliveries_of(stretch: Stretch) -> list[shapes.Delivery]:
         _content(found, values[at], keys[at] if keys else None, given)
         made.append(found)
     return made
-
-
-def shown(record: StoredRecord) -> shapes.Delivery:
-    found = shapes.Delivery(
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        ref=record.ref,
-        publish_time=record.publish_time,
-        route=record.route,
-        id=record.id or "",
-    )
-    _content(found, record.value, record.key, record.headers)
-    return found
 
 
 def dead(letter: DeadLetter, values: bool) -> shapes.Dead:
