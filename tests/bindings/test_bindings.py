@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from conftest import HOME, ROOTS, RunningNode
 from gossipq_cli.conformance.driver import Driver
 from gossipq_cli.conformance.trials import TRIALS, Stage, Trial
 from gossipq_cli.failures import Failure
-from gossipq_client import Client, connect
+from gossipq_client import Client
 
 pytestmark = pytest.mark.e2e
 ALONE = [trial for trial in TRIALS if trial.level == "mini"]
@@ -39,22 +38,6 @@ def cases() -> list[ParameterSet]:
 def skip_if_missing(language: Language) -> None:
     if language.missing:
         pytest.skip(language.missing)
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    running = RunningNode(
-        tmp_path_factory.mktemp("bindings") / "data", "--mode", "standalone", "--workers", "2"
-    )
-    running.start()
-    yield running
-    running.stop()
-
-
-@pytest.fixture(scope="module")
-def mq(node: RunningNode) -> Iterator[Client]:
-    with connect(node.endpoint) as client:
-        yield client
 
 
 @pytest.mark.parametrize(("language", "trial"), cases())

@@ -11,7 +11,7 @@ from bindings.languages import languages
 from conftest import RunningNode
 from gossipq.limits import MIB
 from gossipq_cli.conformance.driver import Driver, Taken
-from gossipq_client import Client, connect
+from gossipq_client import Client
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
 PARTITIONS, WAIT_S, DELAY_MS = 4, 30.0, 300
@@ -29,20 +29,6 @@ RECORDS: list[dict[str, Any]] = [
 ROUTED, DELAYED = {"value": b"routed", "key": b"r"}, {"value": b"delayed", "key": b"d"}
 
 Seen = tuple[bytes, bytes, dict[str, bytes], bytes, str, int]
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    running = RunningNode(tmp_path_factory.mktemp("pairs") / "data", "--mode", "standalone", "--workers", "2")
-    running.start()
-    yield running
-    running.stop()
-
-
-@pytest.fixture(scope="module")
-def mq(node: RunningNode) -> Iterator[Client]:
-    with connect(node.endpoint) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
