@@ -5,7 +5,6 @@ import random
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,14 +22,6 @@ needs_valgrind = pytest.mark.skipif(
     shutil.which("valgrind") is None, reason="no valgrind here: make bindings"
 )
 FRAMES = (b"", b"\x90", b"\xdd\xff\xff\xff\xff", b"\x91" * 100)
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    running = RunningNode(tmp_path_factory.mktemp("c") / "data", "--mode", "standalone", "--workers", "2")
-    running.start()
-    yield running
-    running.stop()
 
 
 def run(server: str, *line: str) -> str:

@@ -3,7 +3,6 @@ running them."""
 
 import os
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,16 +11,6 @@ from conftest import RunningNode
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(javascript_misses()), reason=javascript_misses())]
 COMPILER = JAVASCRIPT / "node_modules" / "typescript" / "bin" / "tsc"
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    running = RunningNode(
-        tmp_path_factory.mktemp("javascript") / "data", "--mode", "standalone", "--workers", "2"
-    )
-    running.start()
-    yield running
-    running.stop()
 
 
 def run(node: RunningNode, *line: str) -> str:
