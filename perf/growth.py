@@ -33,6 +33,7 @@ from stage import HERE, Node, cpu_s, directory, disk_mb, memory_mb, node_in, tre
 from gossipq_client import Client, GossipqError, connect
 
 ROWS, PAGE = HERE / "growth.json", HERE / "GROWTH.md"
+SIMULATED = HERE.parent / "tests" / "sim" / "sizes.json"
 SIZES = {
     "topics": (1, 10, 100, 1_000, 10_000),
     "groups": (1, 10, 100, 1_000),
@@ -238,7 +239,7 @@ def main() -> None:
             note(name, size, found)
             print(name, f"{size:,}", {each: round(value, 3) for each, value in found.items()}, flush=True)
     rows = json.loads(ROWS.read_text())
-    PAGE.write_text(page(rows))
+    PAGE.write_text(page(rows, json.loads(SIMULATED.read_text())))
     draw(rows)
 
 

@@ -66,7 +66,8 @@ def test_the_page_on_growth_is_made_of_its_file(monkeypatch: pytest.MonkeyPatch)
     grown = module_from_spec(spec)
     spec.loader.exec_module(grown)
     rows = json.loads((HOME / "perf" / "growth.json").read_text("utf-8"))
-    assert (HOME / "perf" / "GROWTH.md").read_text("utf-8") == grown.page(rows)
+    simulated = json.loads((HOME / "tests" / "sim" / "sizes.json").read_text("utf-8"))
+    assert (HOME / "perf" / "GROWTH.md").read_text("utf-8") == grown.page(rows, simulated)
     for what in {row["what"] for row in rows}:
         assert (HOME / "perf" / f"growth-{what}.svg").exists()
 

@@ -66,8 +66,8 @@ class Node:
             node=self.member.name,
             predecessors=(),
             cluster=CLUSTER,
-            shards=SHARDS,
-            owned=tuple(range(SHARDS)),
+            shards=self.house.shards,
+            owned=tuple(range(self.house.shards)),
             siblings=(f"{host}:7741",),
             clients_bind=self.clients,
             peers_bind=f"{host}:7741",
@@ -116,7 +116,8 @@ class Node:
 class House:
     """Nodes on one network; every 20 ms each has a turn."""
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, shards: int = SHARDS) -> None:
+        self.shards = shards
         self.network, self.time = MemoryNetwork(), Now(1_000_000, 1_700_000_000_000)
         self._throws = 0
         self.nodes: dict[str, Node] = {}
@@ -222,7 +223,7 @@ class House:
         }
         wanted = min(limits.COPIES, len(full) - 1 + len(full) % 2) if len(full) > 2 else None
         return (
-            len(led) == SHARDS
+            len(led) == self.shards
             and all(row.synced for row in rows)
             and (wanted is None or all(len(voters) == wanted for voters in votes.values()))
         )
