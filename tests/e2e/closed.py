@@ -110,7 +110,7 @@ def running(roll: Roll, flags: Sequence[str] = ENCRYPTED) -> Iterator[Roll]:
             host.ready()
         until(lambda: len(first.names()) == len(roll.hosts), first)
         with connect(first.endpoint) as mq:
-            mq.create_topic(TOPIC, partitions=1)
+            mq.create_topic(TOPIC, partitions=1, if_not_exists=True)
         assert main(["-s", first.endpoint, "status", "--wait-healthy", "60"]) == 0
         yield roll
     finally:
