@@ -156,6 +156,19 @@ def test_who_is_dialled_changes_its_key(seat: Callable[..., Seat]) -> None:
     reaches(bob, again)
 
 
+def test_a_door_that_never_opens_is_dialled_again_and_again(seat: Callable[..., Seat]) -> None:
+    """By each key in turn, at once: no name of libzmq's is taken twice, and nothing is left that would keep
+    the process from ending."""
+    ada, bob = seat(keys(b"what is known to nobody else")), seat(keys(OLD + NEW))
+    meet(ada, bob)
+    end = time.monotonic() + SOON_MS / 1000
+    while time.monotonic() < end:
+        bob.mailbox.send(ada.peers, b"x")
+        (address,) = bob.mailbox._dealers
+        bob.mailbox._disconnect(address)
+    bob.close()
+
+
 def reaches(one: Seat, other: Seat) -> None:
     """As nodes do, it says it until it is heard: what was on its way when a handshake failed is lost."""
     end = time.monotonic() + PATIENCE_S

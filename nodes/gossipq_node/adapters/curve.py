@@ -5,7 +5,9 @@ All doors of a cluster have one pair of keys, which is made of its secret. Each 
 besides: by that it comes in at the doors for nodes.
 """
 
+import time
 from collections.abc import Container, Iterable
+from itertools import count
 
 import zmq
 from zmq.utils import z85
@@ -24,6 +26,7 @@ OK = (b"200", b"OK")
 #: libzmq never dials again
 NOT_YET = (b"300", b"not on the roster")
 GREETED_MS = 1_000
+PAUSE_S = 0.1  #: a door is dialled by one key for so long at least
 _NOW = int(zmq.NOBLOCK)
 FAILED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -96,6 +99,8 @@ class Doorkeys:
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", poller: zmq.Poller, keys: NodeKeys) -> None:
         self._context, self._poller, self._doors = context, poller, keys.doors
         self._turns: dict[str, int] = {}  # of an address: which key
+        self._since_s: dict[str, float] = {}  # when it was dialled so
+        self._numbers = count()
         self._monitors: dict[str, zmq.Socket[bytes]] = {}
 
     def of(self, address: str) -> bytes:
@@ -104,8 +109,10 @@ class Doorkeys:
     def watch(self, address: str, dealer: "zmq.Socket[bytes]") -> None:
         """Whether that handshake fails, if there is another key for it."""
         if len(self._doors) > 1:
-            place = f"inproc://knocks-{id(dealer)}"
+            # a name of its own: libzmq gives the last one free some time after it was closed
+            place = f"inproc://knocks-{next(self._numbers)}"
             dealer.monitor(place, FAILED)
+            self._since_s[address] = time.monotonic()
             monitor = self._monitors[address] = self._context.socket(zmq.PAIR)
             monitor.linger = 0
             monitor.connect(place)
@@ -113,6 +120,7 @@ class Doorkeys:
 
     def forget(self, address: str, dealer: "zmq.Socket[bytes]") -> None:
         """It is about to be closed."""
+        self._since_s.pop(address, None)
         monitor = self._monitors.pop(address, None)
         if monitor is not None:
             dealer.disable_monitor()
@@ -121,7 +129,13 @@ class Doorkeys:
 
     def failed(self, ready: Container[object]) -> list[str]:
         """Addresses that are to be dialled anew, by their next keys."""
-        failed = [address for address, monitor in self._monitors.items() if monitor in ready]
+        failed = []
+        for address, monitor in self._monitors.items():
+            if monitor in ready:
+                while int(monitor.get(zmq.EVENTS)) & int(zmq.POLLIN):
+                    monitor.recv_multipart(_NOW)
+                if time.monotonic() - self._since_s[address] >= PAUSE_S:  # else libzmq tries it again
+                    failed.append(address)
         for address in failed:
             self._turns[address] = (self._turns.get(address, 0) + 1) % len(self._doors)
         return failed

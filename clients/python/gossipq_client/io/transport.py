@@ -8,6 +8,7 @@ import errno
 import os
 import select
 import threading
+import time
 from _thread import allocate_lock, start_new_thread
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -36,12 +37,13 @@ Frames = Sequence[bytes | bytearray]
 Keys = tuple[bytes, bytes]  #: CURVE: the public one, the secret one
 NO_KEYS: Keys = (b"", b"")
 KEY_BYTES = 32
+PAUSE_S = 0.1  #: a door is dialled by one key for so long at least
 
 
 class Peer:
     """One endpoint's socket, its monitor, and what could not be sent yet."""
 
-    __slots__ = ("backlog", "door", "endpoint", "fd", "monitor", "monitor_fd", "socket", "up")
+    __slots__ = ("backlog", "door", "endpoint", "fd", "made_s", "monitor", "monitor_fd", "socket", "up")
 
     def __init__(
         self,
@@ -51,6 +53,7 @@ class Peer:
         keys: Keys = NO_KEYS,
     ) -> None:
         self.endpoint, self.door, self.up = endpoint, door, False
+        self.made_s = time.monotonic()
         self.backlog: deque[Frames] = deque()
         self.socket = context.socket(zmq.DEALER)
         try:
@@ -215,6 +218,8 @@ class Transport:
                     peer.backlog.clear()
                 changes.append((peer.endpoint, peer.up))
         for endpoint in failed:
+            if time.monotonic() - self._peers[endpoint].made_s < PAUSE_S:
+                continue  # libzmq tries it again
             self._turns[endpoint] = self._turns.get(endpoint, 0) + 1
         for endpoint in ended | failed:
             self._dial_again(endpoint)
