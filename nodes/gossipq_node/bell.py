@@ -56,7 +56,7 @@ class Bell:
     def __init__(self, board: Board, node: str, endpoint: str, clock: Clock, token: bytes = b"") -> None:
         """`token`: shows the workers of the cluster that a node speaks."""
         self._board, self._node, self._endpoint, self._clock = board, node, endpoint, clock
-        self._key = ownership.key_of_node(token, os.urandom(ownership.NONCE_BYTES)) if token else b""
+        self._token = token
         self._rung: dict[Key, Alarm] | None = None  #: what the topic says of this node; None: not read yet
         self._client: Client | None = None
         self._idle = 0
@@ -115,7 +115,10 @@ class Bell:
         if self._client is None:
             from gossipq_client import Client
 
-            client = Client([self._endpoint], "gossipq-alarms", ASK_S, self._key)
+            token = self._token
+            # another one each time: the sequences of its producer would be taken for repeats
+            key = ownership.key_of_node(token, os.urandom(ownership.NONCE_BYTES)) if token else b""
+            client = Client([self._endpoint], "gossipq-alarms", ASK_S, key)
             self._client = client.__enter__()  # connects
         return self._client
 

@@ -40,7 +40,7 @@ class Scribe:
     def __init__(self, board: Board, node: str, endpoint: str, token: bytes) -> None:
         """`token`: shows the workers of the cluster that a node speaks."""
         self._board, self._node, self._endpoint = board, node, endpoint
-        self._key = ownership.key_of_node(token, os.urandom(ownership.NONCE_BYTES))
+        self._token = token
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gossipq-audit", daemon=True)
 
@@ -70,7 +70,9 @@ class Scribe:
         from gossipq_client import Client
 
         rows = self._board.audit
-        with Client([self._endpoint], "gossipq-audit", ASK_S, self._key) as mq:
+        # another key each time: its producer would begin anew with sequences that are taken for repeats
+        key = ownership.key_of_node(self._token, os.urandom(ownership.NONCE_BYTES))
+        with Client([self._endpoint], "gossipq-audit", ASK_S, key) as mq:
             mq.create_topic(TOPIC, if_not_exists=True, retention=RETENTION)
             while rows and not self._ends.is_set():
                 row = rows[0]
