@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client.hand import HOME, LEADER, SHARD, Hand
-from gossipq.errors import LeaseLost, TopicFull
+from gossipq.errors import LeaseLost, TopicFull, UnknownTopic
 from gossipq.limits import MOVED_RANGES_MAX
 from gossipq.messages import (
     Ack,
@@ -24,6 +24,7 @@ from gossipq.messages import (
     ReadyMessage,
     Recall,
     Recalled,
+    RefusedMessage,
     Resolve,
     Started,
     Subscribe,
@@ -436,6 +437,31 @@ class TestRepeats:
         hand.accept([again])
         hand.session.consuming.flush()
         assert len(hand.sent(Nack)) == 1
+
+    def test_what_is_open_for_a_topic_that_the_next_leader_has_no_more_is_answered(self, hand: Hand) -> None:
+        """The topic was removed while its leader changed: no close waits for that."""
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 5)
+        take(hand, subscription)
+        hand.session.consuming.ack(held(part), 0, 2)
+        assert len(bodies(hand, Ack)) == 1
+        hand.session.disconnected(LEADER)
+        hand.up(LEADER, term=2)
+        (again,) = hand.held_back
+        gone = RefusedMessage(UnknownTopic.code, "no")
+        hand.answer(again, gone, term=2)
+        assert isinstance(subscription.error, UnknownTopic)
+        hand.session.consuming.close(subscription)
+        hand.session.farewell()
+        hand.session.pump_all()
+        asked = []
+        while some := [each for each in hand.sent() if each.header.request_id]:
+            asked += some
+            for each in some:
+                hand.answer(each, gone, term=2)
+        assert {type(each.body) for each in asked} == {Subscribe, Ack, Nack, Unsubscribe}
+        assert hand.session.settled
 
     def test_a_failure_that_waits_is_told_once_after_a_torn_step(self, hand: Hand) -> None:
         part = hand.subscribe().parts[0]
