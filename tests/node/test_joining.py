@@ -95,6 +95,7 @@ def test_who_cannot_join_is_told_why(host: Callable[[str], Host], tmp_path: Path
     assert (ada.names(), ada.manifest().cluster_uuid) == (["ada"], uuid)
 
 
+@pytest.mark.slow
 def test_a_join_that_is_cut_short_goes_on(host: Callable[[str], Host]) -> None:
     ada, bob = host("ada").start("--mode", "static").ready(), host("bob")
     bob.start("--peer", ada.endpoint).says("waiting for")
@@ -119,6 +120,7 @@ def test_waiting_ends_with_a_signal(host: Callable[[str], Host]) -> None:
     assert bob.ended() == 0
 
 
+@pytest.mark.slow
 def test_a_secret_that_all_know_lets_them_in(host: Callable[[str], Host], tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("something that nobody guesses")
     ada = host("ada").start("--mode", "static", "--secret-file", str(tmp_path / "secret")).ready()
@@ -129,6 +131,7 @@ def test_a_secret_that_all_know_lets_them_in(host: Callable[[str], Host], tmp_pa
     assert "do not have the same secret" in plain.said
 
 
+@pytest.mark.slow
 def test_a_witness_joins_and_makes_a_pair_take_over(host: Callable[[str], Host]) -> None:
     ada = host("ada").start("--mode", "static").ready()
     bob = host("bob").start("--peer", ada.endpoint).ready()
@@ -197,6 +200,7 @@ def test_without_agents_everything_goes_on_but_discovery(host: Callable[[str], H
 
 
 @needs_serf
+@pytest.mark.slow
 def test_a_wrong_secret_is_not_even_heard(host: Callable[[str], Host], tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).write_text(f"a secret of many words, number {name}")

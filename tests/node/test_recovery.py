@@ -138,6 +138,7 @@ def host(tmp_path: Path) -> Iterator[Callable[[str], Host]]:
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 def test_a_survivor_goes_on_with_every_record_and_the_others_are_turned_away(
     host: Callable[[str], Host],
 ) -> None:

@@ -66,6 +66,7 @@ def test_a_restored_backup_is_a_cluster_of_its_own(
     until(lambda: (rest.names(), ada.names()) == (["rest"], ["ada", "bob"]))
 
 
+@pytest.mark.slow
 def test_an_adopted_backup_takes_the_place_of_a_disk_that_is_gone(pair: tuple[Host, Host]) -> None:
     ada, bob = pair
     bob.kill()
@@ -78,6 +79,7 @@ def test_an_adopted_backup_takes_the_place_of_a_disk_that_is_gone(pair: tuple[Ho
     until(lambda: any(member.copy == new.voter for member in ada.status().members))
 
 
+@pytest.mark.slow
 def test_a_standalone_node_does_not_start_among_others(pair: tuple[Host, Host]) -> None:
     _, bob = pair
     bob.kill()
@@ -93,6 +95,7 @@ def test_a_standalone_node_does_not_start_among_others(pair: tuple[Host, Host]) 
         assert "gossipq cluster recover --data" in bob.said
 
 
+@pytest.mark.slow
 def test_nobody_joins_a_standalone_node(host: Callable[[str], Host]) -> None:
     ada = host("ada").start("--mode", "standalone").ready()
     bob = host("bob").start("--peer", ada.endpoint)

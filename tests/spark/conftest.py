@@ -15,11 +15,16 @@ if TYPE_CHECKING:
     from spark.exports import Exporter
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """On a busy machine Spark may take minutes; a test that is interrupted leaves no session for those after
-    it."""
+    """What needs a JVM is slow. On a busy machine Spark may take minutes; a test that is interrupted leaves
+    no session for those after it."""
     for item in items:
-        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(600))
 
 

@@ -44,7 +44,7 @@ COMMANDS = {
     "top": "Watch the cluster: nodes, topics, groups, clients, messages, growth.",
     "client": "List who is connected, and end a session.",
     "check": "Answer a monitoring system: ready, cluster, lag, disk.",
-    "doctor": "Examine this machine: serf, ports, disk, limits, clock, versions.",
+    "doctor": "Examine this machine: serf, ports, doors, disk, limits, clock, versions.",
     "bench": "Measure publish, consume, end to end, round trip, and latency at a rate.",
     "demo": "Run the whole thing once: nodes, a producer, three consumers, some killed.",
     "conformance": "Try a client in another language against nodes that are killed under it.",

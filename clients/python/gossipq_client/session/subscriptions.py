@@ -174,7 +174,7 @@ class Subscribing:
         elif isinstance(error, UnknownTopic) and part.subscription.patterns:
             self._remove(part)
         else:
-            # it ended there, as when its topic was removed during a takeover: what is open for it is asked there
+            # it ended there, as when its topic was removed during a takeover: what is open is asked there
             part.known = part.standing = part.standing[0], self._links.term(part.shard)
             part.subscription.error = error
         return True
