@@ -8,13 +8,13 @@ import random
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from e2e.harness import until
 from gossipq.core.storage.intervals import Intervals
-from gossipq.errors import StoreFull, UnknownTopic
+from gossipq.errors import Refused, StoreFull, UnknownTopic
 from gossipq.messages import Acked, Deliver
 from gossipq.types import partition_of
 from gossipq_client import Client, connect
@@ -341,15 +341,28 @@ class Churn(Actor):
     def live(self, life: int) -> None:
         name = f"churn-{self.number}.{life % 3}"
         with connect(*self.servers, timeout=PATIENCE_S) as mq:
-            mq.create_topic(name, partitions=self.random.choice((1, 3)), if_not_exists=True)
+            partitions = self.random.choice((1, 3))
+            self._insist(lambda: mq.create_topic(name, partitions=partitions, if_not_exists=True))
             with suppress(StoreFull):
                 self._use(mq, name, [b"%d %d" % (life, at) for at in range(self.random.choice((0, 1, 40)))])
-        # by another client: one that consumed a topic that is gone when its leader changes waits for half a
-        # minute when it is closed (docs/PROOF.md). And unknown: the answer to the first request was lost
-        with connect(*self.servers, timeout=PATIENCE_S) as mq, suppress(UnknownTopic):
-            mq.admin.delete_topic(name)
+            with suppress(UnknownTopic):  # the answer to the first request was lost
+                self._insist(lambda: mq.admin.delete_topic(name))
         self.topics += 1
         self.stopping.wait(PROBE_S)
+
+    @staticmethod
+    def _insist(ask: Callable[[], object]) -> None:
+        """Until it is done: some shard has no leader, or a full disk, for longer than a request waits."""
+        end_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                ask()
+            except Refused as error:
+                if isinstance(error, UnknownTopic) or time.monotonic() > end_s:
+                    raise
+                time.sleep(PROBE_S)
+            else:
+                return
 
     def _use(self, mq: Client, name: str, values: list[bytes]) -> None:
         for value in values:
