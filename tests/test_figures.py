@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 from collections import Counter
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -58,7 +59,7 @@ def test_the_newest_run_of_each_figure_is_on_top() -> None:
 
 
 def test_the_page_on_growth_is_made_of_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(HOME / "perf")  # type: ignore[no-untyped-call]
+    monkeypatch.setattr(sys, "path", [str(HOME / "perf"), *sys.path])
     path = HOME / "perf" / "grown.py"
     spec = spec_from_file_location("grown", path)
     assert spec is not None
