@@ -302,6 +302,28 @@ def test_a_route_that_nobody_takes_is_parked_and_comes_with_its_consumer(worker,
     assert worker.taken() == [(BOB.session, 0, 1, 1)]
 
 
+def test_what_failed_and_waits_for_its_route_is_read_back_into_one_place(worker, orders):
+    publish(worker, orders, bytes(batches.seal([b"x", b"y"], route=b"us.ny")))
+    join(worker, ADA, orders, routes=["us.*"])
+    worker.ask(1, ADA, Nack(1, [(orders, 0, 1), (orders, 1, 2)]))
+    worker.turn(lambda: worker.end_session(ADA.session))
+    worker.tick(1_000)
+    (view,) = next(iter(worker.shards[1].dispatch.groups.values())).views.values()
+
+    def places():
+        return sorted(at for each in (view.returned, *view.lanes.values()) for at, _, _ in each)
+
+    join(worker, BOB, orders, routes=["eu.*"])
+    worker.ask(1, BOB, Requeue(Ref(orders, 1), "g"))
+    worker.turn(lambda: worker.end_session(BOB.session))
+    assert places() == [0, 1]
+    worker.ask(1, BOB, Requeue(Ref(orders, 0), "g"))  # in the same millisecond
+    worker.taken()
+    join(worker, ADA, orders, records=1)
+    assert worker.taken() == [(ADA.session, 0, 1, 2)]
+    assert places() == [1]
+
+
 @pytest.mark.parametrize(
     ("pattern", "fits", "misses"),
     [

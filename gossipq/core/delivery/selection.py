@@ -326,6 +326,7 @@ class Selection(Failures):
         at = first
         for low, high in [*taken, (found.end, found.end)]:
             if at < low:
+                view.lanes.leave(at, low)  # it was read back before, and nobody took it
                 view.returned.set(at, low, found.row.attempts)
             at = max(at, high)
 
