@@ -1,5 +1,4 @@
-"""Which subscriptions each session has, and how many there are of each address and
-each user."""
+"""Which subscriptions each session has, and how many there are of each address and each user."""
 
 from collections.abc import Collection
 

@@ -332,15 +332,11 @@ class Worker:
         try:
             header, request = decode(message.control)
             client = self._sessions.get(origin, now.boot_ms)
-            self._rates.check(
-                client.address if client is not None else self._mailbox.address(origin),
-                len(message.control) + len(message.batch),
-                now.boot_ms,
-                type(request) in SETTLES,
-            )
+            size, settles = len(message.control) + len(message.batch), type(request) in SETTLES
+            address = client.address if client is not None else self._mailbox.address(origin)
+            self._rates.check(address, size, now.boot_ms, settles)
             if client is not None and client.rights is not None:
-                size = len(message.control) + len(message.batch)
-                self._user_rates.check(client.rights.user, size, now.boot_ms, type(request) in SETTLES)
+                self._user_rates.check(client.rights.user, size, now.boot_ms, settles)
                 names = self._topic_names(header.shard)
                 session = client.session if ownership.is_owned(client.session) else b""
                 self._guard.check(client.rights, request, names, client.address, now, session)

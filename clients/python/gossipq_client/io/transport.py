@@ -17,6 +17,7 @@ import zmq
 
 from gossipq.endpoints import door_of
 from gossipq.errors import Unreachable
+from gossipq.wire import ownership
 
 SEND_MESSAGES_MAX = 128  #: in the socket's own queue; what is above waits in `backlog`
 RECONNECT_MS = 50
@@ -36,7 +37,6 @@ _NOW, _MORE = (int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE))
 Frames = Sequence[bytes | bytearray]
 Keys = tuple[bytes, bytes]  #: CURVE: the public one, the secret one
 NO_KEYS: Keys = (b"", b"")
-KEY_BYTES = 32
 PAUSE_S = 0.1  #: a door is dialled by one key for so long at least
 
 
@@ -105,14 +105,14 @@ class Transport:
         """The public keys of the cluster's doors, one behind the other; b"" = none: all that is said on
         connections from now on is encrypted for who has the secret one of it. Where one is not answered, the
         next one is tried. This side has other keys in each life: who it is says HELLO."""
-        self._doors = [door[at : at + KEY_BYTES] for at in range(0, len(door), KEY_BYTES)]
+        self._doors = ownership.tokens_of(door)
         if door and self._keys is NO_KEYS:
             self._keys = zmq.curve_keypair()
         for endpoint in list(self._peers):
             self._dial_again(endpoint)
 
     def _door_of(self, endpoint: str) -> bytes:
-        return self._doors[self._turns.get(endpoint, 0) % len(self._doors)] if self._doors else b""
+        return self._doors[self._turns.get(endpoint, 0) % len(self._doors)]
 
     def fds(self) -> list[int]:
         """Readable when `receive` or `events` may have something. Edge-triggered: take all before waiting."""
