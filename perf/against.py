@@ -12,18 +12,18 @@ hardly changes with what else a machine does.
 
 import argparse
 import os
-import resource
-import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bench import COPIES, PAIRS, Pair
+from costs import Measured, Spent, Watch, heard, in_turns, parts, row
 from report import Row, write
-from stage import HERE, answer, cpu_s
+from stage import HERE, answer
 
 ROOTS = ("", "nodes", "clients/python", "clients/terminal", "clients/gateway", "spark")
 HOLD = """
@@ -36,24 +36,6 @@ with {context} as found:
 
 
 FEW_RECORDS = 500  #: a run of so many tells what starting and ending costs
-
-
-class Measured(NamedTuple):
-    """One run, and the processor time that each record of it took."""
-
-    per_s: float
-    clients_us: float
-    nodes_us: float
-
-    @property
-    def us(self) -> float:
-        return self.clients_us + self.nodes_us
-
-
-def _ended_s() -> float:
-    """Processor time of all programs that this one started and that have ended."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return ended.ru_utime + ended.ru_stime
 
 
 class Side:
@@ -75,23 +57,19 @@ class Side:
     def measure(self, pair: Pair, records: int) -> Measured:
         """Processor times are those of this run less those of one of few records, which starts and ends as
         much."""
-        few, few_clients_s, few_nodes_s = self._run(pair, FEW_RECORDS)
-        answered, clients_s, nodes_s = self._run(pair, records)
-        us_of_one = 1e6 / (answered["records"] - few["records"])
-        return Measured(
-            float(answered[pair.field]),
-            (clients_s - few_clients_s) * us_of_one,
-            (nodes_s - few_nodes_s) * us_of_one,
-        )
+        few, few_spent = self._run(pair, FEW_RECORDS)
+        answered, spent = self._run(pair, records)
+        more = Spent(*(all_s - few_s for all_s, few_s in zip(spent, few_spent, strict=True)))
+        cost = more.of_each(answered["records"] - few["records"])
+        return cost._replace(per_s=float(answered[pair.field]))
 
-    def _run(self, pair: Pair, records: int) -> tuple[dict[str, Any], float, float]:
-        """What the command says, and the seconds that its clients and the nodes worked; 0 records: its
-        default."""
+    def _run(self, pair: Pair, records: int) -> tuple[dict[str, Any], Spent]:
+        """What the command says, and what its clients and the nodes spent; 0 records: its default."""
         line = [sys.executable, "-m", "gossipq_cli", "-s", self._server, "bench", *pair.ours]
         line += ["--records", str(records)] if records else []
-        clients_s, nodes_s = _ended_s(), cpu_s(self._holder.pid)
+        watch = Watch(self._holder.pid)
         answered = answer([*line, "-o", "json"], **self._how)
-        return answered, _ended_s() - clients_s, cpu_s(self._holder.pid) - nodes_s
+        return answered, watch.spent()
 
     def end(self) -> None:
         assert self._holder.stdin is not None
@@ -110,41 +88,19 @@ def sides(checkouts: list[Path], copies: bool) -> Iterator[list[Side]]:
 
 
 def compare(pair: Pair, both: list[Side], times: int, records: int) -> list[Row]:
-    found: tuple[list[Measured], list[Measured]] = ([], [])
     raw = answer([sys.executable, str(HERE / "limit.py"), *pair.raw])[pair.raw_field]
-    for number in range(times + 1):
-        order = (0, 1) if number % 2 else (1, 0)
-        got = {at: both[at].measure(pair, records) for at in order}
-        if number:  # the first round warms up
-            found[0].append(got[0])
-            found[1].append(got[1])
-        said = (
-            f"{each.per_s:,.0f}/s at {each.clients_us:.2f} + {each.nodes_us:.2f} us"
-            for each in (got[0], got[1])
-        )
-        print(f"{pair.name} {number}/{times}: " + " against ".join(said), file=sys.stderr)
-    parts = (
-        f"clients {statistics.median(each.clients_us for each in side):.2f} us"
-        f" and nodes {statistics.median(each.nodes_us for each in side):.2f} us"
-        for side in found
-    )
+    found = in_turns([partial(side.measure, pair, records) for side in both], times, heard(pair.name, times))
     speeds = f"{times} pairs; the raw loop in this run: {raw:,.0f}/s"
     return [
-        _row(f"against {pair.name}", [[e.per_s for e in side] for side in found], "{:,.0f}/s", speeds),
-        _row(
+        row(f"against {pair.name}", [[e.per_s for e in side] for side in found], "{:,.0f}/s", "", speeds),
+        row(
             f"processor time of {pair.name}",
             [[e.us for e in side] for side in found],
             "{:.2f} us",
-            " against ".join(parts),
+            "",
+            parts(found),
         ),
     ]
-
-
-def _row(name: str, sides: list[list[float]], shown: str, said: str) -> Row:
-    ratios = [mine / its for mine, its in zip(*sides, strict=True)]
-    mine, its = (shown.format(statistics.median(side)) for side in sides)
-    ratio, low, high = statistics.median(ratios), min(ratios), max(ratios)
-    return Row(name, mine, its, f"{ratio:.2f}", f"{low:.2f} to {high:.2f}", said)
 
 
 def main() -> None:

@@ -1,8 +1,12 @@
-"""What encryption and permissions cost: batches of 500 x 100 B published and fetched, and one publish in
-flight, by CURVE against in the clear, with raw ZeroMQ's ratio of the same run; then permission checks: the
-same node closed against open. In one run, on one node, in turns: the node is closed and opened for each pair.
+"""What encryption and permissions cost: batches of 500 x 100 B published and fetched, batches of 10, and one
+publish in flight, by CURVE against in the clear, with raw ZeroMQ's ratio of the same run; then permission
+checks: the same node closed against open. In one run, on one node, in many short turns; a first one warms up.
 
-    python perf/doors.py [--batches 400] [--rounds 2000] [--pairs 5] [--only permissions]
+    python perf/doors.py [--pairs 25] [--scale 1] [--store /dev/shm] [--only permissions]
+
+Ratios are of records by second of processor, of clients and nodes together: they hardly change with what else
+a machine does. Rates by the clock stand beside them. The store is in memory by default: a disk that is slower
+now than a moment ago would hide what is asked for here.
 """
 
 import argparse
@@ -15,16 +19,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import zmq
-from stage import node
+from costs import Measured, Ratios, Watch, in_turns, parts, ratios
+from report import Row, write
+from stage import HERE, Node, node
 
-from gossipq_client import connect
+from gossipq_client import Client, connect
 
-BATCH, SIZE, PATIENCE_S = 500, 100, 30.0
+BATCH, FEW, SIZE, PATIENCE_S = 500, 10, 100, 30.0
 SETTLED_S = 1.0  # every process of the node goes by it then
 MESSAGE = BATCH * SIZE
+KINDS = ("batches", f"batches of {FEW}", "one in flight")
+MUCH = {"batches": 200, f"batches of {FEW}": 1_500, "one in flight": 400}  #: in one turn
+RAW_MESSAGES = 2_000  #: in one turn, each way
+ASKED_OF_RAW, ASKED_OF_OPEN = "0.8", "0.97"
 
 
 def raw_socket(context: "zmq.Context", kind: int, keys: tuple[bytes, bytes], serves: bool, curve: bool):  # type: ignore[no-untyped-def, type-arg]
@@ -38,8 +49,8 @@ def raw_socket(context: "zmq.Context", kind: int, keys: tuple[bytes, bytes], ser
     return socket
 
 
-def raw(curve: bool, count: int, both_ways: bool) -> float:
-    """Messages a second between two threads over TCP: one way, or one in flight."""
+def raw(curve: bool, count: int, both_ways: bool) -> Measured:
+    """Messages between two threads over TCP: one way, or one in flight."""
     keys, context, there = zmq.curve_keypair(), zmq.Context(), zmq.Context()
     with raw_socket(context, zmq.ROUTER, keys, True, curve) as router:
         port = router.bind_to_random_port("tcp://127.0.0.1")
@@ -54,59 +65,84 @@ def raw(curve: bool, count: int, both_ways: bool) -> float:
         thread.start()
         with raw_socket(there, zmq.DEALER, keys, False, curve) as dealer:
             dealer.connect(f"tcp://127.0.0.1:{port}")
-            body, begin = bytes(MESSAGE), time.perf_counter()
+            body, watch = bytes(MESSAGE), Watch()
             for _ in range(count):
                 dealer.send(body)
                 if both_ways:
                     dealer.recv()
             if not both_ways:
                 dealer.recv()
-            took_s = time.perf_counter() - begin
+            spent = watch.spent()
         thread.join()
     context.term()
     there.term()
-    return count / took_s
+    return spent.of_each(count)
 
 
-def published(server: str, credentials: "Path | bytes", batches: int, of: int = BATCH) -> float:
-    """Records a second, published and fetched by this program, in batches of so many."""
-    topic, values = f"t{time.time_ns()}", [bytes(SIZE)] * of
-    with connect(server, credentials=credentials, timeout=PATIENCE_S) as mq:
-        mq.create_topic(topic, partitions=4)
-        mq.publish_many(topic, values).result(PATIENCE_S)
-        begin = time.perf_counter()
-        for _ in range(batches):
-            mq.publish_many(topic, values)
+def published(mq: Client, at: Node, topic: str, batches: int, of: int) -> Measured:
+    """Published and fetched by this program, in batches of so many."""
+    values = [bytes(SIZE)] * of
+    watch = Watch(at.pid)
+    for _ in range(batches):
+        mq.publish_many(topic, values)
+    mq.flush()
+    left = batches * of
+    while left:
+        got = mq.fetch(topic, group="g", n=1_000, wait=5.0)
+        mq.ack(got)
+        left -= len(got)
+    mq.flush()
+    return watch.spent().of_each(batches * of)
+
+
+def in_flight(mq: Client, at: Node, rounds: int) -> Measured:
+    """One publish in flight."""
+    watch = Watch(at.pid)
+    for _ in range(rounds):
+        mq.publish("one", bytes(SIZE)).result(PATIENCE_S)
+    return watch.spent().of_each(rounds)
+
+
+def turn(at: Node, credentials: "Path | bytes", scale: float) -> tuple[Measured, ...]:
+    """One after the other, in topics that are there: all KINDS."""
+    much = {kind: int(count * scale) for kind, count in MUCH.items()}
+    with connect(at.server, credentials=credentials, timeout=PATIENCE_S) as mq:
+        for topic in ("many", "few", "one"):
+            mq.create_topic(topic, partitions=4, retention=0, if_not_exists=True)
+            mq.publish(topic, b"first").result(PATIENCE_S)
+            mq.ack(mq.fetch(topic, group="g", n=1_000, wait=5.0))
         mq.flush()
-        left = (batches + 1) * of
-        while left:
-            got = mq.fetch(topic, group="g", n=1_000, wait=5.0)
-            mq.ack(got)
-            left -= len(got)
-        mq.flush()
-        return batches * of / (time.perf_counter() - begin)
+        return (
+            published(mq, at, "many", much[KINDS[0]], BATCH),
+            published(mq, at, "few", much[KINDS[1]], FEW),
+            in_flight(mq, at, much[KINDS[2]]),
+        )
 
 
-def in_flight(server: str, credentials: "Path | bytes", rounds: int) -> float:
-    """Confirms a second, one publish in flight."""
-    with connect(server, credentials=credentials, timeout=PATIENCE_S) as mq:
-        mq.publish("one", b"x").result(PATIENCE_S)
-        begin = time.perf_counter()
-        for _ in range(rounds):
-            mq.publish("one", bytes(SIZE)).result(PATIENCE_S)
-        return rounds / (time.perf_counter() - begin)
+def compared(name: str, found: list[list[Measured]], asked: str, of: Ratios | None = None) -> Row:
+    """One way to do it against the other. `of`: raw ZeroMQ's ratio, of which the share is told."""
+    cores = [[each.per_core_s for each in side] for side in found]
+    by_core, by_clock = ratios(cores), ratios([[each.per_s for each in side] for side in found])
+    mine, its = (f"{statistics.median(side):,.0f}/s per core" for side in cores)
+    said = f"{len(found[0])} pairs, {by_core}; by the clock {by_clock}; {parts(found)}"
+    if of:
+        said = f"share of raw's ratio, {of.median:.2f}; " + said
+    ratio = f"{by_core.median / (of.median if of else 1):.2f}"
+    print(f"{name}: {ratio} (asked: {asked or 'nothing'}); {said}", flush=True)
+    return Row(name, mine, its, ratio, asked, said)
 
 
-def told(what: str, pairs: int, one: Callable[[], float], other: Callable[[], float]) -> float:
-    """The median ratio of one to the other, in turns."""
-    ratios = []
-    for number in range(pairs):
-        first, second = (one, other) if number % 2 else (other, one)
-        a, b = first(), second()
-        ratios.append(a / b if number % 2 else b / a)
-    median = statistics.median(ratios)
-    print(f"{what}: {median:.2f} of {', '.join(f'{ratio:.2f}' for ratio in sorted(ratios))}", flush=True)
-    return median
+def turns(
+    what: str, pairs: int, *sides: Callable[[], tuple[Measured, ...]]
+) -> Iterator[list[list[Measured]]]:
+    """What both sides found, for each thing that they measure in a turn."""
+
+    def told(number: int, _: object) -> None:
+        print(f"{what}: {number} of {pairs}", file=sys.stderr)
+
+    one, other = in_turns(sides, pairs, told)
+    for mine, its in zip(zip(*one, strict=True), zip(*other, strict=True), strict=True):
+        yield [list(mine), list(its)]
 
 
 def gossipq(*line: str) -> None:
@@ -115,7 +151,7 @@ def gossipq(*line: str) -> None:
 
 
 @contextmanager
-def encrypting() -> Iterator[tuple[str, Path, Path]]:
+def encrypting() -> Iterator[tuple[Node, Path, Path]]:
     """A node, the key of its doors, and its secret."""
     with tempfile.TemporaryDirectory() as place:
         secret, door = Path(place, "secret"), Path(place, "door")
@@ -126,59 +162,64 @@ def encrypting() -> Iterator[tuple[str, Path, Path]]:
             with connect(at.server) as mq:
                 door.write_text(f"door_{mq.admin.status().door.hex()}\n")
             door.chmod(0o600)
-            yield at.server, door, secret
+            yield at, door, secret
 
 
-def encryption(server: str, door: Path, batches: int, rounds: int, pairs: int) -> None:
-    one_way = told("raw, CURVE of NULL, one way, 50 kB", pairs, lambda: raw(True, batches * 4, False),
-                   lambda: raw(False, batches * 4, False))  # fmt: skip
-    trip = told("raw, CURVE of NULL, round trip, 50 kB", pairs, lambda: raw(True, rounds, True),
-                lambda: raw(False, rounds, True))  # fmt: skip
-    batched = told("gossipq, CURVE of NULL, batches", pairs, lambda: published(server, door, batches),
-                   lambda: published(server, b"", batches))  # fmt: skip
-    single = told("gossipq, CURVE of NULL, one in flight", pairs, lambda: in_flight(server, door, rounds),
-                  lambda: in_flight(server, b"", rounds))  # fmt: skip
-    print(f"of raw's ratio: {batched / one_way:.2f} batches, {single / trip:.2f} one in flight (asked: 0.8)")
+def encryption(at: Node, door: Path, pairs: int, scale: float) -> list[Row]:
+    count = int(RAW_MESSAGES * scale)
+
+    def raw_turn(curve: bool) -> tuple[Measured, ...]:
+        return raw(curve, count, False), raw(curve, count, True)
+
+    bare = turns("raw", pairs, partial(raw_turn, True), partial(raw_turn, False))
+    (one_way, trip), rows = list(bare), []
+    for name, found in (("one way", one_way), ("round trip", trip)):
+        rows.append(compared(f"raw CURVE of NULL, {name}, 50 kB", found, ""))
+    ours = turns("encryption", pairs, partial(turn, at, door, scale), partial(turn, at, b"", scale))
+    for kind, found in zip(KINDS, ours, strict=True):
+        beside = trip if kind == KINDS[-1] else one_way
+        of = ratios([[each.per_core_s for each in side] for side in beside])
+        rows.append(compared(f"CURVE of NULL, {kind}", found, ASKED_OF_RAW, of))
+    return rows
 
 
-def permissions(server: str, secret: Path, batches: int, rounds: int, pairs: int) -> None:
+def permissions(at: Node, secret: Path, pairs: int, scale: float) -> list[Row]:
     """In the clear, by a user with a token, who shows it whether the node asks for it or not."""
     token, by = secret.with_name("admin"), ("--secret-file", str(secret))
-    gossipq("-s", server, "cluster", "close", "--save", str(token), *by)
+    gossipq("-s", at.server, "cluster", "close", "--save", str(token), *by)
     token.write_text(token.read_text().splitlines()[0] + "\n")  # the token alone: nothing is encrypted
 
-    def turned(how: str, measure: Callable[[], float]) -> Callable[[], float]:
-        def measured() -> float:
-            gossipq("-s", server, "--credentials", str(token), "cluster", how, *by)
-            time.sleep(SETTLED_S)
-            return measure()
+    def turned(how: str) -> tuple[Measured, ...]:
+        gossipq("-s", at.server, "--credentials", str(token), "cluster", how, *by)
+        time.sleep(SETTLED_S)
+        return turn(at, token, scale)
 
-        return measured
-
-    found = []
-    for what, measure in (
-        ("batches", lambda: published(server, token, batches)),
-        ("batches of 10", lambda: published(server, token, 10 * batches, 10)),
-        ("one in flight", lambda: in_flight(server, token, rounds)),
-    ):
-        closed, opened = turned("close", measure), turned("open", measure)
-        found.append(told(f"permission checks, closed of open, {what}", pairs, closed, opened))
-    print(f"permission checks: {min(found):.2f} at least (asked: 0.97)")
+    found = turns("permissions", pairs, partial(turned, "close"), partial(turned, "open"))
+    return [
+        compared(f"permission checks, {kind}", sides, ASKED_OF_OPEN)
+        for kind, sides in zip(KINDS, found, strict=True)
+    ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batches", type=int, default=400)
-    parser.add_argument("--rounds", type=int, default=2_000)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pairs", type=int, default=25)
+    parser.add_argument("--scale", type=float, default=1.0, help="of what is published in one turn")
+    parser.add_argument("--store", default="/dev/shm", help='directory for the node\'s; "": that of TMPDIR')
     parser.add_argument("--only", choices=["encryption", "permissions"])
+    parser.add_argument("--out", type=Path, default=HERE / "RESULTS.md")
     given = parser.parse_args()
-    batches, rounds, pairs = given.batches, given.rounds, given.pairs
-    with encrypting() as (server, door, secret):
+    if given.store:
+        tempfile.tempdir = given.store
+    rows = []
+    with encrypting() as (at, door, secret):
         if given.only != "permissions":
-            encryption(server, door, batches, rounds, pairs)
+            rows += encryption(at, door, given.pairs, given.scale)
         if given.only != "encryption":
-            permissions(server, secret, batches, rounds, pairs)
+            rows += permissions(at, secret, given.pairs, given.scale)
+    write(given.out, rows, given.pairs)
 
 
 if __name__ == "__main__":
