@@ -611,10 +611,29 @@ class TestAttempts:
         hand.deliver(part, 0, 10)
         take(hand, subscription)
         assert hand.sent(Started) == []
-        hand.deliver(part, 20, 10, attempt=2)
+        hand.deliver(part, 20, 10, attempt=3)
         assert hand.sent(Started) == []
         take(hand, subscription, 4)
         assert [each.body for each in hand.sent(Started)] == [Started(part.number, [(9 << 16, 20, 24)])]
+
+    def test_a_second_one_is_told_of_with_the_acks_unless_it_is_over(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part, consuming = subscription.parts[0], hand.session.consuming
+        for first in range(0, 60, 10):
+            hand.deliver(part, first, 1, attempt=2)
+            (piece,) = consuming.take(subscription, 1)
+            if first == 20:
+                consuming.ack(piece.held, first, first + 1)
+            elif first == 30:
+                consuming.nack(piece.held, first, first + 1, outcomes.failed(None, "no"))
+        assert hand.sent(Started) == []
+        due_ms = consuming.ack_due_ms
+        assert due_ms
+        hand.pass_ms(ACK_LINGER_MS)
+        begun = [(9 << 16, first, first + 1) for first in (0, 10, 40, 50)]
+        assert [each.body for each in hand.sent(Started)] == [Started(part.number, begun)]
+        hand.pass_ms(ACK_LINGER_MS)
+        assert hand.sent(Started) == []
 
     def test_a_lost_way_is_no_reason_to_wait(self, hand: Hand) -> None:
         subscription = hand.subscribe()

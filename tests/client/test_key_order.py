@@ -165,7 +165,7 @@ class TestLanes:
 
     def test_a_later_attempt_is_told_of_when_it_begins(self, hand: Hand) -> None:
         part, lanes = ordered(hand)
-        hand.deliver(part, 0, 2, attempt=2, keys=[b"a", b"a"])
+        hand.deliver(part, 0, 2, attempt=3, keys=[b"a", b"a"])
         assert drain(lanes) == [0]
         assert [each.body for each in hand.sent(Started)] == [Started(part.number, [(PARTITION, 0, 1)])]
         lanes.done(held(part), 0)

@@ -146,6 +146,7 @@ class Part:
     __slots__ = (
         "at_end",
         "barred",
+        "begun",
         "ends",
         "fed",
         "fresh",
@@ -192,6 +193,7 @@ class Part:
         self.outstanding: dict[Held, None] = {}
         self.fresh: list[list[int]] = []  #: acked, not yet told to the leader: [partition, first, end]
         self.nacks: dict[Outcome, Call] = {}  #: what failed and was not told to the leader yet
+        self.begun: list[Piece] = []  #: second attempts that began, not yet told to the leader
         #: acked here, and others had them by then: (partition, first, end, until when that counts)
         self.late: list[tuple[PartitionKey, Offset, Offset, int]] = []
         #: (partition, key hash) -> failed, not yet answered
@@ -279,6 +281,7 @@ class Part:
         self.lent_records = self.lent_bytes = self.retry_at_ms = 0
         self.barred = {}
         self.nacks = {}  # their calls are asked like all others
+        self.begun = []
         ready = [held for held in self.subscription.here if held.part is self]
         for held in list(self.outstanding):
             held.recount()

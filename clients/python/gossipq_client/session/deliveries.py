@@ -177,12 +177,35 @@ class Consuming(Settling):
     def begin(self, held: Held, first: Offset, end: Offset) -> None:
         """The user gets these records now. When they had been handed out before, the leader is told: if this
         attempt never ends, it counts."""
-        if held.attempt == 1 or not held.part.subscription.leased:
-            return
         part = held.part
+        if held.attempt == 1 or not part.subscription.leased:
+            return
+        if held.begins_aloud:
+            self._tell_begun(part, [(held.partition, first, end)])
+        else:
+            self._flush_soon(part)
+            part.begun.append(Piece(held, first, end))
+
+    def _tell_begun(self, part: Part, ranges: list[Range]) -> None:
         lane = self._links.lane(part.shard)
-        if lane is not None and self._links.standing(lane, part.shard) == part.standing:
-            self._links.send(lane, Started(part.number, [(held.partition, first, end)]), part.shard)
+        if lane is None or self._links.standing(lane, part.shard) != part.standing:
+            return
+        for at in range(0, len(ranges), limits.MOVED_RANGES_MAX):
+            some = ranges[at : at + limits.MOVED_RANGES_MAX]
+            self._links.send(lane, Started(part.number, some), part.shard)
+
+    def _tell_all_begun(self, part: Part) -> None:
+        """What began quietly and is not over."""
+        begun, part.begun = part.begun, []
+        self._tell_begun(
+            part,
+            merge(
+                (piece.held.partition, first, end)
+                for piece in begun
+                if piece.held.left
+                for first, end in subtract(piece.held.open_ranges(piece.first, piece.end), piece.held.lost)
+            ),
+        )
 
     def resume(self, subscription: Subscription) -> None:
         """After a pause: the user is back."""
@@ -294,6 +317,8 @@ class Consuming(Settling):
             for call in part.nacks.values():
                 self._calls.send(call)
             part.nacks = {}
+            if part.begun:
+                self._tell_all_begun(part)
             if part.subscription.exclusive:
                 self._due[part] = None
         for part in list(self._hungry):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gossipq_client.session.credit import Part
 
 Ranges = list[tuple[Offset, Offset]]  #: half-open, rising, apart
+ALOUD_ATTEMPT = 3
 
 _decode_headers = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
@@ -147,6 +148,13 @@ class Held:
     @property
     def untaken(self) -> int:
         return self.end - self.taken
+
+    @property
+    def begins_aloud(self) -> bool:
+        """Whether the leader hears that a handler begins before it does. That of a second attempt is told
+        with the acks of its time, if it is not over by then: most are. From the third attempt on nothing that
+        kills a consumer, however fast, goes uncounted."""
+        return self.attempt >= ALOUD_ATTEMPT
 
     def cut(self, end: Offset) -> Ranges:
         """Ends before what the user has not come to; returns what it was, and is not done."""

@@ -24,8 +24,7 @@ class Settling(Subscribing):
             return
         fresh = part.fresh
         if not fresh:
-            self._fresh[part] = None
-            self.ack_due_ms = self.ack_due_ms or self._links.now_ms + ACK_LINGER_MS
+            self._flush_soon(part)
         partition, done = held.partition, held.done
         if fresh and done and fresh[-1][2] == first == done[-1][1] and fresh[-1][0] == partition:
             fresh[-1][2] = done[-1][1] = end  # one by one in order, as most are
@@ -114,6 +113,10 @@ class Settling(Subscribing):
                 told[-1] = each[0], told[-1][1], each[2]
             else:
                 told.append(each)
+        self._flush_soon(part)
+
+    def _flush_soon(self, part: Part) -> None:
+        """Something of it goes out with the next flush, or once it has waited for its neighbours."""
         self._fresh[part] = None
         self.ack_due_ms = self.ack_due_ms or self._links.now_ms + ACK_LINGER_MS
 

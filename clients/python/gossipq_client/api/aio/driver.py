@@ -124,8 +124,14 @@ class Driver:
         self._soon()
 
     def _begin(self, held: Held, offset: int) -> None:
-        """The user gets a record that was handed out before."""
-        self._do(lambda: self._engine.begin(held, offset))
+        """The user gets a record that was handed out before. Whole at any moment, unless it is told at
+        once."""
+        if held.begins_aloud:
+            self._do(lambda: self._engine.begin(held, offset))
+            return
+        self._engine.enter()
+        self._engine.session.consuming.begin(held, offset, offset + 1)
+        self._soon()
 
     def _turn(self, thorough: bool = False) -> None:
         """One exchange with the sockets; then whoever waits for its outcome goes on."""

@@ -118,8 +118,17 @@ class Driver:
                 self._keeper.wake()
 
     def _begin(self, held: Held, offset: int) -> None:
-        """The user gets a record that was handed out before."""
-        self._do(lambda: self._engine.begin(held, offset))
+        """The user gets a record that was handed out before. Whole at any moment, unless it is told at
+        once."""
+        if held.begins_aloud:
+            self._do(lambda: self._engine.begin(held, offset))
+            return
+        with self._lock:
+            engine = self._engine
+            engine.enter()
+            engine.session.consuming.begin(held, offset, offset + 1)
+            if self._keeper.parked:
+                self._keeper.wake()
 
     def _in_window(self, writer: Writer, wait_s: float | None, send: Callable[[Writer], T]) -> T:
         """Sends when the window has room for one more batch. Raises Backpressure when it has none and
