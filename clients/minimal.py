@@ -105,16 +105,18 @@ class Client:
         self._held = self._waiting.popleft()
         return self._held[1]
 
-    def ack(self, verb: int = ACK, *more: Any) -> None:
-        """The record that came last is done."""
-        if self._held is not None:
-            shard, (partition, offset, *_) = self._held
-            self._ask(verb, shard, [self._groups[shard][0], [[partition, offset, offset + 1]], *more])
-            self._held = None
+    def ack(self, verb: int = ACK, *more: Any) -> bool:
+        """The record that came last is done. False: others have it by now, or it will come again."""
+        if self._held is None:
+            return False
+        shard, (partition, offset, *_) = self._held
+        answer = self._ask(verb, shard, [self._groups[shard][0], [[partition, offset, offset + 1]], *more])
+        self._held = None
+        return not (answer and answer[0])
 
-    def nack(self, reason: str) -> None:
+    def nack(self, reason: str) -> bool:
         """It failed, and comes again after a pause."""
-        self.ack(NACK, -1, True, reason)
+        return self.ack(NACK, -1, True, reason)
 
     def ping(self) -> None:
         if time.monotonic() >= self._ping_s + PING_S:

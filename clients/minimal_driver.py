@@ -40,10 +40,14 @@ def do(client: Client, said: dict[str, Any]) -> dict[str, Any]:
             record = client.next(wait_ms / 1_000)
             return {"record": None if record is None else shown(*record)}
         case {"do": "ack"}:
-            client.ack()
+            return done(client.ack())
         case {"do": "nack", "reason": reason}:
-            client.nack(reason)
+            return done(client.nack(reason))
     return {}
+
+
+def done(settled: bool) -> dict[str, Any]:
+    return {} if settled else {"error": "lease_lost", "message": "others have the record by now"}
 
 
 def publish(client: Client, topic: str, record: dict[str, Any], how: dict[str, Any]) -> tuple[int, int]:

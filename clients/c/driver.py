@@ -11,6 +11,7 @@ from typing import Any
 
 LIBRARY = c.CDLL(str(Path(__file__).resolve().parent / "build" / "libgossipq.so"))
 OK, TIMEOUT = 0, 1
+CODES = {6: "lease_lost"}  #: of what the library finds itself
 WAIT_MS = 80_000
 PING_S = 1.0
 
@@ -80,7 +81,7 @@ class Client:
     def _check(self, code: int) -> None:
         if code != OK:
             name, text = LIBRARY.gq_error_code(self._client), LIBRARY.gq_error(self._client)
-            raise RefusedError(name.decode() or f"code {code}", text.decode())
+            raise RefusedError(CODES.get(code) or name.decode() or f"code {code}", text.decode())
 
     def ping(self) -> None:
         if self._client:

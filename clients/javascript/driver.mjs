@@ -9,6 +9,8 @@ const b64 = (raw) => Buffer.from(raw).toString("base64");
 const raw = (text) => Buffer.from(text ?? "", "base64");
 const decoded = (map) => Object.fromEntries(Object.entries(map ?? {}).map(([name, value]) => [name, raw(value)]));
 
+const done = (settled) => (settled ? {} : { error: "lease_lost", message: "others have the record by now" });
+
 const verbs = {
   async connect({ servers, token, door }) {
     await mq?.close({ flush: false });
@@ -33,8 +35,8 @@ const verbs = {
     const shown = Object.fromEntries(Object.entries(headers).map(([name, each]) => [name, b64(each)]));
     return { record: { partition, offset, attempt, value: b64(value), key: b64(key), headers: shown, id: b64(id), route } };
   },
-  ack: ({ partition, offset }) => held.get(`${partition}/${offset}`).ack().then(() => ({})),
-  nack: ({ partition, offset, reason }) => held.get(`${partition}/${offset}`).nack(reason).then(() => ({})),
+  ack: ({ partition, offset }) => held.get(`${partition}/${offset}`).ack().then(done),
+  nack: ({ partition, offset, reason }) => held.get(`${partition}/${offset}`).nack(reason).then(done),
   close: () => mq.close(),
 };
 

@@ -11,8 +11,9 @@ from _pytest.mark import ParameterSet
 
 from bindings.languages import Language, languages
 from conftest import HOME, ROOTS, RunningNode
-from gossipq_cli.conformance.driver import Driver
-from gossipq_cli.conformance.trials import TRIALS, Stage, Trial
+from gossipq.errors import LeaseLost
+from gossipq_cli.conformance.driver import Driver, Taken
+from gossipq_cli.conformance.trials import TRIALS, Consuming, Stage, Trial
 from gossipq_cli.failures import Failure
 from gossipq_client import Client
 
@@ -72,3 +73,24 @@ def test_a_driver_that_says_nothing_is_told_of() -> None:
     for command, said in (("/nowhere/driver", "cannot start"), ("true", "ended"), ("echo hm", "said hm")):
         with pytest.raises(Failure, match=said), Driver(command) as driver:
             driver.hear()
+
+
+def test_a_record_whose_lease_was_lost_may_come_again() -> None:
+    """Its ack is not stored, and the client says so; one whose ack was stored may not."""
+
+    class Script(Driver):
+        def __init__(self, *rows: tuple[int, bool]) -> None:
+            self.rows = list(rows)
+
+        def next(self, wait_s: float) -> Taken | None:
+            offset, self.kept = self.rows.pop(0)
+            return Taken(0, offset, 1, b"", b"", {}, b"")
+
+        def ack(self, record: Taken) -> None:
+            if not self.kept:
+                raise LeaseLost("others have the record by now")
+
+    came = Consuming(Script((0, True), (1, False), (1, True))).take(2)
+    assert [record.offset for record in came] == [0, 1]
+    with pytest.raises(AssertionError, match="came again"):
+        Consuming(Script((0, True), (0, True))).take(2)

@@ -117,6 +117,8 @@ func main() {
 		var refused *gossipq.Error
 		if errors.As(err, &refused) {
 			answer = map[string]any{"error": refused.Code, "message": refused.Text}
+		} else if errors.Is(err, gossipq.ErrLost) {
+			answer = map[string]any{"error": "lease_lost", "message": err.Error()}
 		} else if err != nil {
 			answer = map[string]any{"error": "error", "message": err.Error()}
 		}

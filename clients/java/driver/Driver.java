@@ -62,15 +62,17 @@ public final class Driver {
             case "next":
                 return shown(client.next((Long) said.get("wait_ms")));
             case "ack":
-                client.ack(HELD.get(name(said.get("partition"), said.get("offset"))));
-                return "{}";
+                return done(client.ack(HELD.get(name(said.get("partition"), said.get("offset")))));
             case "nack":
-                client.nack(HELD.get(name(said.get("partition"), said.get("offset"))), (String) said.get("reason"));
-                return "{}";
+                return done(client.nack(HELD.get(name(said.get("partition"), said.get("offset"))), (String) said.get("reason")));
             default:
                 client.close();
                 return "{}";
         }
+    }
+
+    private static String done(boolean settled) {
+        return settled ? "{}" : "{\"error\": \"lease_lost\", \"message\": \"others have the record by now\"}";
     }
 
     private static String publish(Map<?, ?> said, Map<?, ?> record) {

@@ -10,8 +10,8 @@ no protocol of its own: what it cannot do by a public verb of the client is miss
     subscribe  topic, group                   -> {}
     next       wait_ms                        -> {record: null}, or {record: {partition, offset, attempt,
                                                  value, key, headers, id, route}}
-    ack        partition, offset              -> {}
-    nack       partition, offset, reason      -> {}
+    ack        partition, offset              -> {}; error lease_lost: others have the record by now
+    nack       partition, offset, reason      -> {}; the same
     close                                     -> {}, and it ends
 """
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
+from gossipq.errors import LeaseLost
 from gossipq.limits import MIB
 from gossipq.messages import Deliver, DeliverPlain, Publish, PublishPlain
 from gossipq_cli.conformance.between import (
@@ -85,22 +86,27 @@ class Consuming:
         while len(found) < total:
             record = self._driver.next(wait_s)
             assert record is not None, f"{len(found)} of {total} records came"
-            self._settle(record)
-            found.append(record)
+            if self._settled(record):
+                found.append(record)
         return found
 
     def nothing_more(self, wait_s: float) -> None:
         record = self._driver.next(wait_s)
         if record is not None:
-            self._settle(record)
+            self._settled(record)
             raise AssertionError(f"more came than there was: {record.partition}/{record.offset}")
 
-    def _settle(self, record: Taken) -> None:
+    def _settled(self, record: Taken) -> bool:
+        """False where the client says that the lease was lost: it comes again."""
         place = record.partition, record.offset
         assert place not in self._acked, f"{place} came again after its ack was stored"
         self.again += record.attempt > 1
-        self._driver.ack(record)
+        try:
+            self._driver.ack(record)
+        except LeaseLost:
+            return False
         self._acked.add(place)
+        return True
 
 
 def records_reach_another_language(stage: Stage) -> None:
