@@ -216,7 +216,10 @@ class LiveStream(Stream):
             self._drop()
 
     def partitions(self, start: Stamps, end: Stamps) -> Sequence[InputPartition]:
-        return [SpanTask(span) for span in layout.cut_spans(self.spans(start, end, self.known()), self.asked)]
+        # what told the end of this batch is new enough: each task asks once more where its range begins
+        return [
+            SpanTask(span) for span in layout.cut_spans(self.spans(start, end, self.polled()), self.asked)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return rows(self.asked, partition, self.schema)

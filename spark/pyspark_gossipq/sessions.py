@@ -18,6 +18,11 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.python.filterPushdown.enabled": "false",  # a frame that is used twice would give wrong rows
+    # on a local disk the default starts twenty programs a batch (readlink, chmod) for two small files, which
+    # is a third of the time of a short one; this class, which Spark falls back to by itself, starts four
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
     "spark.driver.extraJavaOptions": (
         f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
     ),

@@ -1,10 +1,11 @@
 """Streams over the manifests of an export that grows: limits, restarts, what is lost."""
 
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'gossipq[spark]'")
+pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'gossipq[spark]'")
 
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -13,6 +14,7 @@ from gossipq.wire.export import Gap
 from pyspark_gossipq import layout, schemas
 from pyspark_gossipq.asked import parse
 from pyspark_gossipq.layout import Known
+from pyspark_gossipq.sessions import SETTINGS
 from pyspark_gossipq.stream import ExportStream
 from spark.exports import Exporter
 from spark.queries import run_out
@@ -180,3 +182,9 @@ def exporter_of(exporter: Exporter, end: int) -> Exporter:
     exporter.messages("orders", at.end if at else 0, end)
     exporter.publish()
     return exporter
+
+
+def test_checkpoints_are_written_by_a_class_that_this_spark_has() -> None:
+    name = SETTINGS["spark.sql.streaming.checkpointFileManagerClass"].replace(".", "/") + ".class"
+    jars = (Path(pyspark.__file__).parent / "jars").glob("spark-sql_*.jar")
+    assert any(name in ZipFile(jar).namelist() for jar in jars)
