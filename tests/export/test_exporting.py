@@ -379,14 +379,15 @@ def test_one_exporter_at_a_time(open_folder, tmp_path):
 
 
 def test_a_disk_that_cannot_lock_is_not_taken_for_another_exporter(tmp_path, monkeypatch):
-    from gossipq_node.export import folder
+    from gossipq_node import disk
+    from gossipq_node.export.folder import Folder
 
     def refuse(fd, how):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(folder.fcntl, "flock", refuse)
+    monkeypatch.setattr(disk.fcntl, "flock", refuse)
     with pytest.raises(ExportError, match="cannot be locked: No locks available"):
-        folder.Folder(tmp_path / "out")
+        Folder(tmp_path / "out")
 
 
 def test_a_folder_that_cannot_be_used(tmp_path):

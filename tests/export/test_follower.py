@@ -313,7 +313,7 @@ def test_a_day_of_64_partitions_is_few_files_and_small_manifests(tmp_path, monke
     clock.now = 0.0
     written = 1_790_000_000.0
     monkeypatch.setattr("os.fsync", lambda handle: None)
-    monkeypatch.setattr("gossipq_node.export.folder.sync_directory", lambda path: None)
+    monkeypatch.setattr("gossipq_node.disk.sync_directory", lambda path: None)
     monkeypatch.setattr(Exporter, "_batches", batches)
     monkeypatch.setattr("time.time", lambda: written + clock.now)
     monkeypatch.setattr("time.time_ns", lambda: int((written + clock.now) * 1e9))

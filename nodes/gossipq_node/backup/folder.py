@@ -1,9 +1,7 @@
 """Where a backup lies: a folder, or an object store (s3://bucket/name). Files appear whole or not at all."""
 
-import fcntl
-import os
-import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import file_digest
 from pathlib import Path
 from types import TracebackType
@@ -11,9 +9,7 @@ from typing import Self
 
 from gossipq.errors import StoreError
 from gossipq_node.bucket import SCHEMES, Bucket
-from gossipq_node.files import sync_directory
-
-WRITING, LOCK = ".writing", ".lock"
+from gossipq_node.disk import Disk
 
 
 def folder_at(place: str, writes: bool) -> "BackupFolder":
@@ -30,31 +26,17 @@ class BackupFolder:
     """A folder. One backup at a time writes to it."""
 
     def __init__(self, root: str, writes: bool) -> None:
-        self.name, self._root, self._count, self._lock = root, Path(root), 0, -1
-        if not writes:
-            if not self._root.is_dir():
-                raise StoreError(f"{root} is no folder", "gossipq backup --out DIR makes one")
-            return
-        try:
-            self._root.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileExistsError):
-                self._root.mkdir(mode=0o700)  # nobody else reads the records
-            (self._root / WRITING).mkdir(exist_ok=True)
-            self._lock = os.open(self._root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.close()
-            raise StoreError(f"another backup writes to {root}", "wait for it, or end it") from None
-        except OSError as error:
-            self.close()
-            raise StoreError(f"{root} cannot be used: {error.strerror}", "choose another --out") from None
-        shutil.rmtree(self._root / WRITING, ignore_errors=True)  # of one that was interrupted
-        (self._root / WRITING).mkdir(exist_ok=True)
+        self.name, self._root = root, Path(root)
+        self._disk: Disk | None = None  # of one that is only read
+        if writes:
+            busy = StoreError(f"another backup writes to {root}", "wait for it, or end it")
+            self._disk = Disk(self._root, StoreError, busy, mode=0o700)  # nobody else reads the records
+        elif not self._root.is_dir():
+            raise StoreError(f"{root} is no folder", "gossipq backup --out DIR makes one")
 
     def close(self) -> None:
-        if self._lock >= 0:
-            os.close(self._lock)
-        self._lock = -1
+        if self._disk is not None:
+            self._disk.close()
 
     def __enter__(self) -> Self:
         return self
@@ -78,34 +60,32 @@ class BackupFolder:
 
     def new(self) -> Path:
         """Where a file may be written."""
-        self._count += 1
-        return self._root / WRITING / str(self._count)
+        return self._writer.new()
 
     def keep(self, written: Path, name: str) -> None:
         """A whole file gets its name, on the disk. Raises StoreError."""
-        path = self._root / name
-        try:
-            with written.open("rb") as opened:
-                os.fsync(opened.fileno())
-            for parent in (path.parent, *path.parent.parents):
-                if parent.is_dir():
-                    break
-            path.parent.mkdir(parents=True, exist_ok=True)
-            written.rename(path)
-            for each in (path.parent, *path.parent.parents):
-                sync_directory(each)
-                if each in (parent, self._root):
-                    break
-        except OSError as error:
-            raise StoreError(f"{path} cannot be written: {error.strerror}", "free some space") from None
+        with self._writing(name) as disk:
+            disk.put(written, name)
 
     def create(self, name: str, raw: bytes) -> None:
         """A file that was not there. Raises StoreError when it is."""
-        written = self.new()
-        written.write_bytes(raw)
-        if (self._root / name).exists():
+        with self._writing(name) as disk:
+            created = disk.create(name, raw)
+        if not created:
             raise StoreError(f"{name} is there already", "two backups write here; let one of them")
-        self.keep(written, name)
+
+    @contextmanager
+    def _writing(self, name: str) -> Iterator[Disk]:
+        try:
+            yield self._writer
+        except OSError as error:
+            told = f"{self._root / name} cannot be written: {error.strerror}"
+            raise StoreError(told, "free some space") from None
+
+    @property
+    def _writer(self) -> Disk:
+        assert self._disk is not None, "it was opened to be read"
+        return self._disk
 
     def remove(self, name: str) -> None:
         (self._root / name).unlink(missing_ok=True)

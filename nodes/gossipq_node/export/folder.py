@@ -1,12 +1,9 @@
 """The folder of an export: whole files only, manifests last and never changed, one exporter at a time.
 
-A crash leaves a readable export at any point: what is being written lies in `.writing` until it is whole and
-on the disk, and counts only from the moment its manifest is linked into place.
+A crash leaves a readable export at any point: a file counts only from the moment its manifest is there.
 """
 
-import fcntl
 import os
-import shutil
 import time
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -16,9 +13,7 @@ from typing import Self
 from gossipq.errors import ExportError, TornExport
 from gossipq.wire import export
 from gossipq.wire.export import Export, File, Manifest
-from gossipq_node.files import sync_directory
-
-WRITING, LOCK = ".writing", ".lock"
+from gossipq_node.disk import Disk
 
 
 class Folder:
@@ -26,39 +21,16 @@ class Folder:
         """Locks the folder, which is made if need be. Raises ExportError when it cannot be used or is being
         written."""
         self.root = Path(root)
-        self._count = 0
         if not make and not (self.root / export.MANIFESTS).is_dir():
             raise ExportError(f"{self.root} has no export", hint="gossipq export --out DIR makes one")
-        try:
-            for name in (export.MANIFESTS, WRITING):
-                (self.root / name).mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise ExportError(
-                f"{self.root} cannot be used: {error.strerror}", hint="choose another --out"
-            ) from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            raise ExportError(
-                f"{self.root} is being exported to already",
-                hint="wait for that export, or end it; with --follow it merges by itself",
-            ) from None
-        except OSError as error:
-            os.close(self._lock)
-            raise ExportError(
-                f"{self.root} cannot be locked: {error.strerror}", hint="choose an --out whose disk can"
-            ) from None
-        try:
-            shutil.rmtree(self.root / WRITING)  # of a run that was interrupted
-            (self.root / WRITING).mkdir()
-        except BaseException:
-            os.close(self._lock)
-            raise
+        busy = ExportError(
+            f"{self.root} is being exported to already",
+            hint="wait for that export, or end it; with --follow it merges by itself",
+        )
+        self._disk = Disk(self.root, ExportError, busy, folders=(export.MANIFESTS,))
 
     def close(self) -> None:
-        os.close(self._lock)
+        self._disk.close()
 
     def __enter__(self) -> Self:
         return self
@@ -99,8 +71,7 @@ class Folder:
 
     def new(self) -> Path:
         """Where a file may be written."""
-        self._count += 1
-        return self.root / WRITING / str(self._count)
+        return self._disk.new()
 
     def keep(
         self,
@@ -117,34 +88,17 @@ class Folder:
         it."""
         with written.open("rb") as opened:
             digest = file_digest(opened, "sha256").hexdigest()
-            os.fsync(opened.fileno())
         name = export.file_path(data_set, topic, topic_id, partition, start, end, digest, format)
-        path = self.root / name
-        if not path.parent.is_dir():
-            path.parent.mkdir(parents=True)
-            sync_directory(path.parent.parent)
-            sync_directory(self.root)
-        written.rename(path)
-        sync_directory(path.parent)
-        return name, path.stat().st_size, digest
+        size = written.stat().st_size
+        self._disk.put(written, name)
+        return name, size, digest
 
     def publish(self, manifest: Manifest) -> str:
         """Makes an increment count; returns its SHA-256. Raises TornExport when another one took its
         number."""
-        temporary, raw = self.new(), export.encode(manifest)
-        with temporary.open("wb") as opened:
-            opened.write(raw)
-            opened.flush()
-            os.fsync(opened.fileno())
-        path = self.root / export.manifest_path(manifest.sequence)
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            raise TornExport(
-                f"{path.name} is there already", hint="two exporters write here; let one of them"
-            ) from None
-        temporary.unlink()
-        sync_directory(path.parent)
+        raw, name = export.encode(manifest), export.manifest_path(manifest.sequence)
+        if not self._disk.create(name, raw):
+            raise TornExport(f"{name} is there already", hint="two exporters write here; let one of them")
         return sha256(raw).hexdigest()
 
     # --- what does not count any more
