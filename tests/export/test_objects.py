@@ -71,6 +71,14 @@ def test_written_merged_and_read(mq, server, place, form):
         assert lake.open(place).table("t").num_rows == 45
 
 
+def test_the_name_that_spark_has_for_a_store_is_the_same_place(mq, server, place):
+    publish(mq, "t", 10)
+    with folder_at(place.replace("s3://", "s3a://")) as folder:
+        Exporter(mq, folder).run()
+    assert lake.open(place).table("t").num_rows == 10
+    assert any(key.startswith("manifests/") for key in keys(server, place))
+
+
 def test_a_follower_removes_what_was_replaced_and_is_old(mq, server, place, monkeypatch):
     monkeypatch.setattr(buckets, "UNNAMED_S", -60.0)
     clock = Clock()

@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'go
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType
 
 from conftest import RunningNode
@@ -334,6 +335,31 @@ def test_wrong_writes(spark, columns: str, options: dict[str, str], overwrite: b
         writer.parse(options, schema, overwrite)
     assert says in caught.value.message
     assert caught.value.hint
+
+
+def test_a_batch_asks_once_how_far_topics_are_and_notices_what_is_gone(
+    shared_node: RunningNode, mq: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = parse({"servers": shared_node.endpoint, "topics": topic, "startingOffsets": "earliest"})
+    stream, known, calls = live.LiveStream(schemas.of("messages"), asked), live.known, []
+    monkeypatch.setattr(live, "known", lambda *given: calls.append(given) or known(*given))
+    stream.poll_s = 60.0
+    try:
+        mq.publish_many(topic, [b"x"] * 10, partition=0).result(5)
+        start = stream.initialOffset()
+        end = stream.latestOffset(
+            {name: dict.fromkeys(ends, 0) for name, ends in start.items()}, ReadAllAvailable()
+        )
+        first, again = stream.partitions(start, end), stream.partitions(start, end)
+        assert [task.span for task in first] == [task.span for task in again]
+        assert [(task.span.start, task.span.end) for task in first] == [(0, 10)]
+        assert len(calls) == 2, "one for where to begin, one for the end of the batch"
+        assert sum(block.num_rows for block in stream.read(first[0])) == 10
+        mq.admin.delete_topic(topic)
+        with pytest.raises(DataLoss, match="records 0 to 9 cannot be read any more"):
+            list(stream.read(first[0]))
+    finally:
+        stream.stop()
 
 
 def test_a_topic_made_anew_during_a_read_is_not_mixed_in(

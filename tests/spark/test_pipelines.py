@@ -172,7 +172,12 @@ def with_a_gap(exporter: Exporter) -> Exporter:
 def test_gaps_are_allowed_and_told_by_every_job(spark, gossipq, exporter: Exporter, tmp_path: Path) -> None:
     with_a_gap(exporter)
     table, rollup = tmp_path / "table", tmp_path / "roll"
-    for job in (("import", exporter, table), ("growth", exporter), ("search", exporter), ("dedup", exporter)):
+    replay = ("replay", exporter, "--to", "copies", "--dry-run")
+    for job in (
+        ("import", exporter, table),
+        *((name, exporter) for name in ("growth", "latency", "search", "dedup")),
+        replay,
+    ):
         ran = gossipq(*job)
         assert ran.code != 0, job
         assert "007/0: records 50 to 59 left by retention" in ran.err, job
@@ -181,6 +186,8 @@ def test_gaps_are_allowed_and_told_by_every_job(spark, gossipq, exporter: Export
         ("growth", exporter, "--rollups", rollup),
         ("search", exporter, "--text", "value 8"),
         ("dedup", exporter),
+        ("latency", exporter),
+        replay,
     ):
         ran = gossipq(*job, "--allow-gap")
         assert (ran.code, "not there: records 50 to 59 of 007/0" in ran.err) == (0, True), job

@@ -4,6 +4,7 @@ import json
 import shutil
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -225,6 +226,15 @@ def test_kafka_schema(spark, filled: Exporter) -> None:
         assert read.columns == names
         row = read.where("partition = 1 and offset = 3").first()
         assert (bytes(row.value), row.timestampType, row.timestamp.second) == (b"value 3", 0, 23)
+
+
+def test_pandas_or_what_to_install(spark, filled: Exporter) -> None:
+    read = read_export(spark, str(filled), topics="007").select("offset")
+    if find_spec("pandas") is not None:
+        assert len(read.toPandas()) == 20
+        return
+    with pytest.raises(ImportError, match=r"[Pp]andas >= .* must be installed"):
+        read.toPandas()
 
 
 def test_a_schema_of_ones_own_is_honoured(spark, filled: Exporter) -> None:
