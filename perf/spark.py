@@ -110,7 +110,8 @@ def read(spark: Any, at: Node, records: int, rounds: int, folder: Path) -> list[
             raise SystemExit(f"{name} does not read {records:,} rows")
     asked = {"read_export": "1.0", "format(gossipq), LMDB": "0.7", "format(gossipq), Parquet": "0.7"}
     handed = compared(ways, drain, at, records, rounds, "all columns handed over", {})
-    return compared(ways, hashed, at, records, rounds, "a hash of all columns", asked) + handed
+    rows = compared(ways, hashed, at, records, rounds, "a hash of all columns", asked)
+    return rows + [row._replace(figure=f"{row.figure}, handed over") for row in handed]
 
 
 def compared(
@@ -310,9 +311,9 @@ def import_(spark: Any, at: Node, records: int, folder: Path) -> list[Row]:
     )
     what += f"; {records / first.cpu_s:,.0f}/s per core; beside: once more, nothing new"
     return [
-        Row("import", f"{records / first.wall_s:,.0f}/s", f"{again.wall_s:.1f} s", "", "", what),
+        Row("table import", f"{records / first.wall_s:,.0f}/s", f"{again.wall_s:.1f} s", "", "", what),
         Row(
-            "import memory",
+            "table import memory",
             f"{memory.peak_mb:,.0f} MB",
             "",
             "",
