@@ -1,10 +1,13 @@
 """Ranges against sets: whatever is added, removed or asked, the two agree."""
 
+from unittest.mock import patch
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipq.core.delivery.consumers import Lanes
-from gossipq.core.storage.intervals import Intervals, RangeMap, StoredIntervals, StoredRangeMap
+from gossipq.core.storage import intervals
+from gossipq.core.storage.intervals import SPARSE, Intervals, RangeMap, StoredIntervals, StoredRangeMap
 
 spans = st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda t: (t[0], t[0] + t[1]))
 
@@ -65,6 +68,61 @@ def test_rows_of_intervals_follow_what_changes(changes):
         else:
             ranges.add(first, end)
         assert ranges.overlap(first, end) == Intervals(ranges.missing(first, end)).missing(first, end)
+
+
+@given(st.lists(spans), st.lists(spans), st.sampled_from([0, 1, 8]))
+def test_many_ranges_at_once_are_as_one_after_the_other(there, coming, sparse):
+    one, many = StoredIntervals(), StoredIntervals()
+    for each in there:
+        one.add(*each)
+        many.add(*each)
+    assert one.changes() == many.changes()
+    new = [gap for first, end in Intervals(list(_set(coming))) for gap in one.missing(first, end)]
+    with patch.object(intervals, "SPARSE", sparse):
+        assert not new or many.add_all(new) == sum(one.add(*each) for each in new)
+    assert (list(one), one.total()) == (list(many), many.total())
+    assert one.changes() == many.changes()
+
+
+def _set(ranges):
+    """As ranges that rise and do not touch."""
+    found = Intervals()
+    for each in ranges:
+        found.add(*each)
+    return found
+
+
+@given(st.lists(st.tuples(spans, st.integers(0, 3))), st.lists(spans), st.booleans())
+def test_what_is_dropped_is_just_that(there, dropped, exact):
+    ranges, beside = RangeMap(), RangeMap()
+    for (first, end), value in there:
+        if first < end:
+            ranges.set(first, end, value)
+            beside.set(first, end, value)
+    asked = [(first, end) for first, end, _ in ranges][::2] if exact else list(_set(dropped))
+    left = ranges.drop(asked[::-1], [1, 2]) if asked else []
+    for first, end in set(asked) - set(left):
+        assert beside.values[beside.place(first, end)] in (1, 2)
+        beside.clear(first, end)
+    assert list(ranges) == list(beside)
+    gone = {(first, end) for first, end, value in ranges if value in (1, 2)} & set(asked)
+    assert not gone or len(ranges) > SPARSE * len(asked)
+
+
+@given(st.lists(st.tuples(spans, st.integers(0, 3))), spans)
+def test_what_is_cut_lies_in_one_range(there, part):
+    ranges, beside = RangeMap(), RangeMap()
+    for (first, end), value in there:
+        if first < end:
+            ranges.set(first, end, value)
+            beside.set(first, end, value)
+    at = ranges.around(*part)
+    within = [low <= part[0] < high and part[1] <= high for low, high, _ in ranges]
+    assert at == (within.index(True) if any(within) else -1)
+    if at >= 0 and part[0] < part[1]:
+        ranges.cut(at, *part)
+        beside.clear(*part)
+    assert list(ranges) == list(beside)
 
 
 @given(st.lists(st.tuples(spans, st.integers(0, 3), st.integers(0, 9))))

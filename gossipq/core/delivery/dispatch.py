@@ -5,6 +5,8 @@ Dispatch hands out committed records against credit (`selection`), remembers who
 influence apply.
 """
 
+from itertools import groupby
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 import msgspec
@@ -329,13 +331,14 @@ class Dispatch(Selection):
         decode = msgspec.msgpack.decode
         if entry.kind == log.ACK:
             ack = decode(entry.payload, type=payloads.AckRanges)
-            for partition, first, end in ack.ranges:
+            for partition, ranges in groupby(ack.ranges, itemgetter(0)):
                 if (view := self._view_of(ack.group_id, partition)) is not None:
-                    self.acked(view, first, end)
+                    self.acked(view, [(first, end) for _, first, end in ranges])
         elif entry.kind == log.FAIL:
             fail = decode(entry.payload, type=payloads.Fail)
-            for row in fail.rows:
-                self._again(fail.group_id, row.partition, row.first, row.end, row.due_ms)
+            for partition, rows in groupby(fail.rows, attrgetter("partition")):
+                if (view := self._view_of(fail.group_id, partition)) is not None:
+                    self._again(view, [(row.first, row.end, row.due_ms) for row in rows])
         elif entry.kind == log.PARK:
             park = decode(entry.payload, type=payloads.Park)
             for parked in park.rows:
@@ -345,8 +348,9 @@ class Dispatch(Selection):
             self._buried(dead.group_id, dead.partition, dead.first, dead.end)
         else:
             letters = decode(entry.payload, type=payloads.Letters)
-            for first, end in letters.ranges:
-                self._again(letters.group_id, letters.partition, first, end, entry.time_ms)
+            view = self._view_of(letters.group_id, letters.partition)
+            if view is not None and letters.ranges:
+                self._again(view, [(first, end, entry.time_ms) for first, end in letters.ranges])
 
     def _landed(
         self, group_id: int, partition: PartitionKey, first: Offset, end: Offset
@@ -362,19 +366,23 @@ class Dispatch(Selection):
         group = self.groups.get(group_id)
         return group.views.get(partition) if group else None
 
-    def _again(self, group_id: int, partition: PartitionKey, first: Offset, end: Offset, due_ms: int) -> None:
-        """Records come again at `due_ms`; till then their keys are closed."""
-        view = self._landed(group_id, partition, first, end)
-        if view is None:
-            return
-        view.since = min(view.since, (due_ms, first))
+    def _again(self, view: PartitionView, ranges: list[tuple[Offset, Offset, int]]) -> None:
+        """Records come again, [first, end) at `due_ms`; till then their keys are closed."""
+        self.all_landed(view, [(first, end) for first, end, _ in ranges])
+        due_ms, soonest = min((due_ms, first) for first, _, due_ms in ranges)
+        view.since = min(view.since, (due_ms, soonest))
         if view.due_ms is None or due_ms < view.due_ms:
             self.look_again(view, due_ms)
-        if view.keys is not None:
-            for found in view.cursor.exceptions.overlap(first, end):
-                if not found.row.lane:
-                    for offset, key_hash in self.hashes(view, found.first, found.end):
-                        view.keys.failed(key_hash, offset)
+        for first, end, _ in ranges if view.keys is not None else ():
+            self._close_keys(view, first, end)
+
+    def _close_keys(self, view: PartitionView, first: Offset, end: Offset) -> None:
+        """Records of a key-ordered group wait for their next attempt."""
+        assert view.keys is not None
+        for found in view.cursor.exceptions.overlap(first, end):
+            if not found.row.lane:
+                for offset, key_hash in self.hashes(view, found.first, found.end):
+                    view.keys.failed(key_hash, offset)
 
     def _buried(self, group_id: int, partition: PartitionKey, first: Offset, end: Offset) -> None:
         """Records are dead, dropped or done: their keys are free."""

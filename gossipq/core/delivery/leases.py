@@ -111,11 +111,20 @@ class Leases:
                 leases.clear(low, high)
         self.dirty.add(view.group.id)
 
-    def acked(self, view: PartitionView, first: Offset, end: Offset) -> None:
+    def all_landed(self, view: PartitionView, ranges: list[tuple[Offset, Offset]]) -> None:
+        """As `landed` of each."""
+        if view.reserved:
+            left = view.leases.drop(ranges, view.reserved.values()) if len(ranges) > 1 else ranges
+            for first, end in left:
+                self.landed(view, first, end)
+        self.dirty.add(view.group.id)
+
+    def acked(self, view: PartitionView, ranges: list[tuple[Offset, Offset]]) -> None:
         """An ACK entry is applied: its keys are free. Not before: a leader that is cut off would hand out
         what comes next, and the one after it, that never saw the ack, what was acked."""
-        self.landed(view, first, end)
-        self._let_go(view, first, end, DONE)
+        self.all_landed(view, ranges)
+        for first, end in ranges if view.keys is not None else ():
+            self._let_go(view, first, end, DONE)
 
     def grant(
         self,
@@ -339,14 +348,20 @@ class Leases:
     ) -> list[tuple[Offset, Offset, Lease]]:
         """Takes the leases of `session` in [low, high) out, and those it has not seen yet if `waiting`; what
         others hold stays and is added to `lost`."""
-        mine = []
-        for first, end, lease in view.leases.overlap(low, high):
+        mine: list[tuple[Offset, Offset, Lease]] = []
+        leases = view.leases
+        at = leases.around(low, high)
+        if at >= 0 and (lease := leases.values[at]).session == session and (waiting or not lease.waits):
+            leases.cut(at, low, high)
+            self._close(lease, high - low)
+            return [(low, high, lease)]
+        for first, end, lease in leases.overlap(low, high):
             if lease.session == session and (waiting or not lease.waits):
                 mine.append((first, end, lease))
             elif lease.session or lease.number != ACKED_NUMBER:
                 lost.append((view.partition, first, end))
         for first, end, lease in mine:
-            view.leases.clear(first, end)
+            leases.clear(first, end)
             self._close(lease, end - first)
         return mine
 
@@ -393,6 +408,12 @@ class Leases:
         known = NUMBER_MAX if unseen else view.inherited
         self._look_up_to(view, low, min(high, known))
         mine = self._held(view, subscription.session, low, high, lost)
+        if len(mine) == 1 and mine[0][:2] == (low, high):  # as most: it is in no other place
+            self.dirty.add(view.group.id)
+            if view.cursor.exceptional:
+                self.reserve(view, low, high, ACKED_NUMBER)
+            yield low, high
+            return
         if sum(end - first for first, end, _ in mine) < high - low:
             had = Intervals([(first, end) for first, end, _ in mine])
             self._elsewhere(view, subscription.consumer, low, high, had, known, lost)
@@ -486,8 +507,9 @@ class Leases:
         plain = not failed and not dead and delay_ms <= 0
         for view, low, high in self._by_view(subscription, ranges, waiter.lost):
             mine = self._held(view, subscription.session, low, high, [], waiting=False)
-            gaps = Intervals([(first, end) for first, end, _ in mine]).missing(low, high)
-            waiter.lost += [(view.partition, *gap) for gap in gaps]
+            if len(mine) != 1 or mine[0][:2] != (low, high):
+                gaps = Intervals([(first, end) for first, end, _ in mine]).missing(low, high)
+                waiter.lost += [(view.partition, *gap) for gap in gaps]
             for first, end, lease in mine:
                 if plain:
                     self._let_go(view, first, end, BACK)
@@ -698,6 +720,6 @@ class Leases:
                         deadline_ms = leader_ms + lease.deadline_ms - boot_ms
                         name = lease.session, deadline_ms, lease.attempt, lease.consumer, lease.started
                         rows.append(LeaseRow(view.partition, first, end, *name))
-                for first, end, attempts in view.returned.overlap(low, high):
+                for first, end, attempts in view.returned.overlap(low, high) if view.returned else ():
                     rows.append(LeaseRow(view.partition, first, end, b"", 0, attempts))
         return {group_id: rows for group_id, rows in taken.items() if rows}

@@ -270,8 +270,6 @@ class Selection(Failures):
         self.delivered += count
         view.delivered += count
         self._used(view, source, first, end)
-        if place.row is not None:  # it may have been read back twice
-            view.lanes.leave(first, end)
         lease_ms = 0
         if member.ack:
             lease_ms = self.policy(view, place).lease_ms

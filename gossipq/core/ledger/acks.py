@@ -63,6 +63,11 @@ class AckRows:
     def put(self, first: Offset, row: AckRow) -> None:
         self._state.put(self._prefix + U64.pack(first), records.encode(row))
 
+    def put_many(self, runs: list[Run]) -> None:
+        prefix = self._prefix
+        if runs:
+            self._state.put_many([(prefix + U64.pack(first), records.encode(row)) for first, row in runs])
+
     def last(self, offset: Offset) -> Run | None:
         """The ack that holds an offset, or the last one below it."""
         row = self._row(offset)

@@ -1,9 +1,11 @@
 """A group in one partition as the ledger keeps it: the cursor row, opened, and the rows beside it."""
 
+from collections.abc import Iterable
+
 from gossipq.core.ledger import life, records
 from gossipq.core.ledger.acks import AckRows
 from gossipq.core.ledger.exceptions import Exceptions, dead_rows
-from gossipq.core.ledger.records import CursorState, Hold
+from gossipq.core.ledger.records import CursorState, ExceptionRow, Hold
 from gossipq.core.storage import StoredIntervals, StoredRangeMap, Table
 from gossipq.types import Offset
 
@@ -67,6 +69,16 @@ class Cursor:
         if self.holds:
             self.holds.clear(first, end)
 
+    def pass_all(self, ranges: list[tuple[Offset, Offset]], event: str) -> None:
+        """As `passes` of each; they are open, and rise."""
+        if len(ranges) == 1:
+            self.passes(*ranges[0], event)
+            return
+        self.move(life.OPEN, event, self.passed.add_all(ranges))
+        if self.holds:
+            for first, end in ranges:
+                self.holds.clear(first, end)
+
     def window_end(self, window: int) -> Offset:
         """What lies below may be handed out: then at most `window` records above the cursor are open. The
         distance does not count, so that nobody waits for who holds the first of them; it is bounded too. An
@@ -105,3 +117,34 @@ class Cursor:
                 if not found.row.own_body:
                     return min(found.first, self.state.cursor)
         return self.state.cursor
+
+
+class Passing:
+    """Open records that an entry takes out, range by range. As long as the ranges rise they pass the cursor
+    all at once, and their exception rows are written; `of` says what of a range is open still."""
+
+    __slots__ = ("_cursor", "_event", "_ranges", "_rows")
+
+    def __init__(self, cursor: Cursor, event: str) -> None:
+        self._cursor, self._event = cursor, event
+        self._ranges: list[tuple[Offset, Offset]] = []
+        self._rows: list[tuple[Offset, ExceptionRow]] = []
+
+    def of(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
+        if self._ranges and first < self._ranges[-1][1]:
+            self.end()
+        return self._cursor.fresh(first, end)
+
+    def add(
+        self, ranges: list[tuple[Offset, Offset]], rows: Iterable[tuple[Offset, ExceptionRow]] = ()
+    ) -> None:
+        """What `of` has just said, and the rows that it gets."""
+        self._ranges += ranges
+        self._rows += rows
+
+    def end(self) -> None:
+        """They have passed."""
+        if self._ranges:
+            self._cursor.pass_all(self._ranges, self._event)
+            self._cursor.exceptions.put_many(self._rows)
+            self._ranges, self._rows = [], []

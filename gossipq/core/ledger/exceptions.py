@@ -39,6 +39,11 @@ class Exceptions(Runs[ExceptionRow]):
         super().put(first, row)
         self._state.put(self._index_key(first, row), b"")
 
+    def put_many(self, rows: list[tuple[Offset, ExceptionRow]]) -> None:
+        if rows:
+            super().put_many(rows)
+            self._state.put_many([(self._index_key(first, row), b"") for first, row in rows])
+
     def delete(self, found: Found[ExceptionRow]) -> None:
         super().delete(found)
         self._state.delete(self._index_key(*found))

@@ -5,15 +5,17 @@ A record that a cursor has not passed is *fresh*. One that it has passed without
 or a dead row; an entry treats both kinds, and what it does not find (acked meanwhile, removed) is left alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
+from operator import attrgetter, itemgetter
 from typing import Protocol
 
 import msgspec
 
 from gossipq.core.ledger import life, records
-from gossipq.core.ledger.acks import PAGE_RUNS
-from gossipq.core.ledger.cursors import Cursor
+from gossipq.core.ledger.acks import DRAINED_RUNS, PAGE_RUNS, Run
+from gossipq.core.ledger.cursors import Cursor, Passing
 from gossipq.core.ledger.outcomes import DONE, Counted, Outcome, refused
 from gossipq.core.ledger.records import AckRow, DeadRow, ExceptionRow, Failure, Hold, PartitionState, TraceRow
 from gossipq.core.ledger.runs import Found
@@ -25,6 +27,7 @@ from gossipq.values import Range, TopicConfig
 HISTORY_MAX = 16  #: failures remembered of a record
 Ranges = Sequence[tuple[Offset, Offset]]
 NO_RANGES: Ranges = ()
+NO_INTERVALS = Intervals()
 CHANGED = "the record changed at the same moment"
 
 
@@ -55,6 +58,18 @@ def _failed(
         [*history[1 - HISTORY_MAX :], Failure(time_ms, row.consumer, reason, row.attempts)]
         if row.counted
         else history
+    )
+
+
+def _failed_again(row: payloads.FailRow, time_ms: int, old: ExceptionRow) -> ExceptionRow:
+    """What becomes of a row whose records failed once more."""
+    return msgspec.structs.replace(
+        old,
+        lane=b"",
+        due_ms=row.due_ms,
+        attempts=row.attempts,
+        failures=old.failures + row.counted,
+        history=_failed(old, row, time_ms, row.reason),
     )
 
 
@@ -127,16 +142,13 @@ class Groups:
             exceptions.put(part.first, change(part.row))
         return found
 
-    def _new_rows(self, cursor: Cursor, first: Offset, end: Offset, row: ExceptionRow, event: str) -> int:
-        """Gives open records a row each run of one slice; returns how many records."""
-        count = 0
-        for low, high in cursor.fresh(first, end):
+    def _new_rows(
+        self, cursor: Cursor, fresh: Ranges, row: ExceptionRow
+    ) -> Iterator[tuple[Offset, ExceptionRow]]:
+        """The rows that open records get, one for each run of one slice."""
+        for low, high in fresh:
             for start, stop, at in self._host.slices.between(cursor.state.partition, low, high):
-                place = at.first + start - at.offset
-                cursor.exceptions.put(start, _placed(row, stop, at, place))
-                count += stop - start
-            cursor.passes(low, high, event)
-        return count
+                yield start, _placed(row, stop, at, at.first + start - at.offset)
 
     def lease(self, entry: Entry) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.LeaseRows)
@@ -145,7 +157,7 @@ class Groups:
             if cursor is None:
                 continue
             hold = Hold(row.session, row.deadline_ms, row.attempt, row.consumer, row.started)
-            longer = self._longer(cursor, row)
+            longer = self._longer(cursor, row) if row.session and cursor.holds else NO_INTERVALS
             held = cursor.fresh(row.first, row.end)
             for first, end in held:
                 cursor.move(life.OPEN, life.HAND_OUT, end - first)
@@ -158,7 +170,7 @@ class Groups:
                 else:
                     cursor.holds.clear(part.first, part.end)
                 held.append((part.first, part.end))
-            for first, end in (gap for part in held for gap in longer.missing(*part)):
+            for first, end in (gap for part in held for gap in longer.missing(*part)) if longer else held:
                 if row.session and row.attempt > 1:
                     cursor.state.redelivered += end - first
                 if self._traces(row.partition, "all"):
@@ -175,7 +187,7 @@ class Groups:
     def _longer(cursor: Cursor, row: payloads.LeaseRow) -> Intervals:
         """What that session has already, by the same handing-over: it only keeps it longer."""
         longer = Intervals()
-        for first, end, hold in cursor.holds.overlap(row.first, row.end) if row.session else ():
+        for first, end, hold in cursor.holds.overlap(row.first, row.end):
             if hold.session == row.session and hold.attempt == row.attempt:
                 longer.add(first, end)
         return longer
@@ -202,38 +214,44 @@ class Groups:
 
     def acked(self, entry: Entry, payload: payloads.AckRanges) -> Counted:
         count, lost = 0, list[Range]()
-        for partition, low, high in payload.ranges:
+        for partition, ranges in groupby(payload.ranges, itemgetter(0)):
             cursor = self._host.cursor(partition, payload.group_id)
             if cursor is None:
-                lost.append((partition, low, high))
-                continue
-            done = cursor.fresh(low, min(high, self._host.partitions[partition].next))
-            rows = self._taken(cursor, low, high, life.ACK, done)
-            for first, end in done:
-                cursor.passes(first, end, life.ACK)
-            for part in rows:
-                done.append((part.first, part.end))
-                if part.row.own_body:
-                    self._host.not_needed(part.row.index, part.total)
-                if part.row.history and self._traces(partition, "failures"):
-                    row = TraceRow(
-                        part.end,
-                        entry.time_ms,
-                        "acked",
-                        payload.consumer,
-                        "",
-                        part.row.attempts,
-                        part.row.history,
-                    )
-                    self._trace(cursor, part.first, entry, row)
-            for first, end in done:
-                count += end - first
-                cursor.acks.put(first, AckRow(end, entry.time_ms, payload.consumer, entry.index))
-            cursor.state.unmerged += len(done)
-            cursor.advance()
-            if cursor.state.unmerged >= PAGE_RUNS:
-                cursor.acks.merge(cursor.state, self._host.partitions[partition].first, cursor.done_below())
+                lost += ranges
+            else:
+                count += self._acked_in(cursor, entry, payload.consumer, ranges)
         return Counted(count, lost)
+
+    def _acked_in(self, cursor: Cursor, entry: Entry, consumer: str, ranges: Iterable[Range]) -> int:
+        """As many records as are acked by that."""
+        state, partition = cursor.state, self._host.partitions[cursor.state.partition]
+        fresh, rows = Passing(cursor, life.ACK), list[Run]()
+        for _, low, high in ranges:
+            done = fresh.of(low, min(high, partition.next))
+            rows += [(first, AckRow(end, entry.time_ms, consumer, entry.index)) for first, end in done]
+            for part in self._taken(cursor, low, high, life.ACK, done):
+                rows.append((part.first, AckRow(part.end, entry.time_ms, consumer, entry.index)))
+                self._acked_late(cursor, part, entry, consumer)
+            fresh.add(done)
+        fresh.end()
+        cursor.acks.put_many(rows)
+        state.unmerged += len(rows)
+        cursor.advance()
+        for _ in range(0, len(rows), DRAINED_RUNS):
+            if state.unmerged < PAGE_RUNS:
+                break
+            cursor.acks.merge(state, partition.first, cursor.done_below())
+        return sum(row.end - first for first, row in rows)
+
+    def _acked_late(self, cursor: Cursor, part: Found[ExceptionRow], entry: Entry, consumer: str) -> None:
+        """Records are acked that had an exception row."""
+        if part.row.own_body:
+            self._host.not_needed(part.row.index, part.total)
+        if part.row.history and self._traces(cursor.state.partition, "failures"):
+            row = TraceRow(
+                part.end, entry.time_ms, "acked", consumer, "", part.row.attempts, part.row.history
+            )
+            self._trace(cursor, part.first, entry, row)
 
     def _unacked(self, cursor: Cursor, first: Offset, end: Offset) -> None:
         """Records that were acked come again: the rows of acks leave them out."""
@@ -247,41 +265,44 @@ class Groups:
     def fail(self, entry: Entry) -> Counted:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Fail)
         count, lost = 0, list[Range]()
-        for row in payload.rows:
-            cursor = self._host.cursor(row.partition, payload.group_id)
+        for partition, failed in groupby(payload.rows, attrgetter("partition")):
+            cursor = self._host.cursor(partition, payload.group_id)
             if cursor is None:
-                lost.append((row.partition, row.first, row.end))
-                continue
-            end = min(row.end, self._host.partitions[row.partition].next)
-            new = cursor.fresh(row.first, end)
+                lost += [(partition, row.first, row.end) for row in failed]
+            else:
+                count += self._failed_in(cursor, entry, failed)
+        return Counted(count, lost)
 
-            def failed(old: ExceptionRow, row: payloads.FailRow = row) -> ExceptionRow:
-                return msgspec.structs.replace(
-                    old,
-                    lane=b"",
-                    due_ms=row.due_ms,
-                    attempts=row.attempts,
-                    failures=old.failures + row.counted,
-                    history=_failed(old, row, entry.time_ms, row.reason),
-                )
-
-            for part in self._changed(cursor, row.first, row.end, life.FAIL, new, failed):
+    def _failed_in(self, cursor: Cursor, entry: Entry, failed: Iterable[payloads.FailRow]) -> int:
+        """As many records as come again."""
+        count, next_ = 0, self._host.partitions[cursor.state.partition].next
+        fresh = Passing(cursor, life.FAIL)
+        for row in failed:
+            new = fresh.of(row.first, min(row.end, next_))
+            again = partial(_failed_again, row, entry.time_ms)
+            for part in self._changed(cursor, row.first, row.end, life.FAIL, new, again):
                 cursor.holds.clear(part.first, part.end)
                 count += part.total
             if new:
                 history = _failed(None, row, entry.time_ms, row.reason)
-                fresh = ExceptionRow(0, row.due_ms, row.attempts, int(row.counted), 0, 0, history=history)
-                count += self._new_rows(cursor, row.first, end, fresh, life.FAIL)
-            cursor.advance()
-        return Counted(count, lost)
+                first = ExceptionRow(0, row.due_ms, row.attempts, int(row.counted), 0, 0, history=history)
+                rows = list(self._new_rows(cursor, new, first))
+                fresh.add(new, rows)
+                count += sum(each.end - start for start, each in rows)
+        fresh.end()
+        cursor.advance()
+        return count
 
     def park(self, entry: Entry) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Park)
         for row in payload.rows:
             cursor = self._host.cursor(row.partition, payload.group_id)
             if cursor is not None:
-                fresh = ExceptionRow(0, entry.time_ms, row.attempts, 0, 0, 0, lane=row.lane)
-                self._new_rows(cursor, row.first, row.end, fresh, life.parking(row.lane))
+                new = cursor.fresh(row.first, row.end)
+                first = ExceptionRow(0, entry.time_ms, row.attempts, 0, 0, 0, lane=row.lane)
+                cursor.exceptions.put_many(list(self._new_rows(cursor, new, first)))
+                for low, high in new:
+                    cursor.passes(low, high, life.parking(row.lane))
                 cursor.advance()
         return DONE
 

@@ -96,11 +96,19 @@ class Runs(Generic[R]):
     def put(self, first: Offset, row: R) -> None:
         self._state.put(self._prefix + U64.pack(first), records.encode(row))
 
+    def put_many(self, rows: list[tuple[Offset, R]]) -> None:
+        prefix, encode = self._prefix, records.encode
+        self._state.put_many([(prefix + U64.pack(first), encode(row)) for first, row in rows])
+
     def delete(self, found: Found[R]) -> None:
         self._state.delete(self._prefix + U64.pack(found.first))
 
     def take(self, first: Offset, end: Offset) -> list[Found[R]]:
         """Takes what lies in [first, end) out, splitting the rows at its edges."""
+        begins = self.at(first)
+        if begins is not None and (begins.first, begins.end) == (first, end):  # as records that come alone
+            self.delete(begins)
+            return [begins]
         parts = []
         for whole in list(self._reaching(first, end)):
             part = whole.part(max(whole.first, first), min(whole.end, end))

@@ -1,12 +1,13 @@
 """Sorted, disjoint, half-open ranges of offsets: plain (`Intervals`) and with a value each (`RangeMap`)."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Generic, TypeVar
 
 from gossipq.types import Offset
 
 V = TypeVar("V")
+SPARSE = 8  #: ranges that are there for each that comes: more of them are not gone through
 
 
 class Intervals:
@@ -50,6 +51,29 @@ class Intervals:
         self.ends[low:high] = [end]
         self._total += end - first - covered
         return end - first - covered
+
+    def add_all(self, ranges: list[tuple[Offset, Offset]]) -> int:
+        """As `add` of each. They rise, and nothing of them is covered."""
+        low = bisect_left(self.ends, ranges[0][0])
+        high = bisect_right(self.starts, ranges[-1][1], lo=low)
+        if high - low > SPARSE * len(ranges):
+            return sum(self.add(first, end) for first, end in ranges)
+        starts, ends = list[Offset](), list[Offset]()
+        there = zip(self.starts[low:high], self.ends[low:high], strict=True)
+        for first, end in sorted([*there, *ranges]):
+            if ends and ends[-1] == first:
+                ends[-1] = end
+            else:
+                starts.append(first)
+                ends.append(end)
+        self._replace(low, high, starts, ends)
+        count = sum(end - first for first, end in ranges)
+        self._total += count
+        return count
+
+    def _replace(self, low: int, high: int, starts: list[Offset], ends: list[Offset]) -> None:
+        self.starts[low:high] = starts
+        self.ends[low:high] = ends
 
     def overlap(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
         """The parts of [first, end) that are covered."""
@@ -131,6 +155,26 @@ class RangeMap(Generic[V]):
             at += 1
         return found
 
+    def around(self, first: Offset, end: Offset) -> int:
+        """Where the range stands that all of [first, end) lies in; -1 when there is none."""
+        at = bisect_right(self.ends, first)
+        return at if at < len(self.starts) and self.starts[at] <= first and end <= self.ends[at] else -1
+
+    def cut(self, at: int, first: Offset, end: Offset) -> None:
+        """As `clear` of [first, end), which lies in the range at that place."""
+        low, high = self.starts[at], self.ends[at]
+        if low < first and end < high:
+            self.ends[at] = first
+            self.starts.insert(at + 1, end)
+            self.ends.insert(at + 1, high)
+            self.values.insert(at + 1, self.values[at])
+        elif low < first:
+            self.ends[at] = first
+        elif end < high:
+            self.starts[at] = end
+        else:
+            del self.starts[at], self.ends[at], self.values[at]
+
     def reaches(self, first: Offset, end: Offset) -> bool:
         """Whether some of [first, end) has a value."""
         at = bisect_right(self.ends, first)
@@ -153,6 +197,25 @@ class RangeMap(Generic[V]):
         self.starts[low:high] = [first for first, _, _ in kept]
         self.ends[low:high] = [end for _, end, _ in kept]
         self.values[low:high] = [value for _, _, value in kept]
+
+    def drop(self, ranges: list[tuple[Offset, Offset]], values: Collection[V]) -> list[tuple[Offset, Offset]]:
+        """Takes out what is just one of these ranges, with one of these values; returns the other ranges."""
+        ranges = sorted(ranges)
+        low = bisect_right(self.ends, ranges[0][0])
+        high = bisect_left(self.starts, ranges[-1][1], lo=low)
+        if low == high or high - low > SPARSE * len(ranges):
+            return ranges
+        left, kept = set(ranges), list[tuple[Offset, Offset, V]]()
+        there = self.starts[low:high], self.ends[low:high], self.values[low:high]
+        for first, end, value in zip(*there, strict=True):
+            if (first, end) in left and value in values:
+                left.discard((first, end))
+            else:
+                kept.append((first, end, value))
+        self.starts[low:high] = [first for first, _, _ in kept]
+        self.ends[low:high] = [end for _, end, _ in kept]
+        self.values[low:high] = [value for _, _, value in kept]
+        return sorted(left)
 
     def pop(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset, V]]:
         """`overlap`, and they are gone."""
@@ -185,6 +248,11 @@ class StoredIntervals(Intervals):
         self._touched.add(first)
         return super().add(first, end)
 
+    def _replace(self, low: int, high: int, starts: list[Offset], ends: list[Offset]) -> None:
+        before = zip(self.starts[low:high], self.ends[low:high], strict=True)
+        self._touched.update(start for start, _ in set(before) ^ set(zip(starts, ends, strict=True)))
+        super()._replace(low, high, starts, ends)
+
     def drop_below(self, offset: Offset) -> None:
         at = bisect_right(self.ends, offset)
         self._touched.update(self.starts[:at])
@@ -208,7 +276,7 @@ class StoredIntervals(Intervals):
 
 
 class StoredRangeMap(RangeMap[V]):
-    """As StoredIntervals, with a value in each row."""
+    """As StoredIntervals, with a value in each row. `cut` and `drop` tell of nothing, and are not for it."""
 
     __slots__ = ("_stored", "_touched")
 
