@@ -97,7 +97,7 @@ KINDS: dict[str, Kind] = {
     ),
     "worker_hangs": Kind(
         CRITICAL,
-        "A worker process is there and has given no sign of life for several seconds: it is stopped, swapped "
+        "A worker process is there and has not responded for several seconds: it is stopped, swapped "
         "out, or "
         "waits for its disk.",
         "Is the machine overloaded, does the disk answer, is the process stopped (state T or D in ps)?",
@@ -118,16 +118,15 @@ KINDS: dict[str, Kind] = {
     ),
     "last_copy": Kind(
         CRITICAL,
-        "A shard that had copies on several disks has only one that keeps up. It goes on, and a confirm is "
-        "worth one disk "
-        "until the others are back.",
+        "A shard that had copies on several disks has only one that is in sync. It goes on, and a confirm "
+        "means one disk until the others are back.",
         "Which nodes are silent? Start them, or let them catch up; a node that is gone for good is replaced "
         "after replace_ms.",
         "gossipq cluster ls",
     ),
     "copy_behind": Kind(
         WARNING,
-        "A copy of a shard does not keep up with its leader: its node is silent, or too slow. One more "
+        "A copy of a shard is not in sync with its leader: its node is silent, or too slow. One more "
         "failure may stop that "
         "shard, or leave it with one copy.",
         "Is the node running, can the others reach it, does its disk answer?",

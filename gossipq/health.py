@@ -78,7 +78,7 @@ MEANINGS: dict[State, Meaning] = {
     State.PAUSED: Meaning(
         Scope.NODE,
         False,
-        "A process of the node has given no sign of life for three seconds.",
+        "A process of the node has not responded for three seconds.",
         "gossipq status",
     ),
     State.NO_QUORUM: Meaning(
@@ -103,7 +103,7 @@ MEANINGS: dict[State, Meaning] = {
     State.DEGRADED: Meaning(
         Scope.COPY,
         True,
-        "All is served, but copies of shards are missing or still learn.",
+        "Everything is served, but copies of shards are missing or not in sync yet.",
         "gossipq cluster ls",
     ),
     State.STALE: Meaning(
@@ -113,7 +113,7 @@ MEANINGS: dict[State, Meaning] = {
         "gossipq status",
     ),
     State.HEALTHY: Meaning(
-        Scope.NODE, True, "Every shard has a leader, and every copy keeps up.", "gossipq top"
+        Scope.NODE, True, "Every shard has a leader, and every copy is in sync.", "gossipq top"
     ),
 }
 
@@ -234,7 +234,7 @@ def _of_worker(node: str, worker: WorkerStats, unserved: set[int]) -> list[Findi
         return [Finding(State.STARTING, node, f"{subject} is starting")]
     found = []
     if worker.silent_ms > limits.FRESH_MS:
-        text = f"{subject} (pid {worker.pid}) has given no sign of life for {worker.silent_ms // 1_000} s"
+        text = f"{subject} (pid {worker.pid}) has not responded for {worker.silent_ms // 1_000} s"
         found.append(Finding(State.PAUSED, node, text))
     if worker.state == "full":
         found.append(Finding(State.FULL, node, f"{subject} refuses publishes: {detail}"))
@@ -284,7 +284,9 @@ def of_copies(
     alone = on_one_disk(rows, members)
     if alone:
         text = f"{many(len(alone), 'shard')} {'is' if len(alone) == 1 else 'are'} on one disk alone ({ALONE})"
-        found.append(Finding(State.DEGRADED, "", f"{text}: a confirm is worth no more until others keep up"))
+        found.append(
+            Finding(State.DEGRADED, "", f"{text}: a confirm means one disk until others are in sync")
+        )
     if few:
         of = f" of {shards}" if shards else ""
         found.append(Finding(State.DEGRADED, "", f"{few}{of} shards wait for another copy"))

@@ -11,8 +11,8 @@ from gossipq.types import Offset, Origin, SessionId
 from gossipq.values import Message, Run
 
 LINES = "\n\t"  #: characters of a layout that texts for people may have
-INTERNAL = "the node met a fault of its own"
-INTERNAL_HINT = "the log of the node says what it was"
+INTERNAL = "internal error of the node"
+INTERNAL_HINT = "the log of the node has the details"
 ConfirmRow = tuple[int, Offset, int, bool]
 
 

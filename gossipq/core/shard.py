@@ -421,9 +421,9 @@ class Shard:
         """Raises what a client must hear. `reads`: the answer tells of the ledger, so nobody else may lead
         (R11)."""
         if not self.leading:
-            raise NotLeader(f"shard {self.id} is led elsewhere")
+            raise NotLeader(f"this worker is not the leader of shard {self.id}")
         if not self.serving or (reads and not self.replica.holds_lease):
-            raise Busy(f"shard {self.id} changes its leader", retry_after_ms=TAKEOVER_MS)
+            raise Busy(f"shard {self.id} is changing its leader", retry_after_ms=TAKEOVER_MS)
 
     @property
     def crowded(self) -> bool:

@@ -86,8 +86,7 @@ class Pages:
                 found.append(f"worker-{worker.worker} is not running")
             elif silent_ms > HANGS_MS:
                 found.append(
-                    f"worker-{worker.worker} (pid {worker.pid}) has given no sign of life for "
-                    f"{silent_ms // 1_000} s"
+                    f"worker-{worker.worker} (pid {worker.pid}) has not responded for {silent_ms // 1_000} s"
                 )
         return found
 

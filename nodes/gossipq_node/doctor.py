@@ -251,7 +251,7 @@ def _cores(config: Config) -> Check:
     cores, workers = machine.worker_count(), config.node.workers
     if workers > cores:
         text = f"{many(workers, 'worker')} share {many(cores, 'core')}"
-        return Check("cores", WARNING, text, "leave --workers away, or give the node more cores")
+        return Check("cores", WARNING, text, "leave --workers out, or give the node more cores")
     return Check("cores", GOOD, f"{many(cores, 'core')} for {many(workers or cores, 'worker')}")
 
 

@@ -115,7 +115,7 @@ def test_dlq_ls_of_a_topic(orders, gossipq) -> None:
 def test_dlq_ls_stops(orders, gossipq) -> None:
     orders.answers["dead_letters"] = lambda *args, **options: iter([letter(offset) for offset in range(5)])
     ran = gossipq("dlq", "ls", "orders", "-n", "2")
-    assert (len(ran.out.splitlines()), ran.err) == (3, "the first 2 rows; there may be more: -n 0\n")
+    assert (len(ran.out.splitlines()), ran.err) == (3, "only the first 2 rows; -n 0 shows all\n")
     assert len(gossipq("dlq", "ls", "orders", "-n", "0").out.splitlines()) == 6
 
 
@@ -312,7 +312,7 @@ def test_group_pause_and_resume(orders, gossipq) -> None:
     ran = gossipq("group", "pause", "orders", "-g", "billing")
     assert ran == (0, "billing on orders is paused; gossipq group resume orders billing ends that\n", "")
     ran = gossipq("group", "resume", "orders", "billing")
-    assert ran == (0, "billing on orders goes on: 4 records ready\n", "")
+    assert ran == (0, "billing on orders is resumed: 4 records ready\n", "")
     assert (orders.called("pause"), orders.called("resume")) == ([(("orders", "billing"), {})],) * 2
     assert (
         json.loads(gossipq("group", "pause", "orders", "-g", "billing", "-o", "json").out)["paused"] is True

@@ -315,7 +315,7 @@ def test_msg_find_streams(client, gossipq, capsys: pytest.CaptureFixture[str]) -
 def test_msg_find_limits_and_times(client, gossipq) -> None:
     client.answers["find"] = lambda *args, **options: iter([record()] * (options["limit"] or 3))
     ran = gossipq("msg", "find", "orders", "-n", "2", "--from", "2026-01-02T03:00Z", "--until", "-1s")
-    assert (len(ran.out.splitlines()), ran.err) == (2, "the first 2 records; there may be more: -n 0\n")
+    assert (len(ran.out.splitlines()), ran.err) == (2, "only the first 2 records; -n 0 shows all\n")
     options = client.called("find")[0][1]
     assert options["start"] == datetime(2026, 1, 2, 3, tzinfo=UTC)
     assert 0 < (datetime.now(UTC) - options["end"]).total_seconds() - 1 < 60

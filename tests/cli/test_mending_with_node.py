@@ -286,7 +286,7 @@ def test_a_group_is_paused_and_goes_on(ask, topic: str, shared_node) -> None:
     assert "paused" in ask("group", "ls", topic).out
     with gossipq_client.connect(shared_node.endpoint) as mq:
         assert not mq.fetch(topic, "team", wait=0.3)
-    assert ask("group", "resume", topic, "team").out == f"team on {topic} goes on: 1 record ready\n"
+    assert ask("group", "resume", topic, "team").out == f"team on {topic} is resumed: 1 record ready\n"
     assert ask("sub", topic, "-g", "team", "-n", "1").out == "1\n"
     assert ask("why", topic, "--group", "nobody").code == 4
 

@@ -194,7 +194,7 @@ def test_client_ls_is_one_row_a_session(gossipq: Callable[..., Any], asked: Any)
 
 def test_client_kick(gossipq: Callable[..., Any], asked: Any) -> None:
     ran = gossipq("client", "kick", "A0A1", "--for", "1m", "--yes")
-    assert (ran.code, ran.out) == (0, "ada (a0a1a2a3) is out for 1m; 4 records went back\n")
+    assert (ran.code, ran.out) == (0, "ada (a0a1a2a3) may not reconnect for 1m; 4 records redelivered\n")
     assert asked.called("kick") == [((SESSION, 60_000), {})]
 
 

@@ -760,7 +760,7 @@ def test_who_would_take_work_from_consumers_is_asked_first(shared_node, topic: s
             asked = Teletype(endpoint, "sub", topic, "-g", "billing")
             try:
                 asked.sees(
-                    "billing has consumers: what is printed here is acked, and they never get it. Go on?"
+                    "billing has consumers: what is printed here is acked, and they never get it. Continue?"
                 )
                 asked.sees(f"gossipq peek {topic} -g billing")
                 asked.types("n\n")

@@ -595,7 +595,7 @@ class TestMessages:
                 if msg.offset == 0:
                     raise ValueError
         assert seen == [0, 2, 4]
-        with pytest.raises(LeaseLost, match="other hands"), later:
+        with pytest.raises(LeaseLost, match="not leased to this consumer"), later:
             raise AssertionError("it must not begin")
         mq.ack(batch)
         mq.flush(PATIENCE_S)

@@ -248,7 +248,7 @@ def test_in_a_closed_cluster_each_sees_and_does_what_it_may(
     def sign_in(token: str) -> Page:
         return browser.post("sign-in", [("token", token), ("seal", browser.get("").seal)])
 
-    assert "that is no token" in sign_in("nonsense").text
+    assert "this is not a token" in sign_in("nonsense").text
     assert sign_in("gq_" + "0" * 64).status == 401
     token = next(line for line in Path(ada).read_text().splitlines() if line.startswith("gq_"))
     page = sign_in(token)

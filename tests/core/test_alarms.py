@@ -137,7 +137,7 @@ def test_a_worker_that_is_down_and_one_that_hangs():
     assert [each.name for each in house.alarms(status(stats()), Now(HANGS_MS, 7))] == ["slow_disk"]
     hanging = house.alarms(status(stats()), Now(HANGS_MS + 2_000, 8))
     assert [(each.name, each.text) for each in hanging if each.name == "worker_hangs"] == [
-        ("worker_hangs", "worker-0 (pid 99) has given no sign of life for 7 s")
+        ("worker_hangs", "worker-0 (pid 99) has not responded for 7 s")
     ]
     down = house.alarms(status(stats("down", detail="exit code 9")), Now(HANGS_MS + 3_000, 9))
     assert [(each.name, each.text) for each in down] == [

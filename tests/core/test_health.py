@@ -66,7 +66,7 @@ def test_all_is_well() -> None:
         (worker("starting"), State.STARTING, "worker-0 of ada is starting", False),
         (worker("recovering", detail="no space"), State.STARTING, "opens its store again: no space", False),
         (worker("down", detail="exit code 9"), State.STARTING, "is not running: exit code 9", False),
-        (worker(silent_ms=3_001), State.PAUSED, "no sign of life for 3 s", False),
+        (worker(silent_ms=3_001), State.PAUSED, "has not responded for 3 s", False),
         (worker("full", detail="9 bytes"), State.FULL, "refuses publishes: 9 bytes", False),
         (worker(stopped=[1], detail="CRC"), State.STOPPED, "shard 1 stopped on worker-0 of ada: CRC", False),
         (
@@ -122,7 +122,7 @@ def test_a_standby_that_learns_is_waited_for() -> None:
     ]
     assert of_node(status(rows=rows, members=(ADA, BOB))).text == (
         "degraded: bob still learns 2 shards; degraded: 2 shards are on one disk alone (copies=1): a confirm "
-        "is worth no more until others keep up"
+        "means one disk until others are in sync"
     )
     synced = [msgspec.structs.replace(row, synced=True) for row in rows]
     assert of_node(status(rows=synced, members=(ADA, BOB))).state is State.HEALTHY

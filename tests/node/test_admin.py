@@ -158,7 +158,7 @@ def test_a_node_whose_workers_serve_is_ready(house: House) -> None:
             (worker(0, silent_ms=4_000),),
             4,
             "paused",
-            "worker-0 of ada (pid 100) has given no sign of life for 4 s",
+            "worker-0 of ada (pid 100) has not responded for 4 s",
         ),
     ],
 )
@@ -180,7 +180,7 @@ def test_a_node_whose_followers_are_away_is_ready_and_degraded(house: House) -> 
 
 def test_a_worker_that_hangs_is_seen(house: House) -> None:
     house.shows(worker(0), worker(1), heard_ms={1: house.clock.boot_ms - HANGS_MS - 1_000})
-    reason = "worker-1 (pid 101) has given no sign of life for 6 s"
+    reason = "worker-1 (pid 101) has not responded for 6 s"
     for page, name in (("/livez", "live"), ("/readyz", "ready")):
         assert house.get(page) == (503, {name: False, "state": "paused", "reasons": [reason]})
 

@@ -70,8 +70,8 @@ def test_a_request_that_meets_a_fault_is_answered_counted_and_told_once(
         for _ in range(3):
             answer = client.ask(Why(Ref(partition, 0), "billing"), shard)
             assert isinstance(answer, RefusedMessage)
-            assert (answer.code, answer.hint) == (Internal.code, "the log of the node says what it was")
-    assert told(caplog) == [f"worker 0: Why of shard {shard} met a fault; it is told once"]
+            assert (answer.code, answer.hint) == (Internal.code, "the log of the node has the details")
+    assert told(caplog) == [f"worker 0: internal error at Why of shard {shard}; this place is logged once"]
     assert "planted" in caplog.text
     assert faults(hands) == 3
     assert code(client.publish(partition, shard, 1)) == "Confirm"

@@ -54,7 +54,11 @@ class Caller:
     ) -> list[Message]:
         """At most `n` records. Raises Busy when the caller has too much in hand, and what a fetch raises."""
         if self.leases.room < n:
-            raise Busy("too many records are in hand", hint="ack them, or nack them", retry_after_ms=1_000)
+            raise Busy(
+                "too many records of this caller are in flight",
+                hint="ack or nack some of them first",
+                retry_after_ms=1_000,
+            )
         consumer = await self._consumer(topics, group, options)
         consumer.waits += 1
         try:
@@ -72,7 +76,11 @@ class Caller:
         consumer = self._consumers.get(key)
         if consumer is None:
             if len(self._consumers) >= CONSUMERS_MAX and not await self._end_one():
-                raise Busy("too many fetches wait", hint="wait for one to end", retry_after_ms=1_000)
+                raise Busy(
+                    "too many fetches of this caller wait for records",
+                    hint="wait until one of them ends",
+                    retry_after_ms=1_000,
+                )
             consumer = Consumer(self.mq.fetcher(topics, group, **options), self.now_ms())
             self._consumers[key] = consumer
         self._consumers.move_to_end(key)
@@ -154,7 +162,7 @@ class Callers:
         if error is not None and self._clock.now().boot_ms < until_ms:
             raise error
         if self._connecting >= CONNECTING_MAX:
-            raise Busy("too many new callers", hint="ask again in a moment", retry_after_ms=1_000)
+            raise Busy("too many new tokens at once", hint="try again in a moment", retry_after_ms=1_000)
 
     async def _made(self, token: bytes) -> Caller:
         if len(self._known) >= CALLERS_MAX:
@@ -162,7 +170,11 @@ class Callers:
                 (key for key, each in self._known.items() if not each.users and not each.leases), None
             )
             if idle is None:
-                raise Busy("too many callers", hint="ask again in a moment", retry_after_ms=1_000)
+                raise Busy(
+                    "too many tokens are in use at this gateway",
+                    hint="try again in a moment",
+                    retry_after_ms=1_000,
+                )
             await self._known.pop(idle).close()
         return self._known.setdefault(token, Caller(self._connect(token), self._clock, self._gateway))
 
@@ -193,7 +205,7 @@ class Callers:
                 try:
                     await caller.mind()
                 except GossipqError as error:
-                    log.warning("a caller is let go: %s", error)
+                    log.warning("the connection of a caller to the cluster ends: %s", error)
                     del self._known[token]
                     await caller.close()
                     continue

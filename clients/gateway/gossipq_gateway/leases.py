@@ -50,7 +50,9 @@ def named(token: str) -> Named:
     ref, dot, number = rest.rpartition("~")
     gateway, dash, _ = number.partition("-")
     if not (at and dot and dash and ref and gateway):
-        raise BadRequest("that is no token of a lease", hint="pass the `lease` of a record that was fetched")
+        raise BadRequest(
+            "this is not the token of a lease", hint="pass the `lease` of a record that was fetched"
+        )
     return Named(group, ref, gateway)
 
 
@@ -90,10 +92,10 @@ class Leases(Generic[Record]):
         if gateway != self._gateway:
             return LeaseLost(
                 f"{ref} was fetched at another gateway, or before this one was started",
-                hint="settle it where it was fetched; else it comes again",
+                hint="ack it at that gateway; otherwise it is redelivered",
             )
         return LeaseLost(
-            f"the lease of {ref} is over: it was settled, or its time had come",
+            f"the lease of {ref} has ended: the record was acked or nacked, or the lease expired",
             hint="ask for a longer `lease`",
         )
 

@@ -60,15 +60,22 @@ class Manners:
     def _refusal(self, method: str, kind: str, headers: Headers) -> Refusal | None:
         host = host_of(headers.get("host", ""))
         if host not in self._hosts and not (self._any_address and _is_address(host)):
-            hint = "call it by its address, or start it with --allow-host NAME"
-            return Refusal(421, "unknown_host", f"this gateway is not {host or 'nameless'}", hint)
+            hint = "use its address, or start it with --allow-host NAME"
+            return Refusal(
+                421,
+                "unknown_host",
+                f"this gateway does not answer for the host name {host or '(none)'}",
+                hint,
+            )
         origin = headers.get("origin")
         foreign = origin is not None and origin not in self._origins
         if foreign and origin is not None and origin.partition("//")[2].lower() == headers["host"].lower():
             foreign = False  # its own page
         if foreign and (method not in _SAFE or kind == "websocket"):
             hint = "start the gateway with --allow-origin URL if that page is yours"
-            return Refusal(403, "foreign_origin", f"pages of {origin} may not ask this", hint)
+            return Refusal(
+                403, "foreign_origin", f"pages of {origin} may not send requests to this gateway", hint
+            )
         length = headers.get("content-length", "0")
         if not length.isdecimal() or len(length) > 18 or int(length) > BODY_BYTES_MAX:
             return too_large()
@@ -85,7 +92,7 @@ def _is_address(host: str) -> bool:
 
 def too_large() -> Refusal:
     return Refusal(
-        413, "too_large", f"a body of more than {BODY_BYTES_MAX} bytes", "send what it holds in several"
+        413, "too_large", f"a body of more than {BODY_BYTES_MAX} bytes", "send it in several requests"
     )
 
 
@@ -129,7 +136,9 @@ async def body_of(receive: Receive) -> bytes:
                 if not message.get("more_body", False):
                     return parts[0] if len(parts) == 1 else b"".join(parts)
     except TimeoutError:
-        raise Refusal(408, "too_slow", f"the body did not come within {BODY_S:g} s") from None
+        raise Refusal(
+            408, "too_slow", f"the body of the request did not arrive within {BODY_S:g} s"
+        ) from None
 
 
 async def unless_gone(receive: Receive, waiting: Coroutine[Any, Any, Found]) -> Found:

@@ -109,5 +109,7 @@ def response(found: Problem) -> Response:
 
 
 def internal() -> Problem:
-    """Of a fault of the gateway: its log says more."""
-    return Problem("internal", 500, "the gateway met a fault of its own", "internal", "its log says more")
+    """Of a fault of the gateway: the gateway's log has the details."""
+    return Problem(
+        "internal", 500, "internal error of the gateway", "internal", "the gateway's log has the details"
+    )

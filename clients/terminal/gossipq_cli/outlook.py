@@ -150,7 +150,7 @@ def _future(outlook: Outlook) -> str:
     if not outlook.holders:
         return "never catches up: nobody consumes"
     if not outlook.done_rate:
-        return "never catches up: nothing is done"
+        return "never catches up: nothing is acked"
     if outlook.needed:
         return f"never catches up at this pace: about {many(outlook.needed, 'consumer')} like these would"
     return "never catches up at this pace"

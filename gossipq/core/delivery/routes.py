@@ -18,7 +18,7 @@ def check_patterns(patterns: list[str]) -> None:
     for pattern in patterns:
         if set(pattern.split(".")) == {"#"}:
             raise BadRequest(
-                f"the route pattern {pattern!r} matches everything", hint="leave the routes away instead"
+                f"the route pattern {pattern!r} matches everything", hint="leave the routes out instead"
             )
         if not 0 < len(pattern.encode("utf-8", "replace")) <= ROUTE_BYTES_MAX:
             raise BadRequest(f"route pattern {pattern!r}", hint=f"1 to {ROUTE_BYTES_MAX} bytes are allowed")

@@ -214,7 +214,8 @@ class Roster:
         check_member(member)
         if settings.standalone and member.copy != self._replica.me:
             raise BadRequest(
-                "this node is standalone: it takes no other in", hint="start it without --mode standalone"
+                "this node is standalone: no other node can join it",
+                hint="start it without --mode standalone",
             )
         if settings.cluster and message.cluster not in (b"", settings.cluster):
             mine, its = settings.cluster.hex(), message.cluster.hex()
@@ -287,9 +288,7 @@ class Roster:
                 f"{member.name} still leads", hint=f"gossipq cluster drain {member.name}, and ask again then"
             )
         if gone and member.state == "in" and self._lives(member.copy):
-            raise WrongState(
-                f"{member.name} is there and well", hint=f"gossipq cluster drain {member.name} first"
-            )
+            raise WrongState(f"{member.name} is running", hint=f"gossipq cluster drain {member.name} first")
         return payloads.RosterChange(
             member if gone else msgspec.structs.replace(member, state=message.state), gone
         )

@@ -323,7 +323,9 @@ class ConsumeRequests:
                 f"no subscription {number} in this session", hint="subscribe again", detail=number
             )
         if grouped and found.group is None:
-            raise BadRequest("a reader holds nothing that could be acked", hint="subscribe with a group")
+            raise BadRequest(
+                "a subscription without a group has nothing to ack", hint="subscribe with a group"
+            )
         return found
 
     def _unsubscribe(

@@ -130,8 +130,8 @@ class MendRequests:
             holder = lease.consumer or "an entry that is being stored"
             name = self._ledger.groups[group_id].name
             raise WrongState(
-                f"offset {offset} is with {holder} in group {name}",
-                hint="wait until that is over, or stop it",
+                f"offset {offset} is in flight to {holder} in group {name}",
+                hint="wait until it is acked or its lease ends, or stop that consumer",
             )
 
     def _cancel(self, origin: Origin, request_id: int, client: Client, message: Cancel, batch: bytes) -> None:

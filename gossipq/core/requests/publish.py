@@ -129,7 +129,7 @@ class PublishRequests:
         if self._host.full or topic.config.bytes_max:
             self._require_space(partition, info, topic, state.bytes)
         if not self._host.leading:
-            raise NotLeader(f"shard {self._host.id} is led elsewhere")
+            raise NotLeader(f"this worker is not the leader of shard {self._host.id}")
         return topic.config
 
     def _require_space(self, partition: PartitionKey, info: BatchInfo, topic: TopicInfo, used: int) -> None:
@@ -146,12 +146,12 @@ class PublishRequests:
         if full:
             if self._host.reconfiguration.can_leave(soon=True):
                 raise Busy(
-                    f"{full}; shard {self._host.id} changes its leader", retry_after_ms=limits.STEER_MS
+                    f"{full}; shard {self._host.id} is changing its leader", retry_after_ms=limits.STEER_MS
                 )
             raise StoreFull(full, hint=FULL_HINT, retry_after_ms=1_000)
         name = f"{topic.name}/{partition_of(partition)}"
         raise TopicFull(
-            f"{name} holds its bound of {config.bytes_max} bytes", hint="wait for acks, or raise bytes_max"
+            f"{name} is full: bytes_max is {config.bytes_max}", hint="wait for acks, or raise bytes_max"
         )
 
     def _knows(self, partition: PartitionKey, info: BatchInfo) -> bool:
@@ -203,7 +203,10 @@ class PublishRequests:
             )
         held = self._dispatch.holds_all(subscription, message.acks)
         if not held and not self._knows(message.partition, info):
-            raise LeaseLost("the record is in other hands or done", hint="it will be, or was, handled there")
+            raise LeaseLost(
+                "the lease of the record has ended: another consumer has it, or it is done",
+                hint="drop this step",
+            )
         ack = payloads.AckRanges(subscription.group.id, subscription.consumer, message.acks)
         index = self._host.propose(
             log.STEP, payloads.encode(payloads.AckAndPublish(ack, payload)), True, batch

@@ -29,4 +29,6 @@ class Faults:
             return
         self._told.add(key)
         place = "" if shard is None else f" of shard {shard}"
-        log.error("%s: %s%s met a fault; it is told once", self._actor, what, place, exc_info=error)
+        log.error(
+            "%s: internal error at %s%s; this place is logged once", self._actor, what, place, exc_info=error
+        )

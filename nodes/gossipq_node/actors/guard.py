@@ -92,7 +92,7 @@ class Guard:
         invite = invited(self.users.table, shown, asked.copy, now.wall_ms)
         if not encrypted or invite is None or not invite.copy:
             self._note(AuditRow(now.wall_ms, "", "", verb_of(Entrust), WHOLE, FORBIDDEN))
-            raise Forbidden("nobody has joined by that invitation", hint="gossipq cluster invite")
+            raise Forbidden("no node has joined by that invitation", hint="gossipq cluster invite")
 
     def is_node(self, key: bytes) -> bool:
         """Whether who has the key of its session knows the secret."""

@@ -210,7 +210,7 @@ class Newcomer:
     def _turn_away(self, message: Incoming, header: Header) -> None:
         """Clients hear that this node is not one yet."""
         text = f"node {self._me.name} belongs to no cluster yet: {self.waiting_for()}"
-        refusal = RefusedMessage(StillJoining.code, text, "its log says more", GREET_MS)
+        refusal = RefusedMessage(StillJoining.code, text, "the log of the node has the details", GREET_MS)
         self._mailbox.reply(message.origin, encode(refusal, header.shard, header.request_id))
 
     # --- addresses ------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ class Oversight:
                 "copy_behind",
                 self._node,
                 name,
-                f"{name} does not keep up in {shards} of the shards that {self._node} leads",
+                f"{name} is not in sync in {shards} of the shards that {self._node} leads",
             )
             for name, shards in behind.items()
         ]
@@ -88,7 +88,7 @@ class Oversight:
                     self._node,
                     "",
                     f"{many(alone, 'shard')} led by {self._node} {'has' if alone == 1 else 'have'} one copy "
-                    "that keeps up",
+                    "in sync",
                 )
             )
         self._late_ms = {key_of(each): self._late_ms.get(key_of(each), now.boot_ms) for each in found}
@@ -109,7 +109,7 @@ class Oversight:
                 )
             )
         elif silent_ms > HANGS_MS:
-            text = f"{subject} (pid {stats.pid}) has given no sign of life for {silent_ms // 1_000} s"
+            text = f"{subject} (pid {stats.pid}) has not responded for {silent_ms // 1_000} s"
             found.append(alarm("worker_hangs", self._node, subject, text))
         if restarts := self._restarted(stats, now.boot_ms):
             times = "once" if restarts == 1 else f"{restarts} times"

@@ -24,7 +24,10 @@ from gossipq_node.ports import DIRECT_ORIGIN_PARTS, Mailbox
 from gossipq_node.settings import WorkerSettings
 
 _ABANDONED = refusal(
-    NotLeader("the leader changed before this was answered: it may be done", hint="ask the new leader again")
+    NotLeader(
+        "the leader changed before this request was answered: it may have been executed",
+        hint="ask the new leader again",
+    )
 )
 
 _ENDED = "subscriptions have ended: with their leader, their topic or their group"
@@ -163,8 +166,8 @@ class Sender:
 def unread() -> Busy:
     """Why a question is not answered now."""
     return Busy(
-        f"more than {limits.UNREAD_BYTES_MAX} bytes of answers wait on this connection",
-        hint="take them before you ask for more",
+        f"more than {limits.UNREAD_BYTES_MAX} bytes of unread answers wait on this connection",
+        hint="read them before you send more requests",
         retry_after_ms=UNREAD_MS,
     )
 

@@ -80,7 +80,7 @@ OF_GROUP = (
     (
         GaugeMetricFamily,
         "gossipq_group_unaccounted_messages",
-        "Records that no counter accounts for: always 0",
+        "Records that no counter accounts for: anything but 0 is a fault",
         "unaccounted",
     ),
 )
@@ -220,7 +220,7 @@ def _of_node(status: StatusReply, alarms: list[Alarm], complete: bool) -> Iterat
         ),
         (
             "gossipq_copies_behind",
-            "Copies of the shards led here that do not keep up",
+            "Copies of the shards led here that are not in sync",
             sum(not c.synced for c in status.copies),
         ),
         (

@@ -103,11 +103,11 @@ class Console:
                 desk.counters.request()
                 form = await _form(request)
                 if form is None:
-                    return _text("that form is too large, or none", 413)
+                    return _text("the form is missing or too large", 413)
                 if not self._watches.sealed(_token(request), _first(form, "seal")):
                     desk.counters.error()
                     return _text(
-                        "that form is of another session, or the gateway was started again: go back and "
+                        "this form belongs to another session, or the gateway has restarted: go back and "
                         "load the page again",
                         403,
                     )
@@ -239,7 +239,7 @@ class Console:
         back = _back(_first(form, "back"))
         verb = next((each for each in allowed(watch, act.subject) if each.name == act.verb), None)
         if verb is None or len(act.subject.names) != views.names_of(act.subject.kind):
-            return _text("no such verb, or you may not", 403)
+            return _text("there is no such action, or you do not have the permission", 403)
         sure = _first(form, "sure") == "1"
         context = self._context(watch, token, "act", back, "") | {"back": back, "live_path": ""}
         shown: Shown = {
@@ -271,7 +271,10 @@ class Console:
     async def _sign_in(self, request: Request, form: dict[str, list[str]]) -> Response:
         found = TOKEN.fullmatch(_first(form, "token").strip())
         if found is None:
-            said = Failed("that is no token", "gq_ and 64 letters and digits, as in the file of credentials")
+            said = Failed(
+                "this is not a token",
+                "a token is gq_ and 64 letters and digits, as in the file of credentials",
+            )
             seal = self._watches.seal(_token(request))
             return _html(pages.page("sign_in", said=said, asks=True, seal=seal), 401)
         token = bytes.fromhex(found[1])

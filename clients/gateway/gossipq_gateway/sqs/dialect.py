@@ -87,7 +87,11 @@ class Sqs:
         except Exception:
             self._desk.log.exception("%s", request.headers.get("x-amz-target"))
             return self._refused(
-                SqsFault("InternalFailure", "A fault of the gateway: its log says more.", status=500)
+                SqsFault(
+                    "InternalFailure",
+                    "Internal error of the gateway: its log has the details.",
+                    status=500,
+                )
             )
 
     def _refused(self, fault: SqsFault) -> Response:

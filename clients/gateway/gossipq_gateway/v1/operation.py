@@ -68,7 +68,9 @@ def read(shape: type[msgspec.Struct], raw: bytes) -> Any:
     try:
         return msgspec.json.decode(raw or b"{}", type=shape)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise BadRequest(f"the body is not what this takes: {error}", hint="GET /v1/openapi.json") from None
+        raise BadRequest(
+            f"the body is not valid for this path: {error}", hint="GET /v1/openapi.json"
+        ) from None
 
 
 def asked(shape: type[msgspec.Struct], request: Request) -> Any:
@@ -78,13 +80,15 @@ def asked(shape: type[msgspec.Struct], request: Request) -> Any:
         if name == "header":
             found.setdefault(name, []).append(value)
         elif name in found:
-            raise BadRequest(f"{name} stands there twice")
+            raise BadRequest(f"the parameter {name} is given twice")
         else:
             found[name] = value
     try:
         return msgspec.convert(found, shape, strict=False)
     except (msgspec.ValidationError, OverflowError) as error:
-        raise BadRequest(f"the query is not what this takes: {error}", hint="GET /v1/openapi.json") from None
+        raise BadRequest(
+            f"the query is not valid for this path: {error}", hint="GET /v1/openapi.json"
+        ) from None
 
 
 def told(error: GossipqError, anonymous: bool) -> Response:
@@ -112,7 +116,7 @@ class Endpoint:
             raw = await body_of(request.receive) if operation.method != "GET" else b""
             query = asked(operation.query, request) if operation.query is not None else None
             if operation.query is None and request.url.query:
-                raise BadRequest("this takes no query", hint="GET /v1/openapi.json")
+                raise BadRequest("this path takes no parameters", hint="GET /v1/openapi.json")
             body = read(operation.body, raw) if operation.body is not None and not operation.kinds else raw
             async with self._callers.of(token) as caller:
                 made = await operation.handle(

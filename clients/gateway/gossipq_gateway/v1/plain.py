@@ -24,7 +24,7 @@ def value_of(raw: msgspec.Raw, base64: str | None = None) -> bytes:
     written = bytes(raw)
     if base64 is not None:
         if written:
-            raise BadRequest("value and value_base64 are two values", hint="pass one of them")
+            raise BadRequest("value and value_base64 exclude each other", hint="pass one of them")
         try:
             return a2b_base64(base64, strict_mode=True)
         except Error as error:
@@ -38,7 +38,7 @@ def value_of(raw: msgspec.Raw, base64: str | None = None) -> bytes:
     try:
         return _text_of(written).encode()
     except (msgspec.DecodeError, UnicodeError):
-        raise BadRequest("value is no text that UTF-8 can say", hint="pass bytes as value_base64") from None
+        raise BadRequest("value cannot be encoded as UTF-8", hint="pass bytes as value_base64") from None
 
 
 def headers_of(lines: Iterable[str]) -> dict[str, str] | None:
@@ -64,7 +64,7 @@ def start_of(text: str) -> str | int | datetime:
         return datetime.fromisoformat(text)
     except ValueError:
         hint = '"first", "new", an offset, RFC 3339 with a zone, or "-10m"'
-        raise BadRequest(f"start={text} is no place in a topic", hint=hint) from None
+        raise BadRequest(f"start={text} is not a position in a topic", hint=hint) from None
 
 
 def options_of(shape: msgspec.Struct, *without: str) -> dict[str, Any]:

@@ -114,7 +114,7 @@ async def _publish_slim(
         raise BadRequest("there is no record in the body", hint='{"value": ...}, one a line')
     given = _given(options, "")
     if given.pop("id", None) is not None:
-        raise BadRequest("id= would be that of all records", hint="give each its own")
+        raise BadRequest("one id= cannot be that of several records", hint="give each record its own id")
     values = [plain.value_of(record.value) for record in records]
     keys, ids = [record.key for record in records], [record.id for record in records]
     delays = [record.delay for record in records]
@@ -148,7 +148,7 @@ async def _publish_list(
         return await _publish_slim(mq, topic, records, options, again)
     common = _given(options, "")
     if common.pop("id", None) is not None:
-        raise BadRequest("id= would be that of all records", hint="give each its own")
+        raise BadRequest("one id= cannot be that of several records", hint="give each record its own id")
     checked = [
         (plain.value_of(record.value, record.value_base64), plain.options_of(record, "value", "value_base64"))
         for record in records

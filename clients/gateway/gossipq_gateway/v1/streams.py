@@ -63,7 +63,7 @@ def _since(last: str) -> str:
     try:
         return msgspec.json.encode(_moment(float(seconds))).decode().strip('"')
     except (ValueError, OverflowError, OSError):
-        raise BadRequest(f"Last-Event-ID {last} is none of this stream") from None
+        raise BadRequest(f"Last-Event-ID {last} is not from this stream") from None
 
 
 def _moment(seconds: float) -> Any:
@@ -204,7 +204,7 @@ async def converse(socket: WebSocket, callers: Callers, counters: Counters) -> N
         try:
             opening = msgspec.convert(dict(socket.query_params), Opening, strict=False)
         except msgspec.ValidationError as error:
-            raise BadRequest(f"the query is not what this takes: {error}", hint="?group=NAME") from None
+            raise BadRequest(f"the query is not valid for this path: {error}", hint="?group=NAME") from None
         async with callers.of(token) as caller:
             await Conversation(socket, caller, opening, counters).run()
     except (WebSocketDisconnect, StopAsyncIteration):

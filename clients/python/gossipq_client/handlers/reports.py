@@ -24,7 +24,7 @@ def tell(handler: Handler, message: Record, error: Exception) -> None:
     fields = _fields(message)
     match error:
         case Retry():
-            log.info("%s: %r comes again: %s", handler.name, message, error, extra=fields)
+            log.info("%s: %r will be redelivered: %s", handler.name, message, error, extra=fields)
         case Reject():
             log.warning("%s: %r is a dead letter: %s", handler.name, message, error, extra=fields)
         case LeaseLost() | TimeLimitExceeded():
@@ -35,9 +35,9 @@ def tell(handler: Handler, message: Record, error: Exception) -> None:
 
 def overdue(crew: Crew, message: Record, error: TimeLimitExceeded, wares: "Iterable[Middleware]") -> None:
     """To the log and to middleware, that a handler goes on without its message: it cannot be stopped."""
-    held_up = f"{len(crew.overdue)} of {crew.handler.workers} workers are held up"
+    held_up = f"{len(crew.overdue)} of {crew.handler.workers} workers are blocked by handlers that do not end"
     log.warning(
-        "%s: %s; it goes on without its message, %s",
+        "%s: %s; it keeps running without its message, %s",
         crew.handler.name,
         error,
         held_up,
@@ -53,7 +53,7 @@ def overdue(crew: Crew, message: Record, error: TimeLimitExceeded, wares: "Itera
 def returned(crew: Crew, message: Record, error: BaseException | None) -> None:
     """To the log, that it is through at last, and what it raised."""
     log.warning(
-        "%s: through with %r, beyond its time limit",
+        "%s: the handler of %r has ended, after its time limit",
         crew.handler.name,
         message,
         exc_info=error,

@@ -241,7 +241,7 @@ class Engine:
         try:
             read = contexts.read_credentials(Path(known.file))
         except ConfigError as error:
-            log.warning("what was read there before is shown further on: %s", error.message)
+            log.warning("the credentials that were read before stay in use: %s", error.message)
             return
         self._credentials = known._replace(token=read.token, door=read.door)
         self.transport.keys_of_doors(read.door)

@@ -249,7 +249,7 @@ class Asking:
             "changing the nodes, options and users of a cluster needs its secret"
             if not secret
             else "the cluster has another secret",
-            hint="give its --secret-file; a node that was given none has it in its directory: DIR/secret",
+            hint="give its --secret-file; a node that was given none made its own: DIR/secret",
         )
 
     def set_cluster_options(self, options: dict[str, str], secret: bytes = b"") -> Talk[Members]:
@@ -527,7 +527,7 @@ def _by_partition(info: TopicInfo, ranges: Ranges | None) -> dict[int, list[tupl
         if not 0 <= number < len(info.shards) or not 0 <= first < end:
             raise BadRequest(
                 f"range {first}..{end} of partition {number}",
-                hint=f"partitions are 0 to {len(info.shards) - 1}; the end lies behind the first",
+                hint=f"partitions are 0 to {len(info.shards) - 1}; the end is greater than the first",
             )
         found.setdefault(number, []).append((first, end))
     return found

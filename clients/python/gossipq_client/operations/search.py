@@ -37,7 +37,7 @@ class Search:
             )
         if self.end is not None and self.end[0] == self.start[0] and self.end[1] <= self.start[1]:
             raise BadRequest(
-                f"end={end!r} does not lie behind start={start!r}", hint="the end itself is not looked at"
+                f"end={end!r} is not after start={start!r}", hint="the end itself is not included"
             )
         self._key = None if key is None else inputs.key_bytes(key)
         self._contains = None if contains is None else inputs.as_bytes(contains, "contains")

@@ -131,11 +131,9 @@ def _late_after_ms(group: str | None, order: str | None, late_after: inputs.Dura
             raise BadRequest("late_after= without an order", hint='add order="time"')
         return None
     if order != "time":
-        raise BadRequest(f"order={order!r}", hint='write order="time", or leave it away')
+        raise BadRequest(f"order={order!r}", hint='write order="time", or leave it out')
     if group:
-        hint = (
-            'leave group= away to read in that order; in a group mode="key_ordered" keeps each key in order'
-        )
+        hint = 'leave group= out to read in that order; in a group mode="key_ordered" keeps each key in order'
         raise BadRequest('order="time" is for readers: members of a group share the records', hint=hint)
     return LATE_AFTER_MS if late_after is None else inputs.duration_ms(late_after, "late_after")
 
@@ -159,6 +157,6 @@ def routes_of(route: Routes | None) -> list[str]:
         if any(len(word) > 1 and ("*" in word or "#" in word) for word in words):
             raise BadRequest(f"route={pattern!r}", hint='* and # stand for whole words, as in "eu.*"')
         if set(words) == {"#"}:
-            raise BadRequest(f"route={pattern!r} fits every route", hint="leave route= away to take all")
+            raise BadRequest(f"route={pattern!r} fits every route", hint="leave route= out to take all")
         inputs.route_bytes(pattern)
     return found

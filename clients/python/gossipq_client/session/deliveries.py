@@ -343,8 +343,8 @@ class Consuming(Settling):
                 call.reply.lost[0],
             )
             self.warnings.append(
-                f"ack came too late: others hold {many(count, 'record')}, offset {first} of partition "
-                f"{partition:#x} first"
+                f"ack came too late, after the lease had ended: {many(count, 'record')}, from offset {first} "
+                f"of partition {partition:#x} on, will be redelivered"
             )
         self._left(call)
 

@@ -280,7 +280,9 @@ class Session:
             self.publishing.learn(found[0])
             self.publishing.pump_all()
         elif known is not None:
-            error = call.error or UnknownTopic(f"topic {name!r} is gone", hint=f"gossipq topic create {name}")
+            error = call.error or UnknownTopic(
+                f"topic {name!r} was removed", hint=f"gossipq topic create {name}"
+            )
             self.publishing.forget(known, error)
 
     # --- consuming

@@ -91,9 +91,12 @@ class Record:
             if held.part.subscription.key_ordered:
                 hint = (
                     "an earlier record of its key failed, or its lease= in consume() is too short: it "
-                    "comes again"
+                    "is redelivered"
                 )
-            raise LeaseLost(f"{self.topic}/{self.partition}/{self.offset} is in other hands", hint=hint)
+            raise LeaseLost(
+                f"{self.topic}/{self.partition}/{self.offset} is not leased to this consumer any more",
+                hint=hint,
+            )
 
 
 Item = TypeVar("Item", bound=Record)

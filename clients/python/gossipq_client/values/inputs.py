@@ -152,7 +152,7 @@ def id_bytes(value: Value) -> bytes:
     """Raises TypeError, TooLarge, BadRequest."""
     raw = as_bytes(value, "id")
     if not raw:
-        raise BadRequest("id= is empty", hint='name the record, as in id="order-17", or leave id= away')
+        raise BadRequest("id= is empty", hint='name the record, as in id="order-17", or leave id= out')
     if len(raw) > limits.ID_BYTES_MAX:
         raise too_large("id", len(raw), limits.ID_BYTES_MAX)
     return raw

@@ -34,7 +34,7 @@ class TopicPolicy(TypedDict, total=False):
     attempts_max: failures after which a record is a dead letter
     backoff: pause after the first, second ... failure; the last one repeats
     alarm_lag: records of a partition that a group may be behind before an alarm is raised, 0 = any number
-    group_idle: a group goes that nobody consumes in, and in which nothing moves, for so long; 0 = it stays
+    group_idle: remove groups without consumers and without progress for so long; 0 = never
     """
 
     retention: inputs.Duration | None
@@ -85,7 +85,8 @@ def as_asked(topic: TopicInfo, partitions: int | None) -> TopicInfo:
         return topic
     told = f"topic {topic.name} is there with {many(have, 'partition')}, not {partitions}"
     raise TopicExists(
-        told, hint="partitions are for a topic's life: leave partitions= away, or choose another name"
+        told,
+        hint="a topic keeps its number of partitions: leave partitions= out, or choose another name",
     )
 
 

@@ -64,7 +64,7 @@ def address(
     if ref:
         if topic or partition is not None or offset is not None or id is not None:
             raise BadRequest(
-                "ref= names the record by itself", hint="leave topic, partition, offset and id= away"
+                "ref= names the record by itself", hint="leave topic, partition, offset and id= out"
             )
         return parse(ref)
     if (
@@ -74,7 +74,7 @@ def address(
         or (offset is not None and partition is None)
     ):
         raise BadRequest(
-            "one record is to be named",
+            "name exactly one record",
             hint='pass ("orders", 0, 17), ref="orders/0/17" or ("orders", id="order-17")',
         )
     number = None if partition is None else inputs.whole(partition, "partition", 0, 0xFFFF)

@@ -34,7 +34,7 @@ class Common(TypedDict, total=False):
     partition: its number, in place of the choice by key or id
     wait: raises Backpressure when the window stays full for so long; 0 = at once, None = never; not said:
     when it is full and no batch has been confirmed for the client's timeout
-    delay: due so long from now; until then it is scheduled and has no offset
+    delay: delay from now on until it is due; until then it is scheduled and has no offset
     at: due then: an aware datetime, or seconds since 1970
     ttl: expires so long after it is due
     lease: how long a consumer may be silent with it
@@ -254,7 +254,7 @@ def _policy(
 ) -> tuple[int, int, int, int]:
     if backoff is not None and not isinstance(backoff, int | float | str | timedelta):
         raise BadRequest(
-            f"backoff={backoff!r}", hint="one record has one pause; lists are for groups and topics"
+            f"backoff={backoff!r}", hint="a record has one backoff; lists are for groups and topics"
         )
     return (
         0 if ttl is None else inputs.duration_ms(ttl, "ttl", 1, limits.DELAY_MS_MAX),

@@ -22,7 +22,7 @@ def command(choices: Choices, start: str, only: str | None) -> None:
     gossipq audit
     gossipq audit --from -1h --user ada -o jsonl
 
-    "admitted" is the word of the door: what was asked may still be refused for another reason.
+    "admitted" means that the user has the permission: a request may still be refused for another reason.
     """
     out = Output(choices)
     rows = []

@@ -23,21 +23,24 @@ from gossipq_cli.output import Output
     type=Size(),
     default="32MiB",
     show_default=True,
-    help="no more than that a second; 0: as fast as it goes",
+    help="bytes read per second at most; 0: no limit",
 )
 @click.option(
-    "--keep", "keep_s", type=Duration(), help="then remove points that are older; the newest one stays"
+    "--keep",
+    "keep_s",
+    type=Duration(),
+    help="then remove restore points that are older than this; the newest one stays",
 )
 @pass_choices
 def command(choices: Choices, /, out: str, rate: int, keep_s: float | None) -> int:
-    """Back up a running cluster: a point of every shard, and what is new since the point before.
+    """Back up a running cluster, incrementally: all of it at first, later what is new.
 
     \b
     gossipq backup --out backups                   all of it at first, later what came since
     gossipq backup --out s3://bucket/backups       credentials come from the environment
     gossipq backup --out backups --keep 30d        and forget what is older
 
-    It may be interrupted at any time; the next run goes on. gossipq restore makes a data directory of it. In
+    It may be interrupted at any time; the next run continues. gossipq restore reads it. In
     a cluster with users it needs the permission "cluster". Who reads a backup reads all records.
     """
     from gossipq_node.backup.backup import Backup, Pace

@@ -80,11 +80,11 @@ def list_clients(choices: Choices) -> None:
     type=Duration(),
     default=30.0,
     metavar="DURATION",
-    help="not greeted again for so long (30s)",
+    help="the client may not reconnect for this long (30s)",
 )
 @pass_choices
 def kick(choices: Choices, session: str, for_s: float) -> None:
-    """End a session: what it holds goes back to its groups, and it may not come again for a while.
+    """End a client's session: its unacked records are redelivered, and it may not reconnect for a while.
 
     \b
     gossipq client kick 5f3a9c01
@@ -105,5 +105,6 @@ def kick(choices: Choices, session: str, for_s: float) -> None:
         ask.sure(choices, f"ending {what}", f"end {what}? it holds {many(row['in_flight'], 'record')}")
         mq.admin.kick(bytes.fromhex(row["session"]), round(for_s * 1_000))
     told = {"session": row["session"], "client": row["client"], "for_ms": round(for_s * 1_000)}
-    text = f"{what} is out for {span(round(for_s * 1_000))}; {many(row['in_flight'], 'record')} went back"
+    held = many(row["in_flight"], "record")
+    text = f"{what} may not reconnect for {span(round(for_s * 1_000))}; {held} redelivered"
     Output(choices).one(told, text, row["session"])

@@ -34,7 +34,7 @@ EVENT_TEXTS = {
     "leave": "is gone",
     "fail": "does not answer",
     "back": "is back",
-    "update": "tells something new of itself",
+    "update": "changed its address or tags",
     "degraded": "gossip of the asked node is degraded",
     "well": "gossip of the asked node is well again",
 }
@@ -71,7 +71,7 @@ def ls(choices: Choices) -> None:
 @click.argument("node")
 @pass_choices
 def show(choices: Choices, node: str) -> None:
-    """Say which shards a node leads, follows, learns.
+    """Show the shards of which a node is the leader, a follower or a learner.
 
     \b
     gossipq cluster show ada
@@ -105,14 +105,12 @@ def _node(view: clusters.ClusterView, name: str) -> clusters.NodeView:
 
 @command.command("drain")
 @click.argument("node")
-@click.option("--undo", is_flag=True, help="take it back")
-@click.option(
-    "--wait", "wait_s", type=Duration(), metavar="SECONDS", help="wait until it keeps nothing any more"
-)
+@click.option("--undo", is_flag=True, help="cancel a drain")
+@click.option("--wait", "wait_s", type=Duration(), metavar="SECONDS", help="wait until it has no copies left")
 @secret_option
 @pass_choices
 def drain(choices: Choices, node: str, undo: bool, wait_s: float | None, secret_file: str) -> None:
-    """Move everything away from a node: it hands over what it leads, others rebuild its copies.
+    """Move everything away from a node: it hands over leadership, and others rebuild its copies.
 
     \b
     gossipq cluster drain ada --wait 10m && gossipq cluster rm ada
@@ -124,8 +122,8 @@ def drain(choices: Choices, node: str, undo: bool, wait_s: float | None, secret_
         mq.admin.set_member(node, "in" if undo else "leaving", secret_of(secret_file))
     if wait_s is not None and not undo:
         _await_empty(choices, found.member.copy, node, wait_s)
-    done = "keeps nothing any more" if wait_s is not None else "is being drained"
-    text = f"{node} is taken back" if undo else f"{node} {done}"
+    done = "has no copies left" if wait_s is not None else "is being drained"
+    text = f"{node} stays: its drain is cancelled" if undo else f"{node} {done}"
     out.one({"node": node, "state": "in" if undo else "leaving"}, text, node)
     if wait_s is None and not undo:
         out.say(f"`gossipq cluster show {node}` says what is left; then: gossipq cluster rm {node}")
@@ -143,7 +141,7 @@ def _await_empty(choices: Choices, copy: str, name: str, wait_s: float) -> None:
             what = many(len(left), "shard")
             raise failures.Failure(
                 "timed_out",
-                f"{name} still votes on {what}",
+                f"{name} is still a voter of {what}",
                 f"it goes on: gossipq cluster show {name}",
                 failures.TIMED_OUT,
             )
@@ -152,11 +150,11 @@ def _await_empty(choices: Choices, copy: str, name: str, wait_s: float) -> None:
 
 @command.command("rm")
 @click.argument("node")
-@click.option("--force", is_flag=True, help="also while it answers and still votes")
+@click.option("--force", is_flag=True, help="also while it answers and is still a voter")
 @secret_option
 @pass_choices
 def rm(choices: Choices, node: str, force: bool, secret_file: str) -> None:
-    """Take a node off the roster: one that was drained, or is gone for good.
+    """Remove a node from the cluster: one that was drained, or is gone for good.
 
     \b
     gossipq cluster rm ada --yes
@@ -168,11 +166,11 @@ def rm(choices: Choices, node: str, force: bool, secret_file: str) -> None:
     if votes and not force:
         raise failures.Failure(
             "wrong_state",
-            f"{node} still votes on {many(votes, 'shard')}",
+            f"{node} is still a voter of {many(votes, 'shard')}",
             f"gossipq cluster drain {node} --wait 10m, and then again; or stop it; or --force",
             failures.CONFLICT,
         )
-    ask.sure(choices, "removing a node", f"take {node} off the roster?")
+    ask.sure(choices, "removing a node", f"remove {node} from the cluster?")
     with ask.connect(choices) as mq:
         left = mq.admin.set_member(node, "gone", secret_of(secret_file)).members
     Output(choices).one({"node": node, "left": [member.name for member in left]}, f"{node} is removed", node)
@@ -193,7 +191,7 @@ def rm(choices: Choices, node: str, force: bool, secret_file: str) -> None:
 @secret_option
 @pass_choices
 def replace_node(choices: Choices, node: str, by: str | None, wait_s: float, secret_file: str) -> None:
-    """Replace a node that is gone for good: off the roster, and its copies are built on others at once.
+    """Replace a node that is gone for good: others build its copies at once.
 
     \b
     gossipq cluster replace ada --by cat --yes
@@ -218,11 +216,11 @@ def replace_node(choices: Choices, node: str, by: str | None, wait_s: float, sec
         raise failures.Failure(
             "wrong_state", "no other node is there", "gossipq cluster ls", failures.CONFLICT
         )
-    ask.sure(choices, "replacing a node", f"take {node} off the roster for good?")
+    ask.sure(choices, "replacing a node", f"remove {node} from the cluster for good?")
     left = _taken_off(choices, node, secret_of(secret_file))
     if wait_s:
         ask.wait_healthy(choices, wait_s)
-    text = f"{node} is replaced" if wait_s else f"{node} is off the roster, its copies are being built"
+    text = f"{node} is replaced" if wait_s else f"{node} is removed, its copies are being built on others"
     Output(choices).one({"node": node, "left": [member.name for member in left]}, text, node)
 
 
@@ -250,13 +248,13 @@ def plans_of(view: clusters.ClusterView, copies: int = 0) -> "list[ShardPlan]":
 
 
 @command.command("rebalance")
-@click.option("--plan", is_flag=True, help="show what the cluster strives for")
+@click.option("--plan", is_flag=True, help="show the moves that the cluster plans")
 @click.option(
     "--copies",
     type=click.Choice(["3", "5", "7"]),
     help="as in cluster.toml (default: as many as shards have now)",
 )
-@click.option("--all", "everything", is_flag=True, help="shards that stay where they are, too")
+@click.option("--all", "everything", is_flag=True, help="also list shards that do not move")
 @pass_choices
 def rebalance(choices: Choices, plan: bool, copies: str | None, everything: bool) -> None:
     """Show which shards will move. The cluster moves them by itself, so there is nothing to start.
@@ -265,7 +263,9 @@ def rebalance(choices: Choices, plan: bool, copies: str | None, everything: bool
     gossipq cluster rebalance --plan
     """
     if not plan:
-        raise click.UsageError("the cluster moves its shards by itself: `--plan` shows what it strives for")
+        raise click.UsageError(
+            "the cluster moves its shards by itself: `--plan` shows the moves that it plans"
+        )
     view, out = clusters.look(choices), Output(choices)
     plans = plans_of(view, int(copies) if copies else 0)
     moving = [row for row in plans if row.moves]
@@ -279,7 +279,7 @@ def rebalance(choices: Choices, plan: bool, copies: str | None, everything: bool
 @click.option("--follow", "-f", is_flag=True, help="go on with what comes")
 @pass_choices
 def events(choices: Choices, follow: bool) -> None:
-    """Print what gossip has shown to the asked node: who came, went, failed.
+    """Print the membership events that the asked node got by gossip: who joined, left, failed.
 
     \b
     gossipq cluster events --follow
@@ -312,7 +312,7 @@ def _events(choices: Choices, follow: bool, out: Output) -> Iterator[tuple[Gossi
         while True:
             status = mq.admin.status()
             if not seen and status.gossip == "off":
-                out.say(f"{status.node} is standalone: it gossips with nobody")
+                out.say(f"{status.node} runs with --mode standalone: it has no gossip")
             met_until_ms = time.time_ns() // 1_000_000 - status.uptime_ms + MET_MS
             for event in status.events:
                 if event not in seen:
@@ -334,7 +334,7 @@ def _events(choices: Choices, follow: bool, out: Output) -> Iterator[tuple[Gossi
 @click.option("--force", is_flag=True, help="do it")
 @pass_choices
 def recover(choices: Choices, data: str, force: bool) -> int:
-    """Let one stopped survivor go on alone, when the majority of its cluster is gone for good.
+    """Let one stopped survivor continue alone, when the majority of its cluster is gone for good.
 
     \b
     gossipq cluster recover --data gossipq-data
@@ -383,12 +383,16 @@ def recover(choices: Choices, data: str, force: bool) -> int:
 
 @command.command("close")
 @click.option(
-    "--save", "path", metavar="FILE", default="", help="where your token goes (without it: your own file)"
+    "--save",
+    "path",
+    metavar="FILE",
+    default="",
+    help="file for your token (default: your own credentials file)",
 )
 @secret_option
 @pass_choices
 def close(choices: Choices, path: str, secret_file: str) -> None:
-    """Let in users only: from now on every request needs a permission.
+    """Close the cluster: from now on every request needs a user's permission.
 
     \b
     gossipq cluster close
@@ -414,7 +418,7 @@ def close(choices: Choices, path: str, secret_file: str) -> None:
             change = msgspec.structs.replace(change, users=[made], roles=[ADMIN])
             access.save(path, token, mq.admin.status().door)  # before: nobody is locked out
         access.change_by(mq, change, secret_file)
-    text = "the cluster is closed: who shows no token is refused"
+    text = "the cluster is closed: clients without a token are refused"
     out.one({"closed": True, "credentials": path if token else ""}, text)
     if token:
         out.say(f"you are the user admin by the token in {path}")
@@ -424,7 +428,7 @@ def close(choices: Choices, path: str, secret_file: str) -> None:
 @secret_option
 @pass_choices
 def open_(choices: Choices, secret_file: str) -> None:
-    """Let everybody in, and do everything; users and roles stay for the next time that it is closed.
+    """Open the cluster: everybody may do everything; users and roles stay for when it is closed again.
 
     \b
     gossipq cluster open
@@ -437,10 +441,12 @@ def open_(choices: Choices, secret_file: str) -> None:
 
 
 @command.command("door")
-@click.option("--save", "path", metavar="FILE", default="", help="write it there, for --credentials FILE")
+@click.option(
+    "--save", "path", metavar="FILE", default="", help="write it to this file, for --credentials FILE"
+)
 @pass_choices
 def door(choices: Choices, path: str) -> None:
-    """Print the key of the cluster's encrypted doors: clients of other hosts need it to be answered.
+    """Print the public key of the cluster's encrypted ports: clients on other hosts need it.
 
     \b
     gossipq cluster door --save door.credentials
@@ -474,11 +480,13 @@ def door(choices: Choices, path: str) -> None:
 
 
 @command.command("invite")
-@click.option("--expires", "expires_s", type=Duration(), default=86_400.0, help="it is good for so long (1d)")
+@click.option(
+    "--expires", "expires_s", type=Duration(), default=86_400.0, help="how long the invitation is valid (1d)"
+)
 @secret_option
 @pass_choices
 def invite(choices: Choices, expires_s: float, secret_file: str) -> None:
-    """Print what lets one more node in, once: it has the address, the key of the doors, and a token.
+    """Print an invitation for one more node, valid once: address, public key and a token.
 
     \b
     gossipq cluster invite
@@ -504,7 +512,7 @@ def invite(choices: Choices, expires_s: float, secret_file: str) -> None:
     text = Invitation(mine.removeprefix("tcp://"), status.door, token).text
     out = Output(choices)
     out.one({"invitation": text, "expires": iso(row.expires_ms)}, f"gossipq node --join {text}", text)
-    out.say(f"good for one node, until {iso(row.expires_ms)}")
+    out.say(f"valid for one node, until {iso(row.expires_ms)}")
 
 
 # --- options of the cluster
@@ -518,7 +526,7 @@ def config() -> None:
 @config.command("show")
 @pass_choices
 def show_options(choices: Choices) -> None:
-    """Show what [cluster] says, and when a change of it is in force.
+    """Show the options of [cluster], and when a change of each takes effect.
 
     \b
     gossipq cluster config show
@@ -535,7 +543,7 @@ def show_options(choices: Choices) -> None:
 @config.command("diff")
 @pass_choices
 def diff(choices: Choices) -> int:
-    """Say which nodes run with other options than the cluster has; exits 1 when there are some.
+    """List nodes that run with other options than the cluster has; exits 1 when there are some.
 
     \b
     gossipq cluster config diff
@@ -583,7 +591,7 @@ def set_options(choices: Choices, changes: tuple[str, ...], dry_run: bool, secre
     gossipq cluster config set cluster.replace_ms=600000
     gossipq cluster config set cluster.auto_create=false cluster.topic.retention_ms=86400000 --dry-run
 
-    The change is logged as any record is. When it is in force depends on the option: the answer says so.
+    The change is replicated as a record is. The answer says when it takes effect.
     """
     from gossipq.config import in_force
 

@@ -27,7 +27,10 @@ COLUMNS = (
 
 @click.command(cls=Verb)
 @click.option(
-    "--driver", required=True, metavar="CMD", help="program that does what it is told by its client"
+    "--driver",
+    required=True,
+    metavar="CMD",
+    help="command of the driver: a program that runs the client under test",
 )
 @click.option(
     "--level",
@@ -46,7 +49,7 @@ COLUMNS = (
 )
 @pass_choices
 def command(choices: Choices, driver: str, level: str, takeovers: int) -> int:
-    """Try a client in another language against nodes that are killed under it.
+    """Test a client in another language against nodes that are killed meanwhile.
 
     \b
     gossipq conformance --driver "python clients/minimal_driver.py"

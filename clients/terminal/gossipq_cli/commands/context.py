@@ -11,14 +11,14 @@ from gossipq_cli.output import Column, Output
 
 @click.group(cls=Noun)
 def command() -> None:
-    """Keep servers under a name, and choose one for all that follows."""
+    """Save servers under a name, and choose the default."""
 
 
 @command.command("save")
 @click.argument("name")
 @pass_choices
 def save(choices: Choices, name: str) -> None:
-    """Keep the servers given with -s under a name.
+    """Save the servers given with -s under a name.
 
     \b
     gossipq context save shop -s tcp://10.0.0.7:7700 -s tcp://10.0.0.8:7700
@@ -72,7 +72,7 @@ def use(choices: Choices, name: str) -> None:
 @command.command("ls")
 @pass_choices
 def list_contexts(choices: Choices) -> None:
-    """List what is kept.
+    """List the saved contexts.
 
     \b
     gossipq context ls

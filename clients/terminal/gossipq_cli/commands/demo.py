@@ -41,10 +41,10 @@ PULSE = "python.pulse"  #: goes on being published while a node joins
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="publish the .py files below this directory instead",
 )
-@click.option("--web", is_flag=True, help="a shop that goes on, and the console in a browser, until Ctrl-C")
+@click.option("--web", is_flag=True, help="run a shop and the web console instead, until Ctrl-C")
 @pass_choices
 def command(choices: Choices, count: str, source: Path | None, web: bool) -> int:
-    """Run the whole thing once: nodes, a producer, three consumers, some killed.
+    """Run a demo once: nodes, a producer, three consumers, some of them killed.
 
     \b
     gossipq demo

@@ -47,10 +47,10 @@ def _row(letter: "DeadLetter") -> dict[str, Any]:
     type=click.IntRange(min=0),
     default=LISTED_MAX,
     show_default=True,
-    help="stop after so many; 0: never",
+    help="at most so many; 0: no limit",
 )
 @click.option(
-    "--by-error", is_flag=True, help="count all of the topic by what they died of, the newest first"
+    "--by-error", is_flag=True, help="count the dead letters of the topic by error, the newest first"
 )
 @pass_choices
 def list_dead(choices: Choices, topic: str | None, group: str | None, limit: int, by_error: bool) -> None:
@@ -62,7 +62,7 @@ def list_dead(choices: Choices, topic: str | None, group: str | None, limit: int
     gossipq dlq ls orders --by-error
     gossipq dlq ls orders -g billing -n 0 -o names | xargs gossipq dlq replay orders -g billing
 
-    Neighbours that died together are one row.
+    Consecutive records with the same error are one row.
     """
     out = Output(choices)
     if topic is None and by_error:
@@ -95,7 +95,7 @@ def list_dead(choices: Choices, topic: str | None, group: str | None, limit: int
     if not shown:
         out.say(f"no dead letters on {topic}")
     elif shown == limit:
-        out.say(f"the first {many(limit, 'row')}; there may be more: -n 0")
+        out.say(f"only the first {many(limit, 'row')}; -n 0 shows all")
 
 
 def _line(error: str) -> str:
@@ -193,7 +193,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="only say how many
 def replay(
     choices: Choices, topic: str, group: str, ranges: tuple[str, ...], to: str | None, dry_run: bool
 ) -> None:
-    """Let a group try its dead letters once more, all or some, with fresh counters.
+    """Redeliver dead letters to their group, all or some, with fresh attempt counters.
 
     \b
     gossipq dlq replay orders -g billing --dry-run
@@ -201,7 +201,7 @@ def replay(
     gossipq dlq replay orders -g billing 0/17 1/100-199 2
     gossipq dlq replay orders -g billing --to orders.repaired
 
-    A RANGE is PARTITION, PARTITION/OFFSET or PARTITION/FIRST-LAST. Other groups do not see them again.
+    A RANGE is PARTITION, PARTITION/OFFSET or PARTITION/FIRST-LAST. Other groups do not get them again.
     """
     chosen = [refs.range_of(text, topic) for text in ranges] or None
     with ask.connect(choices) as mq:

@@ -86,10 +86,15 @@ def of_doors(members: Sequence[Member]) -> "list[Check]":
     metavar="FILE",
     help="default: $GOSSIPQ_CONFIG, ./cluster.toml, /etc/gossipq/cluster.toml, none",
 )
-@click.option("--data", metavar="DIR", help="data directory, there or to be made")
-@click.option("--bind", metavar="URL", help="where the node listens, or shall listen")
+@click.option("--data", metavar="DIR", help="data directory; it need not exist")
+@click.option("--bind", metavar="URL", help="where the node listens, or will listen")
 @click.option("--workers", type=click.IntRange(min=0), help="worker processes")
-@click.option("--bundle", "bundled", metavar="FILE.tar.gz", help="pack all that helps to find a fault")
+@click.option(
+    "--bundle",
+    "bundled",
+    metavar="FILE.tar.gz",
+    help="write an archive for a bug report: findings, configuration, logs",
+)
 @click.option("--log", "logs", multiple=True, metavar="FILE", help="a log for the bundle (repeatable)")
 @pass_choices
 def command(
@@ -101,7 +106,7 @@ def command(
     bundled: str | None,
     logs: tuple[str, ...],
 ) -> int:
-    """Examine this machine: serf, ports, doors, disk, limits, clock, versions.
+    """Examine this machine: Serf, ports, encryption, disk, limits, clock, versions.
 
     \b
     gossipq doctor
@@ -112,8 +117,8 @@ def command(
     A bundle has these findings, versions, configuration, status and counters of every node, alarms, clients
     and logs: no records, and no secrets.
 
-    Each finding has its remedy. Exits 1 when something would keep a node from working. No node needs to run;
-    one that does says how its cluster is, and whose clock in it is wrong.
+    Each finding names its remedy. Exits 1 when something would keep a node from working. No node needs to
+    run; if one does, the health and the clocks of its cluster are checked, too.
     """
     from gossipq.config import find, load
     from gossipq_node import doctor

@@ -35,16 +35,16 @@ PAUSE_MAX_S = 60.0  #: between two tries while nothing goes well
     "--format",
     "form",
     type=click.Choice(["parquet", "lmdb", "prettyq"]),
-    help="of the files (default: parquet, or as it was); prettyq: records alone, once",
+    help="format of the files (default: parquet, or that of the export); prettyq: records only, once",
 )
-@click.option("--follow", is_flag=True, help="go on with what comes, until it is interrupted")
+@click.option("--follow", is_flag=True, help="keep exporting new records until it is interrupted")
 @click.option(
     "--every",
     "every_s",
     type=Duration(),
     default="10s",
     show_default=True,
-    help="--follow looks so often for what is new",
+    help="how often --follow looks for new records",
 )
 @click.option(
     "--roll",
@@ -52,7 +52,7 @@ PAUSE_MAX_S = 60.0  #: between two tries while nothing goes well
     type=Duration(),
     default="5m",
     show_default=True,
-    help="--follow writes records that waited so long",
+    help="--follow writes records that have waited this long",
 )
 @click.option(
     "--keep",
@@ -60,7 +60,7 @@ PAUSE_MAX_S = 60.0  #: between two tries while nothing goes well
     type=Duration(),
     default="1h",
     show_default=True,
-    help="what merged files replaced stays so long, and with it what the export was (as_of)",
+    help="how long files stay after they were merged: so far back can readers go (as_of)",
 )
 @click.option(
     "--base",
@@ -68,7 +68,7 @@ PAUSE_MAX_S = 60.0  #: between two tries while nothing goes well
     type=Duration(),
     default="1h",
     show_default=True,
-    help="--follow merges files and commits so often",
+    help="how often --follow merges files and commits",
 )
 @click.option(
     "--iceberg",
@@ -81,13 +81,15 @@ PAUSE_MAX_S = 60.0  #: between two tries while nothing goes well
     default="gossipq",
     show_default=True,
     metavar="NAME",
-    help="of its tables",
+    help="namespace of the Iceberg tables",
 )
-@click.option("--metrics", metavar="HOST:PORT", help="--follow serves /metrics for Prometheus there")
 @click.option(
-    "--allow-gap", is_flag=True, help="go on where retention removed records before they were exported"
+    "--metrics", metavar="HOST:PORT", help="HOST:PORT where --follow serves /metrics for Prometheus"
 )
-@click.option("--compact", is_flag=True, help="only merge the small files of an export; no node is asked")
+@click.option(
+    "--allow-gap", is_flag=True, help="continue where retention removed records before they were exported"
+)
+@click.option("--compact", is_flag=True, help="only merge the small files of an export; needs no node")
 @pass_choices
 def command(
     choices: Choices, /, topics: tuple[str, ...], out: str, compact: bool, keep_s: float, **options: Any

@@ -19,9 +19,19 @@ CALLER_S = 2.0
 
 @click.command(cls=Verb)
 @click.option("--http", metavar="HOST:PORT", default=HTTP, help=f"native HTTP and the console ({HTTP})")
-@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="a name it is called by, too")
 @click.option(
-    "--allow-origin", "origins", multiple=True, metavar="URL", help="pages of that origin may ask it (CORS)"
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="another host name of the gateway, which Host: may have",
+)
+@click.option(
+    "--allow-origin",
+    "origins",
+    multiple=True,
+    metavar="URL",
+    help="origin whose pages may send requests (CORS)",
 )
 @click.option("--sqs", is_flag=True, help="Amazon SQS, at /sqs of the port of HTTP")
 @click.option("--sqs-keys", metavar="FILE", default="", help="access keys of SQS, a file of your own (0600)")
@@ -43,7 +53,7 @@ def command(choices: Choices, /, **given: Any) -> None:
 
     A client of the cluster like any other: it runs beside a node or anywhere, as many as you like. Callers
     of HTTP show tokens of their own; other dialects do what the user of --credentials may do. SIGTERM or
-    Ctrl-C: what is in hand goes back.
+    Ctrl-C: unacked records are redelivered.
     """
     try:
         from gossipq_gateway import service

@@ -122,7 +122,7 @@ def _say_none(out: Output, topic: str | None) -> None:
 @click.option("--partitions", "by_partition", is_flag=True, help="a row for each partition")
 @pass_choices
 def lag(choices: Choices, topic: str, group: str | None, by_partition: bool) -> None:
-    """Say how far each group of a topic is behind.
+    """Show the lag of each group of a topic.
 
     \b
     gossipq group lag orders
@@ -157,11 +157,11 @@ def _one(group: str | None, named: str | None) -> str:
 @click.argument("topic")
 @click.option("-g", "--group", help="only this group")
 @click.option(
-    "--over", "over_s", type=Duration(), default="2s", show_default=True, help="how long it is looked at"
+    "--over", "over_s", type=Duration(), default="2s", show_default=True, help="how long to measure"
 )
 @pass_choices
 def rate(choices: Choices, topic: str, group: str | None, over_s: float) -> None:
-    """Say what each consumer of a topic gets, acks and fails, a second.
+    """Show how many records per second each consumer of a topic gets, acks and fails.
 
     \b
     gossipq group rate orders
@@ -225,7 +225,7 @@ def rates(
 @named_option
 @pass_choices
 def show(choices: Choices, topic: str, group: str | None, named: str | None) -> None:
-    """Show where the records of one group are.
+    """Show one group: how many of its records are in which state.
 
     \b
     gossipq group show orders billing
@@ -268,7 +268,7 @@ def show(choices: Choices, topic: str, group: str | None, named: str | None) -> 
 @named_option
 @pass_choices
 def pause(choices: Choices, topic: str, group: str | None, named: str | None) -> None:
-    """Hand out nothing to a group until it is resumed; what is in flight may be acked.
+    """Pause delivery to a group until it is resumed; records in flight may still be acked.
 
     \b
     gossipq group pause orders billing
@@ -289,7 +289,7 @@ def pause(choices: Choices, topic: str, group: str | None, named: str | None) ->
 @named_option
 @pass_choices
 def resume(choices: Choices, topic: str, group: str | None, named: str | None) -> None:
-    """Go on with a group that was paused.
+    """Resume delivery to a group that was paused.
 
     \b
     gossipq group resume orders billing
@@ -298,7 +298,7 @@ def resume(choices: Choices, topic: str, group: str | None, named: str | None) -
     with ask.connect(choices) as mq:
         parts = found(mq, topic, group)
         mq.admin.resume(topic, group)
-    text = f"{group} on {topic} goes on: {many(sum(part.ready for part in parts), 'record')} ready"
+    text = f"{group} on {topic} is resumed: {many(sum(part.ready for part in parts), 'record')} ready"
     Output(choices).one(
         {"topic": topic, "group": group, "paused": False, "partitions": len(parts)}, text, group
     )
@@ -308,18 +308,22 @@ def resume(choices: Choices, topic: str, group: str | None, named: str | None) -
 @click.argument("topic")
 @group_argument
 @named_option
-@click.option("--lease", type=Duration(), help="how long a silent consumer may hold a record")
+@click.option(
+    "--lease", type=Duration(), help="lease: records of a consumer that is silent for so long are redelivered"
+)
 @click.option(
     "--attempts-max", type=click.IntRange(min=1), help="failures after which a record is a dead letter"
 )
 @click.option("--backoff", type=Durations(), help="pause after the first, second ... failure: 1s,5s,1m")
 @click.option(
-    "--in-flight-max", type=click.IntRange(min=1), help="records of a partition handed out and not acked"
+    "--in-flight-max",
+    type=click.IntRange(min=1),
+    help="records of a partition in flight at most: delivered and not acked",
 )
 @click.option(
     "--parked-max",
     type=click.IntRange(min=1),
-    help="records of a partition that may wait behind others of their key",
+    help="records of a partition that may be parked behind others of their key",
 )
 @click.option(
     "--alarm-lag",
@@ -328,13 +332,13 @@ def resume(choices: Choices, topic: str, group: str | None, named: str | None) -
 )
 @pass_choices
 def change(choices: Choices, /, topic: str, group: str | None, named: str | None, **policy: Any) -> None:
-    """Change the policy of a group; what is not named stays as it is.
+    """Change the policy of a group; options that are not given stay as they are.
 
     \b
     gossipq group set orders billing --alarm-lag 10000
     gossipq group set orders billing --lease 5m --attempts-max 3
 
-    Its mode is chosen by its consumers.
+    Consumers choose the mode of their group.
     """
     group = _one(group, named)
     given = {option: value for option, value in policy.items() if value is not None}
@@ -360,10 +364,10 @@ def change(choices: Choices, /, topic: str, group: str | None, named: str | None
     metavar="PLACE",
     help="first, new, an offset, a time, or -10m: 10 minutes ago",
 )
-@click.option("--dry-run", is_flag=True, help="only say what would be")
+@click.option("--dry-run", is_flag=True, help="only say what would happen")
 @pass_choices
 def seek(choices: Choices, topic: str, group: str | None, named: str | None, to: str, dry_run: bool) -> None:
-    """Let a group go on from another place: read again, or skip.
+    """Move a group to another position: to read records again, or to skip some.
 
     \b
     gossipq group seek orders billing --to first --dry-run
@@ -371,7 +375,7 @@ def seek(choices: Choices, topic: str, group: str | None, named: str | None, to:
     gossipq group seek orders billing --to 2026-11-21T09:00Z
     gossipq group seek orders billing --to new --yes      for scripts
 
-    Its consumers must be gone, and its dead letters be replayed or purged first. Its counters start over.
+    Stop its consumers and replay or purge its dead letters first. Its counters start over.
     """
     group, place = _one(group, named), _place(to)
     with ask.connect(choices) as mq:
@@ -403,7 +407,7 @@ def _place(text: str) -> str | int | datetime:
 @click.option("--dead-letters", is_flag=True, help="also when it has dead letters, which go with it")
 @pass_choices
 def remove(choices: Choices, topic: str, group: str | None, named: str | None, dead_letters: bool) -> None:
-    """Remove a group: its place and its counters. The records stay, for the other groups.
+    """Remove a group: its position and its counters. The records stay, for the other groups.
 
     \b
     gossipq group rm orders billing                  asks first

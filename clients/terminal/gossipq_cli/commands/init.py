@@ -17,10 +17,20 @@ INVITED_S = 86_400.0  #: an invitation is good for so long
 @click.command(cls=Verb)
 @click.option("--bind", metavar="URL", default="", help="tcp://HOST:7700, as other hosts reach this one")
 @click.option("--data", metavar="DIR", default="gossipq-data", show_default=True, help="data directory")
-@click.option("--nodes", type=click.IntRange(min=1), default=1, help="print invitations for all but this one")
-@click.option("--expires", "expires_s", type=Duration(), default=INVITED_S, help="of invitations (1d)")
 @click.option(
-    "--name", default="gossipq", show_default=True, help="of the context that your commands use from now on"
+    "--nodes",
+    type=click.IntRange(min=1),
+    default=1,
+    help="number of nodes; prints an invitation for each further one",
+)
+@click.option(
+    "--expires", "expires_s", type=Duration(), default=INVITED_S, help="how long invitations are valid (1d)"
+)
+@click.option(
+    "--name",
+    default="gossipq",
+    show_default=True,
+    help="name of the context that your commands use from now on",
 )
 @pass_choices
 def command(choices: Choices, bind: str, data: str, nodes: int, expires_s: float, name: str) -> None:
@@ -30,8 +40,8 @@ def command(choices: Choices, bind: str, data: str, nodes: int, expires_s: float
     gossipq init --nodes 3
     gossipq init --bind tcp://10.0.0.7:7700 --data /var/lib/gossipq --nodes 3
 
-    Writes ./cluster.toml, the data directory, your token, and a context. Prints one line for each further
-    node, which is good once: run it there.
+    Writes ./cluster.toml, the data directory, your token, and a context. Prints one command for each further
+    node, which works once: run it there.
     """
     from gossipq_client import io
     from gossipq_node import inception

@@ -76,13 +76,13 @@ def show(choices: Choices, ref: str, record_id: str | None, raw: bool) -> None:
     type=click.IntRange(min=0),
     default=FOUND_MAX,
     show_default=True,
-    help="stop after so many; 0: never",
+    help="at most so many; 0: no limit",
 )
 @pass_choices
 def find(
     choices: Choices, /, topic: str, start: str | None, end: str | None, limit: int, **what: str | None
 ) -> int:
-    """Show the records of a topic that fit all that is asked for.
+    """Find the records of a topic that match all given options.
 
     \b
     gossipq msg find orders --contains apples
@@ -90,7 +90,7 @@ def find(
     gossipq msg find orders --from 2026-11-21T08:00 --until 2026-11-21T09:00 -H source:shop -o jsonl
     gossipq msg find orders --contains apples -o names | xargs gossipq msg rm --yes
 
-    Every record between start and end is read; none is acked. Exits 1 when none fits.
+    Every record between start and end is read; none is acked. Exits 1 when none matches.
     """
     given: dict[str, Any] = {name: value for name, value in what.items() if value is not None}
     if "header" in given:
@@ -104,7 +104,7 @@ def find(
         for _ in out.stream(_rows(found, progress), "ref"):
             shown += 1
     if shown == limit and shown:
-        out.say(f"the first {many(limit, 'record')}; there may be more: -n 0")
+        out.say(f"only the first {many(limit, 'record')}; -n 0 shows all")
     return failures.DONE if shown else failures.FAILED
 
 
@@ -137,13 +137,13 @@ def _rows(found: "Iterator[Message]", progress: Progress) -> Iterator[tuple[dict
 @click.option("--reason", default="", help="kept in the record's trace")
 @pass_choices
 def cancel(choices: Choices, ref: str, record_id: str | None, reason: str) -> None:
-    """Take a record back before a consumer gets it.
+    """Cancel a record before a consumer gets it.
 
     \b
     gossipq msg cancel orders/0/@210.3 --yes
     gossipq msg cancel orders --id reminder-17 --reason paid --yes
 
-    It is scheduled, or it is ready and in nobody's hands.
+    It must be scheduled, or ready and not in flight.
     """
     where = refs.where(ref, record_id)
     ask.sure(
@@ -159,7 +159,7 @@ def cancel(choices: Choices, ref: str, record_id: str | None, reason: str) -> No
 @click.option("--reason", default="removed", help="kept in the records' traces")
 @pass_choices
 def remove(choices: Choices, names: tuple[str, ...], reason: str) -> int:
-    """Take records out of a topic.
+    """Remove records from a topic.
 
     \b
     gossipq msg rm orders/0/17 orders/0/18 --yes
@@ -195,7 +195,7 @@ def remove(choices: Choices, names: tuple[str, ...], reason: str) -> int:
 @command.command("reschedule")
 @click.argument("ref")
 @refs.id_option
-@click.option("--delay", type=Duration(), help="due so long from now")
+@click.option("--delay", type=Duration(), help="delay from now on until it is due")
 @click.option("--at", type=Moment(), help="due then: 2026-11-21T09:00Z, or 2026-11-21 09:00 of this machine")
 @pass_choices
 def reschedule(
@@ -220,15 +220,15 @@ def reschedule(
 @command.command("requeue")
 @click.argument("ref")
 @refs.id_option
-@click.option("-g", "--group", required=True, help="the group that gets it once more")
+@click.option("-g", "--group", required=True, help="the group that gets it again")
 @pass_choices
 def requeue(choices: Choices, ref: str, record_id: str | None, group: str) -> None:
-    """Hand a record to a group once more, now.
+    """Redeliver a record to a group, now.
 
     \b
     gossipq msg requeue orders/0/17 -g billing
 
-    The group has acked it, waits to try it again, or has it as a dead letter.
+    The group has acked it, or it waits for its next attempt, or it is a dead letter.
     """
     where = refs.where(ref, record_id)
     with ask.connect(choices) as mq:
@@ -241,20 +241,25 @@ def requeue(choices: Choices, ref: str, record_id: str | None, group: str) -> No
 @click.argument("body", required=False)
 @refs.id_option
 @click.option(
-    "-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="header in place of all it has"
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME:VALUE",
+    help="header; replaces all headers of the record",
 )
 @pass_choices
 def edit(
     choices: Choices, ref: str, body: str | None, record_id: str | None, headers: tuple[str, ...]
 ) -> None:
-    """Put another value in a record's place.
+    """Replace the value of a record.
 
     \b
     gossipq msg edit orders/0/17 "18 apples"
     gossipq msg show orders/0/17 --raw | sed s/17/18/ | gossipq msg edit orders/0/17 -
 
-    In one step the old record is void and the new one follows at the end. BODY `-` is stdin. Without -H the
-    headers stay, without BODY the value. A scheduled record keeps its time.
+    In one atomic step the old record becomes void and the new one is appended. BODY `-` is stdin. Without -H
+    the headers stay, without BODY the value. A scheduled record keeps its time.
     """
     if body is None and not headers:
         raise click.UsageError("nothing to change: give a BODY, - for stdin, or -H")

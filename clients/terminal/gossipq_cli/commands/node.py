@@ -17,7 +17,7 @@ _OPTIONS = (
     click.option("--name", help="name of this node (default: made from the host's)"),
     click.option("--data", metavar="DIR", help="data directory (./gossipq-data)"),
     click.option("--bind", metavar="URL", help="tcp://HOST:PORT for clients (tcp://127.0.0.1:7700)"),
-    click.option("--advertise", metavar="HOST", help="what others reach this machine by"),
+    click.option("--advertise", metavar="HOST", help="HOST or address at which others reach this machine"),
     click.option(
         "--admin",
         metavar="HOST:PORT",
@@ -27,13 +27,13 @@ _OPTIONS = (
         "--join",
         multiple=True,
         metavar="HOST[:PORT]",
-        help="a node whose gossip to join, with Serf; again for more",
+        help="HOST:PORT of a node's gossip (Serf), or an invitation; repeatable",
     ),
     click.option(
         "--peer",
         multiple=True,
         metavar="URL",
-        help="another node, as tcp://HOST:PORT, without Serf; again for more",
+        help="another node, as tcp://HOST:PORT, without Serf; repeatable",
     ),
     click.option(
         "--gossip",
@@ -45,7 +45,9 @@ _OPTIONS = (
         type=click.Choice(["auto", "standalone", "static", "serf"]),
         help="how the node finds others",
     ),
-    click.option("--secret-file", metavar="FILE", help="what all nodes of the cluster know, and nobody else"),
+    click.option(
+        "--secret-file", metavar="FILE", help="file with the secret that all nodes of the cluster share"
+    ),
     click.option(
         "--encrypt",
         type=click.Choice(["auto", "always", "never"]),
@@ -55,7 +57,7 @@ _OPTIONS = (
         "--insecure",
         is_flag=True,
         default=None,
-        help="bind addresses that other machines reach, without a secret",
+        help="allow addresses that other machines reach, without a secret",
     ),
 )
 

@@ -25,13 +25,13 @@ Row = dict[str, Any]
 
 @click.command(cls=Verb)
 @click.argument("topic")
-@click.option("-g", "--group", help="what this group gets next, and what its consumers hold")
+@click.option("-g", "--group", help="show what this group gets next, and what its consumers hold")
 @click.option(
     "-n", "--number", type=click.IntRange(1, PEEK_MAX), default=10, show_default=True, help="records at most"
 )
 @pass_choices
 def command(choices: Choices, topic: str, group: str | None, number: int) -> None:
-    """Look at records without a trace: nothing is taken, held, acked or counted.
+    """Look at records without consuming them: nothing is leased, acked or counted.
 
     \b
     gossipq peek orders                       the newest ones

@@ -127,23 +127,25 @@ class Tally:
     "--jsonl", is_flag=True, help='one record a line of stdin: {"value":..., "key":..., "headers":{...}}'
 )
 @click.option("--empty", is_flag=True, help="publish an empty stdin as an empty record")
-@click.option("--count", type=click.IntRange(min=1), help="publish the body so many times")
+@click.option("--count", type=click.IntRange(min=1), help="publish the body this many times")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="records per second at most")
 @click.option(
     "--level",
     type=click.Choice(["stored", "none"]),
-    help="stored: wait for the disk; none: promise nothing (default: the topic's)",
+    help="stored: wait until it is on disk; none: do not wait (default: the topic's)",
 )
-@click.option("--delay", type=Duration(), help="consumers get it so much later")
+@click.option("--delay", type=Duration(), help="delay: consumers get it so much later")
 @click.option(
     "--at",
     type=Moment(),
-    help="consumers get it then: 2026-11-21T09:00Z, or 2026-11-21 09:00 of this machine",
+    help="due time: consumers get it then, 2026-11-21T09:00Z, or 2026-11-21 09:00 of this machine",
 )
-@click.option("--ttl", type=Duration(), help="it expires so long after it is due")
+@click.option("--ttl", type=Duration(), help="time to live: it expires so long after it is due")
 @click.option("--id", "id", metavar="ID", help="a second record of this id is a duplicate and not stored")
-@click.option("--route", help="words with dots that consumers choose by, as eu.fr")
-@click.option("--lease", type=Duration(), help="how long a silent consumer may hold it")
+@click.option("--route", help="route: dotted words that consumers filter by, as eu.fr")
+@click.option(
+    "--lease", type=Duration(), help="lease: it is redelivered when its consumer is silent for so long"
+)
 @click.option("--attempts-max", type=click.IntRange(min=1), help="failures after which it is a dead letter")
 @click.option("--backoff", type=Duration(), help="pause after each of its failures")
 @pass_choices

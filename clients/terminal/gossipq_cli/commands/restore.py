@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 @click.command(cls=Verb)
 @click.argument("place", metavar="BACKUP")
 @click.option("--data", metavar="DIR", help="data directory to make: new or empty")
-@click.option("--list", "lists", is_flag=True, help="say which points there are")
-@click.option("--as-of", type=Moment(), help="the newest point that was made by then")
+@click.option("--list", "lists", is_flag=True, help="list the restore points")
+@click.option("--as-of", type=Moment(), help="the newest restore point of that time or before")
 @click.option(
     "-t", "--topic", "topics", multiple=True, help="only these topics; * stands for any text (repeatable)"
 )
 @click.option(
-    "--workers", type=click.IntRange(min=1), default=2, show_default=True, help="that the node will have"
+    "--workers",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="worker processes that the node will have",
 )
 @pass_choices
 def command(
@@ -38,7 +42,7 @@ def command(
     topics: tuple[str, ...],
     workers: int,
 ) -> int:
-    """Make a data directory of what gossipq backup wrote.
+    """Restore a backup into a new data directory.
 
     \b
     gossipq restore backups --list

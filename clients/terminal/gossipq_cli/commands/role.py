@@ -23,7 +23,7 @@ def command() -> None:
 @secret_option
 @pass_choices
 def add(choices: Choices, role: str, secret_file: str) -> None:
-    """Add a role that may do nothing yet.
+    """Add a role that has no permission yet.
 
     \b
     gossipq role add billing && gossipq role grant billing 'invoices*' read publish
@@ -34,7 +34,7 @@ def add(choices: Choices, role: str, secret_file: str) -> None:
             "role_exists", f"role {role} exists", f"gossipq role grant {role} TOPIC read", failures.CONFLICT
         )
     access.change(choices, AccessChange(roles=[Role(role, [])], version=known.version), secret_file)
-    Output(choices).one({"role": role}, f"{role} is there, and may do nothing", role)
+    Output(choices).one({"role": role}, f"{role} is there, and has no permission yet", role)
 
 
 @command.command("rm")
@@ -66,7 +66,7 @@ def remove(choices: Choices, role: str, secret_file: str) -> None:
 @secret_option
 @pass_choices
 def grant(choices: Choices, role: str, topics: str, granted: tuple[str, ...], secret_file: str) -> None:
-    """Let a role do something to a topic, or to all of a pattern; '*' is the cluster as a whole, too.
+    """Grant a role permissions on a topic or a pattern; '*' also is the cluster as a whole.
 
     \b
     gossipq role grant billing 'invoices*' read publish
@@ -86,7 +86,7 @@ def grant(choices: Choices, role: str, topics: str, granted: tuple[str, ...], se
 @secret_option
 @pass_choices
 def revoke(choices: Choices, role: str, topics: str, revoked: tuple[str, ...], secret_file: str) -> None:
-    """Take permissions from a role, or without any named the whole rule of that pattern.
+    """Revoke permissions of a role; without any named, the whole rule of that pattern.
 
     \b
     gossipq role revoke billing 'invoices*' publish

@@ -15,7 +15,7 @@ from gossipq_cli.options import Choices, Verb, pass_choices
     type=click.IntRange(min=1, max=1_000),
     default=1,
     metavar="N",
-    help="run it so many times (1)",
+    help="number of processes (1)",
 )
 @click.option("--reload", is_flag=True, help="start again when a .py file of the application has changed")
 @click.option("--guarded", is_flag=True, hidden=True)
@@ -29,7 +29,7 @@ def command(choices: Choices, application: str, processes: int, reload: bool, gu
     gossipq run app:mq --reload
 
     app.py has `mq = connect()` and functions with `@mq.consumer(...)`. SIGTERM or Ctrl-C: handlers that run
-    are finished, the rest goes back; a second one stops at once. A process that dies is started again.
+    finish, other records are redelivered; a second one stops at once. A process that dies is started again.
     """
     from gossipq_client import app
     from gossipq_client.app import fleet

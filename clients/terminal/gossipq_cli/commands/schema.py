@@ -20,7 +20,7 @@ TOLD_MAX = 20  #: of those that do not fit
 
 @click.group(cls=Noun)
 def command() -> None:
-    """Declare, show, check and remove what the values of a topic look like."""
+    """Declare, show, check and remove the schema of a topic's values."""
 
 
 @command.command("set")
@@ -82,11 +82,11 @@ def show(choices: Choices, topic: str) -> None:
     type=click.IntRange(min=1),
     default=LAST,
     show_default=True,
-    help="so many records of each partition are looked at",
+    help="how many of the newest records of each partition are checked",
 )
 @pass_choices
 def check(choices: Choices, topic: str, file: BinaryIO | None, last: int) -> int:
-    """Say whether the newest records of a topic fit its schema, or one that is to follow it.
+    """Check the newest records of a topic against its schema, or against its next one.
 
     \b
     gossipq schema check orders
@@ -108,7 +108,7 @@ def check(choices: Choices, topic: str, file: BinaryIO | None, last: int) -> int
 @click.argument("topic")
 @pass_choices
 def remove(choices: Choices, topic: str) -> None:
-    """Take the schema of a topic away; its records stay as they are.
+    """Remove the schema of a topic; its records stay as they are.
 
     \b
     gossipq schema rm orders

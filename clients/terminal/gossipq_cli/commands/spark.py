@@ -73,11 +73,11 @@ class Source:
         found = imports.gaps(self.path, self.topics)
         for gap in found[:GAPS_SHOWN]:
             out.say(
-                f"not there: records {gap.start} to {gap.end - 1} of {gap.topic}/{gap.partition}, which "
-                "retention took"
+                f"missing: records {gap.start} to {gap.end - 1} of {gap.topic}/{gap.partition}, which "
+                "retention removed before their export"
             )
         if len(found) > GAPS_SHOWN:
-            out.say(f"not there: {many(len(found) - GAPS_SHOWN, 'more gap')}")
+            out.say(f"missing: {many(len(found) - GAPS_SHOWN, 'more gap')}")
         return found
 
 
@@ -102,7 +102,7 @@ def _job(*more: Callable[[Any], Any], reports: bool = False) -> Callable[[Any], 
             click.option(
                 "--allow-gap",
                 is_flag=True,
-                help="go on without records that retention took before their export",
+                help="continue without records that retention removed before their export",
             ),
         ]
         if reports:
@@ -230,7 +230,7 @@ def growth(choices: Choices, source: Source, master: str, picture: str | None, r
 @command.command("status")
 @_job(reports=True)
 def status(choices: Choices, source: Source, master: str, picture: str | None, rollups: str | None) -> None:
-    """How many records stand where, for each group.
+    """Count the records in each state, for each group.
 
     \b
     gossipq spark status export --picture status.svg
@@ -241,7 +241,7 @@ def status(choices: Choices, source: Source, master: str, picture: str | None, r
         from pyspark_gossipq import charts
 
         return charts.bars(
-            "Where records stand", {_named(row): {name: row[name] for name in reports.STATES} for row in rows}
+            "Records by state", {_named(row): {name: row[name] for name in reports.STATES} for row in rows}
         )
 
     with running(master) as spark:
@@ -401,7 +401,7 @@ def search(choices: Choices, source: Source, master: str, limit: int, **asked: A
     if not shown:
         out.say("no such record")
     elif len(shown) == limit:
-        out.say(f"the first {many(limit, 'record')}; there may be more: -n")
+        out.say(f"only the first {many(limit, 'record')}; -n raises that")
 
 
 @command.command("dedup")
@@ -410,12 +410,12 @@ def search(choices: Choices, source: Source, master: str, limit: int, **asked: A
     type=click.Choice(["id", "key", "value", "place"]),
     default="id",
     show_default=True,
-    help="what is alike",
+    help="what two records must share to be duplicates",
 )
 @click.option("--to", metavar="DIR", help="write the records without their duplicates there, as Parquet")
 @_job()
 def dedup(choices: Choices, source: Source, master: str, by: str, to: str | None) -> None:
-    """Count records that are there more than once, and write them once.
+    """Count duplicate records, and write each record once.
 
     \b
     gossipq spark dedup export --by value

@@ -8,7 +8,7 @@ from gossipq_cli.output import Column, Output, counter, moment
 
 @click.group(cls=Noun)
 def command() -> None:
-    """Look into the spool of a client, where records wait until they are confirmed."""
+    """Inspect the spool of a client, where records wait until they are confirmed."""
 
 
 @command.command("show")

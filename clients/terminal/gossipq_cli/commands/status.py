@@ -32,11 +32,11 @@ def as_object(view: clusters.ClusterView) -> dict[str, Any]:
     "wait_s",
     type=Duration(),
     metavar="SECONDS",
-    help="ask again until every shard has a leader and all its copies keep up; the node need not be up yet",
+    help="wait until every shard has a leader and all its copies are in sync; the node need not be up yet",
 )
 @pass_choices
 def command(choices: Choices, wait_s: float | None) -> int:
-    """Say how a node and its cluster are, or wait until all is well.
+    """Show the health of a node and its cluster, or wait until all is well.
 
     \b
     gossipq status
@@ -44,7 +44,7 @@ def command(choices: Choices, wait_s: float | None) -> int:
     gossipq status -o json
 
     Exits 0 when all is well: every shard has a leader (elsewhere called master; followers are slaves), every
-    copy that there should be keeps up, and publishes are taken; else 1, and 75 when the wait was too short.
+    copy is there and in sync, and publishes are accepted; else 1, and 75 when the wait was too short.
     `gossipq help health` explains the words.
     """
     view = clusters.look(choices) if wait_s is None else ask.wait_healthy(choices, wait_s)

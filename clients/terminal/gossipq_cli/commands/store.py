@@ -24,14 +24,14 @@ data_option = click.option(
 
 @click.group(cls=Noun)
 def command() -> None:
-    """Look into, check, copy and shrink a data directory, offline."""
+    """Inspect, check, copy and shrink a data directory, offline."""
 
 
 @command.command("info")
 @data_option
 @pass_choices
 def info(choices: Choices, data: str) -> None:
-    """Say what a data directory holds.
+    """Show what a data directory holds.
 
     \b
     gossipq store info
@@ -110,7 +110,7 @@ def adopt(choices: Choices, data: str) -> None:
 )
 @pass_choices
 def reshard(choices: Choices, data: str, workers: int) -> None:
-    """Lay a data directory out for another number of workers.
+    """Convert a data directory to another number of workers.
 
     \b
     gossipq store reshard --workers 4
@@ -131,7 +131,7 @@ def reshard(choices: Choices, data: str, workers: int) -> None:
 @data_option
 @pass_choices
 def compact(choices: Choices, data: str) -> None:
-    """Give the disk back what a data directory does not need any more.
+    """Shrink a data directory: space that it does not need goes back to the disk.
 
     \b
     gossipq store compact --data gossipq-data
@@ -201,7 +201,7 @@ def dump(choices: Choices, data: str, file: str) -> None:
 )
 @pass_choices
 def load(choices: Choices, data: str, file: str, adopts: bool) -> None:
-    """Make a data directory of what gossipq store dump wrote.
+    """Load a dump of gossipq store dump into a new data directory.
 
     \b
     gossipq store load backup.gq --data restored

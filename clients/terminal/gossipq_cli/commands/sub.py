@@ -72,7 +72,7 @@ def _among_others(choices: Choices, mq: "Client", topics: tuple[str, ...], group
         row for topic in topics if "*" not in topic for row in mq.admin.groups(topic) if row.group == group
     ]
     if any(row.consumers for row in rows):
-        question = f"{group} has consumers: what is printed here is acked, and they never get it. Go on?"
+        question = f"{group} has consumers: what is printed here is acked, and they never get it. Continue?"
         ask.sure(choices, "sub", f"{question} (gossipq peek {topics[0]} -g {group} only looks)")
 
 
@@ -104,7 +104,7 @@ def complaints(out: Output, subscription: "Subscription") -> Iterator[None]:
         while not ended.wait(LOOK_S):
             trouble = subscription.trouble
             if trouble and not said:
-                out.say(f"nothing comes: {trouble}. Waiting for an answer; Ctrl-C ends")
+                out.say(f"no records arrive: {trouble}. Waiting for an answer; Ctrl-C ends")
             elif said and not trouble:
                 out.say("somebody answers again")
             said = trouble
@@ -182,7 +182,7 @@ def tame(render: Callable[["Message"], bytes]) -> Callable[["Message"], bytes]:
     metavar="PATTERN",
     help="only records of such a route: eu.fr, eu.*, eu.#",
 )
-@click.option("--no-ack", is_flag=True, help="at most once: a record is done when it is handed out")
+@click.option("--no-ack", is_flag=True, help="at most once: a record counts as acked when it is delivered")
 @click.option(
     "--attempts-max", type=click.IntRange(min=1), help="failures after which the group has a dead letter"
 )

@@ -32,24 +32,26 @@ POLICY = (
         "--overflow", type=click.Choice(["refuse", "drop_oldest"]), help="when bytes-max is reached"
     ),
     click.option(
-        "--level", type=click.Choice(["stored", "none"]), help="what a publish waits for, if it does not say"
+        "--level",
+        type=click.Choice(["stored", "none"]),
+        help="level: what a publish waits for that names none",
     ),
     click.option(
-        "--ttl", type=Duration(), help="records expire so long after they are due, if they do not say"
+        "--ttl", type=Duration(), help="time to live, after they are due, of records that name none"
     ),
     click.option(
         "--expire",
         type=click.Choice(["dead", "drop", "try_once"]),
-        help="what expires untried: a dead letter, dropped, or tried",
+        help="what a record becomes that expires untried: a dead letter, dropped, or tried all the same",
     ),
-    click.option("--dedup", type=Duration(), help="how long an id is remembered"),
+    click.option("--dedup", type=Duration(), help="deduplication: how long an id is remembered"),
     click.option(
         "--trace", type=click.Choice(["failures", "all", "off"]), help="steps kept for `gossipq trace`"
     ),
     click.option(
         "--lease",
         type=Duration(),
-        help="how long a silent consumer may hold a record; a group may say otherwise",
+        help="lease: records of a consumer that is silent so long are redelivered; a group may override it",
     ),
     click.option(
         "--attempts-max", type=click.IntRange(min=1), help="failures after which a record is a dead letter"
@@ -63,7 +65,7 @@ POLICY = (
     click.option(
         "--group-idle",
         type=Duration(),
-        help="a group goes that nobody consumes in, and in which nothing moves, for so long; 0 = it stays",
+        help="remove groups without consumers and without progress for so long; 0 = never",
     ),
 )
 
@@ -137,7 +139,7 @@ def list_topics(choices: Choices, pattern: str) -> None:
 @click.argument("name")
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="fixed for the topic's life (1)")
 @policy_options
-@click.option("--beside", metavar="TOPIC", help="lie in the same shards as this topic")
+@click.option("--beside", metavar="TOPIC", help="place it in the same shards as this topic")
 @click.option(
     "--if-not-exists",
     is_flag=True,
@@ -251,7 +253,7 @@ def show(choices: Choices, name: str) -> None:
 @policy_options
 @pass_choices
 def change(choices: Choices, /, name: str, **policy: Any) -> None:
-    """Change the policy of a topic; what is not named stays as it is.
+    """Change the policy of a topic; options that are not given stay as they are.
 
     \b
     gossipq topic set orders --retention 30d

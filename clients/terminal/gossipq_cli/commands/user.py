@@ -13,26 +13,26 @@ from gossipq_cli.output import Column, Output
 
 ROTATED_S = 60.0  #: the token before the new one is good for so long
 expires_option = click.option(
-    "--expires", "expires_s", type=Duration(), metavar="DURATION", help="the token is good for so long"
+    "--expires", "expires_s", type=Duration(), metavar="DURATION", help="how long the token is valid"
 )
 save_option = click.option(
     "--save",
     "path",
     metavar="FILE",
     default="",
-    help="write the token there, for you alone, and show nothing",
+    help="write the token to this file (mode 0600), and do not show it",
 )
 
 
 @click.group(cls=Noun)
 def command() -> None:
-    """Add, list, remove users; rotate their tokens; test what one may do."""
+    """Add, list, remove users; rotate their tokens; test their permissions."""
 
 
 @command.command("add")
 @click.argument("user")
 @click.option("--role", "roles", multiple=True, metavar="ROLE", help="may be given more than once")
-@click.option("--no-token", is_flag=True, help="it shows none: anonymous, or a user that others act for")
+@click.option("--no-token", is_flag=True, help="make no token: for anonymous, or a user that others act for")
 @expires_option
 @save_option
 @secret_option
@@ -102,7 +102,7 @@ def set_roles(choices: Choices, user: str, roles: tuple[str, ...], secret_file: 
 
 @command.command("rotate")
 @click.argument("user")
-@click.option("--now", is_flag=True, help="the tokens before it end at once, not in a minute")
+@click.option("--now", is_flag=True, help="older tokens end at once, not in a minute")
 @expires_option
 @save_option
 @secret_option
@@ -110,7 +110,7 @@ def set_roles(choices: Choices, user: str, roles: tuple[str, ...], secret_file: 
 def rotate(
     choices: Choices, user: str, now: bool, expires_s: float | None, path: str, secret_file: str
 ) -> None:
-    """Give a user a new token; those before it are good for another minute.
+    """Give a user a new token; older ones are valid for another minute.
 
     \b
     gossipq user rotate ada --save ada.token
@@ -149,7 +149,7 @@ def remove(choices: Choices, user: str, secret_file: str) -> None:
 @command.command("ls")
 @pass_choices
 def ls(choices: Choices) -> None:
-    """List users, their roles, and until when their tokens are good.
+    """List users, their roles, and when their tokens expire.
 
     \b
     gossipq user ls
@@ -177,7 +177,7 @@ def ls(choices: Choices) -> None:
 @click.argument("topic", default="")
 @pass_choices
 def test(choices: Choices, user: str, permission: str, topic: str) -> int:
-    """Say whether a user may do that, and by which rule; exits 1 when not. Without a topic: to the cluster.
+    """Test whether a user may do that, and by which rule; exits 1 if not. Without a topic: to the cluster.
 
     \b
     gossipq user test ada publish orders

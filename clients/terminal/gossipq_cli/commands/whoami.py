@@ -10,7 +10,7 @@ from gossipq_cli.output import Output
 @click.command(cls=Verb)
 @pass_choices
 def command(choices: Choices) -> None:
-    """Say who you are to the cluster, and what you may do there.
+    """Show which user you are to the cluster, and what you may do there.
 
     \b
     gossipq whoami

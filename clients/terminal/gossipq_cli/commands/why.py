@@ -28,7 +28,9 @@ LATER = ("scheduled", "retrying", "in_flight")  #: states whose time lies ahead
 
 @click.command(cls=Verb)
 @click.argument("ref", metavar="REF|TOPIC")
-@click.option("-g", "--group", default="", help="only this group; with a TOPIC: why the group stands still")
+@click.option(
+    "-g", "--group", default="", help="only this group; with a TOPIC: why the group makes no progress"
+)
 @refs.id_option
 @click.option(
     "--over",
@@ -41,7 +43,7 @@ LATER = ("scheduled", "retrying", "in_flight")  #: states whose time lies ahead
 )
 @pass_choices
 def command(choices: Choices, ref: str, group: str, record_id: str | None, over_s: float) -> None:
-    """Say where a record or a whole group stands, why, and what changes it.
+    """Explain the state of a record or a group: why it is in it, and what changes that.
 
     \b
     gossipq why orders/0/17

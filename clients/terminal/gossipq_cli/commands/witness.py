@@ -11,13 +11,13 @@ from gossipq_cli.options import Verb
 @click.command(cls=Verb)
 @common
 def command(config: str | None, **given: Any) -> int:
-    """Run a witness, which lets two nodes take over from each other.
+    """Run a witness, which votes so that two nodes can take over from each other.
 
     \b
     gossipq witness --join ada
     gossipq witness --data w --bind tcp://127.0.0.1:8100 --peer tcp://127.0.0.1:7700
 
-    It votes who leads and keeps no records. Any third host will do; with a third full node it has nothing to
-    do any more.
+    It votes in elections of leaders and keeps no records. Any third host will do; a cluster of three full
+    nodes needs none.
     """
     return start(config, given, witness=True)

@@ -189,9 +189,9 @@ def _kick(mq: "Client", act: Act, dry: bool) -> str:
     held = many(sum(each.in_flight for row in rows for each in row.subscriptions), "record")
     name = next((row.client for row in rows if row.client), "") or act.subject.names[0]
     if dry:
-        return f"{name} holds {held}; out for {span(for_ms)}"
+        return f"{name} holds {held}; it may not reconnect for {span(for_ms)}"
     mq.admin.kick(session, for_ms)
-    return f"{name} is out for {span(for_ms)}; {held} went back"
+    return f"{name} may not reconnect for {span(for_ms)}; {held} redelivered"
 
 
 def _drain(mq: "Client", act: Act, dry: bool) -> str:
@@ -216,7 +216,7 @@ def _undrain(mq: "Client", act: Act, dry: bool) -> str:
     from gossipq_cli.commands.cluster import secret_of
 
     mq.admin.set_member(name, "in", secret_of())
-    return f"{name} is taken back"
+    return f"{name} stays: its drain is cancelled"
 
 
 def _rebalance(mq: "Client", act: Act, dry: bool) -> str:

@@ -18,7 +18,7 @@ OLD = "bright_black"  #: of figures that are not of now
 AROUND = 3  #: lines around the view: header, tabs, footer
 ASKED = {
     "confirm": "y: yes   any other key: no",
-    "try": "esc: leave it",
+    "try": "esc: cancel",
 }  #: kinds of prompts that ask, and how
 SHORT = {"overview": "over", "messages": "msgs", "growth": "grow", "clients": "cli"}
 
@@ -29,7 +29,7 @@ a         act: replay, purge, pause, seek, kick, drain ...; it asks first
 /         filter; in messages of a topic: search values (key=ADA: by key)
 s S       sort by the next column; turn round     p   pause
 m         messages of the topic     t   tail      + - slower, faster
-w         save the screen as SVG    b   what charts are made of    q   quit
+w         save the screen as SVG    b   the marks of charts        q   quit
 :         a name to jump to (tab completes), or topic NAME, messages
           TOPIC[/P], group TOPIC GROUP, find TOPIC TEXT, why REF, rate S,
           replay REF GROUP, edit REF VALUE, reschedule REF DELAY,
@@ -101,7 +101,7 @@ def _waiting(board: Board, width: int) -> list[Text]:
         *wrapped(f"✖ {board.fault.text}", width, BAD),
         *wrapped(board.fault.hint, width),
         Text(),
-        Text("it is asked again and again; q quits", DIM),
+        Text("it is asked again every few seconds; q quits", DIM),
     ]
 
 

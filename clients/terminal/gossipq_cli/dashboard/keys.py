@@ -359,7 +359,7 @@ def _try(ui: Ui, act: Act) -> Stepped:
     question = question_of(act)
     if question:
         return Stepped(replace(ui, prompt=Prompt("confirm", f"{question} y/n", then=act)), [])
-    label = f"{verb_of(act).name} {name_of(act.subject)}: asking what it would do ... esc: leave it"
+    label = f"{verb_of(act).name} {name_of(act.subject)}: asking what it would do ... esc: cancel"
     return Stepped(replace(ui, prompt=Prompt("try", label, then=act)), [Try(act)])
 
 

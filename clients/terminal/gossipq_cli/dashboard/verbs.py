@@ -33,7 +33,7 @@ class Verb(NamedTuple):
     needs: str = MEND  #: permission, on the topic; of a node or a client, on the cluster
 
 
-REPLAY = "let its dead letters be ready once more, with fresh counters"
+REPLAY = "redeliver its dead letters, with fresh attempt counters"
 PURGE = "remove its dead letters for good"
 PLAN = "show which shards the cluster will move, by itself, and where to"
 
@@ -42,26 +42,26 @@ VERBS: Mapping[str, Sequence[Verb]] = {
         Verb(
             "requeue",
             "r",
-            "hand it to a group once more",
+            "redeliver it to a group",
             "gossipq msg requeue {0} -g {text}",
             "replay for which group:",
-            question="hand {0} to {text} once more?",
+            question="redeliver {0} to {text}?",
         ),
         Verb(
             "edit",
             "e",
-            "put another value in its place",
+            "replace its value",
             "gossipq msg edit {0} VALUE",
             "new value:",
-            question="put {text!r} in the place of {0}?",
+            question="replace {0} by {text!r}?",
         ),
         Verb(
             "reschedule",
             "d",
-            "let it be due at another time",
+            "change its due time",
             "gossipq msg reschedule {0} --delay {text}",
             "due in (0s, 5m, 1h30m):",
-            question="let {0} be due in {text}?",
+            question="make {0} due in {text}?",
         ),
         Verb(
             "cancel",
@@ -82,20 +82,20 @@ VERBS: Mapping[str, Sequence[Verb]] = {
         Verb("replay", "r", REPLAY, "gossipq dlq replay {0} -g {1}"),
         Verb("purge", "x", PURGE, "gossipq dlq purge {0} -g {1}"),
         Verb(
-            "pause", "p", "hand out nothing until it is resumed", "gossipq group pause {0} {1}", needs=OPERATE
+            "pause", "p", "pause delivery until it is resumed", "gossipq group pause {0} {1}", needs=OPERATE
         ),
-        Verb("resume", "u", "go on after a pause", "gossipq group resume {0} {1}", needs=OPERATE),
+        Verb("resume", "u", "resume delivery", "gossipq group resume {0} {1}", needs=OPERATE),
         Verb(
             "seek",
             "s",
-            "let it go on from another place",
+            "move it to another position",
             "gossipq group seek {0} {1} --to {text}",
-            "go on from (first, new, an offset, -10m, a time):",
+            "move to (first, new, an offset, -10m, a time):",
             needs=OPERATE,
         ),
     ),
     "dead": (
-        Verb("replay", "r", "let these be ready once more, with fresh counters", "gossipq dlq ls {0} -g {1}"),
+        Verb("replay", "r", "redeliver these, with fresh attempt counters", "gossipq dlq ls {0} -g {1}"),
         Verb("purge", "x", "remove these for good", "gossipq dlq ls {0} -g {1}"),
     ),
     "topic": (
@@ -114,16 +114,16 @@ VERBS: Mapping[str, Sequence[Verb]] = {
         Verb(
             "kick",
             "k",
-            "end its session: what it holds goes back",
+            "end its session: its unacked records are redelivered",
             "gossipq client kick {0} --for {text}",
-            "it may not come back for (30s, 10m):",
+            "it may not reconnect for (30s, 10m):",
             "30s",
             needs=OPERATE,
         ),
     ),
     "node": (
         Verb("drain", "d", "move everything away from it", "gossipq cluster drain {0}", needs=CLUSTER),
-        Verb("undrain", "u", "take it back after a drain", "gossipq cluster drain {0} --undo", needs=CLUSTER),
+        Verb("undrain", "u", "cancel its drain", "gossipq cluster drain {0} --undo", needs=CLUSTER),
         Verb("rebalance", "b", PLAN, "gossipq cluster rebalance --plan", shows=True, needs=OBSERVE),
     ),
 }

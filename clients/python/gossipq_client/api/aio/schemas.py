@@ -66,4 +66,6 @@ class SchemaKeepers(Readers, TopicKeepers):
             await self.create_topic(schemas.TOPIC, partitions=1, retain="forever", if_not_exists=True)
             receipt = await self.publish(schemas.TOPIC, entry, key=info.name)
             await receipt.result(self._timeout)
-        raise Busy(f"others declare schemas of {info.name} all the time", hint="try again")
+        raise Busy(
+            f"others declare schemas of {info.name} at the same time, again and again", hint="try again"
+        )

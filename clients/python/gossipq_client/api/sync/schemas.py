@@ -67,4 +67,6 @@ class SchemaKeepers(Readers, TopicKeepers):
             self.create_topic(schemas.TOPIC, partitions=1, retain="forever", if_not_exists=True)
             receipt = self.publish(schemas.TOPIC, entry, key=info.name)
             receipt.result(self._timeout)
-        raise Busy(f"others declare schemas of {info.name} all the time", hint="try again")
+        raise Busy(
+            f"others declare schemas of {info.name} at the same time, again and again", hint="try again"
+        )

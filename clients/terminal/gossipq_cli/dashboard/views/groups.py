@@ -299,7 +299,7 @@ def _dead_key(dead: Dead) -> str:
 def _why(answer: object, board: Board, width: int) -> list[Text]:
     """States that partitions have in common are told once."""
     if board.recorded:
-        return [Text("a recording cannot be asked", DIM)]
+        return [Text("not available in a recording", DIM)]
     if isinstance(answer, Failed):
         return [Text(answer.text, BAD)]
     if not isinstance(answer, Standing):

@@ -165,7 +165,7 @@ class RecordPage(Lister):
         if isinstance(answer, Failed):
             return box(ref, [Text(answer.text, BAD), Text(answer.hint, DIM)], width, height, "esc: back")
         if not isinstance(answer, Opened):
-            told = "a recording cannot be asked" if board.recorded else "asking ..."
+            told = "not available in a recording" if board.recorded else "asking ..."
             return box(ref, [Text(told, DIM)], width, height)
         inner = width - 4
         why, trace = _why_lines(answer, inner), _trace_lines(answer)
