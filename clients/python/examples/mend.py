@@ -14,6 +14,6 @@ with connect() as mq:
             print(msg.offset, msg.value.decode())
     mq.flush()
     # -- in the guide
-    mq.admin.requeue(ref=new.ref, group="post")  # handed out once more, to this group only
+    mq.admin.requeue(ref=new.ref, group="post")  # redelivered, to this group only
     # --
     print("again:", mq.fetch("letters", "post").values())

@@ -8,7 +8,7 @@ with connect() as mq:
     with next(workers) as msg:
         print(msg.value.decode())
     # -- in the guide
-    mq.admin.pause("jobs", "workers")  # nothing is handed out; what is in hand can be acked
+    mq.admin.pause("jobs", "workers")  # nothing is handed out; records in flight can still be acked
     for stand in mq.admin.why_group("jobs", "workers"):
         print(stand.state, "-", stand.because, "-", stand.next)
     mq.admin.resume("jobs", "workers")
