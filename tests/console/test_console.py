@@ -142,7 +142,7 @@ def test_reading_and_mending_without_a_script(node: RunningNode, browser: Browse
             "edit",
             ("record", "orders/0/2"),
             "6 plums",
-            "place of orders/0/2?",
+            "replace orders/0/2 by",
             "orders/0/3 replaces it",
         ),
         (
