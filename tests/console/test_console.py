@@ -112,7 +112,7 @@ def test_reading_and_mending_without_a_script(node: RunningNode, browser: Browse
         "topics": "orders",
         "topic?name=orders": "as the cluster says",
         "groups?like=bill": "billing",
-        "group?topic=orders&group=billing": "Dead letters by what they died of",
+        "group?topic=orders&group=billing": "Dead letters by error",
         "clients": "Consumes",
         "messages?topic=orders": "<b>5 plums</b>",
         "messages?topic=orders&text=pears": "1 record found",

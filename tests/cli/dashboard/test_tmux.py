@@ -141,7 +141,7 @@ def test_one_acts_from_the_menu(watched: Pane, node) -> None:
         mq.flush()
     pane = watched
     pane.type("4", "Enter")
-    pane.until(r"dead letters, by what they died of")
+    pane.until(r"dead letters by error")
     pane.until(r"1 +\S+ +rejected +no such \u00e4pple")
     pane.type("o", "a")
     pane.until(r"▸ r +replay +redeliver these")

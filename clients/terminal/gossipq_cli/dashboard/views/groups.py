@@ -263,7 +263,7 @@ class GroupPage(Page):
         answer = board.answers.get(Stand(topic, group))
         sections = self.sections(board, ui)
         pointer = self.pointer(sections, ui)
-        titles = {"dead": "dead letters, by what they died of", "partitions": about, "consumers": "consumers"}
+        titles = {"dead": "dead letters by error", "partitions": about, "consumers": "consumers"}
         some = isinstance(answer, Standing) and answer.more
         titles["dead"] += " (of the first that were looked at)" if some else ""
         shown = [section for section in sections if section.rows or section.name != "dead"]

@@ -122,9 +122,7 @@ EVENT_COLUMNS: list[Column[Event]] = [
 def events_box(board: Board, ui: Ui, width: int, height: int, bare: bool = False) -> list[Text]:
     """Newest first."""
     events = sorted(board.history.events, key=lambda event: -event.time_ms)
-    laid = table(
-        EVENT_COLUMNS, events, width - 4, height - 1, empty="nothing has happened since this began to watch"
-    )
+    laid = table(EVENT_COLUMNS, events, width - 4, height - 1, empty="no event since this top was started")
     return box(
         "gossip events" if board.history.now.serf else "events",
         laid.lines[1:],
