@@ -190,6 +190,9 @@ GOSSIP_PORT_STEP = 90  #: the Serf agent of a node binds PORT + 90, TCP and UDP
 ADMIN_PORT_STEP = 80  #: metrics and health, unless told otherwise
 #: frontdoor and workers bind their ports for clients once more, so many above: encrypted
 DOOR_PORT_STEP = 100
+DOOR_KEY_MS = (
+    100  #: an encrypted port is dialled by one key for so long at least, before the next one is tried
+)
 PORTS_ABOVE = DOOR_PORT_STEP + WORKERS_MAX  #: of a node, above its first one
 
 assert BATCH_BYTES_MAX < BATCH_BYTES_HARD_MAX < FRAME_BYTES_MAX < 2**31, "column offsets are int32"

@@ -14,7 +14,7 @@ from zmq.utils import z85
 
 from gossipq.endpoints import door_of, endpoint
 from gossipq.errors import ConfigError
-from gossipq.limits import FRONTDOOR_PEER_PORT_STEP, GOSSIP_PORT_STEP
+from gossipq.limits import DOOR_KEY_MS, FRONTDOOR_PEER_PORT_STEP, GOSSIP_PORT_STEP
 from gossipq.values import Member
 from gossipq_node.settings import NodeKeys
 
@@ -26,7 +26,6 @@ OK = (b"200", b"OK")
 #: libzmq never dials again
 NOT_YET = (b"300", b"not on the roster")
 GREETED_MS = 1_000
-PAUSE_S = 0.1  #: a door is dialled by one key for so long at least
 _NOW = int(zmq.NOBLOCK)
 FAILED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -134,7 +133,9 @@ class Doorkeys:
             if monitor in ready:
                 while int(monitor.get(zmq.EVENTS)) & int(zmq.POLLIN):
                     monitor.recv_multipart(_NOW)
-                if time.monotonic() - self._since_s[address] >= PAUSE_S:  # else libzmq tries it again
+                if (
+                    1_000 * (time.monotonic() - self._since_s[address]) >= DOOR_KEY_MS
+                ):  # else libzmq tries it again
                     failed.append(address)
         for address in failed:
             self._turns[address] = (self._turns.get(address, 0) + 1) % len(self._doors)

@@ -17,6 +17,7 @@ import zmq
 
 from gossipq.endpoints import door_of
 from gossipq.errors import Unreachable
+from gossipq.limits import DOOR_KEY_MS
 from gossipq.wire import ownership
 
 SEND_MESSAGES_MAX = 128  #: in the socket's own queue; what is above waits in `backlog`
@@ -37,7 +38,6 @@ _NOW, _MORE = (int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE))
 Frames = Sequence[bytes | bytearray]
 Keys = tuple[bytes, bytes]  #: CURVE: the public one, the secret one
 NO_KEYS: Keys = (b"", b"")
-PAUSE_S = 0.1  #: a door is dialled by one key for so long at least
 
 
 class Peer:
@@ -218,7 +218,7 @@ class Transport:
                     peer.backlog.clear()
                 changes.append((peer.endpoint, peer.up))
         for endpoint in failed:
-            if time.monotonic() - self._peers[endpoint].made_s < PAUSE_S:
+            if 1_000 * (time.monotonic() - self._peers[endpoint].made_s) < DOOR_KEY_MS:
                 continue  # libzmq tries it again
             self._turns[endpoint] = self._turns.get(endpoint, 0) + 1
         for endpoint in ended | failed:
