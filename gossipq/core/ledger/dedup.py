@@ -42,21 +42,32 @@ class Dedup:
         """Runs over the records of a batch: fresh ones, remembered now, and duplicates. Id 0 is none and
         always fresh."""
         keys, since_ms = self._keys(partition, hashes), time_ms - window_ms
-        found = self._state.get_many(sorted(filter(None, keys)))
-        known = {key: place for key, row in found.items() if (place := ID.unpack(row))[0] > since_ms}
-        if not known and 0 not in hashes and len(set(hashes)) == len(hashes):  # as in most batches
+        first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))  # record of each id
+        first.pop(b"", None)
+        order = sorted(first)
+        packed = map(ID.pack, repeat(time_ms), repeat(index), map(first.__getitem__, order))
+        there = self._remember(list(zip(order, packed, strict=True)))
+        if not there and len(first) == len(keys):  # as in most batches
             taken, runs = hashes, [Run(len(keys), -1, index, 0)]
-            packed = map(ID.pack, repeat(time_ms), repeat(index), range(len(keys)))
-            rows = sorted(zip(keys, packed, strict=True))
         else:
-            fresh = {key: record for record, key in reversed([*enumerate(keys)]) if key and key not in known}
+            known = {key: place for key, row in there.items() if (place := ID.unpack(row))[0] > since_ms}
+            late = [(key, ID.pack(time_ms, index, first[key])) for key in there if key not in known]
+            self._state.put_many(late)
+            fresh = {key: first[key] for key in first if key not in known}
             taken = array("Q", [hashes[record] for record in sorted(fresh.values())])
             runs = self._runs(index, keys, known, fresh)
-            rows = [(key, ID.pack(time_ms, index, fresh[key])) for key in sorted(fresh)]
-        if rows:
-            self._state.put_many(rows)
+        if taken:
             self._state.put(records.key(b"J", partition, index), U64.pack(time_ms) + taken.tobytes())
         return runs
+
+    def _remember(self, rows: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+        """Puts rows of ids, in order, that are not there yet; returns those that are. One search of the table
+        for each: who repeats a batch mostly repeats its first id, who does not has none of them there."""
+        if not rows or self._state.get(rows[0][0]) is None:
+            return self._state.add_many(rows)
+        there = self._state.get_many([key for key, _ in rows])
+        self._state.put_many([row for row in rows if row[0] not in there])
+        return there
 
     @staticmethod
     def _runs(
