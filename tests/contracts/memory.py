@@ -49,6 +49,9 @@ class _Handle:
     def delete(self, key: bytes) -> bool:
         return self._write().delete(key)
 
+    def delete_many(self, keys: Iterable[bytes], prefix: bytes) -> None:
+        self._write().delete_many(keys, prefix)
+
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self._now().scan(first, end)
 

@@ -119,6 +119,20 @@ def test_rows_are_added_where_there_are_none(place: Place) -> None:
     assert forgotten.get_many([b"a", b"e"]) == {b"a": b"2"}
 
 
+def test_rows_that_begin_with_something_are_deleted(place: Place) -> None:
+    store = place.open()
+    state = store.tables(0).state
+    state.put_many([(b"a", b"1"), (b"b", b"12"), (b"c", b"2"), (b"d", b"1")])
+    store.commit()
+    state.delete_many([b"a", b"b", b"c", b"x"], b"1")
+    state.delete_many([], b"1")
+    assert list(state.scan(b"a", b"z")) == [(b"c", b"2"), (b"d", b"1")]
+    store.commit()
+    state.delete_many([b"d"], b"1")
+    again = place.open().tables(0).state
+    assert list(again.scan(b"a", b"z")) == [(b"c", b"2"), (b"d", b"1")]
+
+
 def test_tables_of_shards_do_not_mix(place: Place) -> None:
     store = place.open()
     for shard in (0, 31):

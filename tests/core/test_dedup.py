@@ -5,7 +5,7 @@ from array import array
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossipq.core.ledger.dedup import Dedup
+from gossipq.core.ledger.dedup import EVICT_ENTRIES_MAX, Dedup
 from gossipq.core.storage.tables import MemoryTables
 from gossipq.values import Run
 
@@ -62,3 +62,31 @@ def test_what_is_forgotten_leaves_later_ones_alone() -> None:
     dedup.sort_out(PARTITION, 2, array("Q", [2, 3]), 150, WINDOW_MS)
     assert dedup.evict(PARTITION, 4, 10, 100) == 2
     assert [dedup.find(PARTITION, each) is not None for each in (1, 2, 3)] == [False, True, True]
+
+
+@settings(max_examples=200, deadline=None)
+@given(BATCHES, st.integers(1, 12))
+def test_what_is_remembered_are_the_ids_of_the_newest_entries(
+    batches: list[tuple[int, list[int]]], count_max: int
+) -> None:
+    tables = MemoryTables()
+    dedup, entries, now_ms = Dedup(tables.state), dict[int, tuple[int, list[int]]](), 0
+    for index, (passed_ms, ids) in enumerate(batches, 1):
+        now_ms += passed_ms
+        runs = dedup.sort_out(PARTITION, index, array("Q", ids), now_ms, WINDOW_MS)
+        new = [each for each, place in zip(ids, one_by_one(runs), strict=True) if each and not place[2]]
+        if new:
+            entries[index] = now_ms, new
+        count = sum(len(brought) for _, brought in entries.values())
+        gone = dedup.evict(PARTITION, count, count_max, now_ms - WINDOW_MS)
+        for its_index, (time_ms, brought) in [*entries.items()][:EVICT_ENTRIES_MAX]:
+            if count <= count_max and time_ms > now_ms - WINDOW_MS:
+                break
+            count, gone = count - len(brought), gone - len(brought)
+            del entries[its_index]
+        assert gone == 0
+        newest = {each: its for its, (_, brought) in entries.items() for each in brought}
+        for each in range(1, 13):
+            found = dedup.find(PARTITION, each)
+            assert (found and found.index) == newest.get(each)
+        assert len(list(tables.state.scan(b"J", b"K"))) == len(entries)

@@ -107,6 +107,9 @@ class OwnRows:
     def delete(self, key: bytes) -> bool:
         return False
 
+    def delete_many(self, keys: Iterable[bytes], prefix: bytes) -> None:
+        """There are none."""
+
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         return iter(())
 

@@ -7,7 +7,7 @@ from itertools import repeat
 import msgspec
 
 from gossipq.core.ledger import records
-from gossipq.core.ledger.records import ID, U64
+from gossipq.core.ledger.records import ID, ID_ENTRY, U64
 from gossipq.core.storage import Table
 from gossipq.types import Index, PartitionKey
 from gossipq.values import Run
@@ -44,30 +44,26 @@ class Dedup:
         keys, since_ms = self._keys(partition, hashes), time_ms - window_ms
         first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))  # record of each id
         first.pop(b"", None)
+
+        def rows(keys: list[bytes]) -> list[tuple[bytes, bytes]]:
+            packed = map(ID.pack, repeat(time_ms), repeat(index), map(first.__getitem__, keys))
+            return list(zip(keys, packed, strict=True))
+
         order = sorted(first)
-        packed = map(ID.pack, repeat(time_ms), repeat(index), map(first.__getitem__, order))
-        there = self._remember(list(zip(order, packed, strict=True)))
+        # a batch mostly repeats another one as a whole, or has new ids alone: one search for each id
+        repeats = bool(order) and self._state.get(order[0]) is not None
+        there = self._state.get_many(order) if repeats else self._state.add_many(rows(order))
         if not there and len(first) == len(keys):  # as in most batches
             taken, runs = hashes, [Run(len(keys), -1, index, 0)]
         else:
             known = {key: place for key, row in there.items() if (place := ID.unpack(row))[0] > since_ms}
-            late = [(key, ID.pack(time_ms, index, first[key])) for key in there if key not in known]
-            self._state.put_many(late)
-            fresh = {key: first[key] for key in first if key not in known}
+            self._state.put_many(rows([key for key in (order if repeats else there) if key not in known]))
+            fresh = {key: record for key, record in first.items() if key not in known}
             taken = array("Q", [hashes[record] for record in sorted(fresh.values())])
             runs = self._runs(index, keys, known, fresh)
         if taken:
             self._state.put(records.key(b"J", partition, index), U64.pack(time_ms) + taken.tobytes())
         return runs
-
-    def _remember(self, rows: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-        """Puts rows of ids, in order, that are not there yet; returns those that are. One search of the table
-        for each: who repeats a batch mostly repeats its first id, who does not has none of them there."""
-        if not rows or self._state.get(rows[0][0]) is None:
-            return self._state.add_many(rows)
-        there = self._state.get_many([key for key, _ in rows])
-        self._state.put_many([row for row in rows if row[0] not in there])
-        return there
 
     @staticmethod
     def _runs(
@@ -123,8 +119,7 @@ class Dedup:
             gone += (len(row) - U64.size) // U64.size
             hashes = array("Q")
             hashes.frombytes(row[U64.size :])
-            for key, row in self._state.get_many(sorted(self._keys(partition, hashes))).items():
-                if ID.unpack(row)[1] == index:
-                    self._state.delete(key)
+            own = ID_ENTRY.pack(U64.unpack_from(row)[0], index)  # not that of an id that came again since
+            self._state.delete_many(sorted(self._keys(partition, hashes)), own)
             self._state.delete(row_key)
         return gone

@@ -60,6 +60,7 @@ OWN_ROWS = (INSTALLING, HARD, CLOCK, META)  #: of each copy, in key order; not p
 U64, U64X2, U64X3 = Struct(">Q"), Struct(">QQ"), Struct(">QQQ")
 SLICE = Struct("<QIIIIqI")
 ID, PLACE, COUNT = Struct("<qQI"), Struct("<QQ"), Struct("<Q")
+ID_ENTRY = Struct("<qQ")  #: what an ID begins with
 
 encode = msgspec.msgpack.Encoder().encode
 

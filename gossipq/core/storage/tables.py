@@ -36,6 +36,9 @@ class Table(Protocol):
         """Put, for a key above all others (a caller's error otherwise)."""
 
     def delete(self, key: bytes) -> bool: ...
+    def delete_many(self, keys: Iterable[bytes], prefix: bytes) -> None:
+        """Deletes the rows of those keys whose values begin with `prefix`; fast when they are in order."""
+
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Rows with first <= key < end, in order."""
 
@@ -102,6 +105,11 @@ class MemoryTable:
         del self.rows[key]
         del self.keys[bisect_left(self.keys, key)]
         return True
+
+    def delete_many(self, keys: Iterable[bytes], prefix: bytes) -> None:
+        for key in keys:
+            if self.rows.get(key, b"").startswith(prefix):
+                self.delete(key)
 
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         for key in self.keys[bisect_left(self.keys, first) : bisect_left(self.keys, end)]:

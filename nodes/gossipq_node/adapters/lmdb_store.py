@@ -190,6 +190,19 @@ class LmdbTable:
             store.changes.append((self.name, key))
         return found
 
+    def delete_many(self, keys: Iterable[bytes], prefix: bytes) -> None:
+        store, name = self._store, self.name
+        try:
+            with store.txn.cursor(self._db) as cursor:
+                gone = [
+                    key
+                    for key in keys
+                    if cursor.set_key(key) and cursor.value().startswith(prefix) and cursor.delete()
+                ]
+        except lmdb.Error as error:
+            store.fail(error)
+        store.changes += [(name, key) for key in gone]
+
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         try:
             with self._store.txn.cursor(self._db) as cursor:
