@@ -17,6 +17,7 @@ KEY_BYTES_MAX = 4 * KIB
 HEADERS_BYTES_MAX = 64 * KIB
 ROUTE_BYTES_MAX = 255
 ID_BYTES_MAX = 1 * KIB
+IDEMPOTENCY_KEY_BYTES_MAX = 64
 
 # batches and frames
 BATCH_RECORDS_MAX = 4_096  #: what a packer seals; a node takes any count up to BATCH_RECORDS_HARD_MAX

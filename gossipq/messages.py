@@ -135,6 +135,7 @@ class SetAccess(Message):
     verb = 11
     change: AccessChange
     proof: bytes = b""  #: as that of JOIN; who has the permission needs none
+    idempotency_key: bytes = b""  #: asked again with the same one, it gets the answer of the first
 
 
 # --- publish ------------------------------------------------------------------------------------------------
@@ -405,6 +406,7 @@ class Cancel(Message):
     verb = 56
     ref: Ref
     reason: str = ""
+    idempotency_key: bytes = b""  #: asked again with the same one, it gets the answer of the first
 
 
 class Reschedule(Message):
@@ -421,6 +423,7 @@ class Edit(Message):
 
     verb = 58
     ref: Ref
+    idempotency_key: bytes = b""  #: asked again with the same one, it gets the answer of the first
 
 
 class Requeue(Message):
@@ -430,6 +433,7 @@ class Requeue(Message):
     verb = 59
     ref: Ref
     group: str
+    idempotency_key: bytes = b""  #: asked again with the same one, it gets the answer of the first
 
 
 class Done(Message):
@@ -495,11 +499,13 @@ class CreateTopic(Message):
     name: str
     config: TopicOptions = TopicOptions()
     if_not_exists: bool = False
+    idempotency_key: bytes = b""  #: asked again with the same one, it gets the answer of the first
 
 
 class DropTopic(Message):
     verb = 67
     name: str
+    idempotency_key: bytes = b""  #: asked again with the same one, it gets the answer of the first
 
 
 class Stats(Message):
@@ -575,6 +581,7 @@ class SetGroup(Message):
     topic_id: int
     group: str
     config: GroupOptions
+    idempotency_key: bytes = b""  #: asked again with the same one, it gets the answer of the first
 
 
 class BindTopic(Message):

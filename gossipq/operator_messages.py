@@ -61,6 +61,7 @@ class SetTopic(Message):
     verb = 85
     name: str
     config: TopicOptions
+    idempotency_key: bytes = b""  #: asked again with the same one, it gets the answer of the first
 
 
 class PurgeTopic(Message):
@@ -101,6 +102,7 @@ class DropGroup(Message):
     group: str
     dead: bool = False
     dry_run: bool = False
+    idempotency_key: bytes = b""  #: asked again with the same one, it gets the answer of the first
 
 
 class ShowGroup(Message):

@@ -7,8 +7,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from hypothesis import settings
@@ -83,7 +84,7 @@ class RunningNode:
         secret = (self.data / "secret").read_bytes().strip()
         return proofs.token(secret, bytes.fromhex(manifest["cluster_uuid"]))
 
-    def start(self) -> "RunningNode":
+    def start(self) -> Self:
         """Returns when the node says that it is ready."""
         paths = os.pathsep.join(str(HOME / root) for root in ROOTS)
         plain = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPQ")}
@@ -107,10 +108,31 @@ class RunningNode:
             text=True,
             start_new_session=True,
         )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line.startswith("ready"), f"the node said {line!r}, exit code {self.process.poll()}"
+        self._await_ready()
         return self
+
+    def _await_ready(self) -> None:
+        """One that does not become ready is ended."""
+        process = self.process
+        assert process is not None
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.startswith("ready"):
+            code = process.poll()
+            self.__exit__()
+            raise AssertionError(f"the node said {line!r}, exit code {code}: {self.log()[-2000:]}")
+
+    def log(self) -> str:
+        """What it said on stderr, where that is kept."""
+        return ""
+
+    def __enter__(self) -> Self:
+        """Started; at the end of the block it runs no more, whatever happened there."""
+        return self if self.process is not None else self.start()
+
+    def __exit__(self, *error: object) -> None:
+        if self.process is not None:
+            self.kill()
 
     def stop(self) -> int:
         """SIGTERM and wait; the exit code."""
@@ -121,7 +143,8 @@ class RunningNode:
     def kill(self) -> None:
         """SIGKILL to the node and its processes, all at once, as when a machine dies."""
         assert self.process is not None
-        os.killpg(self.process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self._wait()
 
     def _wait(self) -> int:
@@ -146,10 +169,13 @@ def make_node(tmp_path: Path) -> Iterator[Callable[..., RunningNode]]:
         made.append(RunningNode(tmp_path / f"node-{len(made)}", "--workers", "2", *flags))
         return made[-1]
 
-    yield make
-    for node in made:
-        if node.process is not None:
-            node.stop()
+    with ExitStack() as ends:
+        yield make
+        for node in made:
+            ends.push(node)
+        for node in made:
+            if node.process is not None:
+                node.stop()
 
 
 @pytest.fixture
@@ -161,10 +187,10 @@ def node(make_node: Callable[..., RunningNode]) -> RunningNode:
 @pytest.fixture(scope="module")
 def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     """One running node for all tests of a module, which use topics of their own."""
-    running = RunningNode(tmp_path_factory.mktemp("shared") / "node", "--workers", "2").start()
-    yield running
-    if running.process is not None:
-        running.stop()
+    with RunningNode(tmp_path_factory.mktemp("shared") / "node", "--workers", "2") as running:
+        yield running
+        if running.process is not None:
+            running.stop()
 
 
 @pytest.fixture

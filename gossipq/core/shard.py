@@ -27,6 +27,7 @@ from gossipq.core.ledger import (
     TopicChanged,
     Upkeep,
     Voided,
+    stored_by,
 )
 from gossipq.core.raft import (
     LEADER,
@@ -52,6 +53,7 @@ from gossipq.core.requests import (
 )
 from gossipq.core.storage import Bodies, Columns, Due, Entry, ShardSettings, Tables, log, payloads
 from gossipq.errors import (
+    BadRequest,
     Busy,
     CorruptLog,
     GossipqError,
@@ -64,7 +66,18 @@ from gossipq.errors import (
     from_code,
 )
 from gossipq.export_messages import BackUp
-from gossipq.messages import Ack, Credit, Extend, Nack, Publish, Recall, Started, Unsubscribe
+from gossipq.messages import (
+    Ack,
+    AskAccess,
+    Credit,
+    Done,
+    Extend,
+    Nack,
+    Publish,
+    Recall,
+    Started,
+    Unsubscribe,
+)
 from gossipq.operator_messages import Growth
 from gossipq.peer_messages import ChangeVoters, InstallTopic, Stray, TopicInstalled, Transfer
 from gossipq.types import META_SHARD, BatchInfo, Index, Now, Origin, PartitionKey, SessionId
@@ -120,6 +133,7 @@ class Shard:
         self.boot_ms = self.leader_ms = 0  #: of this turn: boot time, leader time
         self._timed = False  # that leader time is known for certain, or was waited for
         self._promised = False
+        self._key = b""  # of the request that is being served: its first entry follows a REQUEST
         self._complain_ms = 0  # when it may be said again that another copy sent what cannot be
         self._contained_ms: int | None = None  # when a part of a turn met a fault last
         self._effects = Effects()
@@ -234,6 +248,9 @@ class Shard:
 
     def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index:
         """Appends an entry; `promise` asks for a sync in this turn."""
+        if self._key:
+            key, self._key = self._key, b""
+            self.propose(log.REQUEST, payloads.encode(payloads.RequestKey(key)), promise)
         self._promised |= promise
         entry = self.replica.propose(
             kind, payload, body, self._columns.crc(body) if body else 0, self.leader_ms
@@ -366,6 +383,7 @@ class Shard:
         """A request has met a fault of this node. Nothing of it is left: what it proposed after `last` is
         taken back, and the volatile side, which it may have left half done, is built anew. `untouched`: it
         had changed nothing."""
+        self._key = b""
         self._effects.faults.append(Fault(type(message).__name__, error))
         if not untouched:
             self._lead_anew(last)
@@ -492,6 +510,10 @@ class Shard:
         try:
             if type(message) in VERBS:
                 self._from_copy(term, message, entries or [], batch)
+            elif getattr(message, "idempotency_key", b"") and self._repeated(
+                origin, request_id, client, message
+            ):
+                return
             elif self._for_leader(message):
                 self._check_serving(reads=type(message) not in NOT_READS)
                 if client is None:
@@ -504,25 +526,8 @@ class Shard:
                     self._mending.step(origin, request_id, client, message, batch)
                 else:
                     self._explaining.step(origin, request_id, message)
-            elif isinstance(message, BackUp):
-                self._back_up(Requester(origin, request_id), client, message)
-            elif isinstance(message, InstallTopic):
-                if self.serving:
-                    self._admitting.install(message.topic, message.deleted)
-            elif isinstance(message, ChangeVoters | Transfer):
-                self._check_serving()
-                self.reconfiguration.serve(origin, request_id, message)
-            elif self.id == META_SHARD and type(message) in META_VERBS:
-                self._check_serving(reads=True)
-                if type(message) in ROSTER_VERBS:
-                    self._roster.serve(origin, request_id, message)
-                else:
-                    account, rights = (client.payers, client.rights) if client is not None else ((), None)
-                    self._register.serve(origin, request_id, message, account, rights)
-            elif type(message) in META_VERBS:
-                raise NotLeader(f"shard {self.id} does not answer {type(message).__name__}")
             else:
-                raise UnknownVerb(f"verb {message.verb} is no request")
+                self._serve_cluster(origin, request_id, client, message)
         except StoreError:
             raise
         except GossipqError as error:
@@ -535,6 +540,56 @@ class Shard:
             if type(message) in VERBS:
                 raise
             self._contain_request(origin, request_id, message, error, last, self._explaining.serves(message))
+        finally:
+            self._key = b""
+
+    def _serve_cluster(
+        self, origin: Origin, request_id: int, client: Client | None, message: Message
+    ) -> None:
+        """What is asked of the register, the roster and the copies. Raises what must be refused."""
+        if isinstance(message, BackUp):
+            self._back_up(Requester(origin, request_id), client, message)
+        elif isinstance(message, InstallTopic):
+            if self.serving:
+                self._admitting.install(message.topic, message.deleted)
+        elif isinstance(message, ChangeVoters | Transfer):
+            self._check_serving()
+            self.reconfiguration.serve(origin, request_id, message)
+        elif self.id == META_SHARD and type(message) in META_VERBS:
+            self._check_serving(reads=True)
+            if type(message) in ROSTER_VERBS:
+                self._roster.serve(origin, request_id, message)
+            else:
+                account, rights = (client.payers, client.rights) if client is not None else ((), None)
+                self._register.serve(origin, request_id, message, account, rights)
+        elif type(message) in META_VERBS:
+            raise NotLeader(f"shard {self.id} does not answer {type(message).__name__}")
+        else:
+            raise UnknownVerb(f"verb {message.verb} is no request")
+
+    def _repeated(self, origin: Origin, request_id: int, client: Client | None, message: Message) -> bool:
+        """Whether a request with an idempotency key was done before: then it is answered. Else what it
+        proposes is to be remembered. Keys of one session are not those of another."""
+        self._check_serving(reads=True)
+        asked: bytes = message.idempotency_key  # type: ignore[attr-defined]
+        if len(asked) > limits.IDEMPOTENCY_KEY_BYTES_MAX:
+            text = f"an idempotency key of {len(asked)} bytes"
+            raise BadRequest(text, hint=f"at most {limits.IDEMPOTENCY_KEY_BYTES_MAX} are allowed")
+        key = (client.session if client is not None else b"") + asked
+        found = self.ledger.repeats.find(key)
+        if found is None:
+            self._key = key
+            return False
+        index, done = found
+        if (published := stored_by(done)) is not None:
+            self.confirm(origin, request_id, index, published)
+        elif type(message) in REGISTER_VERBS:
+            self._register.repeat(origin, request_id, message)
+        elif type(message) in ROSTER_VERBS:
+            self._roster.serve(origin, request_id, AskAccess())
+        else:
+            self.reply(origin, request_id, Done(done.count, getattr(message, "ref", None)))
+        return True
 
     def _back_up(self, asker: Requester, client: Client | None, message: BackUp) -> None:
         self._check_serving(reads=True)

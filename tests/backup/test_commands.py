@@ -99,14 +99,10 @@ def test_three_nodes_of_which_one_dies_while_it_is_made(ran, tmp_path):
     finally:
         nodes.kill()
     assert ran("restore", place, "--data", tmp_path / "restored")[0] == 0
-    again = RunningNode(tmp_path / "restored", "--workers", "2").start()
-    try:
-        with connect(again.endpoint) as mq:
-            values = [value for stretch in mq.batches("orders") for value in stretch.values()]
-            assert sorted(values) == sorted(b"%d:" % at * 200 for at in range(2_000))
-            assert sum(row.acked for row in mq.admin.groups("orders")) == len(batch) > 0
-    finally:
-        again.stop()
+    with RunningNode(tmp_path / "restored", "--workers", "2") as again, connect(again.endpoint) as mq:
+        values = [value for stretch in mq.batches("orders") for value in stretch.values()]
+        assert sorted(values) == sorted(b"%d:" % at * 200 for at in range(2_000))
+        assert sum(row.acked for row in mq.admin.groups("orders")) == len(batch) > 0
 
 
 @pytest.fixture
@@ -139,9 +135,5 @@ def test_an_object_store(shared_node, bucket, ran, tmp_path):
     code, out, _ = ran("-o", "json", "restore", bucket, "--list")
     assert (code, len(json.loads(out))) == (0, 1)
     assert ran("restore", bucket, "--data", tmp_path / "restored", "-t", name)[0] == 0
-    again = RunningNode(tmp_path / "restored", "--workers", "2").start()
-    try:
-        with connect(again.endpoint) as mq:
-            assert sum(len(stretch) for stretch in mq.batches(name)) == 102
-    finally:
-        again.stop()
+    with RunningNode(tmp_path / "restored", "--workers", "2") as again, connect(again.endpoint) as mq:
+        assert sum(len(stretch) for stretch in mq.batches(name)) == 102

@@ -23,13 +23,15 @@ _plain = msgspec.msgpack.Decoder(list[PlainDelivered])
 @pytest.fixture
 def socket(tmp_path: Any) -> Iterator["zmq.Socket[bytes]"]:
     """To a fresh node."""
-    node = RunningNode(tmp_path / "data", *FLAGS).start()
-    prepare(node.endpoint)
-    with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+    with (
+        RunningNode(tmp_path / "data", *FLAGS) as node,
+        zmq.Context() as context,
+        context.socket(zmq.DEALER) as dealer,
+    ):
+        prepare(node.endpoint)
         dealer.linger = 0
         dealer.connect(node.endpoint)
         yield dealer
-    node.stop()
 
 
 def seen(said: list[bytes]) -> list[Any]:

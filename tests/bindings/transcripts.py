@@ -55,16 +55,12 @@ class Recorder(Tap):
 
 def recorded(command: str) -> list[list[str]]:
     """What a client says and hears: two records, consumed; the first one fails once."""
-    with tempfile.TemporaryDirectory() as home:
-        node = RunningNode(Path(home) / "data", *FLAGS).start()
-        try:
-            prepare(node.endpoint)
-            with standing(Recorder(node.endpoint)) as tap, Driver(command) as driver:
-                driver.ask("connect", servers=[tap.endpoint])
-                _converse(driver)
-                return tap.rows
-        finally:
-            node.stop()
+    with tempfile.TemporaryDirectory() as home, RunningNode(Path(home) / "data", *FLAGS) as node:
+        prepare(node.endpoint)
+        with standing(Recorder(node.endpoint)) as tap, Driver(command) as driver:
+            driver.ask("connect", servers=[tap.endpoint])
+            _converse(driver)
+            return tap.rows
 
 
 def _converse(driver: Driver) -> None:

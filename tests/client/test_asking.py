@@ -87,6 +87,7 @@ class World:
         self.rules: dict[type[Message], Callable[[Any], Any]] = {Resolve: self._resolve}
         self.heard: list[tuple[int, Message]] = []  #: (shard, request) but for look-ups
         self.bodies: list[bytes] = []
+        self.keys: list[bytes] = []  #: of requests that have one
 
     def _resolve(self, message: Resolve) -> Topics:
         assert not message.create, "an operator makes no topics"
@@ -115,7 +116,11 @@ class World:
 
     def _answer(self, sent: Sent) -> None:
         if not isinstance(sent.body, Resolve):
-            self.heard.append((sent.header.shard, sent.body))
+            body = sent.body
+            if getattr(body, "idempotency_key", b""):
+                self.keys.append(body.idempotency_key)  # type: ignore[attr-defined]
+                body = replace(body, idempotency_key=b"")
+            self.heard.append((sent.header.shard, body))
             self.bodies.append(sent.raw)
         answer = self.rules[type(sent.body)](sent.body)
         if isinstance(answer, str):

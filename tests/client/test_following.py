@@ -252,6 +252,20 @@ class TestLeaders:
         assert len(world.got(CreateTopic)) == 1
         assert not call.done
 
+    def test_a_request_that_is_asked_again_says_the_same_key(self, world: World) -> None:
+        """So the next leader knows whether it was done."""
+        world.exchange()
+        calls = [world.session.calls.ask(CreateTopic("x"), SHARD) for _ in range(2)]
+        world.run(100)
+        world.kill("b")
+        world.elect("c", 2)
+        world.run(NOTICED_MS)
+        first, other, again, other_again = (message.idempotency_key for message in world.got(CreateTopic))
+        assert first.startswith(world.session.links.session)
+        assert (again, other_again) == (first, other)
+        assert first != other
+        assert len({call.request_id for call in calls}) == 2
+
     def test_a_leader_that_resigns_tells_its_subscribers(self, world: World) -> None:
         subscription = subscribe(world)
         world.elect("c", 2, known_to="bc")

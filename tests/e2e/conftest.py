@@ -1,17 +1,13 @@
 """Fixtures of the tests with faults: nodes whose log is kept, raw clients."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import zmq
 
 from e2e.harness import Node, Raw
-
-
-def _finish(node: Node) -> None:
-    if node.process is not None:
-        node.kill()
 
 
 @pytest.fixture
@@ -24,17 +20,17 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Node]]:
         made.append(Node(data or tmp_path / f"node-{len(made)}", "--workers", str(workers), *flags))
         return made[-1]
 
-    yield make
-    for node in made:
-        _finish(node)
+    with ExitStack() as ends:
+        yield make
+        for node in made:
+            ends.push(node)
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """One running node of two workers for all tests of a module."""
-    node = Node(tmp_path_factory.mktemp("served") / "node", "--workers", "2")
-    yield node.start()
-    _finish(node)
+    with Node(tmp_path_factory.mktemp("served") / "node", "--workers", "2") as node:
+        yield node
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from struct import pack
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import zmq
 
@@ -75,7 +75,7 @@ class Node(RunningNode):
             )
         return self.process
 
-    def start(self) -> "Node":
+    def start(self) -> Self:
         """Returns when the node says that it is ready."""
         self.spawn()
         self.await_ready()
@@ -83,13 +83,7 @@ class Node(RunningNode):
 
     def await_ready(self) -> None:
         """Of a process that was spawned."""
-        process = self.process
-        assert process is not None
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith("ready"), (
-            f"the node said {line!r}, exit code {process.poll()}: {self.log()[-2000:]}"
-        )
+        self._await_ready()
 
     def fail_to_start(self) -> tuple[int, str]:
         """Exit code and log of a node that cannot start."""

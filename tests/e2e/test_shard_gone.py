@@ -28,16 +28,16 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(str(HOME / root) for 
 @pytest.fixture
 def hung(tmp_path: Path) -> Iterator[tuple[Node, str]]:
     """A node of which one worker does not turn any more, and a topic that it leads."""
-    node = Node(tmp_path / "node", "--workers", "2").start()
-    with connect(node.endpoint) as mq:
-        names = (f"t{number}" for number in range(100))
-        name = next(each for each in names if mq.create_topic(each).shards[0] % 2)
-        mq.publish(name, b"before").result(PATIENCE_S)
-        (pid,) = {worker.pid for worker in mq.admin.status().workers if worker.worker == 1}
-    with stopped(pid):
-        yield node, name
-    os.kill(pid, signal.SIGCONT)
-    node.stop()
+    with Node(tmp_path / "node", "--workers", "2") as node:
+        with connect(node.endpoint) as mq:
+            names = (f"t{number}" for number in range(100))
+            name = next(each for each in names if mq.create_topic(each).shards[0] % 2)
+            mq.publish(name, b"before").result(PATIENCE_S)
+            (pid,) = {worker.pid for worker in mq.admin.status().workers if worker.worker == 1}
+        with stopped(pid):
+            yield node, name
+        os.kill(pid, signal.SIGCONT)
+        node.stop()
 
 
 def run(node: Node, *line: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -62,8 +62,10 @@ def test_a_fetch_is_told_who_does_not_answer(hung: tuple[Node, str]) -> None:
 
 def test_a_fetch_in_hand_is_told_when_its_leader_stops(tmp_path: Path) -> None:
     """The subscription was answered before; when the leader is back, the same fetch goes on."""
-    node = Node(tmp_path / "node", "--workers", "1").start()
-    with connect(node.endpoint, timeout=2) as mq:
+    with (
+        Node(tmp_path / "node", "--workers", "1") as node,
+        connect(node.endpoint, timeout=2) as mq,
+    ):
         mq.create_topic("t")
         assert not mq.fetch("t", "g", wait=0.1)
         (worker,) = mq.admin.status().workers
@@ -76,7 +78,6 @@ def test_a_fetch_in_hand_is_told_when_its_leader_stops(tmp_path: Path) -> None:
             with contextlib.suppress(Unreachable):
                 found = list(mq.fetch("t", "g", wait=1.0).values())
         assert found == [b"x"]
-    node.stop()
 
 
 def test_a_loop_waits_and_goes_on(hung: tuple[Node, str]) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import httpx
 import pytest
@@ -25,7 +26,7 @@ class RunningGateway:
         self.process: subprocess.Popen[str] | None = None
         self.url = ""
 
-    def start(self) -> "RunningGateway":
+    def start(self) -> Self:
         """Returns when it serves."""
         plain = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPQ")}
         paths = os.pathsep.join(str(HOME / root) for root in ROOTS)
@@ -39,7 +40,9 @@ class RunningGateway:
             )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line.startswith("ready"), self.said
+        if not line.startswith("ready"):
+            self.__exit__()
+            raise AssertionError(self.said)
         self.url = line.split()[-1]
         return self
 
@@ -47,6 +50,13 @@ class RunningGateway:
     def said(self) -> str:
         """Its log."""
         return (self._home / "gateway.log").read_text()
+
+    def __enter__(self) -> Self:
+        return self if self.process is not None else self.start()
+
+    def __exit__(self, *error: object) -> None:
+        if self.process is not None:
+            self.stop(signal.SIGKILL)
 
     def stop(self, how: int = signal.SIGTERM) -> int:
         process, self.process = self.process, None
@@ -65,10 +75,10 @@ class RunningGateway:
 @pytest.fixture(scope="module")
 def gateway(shared_node: RunningNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     """One for all tests of a module, which use topics of their own."""
-    running = RunningGateway(shared_node.endpoint, home=tmp_path_factory.mktemp("gateway")).start()
-    yield running
-    if running.process is not None:
-        assert running.stop() == 0
+    with RunningGateway(shared_node.endpoint, home=tmp_path_factory.mktemp("gateway")) as running:
+        yield running
+        if running.process is not None:
+            assert running.stop() == 0
     assert "Traceback" not in running.said
 
 

@@ -36,9 +36,9 @@ def gateway(shared_node: RunningNode, tmp_path_factory: pytest.TempPathFactory) 
     own = home / "credentials"
     own.write_text(f"gq_{TOKENS['boss'].hex()}\n")
     own.chmod(0o600)
-    running = RunningGateway(shared_node.endpoint, "--credentials", str(own), home=home).start()
-    yield running
-    assert running.stop() == 0
+    with RunningGateway(shared_node.endpoint, "--credentials", str(own), home=home) as running:
+        yield running
+        assert running.stop() == 0
     assert "Traceback" not in running.said
 
 

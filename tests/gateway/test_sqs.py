@@ -28,9 +28,9 @@ def gateway(shared_node: RunningNode, tmp_path_factory: pytest.TempPathFactory) 
     keys = home / "keys"
     keys.write_text(json.dumps({KEY: {"secret": SECRET}}))
     keys.chmod(0o600)
-    running = RunningGateway(shared_node.endpoint, "--sqs", "--sqs-keys", str(keys), home=home).start()
-    yield running
-    assert running.stop() == 0
+    with RunningGateway(shared_node.endpoint, "--sqs", "--sqs-keys", str(keys), home=home) as running:
+        yield running
+        assert running.stop() == 0
     assert "Traceback" not in running.said
 
 

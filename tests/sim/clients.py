@@ -91,11 +91,12 @@ class Admin(Party):
             self.begin("orders", CreateTopic("orders", self.config, if_not_exists=True))
         elif self.known and self.dice.random() < 0.5:
             name = self.dice.choice(sorted(self.known))
-            self.begin(name, DropTopic(name) if self.dice.random() < 0.6 else Resolve([name]))
+            drop = DropTopic(name, idempotency_key=b"drop " + name.encode())
+            self.begin(name, drop if self.dice.random() < 0.6 else Resolve([name]))
         else:
             self.made += 1
             name = f"topic-{self.made}"
-            self.begin(name, CreateTopic(name, if_not_exists=True))
+            self.begin(name, CreateTopic(name, idempotency_key=b"create " + name.encode()))
 
     def begin(self, name: str, message: Message) -> None:
         self.job = self.ask(message), message, name
@@ -112,12 +113,14 @@ class Admin(Party):
         if self.job is None or self.job[0] != request_id:
             return
         _, message, name = self.job
-        if isinstance(answer, RefusedMessage) and answer.code != "unknown_topic":
+        if isinstance(answer, RefusedMessage) and answer.code not in ("unknown_topic", "topic_exists"):
             if answer.code == "not_leader":
                 self.turn_away()
             self.world.at(50, self.again, request_id)
             return
         said = self.world.history.topics
+        if isinstance(answer, RefusedMessage) and isinstance(message, CreateTopic | DropTopic):
+            self.world.broken(f"P18 {message}, which was asked until it was answered, was {answer}")
         if isinstance(message, DropTopic):
             said.append(TopicSaid(self.asked_ms, sent_ms, name, -self.known.pop(name)))
         elif isinstance(answer, Topics) and answer.topics:

@@ -30,6 +30,7 @@ from gossipq.core.ledger.records import (
     TraceRow,
     VoidRow,
 )
+from gossipq.core.ledger.repeats import stored_by
 from gossipq.core.ledger.retention import Sweeper, Upkeep, purge_plan
 from gossipq.core.ledger.runs import Found, RunRow, Runs
 
@@ -71,4 +72,5 @@ __all__ = [
     "refused",
     "route_lane",
     "runs_of",
+    "stored_by",
 ]

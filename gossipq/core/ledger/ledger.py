@@ -5,6 +5,7 @@ copy.
 change with every entry are kept decoded and written by `flush`, once a turn.
 """
 
+from collections.abc import Callable
 from itertools import islice
 
 import msgspec
@@ -29,6 +30,7 @@ from gossipq.core.ledger.records import (
     PartitionState,
     VoidRow,
 )
+from gossipq.core.ledger.repeats import Repeats
 from gossipq.core.ledger.schedule import Schedule
 from gossipq.core.ledger.slices import Slices
 from gossipq.core.storage import Columns, Entry, Intervals, Opened, Tables, log, payloads
@@ -78,6 +80,7 @@ class Ledger:
         self.access = AccessTable()  #: and who may do what
         self.slices = Slices(self.state)
         self.schedule = Schedule(self.state, self.partitions.__contains__)
+        self.repeats = Repeats(self.state)
         self.dedup, self.producers = Dedup(self.state), Producers(self.state)
         self.opened = Opened(columns, self._body)
         self._groups = Groups(self)
@@ -86,7 +89,13 @@ class Ledger:
         self._dirty_cursors: set[tuple[PartitionKey, int]] = set()
         self._applied, self.meta_changed = self.meta.applied, False
         self._keeping, self._kept = False, list[Index]()
-        self._apply = {
+        self._apply = self._handlers()
+        self._load()
+        self.growth = GrowthRows(self)
+
+    def _handlers(self) -> dict[int, Callable[[Entry], Outcome]]:
+        """What applies each kind of entry."""
+        return {
             log.NOOP: self._noop,
             log.CONFIG: self._config,
             log.PUBLISH: self._partitions.publish,
@@ -114,9 +123,8 @@ class Ledger:
             log.STEP: self._partitions.ack_and_publish,
             log.ROLLUP: self._roll_up,
             log.REGROUP: self._regroup,
+            log.REQUEST: self._request,
         }
-        self._load()
-        self.growth = GrowthRows(self)
 
     def _load(self) -> None:
         for row_key, row in self._scan(b"P"):
@@ -280,7 +288,12 @@ class Ledger:
             )
         assert entry.index == self._applied + 1, "entries are applied in order, each once"
         self._applied, self.meta.time_ms = entry.index, entry.time_ms
-        return handler(entry)
+        if not self.repeats.announced:
+            return handler(entry)
+        key, repeated = self.repeats.claim(entry)
+        outcome = repeated or handler(entry)
+        self.repeats.note(key, entry, outcome)
+        return outcome
 
     def skip(self, entry: Entry) -> Outcome:
         """What a witness does with a committed entry: it knows the voters, and how far the log goes."""
@@ -312,6 +325,10 @@ class Ledger:
 
     def _noop(self, entry: Entry) -> Outcome:
         """Only its term matters."""
+        return DONE
+
+    def _request(self, entry: Entry) -> Outcome:
+        self.repeats.announce(entry)
         return DONE
 
     def _config(self, entry: Entry) -> Outcome:

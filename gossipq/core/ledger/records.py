@@ -35,6 +35,8 @@
     "m" copy                          Member, in the meta shard only
     "g" copy                          was a member, and does not return; in the meta shard only
     "n"                               index of the entry that changed the roster last, in the meta shard only
+    "k" index                         DoneRow: the entry of a request with an idempotency key
+    "q"                               Announced: the next entry is that of such a request
     "o"                               options of [cluster], a map of text, in the meta shard only
     "a"                               AccessTable, in the meta shard only
     "X" topic id                      Installing: a shard of the topic may not know it; in the meta shard
@@ -52,10 +54,10 @@ import msgspec
 
 from gossipq.core.storage import NO_CHAIN
 from gossipq.types import Index, Offset, PartitionKey, SessionId, Slice, Term
-from gossipq.values import GroupConfig, TopicInfo
+from gossipq.values import GroupConfig, Run, TopicInfo
 
 META, HARD, INSTALLING, CLOCK = b"M", b"H", b".", b"K"
-ROSTER, OPTIONS, ACCESS = b"n", b"o", b"a"
+ROSTER, OPTIONS, ACCESS, ANNOUNCED = b"n", b"o", b"a", b"q"
 OWN_ROWS = (INSTALLING, HARD, CLOCK, META)  #: of each copy, in key order; not part of a snapshot
 U64, U64X2, U64X3 = Struct(">Q"), Struct(">QQ"), Struct(">QQQ")
 SLICE = Struct("<QIIIIqI")
@@ -112,6 +114,24 @@ class Installing(msgspec.Struct, array_like=True, frozen=True):
     @property
     def version(self) -> int:
         return -self.info.id if self.deleted else self.info.version
+
+
+class DoneRow(msgspec.Struct, array_like=True, frozen=True):
+    """A request that is done, and what its entry did."""
+
+    key: bytes
+    time_ms: int  #: leader time of the entry
+    count: int = 1  #: records that it moved
+    partition: PartitionKey = -1  #: of a record that it stored, and where that lies; -1 = it stored none
+    offset: Offset = -1
+    runs: list[Run] | None = None
+
+
+class Announced(msgspec.Struct, array_like=True, frozen=True):
+    """The next entry, if it is of the same term, is that of a request with this key."""
+
+    key: bytes
+    term: Term
 
 
 class Meta(msgspec.Struct, array_like=True):

@@ -343,12 +343,8 @@ class TopicRegister:
     def drop(self, origin: Origin, request_id: int, message: DropTopic) -> None:
         known, asker = self._ledger.names.get(message.name), Requester(origin, request_id)
         if known is None:
-            under_way = [
-                each.info.id for each in self._ledger.installing.values() if each.info.name == message.name
-            ]
-            if not under_way or under_way[-1] not in self._missing:
+            if not self._await_end(message.name, asker):
                 raise UnknownTopic(f"no topic {message.name}", hint="gossipq topic ls")
-            self._drops.setdefault(under_way[-1], []).append(asker)  # its shards are being told
             return
         holders = [info.name for info in self._ledger.names.values() if message.name in info.config.virtual]
         if holders:
@@ -363,6 +359,28 @@ class TopicRegister:
                 log.META_TOPIC, payloads.encode(payloads.TopicChange(known, deleted=True))
             )
             self._pending.add(index, partial(self._unnamed, known.id))
+
+    def _await_end(self, name: str, asker: Requester) -> bool:
+        """Who asks hears of the end of a topic whose shards are being told. False: there is none."""
+        under_way = [each.info.id for each in self._ledger.installing.values() if each.info.name == name]
+        if not under_way or under_way[-1] not in self._missing:
+            return False
+        self._drops.setdefault(under_way[-1], []).append(asker)
+        return True
+
+    def repeat(self, origin: Origin, request_id: int, message: Message) -> None:
+        """A request that was done is asked again: its answer, as it is now."""
+        if isinstance(message, DropTopic):
+            if message.name in self._ledger.names or not self._await_end(
+                message.name, Requester(origin, request_id)
+            ):
+                self._shard.reply(origin, request_id, Topics([]))
+            return
+        assert isinstance(message, CreateTopic | SetTopic), message
+        known = self._ledger.names.get(message.name)
+        if known is None:
+            raise UnknownTopic(f"topic {message.name} was removed since", hint="gossipq topic ls")
+        self._make(origin, request_id, [known], {}, ())
 
     # --- what follows ---------------------------------------------------------------------------------------
 

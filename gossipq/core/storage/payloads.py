@@ -50,6 +50,12 @@ class NewAccess(msgspec.Struct, array_like=True, frozen=True):
     change: AccessChange
 
 
+class RequestKey(msgspec.Struct, array_like=True, frozen=True):
+    """The next entry is that of a request with this idempotency key."""
+
+    key: bytes
+
+
 class GroupChange(msgspec.Struct, array_like=True, frozen=True):
     """A group of a topic, and where it starts in partitions that it does not know yet. `version`: of the
     policy that this one takes the place of; 0 = the group is new."""

@@ -4,6 +4,8 @@ leader is busy."""
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from msgspec import structs
+
 from gossipq.errors import Busy, GossipqError, NotLeader, ProtocolError
 from gossipq.values import Message
 from gossipq_client.session.links import Links
@@ -64,6 +66,7 @@ class Calls:
         self._links = links
         self._open: dict[Call, None] = {}  #: in the order they were asked
         self._sent: dict[int, Call] = {}
+        self._keyed = 0
 
     @property
     def cluster(self) -> bytes:
@@ -80,10 +83,18 @@ class Calls:
         then: Callable[[Call], None] | None = None,
         body: bytes | bytearray = b"",
     ) -> Call:
-        call = Call(message, shard, then, body)
+        call = Call(self._with_key(message), shard, then, body)
         self._open[call] = None
         self._pump(call)
         return call
+
+    def _with_key(self, message: Message) -> Message:
+        """What must not be done twice says the same key each time that it is sent."""
+        if getattr(message, "idempotency_key", None) != b"":
+            return message
+        self._keyed += 1
+        key = self._links.session + self._keyed.to_bytes(8, "big")
+        return structs.replace(message, idempotency_key=key)
 
     def prepare(self, message: Message, shard: int, then: Callable[[Call], None] | None = None) -> Call:
         """A call that counts as asked, and is sent by `send`, or with what is asked again. Until then it has

@@ -1,0 +1,78 @@
+"""Requests that are done once, however often they are asked: those with an idempotency key.
+
+A leader logs REQUEST before the first entry of such a request. When that next entry is done, its key is
+remembered with what the entry did; a request with a known key gets that answer, from this leader or the next.
+When both were asked before either was applied, the second one is refused with busy, and changes nothing.
+"""
+
+import msgspec
+
+from gossipq import limits
+from gossipq.core.ledger import records
+from gossipq.core.ledger.outcomes import Counted, Outcome, Published, Voided, refused
+from gossipq.core.ledger.records import Announced, DoneRow
+from gossipq.core.storage import Entry, Table, payloads
+from gossipq.types import Index
+
+KEPT_MS = 10 * limits.MINUTE_MS  #: leader time for which a key is known: longer than clients ask again
+KEPT_MAX = 4_096  #: keys of a shard; the oldest go first
+
+
+class Repeats:
+    def __init__(self, state: Table) -> None:
+        self._state = state
+        row = state.get(records.ANNOUNCED)
+        self._announced = msgspec.msgpack.decode(row, type=Announced) if row else None
+        self._done: dict[Index, DoneRow] = {}  # the oldest first
+        for key, row in state.scan(b"k", records.after(b"k")):
+            self._done[records.U64.unpack_from(key, 1)[0]] = msgspec.msgpack.decode(row, type=DoneRow)
+        self._by_key = {done.key: index for index, done in self._done.items()}
+
+    def find(self, key: bytes) -> tuple[Index, DoneRow] | None:
+        """The entry of a request that is done, and what it did. None also for one that is long ago."""
+        index = self._by_key.get(key)
+        return None if index is None else (index, self._done[index])
+
+    @property
+    def announced(self) -> bool:
+        """Whether the next entry may be that of a request with a key."""
+        return self._announced is not None
+
+    def announce(self, entry: Entry) -> None:
+        key = msgspec.msgpack.decode(entry.payload, type=payloads.RequestKey).key
+        self._announced = Announced(key, entry.term)
+        self._state.put(records.ANNOUNCED, records.encode(self._announced))
+
+    def claim(self, entry: Entry) -> tuple[bytes, Outcome | None]:
+        """The key of the entry behind a REQUEST, b"" = it has none, and the refusal of one that is done."""
+        found, self._announced = self._announced, None
+        self._state.delete(records.ANNOUNCED)
+        if found is None or found.term != entry.term:  # its leader was gone before the entry was stored
+            return b"", None
+        if found.key in self._by_key:
+            return found.key, refused("busy", "the same request is done: its answer is ready in a moment")
+        return found.key, None
+
+    def note(self, key: bytes, entry: Entry, outcome: Outcome) -> None:
+        """An entry is applied; what was refused is asked anew."""
+        if not key or outcome.error:
+            return
+        done = DoneRow(key, entry.time_ms, outcome.count if isinstance(outcome, Counted) else 1)
+        if isinstance(outcome, Voided) and (stored := outcome.published) is not None:
+            place = {"partition": stored.partition, "offset": stored.offset, "runs": stored.runs}
+            done = msgspec.structs.replace(done, **place)
+        self._done[entry.index] = done
+        self._by_key[key] = entry.index
+        self._state.put(records.key(b"k", entry.index), records.encode(done))
+        for index, old in list(self._done.items()):
+            if len(self._done) <= KEPT_MAX and old.time_ms >= entry.time_ms - KEPT_MS:
+                break
+            del self._done[index], self._by_key[old.key]
+            self._state.delete(records.key(b"k", index))
+
+
+def stored_by(done: DoneRow) -> Published | None:
+    """What an EDIT has stored. None: the entry was no EDIT."""
+    if done.partition < 0:
+        return None
+    return Published(partition=done.partition, offset=done.offset, added=1, runs=done.runs)
