@@ -8,6 +8,7 @@ import pytest
 
 from conftest import RunningNode
 from gossipq.errors import Backpressure, ClientClosed, NotConfirmed, TopicExists, Unreachable
+from gossipq_client import Receipt
 from gossipq_client.aio import Client, connect
 
 pytestmark = pytest.mark.e2e
@@ -109,5 +110,31 @@ def test_publishes_survive_a_killed_node(make_node: Callable[..., RunningNode], 
                 await late.result(0.1)
             await asyncio.to_thread(node.start)
             assert [(await each).offset for each in [*pending, late]] == list(range(1_001))
+
+    asyncio.run(main())
+
+
+def test_an_idle_client_leaves_its_sockets_alone_until_its_pings_are_answered(
+    shared_node: RunningNode, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the answers wake it once, not once for each connection; what is published meanwhile is confirmed."""
+
+    async def main() -> None:
+        async with connect(shared_node.endpoint) as mq:
+            await mq.publish_and_wait(topic, b"x")
+            rest, published = Client._rest, list[asyncio.Task[Receipt]]()
+
+            def resting(client: Client) -> None:
+                rest(client)
+                assert not client._watched
+                if len(published) < 2:
+                    published.append(asyncio.create_task(client.publish_and_wait(topic, b"y")))
+
+            monkeypatch.setattr(Client, "_rest", resting)
+            async with asyncio.timeout(PATIENCE_S):
+                while len(published) < 2:
+                    await asyncio.sleep(0.05)
+                assert [(await each).offset for each in published] == [1, 2]
+            assert mq._watched
 
     asyncio.run(main())

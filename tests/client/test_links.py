@@ -195,6 +195,24 @@ def test_who_asks_a_silent_leader_notices_as_soon_as_before(hand: Hand) -> None:
     looks(hand, 5_200)
     lane = hand.session.links.lane(SHARD)
     assert lane is not None
+    hand.session.calls.ask(Resolve(["t"]), SHARD)
     asked_ms = hand.now_ms
     due = looks(hand, 1_500, answers=False)
     assert next(at for at in due if lane.silent(at)) <= asked_ms + 1_250
+
+
+def test_who_only_waits_for_records_pings_once_a_second_and_notices_silence_half_a_second_later(
+    hand: Hand,
+) -> None:
+    """That it looks whether its ways are open is no use of them."""
+    hand.subscribe()
+    looks(hand, 5_000)
+    for _ in range(50):
+        hand.session.consuming.pump_all()
+        looks(hand, 100)
+    assert len(looks(hand, 4_000)) <= 10
+    lane = hand.session.links.lane(SHARD)
+    assert lane is not None
+    began_ms = hand.now_ms
+    due = looks(hand, 2_500, answers=False)
+    assert next(at for at in due if lane.silent(at)) <= began_ms + 1_000 + 750 + 250

@@ -21,6 +21,7 @@ SILENCE_MS = 3 * limits.PING_MS  #: a connection with no sign of life for so lon
 ANSWER_MS = 100  #: what is asked is mostly answered within so long
 TICK_MS = 250  #: pings, silence and fallbacks are looked at this often, while not all is well
 
+SIGNS = (Hello, Ping)  #: what a client says though nobody asked it for anything
 #: (greeting, term) under which a leader knows a subscription: it forgets them with its term
 Standing = tuple[int, int]
 NOWHERE: Standing = (0, 0)
@@ -119,6 +120,9 @@ class Connections:
     def send(
         self, lane: Lane, message: Message, shard: int, request_id: int = 0, body: bytes | bytearray = b""
     ) -> None:
+        """Whoever says something of its own uses the way; who only looks whether it is there does not."""
+        if type(message) not in SIGNS:
+            lane.use(self.now_ms)
         control = frames.encode(message, shard, request_id)
         self.out.append((lane.endpoint, [control, body] if body else [control]))
 

@@ -88,8 +88,6 @@ class Links(Connections):
         if lane is None:
             self._missed_ms = self.now_ms
             self._look_soon()
-        else:
-            lane.use(self.now_ms)
         return lane
 
     def _way(self, shard: ShardId) -> Lane | None:

@@ -172,6 +172,7 @@ class Sending:
         else:
             request = special.request(writer.partition, flight.level, self._links.now_ms)
         control = frames.encode(request, writer.shard, flight.request_id)
+        lane.use(self._links.now_ms)
         self._links.out.append((lane.endpoint, [control, flight.batch]))
 
     def _pump_loose(self) -> None:

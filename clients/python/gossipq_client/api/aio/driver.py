@@ -63,6 +63,7 @@ class Driver:
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._landings: dict[Flight, asyncio.Future[None]] = {}
         self._gates: defaultdict[Writer, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._resting = False  #: whether they are left alone until the next turn
         self._timer: asyncio.Handle | None = None
         self._due_s = 0.0  #: when it turns; uvloop's handles do not tell
 
@@ -141,7 +142,10 @@ class Driver:
             self._again(PAUSE_SECONDS)  # after an error of whatever kind the client goes on
         thorough = thorough or self._engine.torn
         self._do(lambda: self._engine.exchange(thorough))
-        if thorough:
+        rest_s = self._engine.session.rest_ms() / 1000
+        if rest_s:
+            self._rest()
+        elif thorough or self._resting:
             self._watch()
         for flight in [flight for flight in self._landings if flight.done]:
             landing = self._landings[flight]
@@ -151,7 +155,8 @@ class Driver:
         for future, ready in list(self._waiters.items()):
             if not future.done():
                 self._look(future, ready)
-        self._again(self._engine.timeout_ms() / 1000)
+        due_s = self._engine.timeout_ms() / 1000
+        self._again(min(due_s, rest_s) if rest_s else due_s)
 
     def _again(self, seconds: float) -> None:
         """Turns after so long. At any moment there is one timer at least, whatever interrupts this."""
@@ -174,7 +179,16 @@ class Driver:
         if self._timer is None or self._due_s > self._loop.time() + due_s:
             self._again(due_s)
 
+    def _rest(self) -> None:
+        """Until the next turn the sockets are left alone: the answers to pings come together, and wake the
+        loop once."""
+        for fd in self._watched:
+            self._loop.remove_reader(fd)
+        self._watched.clear()
+        self._resting = True
+
     def _watch(self) -> None:
+        self._resting = False
         wanted = self._engine.transport.owners()
         if wanted == self._watched:
             return
