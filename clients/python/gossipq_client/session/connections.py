@@ -19,6 +19,7 @@ HELLO_AGAIN_MS = limits.SECOND_MS
 SUSPECT_MS = 750  #: who was asked for a sign of life and gives none for so long may be gone
 SILENCE_MS = 3 * limits.PING_MS  #: a connection with no sign of life for so long is opened anew
 ANSWER_MS = 100  #: what is asked is mostly answered within so long
+TOGETHER_MS = limits.PING_MS // 2  #: a way that is due within it is pinged now: so all of them find together
 TICK_MS = 250  #: pings, silence and fallbacks are looked at this often, while not all is well
 
 SIGNS = (Hello, Ping)  #: what a client says though nobody asked it for anything
@@ -202,7 +203,7 @@ class Connections:
         """Pings, greetings that were not answered, connections that say nothing any more. Ways are pinged
         together, so that whoever waits wakes once for all."""
         pinging = any(lane.greeting and lane.ping_due_ms() <= self.now_ms for lane in self._lanes.values())
-        ping_ms = self.now_ms + (TICK_MS if pinging else 0)
+        ping_ms = self.now_ms + (TOGETHER_MS if pinging else 0)
         if pinging and all(self.now_ms - lane.heard_ms >= TICK_MS for lane in self._lanes.values()):
             self.stirred_ms = self.now_ms
         for lane in list(self._lanes.values()):

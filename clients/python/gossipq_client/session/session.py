@@ -49,7 +49,7 @@ from gossipq_client.values import NO_CREDENTIALS, Credentials, refs
 
 PATTERNS_MS = 3 * limits.SECOND_MS  #: how often a pattern is looked up again
 #: answers to pings come together: who waits for nothing else may leave them for so long, and wakes once
-PONGS_MS = 2
+PONGS_MS = 4
 AWAITED_MS = 250  #: how often a topic is looked up that is not there yet
 
 
