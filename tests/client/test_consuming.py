@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.hand import HOME, LEADER, SHARD, Hand
+from client.hand import CREDIT, HOME, LEADER, SHARD, Hand
 from gossipq.errors import LeaseLost, TopicFull, UnknownTopic
 from gossipq.limits import MOVED_RANGES_MAX
 from gossipq.messages import (
@@ -36,6 +36,7 @@ from gossipq.types import Now
 from gossipq.values import Delivered, GroupOptions, TopicConfig, TopicInfo
 from gossipq.wire import batch as wire
 from gossipq_client.session.credit import Part, Subscription
+from gossipq_client.session.deliveries import Consuming
 from gossipq_client.session.held import Held, merge, subtract
 from gossipq_client.session.pace import CREDIT_START
 from gossipq_client.session.packer import WINDOW_BATCHES
@@ -776,3 +777,30 @@ def test_range_arithmetic() -> None:
     assert subtract([(0, 10)], [[0, 10]]) == []
     assert merge([(1, 5, 9), (1, 0, 5), (2, 9, 10), (1, 3, 4)]) == [(1, 0, 9), (2, 9, 10)]
     assert WINDOW_BATCHES < 128
+
+
+def test_what_a_subscription_costs_does_not_grow_with_those_that_have_nothing_to_do(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each exchange looked at all parts: a client that took up 10,000 topics one by one did not end."""
+    subscription = Subscription("g", ("first", 0), CREDIT, GroupOptions(), True, [])
+    hand.session.links.lane(SHARD)
+    hand.up(LEADER)
+    topics = [TopicInfo(at, f"t{at}", 1, TopicConfig(), [SHARD]) for at in range(1, 1_001)]
+    hand.session.consuming.cover(subscription, topics)
+    hand.accept(hand.sent(Subscribe))
+    looked, listen = list[int](), Consuming._listen
+    monkeypatch.setattr(Consuming, "_listen", lambda room, part: looked.append(1) or listen(room, part))
+    hand.pass_ms(100)
+    looked.clear()
+    for _ in range(60):
+        hand.session.tick()
+        hand.session.deadline_ms()
+        hand.now_ms += 1
+        hand.session.advance(Now(hand.now_ms, 1_000_000 + hand.now_ms))
+    assert len(looked) <= 2_000
+    looked.clear()
+    hand.session.disconnected(LEADER)
+    hand.up(LEADER)
+    again = hand.held_back
+    assert len(again) == 1_000, "a new way is used at once"

@@ -20,6 +20,8 @@ from gossipq_client.session.settlement import Settling
 from gossipq_client.values import GIVEN_BACK, failed
 
 FETCHES_AHEAD = 32  #: credit in a streak of fetches, unless the pace of the user asks for less
+MANY = 256  #: parts: with more, time is seldom looked at, so that each exchange costs what it brings
+LOOKED_AT_PER_MS = 16
 HOARD = 4  #: times the credit: more is not kept from others
 
 
@@ -352,16 +354,19 @@ class Consuming(Settling):
         return list({id(part.subscription): part.subscription for part in self._parts.values()}.values())
 
     def tick(self) -> None:
-        now_ms = self._links.now_ms
-        for subscription in self._subscriptions():
+        now_ms, crowded = self._links.now_ms, len(self._parts) > MANY
+        looks = not crowded or now_ms >= self._look_ms
+        for subscription in self._subscriptions() if looks else ():
             self._mind(subscription)
         if self.ack_due_ms and now_ms >= self.ack_due_ms:
             self.flush()
-        for part in list(self._parts.values()):
+        for part in list(self._parts.values()) if looks else ():
             self._listen(part)
             if part.outstanding:
                 self._mind_leases(part)
             self._pump(part)
+        if crowded and looks:
+            self._look_ms, self._due_ms = now_ms + len(self._parts) // LOOKED_AT_PER_MS, self._next_due_ms()
 
     def _mind(self, subscription: Subscription) -> None:
         """What the user has left untouched for half a lease goes back, and the loans with it."""
@@ -392,7 +397,13 @@ class Consuming(Settling):
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
-        times = [self.ack_due_ms] if self.ack_due_ms else []
+        due_ms = self._next_due_ms() if len(self._parts) <= MANY else self._due_ms
+        times = [at_ms for at_ms in (self.ack_due_ms or None, due_ms) if at_ms is not None]
+        return min(times, default=None)
+
+    def _next_due_ms(self) -> int | None:
+        """When time brings something to a part or a subscription."""
+        times: list[int] = []
         times += [due_ms for each in self._subscriptions() if (due_ms := each.order_ms()) is not None]
         for part in self._parts.values():
             times += [held.deadline_ms - held.lease_ms // 2 for held in part.outstanding if held.lease_ms]
@@ -438,6 +449,7 @@ class Consuming(Settling):
         subscribes again, with what is here. What had arrived and is not here comes again."""
         self._subscribing.clear()
         self._hungry.clear()
+        self._look_ms = 0
         self._due.clear()
         for part in list(self._parts.values()):
             if part not in part.subscription.parts:

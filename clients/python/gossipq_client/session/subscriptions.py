@@ -26,6 +26,8 @@ class Subscribing:
         self._due: dict[Part, None] = {}
         self._hungry: dict[Part, None] = {}  #: leaders said READY and nothing could be lent
         self._numbers = 0
+        self._look_ms = 0  #: when time is looked at again, where there are many parts
+        self._due_ms: int | None = None  #: and what was due next when it was looked at
 
     def cover(
         self,
