@@ -9,6 +9,7 @@ when it is ended by the end of its input.
 """
 
 import json
+import resource
 import select
 import sys
 import time
@@ -35,7 +36,7 @@ from gossipq.messages import (
 from gossipq.values import Message, Start
 from gossipq.wire import frames, ownership
 
-WAIT_S, LOOK_S = 60.0, 0.05
+WAIT_S, JOINED_PER_S, LOOK_S = 60.0, 25, 0.05  #: patience, and more of it for more members
 AT_ONCE = 20  #: new connections between two looks
 BYTES = 1 << 20  #: lent by each
 
@@ -95,8 +96,10 @@ class Throng:
 
     def run(self) -> int:
         """How many records were acked until the input ended."""
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each member has two open files and more
         self._poll.register(sys.stdin.fileno(), select.EPOLLIN)
-        told, end_s = False, time.monotonic() + WAIT_S
+        told, end_s = False, time.monotonic() + WAIT_S + self._members / JOINED_PER_S
         while True:
             self._come()
             for fd, _ in self._poll.poll(LOOK_S):
