@@ -240,7 +240,7 @@ class TestAcks:
         hand.session.consuming.ack(held(part), 0, 5)
         (ack,) = [each for each in hand.flush() if isinstance(each.body, Ack)]
         hand.answer(ack, Acked([(9 << 16, 2, 3)]))
-        assert "others hold 1 record, offset 2 of" in hand.session.consuming.warnings[0]
+        assert "1 record, from offset 2 of" in hand.session.consuming.warnings[0]
 
 
 class TestLeases:
