@@ -17,6 +17,7 @@ from struct import Struct
 from subprocess import PIPE
 from typing import Any, NamedTuple
 
+from costs import Measured, Watch
 from report import Row
 from stage import GOSSIPQ, HERE, Node, answer, cpu_s, directory, disk_mb, memory_mb, node, node_in
 
@@ -539,26 +540,31 @@ def ids(scale: float) -> list[Figure]:
     records = sized(RECORDS, scale)
     with node() as at, connect(at.server) as mq:
 
-        def published_per_s(topic: str, named: bool) -> float:
-            start = time.perf_counter()
+        def published(topic: str, named: bool) -> Measured:
+            watch = Watch(at.pid)
             for numbers in batches(records):
                 many = [b"order-%d" % number for number in numbers] if named else None
                 mq.publish_many(topic, [VALUE] * BATCH, ids=many)
             mq.flush()
-            return records / (time.perf_counter() - start)
+            return watch.spent().of_each(records)
 
         mq.create_topic("named")
         mq.create_topic("beside")
-        beside, ours, again = (
-            published_per_s(*of) for of in (("beside", False), ("named", True), ("named", True))
-        )
+        beside, ours, again = (published(*of) for of in (("beside", False), ("named", True), ("named", True)))
         check(sum(part.next for part in mq.admin.stats(["named"]).partitions), records, "records stored")
     what = f"{records:,} records, batches of {BATCH}"
     return [
-        Figure("ids", ours, beside, "/s", "", f"{what}, an id each; beside: none"),
+        Figure("ids", ours.per_s, beside.per_s, "/s", "", f"{what}, an id each; beside: none"),
         Figure(
-            "ids, all known", again, beside, "/s", "", f"{what}, all duplicates; beside: stored, without ids"
+            "ids, all known",
+            again.per_s,
+            beside.per_s,
+            "/s",
+            "",
+            f"{what}, all duplicates; beside: stored, without ids",
         ),
+        Figure("ids, time of a node", ours.nodes_us, beside.nodes_us, " us", "", f"of a record; {what}"),
+        Figure("ids, time of clients", ours.clients_us, beside.clients_us, " us", "", f"of a record; {what}"),
     ]
 
 
