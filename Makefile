@@ -127,7 +127,7 @@ audit: $(STAMP)  ## known weaknesses of all that is installed, by the advisories
 	  *) echo "$$said"; exit $$code;; esac
 
 accept-slow: $(SPARK) $(ROOTS) serf  # tests of more than ten seconds: Spark in full, takeovers, drains, demos
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow --ignore tests/sim/test_planted.py $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow --ignore tests/sim/test_planted.py --ignore tests/power $(PYTEST_ARGS)
 
 accept-kills: $(STAMP)
 	GOSSIPQ_KILLS=50 $(BIN)/python -m pytest tests/e2e/test_kill.py $(PYTEST_ARGS)
