@@ -79,6 +79,21 @@ def test_a_sign_of_life_concerns_only_who_says_nothing_of_its_records(worker, or
     assert not dispatch.renews(BOB.session)
 
 
+def test_a_sign_of_life_does_not_keep_what_the_connection_did_not_take(worker, orders):
+    """It would be nobody's for ever: the client cannot know of it."""
+    worker.publish(orders, [b"x"] * 2)
+    message = Subscribe(1, "billing", [Start(orders, "first")], 2, limits.CREDIT_BYTES, auto=True)
+    worker.ask(1, BOB, message, 2, (b"c", BOB.session))
+    (missed,) = worker.seen[-1].deliveries
+    worker.shards[1].dispatch.undelivered(missed)
+    worker.taken()
+    for _ in range(40):
+        worker.tick(1_000)
+        worker.shards[1].dispatch.renew(BOB.session, worker.now.boot_ms)
+    came = worker.taken()
+    assert [(offset, end) for _, offset, end, _ in came] == [(0, 2)]
+
+
 def test_members_that_nothing_happens_to_cost_nothing(worker, orders, monkeypatch):
     """Two of 300 members have credit; the others were told once that records wait."""
     crowd = [client(f"c{number}") for number in range(300)]

@@ -42,9 +42,10 @@ class Plain:
     def __init__(self, hands: Hands, name: bytes = NAME, key: bytes = b"") -> None:
         self.hands = hands
         self.client = Client(hands, hands.network.client("tcp://127.0.0.1:7701"))
-        hello = Hello(ownership.session_of(key) if key else name, "plain", "0", key=key, resets=True)
-        assert isinstance(self.client.ask(hello), Welcome)
+        self.hello = Hello(ownership.session_of(key) if key else name, "plain", "0", key=key, resets=True)
+        assert isinstance(self.client.ask(self.hello), Welcome)
         self.partition, self.shard = self.client.topic()
+        assert isinstance(self.client.ask(self.hello, self.shard), Welcome)
 
     def publish(self, *records: str | list[object], **fields: object) -> object:
         frame = msgspec.msgpack.encode(
@@ -148,6 +149,22 @@ def test_a_ping_renews_leases(hands: Hands) -> None:
         other.send(Ping())
         hands.turn(1_000)
     assert [each for each in other.inbox() if isinstance(each, Deliver)], "who does not ping holds nothing"
+
+
+def test_a_sign_of_life_tells_who_was_not_told_that_the_leader_changed(hands: Hands) -> None:
+    """The leader before was killed and told nobody; this worker knows the session by another shard."""
+    plain = Plain(hands)
+    assert plain.client.ask(Ping(), plain.shard) == Pong()
+    (origin,) = hands.worker._sessions._by_origin
+    hands.worker._sessions.greeted(origin, plain.shard, 0)  # in an older term
+    refused = plain.client.ask(Ping(), plain.shard)
+    assert isinstance(refused, RefusedMessage)
+    assert (refused.code, "HELLO" in refused.hint) == ("no_session", True)
+    assert isinstance(plain.client.ask(plain.hello, plain.shard), Welcome)
+    assert plain.client.ask(Ping(), plain.shard) == Pong()
+    elsewhere = plain.client.ask(Ping(), 7)
+    assert isinstance(elsewhere, RefusedMessage)
+    assert elsewhere.code == "not_leader"
 
 
 def test_a_session_that_ended_is_told_so(hands: Hands) -> None:

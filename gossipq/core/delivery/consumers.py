@@ -95,8 +95,8 @@ class Lease:
     its way."""
 
     __slots__ = (
-        "attempt", "consumer", "deadline_ms", "end", "first", "number", "open", "session", "since_ms",
-        "started", "view",
+        "attempt", "consumer", "deadline_ms", "end", "first", "missed", "number", "open", "session",
+        "since_ms", "started", "view",
         "waits",
     )  # fmt: skip
 
@@ -117,6 +117,7 @@ class Lease:
         self.end: Offset = 0  #: to here, among others that are not
         self.started = False  #: if it just ends, that is a failure
         self.waits = False  #: till an entry is stored; its taker has not seen the records
+        self.missed = False  #: the connection did not take the records: no sign of life renews it
 
     @property
     def owner(self) -> tuple[SessionId, int]:

@@ -48,7 +48,7 @@ class Delivery(NamedTuple):
     parts: list[Part]
     late: Subscription | None = None
     at_ms: int = 0  #: boot time of the handing-over
-    reader: Subscription | None = None  #: whose it is, without a group
+    taker: Subscription | None = None  #: who has to be told when the connection did not take it
     plain: bool = False  #: the records go out opened
 
 
@@ -577,11 +577,19 @@ class Dispatch(Selection):
 
     def undelivered(self, delivery: Delivery) -> None:
         """The connection did not take it. A reader goes on from there; a group's records come back with the
-        lease."""
-        reader = delivery.reader
-        if reader is not None and self.subscriptions.get(reader.name) is reader:
-            reader.untake(delivery.parts)
-            self._dirty_readers[reader] = None
+        lease, also from who renews leases by its signs of life, and has its loan again."""
+        taker = delivery.taker
+        if taker is None or self.subscriptions.get(taker.name) is not taker:
+            return
+        if taker.group is None:
+            taker.untake(delivery.parts)
+            self._dirty_readers[taker] = None
+            return
+        for part in delivery.parts:
+            view = taker.group.views[part.partition]
+            for _, _, lease in view.leases.overlap(part.offset, part.end):
+                lease.missed |= (lease.owner, lease.attempt) == (taker.name, part.attempt)
+        self._settle_but(taker, delivery.parts, [])
 
     def _read(self, subscription: Subscription) -> Part | None:
         """The next part for a reader: it passes over voids and over routes that it does not take."""
@@ -638,9 +646,9 @@ class Dispatch(Selection):
                 last.parts.append(part)
                 return
         subscription.frame_bytes = part.charge
-        reader = subscription if subscription.group is None else None
+        taker = subscription if subscription.group is None or subscription.auto else None
         at_ms = self.boot_ms
-        deliveries.append(Delivery(*name, [part], late, at_ms, reader, subscription.plain))
+        deliveries.append(Delivery(*name, [part], late, at_ms, taker, subscription.plain))
 
     def _notify(self, subscription: Subscription) -> None:
         """READY when records wait and nothing is lent; AT_END when everything readable is handed out."""

@@ -575,7 +575,7 @@ class Leases:
         """Leases of a subscription that are half over begin again, up to the longest a record may be held."""
         for lease in self._of(subscription.name):
             deadline_ms = min(boot_ms + subscription.lease_ms, lease.since_ms + limits.LEASE_TOTAL_MS_MAX)
-            if deadline_ms - lease.deadline_ms > subscription.lease_ms // 2:
+            if deadline_ms - lease.deadline_ms > subscription.lease_ms // 2 and not lease.missed:
                 lease.deadline_ms = deadline_ms
                 self._deadlines.set(lease, deadline_ms)
                 self.log_later(lease.view, lease.first, lease.end)

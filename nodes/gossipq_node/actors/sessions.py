@@ -18,7 +18,7 @@ from gossipq.limits import (
 from gossipq.messages import Hello
 from gossipq.permissions import Rights, digest
 from gossipq.rates import Payer, payers
-from gossipq.types import Origin, SessionId
+from gossipq.types import Origin, SessionId, ShardId
 from gossipq.values import Quota
 from gossipq.wire import ownership
 from gossipq.wire.batch import NO_PRODUCER
@@ -40,6 +40,7 @@ class Session:
         "batches",
         "bytes",
         "client",
+        "greeted",
         "key",
         "last_ms",
         "name",
@@ -62,6 +63,7 @@ class Session:
             version,
         )
         self.resets = False  #: whether it is told by RESET what has ended
+        self.greeted: dict[ShardId, int] = {}  #: shards that it said HELLO on: the term of their leader
         self.renewed_ms = 0  #: when its leases were renewed last
         self.account: tuple[Payer, ...] = ()  #: that it counts for
         self.shown, self.acts_for = b"", ""  #: the digest of its token, and for whom it acts
@@ -186,6 +188,17 @@ class Sessions:
         """Whether this connection wants RESET."""
         session = self._by_origin.get(origin)
         return session is not None and session.resets
+
+    def greeted(self, origin: Origin, shard: ShardId, term: int) -> None:
+        """It said HELLO on that shard, which is led here in that term."""
+        self._by_origin[origin].greeted[shard] = term
+
+    def knows(self, origin: Origin, shard: ShardId, term: int) -> bool:
+        """Whether a sign of life may be answered: what a client that relies on RESET has in a shard is from
+        the term in which it said HELLO there. A leader that was killed told nobody that its term is over, and
+        the worker that leads now may know the session by another shard."""
+        session = self._by_origin[origin]
+        return not session.resets or session.greeted.get(shard) == term
 
     def take_reset(self) -> list[Origin]:
         """Connections that are to hear that their session has ended."""

@@ -404,6 +404,19 @@ class Worker:
             raise Busy("this worker is reading its disk", retry_after_ms=RECOVER_MS)
         raise NotLeader(f"shard {header.shard} is not led by worker {self._settings.worker}")
 
+    def _term(self, shard: ShardId) -> int | None:
+        """In which this worker leads it now."""
+        found = self._turn.shards.get(shard)
+        return found.term if found is not None and found.leading else None
+
+    def _check_greeted(self, origin: Origin, shard: ShardId) -> None:
+        """Raises NotLeader and NoSession for who was not told that what it has in a shard is over."""
+        term = self._term(shard)
+        if not self._sessions.knows(origin, shard, term or 0):
+            if term is None:
+                raise NotLeader(f"shard {shard} is not led by worker {self._settings.worker}")
+            raise NoSession(f"shard {shard} has another leader by now", hint="say HELLO on it first")
+
     def _from_peers(self, message: Incoming, now: Now) -> None:
         """Nobody waits for an answer that says no."""
         try:
@@ -432,6 +445,8 @@ class Worker:
         address = self._mailbox.address(origin)
         rights = self._guard.greet(hello, address, now, self._mailbox.encrypted(origin))
         self._sessions.greet(origin, hello, now.boot_ms, address, rights)
+        if (term := self._term(header.shard)) is not None:
+            self._sessions.greeted(origin, header.shard, term)
         answer = welcome(self._settings, self._cluster.view.routes(), self._cluster.view.nodes())
         self._mailbox.reply(origin, encode(answer, header.shard, header.request_id))
 
@@ -440,6 +455,7 @@ class Worker:
     ) -> None:
         origin = message.origin
         if isinstance(request, Ping):
+            self._check_greeted(origin, header.shard)
             self._mailbox.reply(origin, encode(Pong(), header.shard, header.request_id))
             if self._sessions.renews(origin, now.boot_ms):
                 self._turn.renew(client.session)

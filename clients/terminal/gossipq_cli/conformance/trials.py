@@ -231,6 +231,20 @@ def a_leader_that_is_killed(stage: Stage) -> Counts:
     return _through_faults(stage, lambda topic: _take_over(stage, topic), faults=stage.takeovers)
 
 
+def a_leader_that_is_killed_while_nothing_comes(stage: Stage) -> Counts:
+    """Nobody tells a consumer that has nothing in hand: it finds out by its signs of life."""
+    topic, takeovers = stage.topic(), -(-stage.takeovers // 2)
+    consuming = stage.consuming(topic)
+    for fault in range(takeovers):
+        _take_over(stage, topic)
+        for i in range(RECORDS):
+            stage.mq.publish(topic, b"%d/%d" % (fault, i), key=b"k%d" % (i % 7))
+        stage.mq.flush()
+        consuming.take(RECORDS, COME_S)
+    consuming.nothing_more(1.0)
+    return Counts(takeovers * RECORDS, takeovers, consuming.again)
+
+
 def records_go_straight_to_the_leaders(stage: Stage) -> None:
     """The frontdoor tells the routes, and sees no record."""
     topic = stage.topic()
@@ -363,6 +377,7 @@ TRIALS: Sequence[Trial] = (
     Trial("mini", 1, numbers_of_more_than_32_bits),
     Trial("reconnect", 1, a_node_that_is_killed_and_comes_back),
     Trial("cluster", 3, a_leader_that_is_killed),
+    Trial("cluster", 3, a_leader_that_is_killed_while_nothing_comes),
     Trial("columns", 1, records_go_straight_to_the_leaders),
     Trial("columns", 1, leaders_that_cannot_be_reached),
     Trial("columns", 3, many_records_of_one_call),
