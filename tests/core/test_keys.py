@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gossipq.core.delivery.consumers import KEY_ORDERED, PartitionView
@@ -99,6 +99,7 @@ def test_a_key_is_free_when_none_of_its_records_is_in_flight(
     ),
     st.integers(0, 3),
 )
+@example([(A, 3, [1, 0]), (A, 4, [0, 3, 3]), (A, 5, [3])], 0)  # what came back, and new ones behind it
 def test_what_is_allowed_is_what_the_rule_says(
     steps: list[tuple[tuple[bytes, int] | None, int, list[int]]], free_max: int
 ) -> None:

@@ -385,7 +385,7 @@ def test_what_is_acked_or_held_cannot_be_cancelled(worker, orders):
     worker.publish(orders, [b"a", b"b"])
     join(worker, ADA, orders)
     worker.ask(1, ADA, Ack(1, [(orders, 0, 1)]))
-    for offset, text in ((0, "done in every group"), (1, "is with ada")):
+    for offset, text in ((0, "done in every group"), (1, "in flight to ada")):
         answer = worker.ask(1, BOB, Cancel(Ref(orders, offset)))
         assert isinstance(answer, RefusedMessage)
         assert answer.code == "wrong_state"

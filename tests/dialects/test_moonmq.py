@@ -311,10 +311,10 @@ def test_malformed_input_ends_its_connection_and_no_other(
 
 @pytest.mark.e2e
 def test_silence_ends_a_connection(shared_node: RunningNode) -> None:
-    dialect = MoonMq(ANYWHERE, None, MoonMqOptions(keepalive=1))
+    dialect = MoonMq(ANYWHERE, None, MoonMqOptions(keepalive=2))
     with gateway_of(shared_node.endpoint, dialect):
         silent, loud = Caller(dialect.at.port), Caller(dialect.at.port)
-        for _ in range(8):
+        for _ in range(12):
             assert loud.publish("loud", b"x")  # no heartbeats: what it publishes tells enough
             time.sleep(0.4)
         assert silent.is_closed()

@@ -67,6 +67,7 @@ class Keys:
             self._top = end
             last.update(zip(hashes, offsets, strict=True))
         else:
+            self._top = max(self._top, end)
             for key, offset in zip(hashes, offsets, strict=True):
                 if key not in counts or offset > last[key]:
                     last[key] = offset

@@ -118,8 +118,7 @@ class Driver:
                 self._keeper.wake()
 
     def _begin(self, held: Held, offset: int) -> None:
-        """The user gets a record that was handed out before. Whole at any moment, unless it is told at
-        once."""
+        """As in the asyncio twin."""
         if held.begins_aloud:
             self._do(lambda: self._engine.begin(held, offset))
             return
