@@ -3,7 +3,10 @@ object store."""
 
 import json
 import logging
+import os
+import signal
 import threading
+import time
 import uuid
 
 import pytest
@@ -15,6 +18,7 @@ from gossipq.values import AccessChange, Role, Rule, User
 from gossipq_cli.main import main
 from gossipq_client import connect
 
+STANDS_STILL_S = 8.0
 pytestmark = pytest.mark.e2e
 
 
@@ -91,9 +95,7 @@ def test_three_nodes_of_which_one_dies_while_it_is_made(ran, tmp_path):
             mq.flush(60)
         late = threading.Timer(1.5, nodes.members[2].kill)
         late.start()
-        code, _, errors = ran(
-            "-s", a.endpoint, "--timeout", "60s", "backup", "--out", place, "--rate", "500kB"
-        )
+        code, _, errors = ran("-s", a.endpoint, "backup", "--out", place, "--rate", "500kB")
         late.join()
         assert code == 0, errors
     finally:
@@ -103,6 +105,28 @@ def test_three_nodes_of_which_one_dies_while_it_is_made(ran, tmp_path):
         values = [value for stretch in mq.batches("orders") for value in stretch.values()]
         assert sorted(values) == sorted(b"%d:" % at * 200 for at in range(2_000))
         assert sum(row.acked for row in mq.admin.groups("orders")) == len(batch) > 0
+
+
+@pytest.mark.slow
+def test_a_disk_that_stands_still_for_seconds_does_not_end_it(make_node, ran, tmp_path):
+    """As its workers do that wait for it: they are stopped for longer than a request usually may take."""
+    node = make_node().start()
+    with connect(node.endpoint) as mq:
+        mq.create_topic("orders", partitions=8)
+        for _ in range(20):
+            mq.publish_many("orders", [os.urandom(1_000)] * 100)
+        mq.flush(30)
+        pids = [worker.pid for worker in mq.admin.status().workers]
+    stop = threading.Timer(1.5, lambda: [os.kill(pid, signal.SIGSTOP) for pid in pids])
+    go_on = threading.Timer(1.5 + STANDS_STILL_S, lambda: [os.kill(pid, signal.SIGCONT) for pid in pids])
+    began_s = time.monotonic()
+    stop.start(), go_on.start()
+    try:
+        code, _, errors = ran("-s", node.endpoint, "backup", "--out", tmp_path / "backup", "--rate", "500kB")
+    finally:
+        stop.join(), go_on.join()
+    assert code == 0, errors
+    assert time.monotonic() - began_s > STANDS_STILL_S, "it was over before they were stopped"
 
 
 @pytest.fixture

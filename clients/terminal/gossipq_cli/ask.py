@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 ASK_AGAIN_S = 0.1  #: pause between two questions of `wait_healthy`
 
 
-def connect(choices: Choices) -> "Client":
-    """A client for the chosen servers; raises Unreachable when none answers within the time limit."""
+def connect(choices: Choices, patience_s: float = 0.0) -> "Client":
+    """A client for the chosen servers; raises Unreachable when none answers within the time limit. Requests
+    of a long job wait `patience_s` at least: a disk that stands still for a moment must not end it."""
     import gossipq_client
     from gossipq_client.io import contexts
 
@@ -36,7 +37,7 @@ def connect(choices: Choices) -> "Client":
     return gossipq_client.connect(
         *choices.servers,
         name=own_name(),
-        timeout=choices.timeout_s,
+        timeout=max(choices.timeout_s, patience_s),
         wait=choices.timeout_s,
         credentials=choices.credentials or None,
         insecure=choices.insecure,

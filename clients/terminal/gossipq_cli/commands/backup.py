@@ -10,6 +10,8 @@ from gossipq_cli.kinds import Duration, Size
 from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Output
 
+PATIENCE_S = 60.0  #: for each part: a disk that is busy with a backup may stand still for seconds
+
 
 @click.command(cls=Verb)
 @click.option(
@@ -48,7 +50,7 @@ def command(choices: Choices, /, out: str, rate: int, keep_s: float | None) -> i
 
     output = Output(choices)
     told = lambda done: output.detail(f"{size(done)} read")  # noqa: E731
-    with ask.connect(choices) as mq, folder_at(out, writes=True) as folder:
+    with ask.connect(choices, PATIENCE_S) as mq, folder_at(out, writes=True) as folder:
         taken = Backup(mq.admin, folder, Pace(rate), told).run(keep_s)
     point = taken.point
     row: dict[str, Any] = {"out": out, "point": point.sequence, "cluster": point.cluster}
