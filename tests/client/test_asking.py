@@ -14,6 +14,7 @@ from gossipq.errors import BadRequest, TopicFull, UnknownRecord, UnknownTopic, W
 from gossipq.messages import (
     BindTopic,
     Cancel,
+    Challenge,
     Confirm,
     DeadLetters,
     Done,
@@ -27,6 +28,7 @@ from gossipq.messages import (
     Requeue,
     Reschedule,
     Resolve,
+    SetAccess,
     SetGroup,
     Show,
     Shown,
@@ -44,6 +46,7 @@ from gossipq.messages import (
 from gossipq.operator_messages import Clients, Grown, Growth, ListClients
 from gossipq.types import ATTEMPTS, IDS, KEYS, TTL, partition_key
 from gossipq.values import (
+    AccessChange,
     ClientRow,
     DeadLetter,
     GroupOptions,
@@ -60,7 +63,7 @@ from gossipq.values import (
     TraceEvent,
 )
 from gossipq.wire import batch as wire
-from gossipq.wire import frames
+from gossipq.wire import frames, proofs
 from gossipq_client import testing
 from gossipq_client.operations import GroupStand
 from gossipq_client.operations.orders import Operating
@@ -148,6 +151,19 @@ AT = address("t", 0, 17, "", None)
 BY_REF = address("", None, None, "t/0/@40.2", None)
 BY_ID = address("t", None, None, "", "order-17")
 PARTITION = partition_key(7, 0)
+
+
+def test_a_proof_is_of_the_request_as_it_is_sent(world: World) -> None:
+    nonce, hand = b"n" * 16, world.hand
+    talk = world.asking.set_access(AccessChange(), b"secret of the cluster")
+    next(talk)
+    (first,) = hand.sent(SetAccess)
+    hand.answer(first, Challenge(nonce))
+    next(talk)
+    (proven,) = hand.sent(SetAccess)
+    token = proofs.token(b"secret of the cluster", hand.session.calls.cluster)
+    assert proofs.proves(token, nonce, proven.body)
+    assert proven.body.idempotency_key == first.body.idempotency_key != b""
 
 
 class TestOneRecord:

@@ -236,7 +236,7 @@ class Asking:
     def _prove(
         self, asked: SetMember | SetOptions | SetAccess, secret: bytes, kind: type[Answer]
     ) -> Talk[Answer]:
-        request = asked
+        request = asked = self._calls.with_key(asked)
         for _ in range(PROOFS_MAX):
             call = self._calls.ask(request, META_SHARD)
             yield call

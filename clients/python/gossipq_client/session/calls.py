@@ -11,6 +11,7 @@ from gossipq.values import Message
 from gossipq_client.session.links import Links
 
 Answer = TypeVar("Answer", bound=Message)
+Request = TypeVar("Request", bound=Message)
 
 RETRY_MS = 50  #: pause before a request is asked again when the leader named none
 
@@ -83,13 +84,14 @@ class Calls:
         then: Callable[[Call], None] | None = None,
         body: bytes | bytearray = b"",
     ) -> Call:
-        call = Call(self._with_key(message), shard, then, body)
+        call = Call(self.with_key(message), shard, then, body)
         self._open[call] = None
         self._pump(call)
         return call
 
-    def _with_key(self, message: Message) -> Message:
-        """What must not be done twice says the same key each time that it is sent."""
+    def with_key(self, message: Request) -> Request:
+        """What must not be done twice says the same key each time that it is sent. `ask` sees to that; who
+        signs a request takes the key first, since the proof covers it."""
         if getattr(message, "idempotency_key", None) != b"":
             return message
         self._keyed += 1
