@@ -133,7 +133,7 @@ class Shard:
         self.boot_ms = self.leader_ms = 0  #: of this turn: boot time, leader time
         self._timed = False  # that leader time is known for certain, or was waited for
         self._promised = False
-        self._key = b""  # of the request that is being served: its first entry follows a REQUEST
+        self._key = b""  # of the request that is being served: its first entry follows a NOOP with that
         self._complain_ms = 0  # when it may be said again that another copy sent what cannot be
         self._contained_ms: int | None = None  # when a part of a turn met a fault last
         self._effects = Effects()
@@ -250,7 +250,7 @@ class Shard:
         """Appends an entry; `promise` asks for a sync in this turn."""
         if self._key:
             key, self._key = self._key, b""
-            self.propose(log.REQUEST, payloads.encode(payloads.RequestKey(key)), promise)
+            self.propose(log.NOOP, payloads.encode(payloads.RequestKey(key)), promise)
         self._promised |= promise
         entry = self.replica.propose(
             kind, payload, body, self._columns.crc(body) if body else 0, self.leader_ms

@@ -164,7 +164,7 @@ def test_a_leader_that_was_gone_between_the_two_entries_has_done_nothing(worker:
     shard = worker.shards[0]
     asked = CreateTopic("orders", idempotency_key=KEY)
     worker.turn(lambda: worker.step(0, (b"c", b"1"), 1, ADA, CreateTopic("x", idempotency_key=b"x")))
-    announce = log.REQUEST
+    announce = log.NOOP
     worker.turn(
         lambda: shard.propose(announce, b"\x91\xc4" + bytes([len(ADA.session + KEY)]) + ADA.session + KEY)
     )

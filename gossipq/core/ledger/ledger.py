@@ -123,7 +123,6 @@ class Ledger:
             log.STEP: self._partitions.ack_and_publish,
             log.ROLLUP: self._roll_up,
             log.REGROUP: self._regroup,
-            log.REQUEST: self._request,
         }
 
     def _load(self) -> None:
@@ -324,11 +323,9 @@ class Ledger:
             put(records.META, records.encode(self.meta))
 
     def _noop(self, entry: Entry) -> Outcome:
-        """Only its term matters."""
-        return DONE
-
-    def _request(self, entry: Entry) -> Outcome:
-        self.repeats.announce(entry)
+        """Only its term matters, unless it says what the next entry is of."""
+        if entry.payload:
+            self.repeats.announce(entry)
         return DONE
 
     def _config(self, entry: Entry) -> Outcome:

@@ -132,6 +132,7 @@ class Announced(msgspec.Struct, array_like=True, frozen=True):
 
     key: bytes
     term: Term
+    index: Index
 
 
 class Meta(msgspec.Struct, array_like=True):

@@ -1,8 +1,9 @@
 """Requests that are done once, however often they are asked: those with an idempotency key.
 
-A leader logs REQUEST before the first entry of such a request. When that next entry is done, its key is
-remembered with what the entry did; a request with a known key gets that answer, from this leader or the next.
-When both were asked before either was applied, the second one is refused with busy, and changes nothing.
+A leader logs a NOOP with the key before the first entry of such a request: a node that knows no keys passes
+over it. When that next entry is done, its key is remembered with what the entry did; a request with a known
+key gets that answer, from this leader or the next. When both were asked before either was applied, the second
+one is refused with busy, and changes nothing.
 """
 
 import msgspec
@@ -40,14 +41,15 @@ class Repeats:
 
     def announce(self, entry: Entry) -> None:
         key = msgspec.msgpack.decode(entry.payload, type=payloads.RequestKey).key
-        self._announced = Announced(key, entry.term)
+        self._announced = Announced(key, entry.term, entry.index)
         self._state.put(records.ANNOUNCED, records.encode(self._announced))
 
     def claim(self, entry: Entry) -> tuple[bytes, Outcome | None]:
-        """The key of the entry behind a REQUEST, b"" = it has none, and the refusal of one that is done."""
+        """The key of the entry behind such a NOOP, b"" = it has none, and the refusal of one that is done."""
         found, self._announced = self._announced, None
         self._state.delete(records.ANNOUNCED)
-        if found is None or found.term != entry.term:  # its leader was gone before the entry was stored
+        if found is None or (found.term, found.index + 1) != (entry.term, entry.index):
+            # its leader was gone before the entry was stored, or a node without keys applied that here
             return b"", None
         if found.key in self._by_key:
             return found.key, refused("busy", "the same request is done: its answer is ready in a moment")

@@ -40,7 +40,6 @@ RELEASE, FAIL, PARK, DEAD, REPLAY, PURGE, VOID, RESCHEDULE, EDIT, REQUEUE, STEP 
 MEMBER, INSTALLED, OPTIONS = 22, 23, 24
 ROLLUP, REGROUP = 40, 41
 ACCESS = 42
-REQUEST = 43
 VERSION = 1  #: highest payload version this code writes and reads, for every kind
 
 
