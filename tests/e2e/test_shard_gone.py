@@ -157,12 +157,14 @@ def test_sub_says_what_it_waits_for(hung: tuple[Node, str]) -> None:
     node, name = hung
     command = [sys.executable, "-m", "gossipq_cli", "-s", node.endpoint, "--timeout", "2s", "sub", name]
     command += ["--from", "first", "-n", "1"]
-    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
-    assert program.stderr is not None
-    said = program.stderr.readline()
-    assert b"nothing comes" in said, said
-    os.kill(worker_of(node), signal.SIGCONT)
-    out, _ = program.communicate(timeout=PATIENCE_S)
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
+    ) as program:
+        assert program.stderr is not None
+        said = program.stderr.readline()
+        os.kill(worker_of(node), signal.SIGCONT)
+        out, _ = program.communicate(timeout=PATIENCE_S)
+    assert b"no records arrive" in said, said
     assert (program.returncode, out) == (0, b"before\n")
 
 

@@ -183,6 +183,7 @@ def test_topics_and_groups(http: httpx.Client) -> None:
         ("POST", "/v1/topics/bad/records", b'{"value":"x","tll":"1h"}', 400, "bad_request"),
         ("POST", "/v1/topics/bad/records", b'{"value":"x","value_base64":"eA=="}', 400, "bad_request"),
         ("POST", "/v1/topics/bad/records", b'{"value_base64":"!"}', 400, "bad_request"),
+        ("POST", "/v1/topics/bad/records", '{"value_base64":"\u00dd"}'.encode(), 400, "bad_request"),
         ("POST", "/v1/topics/bad/records", b'{"key":"x"}', 400, "bad_request"),
         ("POST", "/v1/topics/bad/records", b'{"value":"x","delay":"soon"}', 400, "bad_request"),
         ("POST", "/v1/topics/bad/records", b'{"records":[]}', 400, "bad_request"),

@@ -1,7 +1,7 @@
 """Records of the client as JSON, and back."""
 
 from base64 import b64encode
-from binascii import Error, a2b_base64
+from binascii import a2b_base64
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -27,7 +27,7 @@ def value_of(raw: msgspec.Raw, base64: str | None = None) -> bytes:
             raise BadRequest("value and value_base64 exclude each other", hint="pass one of them")
         try:
             return a2b_base64(base64, strict_mode=True)
-        except Error as error:
+        except ValueError as error:
             raise BadRequest(f"value_base64 is no base64: {error}") from None
     if not written:
         raise BadRequest("a record needs a value", hint='{"value": "text, or any JSON"}')
