@@ -51,8 +51,9 @@ def test_what_a_fetcher_does_not_need_goes_to_others(broker: testing.Broker) -> 
         while len(seen) < 100 and (batch := other.fetch("orders", group="billing", n=100, wait=10)):
             seen += batch.values()
         assert sorted(map(int, seen)) == list(range(100))
+        assert not other.fetch("orders", group="billing", n=100, wait=0.2)  # takes back what it had lent
         mq.publish("orders", b"more").result()
-        assert fetcher.fetch(1).values() == [b"more"]
+        assert fetcher.fetch(1, wait=10).values() == [b"more"]
 
 
 def test_the_end_of_a_fetcher_leaves_what_is_in_hand(broker: testing.Broker) -> None:
