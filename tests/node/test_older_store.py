@@ -9,6 +9,7 @@ the first, gave the second a day's pause and acked the third), and topic "gone",
 
 import io
 import shutil
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -21,6 +22,13 @@ from gossipq_node import store_dump, store_tool
 from gossipq_node.directory import FORMAT, DataDirectory
 
 OLD = Path(__file__).parent.parent / "data" / "store-0.1.gq"
+MADE_S = 1_795_370_400  #: when the dump was made, in seconds since 1970
+SITE = """
+import time
+
+_now_ns, _behind_ns = time.time_ns, {behind_ns}
+time.time_ns = lambda: _now_ns() - _behind_ns
+"""
 ACKED = {(0, offset) for offset in range(8)} | {(1, 0), (1, 1)}
 
 
@@ -28,7 +36,18 @@ def drain(messages):
     return {(message.partition, message.offset): message for message in messages}
 
 
+@pytest.fixture
+def in_those_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes that are started have the date at which the dump was made: what it says is due later is so for
+    ever."""
+    (tmp_path / "site").mkdir()
+    behind_ns = time.time_ns() - MADE_S * 10**9
+    (tmp_path / "site" / "sitecustomize.py").write_text(SITE.format(behind_ns=behind_ns))
+    monkeypatch.syspath_prepend(tmp_path / "site")
+
+
 @pytest.mark.e2e
+@pytest.mark.usefixtures("in_those_days")
 def test_everything_of_an_older_store_is_there(tmp_path: Path) -> None:
     with OLD.open("rb") as stream:
         assert store_dump.load(tmp_path / "new", stream).manifest.format == FORMAT
