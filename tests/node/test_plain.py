@@ -167,6 +167,24 @@ def test_a_sign_of_life_tells_who_was_not_told_that_the_leader_changed(hands: Ha
     assert elsewhere.code == "not_leader"
 
 
+def test_a_sign_of_life_is_refused_by_a_connection_that_nothing_was_subscribed_by(hands: Hands) -> None:
+    """As when a frontdoor that forwards lost its connection to this worker: what was subscribed by the old
+    one is delivered there, where nobody is."""
+    plain = Plain(hands)
+    plain.subscribe()
+    other = Client(hands, hands.network.client("tcp://127.0.0.1:7701"))
+    assert isinstance(other.ask(plain.hello), Welcome)  # for another shard that this worker leads
+    refused = other.ask(Ping(), plain.shard)
+    assert isinstance(refused, RefusedMessage)
+    assert refused.code == "no_session"
+    assert isinstance(other.ask(plain.hello, plain.shard), Welcome)
+    plain.client = other
+    plain.publish("a")
+    plain.subscribe(holding=[])
+    assert plain.offsets() == [0]
+    assert other.ask(Ping(), plain.shard) == Pong()
+
+
 def test_a_session_that_ended_is_told_so(hands: Hands) -> None:
     plain = Plain(hands)
     plain.subscribe()

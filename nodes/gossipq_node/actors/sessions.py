@@ -40,7 +40,6 @@ class Session:
         "batches",
         "bytes",
         "client",
-        "greeted",
         "key",
         "last_ms",
         "name",
@@ -63,7 +62,6 @@ class Session:
             version,
         )
         self.resets = False  #: whether it is told by RESET what has ended
-        self.greeted: dict[ShardId, int] = {}  #: shards that it said HELLO on: the term of their leader
         self.renewed_ms = 0  #: when its leases were renewed last
         self.account: tuple[Payer, ...] = ()  #: that it counts for
         self.shown, self.acts_for = b"", ""  #: the digest of its token, and for whom it acts
@@ -82,6 +80,8 @@ class Sessions:
         self._counts = Counter[Payer]()  #: sessions of each address and user
         self._sessions: dict[SessionId, Session] = {}
         self._by_origin: dict[Origin, Session] = {}
+        #: of connections: shards that HELLO was said on, and in which term they were led
+        self._greeted: dict[Origin, dict[ShardId, int]] = {}
         self._checked_ms = 0
         self._absent: dict[SessionId, None] = {}  #: longest first
         self._kicked: dict[bytes, int] = {}  #: by their first bytes: not greeted until then
@@ -116,6 +116,7 @@ class Sessions:
             self._check_quota(account)
         elif session.client.rights is not rights and session.client.consumer:
             self._check_quota([payer for payer in account if payer not in session.account], fresh=False)
+        greeted = self._greeted.get(origin, {}) if self._by_origin.get(origin) is session else {}
         self._leave(origin)
         if session is None:
             session = self._sessions[hello.session] = Session(Client(hello.session, ""), now_ms)
@@ -135,7 +136,7 @@ class Sessions:
             self._leave(min(session.origins, key=session.origins.__getitem__))
         session.key, session.resets = hello.key, hello.resets
         session.last_ms = session.origins[origin] = now_ms
-        self._by_origin[origin] = session
+        self._by_origin[origin], self._greeted[origin] = session, greeted
         session.absent_ms = None
         self._absent.pop(hello.session, None)
 
@@ -191,14 +192,16 @@ class Sessions:
 
     def greeted(self, origin: Origin, shard: ShardId, term: int) -> None:
         """It said HELLO on that shard, which is led here in that term."""
-        self._by_origin[origin].greeted[shard] = term
+        self._greeted[origin][shard] = term
 
     def knows(self, origin: Origin, shard: ShardId, term: int) -> bool:
-        """Whether a sign of life may be answered: what a client that relies on RESET has in a shard is from
-        the term in which it said HELLO there. A leader that was killed told nobody that its term is over, and
-        the worker that leads now may know the session by another shard."""
+        """Whether a sign of life may be answered: a client that relies on RESET has in a shard what it got
+        there on this connection, in the term in which it said HELLO. A leader that was killed told nobody
+        that its term is over, and the worker that leads now may know the session by another shard; a
+        frontdoor that forwards may come by another connection: what was subscribed by the old one goes
+        there."""
         session = self._by_origin[origin]
-        return not session.resets or session.greeted.get(shard) == term
+        return not session.resets or self._greeted[origin].get(shard) == term
 
     def take_reset(self) -> list[Origin]:
         """Connections that are to hear that their session has ended."""
@@ -280,6 +283,7 @@ class Sessions:
             self._leave(origin)
 
     def _leave(self, origin: Origin) -> None:
+        self._greeted.pop(origin, None)
         session = self._by_origin.pop(origin, None)
         if session is not None:
             session.origins.pop(origin, None)
