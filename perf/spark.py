@@ -10,6 +10,7 @@ session: on a busy machine CPU says more than the clock.
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -31,6 +32,7 @@ FIGURES = ("chart", "read", "live", "lag", "import")
 RECORDS, IMPORT_RECORDS = 2_000_000, 10_000_000
 LAG_RATE, LAG_SECONDS = 5_000, 20
 CHART_RECORDS, CHART_STEPS = 1_000, 12
+BATCHES = "a Python source of equal batches"  #: the bound that PySpark sets for a source that reads nothing
 MASTER, DRIVER_MEMORY = "local[2]", "1g"
 
 
@@ -83,6 +85,45 @@ def _cpu_s(node_pid: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def handed_over(spark: Any) -> None:
+    """Registers a source of Python, "batches", that reads one record batch of an export and yields it until
+    there are `records` rows: what is left is Spark's own way from a Python process to its rows."""
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+    from pyspark_gossipq import schemas
+    from pyspark_gossipq.asked import parse
+    from pyspark_gossipq.batch import ExportReader
+
+    class Reader(DataSourceReader):
+        def __init__(self, schema: Any, options: dict[str, str]) -> None:
+            self.schema, self.options = schema, options
+
+        def partitions(self) -> list[InputPartition]:
+            records, tasks = int(self.options["records"]), int(self.options["tasks"])
+            ends = [records * at // tasks for at in range(tasks + 1)]
+            return [InputPartition(end - start) for start, end in itertools.pairwise(ends)]
+
+        def read(self, partition: InputPartition) -> Any:
+            export = ExportReader(self.schema, parse({"path": self.options["path"], "verify": "false"}))
+            batch, left = next(export.read(export.partitions()[0])), partition.value
+            while left > 0:
+                yield batch.slice(0, left)
+                left -= batch.num_rows
+
+    class Batches(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "batches"
+
+        def schema(self) -> Any:
+            return schemas.of("messages")
+
+        def reader(self, schema: Any) -> DataSourceReader:
+            return Reader(schema, dict(self.options))
+
+    spark.dataSource.register(Batches)
+
+
 def read(spark: Any, at: Node, records: int, rounds: int, folder: Path) -> list[Row]:
     """The same rows by Spark alone, by read_export, and through the data source."""
     from pyspark_gossipq import read_export, schemas
@@ -90,6 +131,7 @@ def read(spark: Any, at: Node, records: int, rounds: int, folder: Path) -> list[
     exports = {form: str(folder / form) for form in ("parquet", "lmdb")}
     for form, path in exports.items():
         export_to(at.server, path, form)
+    handed_over(spark)
     schema, files = (
         schemas.of("messages"),
         [str(path) for path in Path(exports["parquet"], "messages").rglob("*.parquet")],
@@ -102,6 +144,11 @@ def read(spark: Any, at: Node, records: int, rounds: int, folder: Path) -> list[
         ),
         "format(gossipq), Parquet": lambda: (
             spark.read.format("gossipq").option("verify", "false").load(exports["parquet"])
+        ),
+        BATCHES: lambda: (
+            spark.read.format("batches")
+            .options(path=exports["parquet"], records=str(records), tasks="4")
+            .load()
         ),
         "read_export, SHA-256 checked": lambda: read_export(spark, exports["parquet"], verify=True),
     }

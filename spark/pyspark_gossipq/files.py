@@ -1,6 +1,8 @@
 """The rows of an export's files as Arrow batches: what a task does, in a worker process."""
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from struct import Struct
 
 import lmdb
 import pyarrow as pa
@@ -15,7 +17,9 @@ from pyspark_gossipq.folders import Folder
 from pyspark_gossipq.layout import Part
 from pyspark_gossipq.schemas import KAFKA_NAMES, KAFKA_TIMESTAMP_TYPE
 
-ROWS, BYTES = 16_384, 32 << 20  #: of one batch, as LMDB exports have them: enough that its head costs nothing
+ROWS, BYTES = 32_768, 32 << 20  #: of one batch: Spark pays for each one, the caches of a core for large ones
+_LMDB_KEY = Struct(">Q")
+_ONE_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 def read(folder: Folder, part: Part, schema: pa.Schema, asked: Asked) -> Iterator[pa.RecordBatch]:
@@ -52,14 +56,16 @@ def _needed(schema: pa.Schema, part: Part, asked: Asked) -> list[str]:
 
 
 def _parquet(folder: Folder, part: Part, names: list[str]) -> Iterator[pa.RecordBatch]:
+    local = isinstance(folder.system, fs.LocalFileSystem)
     with folder.system.open_input_file(folder.locate(part.path)) as source:
-        file = pq.ParquetFile(source)
+        file = pq.ParquetFile(source, pre_buffer=not local)  # pays where each request waits for a network
         there = set(file.schema_arrow.names)
         columns = [name for name in names if name in there] or ["topic"]
-        for group in range(file.num_row_groups):
-            if part.whole or _overlaps(file, group, part):
-                told = file.metadata.row_group(group)
-                yield from file.iter_batches(_rows(told.num_rows, told.total_byte_size), [group], columns)
+        groups = [at for at in range(file.num_row_groups) if part.whole or _overlaps(file, at, part)]
+        told = [file.metadata.row_group(at) for at in groups]
+        rows = min((_rows(each.num_rows, each.total_byte_size) for each in told if each.num_rows), default=1)
+        # Spark runs a task for each core: threads of a task would only take turns with other tasks
+        yield from file.iter_batches(rows, groups, columns, use_threads=False)
 
 
 def _overlaps(file: pq.ParquetFile, group: int, part: Part) -> bool:
@@ -83,9 +89,28 @@ def _lmdb(folder: Folder, part: Part) -> Iterator[pa.RecordBatch]:
         transaction.cursor() as cursor,
     ):
         # Spark is done with a batch when it asks for the next: nothing needs to be copied
+        if not part.whole:
+            _seek(cursor, transaction.stat()["entries"], part.start)
         for _, value in cursor:
-            with pa.ipc.open_stream(value) as stream:
-                yield from stream
+            with pa.ipc.open_stream(value, options=_ONE_THREAD) as stream:
+                for block in stream:
+                    if not part.whole and block.column("offset")[0].as_py() >= part.end:
+                        return
+                    yield block
+
+
+def _seek(cursor: lmdb.Cursor, count: int, start: int) -> None:
+    """To the entry, of `count`, that holds the offset `start`, if any does; what lies before is not unpacked.
+    Keys count from 0, and offsets rise."""
+
+    def first(number: int) -> int:
+        value = cursor.get(_LMDB_KEY.pack(number))
+        with pa.ipc.open_stream(value) as stream:
+            at = stream.schema.get_field_index("offset")
+        with pa.ipc.open_stream(value, options=pa.ipc.IpcReadOptions(included_fields=[at])) as stream:
+            return int(stream.read_next_batch().column(0)[0].as_py())
+
+    cursor.set_key(_LMDB_KEY.pack(max(0, bisect_right(range(count), start, key=first) - 1)))
 
 
 def _within(block: pa.RecordBatch, part: Part, asked: Asked) -> pa.RecordBatch:

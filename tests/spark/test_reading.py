@@ -15,10 +15,13 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'go
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 
 from gossipq.errors import BadRequest, DataLoss, ExportVersion, GossipqError, TornExport
 from gossipq.wire import export
 from gossipq.wire.export import Gap
+from gossipq_node.export import files as export_files
+from gossipq_node.export import lmdb_file
 from pyspark_gossipq import files, layout, read_export, read_table, schemas
 from pyspark_gossipq.asked import parse
 from pyspark_gossipq.batch import arrow_schema
@@ -280,6 +283,30 @@ def test_batches_are_bounded_in_bytes(exporter: Exporter) -> None:
     sizes = [block.nbytes for block in files.read(folder, part, arrow_schema(schemas.of("messages")), asked)]
     assert len(sizes) > 3
     assert max(sizes) <= 40 << 20
+
+
+@pytest.mark.parametrize("form", ["parquet", "lmdb"])
+def test_a_part_of_a_file_has_its_offsets_and_no_others(tmp_path: Path, form: str) -> None:
+    """Cut at, before and behind the seam of two LMDB entries; every second offset is gone."""
+    entry, there = lmdb_file.ROWS_MAX, range(10, 200_000, 2)
+    seam, last = there[entry], there[-1]
+    writer = export_files.writer(form, tmp_path / "part", pa.schema([("offset", pa.int64())]))
+    writer.write(pa.record_batch([pa.array(there, pa.int64())], ["offset"]))
+    writer.close()
+    wanted = arrow_schema(StructType([StructField("offset", LongType())]))
+    for start, end in (
+        (0, 11),
+        (10, seam),
+        (seam - 1, seam + 1),
+        (seam, seam + 3),
+        (last, last + 9),
+        (last + 1, last + 9),
+        (0, last),
+    ):
+        part = layout.Part("part", form, 1, 0, start, end, False, 0, 0)
+        blocks = files.read(Folder(str(tmp_path)), part, wanted, parse({"path": str(tmp_path)}))
+        read = [at for block in blocks for at in block.column("offset").to_pylist()]
+        assert read == [at for at in there if start <= at < end]
 
 
 def test_big_values(spark, exporter: Exporter) -> None:
