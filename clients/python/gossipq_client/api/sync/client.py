@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from inspect import signature
 from typing import Any, Self, Unpack
 
-from gossipq import limits
+from gossipq.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from gossipq_client.api.sync.records import Records
 from gossipq_client.api.sync.workers import Workers
 from gossipq_client.handlers import shows
@@ -18,11 +18,14 @@ class Client(Workers, Records):
     """A connection to a cluster. Safe to share between threads; not across fork. Use `connect` to make
     one."""
 
+    _steps: Engine  #: `_engine` once it is made: for `publish`, where the look-up of a descriptor counts
+
     def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
         super().__init__(addresses, name, timeout, key)
         self._plain: dict[str, Flight] = {}
 
     def _made(self, engine: Engine) -> None:
+        self._steps = engine
         if not self._wares and self._spool is None:
             self._plain = engine.session.publishing.plain
 
@@ -43,8 +46,8 @@ class Client(Workers, Records):
                 # from here to `append` nothing is called, so that no signal handler can come between
                 if flight is not None:
                     values, index, size = flight.values, flight.count, flight.size + added
-                    room = size < limits.BATCH_BYTES_MAX and index < limits.BATCH_RECORDS_MAX - 1
-                    if values is not None and room and not self._engine.busy:
+                    room = size < BATCH_BYTES_MAX and index < BATCH_RECORDS_MAX - 1
+                    if values is not None and room and not self._steps.busy:
                         flight.count, flight.size = index + 1, size
                         values.append(value)
                         return PendingRecord(self, flight, index)
