@@ -792,6 +792,8 @@ class Shard:
             self._answer_all()
 
     def _answer_all(self) -> None:
+        if not self._outcomes:
+            return
         outcomes, self._outcomes = self._outcomes, []
         self._sweeper.behind |= any(entry.kind in (log.TRIM, log.TOPIC, log.REGROUP) for entry, _ in outcomes)
         self._guarded("answers", lambda: self._answer_each(outcomes))

@@ -5,10 +5,11 @@ P8, P10 to P13 and P16 (at most once, exclusive groups, due times, expiry, dead 
 `job_checks`. P19 was dropped, P20 needs sockets; P21 is a trace invariant.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from gossipq.types import META_SHARD, topic_id_of
-from sim.history import LOOSE, RIVAL, Copy, History
+from sim.history import LOOSE, RIVAL, Copy, History, Pushed
 from sim.job_checks import JOB_CHECKS
 
 Check = Callable[[History], Iterator[str]]
@@ -124,10 +125,16 @@ def stored_once(history: History) -> Iterator[str]:
 
 def acked_stays_acked(history: History) -> Iterator[str]:
     """P7: what a consumer heard to be acked is handed out by nobody after that."""
+    pushed = defaultdict[tuple[str, int], list[Pushed]](list)
+    for row in history.pushed:
+        pushed[row.group, row.partition].append(row)
     for ack in history.acks:
-        for row in history.pushed:
-            late = row.group == ack.group and row.time_ms > ack.time_ms and row.partition == ack.partition
-            if late and row.offset < ack.end and ack.first < row.offset + len(row.values):
+        for row in pushed.get((ack.group, ack.partition), ()):
+            if (
+                row.time_ms > ack.time_ms
+                and row.offset < ack.end
+                and ack.first < row.offset + len(row.values)
+            ):
                 yield (
                     f"P7 {row.offset}..{row.offset + len(row.values)} was handed out at {row.time_ms}, "
                     f"acked at {ack.time_ms}"

@@ -56,8 +56,9 @@ class JournalTable(MemoryTable):
         return super().delete_range(first, end, rows_max)
 
     def commit(self) -> None:
-        self.unsynced += self.journal
-        self.journal.clear()
+        if self.journal:
+            self.unsynced += self.journal
+            self.journal.clear()
 
     def undo(self) -> None:
         self._take_back(self.journal)

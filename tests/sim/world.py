@@ -6,6 +6,7 @@ others stay frozen in their faults; a new publish must be confirmed. *Rest*: all
 the copies must come to agree.
 """
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
@@ -47,13 +48,6 @@ STEERED_MS = 20_000
 
 class Storm(Exception):
     """Messages that make more messages, without end."""
-
-
-class Event:
-    __slots__ = ("args", "call")
-
-    def __init__(self, call: Callable[..., None], args: tuple[Any, ...]) -> None:
-        self.call, self.args = call, args
 
 
 class Probe(Party):
@@ -120,7 +114,8 @@ class World:
         self.seed, self.fault_ms = seed, fault_ms
         self.dice = Random(f"world/{seed}")
         self.now = 0
-        self.events: list[tuple[int, int, Event]] = []
+        #: when, how many came before (so that nothing after it is compared), what
+        self.events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self.count = 0
         self.history = History()
         self.nodes: dict[str, Node] = {}
@@ -202,11 +197,13 @@ class World:
 
     def at(self, delay_ms: int, call: Callable[..., None], *args: Any) -> None:
         self.count += 1
-        heappush(self.events, (self.now + delay_ms, self.count, Event(call, args)))
+        heappush(self.events, (self.now + delay_ms, self.count, call, args))
 
     def wake(self, node: Node, delay_ms: int) -> None:
         """A turn of this copy, then or sooner."""
-        at = max(self.now + delay_ms, node.busy_until)
+        at = self.now + delay_ms
+        if at < node.busy_until:
+            at = node.busy_until
         if node.wake_at is None or at < node.wake_at:
             node.wake_at = at
             self.at(at - self.now, self._turn, node, at)
@@ -215,21 +212,21 @@ class World:
         if node.wake_at != at or not node.up:
             return
         node.wake_at = None
-        if self.now < max(node.paused_until, node.busy_until):
-            self.wake(node, max(node.paused_until, node.busy_until) - self.now)
+        if self.now < (until := max(node.paused_until, node.busy_until)):
+            self.wake(node, until - self.now)
             return
         self.history.count("turn")
         node.turn()
 
     def run_until(self, end_ms: int, done: Callable[[], bool] | None = None) -> bool:
-        events = self.events
+        events, count_max = self.events, self.shards * EVENTS_MAX
         while events and events[0][0] <= end_ms:
-            self.now, _, event = heappop(events)
-            event.call(*event.args)
+            self.now, _, call, args = heappop(events)
+            call(*args)
             if done is not None and done():
                 return True
-            if self.count > self.shards * EVENTS_MAX:
-                raise Storm(f"more than {self.shards * EVENTS_MAX} events")
+            if self.count > count_max:
+                raise Storm(f"more than {count_max} events")
         self.now = max(self.now, end_ms)
         return done is None
 
@@ -341,12 +338,12 @@ class World:
 
     def leader(self, shard: int = 0) -> Node | None:
         """The one with the newest term."""
-        leaders = [
-            (found.term, node)
-            for node in self.nodes.values()
-            if node.up and (found := node.shard_of(shard)) is not None and found.leading
-        ]
-        return max(leaders, key=lambda leader: leader[0])[1] if leaders else None
+        newest, leader = -1, None
+        for node in self.nodes.values():
+            found = node.shard_of(shard) if node.up else None
+            if found is not None and found.leading and found.term > newest:
+                newest, leader = found.term, node
+        return leader
 
     def elected(self, node: Node, shard: Shard) -> None:
         """I1: one leader in a term. I4: what was committed before is in its log."""
@@ -549,7 +546,13 @@ class World:
 
 def run(seed: int, adversary: bool = False) -> History:
     """`adversary`: there is one, whatever the seed says."""
-    with small():
-        world = World(seed, ADVERSARY_MS if adversary else FAULT_MS)
-        world.faults.adversary |= adversary
-        return world.run()
+    collects = gc.isenabled()
+    gc.disable()  # cycles of one run are a few megabytes, and it makes them all over its objects that stay
+    try:
+        with small():
+            world = World(seed, ADVERSARY_MS if adversary else FAULT_MS)
+            world.faults.adversary |= adversary
+            return world.run()
+    finally:
+        if collects:
+            gc.enable()

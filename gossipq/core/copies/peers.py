@@ -282,16 +282,19 @@ class Peers:
     @property
     def wants_spool(self) -> bool:
         """Whether a snapshot should begin: it is read from the commit that flushes the ledger."""
-        copies = self.replica.progress.items()
-        return self.backups.wanted or any(self._wants(name, progress) for name, progress in copies)
+        if self.backups.wanted:
+            return True
+        progress = self.replica.progress
+        return bool(progress) and any(self._wants(name, other) for name, other in progress.items())
 
     def _wants(self, name: str, progress: Progress) -> bool:
         """Whether a copy waits for a snapshot, and answers. One of less than it knew to be committed would
         end behind the beginning of its log, and take away what it has acknowledged."""
+        if progress.state != SNAPSHOT or name in self._sending:
+            return False
         replica, index = self.replica, self.ledger.applied
         hears = replica.now_ms < progress.heard_ms + limits.ELECTION_MS
-        waits = progress.state == SNAPSHOT and name not in self._sending and hears
-        return waits and max(1, progress.knew) <= index and replica.log.term_at(index) is not None
+        return hears and max(1, progress.knew) <= index and replica.log.term_at(index) is not None
 
     def spool(self) -> Sequence[tuple[Requester, BackedUp]]:
         """Right after the commit that flushed the ledger: what it left are the rows of the applied index.

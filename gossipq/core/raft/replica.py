@@ -362,13 +362,15 @@ class Replica:
     def _advance(self) -> None:
         """Commits what a majority has on disk, and two full copies while another one keeps up (R7, R8), if it
         is of this term (Raft 3.6.2)."""
+        if self.commit >= self.saved:
+            return  # what is applied here is read from this disk
         config, progress = self.config, self.progress
         stored = sorted([progress[name].match if name in progress else self.saved for name in config.voters])
         index = stored[len(stored) - voters.quorum_size(config.voters)]
         full = [other for other in progress.values() if other.full]
         if any(other.synced for other in full):
             index = min(index, sorted([self.saved, *(other.match for other in full)])[-2])
-        index = min(index, self.saved)  # what is applied here is read from this disk
+        index = min(index, self.saved)
         if index > self.commit and self.log.term_at(index) == self.hard.term:
             self.commit = index
 
@@ -393,8 +395,10 @@ class Replica:
         """Whether nobody else can have been elected: records may be handed out, questions answered (R11)."""
         if self.sole or self.role != LEADER:
             return self.role == LEADER
+        if self.handed:
+            return False
         acked = {name: other.acked_ms for name, other in self.progress.items()}
-        return not self.handed and self.now_ms < self._majority_ms(acked) + limits.LEADER_LEASE_MS
+        return self.now_ms < self._majority_ms(acked) + limits.LEADER_LEASE_MS
 
     def keep_leading(self) -> None:
         """Time passes for a leader: copies fall silent, a majority may (check-quorum), a hand-over may
@@ -600,11 +604,9 @@ class Replica:
         known = self.progress
         if self.role != LEADER or not known:
             return None
-        if any(
-            other.may_send() and other.next <= (self.log.last if other.full else self.saved)
-            for other in known.values()
-        ):
-            return self.now_ms
+        for other in known.values():
+            if other.next <= (self.log.last if other.full else self.saved) and other.may_send():
+                return self.now_ms
         due = [self._beat_ms, self._tell_ms, self._handing_ms if self.handing else None]
         return min(at for at in due if at is not None)
 
