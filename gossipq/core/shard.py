@@ -704,7 +704,7 @@ class Shard:
         elif self._whole and not self._serving:
             wait_ms = self.replica.time.wait_ms
             due.append(self.boot_ms if wait_ms is None else wait_ms)
-        return min((at for at in due if at is not None), default=None)
+        return min([at for at in due if at is not None], default=None)
 
     def tick(self) -> None:
         """Time passes, and what dispatch has collected becomes entries."""

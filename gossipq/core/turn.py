@@ -121,7 +121,7 @@ class Turn:
         if self._told:
             return 0
         times = [self._open_ms, self._lazy_ms, *self._due.values()]
-        return min((at for at in times if at is not None), default=None)
+        return min([at for at in times if at is not None], default=None)
 
     # --- what work does -------------------------------------------------------------------------------------
 

@@ -336,13 +336,12 @@ class Peers:
             campaign.deadline_ms(self.replica),
             *(sending.deadline_ms for sending in self._sending.values()),
         ]
-        return min((at for at in due if at is not None), default=None)
+        return min([at for at in due if at is not None], default=None)
 
     def keep_from(self) -> Index:
         """The first log row that a copy which is behind still needs."""
-        return min(
-            (self._needs(name, progress) for name, progress in self.replica.progress.items()), default=2**63
-        )
+        copies = self.replica.progress.items()
+        return min([self._needs(name, progress) for name, progress in copies], default=2**63)
 
     def _needs(self, name: str, progress: Progress) -> Index:
         """Who gets a snapshot, or comes in behind one, needs all that came meanwhile: else it would need the

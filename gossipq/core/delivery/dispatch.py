@@ -467,7 +467,7 @@ class Dispatch(Selection):
         again_ms = self.again.next()
         times_ms = [self._ends_ms(), self._uneven.next()]
         times_ms += [again_ms - leader_ahead_ms] if again_ms is not None else []
-        return min((each for each in times_ms if each is not None), default=None)
+        return min([each for each in times_ms if each is not None], default=None)
 
     def tick(self, boot_ms: int, leader_ms: int) -> None:
         """Leases that end; records that are due again."""

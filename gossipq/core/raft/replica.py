@@ -387,7 +387,7 @@ class Replica:
 
     def _majority_ms(self, times: dict[str, int]) -> int:
         """The time that a majority of the voters has reached; this copy is always at now."""
-        reached = sorted(self.now_ms if name == self.me else times[name] for name in self.config.voters)
+        reached = sorted([self.now_ms if name == self.me else times[name] for name in self.config.voters])
         return reached[len(reached) - voters.quorum_size(self.config.voters)]
 
     @property
@@ -608,7 +608,7 @@ class Replica:
             if other.next <= (self.log.last if other.full else self.saved) and other.may_send():
                 return self.now_ms
         due = [self._beat_ms, self._tell_ms, self._handing_ms if self.handing else None]
-        return min(at for at in due if at is not None)
+        return min([at for at in due if at is not None])
 
 
 def lacks_body(entry: Entry) -> bool:
