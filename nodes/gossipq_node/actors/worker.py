@@ -402,7 +402,10 @@ class Worker:
             raise Refused(f"shard {header.shard} stopped: {why}", hint="gossipq store verify --data DIR")
         if header.shard in self._settings.owned:
             raise Busy("this worker is reading its disk", retry_after_ms=RECOVER_MS)
-        raise NotLeader(f"shard {header.shard} is not led by worker {self._settings.worker}")
+        raise self._not_led(header.shard)
+
+    def _not_led(self, shard: ShardId) -> NotLeader:
+        return NotLeader(f"shard {shard} is not led by worker {self._settings.worker}")
 
     def _term(self, shard: ShardId) -> int | None:
         """In which this worker leads it now."""
@@ -414,7 +417,7 @@ class Worker:
         term = self._term(shard)
         if not self._sessions.knows(origin, shard, term or 0):
             if term is None:
-                raise NotLeader(f"shard {shard} is not led by worker {self._settings.worker}")
+                raise self._not_led(shard)
             raise NoSession(f"shard {shard} has another leader by now", hint="say HELLO on it first")
 
     def _from_peers(self, message: Incoming, now: Now) -> None:
