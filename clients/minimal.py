@@ -23,7 +23,8 @@ HEADER = Struct("<2sBBHHQQ")  # magic, version, verb, shard, flags, request id, 
 HELLO, PING, REFUSED, RESET, CONFIRM, PUBLISH_PLAIN = 1, 3, 6, 7, 17, 18
 SUBSCRIBE, ACK, NACK, DELIVER_PLAIN, RESOLVE = 32, 37, 39, 46, 64
 OVER = ("no_session", "no_subscription", "not_leader")  # join again
-LATER = (*OVER, "busy", "joining", "store_full", "topic_full")
+AWAY = ("not_leader", "busy", "joining")  # of a node that the others do not hear, for as long as that lasts
+LATER = (*OVER, *AWAY, "store_full", "topic_full")
 VERSION, SILENT_S, PING_S = 2, 3.0, 1.0
 
 
@@ -128,7 +129,7 @@ class Client:
 
     def _ask(self, verb: int, shard: int, fields: list[Any], body: bytes | None = None) -> list[Any]:
         """The fields of the answer, however long it takes. Raises Refused when that is for good."""
-        end_s = time.monotonic() + self.wait_s
+        end_s, move_s = time.monotonic() + self.wait_s, time.monotonic() + SILENT_S
         while True:
             if time.monotonic() > end_s:
                 raise TimeoutError("no answer came in time: it may be done")
@@ -148,6 +149,9 @@ class Client:
                 self._over(shard)
             if code == "no_session" and verb == SUBSCRIBE:
                 self._greet(shard)
+            if code in AWAY and time.monotonic() > move_s and len(self._addresses) > 1:
+                self._dial()
+                move_s = time.monotonic() + SILENT_S
             time.sleep((retry_ms or 50) / 1000)
 
     def _join(self, shard: int) -> None:

@@ -333,6 +333,17 @@ int gq_ended(const char *code) {
     return !strcmp(code, "no_session") || !strcmp(code, "no_subscription") || !strcmp(code, "not_leader");
 }
 
+/* Whether a refusal is one of a node that may be cut off from the others. */
+static int away(gq_reader in) {
+    const uint8_t *code;
+    gq_get_array(&in);
+    size_t size = gq_get_bytes(&in, &code);
+    static const char *const CODES[] = {"not_leader", "busy", "joining"};
+    for (size_t i = 0; !in.bad && i < sizeof CODES / sizeof *CODES; i++)
+        if (size == strlen(CODES[i]) && !memcmp(code, CODES[i], size)) return 1;
+    return 0;
+}
+
 static uint64_t get_u64(const uint8_t *at) {
     uint64_t value = 0;
     for (int i = 7; i >= 0; i--) value = value << 8 | at[i];
@@ -357,6 +368,8 @@ static void hear(gq *c, link *l, const uint8_t *bytes, size_t size, zmq_msg_t *b
     if (s && (l == s->way || !s->way)) {
         s->heard_ms = gq_now_ms();
         if (term > s->term) s->term = term;
+        if (verb == REFUSED && away(in)) s->away_ms = s->away_ms ? s->away_ms : s->heard_ms;
+        else if (verb != REFUSED && verb != WELCOME) s->away_ms = 0;
     }
     if (verb == WELCOME && number == HOME) learn_routes(c, in);
     if (verb == REFUSED && s && term) learn_better(c, number, term, in);
@@ -439,6 +452,18 @@ static void wait_for(gq *c, int64_t wait_ms) {
     for (link *l = c->home; l; l = l == c->home ? c->links : l->next) watch(l);
 }
 
+/* Whether the home has led the way to no leader of some shard for so long that it may be cut off from the others. */
+static int cut_off(gq *c, int64_t now) {
+    int found = 0;
+    for (size_t i = 0; i < c->shard_count; i++) {
+        const shard *s = c->shards + i;
+        found |= s->way == c->home && s->away_ms && now - s->away_ms > SILENT_MS;
+    }
+    if (c->server_count == 1 || !found) return 0;
+    for (size_t i = 0; i < c->shard_count; i++) c->shards[i].away_ms = 0;
+    return 1;
+}
+
 /* Ends what is lost: the home goes to the next server, what was at a leader goes by the home. */
 static int look(gq *c, int64_t now) {
     for (link *l = c->links, *next; l; l = next) {
@@ -448,7 +473,7 @@ static int look(gq *c, int64_t now) {
             if (c->shards[i].way == l) detour(c->shards + i);
         gq_hang_up(c, l);
     }
-    if ((c->home->gone && now - c->dialed_ms >= REDIAL_MS) || now - c->home->heard_ms > SILENT_MS) return gq_dial(c);
+    if ((c->home->gone && now - c->dialed_ms >= REDIAL_MS) || now - c->home->heard_ms > SILENT_MS || cut_off(c, now)) return gq_dial(c);
     return GQ_OK;
 }
 

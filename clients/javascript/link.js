@@ -14,7 +14,8 @@ const SILENT_MS = 3_000; // no sign of life for so long: it is gone, or the way 
 const DIRECT_MS = 1_000, DETOUR_MS = 1_000, DETOUR_MS_MAX = 30_000, REDIAL_MS = 100, ROUTES_MS = 250, DOOR_STEP = 100;
 export const AGAIN_MS = 50;
 const OVER = new Set(["no_session", "no_subscription", "not_leader"]);
-const LATER = new Set(["busy", "joining", ...OVER]);
+const AWAY = new Set(["not_leader", "busy", "joining"]); // of a node that the others do not hear, for as long as that lasts
+const LATER = new Set([...AWAY, ...OVER]);
 export { isHere };
 export const LOST = Symbol("the connection is lost");
 
@@ -26,6 +27,7 @@ class Shard {
     this.joining = null;
     this.term = 0;
     this.heard = Date.now();
+    this.awayMs = 0; // since when all answers say that its leader cannot be reached
     this.tenants = new Set();
     this.way = null; // over which it is joined
     this.endpoint = ""; // of its leader, as far as that is known,
@@ -348,6 +350,8 @@ export class Link {
     const shard = this.#shards.get(number);
     if (shard && shard.way === way) {
       shard.heard = Date.now();
+      if (verb === REFUSED && AWAY.has(fields[0])) shard.awayMs ||= Date.now();
+      else if (verb !== REFUSED && verb !== WELCOME) shard.awayMs = 0;
       if (term && term < shard.term && verb !== CONFIRM && verb !== REFUSED) return; // from an old leader
       if (term > shard.term) shard.term = term;
     }
@@ -381,7 +385,7 @@ export class Link {
   /** Once a second: who is there? */
   #look() {
     const now = Date.now();
-    if (now - this.#home.heardMs > SILENT_MS) this.#dial();
+    if (now - this.#home.heardMs > SILENT_MS || this.#cutOff(now)) this.#dial();
     this.say(PING, HOME, []);
     for (const shard of this.#shards.values()) {
       if (shard.joined && shard.tenants.size) {
@@ -394,6 +398,16 @@ export class Link {
       if (now - asked.sentMs > SILENT_MS && joining) this.#drop(request, asked);
       else if (now - asked.sentMs > 3 * SILENT_MS) this.#drop(request, asked);
     }
+  }
+
+  /** Whether the home has led the way to no leader of some shard for so long that it may be cut off from the others. */
+  #cutOff(now) {
+    const shards = [...this.#shards.values()];
+    if (this.#servers.length === 1 || !shards.some((each) => each.way === this.#home && each.awayMs && now - each.awayMs > SILENT_MS)) {
+      return false;
+    }
+    for (const each of shards) each.awayMs = 0;
+    return true;
   }
 
   #pinged(shard, answer) {

@@ -95,7 +95,7 @@ def test_random_faults(tmp_path: Path, count: int) -> None:
         noted(row, nodes),
     ):
         nodes.wait_healthy(count, patience_s=90)
-        load = Load(nodes.servers, SEED, publishers=1, pause_s=PAUSE_S, churns=1)
+        load = Load(nodes.servers, SEED, publishers=1, pause_s=PAUSE_S, churns=1, plains=1)
         load.prepare()
         arena = faults.Arena(nodes, stage, random.Random(f"{SEED} {count} faults"))
         chaos = Chaos(nodes, load, arena, faults.possible(stage, count))

@@ -4,21 +4,28 @@ user's business. Only a full disk is: then nothing of what was refused may ever 
 """
 
 import asyncio
+import os
 import random
 import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import zmq
+from minimal import Client as PlainClient
 
 from e2e.harness import until
 from gossipq.core.storage.intervals import Intervals
+from gossipq.endpoints import door_of
 from gossipq.errors import Refused, StoreFull, UnknownTopic
 from gossipq.messages import Acked, Deliver
 from gossipq.types import partition_of
 from gossipq_client import Client, connect
 from gossipq_client.aio import connect as aio_connect
+from gossipq_client.io.contexts import read_credentials
 from gossipq_client.session.receipts import PendingReceipts
 
 TOPIC, GROUP, PARTITIONS = "load", "group", 4
@@ -301,6 +308,53 @@ class AioProbe(Probe):
                 await mq.ack(batch)
 
 
+class Plain(Actor):
+    """The client in one file, behind frontdoors that forward: one record at a time into some partition,
+    and out of it again. What it acked does not come again."""
+
+    TOPIC, PARTITIONS = "plain", 4
+
+    def __init__(self, servers: Sequence[str], history: History, number: int, seed: int) -> None:
+        super().__init__(servers, history, number, seed)
+        self.rounds = 0
+
+    def live(self, life: int) -> None:
+        with connect(*self.servers, timeout=PATIENCE_S) as mq:
+            mq.create_topic(self.TOPIC, partitions=self.PARTITIONS, if_not_exists=True)
+        client = PlainClient(*self._ways(), wait_s=2 * PATIENCE_S)
+        try:
+            self._take_turns(client)
+        finally:
+            client._socket.close(0)
+            zmq.Context.instance().destroy(linger=0)  # the next run may be in another network
+
+    def _take_turns(self, client: PlainClient) -> None:
+        acked = set[tuple[int, int]]()
+        client.subscribe(self.TOPIC, GROUP)
+        while not self.stopping.is_set():
+            place = client.publish(self.TOPIC, b"plain", key=self.random.randbytes(2))
+            while place not in acked and not self.stopping.is_set():
+                record = client.next(PROBE_S)
+                if record is not None:
+                    came = partition_of(record[0]), record[1]
+                    assert came not in acked, f"{came} came again after its ack was stored"
+                    if client.ack():
+                        acked.add(came)
+            self.rounds += 1
+            time.sleep(PAUSE_S)
+
+    def _ways(self) -> list[str]:
+        """To the nodes: by their doors, where they encrypt."""
+        credentials = os.environ.get("GOSSIPQ_CREDENTIALS")
+        if credentials is None:
+            return list(self.servers)
+        context, (public, secret) = zmq.Context.instance(), zmq.curve_keypair()  # all its sockets have these
+        context.setsockopt(zmq.CURVE_SERVERKEY, read_credentials(Path(credentials)).door)
+        context.setsockopt(zmq.CURVE_PUBLICKEY, public)
+        context.setsockopt(zmq.CURVE_SECRETKEY, secret)
+        return [door_of(server) for server in self.servers]
+
+
 class Pulse(Actor):
     """One record at a time into each partition of a topic of its own, and when each was confirmed."""
 
@@ -392,6 +446,7 @@ class Load:
         pause_s: float = 0.001,
         pulses: int = 0,
         churns: int = 0,
+        plains: int = 0,
     ) -> None:
         """`pause_s`: between two batches of a publisher, on average."""
         self.servers, self.history = list(servers), History()
@@ -403,6 +458,7 @@ class Load:
         self.probes = [(Probe, AioProbe)[number % 2](*settings, number, seed) for number in range(probes)]
         self.pulses = [Pulse(*settings, number, seed) for number in range(pulses)]
         self.churns = [Churn(*settings, number, seed) for number in range(churns)]
+        self.plains = [Plain(*settings, number, seed) for number in range(plains)]
 
     def prepare(self) -> None:
         """The topic and its group, from the first record on."""
@@ -415,7 +471,7 @@ class Load:
         """Publishers end first, so that consumers may see what they sent last."""
         groups: tuple[Iterable[Actor], ...] = (
             self.publishers,
-            [*self.probes, *self.pulses, *self.churns],
+            [*self.probes, *self.pulses, *self.churns, *self.plains],
             self.consumers,
         )
         for group in groups:
@@ -434,21 +490,23 @@ class Load:
         assert not self.history.under_way
 
     def check(self) -> None:
-        for actor in [*self.publishers, *self.consumers, *self.probes, *self.pulses, *self.churns]:
+        beside = *self.probes, *self.pulses, *self.churns, *self.plains
+        for actor in [*self.publishers, *self.consumers, *beside]:
             if actor.error is not None:
                 raise actor.error
         assert not self.history.violations, self.history.violations[:5]
 
     def wait_going(self) -> None:
-        """Until every partition has confirmed something more, and each probe has confirmed and been handed
-        out something."""
+        """Until every partition has confirmed something more, each probe has confirmed and been handed out
+        something, and each plain client has acked a record of its own."""
 
         def counts() -> list[int]:
             probed = [
                 count for probe in self.probes for count in (len(probe.confirmed_s), len(probe.pushed_s))
             ]
             pulses = [len(times_s) for pulse in self.pulses for times_s in pulse.confirmed_s]
-            return [*self.history.confirmed_batches, *probed, *pulses]
+            plains = [plain.rounds for plain in self.plains]
+            return [*self.history.confirmed_batches, *probed, *pulses, *plains]
 
         def going() -> bool:
             self.check()

@@ -27,6 +27,8 @@ public final class Client implements AutoCloseable {
     private static final int VERSION = 2, HEADER_BYTES = 24, CREDIT = 100, CREDIT_BYTES = 1 << 20, TOKEN_BYTES = 32;
     private static final long SILENT_MS = 3_000, PING_MS = 1_000, AGAIN_MS = 50;
     private static final Set<String> OVER = Set.of("no_session", "no_subscription", "not_leader");
+    /** Of a node that the others do not hear, for as long as that lasts. */
+    private static final Set<String> AWAY = Set.of("not_leader", "busy", "joining");
     private static final Set<String> LATER = Set.of("no_session", "no_subscription", "not_leader", "busy", "joining");
     private static final byte[] NOTHING = new byte[0];
 
@@ -212,6 +214,7 @@ public final class Client implements AutoCloseable {
 
     private List<?> ask(int verb, int shard, List<?> fields, byte[] body) {
         long endMs = waitMs == Long.MAX_VALUE ? waitMs : now() + waitMs;
+        long moveMs = now() + SILENT_MS;
         for (;;) {
             if (closed) throw new IllegalStateException("this client is closed");
             if (now() >= endMs) throw new GossipqException("not_confirmed", "no answer came in time: it may be done", "");
@@ -228,6 +231,10 @@ public final class Client implements AutoCloseable {
             }
             if (OVER.contains(code)) over(shard);
             if (code.equals("no_session") && verb == SUBSCRIBE) greet(shard);
+            if (AWAY.contains(code) && now() > moveMs && addresses.size() > 1) {
+                dial();
+                moveMs = now() + SILENT_MS;
+            }
             pause(answer.fields.size() > 3 ? (Long) answer.fields.get(3) : 0);
         }
     }

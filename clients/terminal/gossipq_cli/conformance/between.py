@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 import zmq
 
-from gossipq.errors import GossipqError
+from gossipq.errors import GossipqError, NotLeader
 from gossipq.messages import (
     Ack,
     Acked,
@@ -112,6 +112,21 @@ class Tap(Server):
     def _count(self, said: Frames) -> None:
         if len(said[0]) >= HEADER.size:
             self.verbs[said[0][3]] += 1
+
+
+class CutOff(Tap):
+    """In the place of a node that the others do not hear: it answers, and leads nothing."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__(server, without_routes)
+
+    def _hear(self, name: bytes, said: Frames) -> None:
+        header = frames.peek(said[0])
+        if header.verb == Hello.verb or header.shard == NODE_SHARD:
+            super()._hear(name, said)
+        else:
+            refused = RefusedMessage(NotLeader.code, f"this node does not lead shard {header.shard}")
+            self._front.send_multipart([name, frames.encode(refused, header.shard, header.request_id)])
 
 
 def without_routes(said: Frames) -> list[Frames]:

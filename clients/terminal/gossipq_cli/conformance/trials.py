@@ -13,6 +13,7 @@ from gossipq_cli.conformance.between import (
     HIGH_OFFSET,
     HIGH_TOPIC,
     NOWHERE,
+    CutOff,
     OtherVersion,
     Sham,
     Spoiler,
@@ -226,6 +227,16 @@ def a_node_that_is_killed_and_comes_back(stage: Stage) -> Counts:
     return _through_faults(stage, lambda topic: _kill_and_start(node), faults=3)
 
 
+def a_node_that_is_cut_off_from_the_others(stage: Stage) -> None:
+    """It answers, and leads nothing, for as long as that lasts."""
+    topic = stage.topic()
+    with standing(CutOff(stage.servers[0])) as alone:
+        stage.driver.ask("connect", servers=[alone.endpoint, stage.servers[0]])
+        stage.driver.publish(topic, {"value": b"x"})
+        (taken,) = stage.consuming(topic).take(1, COME_S)
+    assert taken.value == b"x"
+
+
 def a_leader_that_is_killed(stage: Stage) -> Counts:
     """Takeovers, one after the other; each node comes back before the next one falls."""
     return _through_faults(stage, lambda topic: _take_over(stage, topic), faults=stage.takeovers)
@@ -376,6 +387,7 @@ TRIALS: Sequence[Trial] = (
     Trial("mini", 1, a_node_that_is_not_there_is_told_of),
     Trial("mini", 1, numbers_of_more_than_32_bits),
     Trial("reconnect", 1, a_node_that_is_killed_and_comes_back),
+    Trial("reconnect", 1, a_node_that_is_cut_off_from_the_others),
     Trial("cluster", 3, a_leader_that_is_killed),
     Trial("cluster", 3, a_leader_that_is_killed_while_nothing_comes),
     Trial("columns", 1, records_go_straight_to_the_leaders),
