@@ -120,10 +120,18 @@ class Client:
         return self.ack(NACK, -1, True, reason)
 
     def ping(self) -> None:
-        if time.monotonic() >= self._ping_s + PING_S:
-            self._ping_s = time.monotonic()
+        """Shows that this client is there. A silence ends it after 6 s: the next one goes on."""
+        if time.monotonic() < self._ping_s + PING_S:
+            return
+        self._ping_s, wait_s = time.monotonic(), self.wait_s
+        self.wait_s = min(wait_s, 2 * SILENT_S)
+        try:
             for shard in self._groups:
                 self._ask(PING, shard, [])
+        except TimeoutError:
+            pass
+        finally:
+            self.wait_s = wait_s
 
     # --- the one rule of recovery: what is over is joined again, what has no answer is asked again ---
 

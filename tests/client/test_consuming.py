@@ -171,6 +171,16 @@ class TestCredit:
         (credit,) = bodies(hand, Credit)
         assert credit.records == CREDIT_START
 
+    def test_what_comes_behind_the_end_of_a_fetch_goes_to_others(self, hand: Hand) -> None:
+        """It was on its way when the fetch found nothing: others wait for it while nobody fetches here."""
+        subscription, consuming = hand.subscribe(credit=(10, 1_000)), hand.session.consuming
+        part = subscription.parts[0]
+        assert consuming.fetch(subscription, 10, None) == []
+        consuming.fetched(subscription, False, None)
+        hand.deliver(part, 0, 1)
+        assert bodies(hand, Nack) == [Nack(part.number, [(9 << 16, 0, 1)], 0, False)]
+        assert take(hand, subscription) == []
+
 
 class TestAcks:
     def test_neighbours_travel_as_one_range(self, hand: Hand) -> None:

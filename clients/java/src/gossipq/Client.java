@@ -29,7 +29,6 @@ public final class Client implements AutoCloseable {
     private static final Set<String> OVER = Set.of("no_session", "no_subscription", "not_leader");
     /** Of a node that the others do not hear, for as long as that lasts. */
     private static final Set<String> AWAY = Set.of("not_leader", "busy", "joining");
-    private static final Set<String> LATER = Set.of("no_session", "no_subscription", "not_leader", "busy", "joining");
     private static final byte[] NOTHING = new byte[0];
 
     private final ZMQ.Context context = ZMQ.context(1);
@@ -188,7 +187,7 @@ public final class Client implements AutoCloseable {
         return false; // settled before
     }
 
-    /** Shows that this client is there. */
+    /** Shows that this client is there. A silence ends it after 6 s: the next one goes on. */
     public void ping() {
         ping(false);
     }
@@ -196,7 +195,15 @@ public final class Client implements AutoCloseable {
     private void ping(boolean now) {
         if (!now && now() < pingMs + PING_MS) return;
         pingMs = now();
-        for (int shard : groups.keySet()) ask(PING, shard, List.of(), null);
+        long before = waitMs;
+        waitMs = Math.min(waitMs, 2 * SILENT_MS);
+        try {
+            for (int shard : groups.keySet()) ask(PING, shard, List.of(), null);
+        } catch (GossipqException error) {
+            if (!error.code().equals("not_confirmed")) throw error; // nobody answers: the next one goes on
+        } finally {
+            waitMs = before;
+        }
     }
 
     /** Gives back what was not acked. */
@@ -226,7 +233,7 @@ public final class Client implements AutoCloseable {
             }
             if (answer.verb != REFUSED) return answer.fields;
             String code = (String) answer.fields.get(0);
-            if (!LATER.contains(code)) {
+            if (!AWAY.contains(code) && !OVER.contains(code)) {
                 throw new GossipqException(code, (String) answer.fields.get(1), answer.fields.size() > 2 ? (String) answer.fields.get(2) : "");
             }
             if (OVER.contains(code)) over(shard);

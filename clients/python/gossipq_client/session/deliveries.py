@@ -225,10 +225,13 @@ class Consuming(Settling):
         return self.take(subscription, count, fetch)
 
     def fetched(self, subscription: Subscription, some: bool, fetch: object) -> None:
-        """A fetch is over. Outside a streak nothing more comes until the next one: others shall have it."""
+        """A fetch is over. Behind the first of a streak no more is lent until the next one, which gets what
+        is on its way; behind an empty one others get that as well."""
         if len(subscription.fetches) > (fetch in subscription.fetches):
             return  # others wait for what is lent
-        if not (some and subscription.streak):
+        if not some:
+            self._rest(subscription)
+        elif not subscription.streak:
             self.lend(subscription, 0, 0)
             self.take_in(subscription)
         subscription.streak = some
@@ -245,8 +248,11 @@ class Consuming(Settling):
         else:
             self._put_back(subscription, pieces)  # there are no others: the next fetch has it
         subscription.fetches.pop(fetch, None)
-        if subscription.fetches:
-            return  # others wait for what is lent
+        if not subscription.fetches:  # others wait for what is lent
+            self._rest(subscription)
+
+    def _rest(self, subscription: Subscription) -> None:
+        """Nobody fetches now: what is lent goes to others, and what is on its way."""
         if subscription.leased:
             self.pause(subscription)
         else:

@@ -207,6 +207,12 @@ def a_node_that_is_not_there_is_told_of(stage: Stage) -> None:
     stage.driver.ask("connect", servers=[NOWHERE])
     said = stage.driver.refused(**publication("t", {"value": b"x"}), timeout_ms=SOON_MS)
     assert said, "publishing to nobody ends well"
+    topic = stage.topic()
+    with standing(Tap(stage.servers[0])) as tap:
+        stage.driver.ask("connect", servers=[tap.endpoint])
+        stage.driver.publish(topic, {"value": b"there"})
+        assert stage.consuming(topic).take(1)
+    assert stage.driver.next(SOON_MS / 1_000) is None, "a record comes from nobody"
     stage.driver.ask("connect", servers=stage.servers)
     stage.driver.publish(stage.topic(), {"value": b"still there"})
 
