@@ -1,6 +1,7 @@
 """A whole node for tests that need one: started on free ports in a directory of its own, ended by its process
 id."""
 
+import faulthandler
 import json
 import os
 import signal
@@ -21,16 +22,32 @@ from ports import settled_port
 HOME = Path(__file__).resolve().parent.parent
 ROOTS = ("", "nodes", "clients/python", "clients/terminal", "clients/gateway")
 STOP_SECONDS = 20
+HANG_SECONDS = 90  #: behind the timeout of a test
+STDERR = pytest.StashKey[int]()
 # how long an example takes says nothing on a busy machine
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
 
-def pytest_configure() -> None:
-    """A shell starts what runs in its background with Ctrl-C ignored, and every process below would inherit
-    that."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Nothing is captured yet. And a shell starts what runs in its background with Ctrl-C ignored, and every
+    process below would inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.stash[STDERR] = os.dup(2)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """pytest-timeout raises in the main thread, once. What swallows that, or cleans up without a bound after
+    it, would hang the whole run: then this process says where each of its threads is, and ends."""
+    marker = item.get_closest_marker("timeout")
+    limit_s = float(marker.args[0] if marker else item.config.getini("timeout"))
+    faulthandler.dump_traceback_later(limit_s + HANG_SECONDS, exit=True, file=item.config.stash[STDERR])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -63,6 +80,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+
+        def remove_node(self, node: Any) -> str | None:
+            """What a process died of is over: xdist itself would give it to the next one, and so for ever."""
+            left = (
+                (name, unit) for unit in self.assigned_work[node].values() for name in unit if not unit[name]
+            )
+            crashed, unit = next(left, (None, {}))
+            if crashed is not None:
+                unit[crashed] = True
+            super().remove_node(node)
+            return crashed
 
     config.option.loadscopereorder = False  # the order is ours
     return ByFile(config, log) if config.option.dist == "loadfile" else None
