@@ -99,12 +99,21 @@ def ring(mq: testing.Client, event: str, subject: str) -> None:
     )
 
 
+def mailed(example: dict[str, Any], mq: testing.Client, server: MailServer) -> int:
+    """How many events went into a mail. On a busy machine a client may need longer to begin than the example
+    waits for one: then the example finds nothing, and its next turn does."""
+    for _ in range(10):
+        if count := example["send"](mq, server.place, "gossipq@example.org", "ops@example.org"):
+            return int(count)
+    return 0
+
+
 def test_one_mail_says_what_is_raised_and_what_is_over(
     mq: testing.Client, server: MailServer, example: dict[str, Any]
 ) -> None:
     for event, subject in (("raised", "a/x"), ("raised", "b/y"), ("cleared", "a/x")):
         ring(mq, event, subject)
-    assert example["send"](mq, server.place, "gossipq@example.org", "ops@example.org") == 3
+    assert mailed(example, mq, server) == 3
     (mail,) = server.mails
     assert (mail["Subject"], mail["To"]) == ("gossipq: 1 raised, 1 cleared", "ops@example.org")
     assert mail.get_payload().splitlines() == [
@@ -123,9 +132,9 @@ def test_what_the_mail_server_did_not_take_is_mailed_by_the_next(
     ring(mq, "raised", "a/x")
     server.broken = True
     with broker.connect() as other, pytest.raises(smtplib.SMTPException):
-        example["send"](other, server.place, "gossipq@example.org", "ops@example.org")
+        mailed(example, other, server)
     server.broken = False
-    assert example["send"](mq, server.place, "gossipq@example.org", "ops@example.org") == 1
+    assert mailed(example, mq, server) == 1
     assert [mail["Subject"] for mail in server.mails] == ["gossipq: 1 raised, 0 cleared"]
 
 
