@@ -60,12 +60,12 @@ KINDS: dict[str, Kind] = {
         CRITICAL,
         "A worker found no memory for what it had to do. It has dropped what it kept in memory and opens "
         "its store again; nothing that was confirmed is lost, and its disk is not full.",
-        "How much memory has the machine, or the service, and who else uses it?",
+        "How much memory does the machine, or the service, have, and what else uses it?",
         "gossipq status",
     ),
     "slow_disk": Kind(
         WARNING,
-        "A commit takes more than 100 ms on the average: every confirm waits for it.",
+        "A commit takes more than 100 ms on average: every confirm waits for it.",
         "Who else writes to that disk? Is it a network disk, or near its limit?",
         "gossipq doctor --data DIR",
     ),
@@ -112,8 +112,8 @@ KINDS: dict[str, Kind] = {
     ),
     "insecure": Kind(
         WARNING,
-        "The node listens on an address that other machines reach, and does not check who comes.",
-        "Is that network yours alone? If not, bind loopback, or shut others out by a firewall.",
+        "The node listens on an address that other machines reach, and does not authenticate anybody.",
+        "Is that network private? If not, bind loopback, or block others with a firewall.",
         "gossipq config show",
     ),
     "last_copy": Kind(
@@ -146,7 +146,7 @@ KINDS: dict[str, Kind] = {
         "The cluster is two nodes without a witness: every confirmed record is on both disks, but neither "
         "takes over from the "
         "other.",
-        "A third, small host cures that: it votes and keeps no records.",
+        "Add a small third host as a witness: it votes and keeps no records.",
         "gossipq witness --join HOST",
     ),
     "gossip": Kind(

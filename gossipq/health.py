@@ -60,7 +60,7 @@ MEANINGS: dict[State, Meaning] = {
     State.REFUSED: Meaning(
         Scope.NODE,
         False,
-        "The node answers and turns away who asks, or its cluster turns it away; it says why.",
+        "The node refuses the caller, or its cluster refuses the node; it says why.",
         "gossipq status",
     ),
     State.JOINING: Meaning(
@@ -109,7 +109,7 @@ MEANINGS: dict[State, Meaning] = {
     State.STALE: Meaning(
         Scope.OBSERVER,
         True,
-        "What is shown is older than three seconds; it says since when.",
+        "What is shown is older than three seconds; its age stands beside it.",
         "gossipq status",
     ),
     State.HEALTHY: Meaning(
