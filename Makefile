@@ -25,7 +25,7 @@ PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc lib
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: checked warm onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install dev serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
+.PHONY: browser checked warm onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install dev serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -118,7 +118,11 @@ check: $(STAMP) $(ROOTS)  ## format, lint, types
 unit: $(SPARK) $(ROOTS) serf  # tests mostly wait for nodes: four at a time keep two cores busy; JOBS=0 runs them one after the other
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(PYTEST_ARGS)
 
-accept: audit bindings accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos  ## what takes longer (less than 45 minutes); -k goes on after a failure
+# for the tests of the console
+browser:
+	@clients/install.sh chromium:chromium chromedriver:chromium-driver
+
+accept: audit bindings browser accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos  ## what takes longer (less than 45 minutes); -k goes on after a failure
 
 audit: $(STAMP)  ## known weaknesses of all that is installed, by the advisories of osv.dev; says so where they cannot be reached
 	@$(BIN)/python -m pip freeze --exclude-editable >$(VENV)/.frozen; \

@@ -12,5 +12,5 @@ if test "$(id -u)" = 0 && command -v apt-get >/dev/null; then
   echo "installing$missing"
   apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null && exit 0
 fi
-echo "note: without$missing these clients are left out" >&2
+echo "note: without$missing what needs it is left out" >&2
 echo " hint: sudo apt-get install$missing" >&2
