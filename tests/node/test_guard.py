@@ -441,3 +441,22 @@ def test_strangers_do_not_hide_what_others_do_from_the_audit() -> None:
     assert [row.verb for row in rows if row.outcome == "admitted"] == ["DROP_TOPIC"]
     assert rows[-1].outcome == "missed"
     assert int(rows[-1].target) + len(rows) - 2 == ROWS_MAX + 10
+
+
+@pytest.mark.parametrize("end", ["removed", "expired"])
+def test_who_greets_as_somebody_else_does_not_go_on_reading_as_before(end: str) -> None:
+    """Or a subscription would outlive the user, or the token, by which it was begun."""
+    rig = hands(table(expires_ms=1_700_000_003_000 if end == "expired" else 0))
+    node = greeted(rig, NODE)
+    partition, shard = node.topic()
+    hello = hello_of(READ)
+    reader = greeted(rig, hello)
+    subscribe = Subscribe(1, "", [Start(partition, "first", 0)], 10, 1_000)
+    assert isinstance(reader.ask(subscribe, shard), Subscribed)
+    assert isinstance(reader.ask(structs.replace(hello, auth=b"")), Welcome)
+    if end == "removed":
+        assert isinstance(proven(node, messages.SetAccess(AccessChange(users_gone=[READ]))), Access)
+    else:
+        rig.turn(3_001)
+    assert isinstance(node.ask(Publish(partition), shard, bytes(batches.seal([b"x"]))), Confirm)
+    assert not any(isinstance(each, Deliver) for each in reader.inbox())

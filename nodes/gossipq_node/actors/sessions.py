@@ -71,6 +71,16 @@ class Session:
         self.absent_ms: int | None = None  #: since when its last connection is gone
         self.batches = self.published = self.bytes = 0  #: that it sent: batches, records, bytes
 
+    def may_less(self, rights: Rights | None) -> bool:
+        """Whether who has these rights may not all that who greeted before may. One that was expected has
+        not greeted."""
+        before = self.client.rights
+        return (
+            bool(self.client.consumer)
+            and rights is not None
+            and (before is None or not before.within(rights))
+        )
+
 
 class Sessions:
     def __init__(self, token: bytes = b"", quota: Quota = QUOTA) -> None:
@@ -103,9 +113,11 @@ class Sessions:
 
     def greet(
         self, origin: Origin, hello: Hello, now_ms: int, address: str = "", rights: Rights | None = None
-    ) -> None:
-        """HELLO: this connection speaks for that session from now on, and may do that. Raises BadRequest
-        when it belongs to somebody else, Refused when an operator has ended it."""
+    ) -> bool:
+        """HELLO: this connection speaks for that session from now on, and may do that. Whether the session
+        has started over, because it may do less than before: what it was subscribed to must not outlive the
+        user, or the token, by which that was begun. Raises BadRequest when it belongs to somebody else,
+        Refused when an operator has ended it."""
         ownership.check_session(hello.session, hello.key)
         if (left_ms := self._kicked.get(hello.session[:SESSION_SHOWN_BYTES], 0) - now_ms) > 0:
             hint = "an operator did that: gossipq client kick; ask why"
@@ -116,6 +128,10 @@ class Sessions:
             self._check_quota(account)
         elif session.client.rights is not rights and session.client.consumer:
             self._check_quota([payer for payer in account if payer not in session.account], fresh=False)
+        over = session is not None and session.may_less(rights)
+        if session is not None and over:
+            self._end(session)
+            session = None
         greeted = self._greeted.get(origin, {}) if self._by_origin.get(origin) is session else {}
         self._leave(origin)
         if session is None:
@@ -139,6 +155,7 @@ class Sessions:
         self._by_origin[origin], self._greeted[origin] = session, greeted
         session.absent_ms = None
         self._absent.pop(hello.session, None)
+        return over
 
     def end(self, session: Session) -> SessionId:
         """It greets again, or it does not."""

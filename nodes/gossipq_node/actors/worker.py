@@ -256,13 +256,12 @@ class Worker:
         for session in self._sessions:
             if self._guard.is_node(session.key) or not session.origins:
                 continue
-            before = session.client.rights
             try:
                 rights = self._guard.again(session.shown, session.acts_for, now)
             except Forbidden:
                 self._turn.end_session(self._sessions.end(session), silent=True)
                 continue
-            if rights is not None and (before is None or not before.within(rights)):
+            if session.may_less(rights):
                 self._turn.end_session(self._sessions.end(session), silent=True)
             else:
                 session.client = structs.replace(session.client, rights=rights)
@@ -447,7 +446,9 @@ class Worker:
     def _greet(self, origin: Origin, header: Header, hello: Hello, now: Now) -> None:
         address = self._mailbox.address(origin)
         rights = self._guard.greet(hello, address, now, self._mailbox.encrypted(origin))
-        self._sessions.greet(origin, hello, now.boot_ms, address, rights)
+        if self._sessions.greet(origin, hello, now.boot_ms, address, rights):
+            self._turn.end_session(hello.session, silent=True)
+            self._reset("the session may do less than before")
         if (term := self._term(header.shard)) is not None:
             self._sessions.greeted(origin, header.shard, term)
         answer = welcome(self._settings, self._cluster.view.routes(), self._cluster.view.nodes())
