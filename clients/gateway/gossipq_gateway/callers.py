@@ -198,20 +198,25 @@ class Callers:
             caller.connected = True
 
     async def mind(self) -> None:
-        """For ever: what time brings to each."""
+        """For ever: what time brings to each. While one is closed others may end, and come anew."""
         while True:
             await asyncio.sleep(LOOK_S)
             for token, caller in list(self._known.items()):
+                if self._known.get(token) is not caller:
+                    continue
                 try:
                     await caller.mind()
                 except GossipqError as error:
                     log.warning("the connection of a caller to the cluster ends: %s", error)
-                    del self._known[token]
-                    await caller.close()
+                    await self._end(token, caller)
                     continue
                 if caller.idle and caller.now_ms() - caller.used_ms >= IDLE_MS:
-                    del self._known[token]
-                    await caller.close()
+                    await self._end(token, caller)
+
+    async def _end(self, token: bytes, caller: Caller) -> None:
+        if self._known.get(token) is caller:
+            del self._known[token]
+        await caller.close()
 
     async def close(self) -> None:
         """What is in hand goes back."""

@@ -1,0 +1,101 @@
+"""What the gateway does with callers as time goes on, over clients that are none."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from gossipq.errors import ClientClosed
+from gossipq.types import Now
+from gossipq_gateway import callers
+from gossipq_gateway.callers import CALLERS_MAX, IDLE_MS, Callers
+
+
+class Fake:
+    """A client that takes a moment to close."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def __await__(self) -> Any:
+        return asyncio.sleep(0).__await__()
+
+    async def close(self) -> None:
+        await asyncio.sleep(0.02)
+        self.closed = True
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def now(self) -> Now:
+        return Now(self.ms, self.ms)
+
+
+def pool(clock: Clock, made: list[Fake]) -> Callers:
+    def connect(token: bytes | None) -> Any:
+        made.append(Fake())
+        return made[-1]
+
+    return Callers(connect, cast(Any, clock), "g")
+
+
+def test_a_caller_that_made_way_while_another_one_was_closed_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The one task that ends leases over HTTP must not die of it."""
+    monkeypatch.setattr(callers, "LOOK_S", 0.01)
+    asyncio.run(_crowd())
+
+
+async def _crowd() -> None:
+    clock, made = Clock(), list[Fake]()
+    crowd = pool(clock, made)
+    for number in range(CALLERS_MAX):
+        async with crowd.of(b"%d" % number):
+            pass
+    clock.ms = IDLE_MS
+    minding = asyncio.create_task(crowd.mind())
+    await asyncio.sleep(0.015)  # the first one is being closed
+    for number in range(3):
+        async with crowd.of(b"new %d" % number):
+            pass
+    await asyncio.sleep(0.2)
+    assert not minding.done(), minding.exception()
+    minding.cancel()
+    assert sum(each.closed for each in made) > 3
+    await crowd.close()
+
+
+def test_a_session_that_a_request_found_ended_meanwhile_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callers, "LOOK_S", 0.01)
+    asyncio.run(_ended())
+
+
+async def _ended() -> None:
+    clock, made = Clock(), list[Fake]()
+    crowd = pool(clock, made)
+    async with crowd.of(b"first"):
+        pass
+    async with crowd.of(b"second") as second:
+        pass
+    clock.ms = IDLE_MS
+
+    async def ended() -> None:
+        raise ClientClosed("an operator has ended the session")
+
+    second.mind = ended  # type: ignore[method-assign]
+    minding = asyncio.create_task(crowd.mind())
+    await asyncio.sleep(0.015)
+    with pytest.raises(ClientClosed):
+        async with crowd.of(b"second"):
+            raise ClientClosed("an operator has ended the session")
+    async with crowd.of(b"second") as anew:
+        assert anew is not second
+        await asyncio.sleep(0.1)
+        assert not minding.done(), minding.exception()
+        async with crowd.of(b"second") as same:
+            assert same is anew, "who came anew stays"
+    minding.cancel()
+    await crowd.close()
