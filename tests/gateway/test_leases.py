@@ -74,3 +74,16 @@ def test_what_was_acked_is_remembered_for_a_while() -> None:
     for _ in range(DONE_MAX):
         leases.drop(leases.add("g", Record(), 100, None), acked=True)
     assert not leases.was_acked(first.token)
+
+
+def test_leases_that_were_settled_or_put_off_take_no_place_until_their_time() -> None:
+    """Which may be half a day: a gateway that hands out thousands of records a second would fill up."""
+    leases = Leases[Record]("ab12")
+    kept = leases.add("g", Record(), 500, None)
+    for _ in range(10_000):
+        leases.drop(leases.add("g", Record(), 43_200_000, None), acked=True)
+    for at in range(10_000):
+        leases.extend(kept, 1_000 + at)
+    assert len(leases._ends) < 2_000
+    assert leases.due(10_998) == []
+    assert leases.due(10_999) == [kept]

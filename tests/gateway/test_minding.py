@@ -8,7 +8,9 @@ import pytest
 from gossipq.errors import ClientClosed
 from gossipq.types import Now
 from gossipq_gateway import callers
-from gossipq_gateway.callers import CALLERS_MAX, IDLE_MS, Callers
+from gossipq_gateway.callers import CALLERS_MAX, IDLE_MS, Caller, Callers
+from gossipq_gateway.counters import Metrics
+from gossipq_gateway.v1 import streams
 
 
 class Fake:
@@ -99,3 +101,16 @@ async def _ended() -> None:
             assert same is anew, "who came anew stays"
     minding.cancel()
     await crowd.close()
+
+
+def test_who_leaves_a_stream_at_its_first_line_does_not_count_any_more() -> None:
+    asyncio.run(_left())
+
+
+async def _left() -> None:
+    caller = Caller(cast(Any, Fake()), cast(Any, Clock()), "g")
+    told = streams._told(caller, cast(Any, None), cast(Any, None), Metrics().of("http"))
+    assert await anext(told) == b": gossipq\n\n"
+    assert caller.users == 1
+    await cast(Any, told).aclose()
+    assert caller.users == 0

@@ -3,13 +3,14 @@ it settles the record or its time is over. Pure: the clock is handed in."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from gossipq.errors import BadRequest, LeaseLost
 
 HELD_MAX = 100_000  #: by one caller
 DONE_MAX = 10_000  #: tokens that were acked and are remembered, so that an ack can be repeated
+ENDS_SPARE = 1_000  #: ends that do not count any more, beyond as many as count, before they are swept out
 
 
 class Leasable(Protocol):
@@ -77,8 +78,16 @@ class Leases(Generic[Record]):
         self._count += 1
         token = f"{group}@{record.ref}~{self._gateway}-{self._count:x}"
         lease = self._held[token] = Lease(token, record, until_ms, delay)
-        heappush(self._ends, (until_ms, token))
+        self._ends_at(until_ms, token)
         return lease
+
+    def _ends_at(self, until_ms: int, token: str) -> None:
+        """Ends of leases that were settled or put off may lie hours ahead: they are swept out when they are
+        most of what is there."""
+        heappush(self._ends, (until_ms, token))
+        if len(self._ends) > 2 * len(self._held) + ENDS_SPARE:
+            self._ends = [(lease.until_ms, token) for token, lease in self._held.items()]
+            heapify(self._ends)
 
     def find(self, token: str) -> Lease[Record]:
         """Raises LeaseLost when it is over, BadRequest for what is no token."""
@@ -109,7 +118,7 @@ class Leases(Generic[Record]):
 
     def extend(self, lease: Lease[Record], until_ms: int) -> None:
         lease.until_ms = until_ms
-        heappush(self._ends, (until_ms, lease.token))
+        self._ends_at(until_ms, lease.token)
 
     def drop(self, lease: Lease[Record], acked: bool = False) -> None:
         """It was settled."""

@@ -75,11 +75,11 @@ def _moment(seconds: float) -> Any:
 async def _told(
     caller: Caller, subscription: Subscription, request: Request, counters: Counters
 ) -> AsyncIterator[bytes]:
+    waiting: asyncio.Future[Message] | None = None
     caller.users += 1
-    yield b": gossipq\n\n"
     try:
+        yield b": gossipq\n\n"
         async with subscription:
-            waiting: asyncio.Future[Message] | None = None
             while True:
                 waiting = waiting or asyncio.ensure_future(anext(subscription))
                 done, _ = await asyncio.wait((waiting,), timeout=BEAT_S)
