@@ -308,9 +308,11 @@ class Actions:
         return order.take(came, n)
 
     def _order(self, asked: Asked, queue: Queue) -> Order[Message]:
+        """Who has another client than before, since its session was ended, begins anew: what the first one
+        had in hand comes again."""
         key = asked.token, queue.name
         order = self._orders.get(key)
-        if order is None:
+        if order is None or order.leases is not asked.caller.leases:
             order = self._orders[key] = Order(asked.caller.leases)
         return order
 
@@ -326,16 +328,22 @@ class Actions:
     async def _redriven(
         self, asked: Asked, queue: Queue, found: list[Message], target: str, most: int
     ) -> list[Message]:
-        """Published there, by an id that tells a repeat, then acked here."""
+        """Published there, by an id that tells a repeat, then acked here. If that fails, or who asked is
+        gone, all go back: nobody has a handle of them."""
         over = [msg for msg in found if msg.attempt > most]
         if not over:
             return found
         mq = asked.caller.mq
-        for msg in over:
-            await mq.publish_and_wait(
-                target, msg.value, key=msg.key, headers=msg.headers, id=f"{queue.name}/{msg.ref}"
-            )
-        await mq.ack_and_wait(over)
+        try:
+            for msg in over:
+                await mq.publish_and_wait(
+                    target, msg.value, key=msg.key, headers=msg.headers, id=f"{queue.name}/{msg.ref}"
+                )
+            await mq.ack_and_wait(over)
+        except BaseException:
+            for msg in reversed(found):
+                msg.settle(GIVEN_BACK)
+            raise
         return [msg for msg in found if msg.attempt <= most]
 
     # --- settle

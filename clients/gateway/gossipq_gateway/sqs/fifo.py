@@ -22,7 +22,7 @@ class Order(Generic[Item]):
     time."""
 
     def __init__(self, leases: Leases[Item]) -> None:
-        self._leases = leases
+        self.leases = leases  #: of the client that the caller has
         self._busy: dict[bytes | None, list[Lease[Item]]] = {}
         self._waiting: list[Item] = []
         self.used_ms = 0
@@ -49,7 +49,7 @@ class Order(Generic[Item]):
         self._busy.setdefault(lease.record.key, []).append(lease)
 
     def _standing(self, leases: list[Lease[Item]]) -> list[Lease[Item]]:
-        return [lease for lease in leases if self._leases.holds(lease)]
+        return [lease for lease in leases if self.leases.holds(lease)]
 
     @property
     def in_hand(self) -> bool:

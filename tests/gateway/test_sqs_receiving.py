@@ -1,0 +1,106 @@
+"""What SQS does with messages in hand when something fails on the way, over clients that are none."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+
+from gossipq.errors import Forbidden
+from gossipq_client.values import GIVEN_BACK, Outcome
+from gossipq_gateway.counters import Metrics
+from gossipq_gateway.leases import Leases
+from gossipq_gateway.sqs.actions import Actions, Asked
+from gossipq_gateway.sqs.queues import Queue
+
+REDRIVE = {"RedrivePolicy": '{"deadLetterTargetArn": "arn:aws:sqs:x:0:dead", "maxReceiveCount": 3}'}
+
+
+class Item:
+    """A message as the client has it."""
+
+    def __init__(self, offset: int, attempt: int = 1, key: bytes = b"a") -> None:
+        self.offset, self.attempt, self.key, self.ref = offset, attempt, key, f"q/0/{offset}"
+        self.value, self.headers, self.lost, self.publish_time, self.id = (
+            b"x",
+            dict[str, str](),
+            False,
+            0.0,
+            None,
+        )
+        self.outcome: Outcome | None = None
+
+    def settle(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+
+
+class Caller:
+    """Somebody, with a client whose publishes do that."""
+
+    def __init__(self, came: list[Item], publish: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self.leases, self.mq, self.came, self._publish = Leases[Any]("g"), self, came, publish
+        self._now_ms = 0
+
+    def now_ms(self) -> int:
+        """Each look at it takes a moment."""
+        self._now_ms += 50
+        return self._now_ms
+
+    async def fetch(self, *asked: object) -> list[Item]:
+        came, self.came = self.came, []
+        return came
+
+    async def publish_and_wait(self, *what: object, **options: object) -> None:
+        await self._publish()
+
+
+class Table:
+    def __init__(self, queue: Queue) -> None:
+        self.find = lambda name: queue
+
+
+def asked(caller: Caller, wait_s: int = 0) -> Asked:
+    data = {"QueueUrl": "http://h/sqs/0/q", "WaitTimeSeconds": wait_s, "MaxNumberOfMessages": 10}
+    return Asked(cast(Any, caller), b"", data, "h", Metrics().of("sqs"), 0)
+
+
+async def forbids() -> None:
+    raise Forbidden("not there")
+
+
+async def hangs() -> None:
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("publish", [forbids, hangs])
+def test_what_was_fetched_goes_back_when_a_dead_letter_cannot_be_kept(
+    publish: Callable[[], Coroutine[Any, Any, None]],
+) -> None:
+    """Or when who asked leaves meanwhile: nobody would have a handle of it, and its lease went on."""
+    came = [Item(0), Item(1, attempt=4), Item(2)]
+    actions = Actions(cast(Any, Table(Queue("q", REDRIVE))))
+
+    async def run() -> None:
+        await asyncio.wait_for(actions.receive(asked(Caller(came, publish))), 0.05)
+
+    with pytest.raises((Forbidden, TimeoutError)):
+        asyncio.run(run())
+    assert [each.outcome for each in came] == [GIVEN_BACK] * 3
+
+
+def test_groups_of_a_session_that_was_ended_are_not_busy_any_more() -> None:
+    """Whoever asks again has another client: what the first one had in hand comes again, in order."""
+    actions = Actions(cast(Any, Table(Queue("q.fifo", {}))))
+
+    async def receive(caller: Caller) -> list[str]:
+        found = await actions.receive(asked(caller))
+        return [each["Body"] for each in found.get("Messages", ())]
+
+    async def run() -> None:
+        assert await receive(Caller([Item(0)], hangs)) == ["x"]
+        second = Caller([Item(0)], hangs)
+        assert await receive(second) == ["x"], "its group is not that of a session which is over"
+        second.came = [Item(1)]
+        assert await receive(second) == [], "while the first one of the group is in hand"
+
+    asyncio.run(run())
