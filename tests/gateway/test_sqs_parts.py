@@ -218,3 +218,10 @@ def test_what_waits_and_went_back_is_not_handed_out() -> None:
     order.take([Item(b"a", "t/0/0"), Item(b"a", "t/0/1", lost=True), Item(b"a", "t/0/2")], 1)
     assert [item.ref for item in order.give_up()] == ["t/0/2"]
     assert len(order) == 0
+
+
+@pytest.mark.parametrize("text", ["nonsense", "[]", '{"a": {"DataType": "Binary", "BinaryValue": "%"}}'])
+def test_attributes_that_somebody_else_wrote_keep_no_message_from_being_received(text: str) -> None:
+    found = messages.attributes_of({"sqs.attributes": text.encode()})
+    messages.digest_of(found)
+    assert found == {}

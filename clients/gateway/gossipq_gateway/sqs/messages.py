@@ -104,9 +104,12 @@ def id_of(found: Mapping[str, str | bytes], ref: str) -> str:
 def attributes_of(found: Mapping[str, str | bytes], system: bool = False) -> dict[str, Attribute]:
     raw = found.get(_SYSTEM if system else _ATTRIBUTES)
     try:
-        return msgspec.json.decode(raw, type=dict[str, Attribute]) if raw else {}
-    except msgspec.DecodeError:  # it was published otherwise
+        attributes = msgspec.json.decode(raw, type=dict[str, Attribute]) if raw else {}
+        for each in attributes.values():
+            each.raw()
+    except (msgspec.DecodeError, SqsFault):  # it was published otherwise
         return {}
+    return attributes
 
 
 def wanted(names: list[str], known: Mapping[str, Any]) -> dict[str, Any]:
