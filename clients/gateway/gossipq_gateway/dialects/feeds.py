@@ -9,6 +9,7 @@ from typing import Protocol
 from gossipq.errors import GossipqError
 from gossipq_client.aio import Message, Subscription
 from gossipq_client.values import GIVEN_BACK
+from gossipq_gateway.dialects.postbox import told
 
 CREDIT_RECORDS = 256  #: that wait in the gateway at most, for each feed
 
@@ -61,15 +62,15 @@ class Feed:
             async for message in self._subscription:
                 try:
                     taker = await self._next()
+                    taker.give(message)
                 except BaseException:
                     message.settle(GIVEN_BACK)
                     raise
-                taker.give(message)
                 self.roomy(taker)
-        except GossipqError as error:
+        except Exception as error:  # else who joins later would wait for a feed that brings nothing
             self._over()
             for taker in list(self._takers):
-                taker.ended(error)
+                taker.ended(told(error))
         finally:
             await self._subscription.aclose()
 

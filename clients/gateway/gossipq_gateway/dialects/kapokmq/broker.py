@@ -17,6 +17,7 @@ from gossipq_gateway.dialects.acks import acked
 from gossipq_gateway.dialects.feeds import Feed, Taker
 from gossipq_gateway.dialects.kapokmq import wire
 from gossipq_gateway.dialects.names import name_of, topic_of
+from gossipq_gateway.dialects.numbers import whole
 from gossipq_gateway.dialects.options import KapokMqOptions
 from gossipq_gateway.dialects.postbox import Postbox, Stored
 
@@ -120,7 +121,7 @@ class Broker:
         self._in_hand[group, code] = InHand(message, taker, until_s)
         self.desk.counters.delivered()
         created_s = int(message.publish_time)
-        delay_s = _whole(message.headers.get(DELAY)) if message.attempt == 1 else max(0, now_s - created_s)
+        delay_s = whole(message.headers.get(DELAY)) if message.attempt == 1 else max(0, now_s - created_s)
         text = message.value.decode(errors="replace")
         return wire.Message(code, text, name_of(topic), created_s, now_s, delay_s, wire.WAITING)
 
@@ -180,7 +181,3 @@ def code_of(message: Message) -> str:
     if found is not None and found.id:
         return id
     return wire.code_of(message.topic, message.partition, message.offset)
-
-
-def _whole(text: str | bytes | None) -> int:
-    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else 0

@@ -16,6 +16,7 @@ from gossipq_client.values import GIVEN_BACK
 from gossipq_gateway.dialect import Desk
 from gossipq_gateway.dialects.acks import Acks
 from gossipq_gateway.dialects.names import name_of, topic_of
+from gossipq_gateway.dialects.numbers import whole
 from gossipq_gateway.dialects.postbox import Postbox, Stored
 from gossipq_gateway.dialects.queue_server import wire
 from gossipq_gateway.dialects.queue_server.outlets import Outlets
@@ -142,8 +143,8 @@ class Broker:
         self, request: wire.Consume, topic: str, message: Message, answer: Answer, wanted: Wanted
     ) -> None:
         headers, now_s = message.headers, self._now_s()
-        retry_s = _whole(headers.get(RETRY), 0)
-        number = _whole(headers.get(NUMBER), 0) or wire.number_of(message.partition, message.offset)
+        retry_s = whole(headers.get(RETRY))
+        number = whole(headers.get(NUMBER)) or wire.number_of(message.partition, message.offset)
         text = message.value.decode(errors="replace")
 
         def give(held: bool) -> None:
@@ -153,7 +154,7 @@ class Broker:
             self._desk.counters.delivered()
             answer(wire.answer(request.members, msg_id=number, data=text))
 
-        if retry_s > 0 and now_s + retry_s < _whole(headers.get(TTL), 0):
+        if retry_s > 0 and now_s + retry_s < whole(headers.get(TTL)):
             self._hide(topic, number, message, retry_s)
             give(True)
         else:  # its last time: it is gone before anybody sees it
@@ -240,8 +241,3 @@ class Broker:
 
     def _now_s(self) -> int:
         return self._desk.clock.now().wall_ms // 1_000
-
-
-def _whole(text: str | bytes | None, default: int) -> int:
-    """A number in a header, which others may have written."""
-    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else default

@@ -14,6 +14,7 @@ from gossipq_client.values import GIVEN_BACK, failed
 from gossipq_gateway.dialect import Desk
 from gossipq_gateway.dialects.acks import Acks
 from gossipq_gateway.dialects.names import name_of, topic_of
+from gossipq_gateway.dialects.numbers import whole
 from gossipq_gateway.dialects.options import XxlMqOptions
 from gossipq_gateway.dialects.postbox import Postbox, Stored
 from gossipq_gateway.dialects.xxl_mq import wire
@@ -142,9 +143,7 @@ class Broker:
     def _show(self, message: Message, instance: str) -> wire.Shown:
         number, self._next = self._next, self._next + 1
         self._in_hand[number] = InHand(message, instance, self._loop.time() + self._options.timeout)
-        effect = message.headers.get(EFFECT)
-        is_number = isinstance(effect, str) and effect.isascii() and effect.isdigit()
-        effect_ms = int(effect) if is_number and effect else int(message.publish_time * 1_000)
+        effect_ms = whole(message.headers.get(EFFECT)) or int(message.publish_time * 1_000)
         data = message.value.decode(errors="replace")
         return wire.Shown(number, name_of(message.topic), data, effect_ms)
 
