@@ -158,6 +158,18 @@ def test_of_two_that_come_at_once_one_is_done(worker: FakeWorker) -> None:
     assert worker.ask(1, ADA, asked) == Done(1, Ref(orders, 0))
 
 
+def test_the_batch_of_one_that_is_refused_so_does_not_stay(worker: FakeWorker) -> None:
+    orders = single(worker.topic("orders"))
+    worker.publish(orders, [b"a"])
+    asked, batch = Edit(Ref(orders, 0), idempotency_key=KEY), bytes(batches.seal([b"z" * 1_000]))
+
+    def edits(at: int) -> Callable[[], None]:
+        return lambda: worker.step(1, (b"c", b"1"), at, ADA, asked, batch=batch)
+
+    worker.turn(edits(1), edits(2))
+    assert [row for _, row in worker.tables[1].body.scan(b"", b"\xff")].count(batch) == 1
+
+
 def test_a_leader_that_was_gone_between_the_two_entries_has_done_nothing(worker: FakeWorker) -> None:
     """The key was stored, and the entry behind it was not: another leader's entry is not taken for it."""
     worker.topic("bills")

@@ -290,6 +290,8 @@ class Ledger:
         if not self.repeats.announced:
             return handler(entry)
         key, repeated = self.repeats.claim(entry)
+        if repeated is not None and entry.body:
+            self.needed(entry.index, 0)
         outcome = repeated or handler(entry)
         self.repeats.note(key, entry, outcome)
         return outcome
