@@ -41,13 +41,31 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """pytest-timeout raises in the main thread, once. What swallows that, or cleans up without a bound after
     it, would hang the whole run: then this process says where each of its threads is, and ends."""
-    marker = item.get_closest_marker("timeout")
-    limit_s = float(marker.args[0] if marker else item.config.getini("timeout"))
-    faulthandler.dump_traceback_later(limit_s + HANG_SECONDS, exit=True, file=item.config.stash[STDERR])
+    if limit_s := limit_of(item):
+        _end_in(limit_s + HANG_SECONDS, item.config)
     try:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+def limit_of(item: pytest.Item) -> float:
+    """The timeout of a test, as pytest-timeout finds it; 0: it has none."""
+    marker, config = item.get_closest_marker("timeout"), item.config
+    told = config.getoption("timeout"), os.environ.get("PYTEST_TIMEOUT"), config.getini("timeout")
+    return float(marker.args[0] if marker else next((each for each in told if each is not None), 0))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A thread that a test has left behind would keep this process from ending. One of several waits until
+    all are done, and is ended then."""
+    if not hasattr(session.config, "workerinput"):
+        _end_in(HANG_SECONDS, session.config)
+
+
+def _end_in(seconds: float, config: pytest.Config) -> None:
+    faulthandler.dump_traceback_later(seconds, exit=True, file=config.stash[STDERR])
 
 
 @pytest.fixture(scope="session", autouse=True)
