@@ -14,7 +14,7 @@ import msgspec
 
 from gossipq.clock import SystemClock
 from gossipq.config import Loaded
-from gossipq.endpoints import invitation
+from gossipq.endpoints import Invitation, invitation
 from gossipq.wire import ownership, proofs
 from gossipq_node import trust
 from gossipq_node.actors import loop
@@ -43,7 +43,8 @@ def become_member(
     from gossipq_node.adapters.zmq_mailbox import ZmqMailbox  # a node that waits for nobody stays without it
 
     config, secret = loaded.config, trust.secret_of(loaded.config.node, directory.path)
-    invited = next(filter(None, map(invitation, config.cluster.join)), None) if not secret else None
+    named = next(filter(None, map(invitation, config.cluster.join)), None)
+    invited = named if not secret else None
 
     def pledge(what: str) -> None:
         directory.write(msgspec.structs.replace(manifest, pledge=what))
@@ -59,10 +60,7 @@ def become_member(
         try:
             member = member_of(config, manifest, keys, next_key)
             told, token = newcoming(loaded, manifest, secret, mode), partial(proofs.token, secret)
-            told = msgspec.structs.replace(told, member=member)
-            if invited is not None:
-                peers = (f"tcp://{invited.address}", *told.peers)
-                told = msgspec.structs.replace(told, peers=peers, expect=0, invite=invited.token)
+            told = by_invitation(msgspec.structs.replace(told, member=member), named, bool(secret))
             newcomer = Newcomer(told, mailbox, token, pledge, others.found)
             clock, said = SystemClock(), _Saying(log)
 
@@ -109,6 +107,15 @@ def newcoming(loaded: Loaded, manifest: DirectoryManifest, secret: bytes, mode: 
         founding=proofs.token(secret, proofs.FOUNDING),
         pledge=manifest.pledge,
     )
+
+
+def by_invitation(told: Newcoming, named: Invitation | None, knows: bool) -> Newcoming:
+    """Who was let in, and killed before its directory said so, knows the secret: it comes by that, and finds
+    the cluster where the invitation says."""
+    if named is None or (knows and not told.pledge):
+        return told
+    told = msgspec.structs.replace(told, peers=(f"tcp://{named.address}", *told.peers))
+    return told if knows else msgspec.structs.replace(told, expect=0, invite=named.token)
 
 
 def _joined(

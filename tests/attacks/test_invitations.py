@@ -20,6 +20,8 @@ from gossipq.types import META_SHARD, Origin
 from gossipq.values import AccessChange, AccessTable, Invite, Member, Message
 from gossipq.wire import proofs
 from gossipq.wire.frames import decode, encode
+from gossipq_node.actors.newcomer import Newcoming
+from gossipq_node.enrolment import by_invitation
 from node.test_frontdoor import House
 from node.test_guard import NODE, TOKEN, allowing, greeted, hello_of, proven
 from node.test_worker import SETTINGS, Client, Hands
@@ -151,3 +153,19 @@ def test_a_frontdoor_passes_nothing_on_that_would_bring_the_secret_where_others_
         assert any(isinstance(said, RefusedMessage) and said.code == "forbidden" for said in answers) is (
             not encrypted
         )
+
+
+def test_who_was_killed_between_the_secret_and_its_place_comes_back_by_the_address() -> None:
+    """Without Serf nothing else says where the cluster is."""
+    named = Invitation("127.0.0.1:7", bytes(32), FIRST)
+    fresh = Newcoming(
+        member=BOB, session=bytes(16), workers=1, shards=0, expect=3, peers=("tcp://127.0.0.1:8",),
+        insisted={}, options={}, founding=b"",
+    )  # fmt: skip
+    first = by_invitation(fresh, named, knows=False)
+    assert (first.peers, first.expect, first.invite) == (("tcp://127.0.0.1:7", *fresh.peers), 0, FIRST)
+    begun = msgspec.structs.replace(fresh, pledge="ab" * 16)
+    again = by_invitation(begun, named, knows=True)
+    assert (again.peers, again.expect, again.invite) == (("tcp://127.0.0.1:7", *fresh.peers), 3, b"")
+    assert by_invitation(fresh, named, knows=True) == fresh, "it has a secret of its own"
+    assert by_invitation(begun, None, knows=True) == begun
