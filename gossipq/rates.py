@@ -74,7 +74,8 @@ class Buckets:
 
 
 class _Account:
-    """Of one payer: what is left of this second; below zero, what it took beyond that."""
+    """Of one payer: what is left of this second; below zero, what it took beyond that. In thousandths: what
+    comes in a millisecond may be less than one."""
 
     __slots__ = ("at_ms", "bytes", "requests")
 
@@ -101,8 +102,8 @@ class Rates:
             account = self._open(name, now_ms)
         elif now_ms > account.at_ms:
             self._fill(account, now_ms)
-        account.requests -= 1
-        account.bytes -= size
+        account.requests -= SECOND_MS
+        account.bytes -= size * SECOND_MS
         if account.requests < 0 or account.bytes < 0:
             self._over(account, size, settles)
 
@@ -112,19 +113,19 @@ class Rates:
             ("requests_per_s", account.requests, self._requests),
             ("bytes_per_s", account.bytes, self._bytes),
         ):
-            if left < (-most if settles else 0):
-                account.requests += 1
-                account.bytes += size
+            if left < (-most * SECOND_MS if settles else 0):
+                account.requests += SECOND_MS
+                account.bytes += size * SECOND_MS
                 self.refused += 1
-                after_ms = max(1, -left * SECOND_MS // most)
+                after_ms = max(1, -left // most)
                 quota = f"cluster.quota.{self._kind}_{what}"
                 text = f"this {self._kind} sends more than the quota {quota}, {most}"
                 raise Busy(text, hint=HINT, retry_after_ms=min(SECOND_MS, after_ms))
 
     def _fill(self, account: _Account, now_ms: int) -> None:
         requests, size, passed_ms = self._requests, self._bytes, now_ms - account.at_ms
-        account.requests = min(requests, account.requests + requests * passed_ms // SECOND_MS)
-        account.bytes = min(size, account.bytes + size * passed_ms // SECOND_MS)
+        account.requests = min(requests * SECOND_MS, account.requests + requests * passed_ms)
+        account.bytes = min(size * SECOND_MS, account.bytes + size * passed_ms)
         account.at_ms = now_ms
 
     def _open(self, name: str, now_ms: int) -> _Account:
@@ -134,5 +135,5 @@ class Rates:
                 for each, account in self._accounts.items()
                 if now_ms - account.at_ms < 2 * SECOND_MS
             }
-        found = self._accounts[name] = _Account(self._requests, self._bytes, now_ms)
+        found = self._accounts[name] = _Account(self._requests * SECOND_MS, self._bytes * SECOND_MS, now_ms)
         return found

@@ -114,3 +114,14 @@ def test_subscriptions_are_counted_by_session_address_and_user() -> None:
     assert list(numbers.end(b"two")) == [1, 2]
     assert numbers.of_payer(b"new", 1, host) == 1
     assert numbers._counts == {Payer("address", "b"): 2, ada: 2}
+
+
+@pytest.mark.parametrize("every_ms", [1, 3, 5, 9, 11])
+def test_who_asks_a_little_faster_than_a_small_quota_is_served_at_that_rate(every_ms: int) -> None:
+    """What fills between two requests is less than one of them, and adds up all the same."""
+    rates, passed = Rates(Quota(address_requests_per_s=100)), 0
+    for at_ms in range(0, 10_000, every_ms):
+        with suppress(Busy):
+            rates.check("h", 10, at_ms)
+            passed += 1
+    assert passed == pytest.approx(min(1_100, 10_000 // every_ms), abs=10)
