@@ -6,7 +6,7 @@ record, which only those pay for who ask for it.
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 from zlib import crc32
@@ -22,6 +22,7 @@ from gossipq.wire import batch as batches
 RECORDS = msgspec.msgpack.Decoder(list[PlainRecord])
 HEADERS = msgspec.msgpack.Decoder(dict[str, Any])
 UNREADABLE = "gossipq-unreadable-headers"  #: name of the header that has the bytes of headers that are none
+ROW_BYTES = 64  #: of a record that is delivered, beside its texts
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -83,33 +84,47 @@ def _sound(headers: dict[str, Any]) -> bool:
     return all(isinstance(value, bytes | str) for value in headers.values())
 
 
-def unseal(slices: Sequence[Delivered], bodies: Iterable[bytes]) -> bytes:
-    """The second frame of a DELIVER_PLAIN: the records of these batches. Raises BadBatch."""
-    return _encode([row for each, body in zip(slices, bodies, strict=True) for row in _rows(each, body)])
+def unseal(slices: Sequence[Delivered], bodies: Iterable[bytes]) -> Iterator[bytes]:
+    """The second frames of DELIVER_PLAIN: the records of these batches. They are many times larger than the
+    batches when values are small and the route is not, so a frame has no more than DELIVER_BYTES_MAX bytes,
+    or one record: a frontdoor takes no larger ones, and hangs up on who sends them. Raises BadBatch."""
+    rows, size = list[PlainDelivered](), 0
+    for each, body in zip(slices, bodies, strict=True):
+        for row, row_bytes in _rows(each, body):
+            if rows and size + row_bytes > limits.DELIVER_BYTES_MAX:
+                yield _encode(rows)
+                rows, size = [], 0
+            rows.append(row)
+            size += row_bytes
+    if rows:
+        yield _encode(rows)
 
 
-def _rows(part: Delivered, body: bytes) -> list[PlainDelivered]:
+def _rows(part: Delivered, body: bytes) -> Iterator[tuple[PlainDelivered, int]]:
+    """Each with about its size as msgpack."""
     opened = batches.Batch(body, batches.peek(body))
     none = [b""] * part.count
     keys, ids = opened.column(batches.KEYS) or none, opened.column(batches.IDS) or none
-    headers = opened.column(batches.HEADERS)
-    maps = list(map(_headers, headers)) if headers is not None else [_NO_HEADERS] * part.count
+    headers = opened.column(batches.HEADERS) or none
     route = opened.route.decode(errors="replace")
+    row_bytes = ROW_BYTES + len(route.encode())
     made: Callable[..., PlainDelivered] = PlainDelivered
-    return [
-        made(
-            part.partition,
-            part.offset + i,
-            part.attempt,
-            value,
-            keys[i],
-            maps[i],
-            ids[i],
-            route,
-            opened.info.publish_ms,
+    for i, value in enumerate(opened.values()):
+        said = _headers(headers[i])
+        yield (
+            made(
+                part.partition,
+                part.offset + i,
+                part.attempt,
+                value,
+                keys[i],
+                said,
+                ids[i],
+                route,
+                opened.info.publish_ms,
+            ),
+            row_bytes + len(value) + len(keys[i]) + len(headers[i]) + len(ids[i]),
         )
-        for i, value in enumerate(opened.values())
-    ]
 
 
 _NO_HEADERS: dict[str, Any] = {}

@@ -23,13 +23,18 @@ def sealed(records: object, **fields: Any) -> bytes:
     return plain.seal(message, msgspec.msgpack.encode(records), bytes(16), 1_000)
 
 
+def opened_rows(slices: list[Delivered], bodies: list[bytes]) -> list[PlainDelivered]:
+    (frame,) = plain.unseal(slices, bodies)
+    return ROWS.decode(frame)
+
+
 def test_what_is_sealed_opens_to_the_same() -> None:
     headers = {"k": b"\xff", "t": "text"}
     body = sealed([["été".encode(), b"ada", headers, b"o-1"], [b"hi"], [b"", b"bob"]], route="eu.fr")
     info = batches.verify(body)
     assert (info.count, info.publish_ms, info.route) == (3, 1_000, b"eu.fr")
     assert info.columns == KEY_HASH | KEYS | HEADERS | ID_HASH | IDS
-    rows = ROWS.decode(plain.unseal([Delivered(PARTITION, 17, 3, 2, len(body), 0)], [body]))
+    rows = opened_rows([Delivered(PARTITION, 17, 3, 2, len(body), 0)], [body])
     assert rows == [
         PlainDelivered(PARTITION, 17, 2, "été".encode(), b"ada", headers, b"o-1", "eu.fr", 1_000),
         PlainDelivered(PARTITION, 18, 2, b"hi", b"", {}, b"", "eu.fr", 1_000),
@@ -39,7 +44,7 @@ def test_what_is_sealed_opens_to_the_same() -> None:
 
 def test_a_cut_opens_too() -> None:
     body = batches.Batch(sealed([[b"%d" % i, b"k%d" % i] for i in range(5)])).cut(2, 2)
-    rows = ROWS.decode(plain.unseal([Delivered(PARTITION, 2, 2, 1, len(body), 0)], [bytes(body)]))
+    rows = opened_rows([Delivered(PARTITION, 2, 2, 1, len(body), 0)], [bytes(body)])
     assert [(row.offset, row.value, row.key) for row in rows] == [(2, b"2", b"k2"), (3, b"3", b"k3")]
 
 
@@ -88,5 +93,20 @@ def test_bytes_that_are_no_msgpack_are_refused() -> None:
 
 def test_headers_that_are_none_are_shown_as_they_are() -> None:
     body = bytes(batches.seal([b"v", b"w"], headers=[b"\xc1", b""]))
-    rows = ROWS.decode(plain.unseal([Delivered(PARTITION, 0, 2, 1, len(body), 0)], [body]))
+    rows = opened_rows([Delivered(PARTITION, 0, 2, 1, len(body), 0)], [body])
     assert [row.headers for row in rows] == [{plain.UNREADABLE: b"\xc1"}, {}]
+
+
+def test_a_frame_has_no_more_than_a_frontdoor_takes() -> None:
+    """Many empty values under a long route are a small batch: opened they are eighty times as large."""
+    count = limits.BATCH_RECORDS_MAX
+    bodies = [sealed([[b""]] * count, route="r" * limits.ROUTE_BYTES_MAX)] * 20
+    slices = [Delivered(PARTITION, at * count, count, 1, len(bodies[0]), 0) for at in range(20)]
+    frames = list(plain.unseal(slices, bodies))
+    assert max(map(len, frames)) <= limits.DELIVER_BYTES_MAX
+    offsets = [row.offset for frame in frames for row in ROWS.decode(frame)]
+    assert offsets == list(range(20 * count))
+    large = sealed([[b"v" * limits.VALUE_BYTES_MAX], [b"w"]])
+    sizes = [len(frame) for frame in plain.unseal([Delivered(PARTITION, 0, 2, 1, len(large), 0)], [large])]
+    assert len(sizes) == 2
+    assert max(sizes) < limits.FRAME_BYTES_MAX

@@ -2,7 +2,7 @@
 cut."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import structs
 
@@ -135,10 +135,12 @@ class Sender:
             if part.attempt == 1 and part.time_ms:
                 self._timings.delivery.add(max(0, shard.leader_ms - part.time_ms) * 1_000)
         deliver: Message = Deliver(delivery.subscription, slices, delivery.lease_ms)
+        frames: Iterable[Sequence[bytes]] = (bodies,)
         if delivery.plain:
             deliver = DeliverPlain(delivery.subscription, delivery.lease_ms)
-            bodies = [plain.unseal(slices, bodies)]
-        if not self._mailbox.reply(delivery.origin, encode(deliver, shard.id, 0, term), bodies):
+            frames = ([frame] for frame in plain.unseal(slices, bodies))
+        control = encode(deliver, shard.id, 0, term)
+        if not all(self._mailbox.reply(delivery.origin, control, frame) for frame in frames):
             shard.undelivered(delivery)
 
     def _body(self, shard: Shard, part: Part, opened: dict[Index, batches.Batch]) -> bytes:
