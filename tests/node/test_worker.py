@@ -21,6 +21,7 @@ from gossipq.messages import (
     Deliver,
     Done,
     Hello,
+    Nack,
     Ping,
     Pong,
     Publish,
@@ -568,3 +569,26 @@ def test_timings_and_alarms_are_reported(hands: Hands) -> None:
     client.publish(partition, shard, 2)
     hands.turn(100)
     assert [alarm.name for alarm in hands.reports()[-1].alarms] == ["write_failed"]
+
+
+def test_a_frame_has_what_it_has_and_not_what_the_loan_counted(hands: Hands) -> None:
+    """Of a batch with one large record and many small ones each counts the same: the large ones of some
+    batches, when they come again alone, were one frame that no memory holds."""
+    client = hands.client()
+    partition, shard = client.topic()
+    batch = bytes(batches.seal([b"x" * limits.MIB] + [b""] * 999, producer=batches.NO_PRODUCER))
+    for _ in range(8):
+        assert isinstance(client.ask(Publish(partition), shard, batch), Confirm)
+    lent = 100_000, limits.CREDIT_BYTES_MAX
+    client.send(Subscribe(1, "g", [Start(partition, "first")], *lent), shard)
+    hands.turn(), hands.turn()
+    client.dealer.inbox.clear()
+    large = [(partition, 1_000 * number, 1_000 * number + 1) for number in range(8)]
+    client.send(Nack(1, large, 0), shard)
+    hands.turn(), hands.turn(10)
+    frames = [frames for frames in client.dealer.inbox if isinstance(decode(frames[0])[1], Deliver)]
+    slices = [each for control, *_ in frames for each in decode(control)[1].slices]  # type: ignore[attr-defined]
+    assert [(each.offset, each.count, each.attempt) for each in slices] == [
+        (first, 1, 2) for _, first, _ in large
+    ]
+    assert all(len(raw) < 2 * limits.MIB for _, raw in frames)

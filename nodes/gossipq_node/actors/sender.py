@@ -124,24 +124,39 @@ class Sender:
         return self._settings.endpoint if len(origin) > DIRECT_ORIGIN_PARTS else ""
 
     def _deliver(self, shard: Shard, delivery: Delivery, term: int) -> None:
-        slices, bodies = [], []
+        """In several frames where the loan counted less than there is: of a batch with one large record and
+        many small ones each counts the same."""
+        slices, bodies, size, sent = list[Delivered](), list[bytes](), 0, 0
         opened: dict[Index, batches.Batch] = {}  # records that come again one by one are of few batches
-        for part in delivery.parts:
+        for at, part in enumerate(delivery.parts):
             body = self._body(shard, part, opened)
+            if slices and size + len(body) > limits.DELIVER_BYTES_MAX:
+                if not self._hand_over(shard, delivery, term, slices, bodies):
+                    break
+                slices, bodies, size, sent = [], [], 0, at
             slices.append(
                 Delivered(part.partition, part.offset, part.count, part.attempt, len(body), part.charge)
             )
             bodies.append(body)
+            size += len(body)
             if part.attempt == 1 and part.time_ms:
                 self._timings.delivery.add(max(0, shard.leader_ms - part.time_ms) * 1_000)
+        else:
+            if self._hand_over(shard, delivery, term, slices, bodies):
+                return
+        shard.undelivered(delivery._replace(parts=delivery.parts[sent:]))
+
+    def _hand_over(
+        self, shard: Shard, delivery: Delivery, term: int, slices: list[Delivered], bodies: list[bytes]
+    ) -> bool:
+        """Whether the connection takes it."""
         deliver: Message = Deliver(delivery.subscription, slices, delivery.lease_ms)
         frames: Iterable[Sequence[bytes]] = (bodies,)
         if delivery.plain:
             deliver = DeliverPlain(delivery.subscription, delivery.lease_ms)
             frames = ([frame] for frame in plain.unseal(slices, bodies))
         control = encode(deliver, shard.id, 0, term)
-        if not all(self._mailbox.reply(delivery.origin, control, frame) for frame in frames):
-            shard.undelivered(delivery)
+        return all(self._mailbox.reply(delivery.origin, control, frame) for frame in frames)
 
     def _body(self, shard: Shard, part: Part, opened: dict[Index, batches.Batch]) -> bytes:
         """The bytes of a part; `opened` are batches that were cut before. Raises CorruptLog when the disk
