@@ -2,6 +2,9 @@
 nothing."""
 
 from collections.abc import Callable, Iterator
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -10,6 +13,7 @@ from gossipq import limits
 from gossipq.core.delivery import NUMBER_MAX, Dispatch, PartitionView, expires_ms, place_of, within
 from gossipq.core.ledger import (
     Cursor,
+    DeadRow,
     ExceptionRow,
     Ledger,
     ScheduledRow,
@@ -40,6 +44,7 @@ from gossipq.types import DELAY, Index, Offset, Origin, PartitionKey, partition_
 from gossipq.values import DeadLetter, Message, Ref, Standing, TraceEvent
 
 TRACE_ROWS_MAX = 1_024
+LETTER_BYTES = 64  #: of a dead letter, or an attempt of it, in an answer, beside its texts
 HOLDERS_MAX = 3  #: consumers that are named
 TRACE_BACK = limits.BATCH_RECORDS_HARD_MAX  #: a row that covers an offset begins at most so far before it
 
@@ -517,35 +522,61 @@ class ExplainRequests:
         within("after", message.after, 0, NUMBER_MAX)
         if message.partition not in self._ledger.partitions:
             raise self._host.unknown(message.partition)
-        found = []
-        for group_id, cursor in self._ledger.cursors.get(message.partition, {}).items():
-            name = self._ledger.groups[group_id].name
-            if message.group in ("", name) and cursor.state.dead:
-                for dead in cursor.dead.scan(message.after):
-                    found.append((dead.first, name, dead.row))
-                    if len(found) > message.limit * (1 + len(self._ledger.groups)):
-                        break
-        found.sort(key=lambda row: row[:2])
-        letters: list[DeadLetter] = []
-        bodies: list[bytes] = []
-        size, more = 0, -1
-        for first, name, row in found:
-            if len(letters) >= message.limit or size > limits.DELIVER_BYTES_MAX:
-                more = first
-                break
-            body = self._ledger.opened.cut(row.index, row.record, row.end - first) if message.bodies else b""
-            counts = row.attempts, row.failures, row.time_ms, len(body)
-            history = [
-                TraceEvent(each.time_ms, "failed", name, each.consumer, each.reason, each.attempt)
-                for each in row.history
-            ]
-            letter = DeadLetter(
-                message.partition, name, first, row.end - first, row.reason, row.error, *counts, history
-            )
-            letters.append(letter)
-            bodies.append(body)
-            size += len(body)
-        while more >= 0 and letters and letters[-1].offset == more:  # all groups of an offset, or none
-            letters.pop()
-            bodies.pop()
+        letters, bodies, more = self._page(message)
         self._host.enclose(origin, request_id, DeadLetters(letters, more), bodies)
+
+    def _page(self, message: ListDead) -> tuple[list[DeadLetter], list[bytes], Offset]:
+        """Letters, their batches, and where the next page begins; -1: that was all. A page begins at an
+        offset, so all letters of one come together. Those of the first come in any case, or there would be no
+        next page: as many as an answer has room for, and as many batches, at least one."""
+        letters, bodies, room, size = list[DeadLetter](), list[bytes](), limits.LIST_BYTES_MAX, 0
+        most = limits.DELIVER_BYTES_MAX
+        for first, rows in groupby(self._dead(message), itemgetter(0)):
+            begun = len(letters)
+            for _, name, row in rows:
+                wanted = message.bodies and (begun or not letters or size + row.size <= most)
+                raw = self._ledger.opened.cut(row.index, row.record, row.end - first) if wanted else b""
+                letters.append(_letter(message.partition, name, first, row, len(raw)))
+                bodies.append(raw)
+                room, size = room - _size(letters[-1]), size + len(raw)
+                if room < 0 or (begun and size > most):
+                    break
+            if begun and (room < 0 or size > most or len(letters) > message.limit):
+                return letters[:begun], bodies[:begun], first
+        return letters, bodies, -1
+
+    def _dead(self, message: ListDead) -> Iterator[tuple[Offset, str, DeadRow]]:
+        """In the order of offsets, then of groups."""
+        named = [
+            (self._ledger.groups[group_id].name, cursor)
+            for group_id, cursor in self._ledger.cursors.get(message.partition, {}).items()
+            if cursor.state.dead
+        ]
+        rows = [
+            _dead_of(name, cursor, message.after) for name, cursor in named if message.group in ("", name)
+        ]
+        return merge(*rows, key=itemgetter(0, 1))
+
+
+def _dead_of(group: str, cursor: Cursor, after: Offset) -> Iterator[tuple[Offset, str, DeadRow]]:
+    for found in cursor.dead.scan(after):
+        yield found.first, group, found.row
+
+
+def _letter(partition: PartitionKey, group: str, first: Offset, row: DeadRow, size: int) -> DeadLetter:
+    history = [
+        TraceEvent(each.time_ms, "failed", group, each.consumer, each.reason, each.attempt)
+        for each in row.history
+    ]
+    counts = row.attempts, row.failures, row.time_ms, size
+    return DeadLetter(partition, group, first, row.end - first, row.reason, row.error, *counts, history)
+
+
+def _size(letter: DeadLetter) -> int:
+    """About its bytes in an answer."""
+    texts = [
+        letter.group,
+        letter.error,
+        *(text for at in letter.history for text in (at.group, at.consumer, at.reason)),
+    ]
+    return LETTER_BYTES * (1 + len(letter.history)) + sum(len(text.encode()) for text in texts)
