@@ -1,12 +1,13 @@
-"""Pages of dead letters: each letter comes once, a page fits a frame, and the next one begins behind it."""
+"""Pages of dead letters: each letter comes once, a page fits a frame, and the next one begins behind it. And
+what is told of single records fits one, too."""
 
 import pytest
 
 from core.harness import FakeWorker, client, single
 from gossipq import limits
-from gossipq.messages import DeadLetters, ListDead, Nack
+from gossipq.messages import DeadLetters, ListDead, Nack, Trace, Traced
 from gossipq.types import PartitionKey
-from gossipq.values import DeadLetter, TopicOptions
+from gossipq.values import DeadLetter, Ref, TopicOptions
 from gossipq.wire.frames import decode, encode
 
 ADA = client("ada")
@@ -101,3 +102,41 @@ def test_long_errors_make_small_pages(worker: FakeWorker, orders: PartitionKey) 
             worker.ask(1, ADA, Nack(1, [(orders, first, first + 1)], reason=reason))
         worker.turn()
     assert names(listed(worker, orders)) == [("a", at) for at in range(count)]
+
+
+def test_steps_of_a_record_are_told_whatever_happened_to_its_neighbours(worker: FakeWorker) -> None:
+    bills = single(worker.topic("bills", TopicOptions(trace="all", backoff_ms=[0], attempts_max=20)))
+    last = 1_200
+    worker.publish(bills, [b"x"] * (last + 1))
+    worker.subscribe(ADA, bills, "a", records=10_000)
+    worker.turn()
+    for first in range(0, last, 2):
+        worker.ask(1, ADA, Nack(1, [(bills, first, first + 1)], failed=False))
+        worker.turn()
+        worker.tick(60)
+    worker.ask(1, ADA, Nack(1, [(bills, last, last + 1)], reason="mine"))
+    worker.turn()
+    worker.tick(60)
+    answer = worker.ask(1, ADA, Trace(Ref(bills, last)))
+    assert isinstance(answer, Traced)
+    whats = [step.what for step in answer.steps]
+    assert whats[:1] == ["published"]
+    assert "failed" in whats
+    assert whats.count("handed_out") == 2
+
+
+def test_a_history_without_end_is_told_as_far_as_an_answer_goes(worker: FakeWorker) -> None:
+    bills = single(worker.topic("bills", TopicOptions(trace="all", backoff_ms=[0], attempts_max=100_000)))
+    worker.publish(bills, [b"x"])
+    for number in range(1, 41):
+        worker.subscribe(ADA, bills, f"g{number}", number=number)
+    for at in range(16):
+        worker.turn()
+        worker.tick(60)
+        for number in range(1, 41):
+            reason = f"{at} ".ljust(limits.ERROR_BYTES_MAX, "e")
+            worker.ask(1, ADA, Nack(number, [(bills, 0, 1)], reason=reason))
+    answer = worker.ask(1, ADA, Trace(Ref(bills, 0)))
+    assert isinstance(answer, Traced)
+    decode(encode(answer))
+    assert max(step.time_ms for step in answer.steps) >= worker.now.wall_ms - 1_000, "the newest are there"

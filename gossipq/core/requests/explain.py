@@ -3,7 +3,7 @@ nothing."""
 
 from collections.abc import Callable, Iterator
 from heapq import merge
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -44,7 +44,7 @@ from gossipq.types import DELAY, Index, Offset, Origin, PartitionKey, partition_
 from gossipq.values import DeadLetter, Message, Ref, Standing, TraceEvent
 
 TRACE_ROWS_MAX = 1_024
-LETTER_BYTES = 64  #: of a dead letter, or an attempt of it, in an answer, beside its texts
+EVENT_BYTES = 64  #: of a step, or of a dead letter, in an answer, beside its texts
 HOLDERS_MAX = 3  #: consumers that are named
 TRACE_BACK = limits.BATCH_RECORDS_HARD_MAX  #: a row that covers an offset begins at most so far before it
 
@@ -433,9 +433,8 @@ class ExplainRequests:
 
     def _trace(self, origin: Origin, request_id: int, message: Trace) -> None:
         named = self._named(message.ref)
-        steps = list(self._steps(named, message.group))
-        steps.sort(key=lambda step: step.time_ms)
-        self._host.reply(origin, request_id, Traced(steps))
+        steps = sorted(self._steps(named, message.group), key=lambda step: step.time_ms)
+        self._host.reply(origin, request_id, Traced(_newest(steps)))
 
     def _steps(self, named: Named, group_name: str) -> Iterator[TraceEvent]:
         ledger, partition, offset = self._ledger, named.partition, named.offset
@@ -469,10 +468,13 @@ class ExplainRequests:
         if dead is not None:
             history = dead.row.history
         state, partition = self._ledger.state, named.partition
-        low = records.row_key(b"Q", partition, group_id, max(0, named.offset - TRACE_BACK))
-        high = records.row_key(b"Q", partition, group_id, named.offset + 1)
+        low, own, high = (
+            records.row_key(b"Q", partition, group_id, max(0, offset))
+            for offset in (named.offset - TRACE_BACK, named.offset, named.offset + 1)
+        )
         acked_ms = set()
-        for count, (_, raw) in enumerate(state.scan(low, high)):
+        # its own rows first: those of its neighbours may be more than are looked at
+        for count, (_, raw) in enumerate(chain(state.scan(own, high), state.scan(low, own))):
             row = _decode_trace(raw)
             if count >= TRACE_ROWS_MAX:
                 break
@@ -563,6 +565,18 @@ def _dead_of(group: str, cursor: Cursor, after: Offset) -> Iterator[tuple[Offset
         yield found.first, group, found.row
 
 
+def _newest(steps: list[TraceEvent]) -> list[TraceEvent]:
+    """As many of the last ones as an answer has room for."""
+    room = limits.LIST_BYTES_MAX
+    for at in range(len(steps) - 1, -1, -1):
+        room -= EVENT_BYTES + sum(
+            len(text.encode()) for text in (steps[at].group, steps[at].consumer, steps[at].reason)
+        )
+        if room < 0:
+            return steps[at + 1 :]
+    return steps
+
+
 def _letter(partition: PartitionKey, group: str, first: Offset, row: DeadRow, size: int) -> DeadLetter:
     history = [
         TraceEvent(each.time_ms, "failed", group, each.consumer, each.reason, each.attempt)
@@ -579,4 +593,4 @@ def _size(letter: DeadLetter) -> int:
         letter.error,
         *(text for at in letter.history for text in (at.group, at.consumer, at.reason)),
     ]
-    return LETTER_BYTES * (1 + len(letter.history)) + sum(len(text.encode()) for text in texts)
+    return EVENT_BYTES * (1 + len(letter.history)) + sum(len(text.encode()) for text in texts)
