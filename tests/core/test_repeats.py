@@ -25,8 +25,9 @@ from gossipq.messages import (
 )
 from gossipq.operator_messages import DropGroup, SetTopic
 from gossipq.types import topic_id_of
-from gossipq.values import AccessChange, GroupOptions, Message, Ref, Role, TopicOptions
+from gossipq.values import AccessChange, GroupOptions, Message, Ref, Role, Rule, TopicOptions
 from gossipq.wire import batch as batches
+from gossipq.wire.frames import decode, encode
 
 ADA, BEN = client("ada"), client("ben")
 KEY = b"key of one request"
@@ -211,3 +212,17 @@ def test_a_key_too_long_is_refused_and_old_ones_go(
     worker.ask(0, ADA, CreateTopic("late", idempotency_key=b"late"))
     rows = list(worker.tables[0].state.scan(b"k", b"l"))
     assert len(rows) == 1
+
+
+def test_users_and_roles_are_no_more_than_an_answer_tells(worker: FakeWorker) -> None:
+    """Else nobody could read them any more, and no node join."""
+    for number in range(1_000):
+        roles = [Role(f"r{number}-{at}", [Rule("p" * 190, ["read"])] * 60) for at in range(20)]
+        answer = worker.ask(0, ADA, SetAccess(AccessChange(roles=roles)))
+        if isinstance(answer, RefusedMessage):
+            break
+        decode(encode(answer))  # type: ignore[arg-type]
+    assert code(answer) == "bad_request"
+    assert number, "some fit"
+    gone = AccessChange(roles_gone=["r0-0"])
+    assert isinstance(worker.ask(0, ADA, SetAccess(gone)), Access)

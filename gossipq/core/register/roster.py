@@ -27,6 +27,7 @@ FEATURES = 1  #: level of the cluster: a node that knows less cannot read its lo
 LIVING_MS = 5 * limits.SECOND_MS  #: who was heard within it lives
 AGAIN_MS = 50
 OPTION_BYTES_MAX = 64 * limits.KIB  #: of one as text
+ACCESS_BYTES_MAX = 3 * limits.CONTROL_BYTES_MAX // 4  #: of users and roles, which are told in one answer
 
 
 class RosterHost(Protocol):
@@ -151,6 +152,12 @@ class Roster:
             raise Busy("users or roles were changed at the same moment", retry_after_ms=AGAIN_MS)
         table = permissions.changed(mine, asked)
         permissions.check_table(table)
+        size = len(payloads.encode(table))
+        if size > ACCESS_BYTES_MAX and size > len(payloads.encode(mine)):
+            raise BadRequest(
+                f"a table of users and roles of {size} bytes; at most {ACCESS_BYTES_MAX} fit an answer",
+                hint="remove tokens that nobody uses, and give users roles in common: gossipq user ls",
+            )
         if table.closed and not permissions.Users(table).lets_in():
             raise WrongState(
                 "nobody who has a token could change users any more",
