@@ -4,6 +4,7 @@ space.
 Nothing waits: the test moves the clock and gives the worker its turns.
 """
 
+from array import array
 from collections.abc import Callable
 
 import pytest
@@ -36,7 +37,7 @@ from gossipq.messages import (
 )
 from gossipq.operator_messages import Clients, Grown, Growth, Kick, ListClients
 from gossipq.peer_messages import Bundle, InstallTopic, Report
-from gossipq.types import Now, partition_key
+from gossipq.types import ID_HASH, Now, partition_key
 from gossipq.values import GroupConfig, GroupOptions, Member, Message, Start, TopicConfig
 from gossipq.wire import batch as batches
 from gossipq.wire import ownership
@@ -592,3 +593,34 @@ def test_a_frame_has_what_it_has_and_not_what_the_loan_counted(hands: Hands) -> 
         (first, 1, 2) for _, first, _ in large
     ]
     assert all(len(raw) < 2 * limits.MIB for _, raw in frames)
+
+
+def with_ids(first: int, step: int, sequence: int = 0) -> bytes:
+    count = limits.BATCH_RECORDS_MAX
+    fixed = {ID_HASH: array("Q", range(first, first + count * step, step))}
+    producer = PRODUCER if sequence else batches.NO_PRODUCER
+    return bytes(batches.seal([b""] * count, producer=producer, sequence=sequence, fixed=fixed))
+
+
+@pytest.mark.parametrize("again", ["by their sequences", "every other one by its id"])
+def test_confirms_of_many_ids_can_be_read(hands: Hands, again: str) -> None:
+    """Or a client that sends again what it heard nothing of would never hear of it."""
+    client = hands.client()
+    partition, shard = client.topic()
+    apart = 2 * limits.BATCH_RECORDS_MAX
+    sequences = range(1, 31)
+    if again == "by their sequences":
+        first = second = [with_ids(number * apart, 1, number) for number in sequences]
+    else:
+        first, second = ([with_ids(number * apart, step) for number in sequences] for step in (2, 1))
+    for batch in first:
+        assert isinstance(client.ask(Publish(partition), shard, batch), Confirm)
+    for batch in second:
+        client.send(Publish(partition), shard, batch)
+    hands.turn(), hands.turn()
+    said = [each for each in client.inbox() if isinstance(each, Confirm)]
+    assert sum(len(each.rows) for each in said) == len(second)
+    assert [sum(run.count for run in runs) for each in said for _, runs in each.runs] == [
+        limits.BATCH_RECORDS_MAX
+    ] * len(second)
+    assert all(len(each.rows) == len(each.runs) for each in said)

@@ -94,14 +94,20 @@ class Dedup:
         return [prefix + pack(each) if each else b"" for each in hashes]
 
     def again(self, partition: PartitionKey, index: Index, hashes: "array[int]") -> list[Run]:
-        """The answer to a repeat of the batch that entry `index` stored."""
+        """The answer to a repeat of the batch that entry `index` stored: neighbours that lie side by side are
+        one run."""
         keys = self._keys(partition, hashes)
         known = {key: ID.unpack(row) for key, row in self._state.get_many(sorted(filter(None, keys))).items()}
-        runs = []
+        runs, begun, run = [], 0, (0, 0, False)
         for record, key in enumerate(keys):
             _, its_index, its_record = known.get(key, (0, 0, 0)) if key else (0, index, record)
-            duplicate = (its_index, its_record) != (index, record)
-            runs.append(Run(1, -1, its_index, its_record, duplicate))
+            here = its_index, its_record, (its_index, its_record) != (index, record)
+            if record and (not its_index or here != (run[0], run[1] + record - begun, run[2])):
+                runs.append(Run(record - begun, -1, *run))
+                begun, run = record, here
+            elif not record:
+                run = here
+        runs.append(Run(len(keys) - begun, -1, *run))
         return runs
 
     def evict(self, partition: PartitionKey, ids: int, count_max: int, before_ms: int) -> int:

@@ -2,7 +2,7 @@
 cut."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import structs
 
@@ -12,8 +12,8 @@ from gossipq.core.effects import INTERNAL, INTERNAL_HINT, Effects, refusal
 from gossipq.core.shard import Shard
 from gossipq.errors import BadBatch, Busy, CorruptLog, GossipqError, Internal, NotLeader, ProtocolError
 from gossipq.messages import Confirm, Deliver, DeliverPlain, RefusedMessage, Reset, Subscribed
-from gossipq.types import Index, Origin
-from gossipq.values import Delivered, Message
+from gossipq.types import Index, Offset, Origin
+from gossipq.values import Delivered, Message, Run
 from gossipq.wire import batch as batches
 from gossipq.wire import plain
 from gossipq.wire.frames import Header, encode, peek
@@ -31,7 +31,11 @@ _ABANDONED = refusal(
 )
 
 _ENDED = "subscriptions have ended: with their leader, their topic or their group"
+RUN_BYTES = 24  #: of a run in a CONFIRM, at most
+RUNS_MAX = limits.CONTROL_BYTES_MAX // 2 // RUN_BYTES  #: in one, unless one batch has more
 UNREAD_MS = 20  #: after which a client asks again that has not taken its answers
+
+Row = tuple[int, Offset, int, bool]  #: of a CONFIRM
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +58,10 @@ class Sender:
 
     def send(self, shard: Shard, effects: Effects) -> None:
         reply, term = self._reply, shard.term
-        for origin, rows in effects.confirms.items():
-            confirm = Confirm(
-                rows, self._settings.window_bytes, self._direct(origin), effects.runs.get(origin, [])
-            )
-            reply(origin, confirm, shard.id, 0, term)
+        for origin, all_rows in effects.confirms.items():
+            for rows, runs in _frames(all_rows, effects.runs.get(origin, [])):
+                confirm = Confirm(rows, self._settings.window_bytes, self._direct(origin), runs)
+                reply(origin, confirm, shard.id, 0, term)
         for origin, request_id, message in effects.replies:
             if isinstance(message, Subscribed):
                 message = structs.replace(message, direct=self._direct(origin))
@@ -178,6 +181,27 @@ class Sender:
         opened.clear()  # one is enough, and some may be large
         batch = opened[part.index] = batches.Batch(body, batches.peek(body))
         return bytes(batch.cut(part.first, part.count))
+
+
+def _frames(
+    rows: list[Row], runs: list[tuple[int, list[Run]]]
+) -> Iterator[tuple[list[Row], list[tuple[int, list[Run]]]]]:
+    """What one CONFIRM says, and the next one. `runs` are of some of the rows, in their order: of batches
+    whose ids were known in part there may be one for each record, and all of a turn are too many."""
+    if sum(len(each) for _, each in runs) <= RUNS_MAX:
+        yield rows, runs
+        return
+    some, told, count, at = list[Row](), list[tuple[int, list[Run]]](), 0, 0
+    for row in rows:
+        own = runs[at : at + 1] if at < len(runs) and runs[at][0] == row[0] else []
+        more = sum(len(each) for _, each in own)
+        if some and count + more > RUNS_MAX:
+            yield some, told
+            some, told, count = [], [], 0
+        some.append(row)
+        told += own
+        count, at = count + more, at + len(own)
+    yield some, told
 
 
 def unread() -> Busy:
