@@ -21,6 +21,7 @@ from gossipq.messages import (
     Confirm,
     Deliver,
     Done,
+    Explained,
     Hello,
     Nack,
     Ping,
@@ -34,11 +35,12 @@ from gossipq.messages import (
     Subscribed,
     Topics,
     Welcome,
+    Why,
 )
 from gossipq.operator_messages import Clients, Grown, Growth, Kick, ListClients
 from gossipq.peer_messages import Bundle, InstallTopic, Report
 from gossipq.types import ID_HASH, Now, partition_key
-from gossipq.values import GroupConfig, GroupOptions, Member, Message, Start, TopicConfig
+from gossipq.values import GroupConfig, GroupOptions, Member, Message, Ref, Start, TopicConfig
 from gossipq.wire import batch as batches
 from gossipq.wire import ownership
 from gossipq.wire.frames import decode, encode
@@ -624,3 +626,18 @@ def test_confirms_of_many_ids_can_be_read(hands: Hands, again: str) -> None:
         limits.BATCH_RECORDS_MAX
     ] * len(second)
     assert all(len(each.rows) == len(each.runs) for each in said)
+
+
+def test_an_answer_that_nobody_could_read_is_refused(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or who asks would wait for it."""
+    client = hands.client()
+    partition, shard = client.topic()
+    client.ask(Publish(partition), shard, bytes(batches.seal([b"x"], producer=batches.NO_PRODUCER)))
+    for number in range(1, 9):
+        group = f"group-{number}"
+        client.ask(Subscribe(number, group, [Start(partition, "first")], 0, 0), shard)
+    monkeypatch.setattr(limits, "CONTROL_BYTES_MAX", 1_000)
+    refused = client.ask(Why(Ref(partition, 0)), shard)
+    assert isinstance(refused, RefusedMessage)
+    assert refused.code == "too_large"
+    assert isinstance(client.ask(Why(Ref(partition, 0), "group-3"), shard), Explained)

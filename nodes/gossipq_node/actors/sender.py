@@ -10,7 +10,16 @@ from gossipq import limits
 from gossipq.core.delivery import Delivery, Part
 from gossipq.core.effects import INTERNAL, INTERNAL_HINT, Effects, refusal
 from gossipq.core.shard import Shard
-from gossipq.errors import BadBatch, Busy, CorruptLog, GossipqError, Internal, NotLeader, ProtocolError
+from gossipq.errors import (
+    BadBatch,
+    Busy,
+    CorruptLog,
+    GossipqError,
+    Internal,
+    NotLeader,
+    ProtocolError,
+    TooLarge,
+)
 from gossipq.messages import Confirm, Deliver, DeliverPlain, RefusedMessage, Reset, Subscribed
 from gossipq.types import Index, Offset, Origin
 from gossipq.values import Delivered, Message, Run
@@ -108,8 +117,11 @@ class Sender:
         except Exception as error:
             self._faults.met(type(message).__name__, shard, error)
             self.refuse(origin, shard, request_id, refusal(Internal(INTERNAL, hint=INTERNAL_HINT)))
-        else:
-            self._mailbox.reply(origin, control, bodies or b"")
+            return
+        if request_id and len(control) > limits.CONTROL_BYTES_MAX:  # nobody reads it: who asked would wait
+            self.refuse(origin, shard, request_id, refusal(_too_much(len(control))))
+            return
+        self._mailbox.reply(origin, control, bodies or b"")
 
     def refuse(self, origin: Origin, shard: int, request_id: int, refused: RefusedMessage) -> None:
         """Who asks the wrong worker is told the right one and its term, if they are known."""
@@ -202,6 +214,13 @@ def _frames(
         told += own
         count, at = count + more, at + len(own)
     yield some, told
+
+
+def _too_much(size: int) -> TooLarge:
+    return TooLarge(
+        f"an answer of {size} bytes; a frame may have {limits.CONTROL_BYTES_MAX}",
+        hint="ask for less at a time: of one group",
+    )
 
 
 def unread() -> Busy:
