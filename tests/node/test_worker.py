@@ -454,6 +454,22 @@ def test_clients_come_in_pages_and_say_what_is_not_listed(hands: Hands, monkeypa
     assert (len(mine.subscriptions), mine.unlisted) == (3, 1)
 
 
+def test_clients_with_long_names_of_groups_come_in_pages_that_fit_a_frame(hands: Hands) -> None:
+    others = [hands.client(bytes([number]) * 16) for number in range(25)]
+    partition, shard = others[0].topic()
+    for client in others:
+        for number in range(limits.SUBSCRIPTIONS_LISTED_MAX):
+            group = f"{number:03}".ljust(limits.NAME_BYTES_MAX, "g")
+            client.send(Subscribe(number, group, [Start(partition)], 0, 0), shard)
+        hands.turn()
+        client.inbox()
+    for _ in range(10):
+        hands.turn()
+    others[0].inbox()
+    rows = [row for reply in pages(others[0], ListClients, b"") for row in reply.rows]
+    assert sum(len(row.subscriptions) for row in rows) == len(others) * limits.SUBSCRIPTIONS_LISTED_MAX
+
+
 def test_a_damaged_shard_stops_and_the_others_go_on(hands: Hands) -> None:
     client = hands.client()
     partition, shard = client.topic()

@@ -78,7 +78,7 @@ class SurveyRequests:
                 runs.append(
                     AckRun(groups[group_id].name, first, row.end, row.time_ms, row.consumer, row.index)
                 )
-                size += ROW_BYTES + len(runs[-1].group) + len(row.consumer)
+                size += ROW_BYTES + _bytes(runs[-1].group, row.consumer)
         self._host.reply(origin, request_id, AckRuns(self._ledger.applied, runs, *more))
 
     def _acks(
@@ -107,7 +107,7 @@ class SurveyRequests:
                 more = group_id, run.first
                 break
             runs.append(run)
-            size += ROW_BYTES + sum(map(len, (run.group, run.reason, run.error, run.consumer)))
+            size += ROW_BYTES + _bytes(run.group, run.reason, run.error, run.consumer)
         self._host.reply(origin, request_id, States(self._ledger.applied, runs, *more))
 
     def _states(
@@ -131,6 +131,11 @@ class SurveyRequests:
                     "", "voided", first, row.end, time_ms=row.time_ms, reason=row.reason, consumer=row.by
                 ),
             )
+
+
+def _bytes(*texts: str) -> int:
+    """In an answer: a letter may have four."""
+    return sum(len(text.encode()) for text in texts)
 
 
 def _from(runs: Runs[R], offset: Offset) -> Iterator[Found[R]]:

@@ -100,7 +100,7 @@ def _clients(
         if len(rows) >= limits.LIST_ROWS_MAX or size >= limits.LIST_BYTES_MAX:
             return Clients(rows, rows[-1].session)
         rows.append(_client(session, settings, shards, now))
-        size += 200 + sum(100 + len(each.topic) for each in rows[-1].subscriptions)
+        size += 400 + sum(100 + len(each.topic) + len(each.group.encode()) for each in rows[-1].subscriptions)
     return Clients(rows)
 
 
