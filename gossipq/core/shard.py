@@ -784,8 +784,12 @@ class Shard:
         """The transaction is on disk: what is committed by that is answered."""
         self._promised = False
         if self.peers.wants_spool:
-            for asker, told in self.peers.spool():
+            copied = self.peers.copied
+            begun = self.peers.spool()
+            for asker, told in begun:
                 self.reply(*asker, told)
+            if begun and not copied:
+                self.ledger.keep_bodies(False)  # what the point before might have asked for
             self.ledger.keep_bodies(self.peers.sending)
         self.replica.stored()
         if self.replica.sole:

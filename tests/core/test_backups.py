@@ -8,8 +8,9 @@ from gossipq import limits
 from gossipq.core.copies.backups import IDLE_MS
 from gossipq.core.ledger import records
 from gossipq.export_messages import BackedUp, BackUp
-from gossipq.messages import RefusedMessage
+from gossipq.messages import DropTopic, RefusedMessage
 from gossipq.operator_messages import PurgeTopic
+from gossipq.values import TopicOptions
 
 ADA = client("ada")
 
@@ -122,3 +123,40 @@ def test_a_point_of_a_leader_that_starts_over_is_gone(worker: FakeWorker, orders
     worker.restart()
     assert ask(worker, BackUp(point.index, "kept"))[0].code == "wrong_state"
     assert ask(worker, BackUp())[0].index > point.index
+
+
+@pytest.mark.parametrize("goes", ["purged", "removed"])
+def test_batches_of_a_point_stay_whatever_is_swept_meanwhile(
+    worker: FakeWorker, orders: int, goes: str
+) -> None:
+    """Retention takes rows away with each write: a restored cluster would miss the batches of what a point
+    says is there."""
+    for number in range(20):
+        worker.publish(orders, [b"%d" % number * 20])
+    point, _ = ask(worker, BackUp())
+    bodies = dict(worker.disk[1].body.rows)
+    if goes == "purged":
+        while worker.ask(1, ADA, PurgeTopic(orders, 10)).count:
+            pass
+    else:
+        worker.ask(0, ADA, DropTopic("orders"))
+    others = single(worker.topic("others", TopicOptions(partitions=1)))
+    for _ in range(10):
+        worker.tick(100)
+        worker.publish(others, [b"x"])
+    assert whole(worker, point.index, "kept") == [int.from_bytes(key, "big") for key in sorted(bodies)]
+    rows = {index.to_bytes(8, "big"): body for index, body in whole(worker, point.index, "batches")}
+    assert rows == bodies
+
+
+def test_points_without_a_pause_keep_nothing_of_those_before(worker: FakeWorker, orders: int) -> None:
+    for at in range(5):
+        worker.publish(orders, [b"x"])
+        ask(worker, BackUp())
+        while worker.ask(1, ADA, PurgeTopic(orders, at + 1)).count:
+            pass
+        worker.turn()
+    worker.publish(orders, [b"y"])
+    ask(worker, BackUp())
+    worker.publish(orders, [b"z"])
+    assert len(worker.disk[1].body.rows) == 2

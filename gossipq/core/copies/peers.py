@@ -280,6 +280,11 @@ class Peers:
         return bool(self._sending) or self.backups.active
 
     @property
+    def copied(self) -> bool:
+        """Whether a snapshot is on its way."""
+        return bool(self._sending)
+
+    @property
     def wants_spool(self) -> bool:
         """Whether a snapshot should begin: it is read from the commit that flushes the ledger."""
         if self.backups.wanted:

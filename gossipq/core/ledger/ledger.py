@@ -347,7 +347,7 @@ class Ledger:
         if count:
             self.state.put(records.key(b"B", index), COUNT.pack(count))
         else:
-            self._drop_body(index)
+            self.drop_body(index)
 
     def keep_bodies(self, keep: bool) -> None:
         """While a snapshot is read, batches stay that what follows it in the log may ask for."""
@@ -355,9 +355,10 @@ class Ledger:
         if self._kept and not keep:
             kept, self._kept = self._kept, []
             for index in kept:
-                self._drop_body(index)
+                self.drop_body(index)
 
-    def _drop_body(self, index: Index) -> None:
+    def drop_body(self, index: Index) -> None:
+        """Nothing needs the body of an entry any more."""
         if self._keeping:
             self._kept.append(index)
         else:
@@ -372,7 +373,7 @@ class Ledger:
             self.state.put(row_key, COUNT.pack(left))
         else:
             self.state.delete(row_key)
-            self._drop_body(index)
+            self.drop_body(index)
 
     def _topic(self, entry: Entry) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.TopicChange)
