@@ -747,7 +747,8 @@ class Shard:
     @property
     def pending(self) -> bool:
         """Whether something waits to ride with the next sync."""
-        rows = self.ledger.dirty or self.dispatch.unlogged or self._sweeper.behind or self.peers.emptying
+        ledger, behind = self.ledger, self._sweeper.behind or self.peers.emptying
+        rows = ledger.dirty or ledger.frees or self.dispatch.unlogged or behind
         return rows or bool(self._unapplied and not self.replica.hollow)
 
     def ready(self, sync: bool) -> Ready:
@@ -768,6 +769,7 @@ class Shard:
         self._sweeper.sweep(SWEEP_ROWS)
         self.ledger.flush()
         self.ledger.keep_bodies(self.peers.sending)
+        self.ledger.free_bodies(SWEEP_ROWS)
 
     def body(self, index: Index) -> tuple[bytes | None, bool]:
         """The stored batch at a log index, and whether it comes from disk and must be checked."""

@@ -5,6 +5,7 @@ import pytest
 
 from core.harness import FakeWorker, client, single
 from gossipq import limits
+from gossipq.core import shard
 from gossipq.core.copies.backups import IDLE_MS
 from gossipq.core.ledger import records
 from gossipq.export_messages import BackedUp, BackUp
@@ -160,3 +161,25 @@ def test_points_without_a_pause_keep_nothing_of_those_before(worker: FakeWorker,
     ask(worker, BackUp())
     worker.publish(orders, [b"z"])
     assert len(worker.disk[1].body.rows) == 2
+
+
+def test_what_waited_for_a_backup_goes_a_bounded_number_at_a_time(
+    worker: FakeWorker, orders: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(30):
+        worker.publish(orders, [b"x"])
+    ask(worker, BackUp())
+    while worker.ask(1, ADA, PurgeTopic(orders, 30)).count:
+        pass
+    worker.tick(100)
+    worker.publish(orders, [b"y"])
+    assert len(worker.disk[1].body.rows) == 31
+    monkeypatch.setattr(shard, "SWEEP_ROWS", 10)
+    worker.advance(IDLE_MS)
+    worker.turn()
+    left = [len(worker.disk[1].body.rows)]
+    for _ in range(6):
+        worker.publish(orders, [b"y"])
+        left.append(len(worker.disk[1].body.rows))
+    assert left[1] > 10, "not all in one turn"
+    assert left[-1] == 7, "those that were published since"

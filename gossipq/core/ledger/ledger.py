@@ -5,6 +5,7 @@ copy.
 change with every entry are kept decoded and written by `flush`, once a turn.
 """
 
+from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
@@ -88,7 +89,7 @@ class Ledger:
         self._dirty_partitions: set[PartitionKey] = set()
         self._dirty_cursors: set[tuple[PartitionKey, int]] = set()
         self._applied, self.meta_changed = self.meta.applied, False
-        self._keeping, self._kept = False, list[Index]()
+        self._keeping, self._kept, self._free = False, list[Index](), deque[Index]()
         self._apply = self._handlers()
         self._load()
         self.growth = GrowthRows(self)
@@ -353,9 +354,18 @@ class Ledger:
         """While a snapshot is read, batches stay that what follows it in the log may ask for."""
         self._keeping = keep
         if self._kept and not keep:
-            kept, self._kept = self._kept, []
-            for index in kept:
-                self.drop_body(index)
+            self._free.extend(self._kept)
+            self._kept = []
+
+    @property
+    def frees(self) -> bool:
+        """Whether batches are left over that nobody reads any more."""
+        return bool(self._free)
+
+    def free_bodies(self, count: int) -> None:
+        """As many of those as one turn may delete: hours of retention may have waited for a backup."""
+        for _ in range(min(count, len(self._free))):
+            self._tables.body.delete(log.INDEX_KEY.pack(self._free.popleft()))
 
     def drop_body(self, index: Index) -> None:
         """Nothing needs the body of an entry any more."""
