@@ -768,7 +768,7 @@ class Shard:
         self._sweeper.keep_from = self.peers.keep_from()
         self._sweeper.sweep(SWEEP_ROWS)
         self.ledger.flush()
-        self.ledger.keep_bodies(self.peers.sending)
+        self.ledger.keep_bodies(self.peers.sending, self.peers.backups.active)
         self.ledger.free_bodies(SWEEP_ROWS)
 
     def body(self, index: Index) -> tuple[bytes | None, bool]:
@@ -792,7 +792,7 @@ class Shard:
                 self.reply(*asker, told)
             if begun and not copied:
                 self.ledger.keep_bodies(False)  # what the point before might have asked for
-            self.ledger.keep_bodies(self.peers.sending)
+            self.ledger.keep_bodies(self.peers.sending, self.peers.backups.active)
         self.replica.stored()
         if self.replica.sole:
             self._answer_all()

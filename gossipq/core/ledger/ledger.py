@@ -89,7 +89,8 @@ class Ledger:
         self._dirty_partitions: set[PartitionKey] = set()
         self._dirty_cursors: set[tuple[PartitionKey, int]] = set()
         self._applied, self.meta_changed = self.meta.applied, False
-        self._keeping, self._kept, self._free = False, list[Index](), deque[Index]()
+        self._keeping = self._keeping_swept = False
+        self._kept, self._free = list[Index](), deque[Index]()
         self._apply = self._handlers()
         self._load()
         self.growth = GrowthRows(self)
@@ -348,11 +349,12 @@ class Ledger:
         if count:
             self.state.put(records.key(b"B", index), COUNT.pack(count))
         else:
-            self.drop_body(index)
+            self._drop_body(index, self._keeping)
 
-    def keep_bodies(self, keep: bool) -> None:
-        """While a snapshot is read, batches stay that what follows it in the log may ask for."""
-        self._keeping = keep
+    def keep_bodies(self, keep: bool, swept: bool = False) -> None:
+        """While a snapshot is read, batches stay that what follows it in the log may ask for. `swept`: also
+        those that sweeping takes, which no log tells to who reads for a backup."""
+        self._keeping, self._keeping_swept = keep, swept
         if self._kept and not keep:
             self._free.extend(self._kept)
             self._kept = []
@@ -367,9 +369,12 @@ class Ledger:
         for _ in range(min(count, len(self._free))):
             self._tables.body.delete(log.INDEX_KEY.pack(self._free.popleft()))
 
-    def drop_body(self, index: Index) -> None:
-        """Nothing needs the body of an entry any more."""
-        if self._keeping:
+    def sweep_body(self, index: Index) -> None:
+        """The slice of a body is swept."""
+        self._drop_body(index, self._keeping_swept)
+
+    def _drop_body(self, index: Index, keep: bool) -> None:
+        if keep:
             self._kept.append(index)
         else:
             self._tables.body.delete(log.INDEX_KEY.pack(index))
@@ -383,7 +388,7 @@ class Ledger:
             self.state.put(row_key, COUNT.pack(left))
         else:
             self.state.delete(row_key)
-            self.drop_body(index)
+            self._drop_body(index, self._keeping)
 
     def _topic(self, entry: Entry) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.TopicChange)

@@ -262,7 +262,7 @@ class Sweeper:
                 self._tables.state.delete(records.key(b"R", partition, part.index, part.first))
                 self._tables.state.delete(records.key(b"F", partition, part.index))
             else:
-                self._ledger.drop_body(part.index)
+                self._ledger.sweep_body(part.index)
         if rows:
             self._tables.state.delete_range(rows[0][0], records.slice_key(partition, end), len(rows))
         return 2 * len(rows)
