@@ -104,3 +104,13 @@ def test_xxl_mq(raw: bytes, method: str) -> None:
 def test_names_come_back(name: str) -> None:
     with suppress(BadName):
         assert name_of(topic_of(name)) == name
+
+
+def test_numbers_of_more_digits_than_python_reads() -> None:
+    digits = "9" * 5_000
+    said = kapokmq.form({"messageData": "x", "topic": "t", "delayTime": digits})
+    assert isinstance(said, bytes)
+    assert b"ParseInt" in said
+    body = b""
+    frame = moonmq.Frame(moonmq.ACK, {"queue": "q", "msg_id": digits}, body)
+    assert isinstance(moonmq.request(frame, {"q": 1}), moonmq.Refusal)

@@ -20,7 +20,7 @@ I64_MAX = 2**63 - 1
 
 _PATH = re.compile(r"/(Producers|Consumers|Sync)/Conn(?:/([^/]+)/([^/]+))?")
 _CODE = re.compile(r"[0-9a-f]{32}")
-_WHOLE = re.compile(r"[+-]?[0-9]+")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,4000}")  # Python makes no number of more digits
 _ESCAPES = {
     "<": "\\u003c",
     ">": "\\u003e",

@@ -18,7 +18,7 @@ ERROR, HEARTBEAT, PUSH, ACK = 10_010, 10_020, 10_030, 10_040
 
 DIRECT, FANOUT = "direct", "fanout"
 _PLAIN = re.compile(r"[A-Za-z0-9_:-]+(?:\.[A-Za-z0-9_:-]+)*")
-_WHOLE = re.compile(r"[+-]?[0-9]+")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,4000}")  # Python makes no number of more digits
 I64_MAX = 2**63 - 1
 
 
