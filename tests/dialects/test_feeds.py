@@ -1,7 +1,9 @@
 """Records that go to connections, over a subscription that is none."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from gossipq.errors import GossipqError
 from gossipq_client.values import GIVEN_BACK, Outcome
 from gossipq_gateway.dialects.feeds import Feed
+from gossipq_gateway.dialects.moonmq import fanouts
 from gossipq_gateway.dialects.numbers import whole
 
 
@@ -85,3 +88,44 @@ async def _ends() -> None:
     assert taker.error is not None
     assert record.outcome == GIVEN_BACK
     assert subscription.closed
+
+
+class Reads:
+    """Somebody who is bound to a queue, and acks nothing."""
+
+    error: GossipqError | None = None
+
+    def __init__(self) -> None:
+        self.had = list[int]()
+
+    def has_room(self) -> bool:
+        return True
+
+    def give(self, message: Any) -> None:
+        self.had.append(message.offset)
+
+    def ended(self, error: GossipqError) -> None:
+        self.error = error
+
+
+def test_who_is_bound_hears_that_messages_for_all_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When those who left have left too much: else it would wait for what nobody reads any more."""
+    monkeypatch.setattr(fanouts, "LEFT_MAX", 2)
+    asyncio.run(_begins_anew())
+
+
+async def _begins_anew() -> None:
+    desk = cast(Any, SimpleNamespace(log=logging.getLogger("test")))
+    fanout = fanouts.Fanout(desk, "q", "g")
+    stays, leaves = Reads(), Reads()
+    fanout.join(stays)
+    fanout.join(leaves)
+    for offset in range(3):
+        for share in fanout._shares.values():
+            share.waiting.append(cast(Any, SimpleNamespace(offset=offset)))
+            share.offer()
+    assert stays.had == leaves.had == [0, 1, 2]
+    fanout.leave(leaves)
+    assert fanout.is_over
+    await fanout.close()
+    assert stays.error is not None

@@ -98,6 +98,8 @@ class Broker:
         topic = topic_of(queue)
         fanout = self._fanouts.get(topic)
         if fanout is None or fanout.is_over:
+            if fanout is not None:
+                self._later(fanout.close())
             fanout = self._fanouts[topic] = Fanout(self.desk, topic, self.options.group)
             self._fresh.set()
         fanout.join(listener)

@@ -111,7 +111,10 @@ class Fanout:
         return not self._shares
 
     async def close(self) -> None:
+        """Who is bound still hears so, and binds anew."""
         self.is_over = True
+        for listener in list(self._shares):
+            listener.ended(Busy("the messages for all begin anew: bind again"))
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks)
