@@ -6,14 +6,28 @@ import random
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conftest import HOME, ROOTS, RunningNode
-from gossipq.errors import Backpressure, BadRequest, ConfigError, NotConfirmed, Refused, Unreachable
+from gossipq.errors import (
+    Backpressure,
+    BadRequest,
+    ClientClosed,
+    ConfigError,
+    ForkedClient,
+    NotConfirmed,
+    Refused,
+    StoreError,
+    Unreachable,
+)
 from gossipq.types import Now
 from gossipq_client import aio, connect, testing
 from gossipq_client.io import spool as spools
@@ -36,6 +50,19 @@ class Flight:
 
 def row(number: int) -> Spooled:
     return Spooled("t", b"%d" % number, b"id-%d" % number)
+
+
+def fill(spool: Spool) -> list[Flight]:
+    """One row of 10 kB after the other until it is full. The flight of each."""
+    flights = list[Flight]()
+    for at in range(1_000):
+        try:
+            numbers = spool.put([Spooled("filled", b"%d" % at + bytes(10_000), b"id-%d" % at)])
+        except Backpressure:
+            break
+        flights.append(Flight())
+        spool.sent(numbers, [flights[-1]])
+    return flights
 
 
 def test_what_is_put_is_there_until_it_is_certain(tmp_path: Path) -> None:
@@ -67,16 +94,8 @@ def test_what_was_refused_goes_for_its_publisher_knows(tmp_path: Path) -> None:
 
 
 def test_a_full_spool_says_so_and_takes_more_once_some_are_confirmed(tmp_path: Path) -> None:
-    spool, flights = Spool(tmp_path, 1 << 20), list[Flight]()
-
-    def fill() -> None:
-        while True:
-            numbers = spool.put([Spooled("t", bytes(10_000), b"i")])
-            flights.append(Flight())
-            spool.sent(numbers, [flights[-1]])
-
-    with pytest.raises(Backpressure, match="is full"):
-        fill()
+    spool = Spool(tmp_path, 1 << 20)
+    flights = fill(spool)
     before = len(spool)
     with pytest.raises(Backpressure, match="is full"):
         spool.put([Spooled("t", b"", b"i"), Spooled("t", bytes(900_000), b"i")])
@@ -88,6 +107,136 @@ def test_a_full_spool_says_so_and_takes_more_once_some_are_confirmed(tmp_path: P
     assert len(spool) == 0
     assert spool.put([row(0)])
     spool.close()
+
+
+def test_what_is_confirmed_makes_room_while_its_client_lives(tmp_path: Path) -> None:
+    """LMDB takes the pages of what was deleted for a later commit only: one that deletes and puts stayed
+    refused."""
+    spool = Spool(tmp_path, 1 << 20)
+    for flight in fill(spool):
+        flight.done = True
+    for _ in range(3):
+        spool.put([Spooled("t", bytes(10_000), b"i")])
+    assert len(spool) == 3
+    spool.close()
+
+
+def test_what_is_dropped_leaves_those_before_it_to_be_sent(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    spool.put([row(0)])
+    spool.drop(spool.put([row(1)]))
+    assert [found.value for _, found in spool.unsent()] == [b"0"]
+    spool.put([row(2)])
+    assert [found.value for _, found in spool.unsent()] == [b"0", b"2"]
+    spool.close()
+
+
+class InterruptedCommits:
+    """A store whose next commit ends in the exception of a signal handler, once all is on the disk."""
+
+    def __init__(self, rows: Any, handler: Callable[[], None]) -> None:
+        self._rows, self._handler = rows, handler
+
+    @contextmanager
+    def begin(self, write: bool = False) -> Iterator[Any]:
+        with self._rows.begin(write=write) as writing:
+            yield writing
+        self._handler()
+
+    def close(self) -> None:
+        self._rows.close()
+
+
+def test_an_interrupt_behind_a_commit_takes_no_number_twice(tmp_path: Path) -> None:
+    """The next record was not on the disk, for its number was taken."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    spool = Spool(tmp_path)
+    rows, spool._rows = spool._rows, InterruptedCommits(spool._rows, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        spool.put([row(0)])
+    spool._rows = rows
+    spool.put([row(1)])
+    assert [found.value for _, found in spool.unsent()] == [b"0", b"1"]
+    spool.close()
+
+
+def test_a_signal_handler_that_closes_it_lets_what_it_is_at_end_first(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    spool._rows = InterruptedCommits(spool._rows, spool.close)
+    spool.put([row(0)])
+    with pytest.raises(ClientClosed):
+        spool.put([row(1)])
+    with pytest.raises(ClientClosed):
+        list(spool.unsent())
+    assert [found.value for _, found in spools.show(str(tmp_path))] == [b"0"]
+    Spool(tmp_path).close()
+
+
+def test_a_thread_that_publishes_while_another_closes_is_told(broker: testing.Broker, tmp_path: Path) -> None:
+    """It was an error of LMDB; what was on the disk by then stays there, and the error says so."""
+    mq = connect(broker.endpoint, spool=tmp_path)
+    mq.publish_and_wait("ending", b"first")
+    closing = threading.Timer(0.05, mq.close)
+    closing.start()
+
+    def publish() -> None:
+        while True:
+            mq.publish("ending", b"more")
+
+    with pytest.raises(ClientClosed):
+        publish()
+    closing.join()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_has_no_part_in_it(tmp_path: Path) -> None:
+    """What it put took the numbers of what its parent put next; and it held the spool when that was over."""
+    spool, (reading, writing) = Spool(tmp_path), os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(writing)
+        try:
+            spool.put([row(7)])
+        except ForkedClient:
+            os.read(reading, 1)  # until the parent is done
+            os._exit(0)
+        os._exit(1)
+    spool.put([row(0)])
+    assert [found.value for _, found in spool.unsent()] == [b"0"]
+    spool.close()
+    Spool(tmp_path).close()
+    os.close(writing)
+    assert os.waitpid(child, 0)[1] == 0
+    os.close(reading)
+
+
+def test_what_cannot_be_a_spool_is_told_by_name(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="no spool can be in"):
+        Spool(tmp_path / "file")
+    (tmp_path / "data.mdb").write_bytes(b"x" * 20_000)
+    with pytest.raises(ConfigError, match="not an LMDB file"):
+        Spool(tmp_path)
+    with pytest.raises(ConfigError, match="not an LMDB file"):
+        spools.show(str(tmp_path))
+
+
+def test_a_disk_that_is_full_is_told_and_the_client_can_be_closed(tmp_path: Path) -> None:
+    """Not by an error of LMDB, behind which `close` did not close."""
+    import lmdb
+
+    def full() -> None:
+        raise lmdb.DiskError("No space left on device")
+
+    spool = Spool(tmp_path)
+    spool._rows = InterruptedCommits(spool._rows, full)
+    with pytest.raises(StoreError, match="No space left"):
+        spool.put([row(0)])
+    spool.close()
+    Spool(tmp_path).close()
 
 
 def test_rows_that_went_together_are_certain_together(tmp_path: Path) -> None:
@@ -154,6 +303,28 @@ def test_what_could_not_be_sent_goes_at_the_next_start(broker: testing.Broker, t
     with broker.connect() as reader:
         assert everything(reader, "spooled") == [b"0", b"1", b"2", b"3"]
     assert spools.show(str(tmp_path)) == []
+
+
+def test_a_full_spool_empties_by_publishing(broker: testing.Broker, tmp_path: Path) -> None:
+    """A client that goes on when its nodes are back; it was refused for ever, and sent nothing of what
+    waited."""
+    spool = Spool(tmp_path, 1 << 20)
+    waits = len(fill(spool))
+    spool.close()
+    mq = connect(broker.endpoint, spool=tmp_path, spool_bytes_max=1 << 20)
+    deadline = time.monotonic() + PATIENCE_S
+    with pytest.raises(Backpressure, match="is full"):
+        mq.publish("filled", bytes(10_000))
+    while time.monotonic() < deadline:
+        try:
+            mq.publish("filled", b"last" + bytes(10_000)).result(PATIENCE_S)
+            break
+        except Backpressure:
+            time.sleep(0.01)
+    mq.close()
+    with broker.connect() as reader:
+        found = [value.rstrip(b"\0") for value in everything(reader, "filled")]
+    assert found == [*(b"%d" % at for at in range(waits)), b"last"]
 
 
 def test_lists_go_through_it_too(broker: testing.Broker, tmp_path: Path) -> None:

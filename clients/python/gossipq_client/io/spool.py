@@ -1,20 +1,28 @@
 """The spool: records on disk (LMDB) from before they are sent until they are confirmed, in order, for one
 client at a time. The only importer of lmdb here; clients without a spool do without it."""
 
+import logging
 import os
+import threading
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from contextlib import contextmanager
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
 from gossipq.clock import SystemClock
-from gossipq.errors import Backpressure, ConfigError
+from gossipq.errors import Backpressure, ClientClosed, ConfigError, ForkedClient, StoreError
 from gossipq_client.values import Spooled
 
 BYTES_MAX = 2**30  #: of a spool, unless it is said otherwise
 PAGE_ROWS = 1_000  #: read in one transaction
 KEY_BYTES = 8
+UNUSED = 0  #: no row has this number
+COMMITS_TO_REUSE = 2  #: LMDB takes pages that a commit has freed for the one after the next
+
+log = logging.getLogger("gossipq_client")
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Spooled).decode
@@ -36,52 +44,109 @@ class Spool:
 
     What is put is on the disk when `put` returns: it outlives the process and the machine. What is confirmed
     goes with the next write: after a crash it is sent once more, and the cluster knows it by its id.
+
+    It can be closed at any moment, by another thread and by a signal handler that interrupts it: what it is
+    at is done first.
     """
 
+    alive: ClassVar["weakref.WeakSet[Spool]"] = weakref.WeakSet()
+
     def __init__(self, directory: str | os.PathLike[str], bytes_max: int = BYTES_MAX) -> None:
-        """Makes the directory when it is not there. Raises ConfigError when another client has it, or lmdb is
-        not installed."""
+        """Makes the directory when it is not there. Raises ConfigError when that cannot be, another client
+        has it, what lies there is no spool, or lmdb is not installed."""
         self.directory = os.fspath(directory)
-        os.makedirs(self.directory, exist_ok=True)
-        self._owner = _own(self.directory)
+        try:
+            os.makedirs(self.directory, exist_ok=True)
+            self._owner = _own(self.directory)
+        except OSError as error:
+            raise ConfigError(f"no spool can be in {self.directory!r}: {error.strerror}") from None
         try:
             self._rows = _open(self.directory, bytes_max, readonly=False)
         except BaseException:
             os.close(self._owner)
             raise
-        with self._rows.begin() as reading, reading.cursor() as cursor:
-            self._next = int.from_bytes(cursor.key(), "big") + 1 if cursor.last() else 1
         self.now = SystemClock().now
+        self._next = 1  #: the number of the next row, unless the disk has that already
         self._sent = 0  #: rows up to this one are under way, or done
         self._under_way: deque[tuple[range, list[Sent]]] = deque()
-        self._gone: list[int] = []  #: confirmed, and on the disk until the next write
+        self._gone: set[int] = set()  #: confirmed or not wanted, and on the disk until the next write
+        self._lock = threading.RLock()
+        self._works = 0  #: how often whoever has the lock is within it
+        self._over = self._forked = False
+        Spool.alive.add(self)
+
+    @contextmanager
+    def _work(self) -> Iterator[None]:
+        """Nobody closes what is in use here. Raises ClientClosed, ForkedClient."""
+        if self._forked:
+            raise ForkedClient(
+                "this spool belongs to the parent process", hint="call connect() again in the child"
+            )
+        with self._lock:
+            if self._over:
+                raise ClientClosed("this client is closed", hint="call connect() again")
+            self._works += 1
+            try:
+                yield
+            finally:
+                self._works -= 1
+                if self._over and not self._works:
+                    self._end()
 
     def put(self, rows: Sequence[Spooled]) -> range:
-        """Their numbers, once all are on the disk, by one sync. Raises Backpressure when the spool is full:
-        then none of them is in it."""
+        """Their numbers, once all are on the disk, by one sync. Raises Backpressure when the spool is full
+        and StoreError when the disk does not take them: then none of them is in it."""
         import lmdb
 
-        self.sweep()
-        numbers = range(self._next, self._next + len(rows))
         try:
-            with self._rows.begin(write=True) as writing:
-                self._delete(writing)
-                for number, row in zip(numbers, rows, strict=True):
-                    writing.put(_key(number), _encode(row), append=True)
+            with self._work():
+                self.sweep()
+                try:
+                    return self._write(rows)
+                except lmdb.MapFullError:
+                    if not self._gone:
+                        raise
+                self._make_room()
+                return self._write(rows)
         except lmdb.MapFullError:
             raise Backpressure(
                 f"the spool in {self.directory} is full",
                 hint="it empties when a node answers; gossipq status",
             ) from None
-        self._gone.clear()
+        except lmdb.Error as error:
+            raise StoreError(f"the spool in {self.directory} takes nothing: {error}") from None
+
+    def _write(self, rows: Sequence[Spooled]) -> range:
+        """The numbers are what the disk has not: an interrupt may have come between a commit and what is
+        noted of it."""
+        with self._rows.begin(write=True) as writing:
+            with writing.cursor() as cursor:
+                last = int.from_bytes(cursor.key(), "big") if cursor.last() else 0
+            numbers = range(first := max(self._next, last + 1), first + len(rows))
+            self._delete(writing)
+            for number, row in zip(numbers, rows, strict=True):
+                writing.put(_key(number), _encode(row), append=True)
         self._next = numbers.stop
+        self._gone.clear()
         return numbers
+
+    def _make_room(self) -> None:
+        """What is gone leaves by itself, and its pages can be used at once."""
+        self._write(())
+        for _ in range(COMMITS_TO_REUSE):
+            with self._rows.begin(write=True) as writing:
+                writing.put(_key(UNUSED), b"")
+                writing.delete(_key(UNUSED))
 
     def unsent(self) -> Iterator[tuple[int, Spooled]]:
         """Rows that are not under way, in order; tell of each by `sent`."""
         first = self._sent + 1
-        while page := list(read(self._rows, first, PAGE_ROWS)):
-            yield from page
+        while True:
+            with self._work():
+                page = list(read(self._rows, first, PAGE_ROWS))
+            if not page:
+                return
+            yield from (each for each in page if each[0] not in self._gone)
             first = page[-1][0] + 1
 
     def sent(self, numbers: range, flights: Iterable[Sent]) -> None:
@@ -91,9 +156,8 @@ class Spool:
             self._under_way.append((numbers, found))
 
     def drop(self, numbers: range) -> None:
-        """Rows are not wanted any more."""
-        self._sent = max(self._sent, numbers.stop - 1)
-        self._gone += numbers
+        """Rows are not wanted any more. Those before them may still have to be sent."""
+        self._gone.update(numbers)
 
     def sweep(self) -> None:
         """Notes what is certain by now: confirmed, or refused, which its publisher was told. What ended in
@@ -102,25 +166,45 @@ class Spool:
         while waiting and all(flight.done for flight in waiting[0][1]):
             numbers, flights = waiting.popleft()
             if all(flight.error is None or flight.error.code != "not_confirmed" for flight in flights):
-                self._gone += numbers
+                self._gone.update(numbers)
 
     def __len__(self) -> int:
-        return int(self._rows.stat()["entries"]) - len(self._gone)
+        with self._work():
+            return int(self._rows.stat()["entries"]) - len(self._gone)
 
     def _delete(self, writing: Any) -> None:
-        for number in self._gone:
+        for number in sorted(self._gone):
             writing.delete(_key(number))
 
     def close(self) -> None:
-        """Done twice it does no harm."""
-        if self._owner < 0:
+        """Done twice it does no harm. What is under way in it is done first, and by a signal handler's call
+        it is closed behind that."""
+        if self._forked:
             return
+        with self._lock:
+            if self._over:
+                return
+            self._over = True
+            if not self._works:
+                self._end()
+
+    def _end(self) -> None:
+        import lmdb
+
         self.sweep()
-        with self._rows.begin(write=True) as writing:
-            self._delete(writing)
+        try:
+            with self._rows.begin(write=True) as writing:
+                self._delete(writing)
+        except lmdb.Error as error:
+            log.warning("spool %s: what is confirmed goes once more: %s", self.directory, error)
         self._rows.close()
-        os.close(self._owner)
-        self._owner = -1
+        _disown(self._owner)
+
+    def forget(self) -> None:
+        """In a child process: the parent alone has it."""
+        self._forked = True
+        if not self._over:
+            os.close(self._owner)
 
 
 def _own(directory: str) -> int:
@@ -141,12 +225,26 @@ def _own(directory: str) -> int:
     return held
 
 
+def _disown(held: int) -> None:
+    """For all: a child may have a copy of the descriptor, if it was made by what tells Python nothing."""
+    try:
+        import fcntl
+
+        fcntl.flock(held, fcntl.LOCK_UN)
+    except ImportError:
+        pass
+    os.close(held)
+
+
 def _open(directory: str, bytes_max: int, readonly: bool) -> Any:
     try:
         import lmdb
     except ImportError:
         raise ConfigError("a spool needs lmdb", hint='pip install "gossipq[spool]"') from None
-    return lmdb.open(directory, map_size=bytes_max, readonly=readonly, max_spare_txns=1)
+    try:
+        return lmdb.open(directory, map_size=bytes_max, readonly=readonly, max_spare_txns=1)
+    except lmdb.Error as error:
+        raise ConfigError(f"no spool can be in {directory!r}: {error}") from None
 
 
 def read(rows: Any, first: int, count: int) -> Iterator[tuple[int, Spooled]]:
@@ -168,3 +266,12 @@ def show(directory: str) -> list[tuple[int, Spooled]]:
         return list(read(rows, 0, int(rows.stat()["entries"])))
     finally:
         rows.close()
+
+
+def _in_child() -> None:
+    for spool in list(Spool.alive):
+        spool.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

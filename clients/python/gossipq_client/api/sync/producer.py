@@ -2,11 +2,12 @@
 """The producer: publishing records, lists and copies, and the publish that acks what it comes of."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import repeat
 from typing import Any, Unpack
 
-from gossipq.errors import Backpressure, GossipqError, Unreachable
+from gossipq.errors import Backpressure, ClientClosed, GossipqError, Unreachable
 from gossipq.wire.schemas import Schema
 from gossipq_client.api.sync.connection import Connection
 from gossipq_client.api.sync.driver import Gate, PendingReceipt
@@ -109,17 +110,23 @@ class Producers(Connection):
     def _publish_spooled(
         self, spool: Spool, topic: str, raws: list[bytes], checked: Options | Many
     ) -> Awaited:
-        """Onto the disk first; then they go behind whatever is there. Raises Backpressure, Unreachable."""
+        """Onto the disk first; then they go behind whatever is there. Raises Backpressure, Unreachable,
+        ClientClosed."""
         now, each = spool.now(), [checked] if isinstance(checked, Options) else checked.each(len(raws))
         with self._spooling:
-            numbers = spool.put(list(map(spooled, repeat(topic), raws, each, repeat(now))))
+            try:
+                numbers = spool.put(list(map(spooled, repeat(topic), raws, each, repeat(now))))
+            except Backpressure:
+                with suppress(Unreachable, Backpressure):
+                    self._send_spooled()  # nothing else would ever make room
+                raise
             try:
                 self._send_spooled(numbers.start)
                 if isinstance(checked, Options):
                     sent = self._sent(topic, raws[0], checked)
                 else:
                     sent = self._sent_list(topic, raws, checked)
-            except Unreachable as away:
+            except (Unreachable, ClientClosed) as away:
                 hint = f"it is in the spool {spool.directory}, and goes with the next publish or start"
                 raise type(away)(away.message, hint=hint) from None
             except GossipqError:
@@ -140,7 +147,7 @@ class Producers(Connection):
             try:
                 sent = self._sent(row.topic, row.value, row.options(self._engine.clock.now()))
                 spool.sent(range(number, number + 1), sent.flights)
-            except (Unreachable, Backpressure):
+            except (Unreachable, Backpressure, ClientClosed):
                 raise
             except GossipqError as error:
                 log.error("spool %s: record %s for %s stays: %s", spool.directory, number, row.topic, error)
