@@ -49,7 +49,7 @@ def test_from_a_running_node_to_another_one(make_node, ran, tmp_path):
     assert out.startswith("point 1: ")
     code, out, _ = ran("-s", node.endpoint, "-o", "json", "backup", "--out", place, "--keep", "7d")
     assert (code, json.loads(out)["point"]) == (0, 2)
-    assert json.loads(out)["bytes_new"] < 200_000
+    assert json.loads(out)["bytes_new"] < 400_000, "of each shard that went on the newest batch is compared"
     code, out, _ = ran("-o", "json", "restore", place, "--list")
     assert [row["point"] for row in json.loads(out)] == [1, 2]
     code, out, _ = ran("restore", place, "--data", data)

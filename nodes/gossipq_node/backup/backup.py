@@ -4,11 +4,16 @@ The register of topics comes last. So a topic that was made meanwhile is in the 
 shard, which then asks the register for it; and one that was removed meanwhile is in no register, and
 restoring removes it. What a run that was killed has brought of batches is found by the next one, and not
 asked for again.
+
+A node that went back to an older copy of its directory (`gossipq store adopt`, a snapshot of its machine) is
+still its cluster, and its log goes on with other entries under the same indexes. So of what was brought
+before, the newest batch is compared with the leader's; where it is another one, the shard is brought anew.
 """
 
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import chain
 from typing import Any, BinaryIO, Protocol
 
@@ -26,6 +31,8 @@ from gossipq_node.directory import FORMAT
 FILE_BYTES = 64 << 20  #: of batches in a file, or one piece more
 GONE_MAX = 5  #: points of one shard that were given up, one after the other
 RATE_BYTES_S = 32 << 20
+
+_decode_batches = msgspec.msgpack.Decoder(list[tuple[Index, bytes]]).decode
 
 
 class BackupSource(Protocol):
@@ -119,10 +126,12 @@ class Backup:
             end = again.end
         for _ in range(GONE_MAX):
             told, _ = self._cluster.backup_part(shard, BackUp())
-            if before is not None and told.index == before.index:
+            if before is not None and (told.index, told.chain.hex()) == (before.index, before.chain):
                 return before
             try:
                 state, kept = self._state(shard, told)
+                if not self._goes_on(shard, told, kept[: bisect_left(kept, end)], files):
+                    files, end = [], 0
                 if kept and kept[-1] >= end:
                     for file in self._batches(shard, told, end):
                         files.append(file)
@@ -134,6 +143,23 @@ class Backup:
             told_chain = told.chain.hex()
             return ShardPoint(shard, told.index, told.term, told_chain, told.time_ms, state, needed, end)
         raise StoreError(f"shard {shard} changes its leader again and again", "gossipq cluster ls")
+
+    def _goes_on(self, shard: int, told: BackedUp, brought: list[Index], files: list[BatchFile]) -> bool:
+        """Whether the newest of the batches that are there and were brought is in the files as the leader has
+        it. Raises WrongState."""
+        if not brought:
+            return True
+        index = brought[-1]
+        for _, rows in self._parts(shard, told, "batches", index):
+            found = _decode_batches(rows)[0]
+            return any(found in self._rows(file) for file in files if file.first <= index < file.end)
+        return False
+
+    def _rows(self, file: BatchFile) -> Iterator[tuple[Index, bytes]]:
+        """As far as they can be read."""
+        with suppress(StoreError), self._folder.fetched(file.file.path).open("rb") as stream:
+            for _, rows in points.pieces(stream, file.file.path):
+                yield from rows
 
     def _adopted(self, there: list[tuple[Index, str]]) -> BatchFile | None:
         """The longest file from an index on that is whole: of a run that was killed."""
