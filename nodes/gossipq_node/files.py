@@ -1,14 +1,17 @@
 """Small files of the data directory that are replaced as a whole."""
 
+import fcntl
 import logging
 import os
-from contextlib import suppress
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
 from gossipq.core.register import check_member
-from gossipq.errors import ConfigError, Refused
+from gossipq.errors import ConfigError, Refused, StoreError
 from gossipq.values import AccessTable, Member
 
 log = logging.getLogger(__name__)
@@ -105,6 +108,33 @@ def make_directory(path: Path) -> None:
         make_directory(path.parent)
         path.mkdir(exist_ok=True)
         sync_directory(path.parent)
+
+
+@contextmanager
+def building_at(path: Path) -> Iterator[None]:
+    """A directory in which one process at a time makes what gets another name once it is whole. Raises
+    StoreError while another one is at it, OSError."""
+    make_directory(path)
+    held = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(f"{path} is being made by another process", "wait for it, or end it") from None
+        except OSError as error:
+            log.warning("%s: two processes that make it are not kept apart: %s", path, error)
+        yield
+    finally:
+        os.close(held)
+
+
+def clear(path: Path) -> None:
+    """Leaves an empty directory. Raises OSError."""
+    for child in path.iterdir():
+        if child.is_dir() and not child.is_symlink():
+            shutil.rmtree(child)
+        else:
+            child.unlink()
 
 
 def sync_directory(path: Path) -> None:

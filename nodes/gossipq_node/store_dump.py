@@ -28,7 +28,7 @@ from gossipq.errors import StoreError
 from gossipq_node import machine
 from gossipq_node.adapters.lmdb_store import ENGINE_NAME, TABLES, LmdbStore
 from gossipq_node.directory import FORMAT, DataDirectory, DirectoryManifest
-from gossipq_node.files import replace_file, sync_directory
+from gossipq_node.files import building_at, clear, replace_file, sync_directory
 from gossipq_node.recovery import ShardOutlook, known_access, stand_alone, surveyed
 from gossipq_node.store_tool import COPY_BYTES, KEY_END, open_store, opened
 
@@ -116,20 +116,21 @@ def load(
         raise StoreError(f"{target} is not empty", "give a new directory with --data")
     building = target.with_name(target.name + LOADING)
     try:
-        shutil.rmtree(building, ignore_errors=True)  # of a load that was killed
-        loaded = _build(building, _Digesting(stream), stream, progress, map_bytes, adopt)
-        if target.exists():
-            target.rmdir()
-        os.rename(building, target)
+        with building_at(building):
+            try:
+                clear(building)  # of a load that was killed
+                loaded = _build(building, _Digesting(stream), stream, progress, map_bytes, adopt)
+                if target.exists():
+                    target.rmdir()
+                os.rename(building, target)
+            except BaseException:
+                shutil.rmtree(building, ignore_errors=True)
+                raise
         sync_directory(target.absolute().parent)
     except OSError as error:
-        shutil.rmtree(building, ignore_errors=True)
         raise StoreError(
             f"{target} cannot be made: {error.strerror}", "free some space or give another --data"
         ) from None
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
     return loaded
 
 

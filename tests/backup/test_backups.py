@@ -214,6 +214,26 @@ def test_it_keeps_its_pace():
     assert len(slept) <= 10
 
 
+def test_two_restores_into_one_directory_do_not_meet(life, back_up, tmp_path, monkeypatch):
+    """The second one cleared what the first had made so far, when it was asked for something else."""
+    life.go_on(30)
+    back_up()
+    shard_of, met = Restore._shard, []
+
+    def shard(self, told, store):
+        met.append(told.shard)
+        if len(met) == 2:
+            with pytest.raises(StoreError, match="is being made"):
+                Restore(folder, tmp_path / "twice", 1).run(topics=("orders",))
+        return shard_of(self, told, store)
+
+    monkeypatch.setattr(Restore, "_shard", shard)
+    with folder_at(str(tmp_path / "backup"), writes=False) as folder:
+        assert Restore(folder, tmp_path / "twice", 1).run().removed == []
+    assert len(met) > 1
+    assert [path.name for path in tmp_path.glob("twice*")] == ["twice"]
+
+
 def test_a_restore_that_was_cut_short_goes_on(life, mq, back_up, tmp_path, monkeypatch):
     """Only with what is left, unless it is asked for something else."""
     life.go_on(30)

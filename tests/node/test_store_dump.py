@@ -1,6 +1,7 @@
 """`gossipq store dump`, `load` and `compact`: nothing is lost, and a damaged stream leaves nothing behind."""
 
 import io
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -99,6 +100,34 @@ def test_what_a_killed_load_left_is_cleared(dumped: bytes, tmp_path: Path) -> No
     (tmp_path / "copy.loading").mkdir()
     (tmp_path / "copy.loading" / "junk").write_text("x")
     assert store_dump.load(tmp_path / "copy", io.BytesIO(dumped), adopt=True).rows == 66
+    assert [path.name for path in tmp_path.glob("copy*")] == ["copy"]
+
+
+class Meeting(io.BytesIO):
+    """A dump in the middle of which something else happens."""
+
+    def __init__(self, raw: bytes, meet: Callable[[], None]) -> None:
+        super().__init__(raw)
+        self._meet = meet
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self.tell() > len(self.getvalue()) // 2:
+            self._meet()
+        return super().read(size)
+
+
+def test_two_loads_into_one_directory_do_not_meet(dumped: bytes, tmp_path: Path) -> None:
+    """The second one cleared what the first was making, and what it had made itself by then got the name."""
+    met = []
+
+    def meet() -> None:
+        with pytest.raises(StoreError, match="is being made"):
+            store_dump.load(tmp_path / "copy", io.BytesIO(dumped), adopt=True)
+        met.append(1)
+
+    assert store_dump.load(tmp_path / "copy", Meeting(dumped, meet), adopt=True).rows == 66
+    assert met
+    assert rows(tmp_path / "copy")
     assert [path.name for path in tmp_path.glob("copy*")] == ["copy"]
 
 

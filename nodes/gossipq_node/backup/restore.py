@@ -7,7 +7,6 @@ removes topics on a node, and so are the topics that nobody asked for.
 """
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
@@ -28,7 +27,7 @@ from gossipq_node.backup.folder import BackupFolder, digest_of
 from gossipq_node.backup.points import Point, ShardPoint, StoredFile
 from gossipq_node.backup.removal import TopicRemoval
 from gossipq_node.directory import FORMAT, DataDirectory, DirectoryManifest
-from gossipq_node.files import replace_file, sync_directory
+from gossipq_node.files import building_at, clear, replace_file, sync_directory
 from gossipq_node.recovery import known_access, stand_alone
 from gossipq_node.store_dump import LOADING
 from gossipq_node.store_tool import COPY_BYTES
@@ -88,11 +87,12 @@ class Restore:
         if not 1 <= self._workers <= min(len(point.shards), limits.WORKERS_MAX):
             raise StoreError(f"{self._workers} workers", f"1 to {min(len(point.shards), limits.WORKERS_MAX)}")
         try:
-            done = self._begun(_Done(point.cluster, point.sequence, self._workers, list(topics), []))
-            manifest, removed = self._build(point, done, topics)
-            if target.exists():
-                target.rmdir()
-            os.rename(self._building, target)
+            with building_at(self._building):
+                done = self._begun(_Done(point.cluster, point.sequence, self._workers, list(topics), []))
+                manifest, removed = self._build(point, done, topics)
+                if target.exists():
+                    target.rmdir()
+                os.rename(self._building, target)
             self._notes.unlink(missing_ok=True)
             sync_directory(target.absolute().parent)
         except OSError as error:
@@ -125,8 +125,8 @@ class Restore:
             done = msgspec.json.decode(self._notes.read_bytes(), type=_Done)
         except (FileNotFoundError, msgspec.MsgspecError):
             done = fresh
-        if not done.is_of(fresh) or not self._building.exists():
-            shutil.rmtree(self._building, ignore_errors=True)
+        if not done.is_of(fresh) or not any(self._building.iterdir()):
+            clear(self._building)
             return fresh
         return done
 
