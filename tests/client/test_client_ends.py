@@ -209,6 +209,62 @@ def test_two_threads_may_close(broker: testing.Broker) -> None:
     assert told == []
 
 
+def test_what_others_publish_during_a_close_is_stored_or_refused(broker: testing.Broker) -> None:
+    """Between its last look at what is unconfirmed and its end a thread could publish what nobody sent."""
+    mq, told = broker.connect(), list[Exception]()
+    mq.publish_and_wait("published.late", b"0")
+    shut = mq._shut
+
+    def publish() -> None:
+        try:
+            for _ in range(100):
+                mq.publish("published.late", b"late")
+        except ClientClosed as error:
+            told.append(error)
+
+    def shut_late() -> None:
+        late = threading.Thread(target=publish)
+        late.start()
+        late.join()
+        shut()
+
+    mq._shut = shut_late  # type: ignore[method-assign]
+    mq.close()
+    assert told
+    mq.close()
+    with broker.connect() as reader:
+        assert [msg.value for msg in reader.consume("published.late", start="first", stop_at_end=True)] == [
+            b"0"
+        ]
+
+
+def test_what_other_tasks_publish_during_a_close_is_stored_or_refused(broker: testing.Broker) -> None:
+    async def main() -> int:
+        mq, count = connect(broker.endpoint), 0
+        await mq.create_topic("aclosing", 1)
+
+        async def publish() -> None:
+            nonlocal count
+            while True:
+                await mq.publish("aclosing", b"x")
+                count += 1
+                await asyncio.sleep(0)
+
+        tasks = [asyncio.create_task(publish()) for _ in range(3)]
+        await asyncio.sleep(0.02)
+        await mq.close()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(end, ClientClosed) for end in ends)
+        return count
+
+    for _ in range(5):
+        with broker.connect() as reader:
+            published = asyncio.run(main())
+            stored = list(reader.consume("aclosing", start="first", stop_at_end=True))
+            assert len(stored) == published
+            reader.admin.delete_topic("aclosing")
+
+
 def test_who_closes_with_a_flush_hears_that_somebody_closed_without() -> None:
     told: list[BaseException] = []
     with testing.Broker() as broker:

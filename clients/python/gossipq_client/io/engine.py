@@ -84,6 +84,7 @@ class Engine:
         )
         self.asking = Operating(self.session)
         self.forked = self.closed = False
+        self.ended = False  #: closed, and nothing more is sent
         self.busy = False  #: a step is under way
         self.torn = False  #: a step ended half way: see `_recover`
         #: what finalizers leave for the next step; done twice it does no harm
@@ -381,8 +382,16 @@ class Engine:
 
     # --- farewell
 
+    def leave_settled(self) -> bool:
+        """Closed for callers, if nothing waits for an answer: one step, so that nobody publishes in between.
+        Call within a step."""
+        if self.session.settled:
+            self.session.publishing.plain.clear()
+            self.closed = True
+        return self.closed
+
     def farewell(self) -> None:
-        self.closed = True
+        self.closed = self.ended = True
         Engine.alive.discard(self)
         self.session.publishing.plain.clear()
         self.session.farewell()

@@ -301,7 +301,7 @@ class Driver:
         if self._over:
             self._let_go()
         exits.forget(self)
-        if self._engine.closed:
+        if self._engine.ended:
             return
         if not self._loop.is_closed():
             for fd in self._watched:

@@ -55,8 +55,12 @@ class Connection(Driver):
         receipt nobody asked.
         """
         session = self._engine.session
+        self._flush(lambda: session.settled, inputs.seconds(timeout))
+
+    def _flush(self, settled: Callable[[], bool], seconds: float | None) -> None:
+        session = self._engine.session
         self._do(session.publishing.seal_all)
-        if not self._until(lambda: session.settled, inputs.seconds(timeout)):
+        if not self._until(settled, seconds):
             raise self._engine.lost()
         failure = session.publishing.failure()
         if failure is not None:
@@ -79,12 +83,12 @@ class Connection(Driver):
         if "_engine" not in self.__dict__:
             self._let_go()
             return
-        if not self._engine.usable or self._put_off(seconds):
+        if self._engine.forked or self._engine.ended or self._put_off(seconds):
             return
         try:
             if seconds:
                 self._before_flush()
-                self.flush(seconds)
+                self._flush(self._engine.leave_settled, seconds)
         except ClientClosed:  # by somebody else meanwhile
             self._shut()
             if self._unconfirmed():

@@ -260,7 +260,7 @@ class Driver:
         if self._over:
             self._let_go()
         with self._lock:
-            if not self._engine.closed:
+            if not self._engine.ended:
                 self._engine.farewell()
             self._wake()
         exits.forget(self)
