@@ -6,7 +6,7 @@ import errno
 import gc
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -409,6 +409,30 @@ def test_an_asyncio_fetch_that_is_cancelled_keeps_nothing_lent(broker: testing.B
             assert batch.values() == [b"second"]
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda mq: mq.publish("\udcff", b"x"),
+        lambda mq: mq.fetch("\udcff*", "g", wait=0.0),
+        lambda mq: mq.fetch("saying", "\udcff", wait=0.0),
+        lambda mq: mq.create_topic("saying", 2**64),
+        lambda mq: mq.admin.stats([object()]),
+    ],
+    ids=["publish", "pattern", "group", "number", "object"],
+)
+def test_what_no_frame_can_carry_is_refused_and_the_client_goes_on(
+    broker: testing.Broker, ask: Callable[[Client], Any]
+) -> None:
+    """It was asked again at each exchange, which failed by that: nothing went through this client any
+    more."""
+    mq = broker.connect()
+    mq.publish_and_wait("saying", b"before")
+    with pytest.raises(BadRequest):
+        ask(mq)
+    mq.publish_and_wait("saying", b"after")
+    mq.close()
 
 
 def test_the_values_of_a_batch_belong_to_the_user(mq: Client) -> None:

@@ -111,6 +111,8 @@ def explain(error: BaseException) -> Told:
             f"{error.filename or ''}{': ' if error.filename else ''}{error.strerror or error}",
             "",
         )
+    if isinstance(error, UnicodeEncodeError):
+        return Told(USAGE, "usage", f"{error.object!r} is no text: {error.reason}", "write it in UTF-8")
     return Told(FAILED, "internal", f"{type(error).__name__}: {error}", "this is a bug; --debug shows where")
 
 

@@ -67,6 +67,7 @@ def connecting(
     wait_s = None if wait is None else inputs.duration_ms(wait, "wait") / 1000
     named = tuple(addresses)
     found = addresses_of(named)
-    shown = credentials_for(named, found, credentials, insecure, act_for)
+    shown = credentials_for(named, found, credentials, insecure, inputs.text_of(act_for, "act_for"))
+    label = inputs.text_of(name, "name") or f"python-{os.getpid()}"
     opened = None if spool is None else Spool(spool, spool_bytes_max)
-    return Connecting(found, name or f"python-{os.getpid()}", timeout_s, wait_s, opened, shown)
+    return Connecting(found, label, timeout_s, wait_s, opened, shown)

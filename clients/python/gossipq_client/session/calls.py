@@ -6,8 +6,9 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from gossipq.errors import Busy, GossipqError, NotLeader, ProtocolError
+from gossipq.errors import BadRequest, Busy, GossipqError, NotLeader, ProtocolError
 from gossipq.values import Message
+from gossipq.wire import frames
 from gossipq_client.session.links import Links
 
 Answer = TypeVar("Answer", bound=Message)
@@ -84,6 +85,12 @@ class Calls:
         then: Callable[[Call], None] | None = None,
         body: bytes | bytearray = b"",
     ) -> Call:
+        """Raises BadRequest for what no frame can carry, before it counts as asked: it would be sent at each
+        exchange, which would end there."""
+        try:
+            frames.encode(message)
+        except (UnicodeEncodeError, OverflowError, TypeError) as error:
+            raise BadRequest(f"{type(message).__name__} cannot be sent: {error}") from None
         call = Call(self.with_key(message), shard, then, body)
         self._open[call] = None
         self._pump(call)

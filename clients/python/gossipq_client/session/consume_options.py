@@ -117,10 +117,10 @@ def joining(
     lent = CREDIT_START if follows else records, limits.CREDIT_BYTES
     patience_ms = 0 if wait is None else inputs.duration_ms(wait, "wait")
     late_after_ms = _late_after_ms(group, order, late_after)
-    names = inputs.names_of(topics)
+    names, group = inputs.names_of(topics), inputs.text_of(group or "", "group")
     routes = routes_of(route)
     return Joining(
-        names, group or "", where, lent, options, routes, ack, follows, create, patience_ms, late_after_ms
+        names, group, where, lent, options, routes, ack, follows, create, patience_ms, late_after_ms
     )
 
 

@@ -231,6 +231,17 @@ def too_large(what: str, size: int, size_max: int) -> TooLarge:
     )
 
 
+def text_of(value: str, what: str) -> str:
+    """What a frame can carry as text. Raises BadRequest, TypeError."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be str, not {type(value).__name__}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise BadRequest(f"{what}={value!r}: {error.reason}", hint="write text that UTF-8 can say") from None
+    return value
+
+
 def level_of(level: str | None) -> str:
     if level in (None, "", "stored", "none"):
         return level or ""
@@ -241,4 +252,4 @@ def names_of(topics: str | Iterable[str]) -> list[str]:
     names = [topics] if isinstance(topics, str) else list(topics)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise BadRequest("no topic named", hint='pass "orders", ["a", "b"] or "orders.*"')
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(text_of(name, "topic") for name in names))
