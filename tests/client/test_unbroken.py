@@ -1,6 +1,7 @@
 """What a client may never do: lose records without a word, hang without a reason, take what is its user's."""
 
 import asyncio
+import fcntl
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gossipq.errors import Backpressure, ClientClosed, TooLarge
+from gossipq.errors import Backpressure, ClientClosed, TooLarge, Unreachable
 from gossipq.values import TopicConfig, TopicInfo
 from gossipq_client import Client, LeaseLost, aio, connect, embedded, testing
 from gossipq_client.session.packer import WINDOW_BATCHES
@@ -370,3 +371,31 @@ def test_an_embedded_node_stays_for_the_others_when_its_first_client_leaves(tmp_
     assert said == "1\n", complaints
     with embedded.open(tmp_path / "q") as again:  # the last one has ended it, and nothing is lost
         assert again.fetch("shared", "g", n=10, wait=PATIENCE_S).values() == [b"first", b"later"]
+
+
+def test_a_forked_child_keeps_no_embedded_node_at_work(tmp_path: Path) -> None:
+    """With its copies of the parent's descriptors the node went on without anybody who would end it, and who
+    opened the directory next waited for ever."""
+    mq = embedded.open(tmp_path)
+    mq.publish_and_wait("kept", b"1")
+    child = os.fork()
+    if not child:
+        time.sleep(PATIENCE_S)
+        os._exit(0)
+    try:
+        began_s = time.monotonic()
+        mq.close()
+        assert time.monotonic() - began_s < embedded.STOP_SECONDS / 2
+        with embedded.open(tmp_path) as again:
+            assert [msg.value for msg in again.consume("kept", start="first", stop_at_end=True)] == [b"1"]
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_who_opens_a_directory_whose_node_does_not_end_is_told(tmp_path: Path) -> None:
+    held = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with pytest.raises(Unreachable, match="about to end"):
+        embedded.open(tmp_path, timeout="50ms")
+    os.close(held)

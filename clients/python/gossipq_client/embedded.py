@@ -12,11 +12,15 @@ in that directory.
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
+import weakref
+from typing import Protocol
 from zlib import crc32
 
 from gossipq.errors import ConfigError, StoreError, Unreachable
@@ -33,16 +37,46 @@ SOCKET_PATH_MAX = 100  #: an ipc address must fit into 107 bytes, with the endin
 STOP_SECONDS = 15.0
 WORKERS = 1
 IN_USE = "in use"
+LOOK_S = 0.02  #: between two looks whether a node has ended
+
+
+class Share(Protocol):
+    """What keeps a node at work by its descriptors."""
+
+    def descriptors(self) -> list[int]: ...
+
+
+_shares: "weakref.WeakSet[Share]" = weakref.WeakSet()
 
 
 class Place:
     """A client's share in the node of a directory, which it keeps locked with the others: the guard ends the
     node when nobody has one any more."""
 
-    def __init__(self, path: str) -> None:
-        """Waits while a node there is about to end."""
+    def __init__(self, path: str, seconds: float) -> None:
+        """Waits for so long while a node there is about to end. Raises Unreachable."""
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        fcntl.flock(self._file, fcntl.LOCK_SH)
+        try:
+            self._share(path, time.monotonic() + seconds)
+        except BaseException:
+            os.close(self._file)
+            raise
+        _shares.add(self)
+
+    def _share(self, path: str, deadline_s: float) -> None:
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() >= deadline_s:
+                    hint = f"fuser {path} shows who holds it"
+                    raise Unreachable(f"the node in {path} is about to end, and does not", hint) from None
+            time.sleep(LOOK_S)
+
+    def descriptors(self) -> list[int]:
+        """What a forked child has no part in."""
+        return [self._file] if self._file >= 0 else []
 
     def leave(self) -> bool:
         """Whether it was the last one, as far as can be seen."""
@@ -53,6 +87,7 @@ class Place:
             return False
         finally:
             os.close(self._file)
+            self._file = -1
 
 
 class EmbeddedClient(Client):
@@ -63,8 +98,16 @@ class EmbeddedClient(Client):
     ) -> None:
         self._node, self._place = node, place
         self._left = False
+        if node is not None:
+            _shares.add(self)
         super().__init__([address], f"embedded-{os.getpid()}", timeout)
         self._open()
+
+    def descriptors(self) -> list[int]:
+        """What a forked child has no part in: with a copy of it the node would go on after its last
+        client."""
+        pipes = (self._node.stdin, self._node.stdout) if self._node is not None else ()
+        return [pipe.fileno() for pipe in pipes if pipe is not None and not pipe.closed]
 
     def _shut(self) -> None:
         super()._shut()
@@ -90,8 +133,8 @@ def open(directory: str | os.PathLike[str], *, timeout: inputs.Duration = REQUES
     address = f"ipc://{at}"
     if _answers(at):
         with contextlib.suppress(Unreachable):
-            return EmbeddedClient(address, seconds, None, Place(path))
-    place = Place(path)
+            return EmbeddedClient(address, seconds, None, Place(path, seconds))
+    place = Place(path, seconds)
     node = _start(path, address)
     try:
         complaint = _await_ready(node)
@@ -188,7 +231,7 @@ def _stop(node: "subprocess.Popen[bytes]", last: bool = True) -> None:
     try:
         node.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
-        node.kill()
+        os.killpg(node.pid, signal.SIGKILL)  # the guard and its node
         node.wait()
 
 
@@ -211,6 +254,21 @@ def _end_with_clients(path: str, node: "subprocess.Popen[bytes]") -> None:
     # kept until this process ends: who comes now waits, and starts a node of its own
     fcntl.flock(held, fcntl.LOCK_EX)
     node.terminate()
+
+
+def _in_child() -> None:
+    """A forked child keeps no node of its parent at work. Its descriptors become those of nothing: closed,
+    their numbers would be given to other files, which their objects close in the end."""
+    taken = [number for share in list(_shares) for number in share.descriptors()]
+    if taken:
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for number in taken:
+            os.dup2(nothing, number, inheritable=False)
+        os.close(nothing)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 
 
 if __name__ == "__main__":
