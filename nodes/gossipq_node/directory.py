@@ -70,8 +70,6 @@ class DataDirectory:
         self.path = Path(path)
         try:
             make_directory(self.path)
-            with suppress(PermissionError):  # a volume may be somebody else's
-                os.chmod(self.path, 0o700)  # nobody else reads the records
             strangers = sorted(set(os.listdir(self.path)) - OURS - VOLUME)
         except OSError as error:
             raise StoreError(
@@ -83,6 +81,8 @@ class DataDirectory:
                 f"{MANIFEST}",
                 "give an empty or a new directory with --data",
             )
+        with suppress(PermissionError):  # a volume may be somebody else's
+            os.chmod(self.path, 0o700)  # nobody else reads the records
         self.lock = DirectoryLock(self.path)
 
     def found(self, cluster_name: str, workers: int, shards: int) -> DirectoryManifest:

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import click
 import pytest
@@ -100,3 +102,17 @@ def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_exit_codes_are_all_explained() -> None:
     assert {FAILED, *CODES.values()} <= set(failures.EXIT_CODES)
+
+
+def test_closed_standard_streams_are_no_error() -> None:
+    """As a daemon may start programs: it was an AttributeError of None, and connections took their place."""
+    program = (
+        "import os; [os.close(n) for n in range(3)]; os.execv({0!r}, [{0!r}, '-m', 'gossipq_cli', *{1!r}])"
+    )
+    for words, code in (
+        (["version"], 0),
+        (["store", "info", "--data", "nowhere"], 1),
+        (["top", "--once"], 69),
+    ):
+        command = [sys.executable, "-c", program.format(sys.executable, ["-s", "tcp://127.0.0.1:9", *words])]
+        assert subprocess.run(command, check=False, timeout=60).returncode == code

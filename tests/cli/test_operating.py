@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -694,6 +695,29 @@ def test_a_load_maps_what_the_node_is_configured_to(
     gossipq("store", "dump", "backup.gq", "--data", "data")
     assert gossipq("store", "load", "backup.gq", "--data", "copy").code == 0
     assert asked == [1 << 30]
+
+
+def test_a_pipe_is_written_to_and_stays(gossipq: Callable[..., Any], home: Path) -> None:
+    """A dump to /dev/null by root made a file of it, for all programs of the machine; so did other files."""
+    from gossipq_cli import access, bundle
+    from gossipq_node.directory import DataDirectory
+
+    directory = DataDirectory("data")
+    directory.found("shop", 1, 2)
+    directory.close()
+    os.mkfifo("pipe")
+    reading = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    assert gossipq("store", "dump", "pipe", "--data", "data").code == 0
+    assert os.read(reading, 8) == b"GQDUMP1\n"
+    while os.read(reading, 1 << 16):
+        pass
+    access.save("pipe", b"t" * 32)
+    assert os.read(reading, 1 << 16).startswith(b"gq_")
+    bundle._pack(Path("pipe"), {"a": b"b"})
+    assert os.read(reading, 2) == b"\x1f\x8b"
+    os.close(reading)
+    assert stat.S_ISFIFO(os.stat("pipe").st_mode)
+    assert [path.name for path in home.glob("pipe*")] == ["pipe"]
 
 
 def test_a_dump_goes_to_a_file_that_is_there_when_it_is_whole(

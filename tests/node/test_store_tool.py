@@ -197,3 +197,13 @@ def shrunk(store: Path) -> None:
                 for row in found:
                     table.put(*row)
         new.commit()
+
+
+def test_a_directory_of_something_else_stays_as_it_is(tmp_path: Path) -> None:
+    """Who gave --data / had closed it to all other users of the machine."""
+    (tmp_path / "letters").touch()
+    tmp_path.chmod(0o755)
+    with pytest.raises(StoreError, match="is not a gossipq directory"):
+        store_tool.info(tmp_path)
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+    assert os.listdir(tmp_path) == ["letters"]

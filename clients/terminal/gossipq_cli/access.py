@@ -11,7 +11,7 @@ from gossipq import permissions
 from gossipq.values import AccessChange, AccessTable, Credential, Role, User
 from gossipq_cli import ask, failures
 from gossipq_cli.options import Choices, nearest
-from gossipq_cli.output import iso
+from gossipq_cli.output import is_special, iso
 
 if TYPE_CHECKING:
     from gossipq_client import Client
@@ -85,6 +85,9 @@ def save(path: str | Path, token: bytes, door: bytes = b"") -> None:
     from gossipq_client.values import file_text
 
     path = Path(path)
+    if is_special(path):
+        path.write_text(file_text(token, door))
+        return
     path.parent.mkdir(0o700, parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.{os.getpid()}")
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -23,7 +23,7 @@ from gossipq.errors import GossipqError
 from gossipq.texts import many
 from gossipq_cli import ask, clusters
 from gossipq_cli.options import Choices
-from gossipq_cli.output import as_object
+from gossipq_cli.output import as_object, is_special
 
 LOG_BYTES_MAX = 16 << 20  #: the end of a log that is longer
 JOURNAL = ("journalctl", "--unit", "gossipq", "--output", "cat", "--lines", "50000", "--no-pager")
@@ -138,18 +138,26 @@ def _journal() -> bytes:
 
 def _pack(path: Path, parts: dict[str, bytes]) -> None:
     """Whole or not at all, for its owner alone."""
+    if is_special(path):
+        with path.open("wb") as stream:
+            _pack_into(stream, parts)
+        return
     written = path.with_name(f"{path.name}.part")
     with open(written, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as stream:
         try:
-            with tarfile.open(fileobj=stream, mode="w:gz") as packed:
-                for name, content in sorted(parts.items()):
-                    entry = tarfile.TarInfo(f"gossipq-bundle/{name}")
-                    entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o600
-                    packed.addfile(entry, io.BytesIO(content))
+            _pack_into(stream, parts)
         except BaseException:
             written.unlink()
             raise
     written.replace(path)
+
+
+def _pack_into(stream: BinaryIO, parts: dict[str, bytes]) -> None:
+    with tarfile.open(fileobj=stream, mode="w|gz") as packed:
+        for name, content in sorted(parts.items()):
+            entry = tarfile.TarInfo(f"gossipq-bundle/{name}")
+            entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o600
+            packed.addfile(entry, io.BytesIO(content))
 
 
 def summary(path: str, names: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """Entry of the `gossipq` command: the tree of commands, each module imported when it is called."""
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -128,8 +129,16 @@ def main(argv: Sequence[str]) -> int:
     return answer if isinstance(answer, int) else failures.DONE
 
 
+def _open_standard_streams() -> None:
+    """Who starts programs with closed ones would have its own connections in their place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # takes the lowest number, which is its
+
+
 def run() -> NoReturn:
     """The console script."""
+    _open_standard_streams()
     if isinstance(sys.stdout, TextIOWrapper):
         # as stderr has it: no answer fails on what a terminal cannot show
         sys.stdout.reconfigure(errors="backslashreplace")

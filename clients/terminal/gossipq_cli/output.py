@@ -5,6 +5,7 @@ to a terminal.
 """
 
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -90,6 +91,14 @@ def counter(name: str, title: str = "") -> Column:
 def dashed(value: Any) -> str:
     """Nothing as a dash."""
     return str(value) if value not in (None, "") else "-"
+
+
+def is_special(path: str | os.PathLike[str]) -> bool:
+    """Whether it is there and no file, as /dev/stdout is and a pipe: written to, and never replaced."""
+    try:
+        return not stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return False
 
 
 def is_terminal(stream: Any) -> bool:

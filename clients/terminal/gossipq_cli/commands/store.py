@@ -1,5 +1,6 @@
 """`gossipq store`."""
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -8,10 +9,10 @@ import msgspec
 from gossipq.texts import many, size
 from gossipq_cli import failures
 from gossipq_cli.options import Choices, Noun, pass_choices
-from gossipq_cli.output import Column, Output, counter
+from gossipq_cli.output import Column, Output, counter, is_special
 
 if TYPE_CHECKING:
-    from gossipq_node.store_dump import Dumped
+    from gossipq_node.store_dump import Dumped, Progress
 
 data_option = click.option(
     "--data",
@@ -160,7 +161,6 @@ def dump(choices: Choices, data: str, file: str) -> None:
 
     The file does not depend on the version of the store's engine; gossipq store load makes a directory of it.
     """
-    import os
     import sys
 
     from gossipq_node import store_dump
@@ -173,6 +173,21 @@ def dump(choices: Choices, data: str, file: str) -> None:
         done = store_dump.dump(data, sys.stdout.buffer, told)
         out.say(f"{many(done.rows, 'row')}, {size(done.bytes)}")
         return
+    if is_special(file):
+        with open(file, "wb") as stream:
+            done = store_dump.dump(data, stream, told)
+    else:
+        done = _dump_whole(data, file, told)
+    row = {"file": file, "rows": done.rows, "bytes": done.bytes}
+    out.one(row, f"{file} has {many(done.rows, 'row')} of {data}, {size(done.bytes)}", file)
+
+
+def _dump_whole(data: str, file: str, told: "Progress") -> "Dumped":
+    """The file appears when it is whole."""
+    import os
+
+    from gossipq_node import store_dump
+
     part = f"{file}.part"
     try:
         with open(part, "xb") as stream:
@@ -183,11 +198,11 @@ def dump(choices: Choices, data: str, file: str) -> None:
             "exists", f"{part} is there: another dump is under way, or was cut short", f"rm {part}"
         ) from None
     except BaseException:
-        os.unlink(part)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)
         raise
     os.replace(part, file)
-    row = {"file": file, "rows": done.rows, "bytes": done.bytes}
-    out.one(row, f"{file} has {many(done.rows, 'row')} of {data}, {size(done.bytes)}", file)
+    return done
 
 
 @command.command("load")
