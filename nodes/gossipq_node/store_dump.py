@@ -98,6 +98,13 @@ def dump(path: str | os.PathLike[str], stream: BinaryIO, progress: Progress = la
         return Dumped(manifest, rows, out.bytes + DIGEST_BYTES)
 
 
+def beside(target: Path, ending: str) -> Path:
+    """A name beside that of a directory which is to be made. Raises StoreError."""
+    if not target.name:  # . and /
+        raise StoreError(f"{target} cannot be made: it is there", "name a new directory with --data")
+    return target.with_name(target.name + ending)
+
+
 def load(
     path: str | os.PathLike[str],
     stream: BinaryIO,
@@ -114,7 +121,7 @@ def load(
     target = Path(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise StoreError(f"{target} is not empty", "give a new directory with --data")
-    building = target.with_name(target.name + LOADING)
+    building = beside(target, LOADING)
     try:
         with building_at(building):
             try:

@@ -15,6 +15,8 @@ from gossipq.errors import StoreError
 from gossipq.values import AccessTable, Credential, Role, Rule, User
 from gossipq_node import store_dump, store_tool
 from gossipq_node.adapters.lmdb_store import AS_STORED, LmdbStore
+from gossipq_node.backup.folder import BackupFolder
+from gossipq_node.backup.restore import Restore
 from gossipq_node.directory import DataDirectory
 from gossipq_node.files import read_access
 from gossipq_node.recovery import known_access, known_members
@@ -179,3 +181,15 @@ def test_users_and_roles_come_with_a_dump(house: Path, tmp_path: Path, adopt: bo
     store_dump.load(tmp_path / "loaded", stream, adopt=adopt)
     with store_tool.opened(tmp_path / "loaded") as (directory, manifest):
         assert read_access(directory.access_file) == known_access(directory, manifest) == table
+
+
+@pytest.mark.parametrize("path", ["", ".", "/"])
+def test_a_directory_without_a_name_is_refused(
+    dumped: bytes, path: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    with pytest.raises(StoreError, match=r"cannot be made|not empty"):
+        store_dump.load(path, io.BytesIO(dumped))
+    with pytest.raises(StoreError, match="cannot be made"):
+        Restore(BackupFolder(str(tmp_path), writes=False), path, 1)

@@ -29,7 +29,7 @@ from gossipq_node.backup.removal import TopicRemoval
 from gossipq_node.directory import FORMAT, DataDirectory, DirectoryManifest
 from gossipq_node.files import building_at, clear, replace_file, sync_directory
 from gossipq_node.recovery import known_access, stand_alone
-from gossipq_node.store_dump import LOADING
+from gossipq_node.store_dump import LOADING, beside
 from gossipq_node.store_tool import COPY_BYTES
 
 PROGRESS = ".restored"  #: beside the directory that is being made
@@ -71,10 +71,9 @@ class Restore:
         map_bytes: int = limits.MAP_BYTES,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        """`progress` is told bytes: so far, and in all."""
+        """`progress` is told bytes: so far, and in all. Raises StoreError."""
         self._folder, self._target, self._workers, self._map_bytes = folder, Path(target), workers, map_bytes
-        self._building = self._target.with_name(self._target.name + LOADING)
-        self._notes = self._target.with_name(self._target.name + PROGRESS)
+        self._building, self._notes = beside(self._target, LOADING), beside(self._target, PROGRESS)
         self._progress, self._bytes, self._total = progress, 0, 0
 
     def run(self, as_of_ms: int | None = None, topics: Sequence[str] = ()) -> Restored:
