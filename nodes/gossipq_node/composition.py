@@ -308,7 +308,7 @@ class Composition:
             admin_auto=config.node.admin == AUTO,
             alarms=config.node.alarms and listen.transport == "tcp",
             endpoint=listen.step(0, self._home),
-            gossip=self.gossip([member.endpoint for member in roster.members]),
+            gossip=self.gossip([row.endpoint for row in roster.members if row.copy != self.manifest.voter]),
             former=self._former,
             insisted=self._insisted,
             access=read_access(self.directory.access_file),

@@ -82,6 +82,20 @@ def test_a_process_that_starts_again_knows_the_newest_roster(tmp_path: Path) -> 
     assert composition.worker(0, 2).members == (), "a hint that cannot be read is none"
 
 
+def test_a_node_that_starts_again_does_not_wait_for_its_own_gossip(tmp_path: Path) -> None:
+    composition = house(tmp_path)
+    composition.mode = "serf"
+    keep_roster(composition.directory.roster_file, 1, [composition.member])
+    alone = composition.frontdoor().gossip
+    assert alone is not None
+    assert alone.join == (), "one that has nobody to find raises no alarm that it finds nobody"
+    bob = Member("b", "bob", "tcp://10.0.0.2:7700", 2)
+    keep_roster(composition.directory.roster_file, 2, [composition.member, bob])
+    paired = composition.frontdoor().gossip
+    assert paired is not None
+    assert (paired.join, paired.peers) == (("10.0.0.2:7790",), ("tcp://10.0.0.2:7700",))
+
+
 def test_the_options_of_the_cluster_are_said_and_those_of_the_node_are_not(tmp_path: Path) -> None:
     said = house(tmp_path).worker(0, 0).options
     assert (said["cluster.copies"], said["cluster.shards"], said["cluster.name"]) == ("3", "8", '"gossipq"')
