@@ -28,6 +28,19 @@ def draw(*args):
 app.screen = draw
 raise SystemExit(main([{arguments}]))
 """
+LOGGING = """
+import logging
+import gossipq_cli.dashboard.app as app
+from gossipq_cli.main import main
+draw = app.screen
+def drawn(*args):
+    logging.getLogger("gossipq_client").error("planted")
+    return draw(*args)
+app.screen = drawn
+code = main([{arguments}])
+logging.getLogger("gossipq_client").error("heard again")
+raise SystemExit(code)
+"""
 
 #: as little of a shell as job control needs
 SHELL = """
@@ -165,6 +178,15 @@ def test_a_crash_gives_it_back_and_says_so(start: Callable[..., Session]) -> Non
     assert session.sane()
     after = session.seen[session.seen.rindex(BACK) :]
     assert b"RuntimeError: planted" in after, "what is said is said where it can be read"
+
+
+def test_what_the_client_logs_does_not_stand_across_the_screen(start: Callable[..., Session]) -> None:
+    session = start(code=LOGGING)
+    session.sees("backlog by group")
+    session.press(b"q")
+    assert session.ended() == 0
+    assert b"planted" not in session.seen
+    assert b"heard again" in session.seen
 
 
 def test_stopped_and_continued(recording) -> None:

@@ -1,6 +1,7 @@
 """The terminal: taken over for the time of the dashboard and given back as it was, however that ends."""
 
 import fcntl
+import logging
 import os
 import select
 import shutil
@@ -20,7 +21,8 @@ READ_BYTES = 4_096
 
 class Terminal:
     """`with Terminal(...)`: raw keys in, whole screens out. Ctrl-C stays KeyboardInterrupt; Ctrl-Z gives the
-    terminal back and takes it again; SIGTERM and SIGHUP leave through every `finally`."""
+    terminal back and takes it again; SIGTERM and SIGHUP leave through every `finally`. What is logged
+    meanwhile is not written: it would stand across the screen, and the screen says what is wrong."""
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         """`on_change` is called, in a signal handler, when the screen has to be drawn anew."""
@@ -29,6 +31,7 @@ class Terminal:
         self._before: list[Any] | None = None
         self._handlers: dict[int, Any] = {}
         self._taken = False
+        self._unheard = logging.NullHandler()  # of all that is logged: else stderr is
         self._wake_read, self._wake_write = os.pipe()
         for end in (self._wake_read, self._wake_write):
             os.set_blocking(end, False)
@@ -39,6 +42,7 @@ class Terminal:
         handlers = {signal.SIGWINCH: self._resized, signal.SIGTSTP: self._suspend}
         handlers |= dict.fromkeys((signal.SIGTERM, signal.SIGHUP), self._leave)
         self._handlers = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        logging.getLogger().addHandler(self._unheard)
         self._take()
         return self
 
@@ -46,6 +50,7 @@ class Terminal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._give()
+        logging.getLogger().removeHandler(self._unheard)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         os.close(self._wake_read)
