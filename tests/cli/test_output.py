@@ -193,6 +193,28 @@ def test_heads_are_folded_before_rows_are_turned(capsys, monkeypatch) -> None:
     assert turned.splitlines()[:3] == ["group        billing", "topic         orders", "lag                7"]
 
 
+@pytest.mark.parametrize("width", range(60, 130))
+def test_a_table_has_its_right_border_in_any_terminal(width: int, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("gossipq_cli.output.is_terminal", lambda stream: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    columns = [Column("session"), Column("client"), *map(counter, ("connections", "in_flight", "acked"))]
+    row = {"session": "bae8baf1", "client": "gossipq-19148@vm", "connections": 3, "in_flight": 0, "acked": 0}
+    Output(Choices(color=False)).rows([*columns, Column("consuming")], [row | {"consuming": "a topic"}])
+    lines = capsys.readouterr().out.splitlines()
+    if lines[0].startswith("╭"):
+        assert {line[-1] for line in lines} == set("╮│┤╯")
+        assert len(set(map(len, lines))) == 1
+        assert len(lines[0]) <= width
+
+
+def test_a_key_that_nearly_fits_is_not_folded_for_the_sake_of_a_long_text(capsys, monkeypatch) -> None:
+    monkeypatch.setattr("gossipq_cli.output.is_terminal", lambda stream: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    row = {"key": "cluster.quota.address_subscriptions", "changes": "never: it is settled " * 4}
+    Output(Choices(color=False)).rows([Column("key"), Column("changes")], [row])
+    assert "│ cluster.quota.address_subscriptions │" in capsys.readouterr().out
+
+
 def test_turned_rows_stand_side_by_side_as_far_as_there_is_room(capsys, monkeypatch) -> None:
     out = lag_table(40, LAGS, capsys, monkeypatch).splitlines()
     assert out[0] == "group        billing-0  billing-1"

@@ -208,14 +208,13 @@ class Output:
             max(*map(_columns, head.split(" ")), min(max(map(_columns, told)), _whole(column)))
             for head, column, told in zip(heads, columns, zip(*cells, strict=True), strict=True)
         ]
-        if sum(least) + FRAME * len(columns) + 1 > console.width:
+        spare = console.width - FRAME * len(columns) - 1 - sum(least)
+        if spare < 0:
             self._turned([column.head for column in columns], cells, console.width)
             return
         table = Table(box=ROUNDED, header_style="bold")
-        for head, column, width in zip(heads, columns, least, strict=True):
-            table.add_column(
-                head, justify="right" if column.right else "left", overflow="fold", min_width=width
-            )
+        for head, column, width in zip(heads, columns, _shared(spare, least, natural), strict=True):
+            table.add_column(head, justify="right" if column.right else "left", overflow="fold", width=width)
         for line in cells:
             table.add_row(*map(escape, line))
         console.print(table)
@@ -239,6 +238,16 @@ class Output:
                 sys.stdout.write((" " * GAP).join(parts).rstrip() + "\n")
             if rest:
                 sys.stdout.write("\n")
+
+
+def _shared(spare: int, least: Sequence[int], natural: Sequence[int]) -> list[int]:
+    """The widths of columns that may be as wide as their texts: who lacks little gets it first."""
+    widths = list(least)
+    for place in sorted(range(len(widths)), key=lambda place: natural[place] - least[place]):
+        given = min(spare, max(0, natural[place] - least[place]))
+        widths[place] += given
+        spare -= given
+    return widths
 
 
 def _whole(column: Column) -> int:
