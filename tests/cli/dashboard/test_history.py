@@ -219,7 +219,7 @@ def test_a_sound_cluster_has_none() -> None:
 @pytest.mark.parametrize(
     ("fields", "name", "words"),
     [
-        ({"shards_total": 3, "shards_led": 1}, "shard_leaderless", "2 of 3 shards have no leader"),
+        ({"shards_total": 3, "shards_led": 1}, "no_quorum", "2 of 3 shards have no leader"),
         (
             {"shards_total": 1, "shards_led": 1, "shards": [Shard(shard=0, state="degraded", leader="a")]},
             "shard_degraded",
@@ -236,9 +236,9 @@ def test_a_sound_cluster_has_none() -> None:
             "worker 1 of a: 1 MB left",
         ),
         ({"workers": [Worker(node="a", worker=1, state="down")]}, "worker_down", "worker 1 of a is down"),
-        ({"nodes": [Node(name="a"), Node(name="b")]}, "no_witness", "two nodes without a witness"),
+        ({"nodes": [Node(name="a"), Node(name="b")]}, "pair", "two nodes without a witness"),
         ({"warnings": ["no secret"]}, "warning", "no secret"),
-        ({"serf": "degraded: agent gone"}, "serf_degraded", "agent gone"),
+        ({"serf": "degraded: agent gone"}, "gossip", "agent gone"),
     ],
 )
 def test_alarms_that_are_seen_from_here(fields: dict[str, object], name: str, words: str) -> None:
@@ -264,6 +264,18 @@ def test_what_the_cluster_raises_is_not_said_twice_and_the_worst_comes_first() -
     ]
     history = fed(at(0, nodes=[Node(name="b", state="failed")], alarms=raised))
     assert told(history) == [("node_away", "critical"), ("lag", "warning")]
+
+
+def test_what_a_node_raises_stands_once_though_its_status_and_this_top_know_it_too() -> None:
+    pair, alone = "a pair without a witness will not take over by itself", "degraded: nobody answers"
+    raised = [Alarm(name="pair", node=name, text=pair, command="gossipq witness") for name in "ab"]
+    nodes = [Node(name="a"), Node(name="b")]
+    history = fed(at(0, nodes=nodes, alarms=raised, warnings=[pair]))
+    assert [(alarm.text, alarm.command) for alarm in alarms(history)] == [(pair, "gossipq witness")]
+    (early,) = alarms(fed(at(0, serf=alone, warnings=[f"gossip is {alone}"])))
+    assert early.command == "gossipq status", "which of the two has a command"
+    none = Alarm(name="no_quorum", severity="critical", text="no quorum: 2 of 3 shards have no leader")
+    assert alarms(fed(at(0, shards_total=3, shards_led=1, alarms=[none]))) == [none]
 
 
 # --- recordings

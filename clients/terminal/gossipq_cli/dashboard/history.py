@@ -397,23 +397,26 @@ def _topic_changes(before: Snapshot, now: Snapshot) -> Iterable[Change]:
 
 
 def alarms(history: History) -> list[Alarm]:
-    """Those that the cluster raised, and what can be seen from here; each with the command that helps. Worst
-    first."""
-    found = {(alarm.name, alarm.text): alarm for alarm in history.now.alarms}
+    """Those that the cluster raised, and what can be seen from here and nobody has raised; each with the
+    command that helps. Worst first."""
+    found = {alarm.text: alarm for alarm in history.now.alarms}
     raised = {alarm.name for alarm in history.now.alarms}
-    found |= {(alarm.name, alarm.text): alarm for alarm in seen(history) if alarm.name not in raised}
+    for alarm in seen(history):
+        if alarm.name not in raised:
+            found.setdefault(alarm.text, alarm)
     return sorted(found.values(), key=lambda alarm: (alarm.severity != "critical", alarm.name, alarm.text))
 
 
 def seen(history: History) -> Iterable[Alarm]:
-    """Alarms that follow from the snapshots alone, so that a node that raises none is watched as well."""
+    """Alarms that follow from the snapshots alone, so that a node that raises none is watched as well. What
+    nodes raise alarms for is called as they call it."""
     now = history.now
     if not now.time_ms:
         return
     leaderless = max(0, now.shards_total - now.shards_led)
     if leaderless:
         text = f"{leaderless} of {now.shards_total} shards have no leader"
-        yield Alarm(name="shard_leaderless", severity="critical", text=text, command="gossipq status")
+        yield Alarm(name="no_quorum", severity="critical", text=text, command="gossipq status")
     degraded = sum(shard.state == "degraded" for shard in now.shards)
     if degraded:
         text = f"{degraded} of {now.shards_total} shards are short of a copy"
@@ -421,7 +424,7 @@ def seen(history: History) -> Iterable[Alarm]:
     full = [node for node in now.nodes if node.state not in ("witness", "left")]
     if len(full) == len(now.nodes) == PAIR:
         text = "two nodes without a witness: when one is gone, nobody takes over by itself"
-        yield Alarm(name="no_witness", text=text, command="gossipq witness --join HOST, on a third host")
+        yield Alarm(name="pair", text=text, command="gossipq witness --join HOST, on a third host")
     for node in now.nodes:
         if node.state == "failed":
             text = f"{node.name} does not answer{_since(node)}"
@@ -437,10 +440,10 @@ def seen(history: History) -> Iterable[Alarm]:
     if rise:
         text = f"{many(rise, 'more dead letter')} than a minute ago"
         yield Alarm(name="dead_letters", text=text, command="gossipq dlq ls")
+    if now.serf.startswith("degraded"):
+        yield Alarm(name="gossip", text=f"gossip is {now.serf}", command="gossipq status")
     for warning in now.warnings:
         yield Alarm(name="warning", text=warning)
-    if now.serf.startswith("degraded"):
-        yield Alarm(name="serf_degraded", text=f"gossip is {now.serf}", command="gossipq status")
 
 
 def _since(node: Node) -> str:
