@@ -263,7 +263,7 @@ class Supervisor:
                 pid = child.pid
                 code = child.bury(_now_ms())
                 why = child.failure.message if child.failure else f"exit code {code}"
-                if self._announced and not self._signals:
+                if self._announced and not self._ending:
                     self._log.warning(
                         "%s (pid %d) ended: %s; starts again in %d ms", child.name, pid, why, child.pause_ms
                     )
@@ -275,6 +275,11 @@ class Supervisor:
                     )
                 changed = True
         return changed
+
+    @property
+    def _ending(self) -> bool:
+        """Told so, or its cluster does not have the node any more: nothing is started again."""
+        return bool(self._signals) or isinstance(self._frontdoor.failure, NotAdmitted)
 
     def _states(self) -> list[WorkerState]:
         return [

@@ -1,9 +1,10 @@
 """Stand-ins for the processes of a node, importable by spawned children. Their settings are a number."""
 
 import os
+import time
 from multiprocessing.connection import Connection
 
-from gossipq.errors import ConfigError
+from gossipq.errors import ConfigError, NotAdmitted
 from gossipq_node.processes import READY, STOP, Parent, child
 
 
@@ -43,6 +44,17 @@ def broken(restarts: int, pipe: Connection) -> None:
         raise ConfigError("port 1 is taken", "take another")
 
     child("broken", True, pipe, serve)
+
+
+def dismissed(restarts: int, pipe: Connection) -> None:
+    """Is ready, and then its cluster does not have the node any more."""
+
+    def serve() -> None:
+        pipe.send((READY,))
+        time.sleep(0.5)  # until the node is said to be ready
+        raise NotAdmitted("bob was taken off this cluster", "start it with an empty data directory")
+
+    child("dismissed", True, pipe, serve)
 
 
 def crashing(restarts: int, pipe: Connection) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gossipq.errors import ConfigError, StoreError
+from gossipq.errors import ConfigError, NotAdmitted, StoreError
 from gossipq_node import supervisor as rooms
 from gossipq_node.processes import STOP
 from gossipq_node.settings import WorkerState
@@ -118,6 +118,16 @@ def test_a_killed_worker_starts_again_and_the_frontdoor_hears_it(
     assert "ended: exit code -9; starts again in 100 ms" in caplog.text
     assert "is ready, restarts: 1" in caplog.text
     assert house.announced == 1
+
+
+def test_a_node_that_its_cluster_has_no_more_says_of_none_of_its_processes_that_it_starts_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    house = House(fakes.steady, fakes.dismissed)
+    with caplog.at_level(logging.INFO), pytest.raises(NotAdmitted, match="taken off"):
+        house.run(lambda: None)
+    assert "draining: bob was taken off this cluster" in caplog.text
+    assert "starts again" not in caplog.text
 
 
 def test_a_worker_that_dies_at_its_start_gets_a_second_chance_however_long_that_took(
