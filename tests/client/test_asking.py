@@ -576,6 +576,17 @@ class TestEachWorker:
         assert len(world.heard) == 2
         assert found == StatsReply([row], [group])
 
+    def test_by_a_shard_that_has_a_leader(self, world: World) -> None:
+        """The worker leads others still: for one that it led once nobody answers, and the wait is in vain."""
+        world.rules[Stats] = lambda _: StatsReply([], [])
+        world.hand.session.links.leaderless = frozenset((5, 6, 7))
+        world.hear(Operating(world.hand.session).stats(["t"]))
+        world.hand.session.links.leaderless = frozenset(range(8))
+        world.hear(Operating(world.hand.session).stats(["t"]))
+        (first, _), (second, _) = world.heard
+        assert first not in (5, 6, 7)
+        assert second in range(8), "nobody leads anything: that is for the answer to say"
+
 
 def test_lists_are_asked_page_by_page(movable: testing.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole way: a node with small pages and a client that sees none of them."""

@@ -169,7 +169,8 @@ class Asking:
         """The answers of each worker that leads something, or of one of them; lists come page by page.
         `request` takes what a page says as `more`, at first None. A worker that took over meanwhile may have
         answered twice."""
-        workers = self._session.links.leaders.workers().items()
+        links = self._session.links
+        workers = links.leaders.workers(links.leaderless).items()
         calls = [self._calls.ask(request(None), shard) for place, shard in workers if endpoint in ("", place)]
         found: list[Answer] = []
         while calls:

@@ -4,6 +4,8 @@ A higher term wins. Within one term a shard has one leader, so what is known of 
 out to be wrong.
 """
 
+from collections.abc import Collection
+
 from gossipq.types import ShardId
 from gossipq.values import Route
 
@@ -22,9 +24,11 @@ class Leaders:
         self.moved = False
         self._shut = {}
 
-    def workers(self) -> dict[str, ShardId]:
-        """Endpoints of workers that lead something, each with a shard by which it is spoken to."""
-        return {route.endpoint: shard for shard, route in self.routes.items()}
+    def workers(self, leaderless: Collection[ShardId] = ()) -> dict[str, ShardId]:
+        """Endpoints of workers that lead something, each with a shard by which it is spoken to: if it can be,
+        with none of `leaderless`, which it led once and for which nobody answers."""
+        routes = sorted(self.routes.items(), key=lambda item: item[0] not in leaderless)  # the last one holds
+        return {route.endpoint: shard for shard, route in routes}
 
     def term(self, shard: ShardId) -> int:
         route = self.routes.get(shard)
