@@ -2,12 +2,14 @@
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cli.dashboard.states import STATES
+from gossipq_cli.commands.gateway import console
 from gossipq_cli.dashboard.asked import (
     Act,
     Dead,
@@ -33,6 +35,7 @@ from gossipq_cli.dashboard.rows import (
     Topic,
 )
 from gossipq_cli.dashboard.verbs import VERBS, verbs_of
+from gossipq_cli.options import Choices
 from gossipq_gateway.console import charts, pages, views
 from gossipq_gateway.console.console import PAGES, PLAIN, RESOURCES
 
@@ -274,3 +277,16 @@ def test_what_is_read_has_a_contrast_of_four_and_a_half(scheme: str) -> None:
             assert contrast(found[ink], found[ground]) >= 4.5, (ink, ground)
     assert contrast(found["press-ink"], found["press"]) >= 4.5
     assert contrast("#ffffff", found["harm"]) >= 4.5
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [([], "tcp://127.0.0.1:7700"), (["ada:7801", "bob:7802"], "tcp://ada:7801")],
+)
+def test_the_console_asks_the_node_of_this_machine_unless_it_is_told(
+    given: list[str], asked: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("GOSSIPQ_SERVER", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr("gossipq_gateway.console.Console", lambda connect, server: server)
+    assert console(Choices(servers=given)) == asked  # type: ignore[comparison-overlap]

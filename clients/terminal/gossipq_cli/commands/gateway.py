@@ -95,6 +95,7 @@ def console(choices: Choices) -> "Console":
     """The console: each of its users is a client with a token of its own."""
     import gossipq_client
     from gossipq_cli.contexts import servers_of
+    from gossipq_client.io import addresses_of
     from gossipq_gateway.console import Console
 
     def connect(endpoint: str, token: bytes | None) -> "Client":
@@ -107,4 +108,4 @@ def console(choices: Choices) -> "Console":
             insecure=choices.insecure,
         )
 
-    return Console(connect, servers_of(choices.servers)[0])
+    return Console(connect, addresses_of(servers_of(choices.servers))[0])
