@@ -292,12 +292,15 @@ def test_sub_escapes_on_a_terminal(orders, gossipq, monkeypatch: pytest.MonkeyPa
         (("--mode", "alone", "-g", "x"), "Invalid value for '--mode': 'alone' is not one of"),
         (("--backoff", "1s,soon", "-g", "x"), "Invalid value for '--backoff': 'soon' is not a duration"),
         (("--backoff", "", "-g", "x"), "Invalid value for '--backoff': '' is not a duration"),
+        (("-n", "x"), "Invalid value for '-n' / '--number': 'x' is not a whole number\n"),
+        (("--group",), "Option '--group' requires an argument\n"),
     ],
 )
 def test_sub_wrong_options(orders, gossipq, line: tuple[str, ...], says: str) -> None:
     ran = gossipq("sub", "orders", *line)
     assert (ran.code, ran.out, orders.calls) == (2, "", [])
     assert ran.err.startswith(f"error: {says}")
+    assert ran.err.splitlines()[1] == " hint: `gossipq sub --help` shows what it takes"
 
 
 @pytest.mark.parametrize(

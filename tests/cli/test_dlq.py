@@ -324,6 +324,9 @@ def test_group_verbs_of_nobody(orders, gossipq, verb: str) -> None:
     ran = gossipq("group", verb, "orders", "-g", "nobody")
     assert ran == (4, "", "error: no group nobody on orders\n hint: `gossipq group ls orders`\n")
     assert gossipq("group", verb, "nowhere", "-g", "billing").code == 4
-    for line in ((), ("billing", "-g", "billing")):
+    for line, says in (
+        ((), "name a topic and a group"),
+        (("billing", "-g", "billing"), "name the group once"),
+    ):
         ran = gossipq("group", verb, "orders", *line)
-        assert (ran.code, ran.err.splitlines()[0]) == (2, "error: name one group")
+        assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: {says}")

@@ -8,13 +8,17 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
+import click
 import pytest
 
 from gossipq import errors
 from gossipq.messages import Explained, StatsReply
 from gossipq.types import partition_key
 from gossipq.values import Ref, Standing, TopicConfig, TopicInfo, TraceEvent
+from gossipq_cli import ask
+from gossipq_cli.options import Choices
 from gossipq_cli.output import moment
 from gossipq_client.operations import GroupStand
 
@@ -138,7 +142,9 @@ def test_what_names_no_record(client, gossipq, verb: tuple[str, ...]) -> None:
     ran = gossipq(*verb, "orders")
     assert (ran.code, ran.out, client.calls) == (2, "", [])
     assert ran.err.startswith(
-        "error: 'orders' names no record; write TOPIC/PARTITION/OFFSET, or TOPIC --id ID\n hint: `gossipq "
+        "error: 'orders' names no record; write TOPIC/PARTITION/OFFSET, or TOPIC --id ID"
+        + ("; of a group: TOPIC --group GROUP" if verb == ("why",) else "")
+        + "\n hint: `gossipq "
     )
 
 
@@ -386,6 +392,22 @@ def test_msg_cancel_of_a_record_that_is_done(client, gossipq) -> None:
     assert (
         ran.err == "error: orders/0/17 is acked by billing\n hint: `gossipq why REF` says where it stands\n"
     )
+
+
+def test_ctrl_c_at_a_question_leaves_the_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", mock.Mock(isatty=lambda: True))
+    monkeypatch.setattr(
+        "click.termui.visible_prompt_func", mock.Mock(side_effect=[KeyboardInterrupt, "n", "y"])
+    )
+    with pytest.raises(click.Abort):
+        ask.sure(Choices(), "removing it", "remove it?")
+    assert capsys.readouterr().err.endswith("\n")
+    with pytest.raises(click.Abort):
+        ask.sure(Choices(), "removing it", "remove it?")
+    assert not capsys.readouterr().err.endswith("\n"), "who types n ends the line"
+    ask.sure(Choices(), "removing it", "remove it?")
 
 
 @pytest.mark.parametrize(

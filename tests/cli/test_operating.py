@@ -243,7 +243,7 @@ def test_client_kick_names_one(gossipq: Callable[..., Any], asked: Any) -> None:
             "`gossipq group ls orders`",
         ),
         (("group", "rm", "orders", "nobody"), 4, "no group nobody on orders", "`gossipq group ls orders`"),
-        (("group", "rm", "orders"), 2, "name one group", "`gossipq group rm --help`"),
+        (("group", "rm", "orders"), 2, "name a topic and a group", "`gossipq group rm --help`"),
         (
             ("group", "rm", "orders", "billing"),
             2,

@@ -32,6 +32,9 @@ def test_help_knows_commands(gossipq: Any) -> None:
     [
         ("consume orders", "that is `sub` here"),
         ("produce orders x", "that is `pub` here"),
+        ("topic make orders", "that is `create` here"),
+        ("ls", "that is `topic ls` or `group ls` here"),
+        ("nodes", "that is `cluster ls` here"),
         ("topic delete orders", "that is `rm` here"),
         ("delete orders", "that is `topic rm` or `group rm` or `msg rm` here"),
         ("topic info orders", "that is `show` here"),

@@ -75,7 +75,13 @@ def sure(choices: Choices, doing: str, question: str) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{doing} needs --yes when nobody can be asked")
-    click.confirm(question, abort=True, err=True)
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort:  # Ctrl-C: the cursor stands behind the question
+        click.echo(err=True)
+        raise
+    if not agreed:
+        raise click.Abort
 
 
 def status(choices: Choices) -> StatusReply:

@@ -1,5 +1,6 @@
 """Errors to people and to scripts: one line, a hint, an exit code. The only place that knows how they map."""
 
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -66,6 +67,9 @@ _HINTS = {
 }
 
 
+_NO_NUMBER = re.compile(r"is not a valid integer( range)?$")
+
+
 class Failure(Exception):
     """An error of the command line itself, with its exit code."""
 
@@ -95,9 +99,8 @@ def explain(error: BaseException) -> Told:
         )
     if isinstance(error, click.UsageError):
         where = error.ctx.command_path if error.ctx else "gossipq"
-        return Told(
-            USAGE, "usage", error.format_message().rstrip("."), f"`{where} --help` shows what it takes"
-        )
+        text = _NO_NUMBER.sub("is not a whole number", error.format_message().rstrip("."))
+        return Told(USAGE, "usage", text, f"`{where} --help` shows what it takes")
     if isinstance(error, click.ClickException):
         return Told(FAILED, "failed", error.format_message(), "")
     if isinstance(error, FileNotFoundError):

@@ -99,10 +99,11 @@ class Verb(click.Command):
         self.params += [option for option in global_options() if not taken & set(option.opts)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Says how a group is named to who names it without its option."""
+        """Says how a group is named to who names it without its option, and of which command it speaks."""
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
+            error.ctx = error.ctx or ctx
             extra = re.search(r"unexpected extra argument \((\S+)\)", error.message)
             if extra is None or not any("--group" in param.opts for param in self.own):
                 raise
@@ -161,8 +162,12 @@ POINTERS = {
     "describe": ("show", "topic show", "group show"),
     "get": ("show", "msg show"),
     "list": ("ls", "topic ls", "group ls"),
+    "ls": ("topic ls", "group ls"),
+    "lag": ("group lag",),
+    "nodes": ("cluster ls",),
     "add": ("create", "topic create"),
     "new": ("create", "topic create"),
+    "make": ("create", "topic create"),
     "reset": ("seek", "group seek"),
     "edit": ("set", "topic set", "msg edit"),
     "server": ("node",),

@@ -17,14 +17,15 @@ id_option = click.option(
 )
 
 
-def where(ref: str, record_id: str | None) -> dict[str, Any]:
-    """Arguments of the client's calls: a ref, or an id within a topic."""
+def where(ref: str, record_id: str | None, also: str = "") -> dict[str, Any]:
+    """Arguments of the client's calls: a ref, or an id within a topic. `also`: what else a command takes."""
     if record_id is not None:
         if "/" in ref:
             raise click.UsageError(f"with --id, {ref!r} must be the name of a topic")
         return {"topic": ref, "id": record_id}
     if "/" not in ref:
-        raise click.UsageError(f"{ref!r} names no record; write TOPIC/PARTITION/OFFSET, or TOPIC --id ID")
+        ways = "write TOPIC/PARTITION/OFFSET, or TOPIC --id ID"
+        raise click.UsageError(f"{ref!r} names no record; {ways}{also}")
     return {"ref": ref}
 
 

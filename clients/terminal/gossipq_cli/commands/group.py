@@ -149,7 +149,7 @@ def _by_partition(part: GroupStats) -> dict[str, Any]:
 def _one(group: str | None, named: str | None) -> str:
     """The group, which is named in one of two places."""
     if (group is None) == (named is None):
-        raise click.UsageError("name one group")
+        raise click.UsageError("name the group once" if group else "name a topic and a group")
     return group or named or ""
 
 

@@ -62,7 +62,7 @@ def command(choices: Choices, ref: str, group: str, record_id: str | None, over_
             foreseen = _foresee(mq, ref, group, 0.0 if out.form == "names" else over_s)
         _tell_group(out, ref, group, stands, foreseen)
         return
-    where = refs.where(ref, record_id)
+    where = refs.where(ref, record_id, also="; of a group: TOPIC --group GROUP")
     with ask.connect(choices) as mq:
         told = mq.why(**where, group=group)
         misfit = _misfit(mq, ref.partition("/")[0], where)
