@@ -63,5 +63,7 @@ def test_of_a_consumer_that_acks_and_fails(shared_node: RunningNode, gossipq) ->
     finally:
         over.set()
         thread.join()
+    ran = gossipq("-s", shared_node.endpoint, "group", "rate", "rated", "--over", "10ms")
+    assert ran == (0, "", "no consumer of rated was there both times\n")
     assert gossipq("-s", shared_node.endpoint, "group", "rate", "rated", "-g", "none").code == 4
     assert gossipq("-s", shared_node.endpoint, "group", "rate", "rated", "--over", "0s").code == 2

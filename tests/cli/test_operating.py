@@ -6,6 +6,7 @@ import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,11 +16,13 @@ from gossipq.messages import StatsReply, StatusReply
 from gossipq.operator_messages import GroupShown
 from gossipq.types import partition_key
 from gossipq.values import (
+    AccessTable,
     Alarm,
     ClientRow,
     ConfigRow,
     Consuming,
     CopyStats,
+    Credential,
     GroupConfig,
     GroupStats,
     Lead,
@@ -27,6 +30,7 @@ from gossipq.values import (
     SoughtRow,
     TopicConfig,
     TopicInfo,
+    User,
     WorkerStats,
 )
 from ports import settled_port
@@ -745,6 +749,7 @@ def test_a_dump_goes_to_a_file_that_is_there_when_it_is_whole(
     [
         ("check lag --bogus", "No such option"),
         ("check nothing", "no such command: nothing"),
+        ("check", "name what to check: ready, cluster, lag or disk"),
         ("check lag --warn many", "many"),
         ("check ready -s no-such-context", "no-such-context"),
         ("--bogus check ready", "No such option"),
@@ -763,3 +768,20 @@ def test_what_a_check_cannot_know_is_unknown(gossipq, line: str, says: str) -> N
 
 def test_a_word_of_another_command_makes_no_check(gossipq: Callable[..., Any]) -> None:
     assert gossipq("--bogus", "pub", "check", "ready").code == 2
+
+
+def test_times_are_shown_to_people_as_everywhere_and_the_audit_in_their_order(client, gossipq) -> None:
+    later = {"time_ms": 1_700_000_001_000, "node": "vm", "user": "ada", "address": "this host"}
+    later |= {"verb": "STATUS", "target": "", "outcome": "forbidden"}
+    rows = [later, later | {"time_ms": 1_700_000_000_000, "target": "orders"}]
+    client.answers["topics"] = [TopicInfo(1, "_audit", 1, TopicConfig(), [0])]
+    client.answers["consume"] = [SimpleNamespace(value=json.dumps(row).encode()) for row in rows]
+    head, first, second = gossipq("audit").out.splitlines()
+    assert first.startswith("2023-11-14 22:13:20.000Z")
+    assert second.startswith("2023-11-14 22:13:21.000Z")
+    assert second[head.index("target") :].split() == ["-", "forbidden"]
+    assert json.loads(gossipq("audit", "-o", "json").out)[0]["time"] == "2023-11-14T22:13:20.000+00:00"
+    user = User("ada", [], [Credential(b"", 1_700_000_000_000), Credential(b"", 0)])
+    client.answers["access"] = AccessTable(users=[user], closed=True)
+    assert gossipq("user", "ls").out.endswith("2023-11-14 22:13:20.000Z, never\n")
+    assert gossipq("role", "ls") == (0, "", "there is no role; gossipq role add NAME makes one\n")

@@ -70,7 +70,12 @@ def iso(unix_ms: int) -> str | None:
 def moment(unix_ms: int) -> str:
     """A point in time for people: 2026-11-21 08:03:12.345Z."""
     text = iso(unix_ms)
-    return f"{unix_ms} ms" if text is None else text.replace("T", " ").replace("+00:00", "Z")
+    return f"{unix_ms} ms" if text is None else spaced(text)
+
+
+def spaced(text: str | None) -> str:
+    """What `iso` made, as `moment` has it; other words as they are."""
+    return dashed(text).replace("T", " ").replace("+00:00", "Z")
 
 
 def readable(value: bytes, keep: str = "") -> str:

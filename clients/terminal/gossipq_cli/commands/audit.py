@@ -6,7 +6,7 @@ import click
 
 from gossipq_cli import ask
 from gossipq_cli.options import Choices, Verb, pass_choices
-from gossipq_cli.output import Column, Output, iso
+from gossipq_cli.output import Column, Output, dashed, iso, spaced
 
 TOPIC = "_audit"
 
@@ -33,6 +33,7 @@ def command(choices: Choices, start: str, only: str | None) -> None:
                 if only is None or row["user"] == only:
                     rows.append({"time": iso(row.pop("time_ms"))} | row)
     names = ("time", "node", "user", "address", "verb", "target", "outcome")
-    out.rows([Column(name) for name in names], rows)
+    rows.sort(key=lambda row: row["time"] or "")  # each process writes down its own, some seconds later
+    out.rows([Column(name, spaced if name == "time" else dashed) for name in names], rows)
     if not rows:
         out.say("nothing was noted")

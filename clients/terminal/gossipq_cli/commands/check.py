@@ -53,6 +53,8 @@ def unknown_unless_known() -> Iterator[None]:
     except (failures.Failure, click.ClickException, GossipqError, OSError) as error:
         if isinstance(error, failures.Failure) and error.exit_code == UNKNOWN:
             raise  # told further in
+        if isinstance(error, click.exceptions.NoArgsIsHelpError):  # its text is the help
+            error = click.UsageError("name what to check: ready, cluster, lag or disk", error.ctx)
         told = failures.explain(error)
         Output.write(printable(f"GOSSIPQ CHECK UNKNOWN - {told.message.splitlines()[0]}"))
         raise failures.Failure(told.code, told.message, told.hint, UNKNOWN) from error

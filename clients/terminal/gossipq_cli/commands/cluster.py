@@ -512,7 +512,7 @@ def invite(choices: Choices, expires_s: float, secret_file: str) -> None:
     text = Invitation(mine.removeprefix("tcp://"), status.door, token).text
     out = Output(choices)
     out.one({"invitation": text, "expires": iso(row.expires_ms)}, f"gossipq node --join {text}", text)
-    out.say(f"valid for one node, until {iso(row.expires_ms)}")
+    out.say(f"valid for one node, until {moment(row.expires_ms)}")
 
 
 # --- options of the cluster

@@ -178,7 +178,10 @@ def rate(choices: Choices, topic: str, group: str | None, over_s: float) -> None
         before, began_s = consumers(mq.admin.clients(), topic, group), time.monotonic()
         time.sleep(over_s)
         after, took_s = consumers(mq.admin.clients(), topic, group), time.monotonic() - began_s
-    Output(choices).rows(RATE_COLUMNS, rates(before, after, took_s))
+    rows, out = rates(before, after, took_s), Output(choices)
+    out.rows(RATE_COLUMNS, rows)
+    if not rows:
+        out.say(f"no consumer of {f'{group} on ' if group else ''}{topic} was there both times")
 
 
 COUNTED = ("delivered", "acked", "failed")

@@ -11,7 +11,7 @@ from gossipq.types import partition_of
 from gossipq_cli import ask, records
 from gossipq_cli.commands.group import found
 from gossipq_cli.options import Choices, Verb, pass_choices
-from gossipq_cli.output import Column, Output, brief, dashed
+from gossipq_cli.output import Column, Output, brief, dashed, spaced
 
 if TYPE_CHECKING:
     from gossipq_client import Client
@@ -44,7 +44,7 @@ def command(choices: Choices, topic: str, group: str | None, number: int) -> Non
         if ask.missing(mq, [topic]):
             raise ask.no_topic(mq, topic)
         rows = list(islice(_open(mq, topic, group) if group else _newest(mq, topic, number), number))
-    columns = [Column("ref"), Column("time", title="published"), Column("key", dashed)]
+    columns = [Column("ref"), Column("time", spaced, title="published"), Column("key", dashed)]
     if group:
         columns += [Column("state"), Column("consumer", dashed)]
     out.rows([*columns, Column("value", _beginning)], rows)

@@ -140,3 +140,5 @@ def ls(choices: Choices) -> None:
         return "; ".join(f"{rule['topics']} {', '.join(map(str, rule['permissions']))}" for rule in rules)  # type: ignore[call-overload]
 
     out.rows([Column("role"), Column("rules", shown), Column("users", ", ".join)], rows)
+    if not rows:
+        out.say("there is no role; gossipq role add NAME makes one")

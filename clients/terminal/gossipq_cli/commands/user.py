@@ -9,7 +9,7 @@ from gossipq_cli import access, failures
 from gossipq_cli.access import secret_option
 from gossipq_cli.kinds import Duration
 from gossipq_cli.options import Choices, Noun, nearest, pass_choices
-from gossipq_cli.output import Column, Output
+from gossipq_cli.output import Column, Output, spaced
 
 ROTATED_S = 60.0  #: the token before the new one is good for so long
 expires_option = click.option(
@@ -164,9 +164,8 @@ def ls(choices: Choices) -> None:
         }
         for each in known.users
     ]
-    out.rows(
-        [Column("user"), Column("roles", ", ".join), Column("tokens"), Column("expires", ", ".join)], rows
-    )
+    expires = Column("expires", lambda each: ", ".join(map(spaced, each)))
+    out.rows([Column("user"), Column("roles", ", ".join), Column("tokens"), expires], rows)
     if not known.closed:
         out.say("the cluster is open: everybody may do everything; gossipq cluster close ends that")
 

@@ -4,7 +4,7 @@ import click
 
 from gossipq_cli import access, ask
 from gossipq_cli.options import Choices, Verb, pass_choices
-from gossipq_cli.output import Output
+from gossipq_cli.output import Output, dashed, spaced
 
 
 @click.command(cls=Verb)
@@ -31,4 +31,5 @@ def command(choices: Choices) -> None:
         out.one(row, name=said.user)
         return
     may = "; ".join(rules) or "nothing" if said.closed else "everything: the cluster is open"
-    out.one(row | {"rules": may, "closed": "yes" if said.closed else "no"}, name=said.user)
+    told = {"acting": dashed(said.acting), "expires": spaced(access.until(said.expires_ms))}
+    out.one(row | told | {"rules": may, "closed": "yes" if said.closed else "no"}, name=said.user)
