@@ -43,7 +43,8 @@ LOOK_S = 0.02  #: between two looks whether a node has ended
 class Share(Protocol):
     """What keeps a node at work by its descriptors."""
 
-    def descriptors(self) -> list[int]: ...
+    def descriptors(self) -> list[int]:
+        """Numbers of the open files; none when it was given up."""
 
 
 _shares: "weakref.WeakSet[Share]" = weakref.WeakSet()
