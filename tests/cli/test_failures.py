@@ -116,3 +116,19 @@ def test_closed_standard_streams_are_no_error() -> None:
     ):
         command = [sys.executable, "-c", program.format(sys.executable, ["-s", "tcp://127.0.0.1:9", *words])]
         assert subprocess.run(command, check=False, timeout=60).returncode == code
+
+
+@pytest.mark.parametrize(
+    ("hint", "aimed"),
+    [
+        ("`gossipq topic ls` lists topics", "`gossipq -s ada:7900 topic ls` lists topics"),
+        ("gossipq status; gossipq top", "gossipq -s ada:7900 status; gossipq -s ada:7900 top"),
+        ("start one with `gossipq node`", "start one with `gossipq node`"),
+        ("`gossipq -s tcp://HOST:7700 status`", "`gossipq -s tcp://HOST:7700 status`"),
+        ("`gossipq sub --help` shows what it takes", "`gossipq sub --help` shows what it takes"),
+        ("wait", "wait"),
+    ],
+)
+def test_commands_in_a_hint_ask_the_server_that_was_asked(hint: str, aimed: str) -> None:
+    assert failures.aimed(hint, ["ada:7900"]) == aimed
+    assert failures.aimed(hint, []) == hint

@@ -220,13 +220,14 @@ def test_sub_to_the_end_of_an_unknown_topic(ask, topic: str) -> None:
     assert ask("sub", f"{topic}-*", "--exit-at-end").code == 0
 
 
-def test_sub_makes_no_topic_by_itself(ask, topic: str) -> None:
+def test_sub_makes_no_topic_by_itself(ask, shared_node, topic: str) -> None:
     ask("pub", topic, "one")
     ran = ask("sub", f"{topic}x", "-n", "1")
     assert (ran.code, ran.out) == (4, "")
     assert ran.err == (
         f"error: no topic {topic}x; did you mean `{topic}`?\n"
-        " hint: `gossipq topic ls` lists topics; with `--create` it is made, and waited for\n"
+        f" hint: `gossipq -s {shared_node.endpoint} topic ls` lists topics; with `--create` it is made, and "
+        "waited for\n"
     )
     assert ask("topic", "ls", f"{topic}x").out == ""
 

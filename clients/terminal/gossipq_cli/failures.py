@@ -68,6 +68,11 @@ _HINTS = {
 
 
 _NO_NUMBER = re.compile(r"is not a valid integer( range)?$")
+#: in a hint, before a command that asks a cluster
+_ASKS = re.compile(
+    r"\bgossipq (?=(?:audit|check|client|cluster|dlq|group|msg|peek|pub|query|role|status|sub|top|topic|trace"
+    r"|user|whoami|why)\b)(?!\w+(?: \w+)* --help)"
+)
 
 
 class Failure(Exception):
@@ -119,8 +124,20 @@ def explain(error: BaseException) -> Told:
     return Told(FAILED, "internal", f"{type(error).__name__}: {error}", "this is a bug; --debug shows where")
 
 
-def report(error: BaseException, argv: Sequence[str], output: str = "table", debug: bool = False) -> int:
-    """Tells on stderr and returns the exit code. `argv` decides the form when parsing never got to `-o`."""
+def aimed(hint: str, servers: Sequence[str]) -> str:
+    """Its commands ask the servers that `-s` has named: without that they ask another cluster, or none."""
+    return _ASKS.sub(f"gossipq -s {','.join(servers)} ", hint) if servers else hint
+
+
+def report(
+    error: BaseException,
+    argv: Sequence[str],
+    output: str = "table",
+    debug: bool = False,
+    servers: Sequence[str] = (),
+) -> int:
+    """Tells on stderr and returns the exit code. `argv` decides the form when parsing never got to `-o`;
+    `servers` are those of `-s`."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, SystemExit):
@@ -135,6 +152,7 @@ def report(error: BaseException, argv: Sequence[str], output: str = "table", deb
     if isinstance(error, BrokenPipeError):
         return quiet_pipe()
     told = explain(error)
+    told = told._replace(hint=aimed(told.hint, servers))
     if output in ("json", "jsonl") or _asks_json(argv):
         body = {"error": {"code": told.code, "message": told.message, "hint": told.hint}}
         print(json_text(body), file=sys.stderr)

@@ -125,7 +125,7 @@ def main(argv: Sequence[str]) -> int:
         answer = root.main(args=list(argv), prog_name="gossipq", standalone_mode=False, obj=choices)
         sys.stdout.flush()
     except BaseException as error:
-        return failures.report(error, argv, choices.output, choices.debug)
+        return failures.report(error, argv, choices.output, choices.debug, choices.servers)
     return answer if isinstance(answer, int) else failures.DONE
 
 
