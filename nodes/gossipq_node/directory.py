@@ -70,19 +70,21 @@ class DataDirectory:
         self.path = Path(path)
         try:
             make_directory(self.path)
-            strangers = sorted(set(os.listdir(self.path)) - OURS - VOLUME)
+            founded = (self.path / MANIFEST).exists()
+            strangers = [] if founded else sorted(set(os.listdir(self.path)) - OURS - VOLUME)
+            if not strangers:
+                with suppress(PermissionError):  # a volume may be somebody else's
+                    os.chmod(self.path, 0o700)  # nobody else reads the records
         except OSError as error:
             raise StoreError(
                 f"{self.path} cannot be used: {error.strerror}", "give another directory with --data"
             ) from None
-        if strangers and not (self.path / MANIFEST).exists():
+        if strangers:
             raise StoreError(
                 f"{self.path} is not a gossipq directory: it has {', '.join(strangers[:3])} and no "
                 f"{MANIFEST}",
                 "give an empty or a new directory with --data",
             )
-        with suppress(PermissionError):  # a volume may be somebody else's
-            os.chmod(self.path, 0o700)  # nobody else reads the records
         self.lock = DirectoryLock(self.path)
 
     def found(self, cluster_name: str, workers: int, shards: int) -> DirectoryManifest:
