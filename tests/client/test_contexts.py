@@ -26,6 +26,12 @@ def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     assert addresses_of(("[::1]:7700",)) == ["tcp://[::1]:7700"]
 
 
+@pytest.mark.parametrize("name", ["a:0", "a:65536", "tcp://a:99999", "a:" + "9" * 5_000])
+def test_a_port_that_cannot_be(name: str) -> None:
+    with pytest.raises(ConfigError, match="there is no port"):
+        addresses_of((name,))
+
+
 def test_contexts_are_known_wherever_an_address_is(monkeypatch: pytest.MonkeyPatch) -> None:
     Contexts({"shop": ["tcp://a:1", "tcp://b:1"], "lab": ["tcp://c:1"]}, "").save()
     assert addresses_of(("shop",)) == ["tcp://a:1", "tcp://b:1"]

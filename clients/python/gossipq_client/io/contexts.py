@@ -20,6 +20,7 @@ from gossipq_client.values import NO_CREDENTIALS, Credentials, credentials_of
 
 FILE = Path("gossipq") / "contexts.json"
 DEFAULT_ADDRESS = f"tcp://127.0.0.1:{limits.PORT}"
+PORT_MAX, PORT_DIGITS_MAX = 65_535, 5
 
 
 class UnknownContext(ConfigError):
@@ -111,12 +112,13 @@ def chosen(given: Iterable[str]) -> list[str]:
 
 
 def _addresses(name: str) -> list[str]:
+    _, colon, port = name.rpartition(":")
+    numbered = bool(colon) and port.isdecimal()
+    if numbered and (len(port) > PORT_DIGITS_MAX or not 0 < int(port) <= PORT_MAX):
+        raise ConfigError(f"{name}: there is no port {port}", f"ports are 1 to {PORT_MAX}")
     if "://" in name:
         return [name]
-    _, _, port = name.rpartition(":")
-    if ":" in name and port.isdigit():
-        return [f"tcp://{name}"]
-    return load().named(name)
+    return [f"tcp://{name}"] if numbered else load().named(name)
 
 
 def addresses_of(addresses: Iterable[str | Iterable[str]]) -> list[str]:
