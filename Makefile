@@ -29,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each woul
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
-	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-10s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-15s %s\n", $$1, $$2}'
 
 install: $(USED) $(ROOTS)  ## make .venv and install gossipq into it: node, clients, command line, gateway
 

@@ -46,7 +46,10 @@ def begin(
     are those of nodes, good until then (unix). Raises ConfigError when something is there already,
     StoreError."""
     if config.exists():
-        raise ConfigError(f"{config} is there: a cluster begins with options of its own", "go elsewhere")
+        raise ConfigError(
+            f"{config} is there: a cluster begins with options of its own",
+            "begin in a directory of its own: mkdir shop && cd shop",
+        )
     from gossipq_node.adapters.curve import public_of
 
     os.umask(0o077)
