@@ -95,3 +95,14 @@ def test_an_asyncio_client_belongs_to_the_loop_that_uses_it_first(
             await unused.publish("lazily", b"x")
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "address", ["tcp://\udcff:7700", "tcp://a\x00b:7700", "tcp://a:b:c", "nonsense://x:1"]
+)
+def test_what_is_no_address_is_told_and_leaves_nothing_open(address: str) -> None:
+    """A socket that stayed open kept `close` from ending."""
+    mq = connect(address, timeout=5)
+    with pytest.raises(Unreachable, match="is not an address"):
+        mq.publish("t", b"x")
+    mq.close(0)

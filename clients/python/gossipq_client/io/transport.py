@@ -75,7 +75,7 @@ class Peer:
         self.monitor.get(zmq.EVENTS)  # its descriptor tells of the first event only to who has looked before
         try:
             self.socket.connect(door_of(endpoint) if door else endpoint)
-        except zmq.ZMQError as error:
+        except (zmq.ZMQError, ValueError) as error:
             self.close(0)
             raise Unreachable(
                 f"{endpoint!r} is not an address: {error}", hint="write tcp://HOST:PORT"
