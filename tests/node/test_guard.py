@@ -460,3 +460,33 @@ def test_who_greets_as_somebody_else_does_not_go_on_reading_as_before(end: str) 
         rig.turn(3_001)
     assert isinstance(node.ask(Publish(partition), shard, bytes(batches.seal([b"x"]))), Confirm)
     assert not any(isinstance(each, Deliver) for each in reader.inbox())
+
+
+def test_of_two_changes_at_once_none_passes_the_guard_by_the_other() -> None:
+    """The first table has no version that an entry could be compared with."""
+    rig = Hands(structs.replace(SETTINGS, token=TOKEN))
+    first, second = messages.SetAccess(table()), messages.SetAccess(AccessChange(users_gone=[ALL, "cluster"]))
+    clients = [greeted(rig, NODE) for _ in range(2)]
+    nonces = [client.ask(request) for client, request in zip(clients, (first, second), strict=True)]
+    for client, request, challenge in zip(clients, (first, second), nonces, strict=True):
+        assert isinstance(challenge, Challenge)
+        client.send(proofs.proven(TOKEN, challenge.nonce, request))
+    rig.turn()
+    done, refused = (client.inbox()[0] for client in clients)
+    assert isinstance(done, Access)
+    assert permissions.Users(done.table).lets_in()
+    assert isinstance(refused, RefusedMessage)
+    assert refused.code == "busy"
+    assert rig.worker._turn.shards[0].access == done.table
+
+
+def test_users_that_were_made_before_the_cluster_come_first() -> None:
+    """An admin may be quicker than the leader that puts them into the log."""
+    begun = structs.replace(permissions.changed(AccessTable(), allowing("*")), version=0)
+    rig = Hands(structs.replace(SETTINGS, token=TOKEN, access=begun))
+    admin = greeted(rig, hello_of("admin"))
+    change = AccessChange(users=[User("eve", [])])
+    done = admin.ask(messages.SetAccess(change, idempotency_key=b"1"))
+    assert isinstance(done, Access)
+    assert done.table.closed
+    assert {permissions.user_of(done.table, name) is not None for name in ("admin", "eve")} == {True}

@@ -56,12 +56,13 @@ class Roster:
         self._changing = False  # a change is under way
         self._rows: dict[str, tuple[Member, int]] = {}  # since when this leader has seen each row as it is
         self._look_ms: int | None = None
-        self._beginning = False  # users that were made before the cluster are on their way into its log
+        self._accessing = False  # a change of users or roles is under way
         self._compared = False  # the options of the log with those of this node, since it leads
 
     def lead(self) -> None:
         """This shard leads."""
-        self._compared, self._beginning = not self._settings.options, False
+        self._compared = not self._settings.options
+        self._begins_closed()
         self._look()
 
     @property
@@ -148,7 +149,7 @@ class Roster:
     def _set_access(self, asked: AccessChange, origin: Origin, request_id: int) -> None:
         """Raises what a client must hear: the table could not be so, or would keep everybody out."""
         mine = self._ledger.access
-        if asked.version and asked.version != mine.version:
+        if self._accessing or self._early_users or asked.version not in (0, mine.version):
             raise Busy("users or roles were changed at the same moment", retry_after_ms=AGAIN_MS)
         table = permissions.changed(mine, asked)
         permissions.check_table(table)
@@ -163,22 +164,34 @@ class Roster:
                 "nobody who has a token could change users any more",
                 hint="gossipq user add NAME --role admin; gossipq role grant admin '*' cluster",
             )
-        change = msgspec.structs.replace(asked, version=mine.version)
+        self._propose_access(msgspec.structs.replace(asked, version=mine.version), origin, request_id)
+
+    def _propose_access(self, change: AccessChange, origin: Origin = NOBODY, request_id: int = 0) -> None:
+        """One at a time: the first table of all has no version by which an entry could be refused."""
+        self._accessing = True
         index = self._shard.propose(log.ACCESS, payloads.encode(payloads.NewAccess(change)))
         self._pending.add(index, self._accessed, origin, request_id)
 
     def _accessed(self, asker: Requester, index: Index, outcome: Outcome) -> None:
-        self._shard.answer(asker, outcome, Access(self._ledger.access))
+        self._accessing = False
+        if asker.origin:
+            self._shard.answer(asker, outcome, Access(self._ledger.access))
+
+    @property
+    def _early_users(self) -> bool:
+        """Whether users were made before the cluster was, and are not in its log yet."""
+        told = self._settings.access
+        return told != AccessTable() and not (told.version or self._ledger.access.version)
 
     def _begins_closed(self) -> bool:
-        """Whether users were made before the cluster was: they are on their way into its log."""
+        """Whether they are on their way, before anything else is said of users."""
         told = self._settings.access
-        if told == AccessTable() or told.version or self._ledger.access.version:
+        if not self._early_users:
             return False
-        change = AccessChange(told.users, told.roles, closed=told.closed, invites=told.invites)
-        if not self._beginning:
-            self._beginning = True
-            self._shard.propose(log.ACCESS, payloads.encode(payloads.NewAccess(change)))
+        if not self._accessing:
+            self._propose_access(
+                AccessChange(told.users, told.roles, closed=told.closed, invites=told.invites)
+            )
         return True
 
     # --- changing -------------------------------------------------------------------------------------------
