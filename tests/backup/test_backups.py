@@ -6,12 +6,17 @@ import shutil
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from backup.life import TOPICS, Life, picture
+from gossipq.core.ledger import PartitionState, records
+from gossipq.core.storage.tables import MemoryTables
 from gossipq.errors import StoreError, UnknownTopic, WrongState
+from gossipq.types import Slice
 from gossipq_client import testing
 from gossipq_node.backup import backup as backups
+from gossipq_node.backup import restore as restoring
 from gossipq_node.backup.backup import Backup, Pace, read_points
 from gossipq_node.backup.folder import folder_at
 from gossipq_node.backup.restore import Restore
@@ -170,6 +175,40 @@ def test_what_is_damaged_is_said_and_leaves_nothing(life, back_up, restore, tmp_
     with pytest.raises(StoreError):
         restore()
     assert not Path(tmp_path, "restored-1", "data").exists()
+
+
+@pytest.mark.parametrize("delay", [None, "1h"])
+def test_a_batch_that_its_leader_had_lost_is_said(mq, tmp_path, restore, delay):
+    """A shard over such a directory would stop when somebody reads it."""
+    mq.create_topic("orders", partitions=1)
+    for value in (b"first", b"second"):
+        mq.publish("orders", value, delay=delay).result(10)
+
+    class Holed:
+        status = staticmethod(mq.admin.status)
+
+        def backup_part(self, shard, request):
+            told, rows = mq.admin.backup_part(shard, request)
+            if request.kind in ("kept", "batches"):
+                found = msgspec.msgpack.decode(rows)
+                rows = msgspec.msgpack.encode(found[1:])
+            return told, rows
+
+    with folder_at(str(tmp_path / "backup"), writes=True) as folder:
+        Backup(Holed(), folder, Pace(0), lambda done: None).run()
+    with pytest.raises(StoreError, match="lacks 1 batches"):
+        restore()
+
+
+def test_what_waits_to_be_swept_needs_no_batch():
+    """A copy that was behind gets entries without batches that are gone by then, and may lead before it has
+    swept what they left."""
+    state = MemoryTables().state
+    state.put(records.key(b"P", 1), records.encode(PartitionState(1, first=2, next=4)))
+    for partition, offset, index in ((1, 0, 10), (1, 2, 11), (1, 3, 12), (2, 0, 13)):
+        part = Slice(offset, index, 0, 2, 100, 2, 0, 0, b"")
+        state.put(records.slice_key(partition, offset), records.encode_slice(part))
+    assert list(restoring._needed(state)) == [11, 12]
 
 
 def test_each_cluster_has_a_folder_of_its_own(mq, back_up, tmp_path):
