@@ -139,15 +139,16 @@ def test_an_invitation_is_read_back_and_nothing_else_is_one() -> None:
         assert invitation(text) is None
 
 
+@pytest.mark.parametrize("request_", [Entrust(FIRST, EVE.copy), Join(EVE, invite=FIRST)])
 def test_a_frontdoor_passes_nothing_on_that_would_bring_the_secret_where_others_can_listen(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, request_: Message
 ) -> None:
     """A worker takes what its own frontdoor passes on for words of this host."""
     house = House()
     client = house.client
     for encrypted in (True, False):
         monkeypatch.setattr(house.mailbox, "encrypted", lambda origin, said=encrypted: said)
-        client.send(encode(Entrust(FIRST, EVE.copy), META_SHARD, 9))
+        client.send(encode(request_, META_SHARD, 9))
         house.turn()
         answers = [decode(client.receive()[0])[1] for _ in range(len(client.inbox))]
         assert any(isinstance(said, RefusedMessage) and said.code == "forbidden" for said in answers) is (

@@ -272,7 +272,7 @@ class Frontdoor:
             raise UnknownVerb(f"verb {header.verb} is for nodes only")
         if len(message.origin) > DIRECT_ORIGIN_PARTS:
             raise ProtocolError("a message is forwarded once")
-        if header.verb == Entrust.verb and not self._mailbox.encrypted(message.origin):
+        if _tells_secrets(message, header) and not self._mailbox.encrypted(message.origin):
             raise Forbidden(
                 "a secret is told encrypted", hint="join by the invitation, at the doors it names"
             )
@@ -495,3 +495,11 @@ class Frontdoor:
             store_bytes=0,
             detail=detail,
         )
+
+
+def _tells_secrets(message: Incoming, header: Header) -> bool:
+    """Whether a request shows an invitation: who heard it could join by that, and hear the secret."""
+    if header.verb == Join.verb:
+        _, join = decode(message.control)
+        return isinstance(join, Join) and bool(join.invite)
+    return header.verb == Entrust.verb
