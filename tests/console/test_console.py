@@ -261,6 +261,7 @@ def test_in_a_closed_cluster_each_sees_and_does_what_it_may(
     assert 'value="purge"' not in browser.get("topic?name=orders").text
     assert browser.act("purge", "topic", "orders", sure=True).status == 403
     assert browser.act("requeue", "record", "orders/0/0", text="billing", sure=True).status == 403
+    assert browser.act("purge", "topic").status == 403
     assert "17 apples" not in browser.get("messages?topic=secrets").text
     seal = browser.get("").seal
     browser.cookie = ""

@@ -188,7 +188,7 @@ class Console:
             before: dict[str, str] = {}
             told_ms = watch.boot_ms
             yield b"retry: 2000\n\n"
-            while not await request.is_disconnected():
+            while not (watch.closed or await request.is_disconnected()):  # the page then asks again
                 watch.touch()
                 parts = await self._parts(watch, token, name, path, query, request.query_params, growth)
                 fresh = {each: text for each, text in parts.items() if before.get(each) != text}
@@ -238,7 +238,7 @@ class Console:
         )
         back = _back(_first(form, "back"))
         verb = next((each for each in allowed(watch, act.subject) if each.name == act.verb), None)
-        if verb is None or len(act.subject.names) != views.names_of(act.subject.kind):
+        if verb is None:
             return _text("there is no such action, or you do not have the permission", 403)
         sure = _first(form, "sure") == "1"
         context = self._context(watch, token, "act", back, "") | {"back": back, "live_path": ""}
@@ -448,6 +448,8 @@ async def _old(watch: Watch, act: Act) -> str:
 
 def allowed(watch: Watch, subject: Subject) -> Sequence[Verb]:
     """The verbs of a row that this user may do."""
+    if len(subject.names) != views.names_of(subject.kind):
+        return ()
     if watch.rights is None:
         return verbs_of(subject)
     at = WHOLE if subject.kind in ("client", "node") else subject.names[0].partition("/")[0]

@@ -43,6 +43,7 @@ class Watch:
         self._mq: Client | None = None
         self._lock = Lock()
         self.error: Exception | None = None
+        self.closed = False
 
     @property
     def boot_ms(self) -> int:
@@ -59,6 +60,8 @@ class Watch:
 
     def touch(self) -> None:
         """Somebody looks."""
+        if self.closed:
+            return
         self.used_ms = self.boot_ms
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
@@ -129,7 +132,7 @@ class Watch:
             return Failed(error.message, error.hint)
 
     async def close(self) -> None:
-        self.used_ms = -IDLE_MS - 1
+        self.closed, self.used_ms = True, -IDLE_MS - 1
         if self._task is not None:
             await self._task
         if self._mq is not None:
@@ -157,7 +160,8 @@ class Watches:
             if not watch.user and self._of.get(name) is watch:
                 del self._of[name]
             raise
-        self._of.move_to_end(name)
+        if self._of.get(name) is watch:  # others may have taken its place meanwhile
+            self._of.move_to_end(name)
         while len(self._of) > WATCHES_MAX:
             _, oldest = self._of.popitem(last=False)
             await oldest.close()

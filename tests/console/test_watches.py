@@ -1,0 +1,68 @@
+"""What a gateway looks at for those who signed in: how many at once, and for how long."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gossipq.clock import SystemClock
+from gossipq_cli.dashboard.rows import Snapshot
+from gossipq_client import Client
+from gossipq_gateway.console import watches
+from gossipq_gateway.console.watches import Watches
+
+
+class Gathering:
+    """One that knows at once that there is nothing."""
+
+    error: Exception | None = None
+
+    def __init__(self, *told: Any) -> None: ...
+
+    def __enter__(self) -> "Gathering":
+        return self
+
+    def __exit__(self, *told: object) -> None: ...
+
+    def next(self) -> Snapshot:
+        return Snapshot(time_ms=SystemClock().now().wall_ms)
+
+
+class Admin:
+    @staticmethod
+    def whoami() -> Any:
+        class Said:
+            closed, user = False, "ada"
+
+        return Said
+
+
+class Connected:
+    admin = Admin
+
+    def close(self) -> None: ...
+
+
+def connect(endpoint: str, token: bytes | None) -> Client:
+    return Connected()  # type: ignore[return-value]
+
+
+def test_who_made_room_for_others_is_not_looked_for_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even if its page is still open: that asks for a new one."""
+    monkeypatch.setattr(watches, "Gathering", Gathering)
+    monkeypatch.setattr(watches, "WATCHES_MAX", 1)
+
+    async def scene() -> None:
+        known = Watches(connect, "here", SystemClock())
+        first = await known.of(b"1")
+        second = await known.of(b"2")
+        assert (first.closed, second.closed) == (True, False)
+        first.touch()  # by a page that has not ended yet
+        assert first._task is not None
+        assert first._task.done()
+        again = await known.of(b"1")
+        assert again is not first
+        await known.close()
+        assert second.closed
+
+    asyncio.run(scene())
