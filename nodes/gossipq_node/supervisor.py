@@ -210,11 +210,14 @@ class Supervisor:
         for child in due:
             try:
                 child.start(now_ms)
-            except OSError as error:
+            except (OSError, GossipqError) as error:
+                hint = "free some memory, or raise its limits"
+                if isinstance(error, GossipqError):  # a file of the node that cannot be read
+                    if not self._announced:
+                        raise
+                    hint = error.hint
                 child.pause(now_ms, 0)
-                child.failure = StoreError(
-                    f"{child.name} cannot be started: {error}", "free some memory, or raise its limits"
-                )
+                child.failure = StoreError(f"{child.name} cannot be started: {error}", hint)
                 self._log.error("%s; tried again in %d ms", child.failure.message, child.pause_ms)
         return bool(due)
 

@@ -167,14 +167,19 @@ def test_a_process_that_cannot_start_ends_the_node_with_its_reason(
         assert (failed.value.message, failed.value.hint) == ("port 1 is taken", "take another")
 
 
-def test_a_machine_that_gives_no_process_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "error", [OSError(24, "Too many open files"), ConfigError("a file of the node cannot be read")]
+)
+def test_a_process_that_cannot_be_started_again_is_tried_again_and_the_others_go_on(
+    caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
     house = House(fakes.steady)
     refused: list[int] = []
 
     def settings(restarts: int) -> int:
         if restarts == 1 and len(refused) < 3:
             refused.append(restarts)
-            raise OSError(24, "Too many open files")
+            raise error
         return restarts
 
     house.worker = Child("worker-0", fakes.steady, settings)
@@ -186,7 +191,7 @@ def test_a_machine_that_gives_no_process_is_asked_again(caplog: pytest.LogCaptur
 
     assert house.run(then) == 0
     assert refused == [1, 1, 1]
-    assert "worker-0 cannot be started: [Errno 24] Too many open files; tried again in 200 ms" in caplog.text
+    assert f"worker-0 cannot be started: {error}; tried again in 200 ms" in caplog.text
 
 
 def test_a_frontdoor_that_hangs_holds_up_nobody_and_hears_the_newest_later() -> None:
