@@ -126,6 +126,7 @@ def test_closed_standard_streams_are_no_error() -> None:
         ("start one with `gossipq node`", "start one with `gossipq node`"),
         ("`gossipq -s tcp://HOST:7700 status`", "`gossipq -s tcp://HOST:7700 status`"),
         ("`gossipq sub --help` shows what it takes", "`gossipq sub --help` shows what it takes"),
+        ("gossipq cluster door --save FILE, on its host", "gossipq cluster door --save FILE, on its host"),
         ("wait", "wait"),
     ],
 )

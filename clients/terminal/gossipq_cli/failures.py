@@ -68,10 +68,10 @@ _HINTS = {
 
 
 _NO_NUMBER = re.compile(r"is not a valid integer( range)?$")
-#: in a hint, before a command that asks a cluster
+#: in a hint, before a command that asks a cluster; `cluster door` is for that cluster's own host
 _ASKS = re.compile(
     r"\bgossipq (?=(?:audit|check|client|cluster|dlq|group|msg|peek|pub|query|role|status|sub|top|topic|trace"
-    r"|user|whoami|why)\b)(?!\w+(?: \w+)* --help)"
+    r"|user|whoami|why)\b)(?!cluster door|\w+(?: \w+)* --help)"
 )
 
 
