@@ -65,10 +65,13 @@ def recover(path: str | os.PathLike[str]) -> DirectoryManifest:
     """Makes the copy in this directory the only one of every shard, and the node the only one of a new
     cluster.
 
-    A crash in between leaves a directory on which this is done again. Raises StoreError."""
+    The stores come last: a copy that were alone already, and still of the old cluster, would lead beside the
+    others if they came back. A crash in between leaves a directory that nobody leads, on which this is
+    done again. Raises StoreError."""
     with opened(path) as (directory, manifest):
         _check(directory, manifest)
-        stand_alone(directory, manifest)
+        with open_store(directory.store(manifest, META_SHARD % manifest.workers), manifest.shards) as store:
+            _check_register(store.tables(META_SHARD))
         former = [*manifest.former, manifest.cluster_uuid]
         alone = msgspec.structs.replace(manifest, cluster_uuid=uuid.uuid4().hex, joined=False, former=former)
         directory.write(alone)
@@ -76,6 +79,7 @@ def recover(path: str | os.PathLike[str]) -> DirectoryManifest:
         mine = [member for member in roster.members if member.copy == manifest.voter]
         replace_file(directory.roster_file, SavedRoster(roster.version if mine else 0, mine))
         replace_file(directory.access_file, known_access(directory, manifest))
+        stand_alone(directory, manifest)
         return alone
 
 
@@ -147,14 +151,19 @@ def _outlook(shard: ShardId, tables: Tables, manifest: DirectoryManifest) -> Sha
     return ShardOutlook(shard, role, state.last, time_ms, len(meta.voters))
 
 
+def _check_register(tables: Tables) -> None:
+    if tables.state.get(records.INSTALLING) is not None:
+        raise StoreError(
+            "the register of topics is not whole in this directory", "use that of another survivor"
+        )
+
+
 def _stand_alone(shard: ShardId, tables: Tables, me: str) -> None:
     """Without voters in its tables, a copy that joins nobody is the only one."""
     meta = _meta(tables)
+    if shard == META_SHARD:
+        _check_register(tables)
     if tables.state.get(records.INSTALLING) is not None:
-        if shard == META_SHARD:
-            raise StoreError(
-                "the register of topics is not whole in this directory", "use that of another survivor"
-            )
         return
     if meta is not None:
         tables.state.put(

@@ -105,6 +105,31 @@ def test_it_can_be_done_again_after_a_crash(house: Path, monkeypatch: pytest.Mon
     assert not recovery.recover(house).joined
 
 
+@pytest.mark.parametrize("step", ["write", "stand_alone", "replace_file"])
+def test_nothing_of_the_old_cluster_is_alone_whenever_it_is_cut_short(
+    house: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The node may be started again instead, and the others may come back: each of both would lead."""
+
+    def crash(*told: object) -> None:
+        raise StoreError("no space")
+
+    with closing(DataDirectory(house)) as directory:
+        before = directory.read()
+    assert before is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(DataDirectory if step == "write" else recovery, step, crash)
+        with pytest.raises(StoreError, match="no space"):
+            recovery.recover(house)
+    with closing(DataDirectory(house)) as directory:
+        after = directory.read()
+        assert after is not None
+        with closing(LmdbStore(directory.store(after, 0), shards=5)) as store:
+            row = store.tables(0).state.get(records.META) or b""
+    assert msgspec.msgpack.decode(row, type=Meta).voters or after.cluster_uuid != before.cluster_uuid
+    assert recovery.recover(house).former[0] == before.cluster_uuid
+
+
 def test_a_directory_without_the_register_is_no_survivor(house: Path) -> None:
     with closing(DataDirectory(house)) as directory:
         manifest = directory.read()
@@ -115,6 +140,8 @@ def test_a_directory_without_the_register_is_no_survivor(house: Path) -> None:
     with pytest.raises(StoreError, match="register of topics is not whole") as refused:
         recovery.recover(house)
     assert "another survivor" in refused.value.hint
+    with closing(DataDirectory(house)) as directory:
+        assert directory.read() == manifest, "it stays as it was"
 
 
 def test_a_witness_has_nothing_to_go_on_with(tmp_path: Path) -> None:
