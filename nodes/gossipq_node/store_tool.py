@@ -181,10 +181,11 @@ def adopt(path: str | os.PathLike[str]) -> DirectoryManifest:
             machine=machine.machine_id(),
             inode=directory.lock.inode,
         )
+        others = [member for member in directory.roster().members if member.copy != manifest.voter]
+        # their addresses are good; this copy was never in it, and would take itself for one that was removed
+        keep_roster(directory.roster_file, 0, others)
         directory.write(mine)
         directory.check(mine)
-        others = [member for member in directory.roster().members if member.copy != manifest.voter]
-        keep_roster(directory.roster_file, 0, others)  # their addresses are good; this copy was never in it
         return mine
 
 

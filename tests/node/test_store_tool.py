@@ -162,6 +162,28 @@ def test_an_adopted_copy_knows_the_others_and_enters_the_roster_anew(tmp_path: P
         assert directory.roster() == SavedRoster(0, members[1:])
 
 
+def test_an_adoption_that_is_cut_short_leaves_no_copy_that_takes_itself_for_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose roster says of all but itself that they are members does not ask to be one."""
+
+    def crash(*told: object) -> None:
+        raise KeyboardInterrupt
+
+    with closing(DataDirectory(tmp_path)) as directory:
+        voter = directory.found("shop", 1, SHARDS).voter
+        keep_roster(directory.roster_file, 9, [Member(voter, "ada", "tcp://ada:7700", 1)])
+    for place, step in ((store_tool, "keep_roster"), (DataDirectory, "write")):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, step, crash)
+            with pytest.raises(KeyboardInterrupt):
+                store_tool.adopt(tmp_path)
+        with closing(DataDirectory(tmp_path)) as directory:
+            manifest, roster = directory.read(), directory.roster()
+        assert manifest is not None
+        assert not roster.version or manifest.voter in [member.copy for member in roster.members]
+
+
 def test_a_store_that_is_gone_is_told_and_not_made_anew(data: Path) -> None:
     shutil.rmtree(data / STORES / "0" / "worker-1")
     for use in (store_tool.info, store_tool.verify, lambda path: store_tool.reshard(path, 3)):
