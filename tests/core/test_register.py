@@ -6,6 +6,7 @@ import pytest
 from core.harness import FakeWorker, client, single
 from gossipq import limits
 from gossipq.core.register import TopicRegister
+from gossipq.core.storage.log import NOOP
 from gossipq.messages import BindTopic, CreateTopic, DropTopic, RefusedMessage, Resolve, Topics
 from gossipq.operator_messages import SetTopic
 from gossipq.peer_messages import InstallTopic, TopicInstalled
@@ -104,6 +105,22 @@ def test_a_late_word_of_the_register_brings_nothing_back(worker: FakeWorker, res
     assert not worker.shards[1].ledger.partitions
     assert not worker.shards[1].ledger.topics
     assert code(worker.publish(single(info), [b"y"])) == "unknown_topic"
+
+
+def test_records_of_a_topic_that_the_register_has_lost_are_none_of_another_one(worker: FakeWorker) -> None:
+    """Ids are indexes of entries: a meta shard that was recovered from an older copy gives them anew."""
+    before = worker.disk[0].copy()
+    for name in ("some", "more", "lost"):
+        lost = single(worker.topic(name))
+    worker.publish(lost, [b"secret"])
+    worker.disk[0] = before
+    worker.restart()
+    while worker.shards[0].last + 1 < topic_id_of(lost):
+        worker.turn(lambda: worker.shards[0].propose(NOOP, b""))
+    assert worker.ask(0, ADA, CreateTopic("new", TopicOptions())) is None
+    assert worker.shards[1].ledger.topics[topic_id_of(lost)].name == "lost"
+    worker.ask(0, ADA, DropTopic("new"))
+    assert worker.shards[1].ledger.partitions[lost].next == 1, "nor are they removed with it"
 
 
 def test_tombstones_go_after_a_week_and_what_is_later_is_told_by_the_register(worker: FakeWorker) -> None:

@@ -268,7 +268,15 @@ class PublishRequests:
         register hears of it. Raises BadRequest."""
         within("topic id", info.id, 1, TOPIC_ID_MAX)
         known, removed = self._ledger.topics.get(info.id), self._ledger.removed(info.id)
-        if deleted and not removed and (known is not None or self._host.id in info.shards):
+        if known is not None and info.name not in ("", known.name):
+            # of a register that has lost its newest entries, and gives their indexes away again
+            if not deleted:
+                raise BadRequest(
+                    f"topic {info.name!r} has the id of {known.name!r}, which is here and in no register",
+                    hint="give it another name: that gets another id",
+                )
+            self._host.tell(META_SHARD, TopicInstalled(info.id, -info.id, self._host.id))
+        elif deleted and not removed and (known is not None or self._host.id in info.shards):
             self._host.propose(log.TOPIC, payloads.encode(payloads.TopicChange(known or info, deleted)))
         elif deleted:
             self._asked[info.id] = ELSEWHERE if info.shards and not removed else GONE
