@@ -11,6 +11,11 @@ enum { VALUE_MAX = 16 << 20, KEY_MAX = 4096, ID_MAX = 1024, HEADERS_MAX = 65536,
 
 /* --- what has an outcome */
 
+static void forget_request(gq *c, batch *b) {
+    if (b->request && c->recent[b->request % RECENT] == b) c->recent[b->request % RECENT] = NULL;
+    b->request = 0;
+}
+
 static void settle(gq *c, batch *b, int code) {
     lane *l = b->lane;
     batch **at = &l->first;
@@ -30,7 +35,7 @@ static void settle(gq *c, batch *b, int code) {
         snprintf(c->failed_text, sizeof c->failed_text, "%s", c->text);
         snprintf(c->failed_code, sizeof c->failed_code, "%s", c->code);
     }
-    if (b->request && c->recent[b->request % RECENT] == b) c->recent[b->request % RECENT] = NULL;
+    forget_request(c, b);
     zmq_msg_close(&b->body);
     free(b->places);
     free(b);
@@ -43,20 +48,18 @@ void gq_name_producer(gq *c, lane *l) {
     memcpy(l->producer_name + 4, digest, 12);
 }
 
-static void unsend(batch *b) {
+static void unsend(gq *c, batch *b) {
     if (b->sent) b->lane->in_flight--;
     b->sent = 0;
-    b->request = 0; /* what is still said of the last sending does not count */
+    forget_request(c, b); /* what is still said of the last sending does not count */
 }
 
-/* The rest of a lane goes on under another producer: sequences behind one that is not stored can never be. */
-static void anew(gq *c, lane *l) {
-    l->producer = c->producers++;
-    l->sequence = 0;
-    gq_name_producer(c, l);
-    l->unsent = l->first;
-    for (batch *b = l->first; b; b = b->next) {
-        unsend(b);
+/* A batch of a lane, and those behind it, go out under other sequences. None of them is stored. */
+static void renumber(gq *c, lane *l, batch *from, uint64_t sequence) {
+    l->sequence = sequence - 1;
+    l->unsent = from;
+    for (batch *b = from; b; b = b->next) {
+        unsend(c, b);
         b->before = 0;
         b->sequence = ++l->sequence;
         zmq_msg_t copy; /* the old bytes may still wait in the socket */
@@ -66,6 +69,13 @@ static void anew(gq *c, lane *l) {
         zmq_msg_move(&b->body, &copy);
         zmq_msg_close(&copy);
     }
+}
+
+/* All of a lane goes on under another producer. */
+static void anew(gq *c, lane *l) {
+    l->producer = c->producers++;
+    gq_name_producer(c, l);
+    renumber(c, l, l->first, 1);
 }
 
 batch *gq_batch_of(gq *c, uint64_t request) {
@@ -104,11 +114,6 @@ static void read_runs(gq *c, gq_reader in) {
     }
 }
 
-static int has_runs(const batch *b) {
-    const uint8_t *head = zmq_msg_data((zmq_msg_t *)&b->body);
-    return (head[48] & (GQ_DELAY | GQ_ID_HASH)) != 0;
-}
-
 void gq_confirmed(gq *c, gq_reader in, uint16_t number, uint64_t term) {
     gq_reader rows = in, rest;
     uint32_t fields = gq_get_array(&rows);
@@ -125,8 +130,8 @@ void gq_confirmed(gq *c, gq_reader in, uint16_t number, uint64_t term) {
         int duplicate = gq_get_bool(&rows);
         for (uint32_t more = 4; more < parts; more++) gq_skip(&rows);
         if (rows.bad || !b) continue;
-        if (b->places && !has_runs(b))
-            for (size_t n = 0; n < b->count; n++) place(b, n, offset < 0 ? -1 : offset + (int64_t)n, duplicate);
+        for (size_t n = 0; b->places && n < b->count; n++) /* but for those that runs told of */
+            if (b->places[n] && b->places[n]->code == GQ_PENDING) place(b, n, offset < 0 ? -1 : offset + (int64_t)n, duplicate);
         settle(c, b, GQ_OK);
     }
     if (fields > 2) { /* it went through a frontdoor */
@@ -150,8 +155,10 @@ void gq_publish_refused(gq *c, batch *b, gq_reader in) {
             refuse_lane(c, l);
             return;
         }
+        batch *behind = b->next; /* what is before it may be stored already: under another producer it would be twice */
+        uint64_t sequence = b->sequence;
         settle(c, b, GQ_REFUSED);
-        anew(c, l);
+        renumber(c, l, behind, sequence);
         return;
     }
     if (!strcmp(c->code, "out_of_sequence") && (uint64_t)detail < l->first->sequence) { /* the leader has forgotten the producer */
@@ -164,7 +171,7 @@ void gq_publish_refused(gq *c, batch *b, gq_reader in) {
     }
     if (!strcmp(c->code, "not_leader")) gq_not_leader(c, l->shard);
     else if (gq_ended(c->code)) gq_over(c, l->shard);
-    for (batch *each = b; each && each->sent; each = each->next) unsend(each); /* from this one on, in order */
+    for (batch *each = b; each && each->sent; each = each->next) unsend(c, each); /* from this one on, in order */
     if (!l->unsent || l->unsent->sequence > b->sequence) l->unsent = b;
     l->resume_ms = gq_now_ms() + (c->retry_ms > 0 ? c->retry_ms : AGAIN_MS);
 }
@@ -174,7 +181,7 @@ void gq_lanes_over(gq *c, uint16_t number) {
         if (l->shard != number) continue;
         for (batch *b = l->first; b && b->sent; b = b->next) {
             b->before = 1;
-            unsend(b);
+            unsend(c, b);
         }
         l->unsent = l->first;
     }

@@ -1,0 +1,80 @@
+/* Against a node at $GOSSIPQ_SERVER that answers as tests/bindings/test_faults.py says: exits 0 when each answer is the one that is due.
+ * For valgrind. */
+#include <gossipq.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { WAIT_MS = 20000, SHORT_MS = 1000, HEADERS_MAX = 1000 };
+#define CHECK(what) \
+    do { \
+        if (!(what)) { \
+            fprintf(stderr, "%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, #what, gq_error(mq)); \
+            return 1; \
+        } \
+    } while (0)
+static const gq_record R = {.value = "x", .value_size = 1, .id = "i", .id_size = 1};
+
+/* The second of three batches is refused while the first is on its way. */
+static int refused(gq *mq) {
+    gq_place places[6];
+    for (int i = 0; i < 6; i += 2) CHECK(!gq_post(mq, "t", (gq_record[]){R, R}, 2, NULL, places + i, WAIT_MS));
+    CHECK(gq_confirm(mq, WAIT_MS) == GQ_REFUSED && !strcmp(gq_error_code(mq), "topic_full"));
+    CHECK(!places[0].code && places[2].code == GQ_REFUSED && !places[4].code);
+    return 0;
+}
+
+/* What is said late of a batch that was sent again, and is gone by now. */
+static int late(gq *mq) {
+    for (int i = 0; i < 3; i++) CHECK(!gq_publish(mq, "t", &R, 1, NULL, NULL, WAIT_MS));
+    return 0;
+}
+
+/* A CONFIRM without runs. */
+static int runs(gq *mq) {
+    gq_place place;
+    CHECK(!gq_publish(mq, "t", &R, 1, NULL, &place, WAIT_MS) && place.offset == 0);
+    return 0;
+}
+
+static int headers(gq *mq) {
+    gq_subscription *s;
+    gq_message m;
+    const char *name;
+    const void *value;
+    size_t size, value_size;
+    CHECK(!gq_subscribe(mq, "t", "g", NULL, &s));
+    while (!gq_next(s, &m, SHORT_MS)) {
+        CHECK(m.header_count < HEADERS_MAX);
+        for (size_t i = 0; i < m.header_count; i++) CHECK(!gq_header_at(&m, i, &name, &size, &value, &value_size));
+        printf("%zu ", m.header_count);
+        CHECK(!gq_ack(s, m.partition, m.offset));
+    }
+    gq_unsubscribe(s);
+    return 0;
+}
+
+static int subscribe(gq *mq) {
+    gq_subscription *s;
+    CHECK(gq_subscribe(mq, "t", "g", &(gq_options){.timeout_ms = SHORT_MS}, &s) == GQ_TIMEOUT);
+    return 0;
+}
+
+/* Nobody is at the first address, and the second one is none. */
+static int nobody(gq *mq) {
+    for (int i = 0; i < 3; i++) CHECK(gq_publish(mq, "t", &R, 1, NULL, NULL, 4 * SHORT_MS) == GQ_TIMEOUT);
+    return 0;
+}
+
+int main(int count, char **words) {
+    static const struct {
+        const char *name;
+        int (*run)(gq *);
+    } ALL[] = {{"refused", refused}, {"late", late}, {"runs", runs}, {"headers", headers}, {"subscribe", subscribe}, {"nobody", nobody}};
+    gq *mq;
+    int failed = 2;
+    if (gq_open(&mq, NULL)) return 2;
+    for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++)
+        if (count > 1 && !strcmp(ALL[i].name, words[1])) failed = ALL[i].run(mq);
+    gq_close(mq);
+    return failed;
+}

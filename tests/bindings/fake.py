@@ -1,0 +1,89 @@
+"""A node that is none: it answers as one does, but for what a test says of single messages."""
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import zmq
+from msgspec import msgpack
+
+from gossipq.wire.frames import HEADER
+
+WELCOME, PONG, REFUSED, PUBLISH, CONFIRM, PUBLISH_PLAIN = 2, 4, 6, 16, 17, 18
+SUBSCRIBE, SUBSCRIBED, UNSUBSCRIBE, DELIVER, ACKED = 32, 33, 34, 36, 38
+DELIVER_PLAIN, RESOLVE, TOPICS = 46, 64, 65
+SHARD, TOPIC = 1, 3
+PARTITION = TOPIC * 65536
+Said = tuple[int, int, int, list[Any], list[bytes]]  #: verb, shard, request, fields, frames behind them
+Answer = tuple[int, list[Any]] | tuple[int, list[Any], bytes] | list[bytes] | None
+
+
+class FakeNode(threading.Thread):
+    """`answer` gets each message, and gives (verb, fields, [body]) or frames to send, None for silence, or
+    NotImplemented for what a node would say."""
+
+    def __init__(self, answer: Callable[["FakeNode", Said], Any] = lambda node, said: NotImplemented) -> None:
+        super().__init__(daemon=True)
+        self._context = zmq.Context()
+        self._router = self._context.socket(zmq.ROUTER)
+        self._router.linger = 0
+        self.endpoint = f"tcp://127.0.0.1:{self._router.bind_to_random_port('tcp://127.0.0.1')}"
+        self._answer, self.said, self._over = answer, list[Said](), threading.Event()
+        self._name, self._offset = b"", 0
+
+    def __enter__(self) -> "FakeNode":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self.join()
+        self._context.destroy(0)
+
+    def verbs(self) -> list[int]:
+        return [verb for verb, *_ in self.said]
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            if not self._router.poll(20):
+                continue
+            self._name, control, *body = self._router.recv_multipart()
+            _, _, verb, shard, _, request, _ = HEADER.unpack_from(control)
+            said = verb, shard, request, msgpack.decode(control[HEADER.size :]), body
+            self.said.append(said)
+            answer = self._answer(self, said)
+            if answer is NotImplemented:
+                answer = self.due(said)
+            if isinstance(answer, list):
+                self._router.send_multipart([self._name, *answer])
+            elif answer is not None:
+                number = 0 if answer[0] in (CONFIRM, DELIVER, DELIVER_PLAIN) else request
+                self.say(shard, number, *answer)
+
+    def say(self, shard: int, request: int, verb: int, fields: Any, *body: bytes) -> None:
+        head = HEADER.pack(b"GQ", 2, verb, shard, 0, request, 0)
+        self._router.send_multipart([self._name, head + msgpack.encode(fields), *body])
+
+    def due(self, said: Said) -> Answer:
+        verb, _, request, fields, _ = said
+        match verb:
+            case 1:
+                return WELCOME, ["n", "c", "0.2.0", 1 << 25, 5000, 1000, [], 1]
+            case 3:
+                return PONG, []
+            case 64:
+                return TOPICS, [[[TOPIC, fields[0][0], 1, [1], [SHARD]]], ""]
+            case 16 | 18:
+                self._offset += 1
+                run = [1, self._offset - 1, 0, 0, False]
+                return CONFIRM, [[[request, self._offset - 1, 1, False]], 1 << 25, "", [[request, [run]]]]
+            case 32:
+                return SUBSCRIBED, [fields[0], 30000, []]
+            case 34:
+                return PONG, []
+            case 37 | 39:
+                return ACKED, [[]]
+        return None

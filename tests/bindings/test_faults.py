@@ -1,0 +1,183 @@
+"""Clients in other languages against a node that says at a certain moment what one seldom says."""
+
+import os
+import subprocess
+import time
+import zlib
+from collections.abc import Callable
+from struct import pack
+from typing import Any
+
+import pytest
+from msgspec import msgpack
+
+from bindings.fake import (
+    CONFIRM,
+    DELIVER,
+    PARTITION,
+    PUBLISH,
+    REFUSED,
+    SHARD,
+    SUBSCRIBE,
+    SUBSCRIBED,
+    UNSUBSCRIBE,
+    FakeNode,
+    Said,
+)
+from bindings.languages import C, c_misses
+from bindings.test_c import LEAKS
+
+needs_c = pytest.mark.skipif(bool(c_misses()), reason=c_misses())
+HEADERS = 0x20000
+
+
+def sequence(body: bytes) -> int:
+    return int.from_bytes(body[32:40], "little")
+
+
+def producer(body: bytes) -> bytes:
+    return body[16:32]
+
+
+def confirm(node: FakeNode, request: int, offset: int, *more: Any) -> None:
+    node.say(SHARD, 0, CONFIRM, [[[request, offset, 1, False]], 1 << 25, *more])
+
+
+def column(*entries: bytes) -> bytes:
+    data, ends = b"".join(entries), [0]
+    for each in entries:
+        ends.append(ends[-1] + len(each))
+    return padded(pack(f"<{len(ends)}i", *ends)) + padded(data)
+
+
+def padded(raw: bytes) -> bytes:
+    return raw + bytes(-len(raw) % 8)
+
+
+def batch(*headers: bytes) -> bytes:
+    """Sealed records of these headers, whatever they are."""
+    rest = column(*headers) + column(*[b"v"] * len(headers))
+    body = pack("<II16xQqIHH", 56 + len(rest), len(headers), 0, 1, HEADERS, 0, 0) + rest
+    return b"GQB\x01" + pack("<I", zlib.crc32(body)) + body
+
+
+class Leader:
+    """Refuses the second batch while the first one is on its way to the disks, and does what one does with
+    sequences."""
+
+    def __init__(self) -> None:
+        self.stored: list[tuple[bytes, int]] = []
+        self._waits: int | None = None
+        self._refused = False
+
+    def __call__(self, node: FakeNode, said: Said) -> Any:
+        verb, _, request, _, body = said
+        if verb != PUBLISH:
+            return NotImplemented
+        of, number = producer(body[0]), sequence(body[0])
+        last = max((n for each, n in self.stored if each == of), default=0)
+        if number <= last:
+            return CONFIRM, [[[request, 0, 1, True]], 1 << 25]
+        if number > last + 1:
+            return REFUSED, ["out_of_sequence", "one is missing", "", 50, last + 1]
+        if number == 2 and not self._refused:
+            self._refused = True
+            return REFUSED, ["topic_full", "it is full"]
+        self.stored.append((of, number))
+        if self._waits is None:
+            self._waits = request
+            return None
+        if self._waits:
+            confirm(node, self._waits, 0)
+            self._waits = 0
+        confirm(node, request, len(self.stored) - 1)
+        return None
+
+
+def run_c(server: str, *line: str) -> str:
+    done = subprocess.run(
+        [*line[:-1], str(C / "build" / "faults"), line[-1]],
+        env=os.environ | {"GOSSIPQ_SERVER": server},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+@needs_c
+def test_c_a_refusal_does_not_send_what_is_before_it_under_another_name() -> None:
+    """Its ids are taken for a leader's memory of sequences: twice stored is twice in the list."""
+    leader = Leader()
+    with FakeNode(leader) as node:
+        run_c(node.endpoint, "refused")
+    assert [number for _, number in leader.stored] == [1, 2]
+
+
+@needs_c
+@pytest.mark.slow
+def test_c_a_late_confirm_of_what_was_sent_twice() -> None:
+    requests: list[int] = []
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        verb, _, request, _, _ = said
+        if verb != PUBLISH:
+            return NotImplemented
+        requests.append(request)
+        if len(requests) == 1:
+            return REFUSED, ["busy", "later", "", 1]
+        for old in requests[:-1]:
+            confirm(node, old, 0)
+        return NotImplemented
+
+    with FakeNode(answer) as node:
+        run_c(node.endpoint, "valgrind", "-q", *LEAKS, "late")
+    assert len(requests) == 4
+
+
+@needs_c
+def test_c_a_confirm_without_runs() -> None:
+    def answer(node: FakeNode, said: Said) -> Any:
+        return (CONFIRM, [[[said[2], 0, 1, False]], 1 << 25]) if said[0] == PUBLISH else NotImplemented
+
+    with FakeNode(answer) as node:
+        run_c(node.endpoint, "runs")
+
+
+BOMBS = (b"\xdf\x00\xff\xff\xff" + bytes(1 << 24), b"\xde\xff\xff" + b"\xa0" * 100, b"\xc1", b"\x81\xa1a\x05")
+
+
+def delivering(*headers: bytes) -> Callable[[FakeNode, Said], Any]:
+    body = batch(*headers)
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        verb, _, request, fields, _ = said
+        if verb != SUBSCRIBE:
+            return NotImplemented
+        node.say(SHARD, request, SUBSCRIBED, [fields[0], 30000, []])
+        return DELIVER, [fields[0], [[PARTITION, 0, len(headers), 1, len(body), len(body)]], 30000], body
+
+    return answer
+
+
+@needs_c
+@pytest.mark.slow
+def test_c_headers_that_lie_about_their_number() -> None:
+    with FakeNode(delivering(*BOMBS, msgpack.encode({"a": b"b", "c": "d"}))) as node:
+        assert run_c(node.endpoint, "valgrind", "-q", *LEAKS, "headers").split() == ["0"] * 4 + ["2"]
+
+
+@needs_c
+def test_c_what_could_not_be_subscribed_is_left() -> None:
+    """A node that subscribed it but said so too late would hand records to nobody."""
+    with FakeNode(lambda node, said: None if said[0] == SUBSCRIBE else NotImplemented) as node:
+        run_c(node.endpoint, "subscribe")
+        time.sleep(0.1)
+        assert node.verbs().index(UNSUBSCRIBE) > node.verbs().index(SUBSCRIBE)
+
+
+@needs_c
+@pytest.mark.slow
+def test_c_an_address_that_is_none() -> None:
+    run_c("tcp://127.0.0.1:9,tcp//nobody", "nobody")
