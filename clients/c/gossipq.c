@@ -8,14 +8,16 @@
 #include <sys/stat.h>
 
 static int add_servers(gq *c, const char *text) {
-    while (*text) {
-        size_t size = strcspn(text, ",");
+    while (*(text += strspn(text, " "))) {
+        size_t size = strcspn(text, ", ");
         char **grown = realloc(c->servers, (c->server_count + 1) * sizeof *grown);
         if (!grown) return 0;
         c->servers = grown;
         if (!(c->servers[c->server_count] = strndup(text, size))) return 0;
         c->server_count++;
-        text += size + (text[size] == ',');
+        text += size;
+        text += strspn(text, " ");
+        text += *text == ',';
     }
     return c->server_count > 0;
 }

@@ -36,6 +36,7 @@ typedef struct {
     int joined;
     uint64_t term;    /* of its newest leader */
     int64_t heard_ms; /* sign of life */
+    int64_t mute_ms;  /* since when a question waits for its answer, over several short calls */
     int64_t away_ms;  /* since when all answers say that its leader cannot be reached; 0: they do not */
     uint64_t ping;    /* request of the last one */
     link *way;        /* over which it is joined */

@@ -12,6 +12,7 @@
 #include <time.h>
 
 enum { DIRECT_MS = 1000, DETOUR_MS = 1000, DETOUR_MS_MAX = 30000, REDIAL_MS = 100, ROUTES_MS = 250, AT_ONCE = 256, DOOR_STEP = 100 };
+enum { FRAME_BYTES_MAX = 17899520 }; /* PROTOCOL.md section 14 */
 
 int64_t gq_now_ms(void) {
     struct timespec now;
@@ -124,6 +125,8 @@ static link *call_up(gq *c, const char *endpoint) {
     set_int(l->socket, ZMQ_LINGER, 0);
     set_int(l->socket, ZMQ_SNDHWM, 0);
     set_int(l->socket, ZMQ_RCVHWM, 0);
+    int64_t most = FRAME_BYTES_MAX;
+    zmq_setsockopt(l->socket, ZMQ_MAXMSGSIZE, &most, sizeof most);
     if (*c->door) {
         zmq_setsockopt(l->socket, ZMQ_CURVE_SERVERKEY, c->door, sizeof c->door);
         zmq_setsockopt(l->socket, ZMQ_CURVE_PUBLICKEY, c->curve_public, sizeof c->curve_public);
@@ -134,6 +137,8 @@ static link *call_up(gq *c, const char *endpoint) {
     if (watched && (l->monitor = zmq_socket(c->context, ZMQ_PAIR))) {
         set_int(l->monitor, ZMQ_LINGER, 0);
         zmq_connect(l->monitor, place);
+    } else if (watched) {
+        zmq_socket_monitor(l->socket, NULL, 0); /* nobody would read it */
     }
     char door[300];
     const char *port = strrchr(endpoint, ':');
@@ -154,11 +159,15 @@ static link *call_up(gq *c, const char *endpoint) {
 }
 
 int gq_dial(gq *c) {
-    gq_hang_up(c, c->home);
-    c->home = call_up(c, c->servers[c->server]);
-    if (!c->home) return GQ_ARGUMENT;
-    c->server = (c->server + 1) % c->server_count;
+    link *made = NULL;
+    for (size_t i = 0; i < c->server_count && !made; i++) {
+        made = call_up(c, c->servers[c->server]);
+        c->server = (c->server + 1) % c->server_count;
+    }
     c->dialed_ms = c->looked_ms = gq_now_ms();
+    if (!made) return GQ_ARGUMENT; /* a home that is gone is better than none */
+    gq_hang_up(c, c->home);
+    c->home = made;
     c->routes_ms = 0;
     return GQ_OK;
 }
@@ -212,6 +221,7 @@ void gq_over(gq *c, uint16_t number) {
     if (!s) return;
     s->joined = 0;
     s->ping = 0;
+    s->mute_ms = 0;
     gq_parts_over(c, number);
     gq_lanes_over(c, number);
 }
@@ -367,6 +377,7 @@ static void hear(gq *c, link *l, const uint8_t *bytes, size_t size, zmq_msg_t *b
         if (c->shards[i].number == number) s = c->shards + i;
     if (s && (l == s->way || !s->way)) {
         s->heard_ms = gq_now_ms();
+        s->mute_ms = 0;
         if (term > s->term) s->term = term;
         if (verb == REFUSED && away(in)) s->away_ms = s->away_ms ? s->away_ms : s->heard_ms;
         else if (verb != REFUSED && verb != WELCOME) s->away_ms = 0;
@@ -601,6 +612,8 @@ int gq_join(gq *c, uint16_t number, int64_t end_ms) {
 /* The answer to a question, however long it takes; `make` writes its fields. */
 int gq_ask(gq *c, int verb, uint16_t number, void (*make)(gq_buffer *, const void *), const void *what, int64_t end_ms) {
     for (;;) {
+        shard *s = gq_shard_of(c, number);
+        if (s && s->mute_ms && gq_now_ms() - s->mute_ms > SILENT_MS) gq_over(c, number);
         int code = gq_join(c, number, end_ms);
         if (code) return code;
         gq_buffer fields = {0};
@@ -610,7 +623,11 @@ int gq_ask(gq *c, int verb, uint16_t number, void (*make)(gq_buffer *, const voi
             gq_over(c, number);
             continue;
         }
-        if (code == GQ_TIMEOUT) return gq_fail(c, code, "no node has answered in time");
+        if (code == GQ_TIMEOUT) {
+            s = gq_shard_of(c, number);
+            if (s && !s->mute_ms) s->mute_ms = gq_now_ms();
+            return gq_fail(c, code, "no node has answered in time");
+        }
         if (code) return code;
         if (c->answer_verb != REFUSED) return GQ_OK;
         gq_reader in = gq_answer_of(c);
