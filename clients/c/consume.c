@@ -231,12 +231,25 @@ static void unlist(gq_subscription *s) {
         }
 }
 
+/* Where it may be subscribed, it would take records that nobody gets. */
+static void leave(gq_subscription *s) {
+    for (size_t i = 0; i < s->part_count; i++) {
+        shard *at = gq_shard_of(s->client, s->parts[i].shard);
+        if (!at || !at->way) continue;
+        gq_buffer fields = {0};
+        gq_put_array(&fields, 1);
+        gq_put_int(&fields, s->parts[i].number);
+        gq_say(s->client, UNSUBSCRIBE, s->parts[i].shard, &fields, NULL);
+    }
+}
+
 int gq_subscribe(gq *c, const char *name, const char *group, const gq_options *options, gq_subscription **subscription) {
     static const gq_options NONE = {0};
     if (!c || !name || !subscription) return c ? gq_fail(c, GQ_ARGUMENT, "no topic, or no place for the subscription") : GQ_ARGUMENT;
     const gq_options *o = options ? options : &NONE;
     topic *t;
-    int code = gq_find_topic(c, name, &t, INT64_MAX);
+    int64_t end_ms = gq_deadline(o->timeout_ms > 0 ? o->timeout_ms : -1);
+    int code = gq_find_topic(c, name, &t, end_ms);
     if (code) return code;
     gq_subscription *s = calloc(1, sizeof *s);
     if (!s) return gq_no_memory(c);
@@ -256,9 +269,10 @@ int gq_subscribe(gq *c, const char *name, const char *group, const gq_options *o
     c->subscriptions = s;
     for (size_t i = 0; i < s->part_count && !code; i++) {
         gq_over(c, s->parts[i].shard);
-        code = gq_join(c, s->parts[i].shard, INT64_MAX);
+        code = gq_join(c, s->parts[i].shard, end_ms);
     }
     if (code) {
+        leave(s);
         unlist(s);
         free_subscription(s);
         return code;
@@ -319,9 +333,11 @@ static void show(gq_message *m, stretch *w, uint32_t index) {
     size_t size = gq_column_at(&o->headers, index, &raw);
     if (!size) return;
     gq_reader in = {raw, (const uint8_t *)raw + size, 0};
-    m->header_count = gq_get_map(&in);
+    uint32_t count = gq_get_map(&in);
     m->headers = in.at;
     m->headers_size = (size_t)(in.end - in.at);
+    for (uint32_t i = 0; i < 2 * count && !in.bad; i++) gq_get_bytes(&in, (const uint8_t **)&raw);
+    m->header_count = in.bad ? 0 : count; /* nodes do not look into headers */
 }
 
 /* A reader's record is done when the next one is asked for: its ack only lends again what it took. */
@@ -459,7 +475,7 @@ void gq_unsubscribe(gq_subscription *s) {
 int gq_header_at(const gq_message *m, size_t index, const char **name, size_t *name_size, const void **value, size_t *value_size) {
     if (!m || index >= m->header_count) return GQ_ARGUMENT;
     gq_reader in = {m->headers, (const uint8_t *)m->headers + m->headers_size, 0};
-    for (size_t i = 0; i <= index; i++) {
+    for (size_t i = 0; i <= index && !in.bad; i++) {
         *name_size = gq_get_bytes(&in, (const uint8_t **)name);
         *value_size = gq_get_bytes(&in, (const uint8_t **)value);
     }

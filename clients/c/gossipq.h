@@ -125,6 +125,7 @@ typedef struct {
     int64_t credit_bytes; /* 0 = 8 MiB */
     const char *start;    /* of a new group, or a reader: "first" (NULL) or "new" */
     int64_t lease_ms;     /* of the group; 0 = as it is */
+    int timeout_ms;       /* of gq_subscribe: then GQ_TIMEOUT; 0 = as long as it takes */
 } gq_options;
 
 /* Consumes a topic for a group; with "" or NULL as a reader, who sees all and acks nothing. `options` may be NULL. */
