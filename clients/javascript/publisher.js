@@ -144,14 +144,14 @@ class Lane {
   }
 
   #stored(batch, [row, runs]) {
-    if (!this.#drop(batch)) return;
     const [, offset, copies, duplicate] = row;
     const place = (at, again) => ({ topic: this.topic.name, partition: this.partition, offset: at, copies, duplicate: again });
     const places = [];
     for (const [count, first, , , again] of runs ?? []) {
-      for (let i = 0; i < count; i++) places.push(place(first < 0 ? -1 : first + i, Boolean(again)));
+      for (let i = 0; i < count && places.length < batch.count; i++) places.push(place(first < 0 ? -1 : first + i, Boolean(again)));
     }
     for (let i = places.length; i < batch.count; i++) places.push(place(offset < 0 ? -1 : offset + i, duplicate));
+    if (!this.#drop(batch)) return;
     let at = 0;
     for (const { count, resolve, many } of batch.waiters) {
       resolve(many ? places.slice(at, at + count) : places[at]);
@@ -179,8 +179,10 @@ class Lane {
       this.publisher.forget(this.topic); // it may be made anew, under another id
       this.fail(error);
     } else {
+      const at = this.batches.indexOf(batch); // what is before it may be stored already: under another producer it would be twice
       this.#reject(batch, error);
-      this.#anew();
+      this.#renumber(at, batch.sequence);
+      this.pump();
     }
   }
 
@@ -191,15 +193,23 @@ class Lane {
     this.#anew();
   }
 
-  /** Sequences behind one that is not stored can never be: the rest goes on under another producer, from 1. */
+  /** All of it goes on under another producer. */
   #anew() {
     this.#number();
-    for (const batch of this.batches) {
+    this.#renumber(0, 1);
+    this.#resend();
+  }
+
+  /** The batch at that place and those behind it go out under other sequences. None of them is stored. */
+  #renumber(from, sequence) {
+    this.sequence = sequence - 1;
+    this.unsent = Math.min(this.unsent, from);
+    for (const batch of this.batches.slice(from)) {
       batch.sequence = ++this.sequence;
       batch.before = false;
+      batch.say++; // what is still said of the last sending does not count
       if (!batch.plain) batch.body = restamped(batch.body, this.name, batch.sequence);
     }
-    this.#resend();
   }
 
   #stall(ms) {
@@ -268,6 +278,7 @@ export class Publisher {
 
   /** Puts values into the batch of their partition, and returns its lane. */
   #put(topic, values, { key, headers, id, route = "", delayMs = 0, ttlMs = 0 }) {
+    if (this.link.closed) throw new GossipqError("closed", "this client is closed");
     const of = key === undefined ? NOTHING : bytes(key, "key"), name = id === undefined ? NOTHING : bytes(id, "id");
     const packed = headers && Object.keys(headers).length ? Buffer.from(encode(headers)) : NOTHING;
     const raw = new Array(values.length);

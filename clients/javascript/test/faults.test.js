@@ -1,0 +1,161 @@
+// Against a node that is none, which says at a certain moment what one seldom says.
+
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { decode, encode } from "@msgpack/msgpack";
+import { Router } from "zeromq";
+import { seal } from "../batch.js";
+import { connect } from "../index.js";
+
+const WELCOME = 2, PONG = 4, REFUSED = 6, PUBLISH = 16, CONFIRM = 17, SUBSCRIBE = 32, SUBSCRIBED = 33, UNSUBSCRIBE = 34;
+const DELIVER = 36, ACK = 37, ACKED = 38, TOPICS = 65, SHARD = 1, TOPIC = 3;
+const SILENT = Symbol("no answer");
+
+/** `answer` gets what is said and `say(request, verb, fields, body)`; undefined: a node's own answer follows. */
+async function withNode(answer, run) {
+  const router = new Router({ linger: 0 });
+  await router.bind("tcp://127.0.0.1:*");
+  const node = { said: [], offset: 0 };
+  const serving = (async () => {
+    for await (const [name, control, body] of router) {
+      const [verb, request] = [control[3], Number(control.readBigUInt64LE(8))];
+      const fields = decode(control.subarray(24));
+      node.said.push(verb);
+      const say = async (to, what, values, extra) => {
+        const head = Buffer.from(control.subarray(0, 24));
+        head[3] = what;
+        head.writeBigUInt64LE(BigInt(to), 8);
+        await router.send([name, Buffer.concat([head, encode(values)]), ...(extra ? [extra] : [])]);
+      };
+      if ((await answer({ verb, request, fields, body, say })) === SILENT) continue;
+      if (verb === 1) await say(request, WELCOME, ["n", "c", "0.2.0", 1 << 25, 5000, 1000, [], 1]);
+      else if (verb === 64) await say(request, TOPICS, [[[TOPIC, fields[0][0], 1, [1], [SHARD]]], ""]);
+      else if (verb === PUBLISH) await say(0, CONFIRM, [[[request, node.offset++, 1, false]], 1 << 25]);
+      else if (verb === SUBSCRIBE) await say(request, SUBSCRIBED, [fields[0], 30000, []]);
+      else if (verb === ACK) await say(request, ACKED, [[]]);
+      else if (verb === 3 || verb === UNSUBSCRIBE) await say(request, PONG, []);
+    }
+  })();
+  const mq = connect(router.lastEndpoint);
+  try {
+    await run(mq, node);
+  } finally {
+    await mq.close({ flush: false });
+    router.close();
+    await serving;
+  }
+}
+
+const soon = (promise) => Promise.race([promise, sleep(3_000, "it hangs", { ref: false })]);
+
+function delivering(headers) {
+  return async ({ verb, request, fields, say }) => {
+    if (verb !== SUBSCRIBE) return undefined;
+    const body = seal({ values: headers.map(() => Buffer.from("v")), keys: null, headers, route: "" }, Buffer.alloc(16), 0);
+    await say(request, SUBSCRIBED, [fields[0], 30000, []]);
+    await say(0, DELIVER, [fields[0], [[TOPIC * 65536, 0, headers.length, 1, body.length, body.length]], 30000], body);
+    return SILENT;
+  };
+}
+
+test("a refusal does not send what is before it under another producer", async () => {
+  const stored = [];
+  let waits = null, refused = false;
+  const leader = async ({ verb, request, body, say }) => {
+    if (verb !== PUBLISH) return undefined;
+    const producer = body.toString("hex", 16, 32), sequence = Number(body.readBigUInt64LE(32));
+    const last = Math.max(0, ...stored.filter(([each]) => each === producer).map(([, number]) => number));
+    if (sequence <= last) await say(0, CONFIRM, [[[request, 0, 1, true]], 1 << 25]);
+    else if (sequence > last + 1) await say(request, REFUSED, ["out_of_sequence", "one is missing", "", 50, last + 1]);
+    else if (sequence === 2 && !refused) {
+      refused = true;
+      await say(request, REFUSED, ["topic_full", "it is full"]);
+    } else {
+      stored.push([producer, sequence]);
+      if (waits === null) {
+        waits = request;
+        return SILENT;
+      }
+      for (const each of waits ? [waits, request] : [request]) await say(0, CONFIRM, [[[each, 0, 1, false]], 1 << 25]);
+      waits = 0;
+    }
+    return SILENT;
+  };
+  await withNode(leader, async (mq) => {
+    const all = await Promise.allSettled(["a", "b", "c"].map((each) => mq.publishMany("t", [each])));
+    assert.deepEqual(all.map(({ status }) => status), ["fulfilled", "rejected", "fulfilled"]);
+    assert.deepEqual(stored.map(([, sequence]) => sequence), [1, 2]);
+  });
+});
+
+test("a client that is closed refuses what is published to a topic that it knows", () =>
+  withNode(() => undefined, async (mq) => {
+    await mq.publish("t", "x");
+    await mq.close();
+    await assert.rejects(soon(mq.publish("t", "x")), { code: "closed" });
+  }));
+
+test("what is acked after its subscription was closed is in other hands", () =>
+  withNode(delivering([Buffer.from("80", "hex")]), async (mq, node) => {
+    const subscription = await mq.subscribe("t", { group: "g" });
+    const message = await subscription.next(3_000);
+    await subscription.close();
+    assert.equal(await soon(message.ack()), false);
+    assert.ok(!node.said.includes(ACK));
+  }));
+
+test("all who wait for a message are told that there is none", () =>
+  withNode(() => undefined, async (mq) => {
+    const subscription = await mq.subscribe("t", { group: "g" });
+    const waiting = Promise.all([subscription.next(), subscription.next()]);
+    await subscription.close();
+    assert.deepEqual(await soon(waiting), [null, null]);
+  }));
+
+test("each who asks for a topic waits by a signal of its own", async () => {
+  const late = async ({ verb }) => (verb === 64 ? sleep(1_000) : undefined);
+  await withNode(late, async (mq) => {
+    const first = mq.publish("t", "x", { signal: AbortSignal.timeout(200) });
+    const second = mq.publish("t", "y");
+    const third = mq.publish("t", "z", { signal: AbortSignal.timeout(300) });
+    await assert.rejects(first, { name: "TimeoutError" });
+    await assert.rejects(third, { name: "TimeoutError" });
+    assert.equal((await second).offset, 0);
+  });
+});
+
+test("what is aborted before it is published is not published, and nobody is told of it", () =>
+  withNode(() => undefined, async (mq, node) => {
+    await mq.publish("t", "x");
+    await assert.rejects(mq.publish("t", "y", { signal: AbortSignal.abort() }), { name: "AbortError" });
+    await mq.flush();
+    assert.equal(node.said.filter((verb) => verb === PUBLISH).length, 1);
+  }));
+
+test("headers and answers that announce more than they hold are none", async () => {
+  const bomb = Buffer.concat([Buffer.from("81a161", "hex"), Buffer.from("dd01ffffff".repeat(40), "hex")]);
+  await withNode(delivering([bomb, Buffer.from(encode({ a: "b" }))]), async (mq) => {
+    const subscription = await mq.subscribe("t", { group: "g" });
+    const [first, second] = [await subscription.next(3_000), await subscription.next(3_000)];
+    assert.deepEqual(first.headers["gossipq-unreadable-headers"], bomb);
+    assert.deepEqual(second.headers, { a: "b" });
+  });
+  const boasting = async ({ verb, request, say }) => {
+    if (verb !== PUBLISH) return undefined;
+    await say(0, CONFIRM, [[[request, 5, 1, false]], 1 << 25, "", [[request, [[2 ** 52, 5, 0, 0, false]]]]]);
+    return SILENT;
+  };
+  await withNode(boasting, async (mq) => assert.equal((await mq.publish("t", "x")).offset, 5));
+});
+
+test("one of several addresses is none", () => {
+  const program = `import { connect } from "./index.js";
+    const mq = connect(" tcp://127.0.0.1:9, tcp//nobody");
+    await mq.publish("t", "x", { signal: AbortSignal.timeout(1_500) }).catch(({ name }) => console.log(name));
+    await mq.close({ flush: false });`;
+  const ran = spawnSync(process.execPath, ["--input-type=module", "-e", program], { cwd: new URL("..", import.meta.url), encoding: "utf8" });
+  assert.equal(ran.stdout, "TimeoutError\n", ran.stderr);
+  assert.throws(() => connect("tcp//:nobody:1"), { code: "bad_request" });
+});
