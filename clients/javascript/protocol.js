@@ -5,7 +5,7 @@ import { decode, encode } from "@msgpack/msgpack";
 export const HELLO = 1, WELCOME = 2, PING = 3, BYE = 5, REFUSED = 6, RESET = 7, PUBLISH = 16, CONFIRM = 17, PUBLISH_PLAIN = 18;
 export const SUBSCRIBE = 32, SUBSCRIBED = 33, UNSUBSCRIBE = 34, DELIVER = 36, ACK = 37, NACK = 39, RESOLVE = 64;
 export const HOME = 0xffff; // in place of a shard: the frontdoor itself
-const VERSION = 2, HEADER_BYTES = 24;
+const VERSION = 2, HEADER_BYTES = 24, RETRY_MS_MAX = 60_000;
 
 /** One message as it came. Numbers are Numbers: all that a node says to this client is below 2^53. */
 export function parse(frames) {
@@ -19,7 +19,7 @@ export function parse(frames) {
     throw error;
   }
   try {
-    const fields = decode(control.subarray(HEADER_BYTES));
+    const fields = unpack(control.subarray(HEADER_BYTES));
     if (!Array.isArray(fields)) throw new TypeError("no array");
     return {
       verb: control[3],
@@ -32,6 +32,34 @@ export function parse(frames) {
   } catch (error) {
     throw new GossipqError("protocol", `a message of the node cannot be read: ${error.message}`);
   }
+}
+
+/** The value that these bytes of msgpack are. Throws when they are none. */
+export function unpack(raw) {
+  if (!fits(raw)) throw new RangeError("it says that it holds more than it does");
+  return decode(raw);
+}
+
+/** Whether everything that is announced has a byte at least: the decoder makes room for it before it looks. */
+function fits(raw) {
+  const number = (width) => ((at += width), raw.readUIntBE(at - width, width));
+  let at = 0;
+  for (let left = 1; left > 0; left--) {
+    if (left > raw.length - at) return false;
+    const tag = raw[at++];
+    if (tag < 0x80 || tag >= 0xe0) continue;
+    if (tag < 0x90) left += 2 * (tag & 0x0f);
+    else if (tag < 0xa0) left += tag & 0x0f;
+    else if (tag < 0xc0) at += tag & 0x1f;
+    else if (tag >= 0xdc) left += number(tag & 1 ? 4 : 2) * (tag >= 0xde ? 2 : 1);
+    else if (tag >= 0xd9) at += number(1 << (tag - 0xd9));
+    else if (tag >= 0xd4) at += 1 + (1 << (tag - 0xd4));
+    else if (tag >= 0xcc) at += 1 << (tag & 3);
+    else if (tag >= 0xca) at += tag === 0xca ? 4 : 8;
+    else if (tag >= 0xc7) at += number(1 << (tag - 0xc7)) + 1;
+    else if (tag >= 0xc4) at += number(1 << (tag - 0xc4));
+  }
+  return true;
 }
 
 export function frame(verb, shard, request, fields) {
@@ -56,6 +84,6 @@ export class GossipqError extends Error {
   }
 
   static of([code, message, hint = "", retryAfterMs = 0, detail = 0]) {
-    return new GossipqError(code, message, hint, retryAfterMs, detail);
+    return new GossipqError(String(code), String(message), hint, retryAfterMs > 0 ? Math.min(retryAfterMs, RETRY_MS_MAX) : 0, detail);
   }
 }
