@@ -1,10 +1,10 @@
 // What is consumed: records that came and wait, those that the user has, and the acks on their way.
 
 import { LOST } from "./link.js";
-import { ACK, DELIVER, GossipqError, NACK, REFUSED, SUBSCRIBE, UNSUBSCRIBE } from "./protocol.js";
+import { ACK, DELIVER, GossipqError, NACK, REFUSED, SUBSCRIBE, UNSUBSCRIBE, unpack } from "./protocol.js";
 import { Opened } from "./batch.js";
-import { decode } from "@msgpack/msgpack";
 
+const TIMER_MS_MAX = 0x7fffffff;
 let numbers = 0;
 
 /** A record. `ack()` when it is done. */
@@ -74,6 +74,7 @@ class Part {
     this.flushing = false;
     this.accepting = false; // SUBSCRIBED has come since it was said last: what was delivered before comes again
     this.live = false;
+    this.gone = false;
   }
 
   /** What is said when the shard is joined. */
@@ -81,8 +82,7 @@ class Part {
     const { group, start, credit, creditBytes, options, routes } = this.subscription;
     const starts = [...this.next].map(([key, offset]) => (offset === null ? startAt(key, start) : [key, "offset", offset]));
     const holding = group ? [...this.held.values()].map((each) => this.#range(each)) : null;
-    this.live = false;
-    this.accepting = false;
+    this.live = this.accepting = false;
     const fields = [this.number, group, starts, credit, creditBytes, options, false, holding, routes, true, [], true];
     return [[SUBSCRIBE, fields]];
   }
@@ -93,7 +93,7 @@ class Part {
   }
 
   ended() {
-    this.live = false;
+    this.live = this.accepting = false;
     this.subscription.drop(this);
   }
 
@@ -120,6 +120,14 @@ class Part {
       if (opened.count === count) this.subscription.push({ part: this, key, first, attempt, opened, taken: 0 });
     }
     return true;
+  }
+
+  /** Its subscription is over: what was not acked is in other hands. */
+  left() {
+    this.gone = true;
+    this.held.clear();
+    for (const { waiters } of this.pending.values()) for (const { resolve } of waiters) resolve(false);
+    this.pending.clear();
   }
 
   has(message) {
@@ -162,6 +170,7 @@ class Part {
     this.subscription.link.say(verb, this.shard, fields, undefined, (answer) => {
       const error = answer !== LOST && answer.verb === REFUSED ? GossipqError.of(answer.fields) : null;
       if (answer === LOST || (error && AGAIN.has(error.code))) {
+        if (this.gone) return waiters.forEach(({ resolve }) => resolve(false));
         const index = `${verb}${how}`;
         const before = this.pending.get(index)?.waiters ?? [];
         this.pending.set(index, { verb, how, waiters: [...waiters, ...before] });
@@ -188,7 +197,7 @@ const AGAIN = new Set(["busy", "joining", "not_leader", "no_session", "no_subscr
 /** Records of a topic, for a group or (without one) a reader. An AsyncIterable; it ends by `close`, `break`, or its signal. */
 export class Subscription {
   #waiting = [];
-  #wake = null;
+  #wakes = new Set(); // of those that wait in next()
   #error = null;
   #last = null; // what a reader has taken
   over = false;
@@ -209,8 +218,13 @@ export class Subscription {
       shard.tenants.add(part);
       this.link.over(part.shard);
     }
-    await Promise.all(this.parts.map((part) => this.link.join(part.shard, this.signal)));
-    if (this.#error) throw this.#error;
+    try {
+      await Promise.all(this.parts.map((part) => this.link.join(part.shard, this.signal)));
+      if (this.#error) throw this.#error;
+    } catch (error) {
+      this.close().catch(() => {}); // parts of it may take records
+      throw error;
+    }
     return this;
   }
 
@@ -225,10 +239,10 @@ export class Subscription {
       const left = end - Date.now();
       if (left <= 0) return null;
       await new Promise((resolve) => {
-        const timer = Number.isFinite(left) ? setTimeout(resolve, left) : null;
-        this.#wake = () => (clearTimeout(timer), resolve());
+        const wake = () => (clearTimeout(timer), this.#wakes.delete(wake), resolve());
+        const timer = Number.isFinite(left) ? setTimeout(wake, Math.min(left, TIMER_MS_MAX)) : null;
+        this.#wakes.add(wake);
       });
-      this.#wake = null;
     }
     if (this.#error) throw this.#error;
     const stretch = this.#waiting[0];
@@ -255,7 +269,11 @@ export class Subscription {
 
   push(stretch) {
     this.#waiting.push(stretch);
-    this.#wake?.();
+    this.#wake();
+  }
+
+  #wake() {
+    for (const wake of [...this.#wakes]) wake();
   }
 
   /** The records of that part that nobody took: they come again. */
@@ -265,7 +283,7 @@ export class Subscription {
 
   fail(error) {
     this.#error = error;
-    this.#wake?.();
+    this.#wake();
   }
 
   /** Ends it. Records that the user has can still be acked before this resolves; the others go back. */
@@ -274,16 +292,20 @@ export class Subscription {
     this.over = true;
     this.signal?.removeEventListener("abort", this.onAbort);
     this.#waiting = [];
-    this.#wake?.();
+    this.#wake();
     await Promise.all(this.parts.map((part) => this.#leave(part)));
+    this.onOver?.();
   }
 
   async #leave(part) {
     part.flush();
     if (!this.link.closed && part.live) {
       await new Promise((resolve) => this.link.say(UNSUBSCRIBE, part.shard, [part.number], undefined, resolve));
+    } else if (!this.link.closed) {
+      this.link.say(UNSUBSCRIBE, part.shard, [part.number]); // it may be subscribed, and not say so yet
     }
     this.link.shard(part.shard).tenants.delete(part);
+    part.left();
   }
 }
 
@@ -322,7 +344,7 @@ function joined(ranges) {
 function readHeaders(raw) {
   if (!raw.length) return {};
   try {
-    return decode(raw);
+    return unpack(raw);
   } catch {
     return { "gossipq-unreadable-headers": raw };
   }
