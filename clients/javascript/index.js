@@ -2,7 +2,7 @@
 
 import { readFileSync, statSync } from "node:fs";
 import { curveKeyPair } from "zeromq";
-import { Link, isHere } from "./link.js";
+import { Link, isHere, until } from "./link.js";
 import { GossipqError, RESOLVE } from "./protocol.js";
 import { Publisher } from "./publisher.js";
 import { Message, Subscription } from "./subscription.js";
@@ -59,6 +59,7 @@ function z85(raw) {
 }
 
 function address(text) {
+  text = text.trim();
   const full = text.includes("://") ? text : `tcp://${text}`;
   return /:\d+$/.test(full) || full.startsWith("ipc://") ? full : `${full}:7700`;
 }
@@ -81,6 +82,7 @@ export class Client {
   /** Resolves when the record is stored: {topic, partition, offset, copies, duplicate}. Many may be under way at a time;
    * records of one key are stored in the order in which they were published. */
   publish(topic, value, options) {
+    if (options?.signal?.aborted) return Promise.reject(options.signal.reason);
     const known = this.#topics.get(topic);
     if (!known || known instanceof Promise) return this.#later(topic, options, (found) => this.#publisher.publish(found, value, options));
     const stored = this.#publisher.publish(known, value, options);
@@ -95,6 +97,7 @@ export class Client {
   async #later(topic, options, publish) {
     const known = this.#topics.get(topic);
     const found = !known || known instanceof Promise ? await this.#resolve(topic, true, options?.signal) : known;
+    options?.signal?.throwIfAborted();
     const stored = publish(found);
     return options?.signal ? raced(stored, options.signal) : stored;
   }
@@ -104,6 +107,7 @@ export class Client {
     const { create = true, signal } = options ?? {};
     const subscription = new Subscription(this.#link, await this.#resolve(topic, create, signal), options);
     this.#subscriptions.add(subscription);
+    subscription.onOver = () => this.#subscriptions.delete(subscription);
     return subscription.open();
   }
 
@@ -130,12 +134,15 @@ export class Client {
     await this.close();
   }
 
+  /** Several may wait for the same answer, each with a signal of its own. */
   #resolve(name, create, signal) {
     const known = this.#topics.get(name);
-    if (known) return known;
-    const asked = this.#link.ask(RESOLVE, 0, [[name], create], undefined, signal).then(
-      ([[info]]) => {
+    if (known) return until(known, signal);
+    const asked = this.#link.ask(RESOLVE, 0, [[name], create]).then(
+      ([found]) => {
+        const info = found?.[0];
         if (!info) throw new GossipqError("unknown_topic", `no topic ${name}`, `gossipq topic create ${name}`);
+        if (!Array.isArray(info[4])) throw new GossipqError("protocol", "the node's answer cannot be read");
         const topic = { id: info[0], name: info[1], shards: info[4] };
         if (!topic.shards.length) throw new GossipqError("bad_request", `${name} is a virtual topic`, "name the real ones");
         this.#topics.set(name, topic);
@@ -148,12 +155,11 @@ export class Client {
     );
     this.#topics.set(name, asked);
     asked.catch(() => this.#topics.delete(name));
-    return asked;
+    return until(asked, signal);
   }
 }
 
 function raced(promise, signal) {
-  if (signal.aborted) return Promise.reject(signal.reason);
   return new Promise((resolve, reject) => {
     const abort = () => reject(signal.reason);
     signal.addEventListener("abort", abort, { once: true });

@@ -12,6 +12,7 @@ import { GossipqError, BYE, CONFIRM, DELIVER, HELLO, HOME, PING, REFUSED, RESET,
 const PING_MS = 1_000;
 const SILENT_MS = 3_000; // no sign of life for so long: it is gone, or the way to it
 const DIRECT_MS = 1_000, DETOUR_MS = 1_000, DETOUR_MS_MAX = 30_000, REDIAL_MS = 100, ROUTES_MS = 250, DOOR_STEP = 100;
+const FRAME_BYTES_MAX = 17_899_520; // PROTOCOL.md section 14
 export const AGAIN_MS = 50;
 const OVER = new Set(["no_session", "no_subscription", "not_leader"]);
 const AWAY = new Set(["not_leader", "busy", "joining"]); // of a node that the others do not hear, for as long as that lasts
@@ -49,9 +50,14 @@ class Way {
   constructor(endpoint, curve, hear, lost) {
     this.endpoint = endpoint;
     this.heardMs = this.madeMs = Date.now();
-    this.socket = new Dealer({ linger: 0, immediate: true, sendHighWaterMark: 0, receiveHighWaterMark: 0, ...curve });
+    this.socket = new Dealer({ linger: 0, immediate: true, maxMessageSize: FRAME_BYTES_MAX, sendHighWaterMark: 0, receiveHighWaterMark: 0, ...curve });
     for (const event of ["disconnect", "connect:retry"]) this.socket.events.on(event, () => setImmediate(lost, this));
-    this.socket.connect(curve ? atDoor(endpoint) : endpoint);
+    try {
+      this.socket.connect(curve ? atDoor(endpoint) : endpoint);
+    } catch (error) {
+      this.socket.close();
+      throw new GossipqError("bad_request", `${endpoint} is no address: ${error.message}`);
+    }
     this.#receive(hear);
   }
 
@@ -143,7 +149,7 @@ export class Link {
       const answer = await this.#once(verb, number, fields, body, signal);
       if (answer === LOST) continue;
       if (answer.verb !== REFUSED) return answer.fields;
-      await this.#again(GossipqError.of(answer.fields), number);
+      await this.#again(GossipqError.of(answer.fields), number, signal);
     }
   }
 
@@ -201,7 +207,11 @@ export class Link {
     if (forward || !shard.endpoint || Date.now() < shard.detourMs) return null;
     if (token.length && !insecure && !isHere(shard.endpoint)) return null; // a token does not leave this machine in the clear
     let way = this.#ways.get(shard.endpoint);
-    if (!way) this.#ways.set(shard.endpoint, (way = this.#call(shard.endpoint, curve)));
+    try {
+      if (!way) this.#ways.set(shard.endpoint, (way = this.#call(shard.endpoint, curve)));
+    } catch {
+      return null; // it is no address
+    }
     return way;
   }
 
@@ -248,11 +258,11 @@ export class Link {
     if (this.#closed) throw new GossipqError("closed", "this client is closed");
   }
 
-  async #again(error, number) {
+  async #again(error, number, signal) {
     if (!LATER.has(error.code)) throw error;
     if (error.code === "not_leader") this.notLeader(number);
     else if (OVER.has(error.code)) this.over(number);
-    await sleep(error.retryAfterMs || AGAIN_MS);
+    await until(sleep(error.retryAfterMs || AGAIN_MS), signal);
   }
 
   #hello() {
@@ -273,12 +283,11 @@ export class Link {
 
   async #join(shard) {
     shard.way = null;
+    for (const tenant of shard.tenants) tenant.ended?.(shard.number);
     await this.#askRoutes();
     const direct = this.#straight(shard);
     const way = (shard.way = direct ?? this.#home);
-    const asks = [[HELLO, this.#hello()]];
-    for (const tenant of shard.tenants) if (tenant.greeting) asks.push(...tenant.greeting(shard.number));
-    for (const [verb, fields] of asks) {
+    for (const [verb, fields] of this.#greetings(shard)) {
       const answer = await this.#once(verb, shard.number, fields, undefined, undefined, direct && verb === HELLO ? DIRECT_MS : 0);
       if (answer === LOST || shard.way !== way) {
         if (shard.way === direct) shard.detour();
@@ -299,6 +308,12 @@ export class Link {
     shard.heard = Date.now();
     if (direct) shard.detourForMs = 0;
     for (const tenant of shard.tenants) tenant.joined?.(shard.number);
+  }
+
+  /** What is said to join; of tenants that are there when it is their turn. */
+  *#greetings(shard) {
+    yield [HELLO, this.#hello()];
+    for (const tenant of shard.tenants) if (tenant.greeting) yield* tenant.greeting(shard.number);
   }
 
   /** One question and its answer. LOST: none comes any more, or none came within `withinMs` (0: for as long as the way is there). */
@@ -324,12 +339,19 @@ export class Link {
   // --- the socket
 
   #dial() {
-    const old = this.#home;
-    const address = this.#servers.shift();
-    this.#servers.push(address);
-    this.#home = this.#call(address, this.#options.curve);
-    this.#routesMs = 0;
-    this.#leave(old);
+    let failed = null;
+    for (const address of [...this.#servers]) {
+      this.#servers.push(this.#servers.shift());
+      try {
+        const old = this.#home;
+        this.#home = this.#call(address, this.#options.curve);
+        this.#routesMs = 0;
+        return this.#leave(old);
+      } catch (error) {
+        failed = error; // the next one, then
+      }
+    }
+    if (!this.#home) throw failed;
   }
 
   #received(way, frames) {
@@ -428,8 +450,9 @@ function hmac(key, text) {
   return createHmac("sha256", key).update(text).digest();
 }
 
-async function until(promise, signal) {
+export async function until(promise, signal) {
   if (!signal) return promise;
+  signal.throwIfAborted();
   let abort;
   const aborted = new Promise((_, reject) => signal.addEventListener("abort", (abort = () => reject(signal.reason)), { once: true }));
   try {
