@@ -58,7 +58,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 	"time"
@@ -71,7 +70,8 @@ const Version = "0.2.0"
 const (
 	pingEvery = time.Second
 	slice     = 20 * time.Millisecond // that Next waits with the connection in its hands
-	turn      = 500 * time.Microsecond
+	hold      = 1000                  // milliseconds that any other call does
+	pause     = 500 * time.Microsecond
 	slabRows  = 4096
 )
 
@@ -178,8 +178,12 @@ func (m *Client) Close() error {
 	}
 	close(m.stop)
 	C.gq_close(m.c)
-	m.settle()
 	m.c = nil
+	m.settle()
+	if m.slab != nil {
+		m.slab.full = true
+		m.slab.release(0)
+	}
 	m.mu.Unlock()
 	m.done.Wait()
 	return nil
@@ -196,38 +200,53 @@ func (m *Client) check(code C.int) error {
 	case C.GQ_LOST:
 		return ErrLost
 	}
+	if m.c == nil {
+		return &Error{Text: "it was refused while the client was closed"}
+	}
 	return &Error{Code: C.GoString(C.gq_error_code(m.c)), Text: C.GoString(C.gq_error(m.c))}
 }
 
+// left is how long a call may have the connection in its hands now.
 func left(ctx context.Context) C.int {
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		return -1
+		return hold
 	}
 	ms := time.Until(deadline).Milliseconds()
 	if ms < 0 {
 		ms = 0
 	}
-	if ms > math.MaxInt32 {
-		return -1
+	if ms > hold {
+		return hold
 	}
 	return C.int(ms)
 }
 
-// do runs a call with the connection in its hands. When ctx ends before, it returns, and the call ends by itself.
+// turn runs a call with the connection in its hands, for as long as one may have it.
+func (m *Client) turn(ctx context.Context, call func() error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.c == nil {
+		return ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return call()
+}
+
+// do runs a call turn by turn, until it has an answer. When ctx ends before, it returns, and the call ends with its turn.
 func (m *Client) do(ctx context.Context, call func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
 	go func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if m.c == nil {
-			ended <- ErrClosed
-			return
+		err := m.turn(ctx, call)
+		for errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			err = m.turn(ctx, call)
 		}
-		ended <- call()
+		ended <- err
 	}()
 	select {
 	case err := <-ended:
@@ -331,12 +350,18 @@ func (m *Client) PublishWith(ctx context.Context, topic string, how How, records
 // Post is Publish without waiting. Records that are posted one by one are packed together. It waits for room when 24 MiB are without an
 // outcome.
 func (m *Client) Post(topic string, records ...Record) (*Pending, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.c == nil {
-		return nil, ErrClosed
+	for {
+		m.mu.Lock()
+		if m.c == nil {
+			m.mu.Unlock()
+			return nil, ErrClosed
+		}
+		p, err := m.post(topic, How{}, hold, records)
+		m.mu.Unlock()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			return p, err
+		}
 	}
-	return m.post(topic, How{}, -1, records)
 }
 
 func (m *Client) post(topic string, how How, timeout C.int, records []Record) (*Pending, error) {
@@ -448,7 +473,7 @@ func (m *Client) drive() {
 		case <-m.posted:
 		}
 		for m.driven() {
-			time.Sleep(turn)
+			time.Sleep(pause)
 		}
 	}
 }
@@ -533,6 +558,7 @@ type Message struct {
 type Subscription struct {
 	client *Client
 	s      *C.gq_subscription
+	over   bool
 }
 
 // Subscribe consumes a topic for a group, whose consumers share its records.
@@ -541,9 +567,14 @@ func (m *Client) Subscribe(ctx context.Context, topic, group string) (*Subscript
 	err := m.do(ctx, func() error {
 		memory := &arena{}
 		defer memory.free()
-		return m.check(C.gq_subscribe(m.c, memory.text(topic), memory.text(group), nil, &s.s))
+		if s.over {
+			return ErrClosed
+		}
+		options := C.gq_options{timeout_ms: left(ctx) + 1} // 0 is for ever
+		return m.check(C.gq_subscribe(m.c, memory.text(topic), memory.text(group), &options, &s.s))
 	})
 	if err != nil {
+		go s.Close() // it may still be subscribed, and would take records
 		return nil, err
 	}
 	return s, nil
@@ -584,18 +615,22 @@ func (s *Subscription) next() (*Message, error) {
 		Value:     C.GoBytes(row.value, C.int(row.value_size)),
 		Key:       C.GoBytes(row.key, C.int(row.key_size)),
 		ID:        C.GoBytes(row.id, C.int(row.id_size)),
-		Headers:   make(map[string][]byte, int(row.header_count)),
+		Headers:   make(map[string][]byte),
 		Route:     C.GoStringN(row.route, C.int(row.route_size)),
 		Published: time.UnixMilli(int64(row.time_ms)),
 		from:      s,
 	}
-	for i := C.size_t(0); i < row.header_count; i++ {
+	for ; row.header_count > 0; row.header_count-- {
 		var name *C.char
 		var value unsafe.Pointer
 		var nameSize, valueSize C.size_t
-		if C.gq_header_at(&row, i, &name, &nameSize, &value, &valueSize) == C.GQ_OK {
-			message.Headers[C.GoStringN(name, C.int(nameSize))] = C.GoBytes(value, C.int(valueSize))
+		if C.gq_header_at(&row, 0, &name, &nameSize, &value, &valueSize) != C.GQ_OK {
+			break
 		}
+		message.Headers[C.GoStringN(name, C.int(nameSize))] = C.GoBytes(value, C.int(valueSize))
+		rest := unsafe.Add(value, valueSize) // the next one is the first one then: to count up to each takes long for many
+		row.headers_size -= C.size_t(uintptr(rest) - uintptr(row.headers))
+		row.headers = rest
 	}
 	return message, nil
 }
@@ -642,6 +677,6 @@ func (s *Subscription) Close() error {
 	if s.client.c != nil && s.s != nil {
 		C.gq_unsubscribe(s.s)
 	}
-	s.s = nil
+	s.s, s.over = nil, true
 	return nil
 }

@@ -24,7 +24,7 @@ from bindings.fake import (
     FakeNode,
     Said,
 )
-from bindings.languages import C, c_misses
+from bindings.languages import GO, C, c_misses, go_misses
 from bindings.test_c import LEAKS
 
 needs_c = pytest.mark.skipif(bool(c_misses()), reason=c_misses())
@@ -181,3 +181,62 @@ def test_c_what_could_not_be_subscribed_is_left() -> None:
 @pytest.mark.slow
 def test_c_an_address_that_is_none() -> None:
     run_c("tcp://127.0.0.1:9,tcp//nobody", "nobody")
+
+
+needs_go = pytest.mark.skipif(bool(go_misses()), reason=go_misses())
+
+
+def run_go(server: str, test: str) -> None:
+    done = subprocess.run(
+        ["go", "test", "-count=1", "-run", f"^{test}$", "."],
+        cwd=GO,
+        env=os.environ | {"GOSSIPQ_SERVER": server, "GOFLAGS": "-mod=mod", "GOPROXY": "off"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+
+
+@needs_go
+@pytest.mark.slow
+def test_go_calls_end_with_their_context_and_leave_the_client_to_others() -> None:
+    with FakeNode(lambda node, said: None) as node:
+        run_go(node.endpoint, "TestSilence")
+
+
+@needs_go
+@pytest.mark.slow
+def test_go_what_could_not_be_subscribed_is_left() -> None:
+    with FakeNode(lambda node, said: None if said[0] == SUBSCRIBE else NotImplemented) as node:
+        run_go(node.endpoint, "TestAbandoned")
+        verbs = node.verbs()
+    assert UNSUBSCRIBE in verbs[len(verbs) - verbs[::-1].index(SUBSCRIBE) :]
+
+
+@needs_go
+@pytest.mark.slow
+def test_go_what_is_refused_while_the_client_is_closed() -> None:
+    def answer(node: FakeNode, said: Said) -> Any:
+        if said[0] != PUBLISH:
+            return NotImplemented
+        time.sleep(0.3)
+        return REFUSED, ["topic_full", "it is full"]
+
+    with FakeNode(answer) as node:
+        run_go(node.endpoint, "TestRefusedAtClose")
+
+
+@needs_go
+@pytest.mark.slow
+def test_go_headers_that_lie_about_their_number() -> None:
+    many = msgpack.encode({str(i): b"" for i in range(30_000)})
+    with FakeNode(delivering(*BOMBS, many, msgpack.encode({"a": b"b", "c": "d"}))) as node:
+        run_go(node.endpoint, "TestHeaders")
+
+
+@needs_go
+@pytest.mark.slow
+def test_go_clients_that_are_closed_leave_nothing() -> None:
+    with FakeNode() as node:
+        run_go(node.endpoint, "TestManyClients")

@@ -1,0 +1,135 @@
+package gossipq
+
+// Against a node at $GOSSIPQ_SERVER that answers as tests/bindings/test_faults.py says.
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const soon = 10 * time.Second
+
+func open(t *testing.T) *Client {
+	mq, err := Open(os.Getenv("GOSSIPQ_SERVER"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mq
+}
+
+func within(t *testing.T, what string, call func()) {
+	ended := make(chan struct{})
+	go func() {
+		call()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(soon):
+		t.Fatal(what, " hangs")
+	}
+}
+
+func ended(t *testing.T, name string, call func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	within(t, name, func() {
+		if err := call(ctx); !errors.Is(err, context.Canceled) {
+			t.Error(name, err)
+		}
+	})
+}
+
+// A subscription that nobody has does not stay.
+func TestAbandoned(t *testing.T) {
+	mq := open(t)
+	ended(t, "Subscribe", func(ctx context.Context) error { _, err := mq.Subscribe(ctx, "t", "g"); return err })
+	within(t, "Close", func() { mq.Close() })
+}
+
+// Nobody answers: each call ends with its context, and leaves the client to others.
+func TestSilence(t *testing.T) {
+	mq := open(t)
+	ended(t, "Subscribe", func(ctx context.Context) error { _, err := mq.Subscribe(ctx, "t", "g"); return err })
+	ended(t, "Publish", func(ctx context.Context) error { _, err := mq.Publish(ctx, "t", Record{}); return err })
+	posted := make(chan error)
+	go func() {
+		_, err := mq.Post("t", Record{})
+		posted <- err
+	}()
+	time.Sleep(100 * time.Millisecond)
+	within(t, "Close", func() { mq.Close() })
+	within(t, "Post", func() {
+		if err := <-posted; !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+	})
+}
+
+// What is refused while the client is closed has an error that can be read.
+func TestRefusedAtClose(t *testing.T) {
+	mq := open(t)
+	pending, err := mq.Post("t", Record{Value: []byte("x")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mq.Close()
+	var refused *Error
+	if _, err = pending.Wait(context.Background()); !errors.As(err, &refused) || refused.Text != "it was refused while the client was closed" {
+		t.Fatal(err)
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	mq := open(t)
+	defer mq.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	defer cancel()
+	s, err := mq.Subscribe(ctx, "t", "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, count := range []int{0, 0, 0, 0, 30000, 2} {
+		message, err := s.Next(ctx)
+		if err != nil || len(message.Headers) != count {
+			t.Fatal(count, err)
+		}
+	}
+}
+
+func figure(t *testing.T, file, name string) int {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Skip(err)
+	}
+	_, rest, _ := strings.Cut(string(raw), name)
+	number, _ := strconv.Atoi(strings.Fields(rest)[0])
+	return number
+}
+
+// Clients that are closed leave nothing behind.
+func TestManyClients(t *testing.T) {
+	used := func() (int, int) {
+		found, _ := os.ReadDir("/proc/self/fd")
+		return figure(t, "/proc/self/status", "VmData:"), len(found)
+	}
+	var kb, files int
+	for i := 0; i < 400; i++ {
+		mq := open(t)
+		if _, err := mq.Publish(context.Background(), "t", Record{Value: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+		mq.Close()
+		if i == 100 {
+			kb, files = used()
+		}
+	}
+	if more, open := used(); more-kb > 15000 || open > files+8 {
+		t.Fatal(more-kb, "KB more,", open-files, "files more")
+	}
+}
