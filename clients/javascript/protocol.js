@@ -52,12 +52,12 @@ function fits(raw) {
     else if (tag < 0xa0) left += tag & 0x0f;
     else if (tag < 0xc0) at += tag & 0x1f;
     else if (tag >= 0xdc) left += number(tag & 1 ? 4 : 2) * (tag >= 0xde ? 2 : 1);
-    else if (tag >= 0xd9) at += number(1 << (tag - 0xd9));
+    else if (tag >= 0xd9) at = number(1 << (tag - 0xd9)) + at;
     else if (tag >= 0xd4) at += 1 + (1 << (tag - 0xd4));
     else if (tag >= 0xcc) at += 1 << (tag & 3);
     else if (tag >= 0xca) at += tag === 0xca ? 4 : 8;
-    else if (tag >= 0xc7) at += number(1 << (tag - 0xc7)) + 1;
-    else if (tag >= 0xc4) at += number(1 << (tag - 0xc4));
+    else if (tag >= 0xc7) at = number(1 << (tag - 0xc7)) + at + 1;
+    else if (tag >= 0xc4) at = number(1 << (tag - 0xc4)) + at;
   }
   return true;
 }

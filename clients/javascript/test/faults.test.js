@@ -8,6 +8,7 @@ import { decode, encode } from "@msgpack/msgpack";
 import { Router } from "zeromq";
 import { seal } from "../batch.js";
 import { connect } from "../index.js";
+import { unpack } from "../protocol.js";
 
 const WELCOME = 2, PONG = 4, REFUSED = 6, PUBLISH = 16, CONFIRM = 17, SUBSCRIBE = 32, SUBSCRIBED = 33, UNSUBSCRIBE = 34;
 const DELIVER = 36, ACK = 37, ACKED = 38, TOPICS = 65, SHARD = 1, TOPIC = 3;
@@ -158,4 +159,11 @@ test("one of several addresses is none", () => {
   const ran = spawnSync(process.execPath, ["--input-type=module", "-e", program], { cwd: new URL("..", import.meta.url), encoding: "utf8" });
   assert.equal(ran.stdout, "TimeoutError\n", ran.stderr);
   assert.throws(() => connect("tcp//:nobody:1"), { code: "bad_request" });
+});
+
+test("what is no announcement is not taken for one", () => {
+  for (const size of [0, 31, 32, 200, 300, 70_000]) {
+    const values = ["x".repeat(size), Buffer.alloc(size, 0xdd), -(2 ** 40), 1.5, { deep: [null, true, -1, 200, 70_000, 2 ** 33] }];
+    for (const value of [values, new Array(size).fill(1), { values }]) assert.deepEqual(encode(unpack(Buffer.from(encode(value)))), encode(value));
+  }
 });
