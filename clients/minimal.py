@@ -93,7 +93,11 @@ class Client:
             mine = [[number * 65536 + i, "first"] for i, each in enumerate(shards) if each == shard]
             lent = 100, 1 << 20
             self._groups[shard] = [1 + shard, group, mine, *lent, [], False, [], [], True, [], True, True]
-        self.ping()
+        try:
+            self.ping()
+        except Refused:
+            self._groups.clear()  # else whatever is asked later would be refused, too
+            raise
 
     def next(self, wait_s: float) -> list[Any] | None:
         """The next record, if one comes in time."""
@@ -150,7 +154,7 @@ class Client:
                 continue
             if said != REFUSED:
                 return answer
-            code, message, hint, retry_ms = (*answer, "", 0)[:4]
+            code, message, hint, retry_ms = (*answer, "", "", "", 0)[:4] if len(answer) < 4 else answer[:4]
             if code not in LATER:
                 raise Refused(code, message, hint)
             if code in OVER:
@@ -160,7 +164,8 @@ class Client:
             if code in AWAY and time.monotonic() > move_s and len(self._addresses) > 1:
                 self._dial()
                 move_s = time.monotonic() + SILENT_S
-            time.sleep((retry_ms or 50) / 1000)
+            retry_s = retry_ms / 1000 if isinstance(retry_ms, int) and retry_ms > 0 else 0.05
+            time.sleep(min(retry_s, max(0.0, end_s - time.monotonic())))
 
     def _join(self, shard: int) -> None:
         self._greet(shard)
@@ -208,25 +213,30 @@ class Client:
         frame, *body = self._socket.recv_multipart()
         try:
             magic, version, verb, shard, _, request, term = HEADER.unpack_from(frame)
-            if version != VERSION and request in (0, self._request):
+            if magic == b"GQ" and version != VERSION and request in (0, self._request):
                 raise Refused(
                     "wrong_version", f"the node speaks version {version}, this client {VERSION}", ""
                 )
             fields = msgpack.decode(frame[HEADER.size :])
-            records = msgpack.decode(body[0]) if verb == DELIVER_PLAIN else []
-        except (StructError, MsgspecError, IndexError):
+            records = list(msgpack.decode(body[0])) if verb == DELIVER_PLAIN else []
+            over = [int(each) for each in fields[0]] if verb == RESET else []
+            request = fields[0][0][0] if verb == CONFIRM else request
+        except (StructError, MsgspecError, IndexError, TypeError, ValueError, KeyError, RecursionError):
             magic = b""
         if magic != b"GQ" or version != VERSION or not isinstance(fields, list):  # of nobody
             return 0, 0, []
         known = self._terms[shard] = max(term, self._terms.get(shard, 0))
         if verb == DELIVER_PLAIN and shard in self._joined and term == known:  # else from an old leader
             self._waiting += [(shard, record) for record in records]
-        for each in fields[0] if verb == RESET else ():
+        for each in over:
             self._over(each)
-        return verb, fields[0][0][0] if verb == CONFIRM else request, fields
+        return verb, request, fields
 
     def _topic(self, name: str) -> list[Any]:
         """[id, name, version, config, shards of the partitions]."""
         if name not in self._topics:
-            self._topics[name] = self._ask(RESOLVE, 0, [[name], True])[0][0]
+            info = self._ask(RESOLVE, 0, [[name], True])[0][0]
+            if not info[4]:
+                raise Refused("bad_request", f"{name} is a virtual topic", "name the real ones")
+            self._topics[name] = info
         return self._topics[name]

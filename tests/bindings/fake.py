@@ -67,6 +67,11 @@ class FakeNode(threading.Thread):
         head = HEADER.pack(b"GQ", 2, verb, shard, 0, request, 0)
         self._router.send_multipart([self._name, head + msgpack.encode(fields), *body])
 
+    def raw(self, verb: int, *frames: bytes) -> None:
+        """A message whose fields are these bytes."""
+        head = HEADER.pack(b"GQ", 2, verb, SHARD, 0, 0, 0)
+        self._router.send_multipart([self._name, head + frames[0], *frames[1:]])
+
     def due(self, said: Said) -> Answer:
         verb, _, request, fields, _ = said
         match verb:

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import time
 import zlib
 from collections.abc import Callable
@@ -14,17 +15,32 @@ from msgspec import msgpack
 from bindings.fake import (
     CONFIRM,
     DELIVER,
+    DELIVER_PLAIN,
     PARTITION,
     PUBLISH,
+    PUBLISH_PLAIN,
     REFUSED,
+    RESOLVE,
     SHARD,
     SUBSCRIBE,
     SUBSCRIBED,
+    TOPIC,
+    TOPICS,
     UNSUBSCRIBE,
     FakeNode,
     Said,
 )
-from bindings.languages import GO, C, c_misses, go_misses
+from bindings.languages import (
+    CLIENTS,
+    GO,
+    JAVA,
+    JAVA_DRIVER,
+    JEROMQ,
+    C,
+    c_misses,
+    go_misses,
+    java_misses,
+)
 from bindings.test_c import LEAKS
 
 needs_c = pytest.mark.skipif(bool(c_misses()), reason=c_misses())
@@ -240,3 +256,90 @@ def test_go_headers_that_lie_about_their_number() -> None:
 def test_go_clients_that_are_closed_leave_nothing() -> None:
     with FakeNode() as node:
         run_go(node.endpoint, "TestManyClients")
+
+
+MINIMAL = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from minimal import Client, Refused
+mq = Client(sys.argv[2], wait_s=2)
+for call in (lambda: mq.publish("t", b"x"), lambda: mq.subscribe("t", "g"), lambda: mq.publish("t", b"x")):
+    try:
+        call()
+        print("done")
+    except Refused as error:
+        print(error.code)
+    except TimeoutError:
+        print("not_confirmed")
+"""
+SMALL = [
+    pytest.param([sys.executable, "-c", MINIMAL, str(CLIENTS)], id="minimal"),
+    pytest.param(
+        [
+            "java",
+            "-Xmx256m",
+            "-cp",
+            f"{JAVA_DRIVER.parent}:{JAVA / 'build' / 'gossipq.jar'}:{JEROMQ}",
+            "Faults",
+        ],
+        id="java",
+        marks=pytest.mark.skipif(bool(java_misses()), reason=java_misses()),
+    ),
+]
+
+
+def codes(line: list[str], answer: Callable[[FakeNode, Said], Any]) -> list[str]:
+    with FakeNode(answer) as node:
+        done = subprocess.run([*line, node.endpoint], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout.split()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", SMALL)
+def test_small_a_virtual_topic(line: list[str]) -> None:
+    def answer(node: FakeNode, said: Said) -> Any:
+        return (TOPICS, [[[TOPIC, "t", 1, [1], []]], ""]) if said[0] == RESOLVE else NotImplemented
+
+    assert codes(line, answer) == ["bad_request"] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", SMALL)
+def test_small_a_group_that_is_refused_does_not_hinder_others(line: list[str]) -> None:
+    def answer(node: FakeNode, said: Said) -> Any:
+        return (REFUSED, ["forbidden", "no"]) if said[0] == SUBSCRIBE else NotImplemented
+
+    assert codes(line, answer) == ["done", "forbidden", "done"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", SMALL)
+@pytest.mark.parametrize("pause", [3_600_000, -5, "soon"])
+def test_small_who_is_told_to_wait_waits_no_longer_than_it_wants(line: list[str], pause: Any) -> None:
+    def answer(node: FakeNode, said: Said) -> Any:
+        return (
+            (REFUSED, ["busy", "later", "", pause])
+            if said[0] in (PUBLISH_PLAIN, SUBSCRIBE)
+            else NotImplemented
+        )
+
+    found = codes(line, answer)
+    assert found[::2] == ["not_confirmed"] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", SMALL)
+@pytest.mark.parametrize(
+    "raw", [b"\x91" * 100_000, b"\xdd\x00\x1f\x00\x00" * 30 + bytes(1 << 21), b"\x91\xa1\xff", b"\x90"]
+)
+def test_small_frames_of_nobody(line: list[str], raw: bytes) -> None:
+    """A PUBLISH is answered by them, as what a node says unasked."""
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        if said[0] == PUBLISH_PLAIN:
+            for verb in (7, CONFIRM, DELIVER_PLAIN):
+                node.raw(verb, raw, raw)
+        return NotImplemented
+
+    assert codes(line, answer) == ["done"] * 3

@@ -29,6 +29,7 @@ public final class Client implements AutoCloseable {
     private static final Set<String> OVER = Set.of("no_session", "no_subscription", "not_leader");
     /** Of a node that the others do not hear, for as long as that lasts. */
     private static final Set<String> AWAY = Set.of("not_leader", "busy", "joining");
+    private static final long FRAME_BYTES_MAX = 17_899_520; // PROTOCOL.md section 14
     private static final byte[] NOTHING = new byte[0];
 
     private final ZMQ.Context context = ZMQ.context(1);
@@ -129,8 +130,12 @@ public final class Client implements AutoCloseable {
         int partition = (int) (crc.getValue() % found.shards.length);
         byte[] body = Pack.pack(List.of(List.of(value, key, headers, name)));
         List<?> answer = ask(PUBLISH_PLAIN, found.shards[partition], List.of(found.id * 65536 + partition, "stored", route, delayMs), body);
-        List<?> run = (List<?>) ((List<?>) ((List<?>) ((List<?>) answer.get(3)).get(0)).get(1)).get(0); // where it was stored first
-        return new Place(partition, (Long) run.get(1), run.size() > 4 && (Boolean) run.get(4));
+        try {
+            List<?> run = (List<?>) ((List<?>) ((List<?>) ((List<?>) answer.get(3)).get(0)).get(1)).get(0); // where it was stored first
+            return new Place(partition, (Long) run.get(1), run.size() > 4 && (Boolean) run.get(4));
+        } catch (ClassCastException | IndexOutOfBoundsException error) {
+            throw unreadable();
+        }
     }
 
     /** Consumes a topic for a group, whose consumers share its records. A client consumes one topic. */
@@ -146,12 +151,18 @@ public final class Client implements AutoCloseable {
             starts.add(List.of(found.id * 65536 + i, "first"));
             joined.remove(shard);
         }
-        ping(true);
+        try {
+            ping(true);
+        } catch (GossipqException error) {
+            groups.clear(); // else whatever is asked later would be refused, too
+            joined.clear();
+            throw error;
+        }
     }
 
     /** The next record; null when none comes in time. */
     public Message next(long waitMs) {
-        long endMs = now() + waitMs;
+        long endMs = until(waitMs);
         while (waiting.isEmpty() && now() < endMs) {
             ping();
             hear(Math.max(1, Math.min(endMs - now(), PING_MS)));
@@ -220,7 +231,7 @@ public final class Client implements AutoCloseable {
     // --- the one rule of recovery: what is over is joined again, what has no answer is asked again
 
     private List<?> ask(int verb, int shard, List<?> fields, byte[] body) {
-        long endMs = waitMs == Long.MAX_VALUE ? waitMs : now() + waitMs;
+        long endMs = until(waitMs);
         long moveMs = now() + SILENT_MS;
         for (;;) {
             if (closed) throw new IllegalStateException("this client is closed");
@@ -232,9 +243,9 @@ public final class Client implements AutoCloseable {
                 continue;
             }
             if (answer.verb != REFUSED) return answer.fields;
-            String code = (String) answer.fields.get(0);
+            String code = text(answer.fields, 0);
             if (!AWAY.contains(code) && !OVER.contains(code)) {
-                throw new GossipqException(code, (String) answer.fields.get(1), answer.fields.size() > 2 ? (String) answer.fields.get(2) : "");
+                throw new GossipqException(code, text(answer.fields, 1), text(answer.fields, 2));
             }
             if (OVER.contains(code)) over(shard);
             if (code.equals("no_session") && verb == SUBSCRIBE) greet(shard);
@@ -242,7 +253,8 @@ public final class Client implements AutoCloseable {
                 dial();
                 moveMs = now() + SILENT_MS;
             }
-            pause(answer.fields.size() > 3 ? (Long) answer.fields.get(3) : 0);
+            Object retryMs = answer.fields.size() > 3 ? answer.fields.get(3) : 0L;
+            pause(Math.min(retryMs instanceof Long && (Long) retryMs > 0 ? (Long) retryMs : AGAIN_MS, Math.max(1, endMs - now())));
         }
     }
 
@@ -275,6 +287,7 @@ public final class Client implements AutoCloseable {
         }
         socket = context.socket(ZMQ.DEALER);
         socket.setLinger(0);
+        socket.setMaxMsgSize(FRAME_BYTES_MAX);
         String address = addresses.poll();
         addresses.add(address);
         socket.connect(address);
@@ -345,10 +358,16 @@ public final class Client implements AutoCloseable {
 
     private Topic topic(String name) {
         return topics.computeIfAbsent(name, missing -> {
-            List<?> info = (List<?>) ((List<?>) ask(RESOLVE, 0, List.of(List.of(name), true), null).get(0)).get(0);
+            List<?> answer = ask(RESOLVE, 0, List.of(List.of(name), true), null);
             Topic made = new Topic();
-            made.id = (Long) info.get(0);
-            made.shards = ((List<?>) info.get(4)).stream().mapToInt(shard -> ((Long) shard).intValue()).toArray();
+            try {
+                List<?> info = (List<?>) ((List<?>) answer.get(0)).get(0);
+                made.id = (Long) info.get(0);
+                made.shards = ((List<?>) info.get(4)).stream().mapToInt(shard -> ((Long) shard).intValue()).toArray();
+            } catch (ClassCastException | IndexOutOfBoundsException error) {
+                throw unreadable();
+            }
+            if (made.shards.length == 0) throw new GossipqException("bad_request", name + " is a virtual topic", "name the real ones");
             return made;
         });
     }
@@ -357,13 +376,25 @@ public final class Client implements AutoCloseable {
         return List.of(each.key, each.message.offset, each.message.offset + 1);
     }
 
+    private static GossipqException unreadable() {
+        return new GossipqException("protocol", "the node's answer cannot be read", "");
+    }
+
+    private static String text(List<?> fields, int at) {
+        return fields.size() > at && fields.get(at) instanceof String ? (String) fields.get(at) : "";
+    }
+
+    private static long until(long waitMs) {
+        return waitMs > Long.MAX_VALUE / 2 ? Long.MAX_VALUE : now() + waitMs;
+    }
+
     private static long now() {
         return System.nanoTime() / 1_000_000;
     }
 
     private static void pause(long ms) {
         try {
-            Thread.sleep(ms > 0 ? ms : AGAIN_MS);
+            Thread.sleep(ms);
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();
             throw new IllegalStateException("interrupted", error);

@@ -10,7 +10,7 @@ import java.util.Map;
 
 /** msgpack, as far as the client needs it: Long, Boolean, String, byte[], List, Map and null. */
 final class Pack {
-    private static final int DEPTH_MAX = 32;
+    private static final int DEPTH_MAX = 32, ROOM = 64;
 
     private Pack() {}
 
@@ -113,7 +113,7 @@ final class Pack {
 
     private static List<Object> list(ByteBuffer in, int count, int depth) {
         if (count < 0 || count > in.remaining()) throw new IllegalArgumentException("too long");
-        List<Object> items = new ArrayList<>(count);
+        List<Object> items = new ArrayList<>(Math.min(count, ROOM)); // it may announce more than it holds
         for (int i = 0; i < count; i++) items.add(get(in, depth + 1));
         return items;
     }
