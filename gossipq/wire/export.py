@@ -133,6 +133,13 @@ class DataSetKey(NamedTuple):
     partition: int
 
 
+class Newest(msgspec.Struct, frozen=True):
+    """The newest record that the export has of a partition."""
+
+    offset: Offset
+    digest: str  #: of its publish time and value; a cluster that has another record there went back
+
+
 class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far the export has come in one partition."""
 
@@ -149,6 +156,7 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     removed: bool = (
         False  #: the cluster has the topic no more: its records stay, its `deliveries` do not count
     )
+    newest: Newest | None = None  #: None: no record is here, or an older version wrote them
 
 
 class Gap(msgspec.Struct, frozen=True):

@@ -1,60 +1,48 @@
-"""A cluster whose only node went back to an older copy of its directory: its log says something else from
-there on."""
-
-import contextlib
-import shutil
-from pathlib import Path
+"""Backups and exports of a cluster that went back to an older copy."""
 
 import pytest
 
-from gossipq.clock import SystemClock
-from gossipq_client import connect, testing
-from gossipq_node import store_tool
+from backup import older
+from gossipq.errors import ExportError
 from gossipq_node.backup.backup import Backup, Pace
 from gossipq_node.backup.folder import folder_at
-from gossipq_node.inline import InlineNode
+from gossipq_node.export.exporter import Exporter
+from gossipq_node.export.folder import Folder
+
+#: the log is shorter than the one that was lost, longer, or as long
+LOST_AND_SINCE = [(40, 10), (10, 40), (20, 20)]
 
 
-@contextlib.contextmanager
-def running(root: Path):
-    node = InlineNode(str(root), SystemClock(), testing.broker.SHARDS)
-    try:
-        with connect(node.endpoint) as mq:
-            yield mq
-    finally:
-        node.close()
-
-
-@pytest.mark.parametrize(("lost", "since"), [(40, 10), (10, 40), (20, 20)])
+@pytest.mark.parametrize(("lost", "since"), LOST_AND_SINCE)
 def test_what_was_backed_up_of_what_is_gone_is_not_taken_for_what_is_there(tmp_path, restore, lost, since):
-    """The older log is shorter, longer or as long as the one that was lost."""
-    root, older = tmp_path / "node", tmp_path / "older"
-    root.mkdir()
-
     def back_up(mq):
         with folder_at(str(tmp_path / "backup"), writes=True) as folder:
             return Backup(mq.admin, folder, Pace(0), lambda done: None).run()
 
-    def publish(mq, text, count):
-        for at in range(count):
-            mq.publish_and_wait("orders", f"{text} {at}")
-
-    with running(root) as mq:
-        publish(mq, "first", 5)
-        back_up(mq)
-    shutil.copytree(root, older)
-    with running(root) as mq:
-        publish(mq, "lost", lost)
-        back_up(mq)
-    shutil.rmtree(root)
-    older.rename(root)
-    (data,) = {path.parent for path in root.rglob("stores")}
-    store_tool.adopt(data)
-    with running(root) as mq:
-        publish(mq, "since", since)
+    root = tmp_path / "node"
+    older.gone_back(root, back_up, lost)
+    with older.running(root) as mq:
+        older.publish(mq, "since", since)
         back_up(mq)
         expected = [message.value for message in mq.consume("orders", start="first", stop_at_end=True)]
     assert len(expected) == 5 + since
     again = restore()
     found = [message.value for message in again.consume("orders", start="first", stop_at_end=True)]
     assert found == expected
+
+
+@pytest.mark.parametrize(("lost", "since"), LOST_AND_SINCE)
+def test_an_export_does_not_go_on_behind_what_is_gone(tmp_path, lost, since):
+    def export(mq):
+        folder = Folder(tmp_path / "lake")
+        try:
+            return Exporter(mq, folder, ["orders"]).run()
+        finally:
+            folder.close()
+
+    root = tmp_path / "node"
+    older.gone_back(root, export, lost)
+    with older.running(root) as mq:
+        older.publish(mq, "since", since)
+        with pytest.raises(ExportError, match=r"orders/\d (ends at|has another record)"):
+            export(mq)

@@ -8,6 +8,7 @@ states. Where it goes on is told by the manifests alone, so there is nothing els
 import time
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,7 +18,7 @@ from gossipq.texts import many
 from gossipq.types import Offset, partition_key
 from gossipq.values import GroupStats, PartitionStats, TopicInfo
 from gossipq.wire import export
-from gossipq.wire.export import NOTHING, Export, File, Gap, Manifest, Position
+from gossipq.wire.export import NOTHING, Export, File, Gap, Manifest, Newest, Position
 from gossipq.wire.schemas import Declaration, Schema
 from gossipq_client import Client, columns
 from gossipq_client.session import Stretch
@@ -69,6 +70,14 @@ class ExportedPartition(msgspec.Struct):
         return self.stats.next - self.position.end
 
 
+def _newest(stretch: Stretch) -> Newest:
+    """Its last record."""
+    at = stretch.end - 1
+    value = stretch.values()[-1]
+    told = stretch.batch.info.publish_ms.to_bytes(8, "little", signed=True)
+    return Newest(at, blake2b(told + value, digest_size=16).hexdigest())
+
+
 class Exporter:
     def __init__(
         self,
@@ -105,6 +114,7 @@ class Exporter:
         self._seen: dict[int, list[GroupStats]] = {}
         self._done = RunTotals()
         self._total = 0
+        self._compared = False  #: partitions where nothing is new with the cluster's, by the first run
         self._schemas: dict[int, Schema] = {}  #: of topics, as they are in this run
 
     def reload(self) -> None:
@@ -123,6 +133,7 @@ class Exporter:
         self._total = sum(part.waiting for part in due)
         for part in due:
             self._messages(part)
+        self._compared = True
         if with_states:
             for part in parts:
                 self._states(part)
@@ -201,12 +212,17 @@ class Exporter:
         if position is None:
             position = Position(info.name, info.id, number, stats.first, stats.first, stats.first)
         if stats.next < position.end:
-            raise ExportError(
-                f"{info.name}/{number} ends at {stats.next}, and {many(position.end, 'record')} came before",
-                hint="the cluster lost records that it had confirmed: export to a new folder",
+            raise self._went_back(
+                f"{info.name}/{number} ends at {stats.next}, and {many(position.end, 'record')} came before"
             )
         return ExportedPartition(
             info, number, stats, groups, msgspec.structs.replace(position, retained=stats.first)
+        )
+
+    @staticmethod
+    def _went_back(what: str) -> ExportError:
+        return ExportError(
+            what, hint="the cluster lost records that it had confirmed: export to a new folder"
         )
 
     def _check_gaps(self, parts: list[ExportedPartition]) -> None:
@@ -247,35 +263,60 @@ class Exporter:
             place = self._place(part, export.MESSAGES)
             holes: list[tuple[Offset, Offset]] = []
             misfits: list[RecordBatch] = []
-            batches = self._typing(part, self._batches(part, start, end, holes), misfits)
+            read: list[Newest] = []
+            batches = self._typing(part, self._batches(part, start, end, holes, read), misfits)
             try:
                 for file in place.split(batches, start, end):
                     self._look_at(part, holes)
                     self._keep_misfits(part, file, misfits)
-                    self._reached(part, end=file.end)
+                    newest = [last for last in read if last.offset < file.end][-1]
+                    self._reached(part, end=file.end, newest=newest)
                     self._add(file, file.rows)
             except OffsetOutOfRange as error:
                 raise Busy(f"retention overtook the export of {part.name}", hint="run it again") from error
             self._look_at(part, holes)
+        elif not self._compared:
+            for _ in self._stretches(part, end, end):
+                pass
         self._reached(part, end=end)
 
     def _batches(
-        self, part: ExportedPartition, start: Offset, end: Offset, holes: list[tuple[Offset, Offset]]
+        self,
+        part: ExportedPartition,
+        start: Offset,
+        end: Offset,
+        holes: list[tuple[Offset, Offset]],
+        read: list[Newest],
     ) -> "Iterator[tuple[Offset, RecordBatch]]":
-        """Record batches with the offset they reach. `holes` gets what has no record any more."""
+        """Record batches with the offset they reach. `holes` gets what has no record any more, `read` the
+        last record of each batch."""
         gathering, at, before = columns.Gathering(), start, self._done.records
-        for stretch in self._mq.batches(part.info.name, start=start, end=end, partition=part.number):
-            self._check_topic(part, stretch)
+        for stretch in self._stretches(part, start, end):
             if stretch.first > at:
                 holes.append((at, stretch.first))
             at = stretch.end
             for batch in gathering.add(stretch):
+                read.append(_newest(stretch))
                 yield at, batch
                 self._progress(before + at - start, self._total)
         for batch in gathering.rest():
+            read.append(_newest(stretch))
             yield at, batch
         if at < end:
             holes.append((at, end))
+
+    def _stretches(self, part: ExportedPartition, start: Offset, end: Offset) -> Iterator[Stretch]:
+        """The records of a range behind those of the export, whose newest one is read once more: a cluster
+        that went back to an older copy has another one there, however far it has come since. Raises
+        ExportError."""
+        newest = part.position.newest
+        first = start if newest is None or newest.offset < part.stats.first else newest.offset
+        for stretch in self._mq.batches(part.info.name, start=first, end=end, partition=part.number):
+            self._check_topic(part, stretch)
+            if stretch.first == first < start and _newest(stretch.within(first, first + 1)) != newest:
+                raise self._went_back(f"{part.name} has another record {first} than the export")
+            if stretch.end > start:
+                yield stretch.within(start, end)
 
     def _typing(
         self,
@@ -355,7 +396,7 @@ class Exporter:
         name = part.info.name, part.info.id, part.number
         return PartitionFiles(self._folder, self._format, data_set, *name, version, shape)
 
-    def _reached(self, part: ExportedPartition, **ends: int) -> None:
+    def _reached(self, part: ExportedPartition, **ends: int | Newest) -> None:
         part.position = msgspec.structs.replace(part.position, **ends)
         key = part.info.id, part.number
         known = self._positions.get(key)

@@ -30,6 +30,11 @@ class Stretch(NamedTuple):
     def __len__(self) -> int:
         return self.end - self.first
 
+    def within(self, first: Offset, end: Offset) -> "Stretch":
+        """Those of its records that lie in [first, end)."""
+        between = max(self.first, first), min(self.end, end)
+        return Stretch(self.topic, self.partition, *between, self.base, self.batch)
+
     def values(self) -> list[bytes]:
         """Of the records, in order."""
         return self.batch.values()[self.first - self.base : self.end - self.base]
