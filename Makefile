@@ -194,7 +194,7 @@ chaos: $(STAMP)  ## random faults on real nodes: MINUTES=30 of 3 and 5 nodes, an
 	GOSSIPQ_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/chaos -s $(PYTEST_ARGS)
 
 chaos-hours: $(STAMP)  ## random faults until the runs of this commit add up to HOURS=3; ended, it goes on with the next call
-	PYTHONPATH=.:nodes:clients/python:clients/terminal:tests $(BIN)/python -m chaos.until $(or $(HOURS),3)
+	PYTHONPATH=.:nodes:clients:clients/python:clients/terminal:tests $(BIN)/python -m chaos.until $(or $(HOURS),3)
 
 chaos-kinds: $(STAMP)  ## one kind of fault after the other, each TIMES=10 times: the longest time without a confirm; KIND=isolate
 	GOSSIPQ_KIND=$(KIND) GOSSIPQ_TIMES=$(TIMES) $(BIN)/python -m pytest tests/chaos/test_kinds.py -s $(PYTEST_ARGS)
