@@ -23,11 +23,12 @@ NEW_ROSTER = "roster.json.new"
 ACCESS = "access.json"
 NEW_ACCESS = "access.json.new"
 GOSSIP = "gossip"  #: what the membership keeps
+NEW_SECRET = f"{SECRET}.new"
 NODE_KEYS, NEW_NODE_KEYS = "node.keys", "node.keys.new"
 OURS = frozenset(
     (
         *(LOCK_FILE, MANIFEST, NEW_MANIFEST, STORES, ROSTER, NEW_ROSTER, ACCESS, NEW_ACCESS, GOSSIP, SECRET),
-        *(NODE_KEYS, NEW_NODE_KEYS),
+        *(NEW_SECRET, NODE_KEYS, NEW_NODE_KEYS),
     )
 )
 VOLUME = frozenset(("lost+found",))  #: what a new ext4 volume has in it

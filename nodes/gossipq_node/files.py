@@ -82,9 +82,9 @@ def replace_file(path: Path, value: object) -> None:
     _replace(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
 
 
-def replace_text(path: Path, text: str) -> None:
-    """The same of a text, for this user alone."""
-    _replace(path, text.encode(), 0o600)
+def replace_private(path: Path, data: bytes) -> None:
+    """The same of bytes, for this user alone."""
+    _replace(path, data, 0o600)
 
 
 def _replace(path: Path, data: bytes, mode: int = 0o666) -> None:

@@ -16,7 +16,7 @@ from gossipq.errors import ConfigError
 from gossipq.values import Member
 from gossipq.wire.ownership import tokens_of
 from gossipq.wire.proofs import secrets_of, token
-from gossipq_node.files import replace_text
+from gossipq_node.files import replace_private
 
 NODE_KEYS = "node.keys"  #: those of the node itself: the one in use, the next one
 SECRET_BYTES = KEY_BYTES = 32
@@ -58,7 +58,7 @@ def secret_of(node: Node, directory: Path) -> bytes:
     if not path.exists():
         if not endpoint(node.bind).is_loopback:
             return b""
-        _write_new(path, _of_this_user())
+        _write(path, _of_this_user())
     return read(str(path))
 
 
@@ -93,19 +93,24 @@ def _of_this_user() -> bytes:
 
 
 def _write_new(path: Path, secret: bytes) -> None:
-    """In one step, for this user alone; what is there stays. Raises ConfigError."""
-    new = path.with_name(f"{path.name}.{os.getpid()}")
+    """In one step, for this user alone; what another node has written meanwhile stays. Raises OSError."""
+    new = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with open(fd, "wb") as file:
-                file.write(secret + b"\n")
-                file.flush()
-                os.fsync(fd)
-            with suppress(FileExistsError):  # another node was first
-                os.link(new, path)
-        finally:
-            os.unlink(new)
+        with open(fd, "wb") as file:
+            file.write(secret + b"\n")
+            file.flush()
+            os.fsync(fd)
+        with suppress(FileExistsError):
+            os.link(new, path)
+    finally:
+        os.unlink(new)
+
+
+def _write(path: Path, secret: bytes) -> None:
+    """In one step, for this user alone, in a directory that this process holds. Raises ConfigError."""
+    try:
+        replace_private(path, secret + b"\n")
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be written: {error.strerror}", "free some space or give another --data"
@@ -157,7 +162,7 @@ def node_keys(directory: Path, row: Member | None) -> tuple[bytes, bytes]:
         following = curve.new_secret()
     fresh = following, curve.new_secret()
     try:
-        replace_text(path, "".join(f"{key.hex()}\n" for key in fresh))
+        replace_private(path, b"".join(b"%s\n" % key.hex().encode() for key in fresh))
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be written: {error.strerror}", "free some space or give another --data"
@@ -167,9 +172,9 @@ def node_keys(directory: Path, row: Member | None) -> tuple[bytes, bytes]:
 
 def make(directory: Path) -> None:
     """A secret that no other cluster has. Raises ConfigError."""
-    _write_new(directory / SECRET, base64.b64encode(os.urandom(SECRET_BYTES)))
+    _write(directory / SECRET, base64.b64encode(os.urandom(SECRET_BYTES)))
 
 
 def entrust(directory: Path, secret: bytes) -> None:
     """The secret came with an invitation: from here on it is that of the directory. Raises ConfigError."""
-    _write_new(directory / SECRET, secret)
+    _write(directory / SECRET, secret)

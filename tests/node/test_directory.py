@@ -10,6 +10,7 @@ import pytest
 
 from gossipq.errors import StoreError
 from gossipq_node import directory as rooms
+from gossipq_node import trust
 from gossipq_node.adapters.lmdb_store import DATA_FILE
 from gossipq_node.directory import FORMAT, MANIFEST, NEW_MANIFEST, STORES, DataDirectory
 
@@ -29,6 +30,20 @@ def test_an_empty_directory_is_founded_once(tmp_path: Path) -> None:
 def test_a_founding_that_was_cut_short_is_begun_again(tmp_path: Path) -> None:
     (tmp_path / "lock").touch()
     (tmp_path / NEW_MANIFEST).write_text("{")
+    assert found(tmp_path).workers == 2
+
+
+def test_whoever_is_killed_while_it_writes_a_secret_leaves_what_is_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the next start would call the directory a stranger's."""
+    seen: list[set[str]] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: seen.append(set(os.listdir(tmp_path))))
+    trust.entrust(tmp_path, b"\xff not even text")
+    assert (tmp_path / rooms.SECRET).read_bytes() == b"\xff not even text\n"
+    assert seen[0] == {rooms.NEW_SECRET}
+    assert set(os.listdir(tmp_path)) == {rooms.SECRET}
+    (tmp_path / rooms.SECRET).rename(tmp_path / rooms.NEW_SECRET)
     assert found(tmp_path).workers == 2
 
 
