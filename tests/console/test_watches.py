@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gossipq.clock import SystemClock
+from gossipq.errors import Forbidden, GossipqError, TurnedAway
 from gossipq_cli.dashboard.rows import Snapshot
 from gossipq_client import Client
 from gossipq_gateway.console import watches
@@ -64,5 +65,40 @@ def test_who_made_room_for_others_is_not_looked_for_any_more(monkeypatch: pytest
         assert again is not first
         await known.close()
         assert second.closed
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("kind", [Forbidden, TurnedAway])
+def test_who_is_refused_meanwhile_does_not_see_the_last_snapshot(
+    monkeypatch: pytest.MonkeyPatch, kind: type[GossipqError]
+) -> None:
+    """However many pages are open: they end, and the next request asks who that is."""
+    monkeypatch.setattr(watches, "Gathering", Gathering)
+
+    error = kind("no user has the token that was shown")
+    if isinstance(error, TurnedAway):
+        error.why = Forbidden.code
+
+    async def scene() -> None:
+        known = Watches(connect, "here", SystemClock())
+        first = await known.of(b"1")
+        assert first.history.count
+        with monkeypatch.context() as patch:
+            patch.setattr(Gathering, "error", error)
+            while not first.closed:
+                first.touch()  # by a page that stays open
+                await asyncio.sleep(0)
+            patch.setattr(Admin, "whoami", staticmethod(refuse))
+            with pytest.raises(kind):
+                await known.of(b"1")
+            assert first._task is not None
+            assert first._task.done()
+        again = await known.of(b"1")
+        assert again is not first
+        await known.close()
+
+    def refuse() -> Any:
+        raise error
 
     asyncio.run(scene())

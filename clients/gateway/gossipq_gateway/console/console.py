@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute, Route
 import gossipq
 from gossipq import limits
 from gossipq.clock import SystemClock
-from gossipq.errors import Forbidden, GossipqError, TurnedAway
+from gossipq.errors import Forbidden, GossipqError
 from gossipq.permissions import WHOLE
 from gossipq_cli.dashboard.asked import (
     Act,
@@ -44,6 +44,7 @@ from gossipq_client.values import series
 from gossipq_gateway.console import pages, views
 from gossipq_gateway.console.watches import Connect, Watch, Watches
 from gossipq_gateway.dialect import Desk
+from gossipq_gateway.problems import is_forbidden
 
 ROOT = "/console"
 COOKIE = "gossipq_console"
@@ -164,7 +165,7 @@ class Console:
 
     def _stranger(self, error: GossipqError, token: bytes | None) -> Response:
         """Who has to say who it is; or nobody can be asked."""
-        said, asks = Failed(error.message, error.hint), _unknown(error)
+        said, asks = Failed(error.message, error.hint), is_forbidden(error)
         shown = said if not asks or token is not None else None
         made = pages.page("sign_in", said=shown, asks=asks, seal=self._watches.seal(token))
         return _html(made, 401 if asks else 503)
@@ -179,7 +180,7 @@ class Console:
         try:
             watch = await self._watches.of(token)
         except GossipqError as error:
-            return _text(error.message, 401 if _unknown(error) else 503)
+            return _text(error.message, 401 if is_forbidden(error) else 503)
         path = f"{ROOT}/{'' if name == 'overview' else name}"
         query = "&".join(part for part in request.url.query.split("&") if not part.startswith("page="))
         growth: Shown = {}
@@ -457,12 +458,6 @@ def allowed(watch: Watch, subject: Subject) -> Sequence[Verb]:
 
 
 # --- requests and answers
-
-
-def _unknown(error: GossipqError) -> bool:
-    """Whether the cluster wants to know who asks."""
-    code = error.why if isinstance(error, TurnedAway) else error.code
-    return code == Forbidden.code
 
 
 def _token(request: Request) -> bytes | None:

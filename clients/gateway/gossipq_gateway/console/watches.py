@@ -18,6 +18,7 @@ from gossipq_cli.dashboard.desk import Desk
 from gossipq_cli.dashboard.gather import Gathering
 from gossipq_cli.dashboard.history import History
 from gossipq_client import Client
+from gossipq_gateway.problems import is_forbidden
 
 T = TypeVar("T")
 Connect = Callable[[str, bytes | None], Client]  #: (a node or "", whose token: None = nobody's)
@@ -73,7 +74,7 @@ class Watch:
         end_ms = self.boot_ms + FIRST_MS
         while not self._fresh and self.boot_ms < end_ms and self.error is None:
             await asyncio.sleep(0.02)
-        if not self.history.count and self.error is not None:
+        if self.error is not None and (self.closed or not self.history.count):
             raise self.error
 
     async def _identify(self) -> None:
@@ -83,17 +84,18 @@ class Watch:
             self.user = said.user or "everybody"
 
     async def _run(self) -> None:
-        """Takes snapshots until nobody looks any more. Curves begin anew: nothing is known of the time
-        between."""
+        """Takes snapshots until nobody looks any more, or the cluster refuses this user: then the last one is
+        not shown any longer. Curves begin anew: nothing is known of the time between."""
         self.history = History()
         with ExitStack() as stack:
             gathering = Gathering(
                 lambda endpoint: self._connect(endpoint, self._token), self._server, lambda: EVERY_S
             )
             await asyncio.to_thread(stack.enter_context, gathering)
-            while not self.idle:
+            while not (self.idle or self.closed):
                 found = gathering.next()
                 self.error = gathering.error
+                self.closed = isinstance(self.error, GossipqError) and is_forbidden(self.error)
                 if found is not None:
                     self.history.add(found)
                     async with self.news:
@@ -152,6 +154,10 @@ class Watches:
         """Raises GossipqError when the cluster does not know the token, or no node answers."""
         name = token or b""
         watch = self._of.get(name)
+        if watch is not None and watch.closed:  # it was refused: who it is now is asked anew
+            del self._of[name]
+            await watch.close()
+            watch = self._of.get(name)
         if watch is None:
             watch = self._of[name] = Watch(self._connect, self._server, token, self._clock)
         try:

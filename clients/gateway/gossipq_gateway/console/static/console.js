@@ -22,6 +22,12 @@ function put(id, html) {
 
 if (live && window.EventSource) {
   let source = null;
+  const again = () => setTimeout(begin, 3000);
+  const refused = (answer) => { // the page itself then asks who you are
+    if (answer.status === 401) return location.reload();
+    if (answer.body) answer.body.cancel();
+    again();
+  };
   const begin = () => {
     source = new EventSource(live);
     source.onmessage = (event) => {
@@ -33,7 +39,7 @@ if (live && window.EventSource) {
     source.onerror = () => {
       lost.hidden = false;
       document.body.classList.add("stale");
-      if (source.readyState === EventSource.CLOSED) setTimeout(begin, 3000);
+      if (source.readyState === EventSource.CLOSED) fetch(live).then(refused, again);
     };
   };
   const end = () => { if (source) source.close(); source = null; };
