@@ -152,6 +152,16 @@ def test_a_drained_node_keeps_nothing_and_can_be_taken_off(fleet: Fleet) -> None
     refused(fleet.join(drained), "taken off", "empty data directory")
 
 
+def test_a_node_that_still_votes_is_not_taken_off_while_it_answers(fleet: Fleet) -> None:
+    """It would end at once, whether or not its shards can do without it."""
+    name = next(name for name in "abc" if name != fleet.leader.replica.me)
+    entered(fleet.ask(SetMember(f"node-{name}", "leaving")))
+    refused(fleet.ask(SetMember(f"node-{name}", "gone")), "still a voter", "--wait")
+    fleet.away = {name}
+    fleet.run(LIVING_MS + 1_000)
+    entered(fleet.ask(SetMember(f"node-{name}", "gone")))
+
+
 def test_a_drain_can_be_taken_back(fleet: Fleet) -> None:
     name = next(name for name in "abc" if name != fleet.leader.replica.me)
     entered(fleet.ask(SetMember(f"node-{name}", "leaving")))

@@ -309,6 +309,11 @@ class Roster:
             )
         if gone and member.state == "in" and self._lives(member.copy):
             raise WrongState(f"{member.name} is running", hint=f"gossipq cluster drain {member.name} first")
+        if gone and member.copy in self._replica.config.voters and self._lives(member.copy):
+            raise WrongState(
+                f"{member.name} is being drained, and is still a voter",
+                hint=f"gossipq cluster drain {member.name} --wait 10m, and ask again then; or stop it",
+            )
         return payloads.RosterChange(
             member if gone else msgspec.structs.replace(member, state=message.state), gone
         )

@@ -150,7 +150,7 @@ def _await_empty(choices: Choices, copy: str, name: str, wait_s: float) -> None:
 
 @command.command("rm")
 @click.argument("node")
-@click.option("--force", is_flag=True, help="also while it answers and is still a voter")
+@click.option("--force", is_flag=True, help="also while it is still a voter of other shards than 0")
 @secret_option
 @pass_choices
 def rm(choices: Choices, node: str, force: bool, secret_file: str) -> None:
