@@ -322,12 +322,10 @@ def test_silence_ends_a_connection(shared_node: RunningNode) -> None:
         loud.line.close()
 
 
-def http(port: int, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+def http(port: int, method: str, path: str, body: bytes = b"", host: str = "localhost") -> tuple[int, bytes]:
     with socket.create_connection(("127.0.0.1", port), 20) as line:
-        head = (
-            f"{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
-        )
-        line.sendall(head.encode() + body)
+        head = f"{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n"
+        line.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         said = b"".join(iter(lambda: line.recv(65_536), b""))
     head, _, text = said.decode("latin-1").partition("\r\n\r\n")
     return int(head.split()[1]), text.encode("latin-1")
@@ -347,8 +345,21 @@ def test_messages_over_http(served: tuple[Gateway, MoonMq], queue: str, dial: Di
     assert http(port, "POST", f"/msg?queue={queue}&pub_type=zz", b"x") == (400, b"invalid publish type zz\n")
     assert http(port, "DELETE", path) == (405, b"invalid http method\n")
     with socket.create_connection(("127.0.0.1", port)) as gone:  # who leaves takes nothing along
-        gone.sendall(f"GET /msg?queue={queue}&routing_key=k HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        gone.sendall(f"GET /msg?queue={queue}&routing_key=k HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         time.sleep(0.3)
     time.sleep(1.5)
     dial().publish(queue, b"three", key="k")
     assert http(port, "GET", f"/msg?queue={queue}&routing_key=k") == (200, b"three")
+
+
+@pytest.mark.e2e
+def test_http_is_served_to_callers_that_name_this_gateway(shared_node: RunningNode, queue: str) -> None:
+    """A page whose host name leads here sends its GET as any client does, and would take messages."""
+    moon = MoonMq(None, ANYWHERE, MoonMqOptions(), hosts=("Broker.example",))
+    with gateway_of(shared_node.endpoint, moon):
+        port, path = moon.http_at.port, f"/msg?queue={queue}"
+        assert http(port, "POST", f"{path}&pub_type=direct", b"one", f"broker.example:{port}") == (200, b"1")
+        for host in (f"evil.example:{port}", "evil.example", ""):
+            status, said = http(port, "GET", path, host=host)
+            assert (status, b"--allow-host" in said) == (421, True)
+        assert http(port, "GET", path, host=f"127.0.0.1:{port}") == (200, b"one")

@@ -45,7 +45,7 @@ def dialects(settings: Settings, callers: Callers) -> list[Dialect]:
     if settings.moonmq is not None or settings.moonmq_http is not None:
         from gossipq_gateway.dialects.moonmq import MoonMq
 
-        found.append(MoonMq(settings.moonmq, settings.moonmq_http, asked.moonmq))
+        found.append(MoonMq(settings.moonmq, settings.moonmq_http, asked.moonmq, settings.hosts))
     if settings.prettyq:
         from gossipq_gateway.dialects.prettyq.pages import PrettyQ
 

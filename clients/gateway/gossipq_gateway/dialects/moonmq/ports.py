@@ -1,7 +1,7 @@
 """moonmq at its ports: frames over TCP, and messages over HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from starlette.applications import Starlette
@@ -22,6 +22,7 @@ from gossipq_gateway.dialects.moonmq.broker import Broker
 from gossipq_gateway.dialects.moonmq.lines import MoonLine
 from gossipq_gateway.dialects.options import MoonMqOptions
 from gossipq_gateway.listener import listening
+from gossipq_gateway.manners import Manners
 
 POLL_S = 60.0  #: a GET waits so long for a message
 LOOK_S = 1.0  #: between two looks whether its client is still there
@@ -29,12 +30,16 @@ METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
 
 
 class MoonMq:
-    """The dialect. A place that is None is not served."""
+    """The dialect. A place that is None is not served. `hosts` are names by which callers of HTTP may call
+    it, beside its own address: a page whose host name leads here (DNS rebinding) sends its GET as any client
+    does."""
 
     name = "moonmq"
 
-    def __init__(self, where: Place | None, http: Place | None, options: MoonMqOptions) -> None:
-        self._where, self._http, self._options = where, http, options
+    def __init__(
+        self, where: Place | None, http: Place | None, options: MoonMqOptions, hosts: Collection[str] = ()
+    ) -> None:
+        self._where, self._http, self._options, self._hosts = where, http, options, hosts
         self.at = self.http_at = Place("", 0)  #: where it listens
 
     def routes(self, desk: Desk) -> Sequence[BaseRoute]:
@@ -50,7 +55,8 @@ class MoonMq:
                 self.at = await stack.enter_async_context(lines.listening(self._where))
             if self._http is not None:
                 app = Starlette(routes=[Route("/msg", Messages(broker).answer, methods=METHODS)])
-                self.http_at = await stack.enter_async_context(listening(app, self._http))
+                door = Manners(app, self._http, self._hosts, ())
+                self.http_at = await stack.enter_async_context(listening(door, self._http))
             tasks = [asyncio.create_task(_sweep(broker)), asyncio.create_task(broker.look())]
             try:
                 yield
