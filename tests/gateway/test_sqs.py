@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from botocore.exceptions import ClientError
 
 from conftest import RunningNode
 from gateway.conftest import RunningGateway
+from gossipq_cli.main import main
 
 pytestmark = [pytest.mark.e2e]
 KEY, SECRET = "AKIAGOSSIPQ", "not/so+secret"
@@ -39,12 +41,12 @@ def sqs(gateway: RunningGateway) -> Any:
     return client(gateway, SECRET)
 
 
-def client(gateway: RunningGateway, secret: str, path: str = "/sqs") -> Any:
+def client(gateway: RunningGateway, secret: str, path: str = "/sqs", key: str = KEY) -> Any:
     return boto3.client(
         "sqs",
         endpoint_url=gateway.url + path,
         region_name="eu-1",
-        aws_access_key_id=KEY,
+        aws_access_key_id=key,
         aws_secret_access_key=secret,
         config=Config(retries={"max_attempts": 0}),
     )
@@ -208,6 +210,54 @@ def test_who_has_no_key_gets_nothing(gateway: RunningGateway) -> None:
             QueueUrl="x", Label="x", AWSAccountIds=["1"], Actions=["*"]
         )
     assert code(refused) == "UnsupportedOperation"
+
+
+def test_a_key_is_shown_what_its_user_may_use(node: RunningNode, tmp_path: Path) -> None:
+    """Lists, URLs, attributes and tags come from the table of queues, which the gateway reads as itself."""
+    files = {name: tmp_path / name for name in ("admin", "ada", "gateway")}
+
+    def gossipq(*line: str) -> None:
+        assert main(["-s", node.endpoint, "--credentials", str(files["admin"]), *line]) == 0
+
+    secret = ("--secret-file", str(node.data / "secret"))
+    assert main(["-s", node.endpoint, "cluster", "close", "--save", str(files["admin"]), *secret]) == 0
+    gossipq("role", "add", "clerk")
+    gossipq("role", "grant", "clerk", "orders", "publish")
+    gossipq("user", "add", "ada", "--role", "clerk", "--save", str(files["ada"]))
+    tokens = {name: re.search(r"gq_\w+", files[name].read_text()) for name in ("admin", "ada")}
+    keys = {name: {"secret": SECRET, "token": found[0]} for name, found in tokens.items() if found}
+    (tmp_path / "keys").write_text(json.dumps(keys))
+    (tmp_path / "keys").chmod(0o600)
+    flags = ("--credentials", str(files["admin"]), "--sqs", "--sqs-keys", str(tmp_path / "keys"))
+    with RunningGateway(node.endpoint, *flags, home=tmp_path) as gateway:
+        admin, ada = (client(gateway, SECRET, key=name) for name in keys)
+        dead = admin.create_queue(QueueName="orders", tags={"team": "a"})["QueueUrl"]
+        arn = admin.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 2})
+        attributes = {"RedrivePolicy": policy}
+        url = admin.create_queue(QueueName="salaries", Attributes=attributes, tags={"x": "y"})["QueueUrl"]
+        assert admin.list_dead_letter_source_queues(QueueUrl=dead)["queueUrls"] == [url]
+        assert admin.list_queues()["QueueUrls"] == [dead, url]
+
+        assert ada.list_queues()["QueueUrls"] == [dead]
+        assert ada.list_queues(QueueNamePrefix="sal").get("QueueUrls", []) == []
+        assert ada.list_queues(QueueNamePrefix="[a-z]").get("QueueUrls", []) == []
+        assert ada.list_dead_letter_source_queues(QueueUrl=dead)["queueUrls"] == []
+        assert ada.get_queue_url(QueueName="orders")["QueueUrl"] == dead
+        assert ada.list_queue_tags(QueueUrl=dead)["Tags"] == {"team": "a"}
+        assert ada.create_queue(QueueName="orders")["QueueUrl"] == dead
+        for ask in (
+            lambda: ada.get_queue_url(QueueName="salaries"),
+            lambda: ada.get_queue_url(QueueName="no-such-queue"),
+            lambda: ada.create_queue(QueueName="salaries"),
+            lambda: ada.list_queue_tags(QueueUrl=url),
+            lambda: ada.tag_queue(QueueUrl=url, Tags={"a": "b"}),
+            lambda: ada.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"]),
+            lambda: ada.list_dead_letter_source_queues(QueueUrl=url),
+        ):
+            with pytest.raises(ClientError) as refused:
+                ask()
+            assert code(refused) == "AccessDenied"
 
 
 # --- Celery

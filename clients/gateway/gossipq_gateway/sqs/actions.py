@@ -16,7 +16,7 @@ from gossipq_gateway.callers import Caller
 from gossipq_gateway.counters import Counters
 from gossipq_gateway.leases import Lease
 from gossipq_gateway.sqs import messages, queues
-from gossipq_gateway.sqs.faults import SqsFault, bad_handle, bad_value, fault_of
+from gossipq_gateway.sqs.faults import SqsFault, bad_handle, bad_value, fault_of, no_queue
 from gossipq_gateway.sqs.fifo import Order
 from gossipq_gateway.sqs.messages import Attribute
 from gossipq_gateway.sqs.queues import GROUP, Queue, Queues
@@ -93,10 +93,22 @@ class Actions:
     # --- queues
 
     def _queue(self, asked: Asked) -> Queue:
-        url = asked.data.get("QueueUrl")
-        if not isinstance(url, str) or not url:
-            raise SqsFault("MissingParameter", "The request must contain the parameter QueueUrl.")
-        return self._table.find(url.rstrip("/").rpartition("/")[2])
+        """For what the cluster is asked about next, which refuses whoever may not use its topic."""
+        return self._table.find(_queue_name(asked))
+
+    async def _seen(self, asked: Asked, name: str) -> Queue:
+        """Whoever may not use its topic is refused, whether there is such a queue or not: for what the table
+        alone could answer. Raises SqsFault, Forbidden."""
+        if not queues.may_begin(name) or not await asked.caller.mq.topics(name):
+            raise no_queue(name)
+        return self._table.find(name)
+
+    async def _names(self, asked: Asked, prefix: str = "") -> list[str]:
+        """Of the queues whose topics the user of the key may use, in order."""
+        if not queues.may_begin(prefix):
+            return []
+        seen = {topic.name for topic in await asked.caller.mq.topics(f"{prefix}*")}
+        return [name for name in self._table.names() if name in seen]
 
     @staticmethod
     def _url(asked: Asked, name: str) -> str:
@@ -106,7 +118,7 @@ class Actions:
         name, given = _text(asked.data, "QueueName"), _texts(asked.data, "Attributes")
         queues.check_name(name)
         queues.check_attributes(name, given)
-        if name in self._table.names():
+        if name in await self._names(asked, name):
             known = self._table.find(name)
             if any(known[attribute] != value for attribute, value in given.items()):
                 told = f"A queue named {name} already exists with a different value for an attribute."
@@ -114,14 +126,15 @@ class Actions:
             return {"QueueUrl": self._url(asked, name)}
         now_s = asked.now_ms // 1000
         queue = Queue(name, given, _texts(asked.data, "tags"), now_s, now_s)
-        self._check_target(queue)
+        await self._check_target(asked, queue)
         mq = asked.caller.mq
         await mq.create_topic(name, if_not_exists=True, **queue.policy())
         await self._table.put(queue)
         return {"QueueUrl": self._url(asked, name)}
 
-    def _check_target(self, queue: Queue) -> None:
-        if queue.dead_letters is not None and queue.dead_letters[0] not in self._table.names():
+    async def _check_target(self, asked: Asked, queue: Queue) -> None:
+        target = queue.dead_letters[0] if queue.dead_letters is not None else ""
+        if target and target not in await self._names(asked, target):
             raise bad_value(
                 f"Value {queue['RedrivePolicy']} for parameter RedrivePolicy is invalid: no such queue."
             )
@@ -133,19 +146,19 @@ class Actions:
         return {}
 
     async def get_queue_url(self, asked: Asked) -> dict[str, Any]:
-        return {"QueueUrl": self._url(asked, self._table.find(_text(asked.data, "QueueName")).name)}
+        return {"QueueUrl": self._url(asked, (await self._seen(asked, _text(asked.data, "QueueName"))).name)}
 
     async def list_queues(self, asked: Asked) -> dict[str, Any]:
-        prefix, after = asked.data.get("QueueNamePrefix") or "", asked.data.get("NextToken") or ""
+        prefix, after = (_optional_text(asked.data, name) for name in ("QueueNamePrefix", "NextToken"))
         count = min(_number(asked.data, "MaxResults", 1, LIST_MAX) or LIST_MAX, LIST_MAX)
-        names = [name for name in self._table.names() if name.startswith(prefix) and name > after]
+        names = [name for name in await self._names(asked, prefix) if name > after]
         found: dict[str, Any] = {"QueueUrls": [self._url(asked, name) for name in names[:count]]}
         if len(names) > count:
             found["NextToken"] = names[count - 1]
         return found
 
     async def get_queue_attributes(self, asked: Asked) -> dict[str, Any]:
-        queue, names = self._queue(asked), asked.data.get("AttributeNames") or []
+        queue, names = await self._seen(asked, _queue_name(asked)), asked.data.get("AttributeNames") or []
         found = queue.shown()
         if any(name == "All" or name.startswith("Approximate") for name in names):
             found |= await self._counted(asked, queue)
@@ -177,7 +190,7 @@ class Actions:
         changed = Queue(
             queue.name, {**queue.attributes, **given}, queue.tags, queue.created_s, asked.now_ms // 1000
         )
-        self._check_target(changed)
+        await self._check_target(asked, changed)
         await asked.caller.mq.admin.set_topic(queue.name, **changed.policy())
         await self._table.put(changed)
         return {}
@@ -187,28 +200,25 @@ class Actions:
         return {}
 
     async def list_sources(self, asked: Asked) -> dict[str, Any]:
-        name = self._queue(asked).name
-        known = [self._table.find(each) for each in self._table.names()]
+        name = (await self._seen(asked, _queue_name(asked))).name
+        known = [self._table.find(each) for each in await self._names(asked)]
         sources = [each.name for each in known if each.dead_letters and each.dead_letters[0] == name]
         return {"queueUrls": [self._url(asked, each) for each in sources]}
 
     async def list_tags(self, asked: Asked) -> dict[str, Any]:
-        return {"Tags": self._queue(asked).tags}
+        return {"Tags": (await self._seen(asked, _queue_name(asked))).tags}
 
     async def tag(self, asked: Asked) -> dict[str, Any]:
-        queue = self._queue(asked)
-        await self._tagged(asked, queue, {**queue.tags, **_texts(asked.data, "Tags")})
+        queue = await self._seen(asked, _queue_name(asked))
+        await self._tagged(queue, {**queue.tags, **_texts(asked.data, "Tags")})
         return {}
 
     async def untag(self, asked: Asked) -> dict[str, Any]:
-        queue, gone = self._queue(asked), asked.data.get("TagKeys") or []
-        await self._tagged(
-            asked, queue, {name: text for name, text in queue.tags.items() if name not in gone}
-        )
+        queue, gone = await self._seen(asked, _queue_name(asked)), asked.data.get("TagKeys") or []
+        await self._tagged(queue, {name: text for name, text in queue.tags.items() if name not in gone})
         return {}
 
-    async def _tagged(self, asked: Asked, queue: Queue, tags: dict[str, str]) -> None:
-        await asked.caller.mq.topics(queue.name)  # who may not know of it may not tag it
+    async def _tagged(self, queue: Queue, tags: dict[str, str]) -> None:
         await self._table.put(Queue(queue.name, queue.attributes, tags, queue.created_s, queue.modified_s))
 
     # --- send
@@ -423,6 +433,10 @@ class Actions:
 # --- parameters
 
 
+def _queue_name(asked: Asked) -> str:
+    return _text(asked.data, "QueueUrl").rstrip("/").rpartition("/")[2]
+
+
 def _shape(data: dict[str, Any], kind: type[Any]) -> Any:
     try:
         return msgspec.convert(data, kind)
@@ -435,6 +449,10 @@ def _text(data: dict[str, Any], name: str) -> str:
     if not isinstance(value, str) or not value:
         raise SqsFault("MissingParameter", f"The request must contain the parameter {name}.")
     return value
+
+
+def _optional_text(data: dict[str, Any], name: str) -> str:
+    return _text(data, name) if data.get(name) else ""
 
 
 def _texts(data: dict[str, Any], name: str) -> dict[str, str]:

@@ -20,6 +20,7 @@ ACCOUNT = "000000000000"
 REGION = "gossipq"
 SEEN_S = 5.0  #: a change of one's own is seen within so long
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}\Z|(?=.{1,80}\Z)[A-Za-z0-9_-]+\.fifo\Z")
+_BEGINNING = re.compile(r"[A-Za-z0-9_.-]*")
 #: attribute -> lowest and highest value
 _NUMBERS = {
     "DelaySeconds": (0, 900),
@@ -112,6 +113,11 @@ def check_name(name: str) -> None:
             "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length; "
             "the name of a FIFO queue ends in .fifo"
         )
+
+
+def may_begin(text: str) -> bool:
+    """Whether some queue could have a name that begins so."""
+    return _BEGINNING.fullmatch(text) is not None
 
 
 def check_attributes(name: str, given: Mapping[str, str]) -> None:
