@@ -354,6 +354,59 @@ def test_lists_go_through_it_too(broker: testing.Broker, tmp_path: Path) -> None
     assert spools.show(str(tmp_path)) == []
 
 
+def test_a_list_that_ends_half_way_keeps_what_is_under_way(
+    broker: testing.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves when it is confirmed, and is sent again if the program dies before. The rest leaves at once,
+    since the error says so."""
+    with broker.connect() as admin:
+        admin.create_topic("halves", 2)
+    mq = connect(broker.endpoint, spool=tmp_path)
+    goes, times = mq._in_window, iter(range(10))
+
+    def in_window(*asked: Any) -> Any:
+        if next(times) == 1:
+            raise Backpressure("the window is full")
+        return goes(*asked)
+
+    monkeypatch.setattr(mq, "_in_window", in_window)
+    keys = [f"{at}" for at in range(20)]
+    with pytest.raises(Backpressure, match="of the list are on their way"):
+        mq.publish_many("halves", [key.encode() for key in keys], keys=keys)
+    spool = mq._spool
+    assert spool is not None
+    kept = [row.value for number, row in spools.read(spool._rows, 0, 20) if number not in spool._gone]
+    assert 0 < len(kept) < 20
+    mq.close()
+    assert spools.show(str(tmp_path)) == []
+    with broker.connect() as reader:
+        assert everything(reader, "halves") == kept
+
+
+def test_a_copy_that_only_one_topic_gets_is_kept_too(
+    broker: testing.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with broker.connect() as admin:
+        admin.create_topic("here")
+        admin.create_topic("there")
+        admin.admin.bind_topic("both", ["here", "there"])
+    mq = connect(broker.endpoint, spool=tmp_path)
+    goes, times = mq._in_window, iter(range(10))
+
+    def in_window(*asked: Any) -> Any:
+        if next(times) == 1:
+            raise Backpressure("the window is full")
+        return goes(*asked)
+
+    monkeypatch.setattr(mq, "_in_window", in_window)
+    with pytest.raises(Backpressure):
+        mq.publish("both", b"x")
+    assert mq._spool is not None
+    assert len(mq._spool) == 1
+    mq.close()
+    assert spools.show(str(tmp_path)) == []
+
+
 def test_an_atomic_step_needs_none(broker: testing.Broker, tmp_path: Path) -> None:
     """What comes of a record in hand is kept by that record, which is not acked before; what waits in the
     spool goes first."""

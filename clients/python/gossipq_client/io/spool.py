@@ -68,7 +68,7 @@ class Spool:
         self.now = SystemClock().now
         self._next = 1  #: the number of the next row, unless the disk has that already
         self._sent = 0  #: rows up to this one are under way, or done
-        self._under_way: deque[tuple[range, list[Sent]]] = deque()
+        self._under_way: deque[tuple[Sequence[int], list[Sent]]] = deque()
         self._gone: set[int] = set()  #: confirmed or not wanted, and on the disk until the next write
         self._lock = threading.RLock()
         self._works = 0  #: how often whoever has the lock is within it
@@ -149,15 +149,23 @@ class Spool:
             yield from (each for each in page if each[0] not in self._gone)
             first = page[-1][0] + 1
 
-    def sent(self, numbers: range, flights: Iterable[Sent]) -> None:
+    def sent(self, numbers: Sequence[int], flights: Iterable[Sent]) -> None:
         """Rows are under way together; with no flights they are not sent in this run."""
-        self._sent = max(self._sent, numbers.stop - 1)
+        self._sent = max(self._sent, numbers[-1])
         if found := list(flights):
             self._under_way.append((numbers, found))
 
-    def drop(self, numbers: range) -> None:
+    def drop(self, numbers: Iterable[int]) -> None:
         """Rows are not wanted any more. Those before them may still have to be sent."""
         self._gone.update(numbers)
+
+    def part_sent(self, numbers: range, places: Sequence[int], flights: Iterable[Sent]) -> None:
+        """Of rows that should have gone together those at these `places` are under way. The others are not
+        wanted any more."""
+        kept = [numbers[at] for at in places]
+        self.drop(set(numbers).difference(kept))
+        if kept:
+            self.sent(kept, flights)
 
     def sweep(self) -> None:
         """Notes what is certain by now: confirmed, or refused, which its publisher was told. What ended in

@@ -93,6 +93,11 @@ class Flight:
         self.offset, self.copies, self.duplicate = UNKNOWN_OFFSET, 0, False
         self.error: GossipqError | None = None
 
+    @property
+    def sealed(self) -> bool:
+        """Whether it is under way, or was."""
+        return self.values is None
+
     def takes(self, size: int, keyed: bool, route: bytes, level: str, scheduled: bool) -> bool:
         """Whether a record of `size` bytes can join; a record above the batch size travels alone."""
         values = self.values

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol, overload
+from typing import NamedTuple, Protocol, overload
 
 from msgspec import Struct
 
@@ -95,6 +95,16 @@ class Awaited(Protocol):
     def receipt(self) -> Receipt:
         """Raises the error of the first flight that has one. All are done."""
 
+    def under_way(self) -> "UnderWay":
+        """Of what may have ended half-way."""
+
+
+class UnderWay(NamedTuple):
+    """Which records of a publish are on their way, by their places there, and what they wait for."""
+
+    places: list[int]
+    flights: list[Flight]
+
 
 class One:
     """One record."""
@@ -106,6 +116,9 @@ class One:
 
     def receipt(self) -> Receipt:
         return receipt_of(self.flights[0], self.index)
+
+    def under_way(self) -> "UnderWay":
+        return UnderWay([0], self.flights)
 
 
 class Listed(Sequence[Receipt]):
@@ -142,6 +155,12 @@ class Listed(Sequence[Receipt]):
             sum(flight.count for flight in self.flights),
             self if self.single else receipts,
         )
+
+    def under_way(self) -> "UnderWay":
+        flights = [flight for flight in self.flights if flight.sealed]
+        end = sum(flight.count for flight in flights)  # they go in their order
+        order = range(end) if self.order is None else self.order
+        return UnderWay([at for at, place in enumerate(order) if place < end], flights)
 
     def __len__(self) -> int:
         return sum(flight.count for flight in self.flights)
@@ -191,6 +210,12 @@ class Copied:
         return Receipt(
             first.topic, first.partition, first.offset, first.ref, copies, duplicate, first.count, receipts
         )
+
+    def under_way(self) -> "UnderWay":
+        """What at least one topic gets."""
+        parts = [part.under_way() for part in self.parts]
+        flights = [flight for part in parts for flight in part.flights]
+        return UnderWay(sorted({at for part in parts for at in part.places}), flights)
 
 
 def half_way(error: GossipqError, ids: Sequence[bytes]) -> GossipqError:

@@ -112,6 +112,7 @@ class Producers(Connection):
     ) -> Awaited:
         """Onto the disk first; then they go behind whatever is there. Raises Backpressure, Unreachable,
         ClientClosed."""
+        parts: list[Awaited] = []
         now, each = spool.now(), [checked] if isinstance(checked, Options) else checked.each(len(raws))
         with self._spooling:
             try:
@@ -123,14 +124,14 @@ class Producers(Connection):
             try:
                 self._send_spooled(numbers.start)
                 if isinstance(checked, Options):
-                    sent = self._sent(topic, raws[0], checked)
+                    sent = self._sent(topic, raws[0], checked, parts)
                 else:
-                    sent = self._sent_list(topic, raws, checked)
+                    sent = self._sent_list(topic, raws, checked, parts)
             except (Unreachable, ClientClosed) as away:
                 hint = f"it is in the spool {spool.directory}, and goes with the next publish or start"
                 raise type(away)(away.message, hint=hint) from None
-            except GossipqError:
-                spool.drop(numbers)  # it was not sent, and who publishes knows
+            except GossipqError:  # what was not sent leaves, and who publishes knows
+                spool.part_sent(numbers, *Copied(parts, ()).under_way())
                 raise
             spool.sent(numbers, sent.flights)
             return sent
@@ -153,7 +154,8 @@ class Producers(Connection):
                 log.error("spool %s: record %s for %s stays: %s", spool.directory, number, row.topic, error)
                 spool.sent(range(number, number + 1), ())
 
-    def _sent(self, topic: str, raw: bytes, checked: Options) -> Awaited:
+    def _sent(self, topic: str, raw: bytes, checked: Options, copies: list[Awaited] | None = None) -> Awaited:
+        """`copies` gets what is under way, even if that is not all."""
         known = self._topic(topic)
         if not known.virtual:
             return self._append(known, raw, checked)
@@ -161,7 +163,8 @@ class Producers(Connection):
         writers = [target.writer(checked.chooser, checked.partition) for target in targets]
         if checked.wait_s == 0:
             self._do(lambda: self._engine.require_open(writers))
-        copies, ids = list[One](), [checked.made_id]
+        ids = [checked.made_id]
+        copies = [] if copies is None else copies
         for target in targets:
             try:
                 copies.append(self._append(target, raw, checked))
@@ -214,7 +217,10 @@ class Producers(Connection):
             return self._pending(self._publish_spooled(self._spool, topic, raws, many))
         return self._pending(self._sent_list(topic, raws, many))
 
-    def _sent_list(self, topic: str, raws: list[bytes], many: Many) -> Awaited:
+    def _sent_list(
+        self, topic: str, raws: list[bytes], many: Many, parts: list[Awaited] | None = None
+    ) -> Awaited:
+        """`parts` gets what is to go; of that, what is sealed is under way."""
         known = self._topic(topic)
         targets = [known]
         if known.virtual:
@@ -222,6 +228,8 @@ class Producers(Connection):
         publishing = self._engine.session.publishing
         listed = self._do(lambda: [plan(publishing, target, raws, many) for target in targets])
         flights = [flight for each in listed for flight in each.flights]
+        if parts is not None:
+            parts += listed
         if many.wait_s == 0:
             self._do(lambda: self._engine.take_all(flights))
             self._exchange()
