@@ -61,7 +61,8 @@ DEDUP_COUNT = 1_000_000
 CREDIT_RECORDS = 1_000
 CREDIT_BYTES = 8 * MIB
 RESOLVE_PATTERNS_MAX = 64  #: in one question
-RANGES_MAX = 16_384  #: in one ACK
+RANGES_MAX = 16_384  #: in one ACK, and held by who subscribes again
+ID_RECORDS_MAX = 32_768  #: in a batch with ids: its CONFIRM may have to name each
 MOVED_RANGES_MAX = 1_024  #: in one NACK, EXTEND or STARTED: each may cost a step of its own
 CREDIT_MAX = 2**40  #: records in one loan
 #: lent by one subscription: what a node may have to keep for a consumer that does not read

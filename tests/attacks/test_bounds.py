@@ -1,5 +1,6 @@
 """Requests that would cost a worker seconds, or its memory, are refused with the bound that they meet."""
 
+from array import array
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ from e2e.harness import Node, Raw, until
 from gossipq import limits
 from gossipq.messages import (
     Ack,
+    Confirm,
     Extend,
     Nack,
     Publish,
@@ -23,6 +25,7 @@ from gossipq.messages import (
 from gossipq.types import META_SHARD, partition_key
 from gossipq.values import Message, Ref, Start
 from gossipq.wire import batch as batches
+from gossipq.wire.plain import id_hash
 
 pytestmark = pytest.mark.e2e
 Connect = Callable[..., Raw]
@@ -71,5 +74,25 @@ def test_a_request_has_few_ranges(served: Node, raw: Connect) -> None:
     bounded(client.ask(Ack(1, acked), shard), limits.RANGES_MAX)
     for request in (Nack(1, moved), Extend(1, moved, 1_000), Started(1, moved)):
         bounded(client.ask(request, shard), limits.MOVED_RANGES_MAX)
+    bounded(client.ask(Subscribe(1, "g", [Start(key)], 1, 1_000, holding=acked), shard), limits.RANGES_MAX)
     step = Publish(key, subscription=1, acks=moved)
     bounded(client.ask(step, shard, bytes(batches.seal([b"x"]))), limits.MOVED_RANGES_MAX)
+
+
+def test_a_confirm_that_names_each_record_fits_a_frame(served: Node, raw: Connect) -> None:
+    """Of a batch in which every other id was known."""
+    info, count = topic_of(served, raw, "ids"), limits.ID_RECORDS_MAX
+    shard, key = info.shards[0], partition_key(info.id, 0)
+    client = raw(served.worker(shard % 2)).hello(shard)
+    ids = [b"%d" % at for at in range(count + 1)]
+
+    def sent(some: list[bytes]) -> Message:
+        fixed = {batches.ID_HASH: array("Q", map(id_hash, some))}
+        return publish(client, shard, key, bytes(batches.seal([b""] * len(some), ids=some, fixed=fixed)))
+
+    offset(sent(ids[:count:2]))
+    confirm = sent(ids[:count])
+    assert isinstance(confirm, Confirm)
+    ((_, runs),) = confirm.runs
+    assert len(runs) == count
+    bounded(sent(ids), count)

@@ -214,6 +214,9 @@ class ConsumeRequests:
         within("credit_records", message.credit_records, 0, CREDIT_MAX)
         within("credit_bytes", message.credit_bytes, 0, CREDIT_BYTES_MAX)
         check_patterns(message.routes)
+        _bounded(
+            message.holding or [], RANGES_MAX, "leave some out of `holding`: these records are redelivered"
+        )
         if len(message.group.encode("utf-8", "replace")) > NAME_BYTES_MAX:
             raise BadName(f"group name of more than {NAME_BYTES_MAX} bytes")
         if message.group:
@@ -389,12 +392,10 @@ def _topic_id(message: Subscribe) -> int:
     return topic_id_of(message.starts[0].partition)
 
 
-def _bounded(ranges: list[Range], most: int) -> None:
+def _bounded(ranges: list[Range], most: int, hint: str = "send them in several requests") -> None:
     """Raises BadRequest when serving them all would take longer than a turn may."""
     if len(ranges) > most:
-        raise BadRequest(
-            f"{len(ranges)} ranges; at most {most} are allowed", hint="send them in several requests"
-        )
+        raise BadRequest(f"{len(ranges)} ranges; at most {most} are allowed", hint=hint)
 
 
 def check_group_name(name: str) -> None:

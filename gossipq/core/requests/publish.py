@@ -31,6 +31,7 @@ from gossipq.messages import Publish
 from gossipq.peer_messages import AskTopic, TopicInstalled
 from gossipq.types import (
     DELAY,
+    ID_HASH,
     META_SHARD,
     PARTITION_BITS,
     SCHEMAS_TOPIC,
@@ -125,6 +126,11 @@ class PublishRequests:
         if theirs and client is not None and not client.node:
             raise BadRequest(
                 f"{topic.name} is written by nodes only", hint="names that begin with _ are theirs"
+            )
+        if info.columns & ID_HASH and info.count > limits.ID_RECORDS_MAX:
+            raise BadRequest(
+                f"{info.count} records with ids in one batch; at most {limits.ID_RECORDS_MAX} are allowed",
+                hint="send them in several batches",
             )
         if self._host.full or topic.config.bytes_max:
             self._require_space(partition, info, topic, state.bytes)

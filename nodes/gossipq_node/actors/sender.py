@@ -42,6 +42,7 @@ _ABANDONED = refusal(
 _ENDED = "subscriptions have ended: with their leader, their topic or their group"
 RUN_BYTES = 24  #: of a run in a CONFIRM, at most
 RUNS_MAX = limits.CONTROL_BYTES_MAX // 2 // RUN_BYTES  #: in one, unless one batch has more
+assert limits.ID_RECORDS_MAX * RUN_BYTES <= 3 * limits.CONTROL_BYTES_MAX // 4, "the rows need some of it, too"
 UNREAD_MS = 20  #: after which a client asks again that has not taken its answers
 
 Row = tuple[int, Offset, int, bool]  #: of a CONFIRM

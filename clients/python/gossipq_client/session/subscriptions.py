@@ -3,6 +3,7 @@ wait."""
 
 from collections.abc import Iterable, Mapping
 
+from gossipq import limits
 from gossipq.errors import BadRequest, Busy, GossipqError, NotLeader, UnknownTopic
 from gossipq.messages import Ack, Credit, Nack, Recall, Recalled, Subscribe, Subscribed
 from gossipq.types import Offset, PartitionKey, partition_key, topic_id_of
@@ -113,7 +114,7 @@ class Subscribing:
         ]
         settled = [each for message in self._unanswered(part) for each in message.ranges]
         fresh = [(partition, first, end) for partition, first, end in part.fresh]
-        return merge([*here, *settled, *fresh])
+        return merge([*here, *settled, *fresh])[: limits.RANGES_MAX]  # the rest is redelivered
 
     def _unanswered(self, part: Part) -> list[Ack | Nack]:
         messages = self._calls.unanswered()
