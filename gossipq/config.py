@@ -7,7 +7,7 @@ reading one file.
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -243,13 +243,13 @@ def load(path: str, environment: Mapping[str, str], flags: Mapping[str, object])
     return Loaded(config, origins, path)
 
 
-def adopted(loaded: Loaded, said: Mapping[str, str]) -> Loaded:
-    """With what the cluster says of options that nobody said here: `said` is dotted key -> JSON text. Raises
-    ConfigError."""
+def adopted(loaded: Loaded, said: Mapping[str, str], insisted: Collection[str]) -> Loaded:
+    """With what the cluster says of options, but for those that are `insisted` on here. `said` is dotted key
+    -> JSON text. Raises ConfigError."""
     tree = msgspec.to_builtins(loaded.config)
     origins = dict(loaded.origins)
     for key, text in said.items():
-        if origins.get(key) == DEFAULT and key not in limits.OPTIONS_FOUNDED:
+        if key in origins and key not in insisted and key not in limits.OPTIONS_FOUNDED:
             *tables, name = key.split(".")
             place = tree
             for table in tables:

@@ -160,10 +160,28 @@ def options_of(config: Config) -> dict[str, str]:
     return {key: msgspec.json.encode(value_of(config, key)).decode() for key in keys}
 
 
-def insisted(config: Config, origins: Mapping[str, str]) -> dict[str, str]:
-    """What the cluster must not say otherwise: what was said here. The rest is taken over from it."""
-    said = options_of(config)
-    return {key: text for key, text in said.items() if origins[key] not in (DEFAULT, ADOPTED)}
+def said_here(config: Config, origins: Mapping[str, str]) -> dict[str, str]:
+    """Options of the cluster that this node's own file, environment or flags have."""
+    options = options_of(config)
+    return {key: text for key, text in options.items() if origins[key] not in (DEFAULT, ADOPTED)}
+
+
+def insisted(config: Config, origins: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+    """What the cluster must not say otherwise. The rest is taken over from it: what nobody said here, and
+    what was said `before` in the same words, or is the default. An operator has changed that since, for
+    all."""
+    before = options_of(Config()) | dict(before)
+    said = said_here(config, origins)
+    return {key: text for key, text in said.items() if key in limits.OPTIONS_FOUNDED or text != before[key]}
+
+
+def accepted(
+    said: Mapping[str, str], known: Mapping[str, str], before: Mapping[str, str], alone: bool
+) -> dict[str, str]:
+    """What was said here, as far as the cluster agreed with it, now or earlier. A node that is `alone` is the
+    cluster."""
+    agreed = {key: text for key, text in said.items() if alone or known.get(key, text) == text}
+    return {key: agreed.get(key, before.get(key, "")) for key in said if key in agreed or key in before}
 
 
 class Composition:

@@ -53,6 +53,7 @@ class DirectoryManifest(msgspec.Struct, frozen=True, kw_only=True):
     joined: bool = False  #: the cluster was there before
     witness: bool = False  #: it votes, and keeps no records
     options: dict[str, str] = {}  #: what [cluster] said when this node joined: dotted key -> JSON text
+    said: dict[str, str] = {}  #: options of [cluster] that the node's own file had, when the cluster agreed
     former: list[str] = []  #: uuids of clusters that this one went on from, by a recover; the newest last
     #: without a cluster: what it has said yes to, the uuid of a cluster or the copy that is to found one
     pledge: str = ""

@@ -102,7 +102,7 @@ def newcoming(loaded: Loaded, manifest: DirectoryManifest, secret: bytes, mode: 
         expect=expect,
         named=named,
         peers=config.node.peer,
-        insisted=insisted(config, loaded.origins),
+        insisted=insisted(config, loaded.origins, manifest.said),
         options=options,
         founding=proofs.token(secret, proofs.FOUNDING),
         pledge=manifest.pledge,

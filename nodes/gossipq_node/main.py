@@ -16,7 +16,7 @@ from gossipq.endpoints import endpoint, invitation
 from gossipq.errors import ConfigError, GossipqError, NotAdmitted
 from gossipq_node import machine
 from gossipq_node.actors.discovery import PAIR, pair_without_witness
-from gossipq_node.composition import Composition, Mode, insisted, mode_of
+from gossipq_node.composition import Composition, Mode, accepted, insisted, mode_of, said_here
 from gossipq_node.directory import DataDirectory, DirectoryManifest
 from gossipq_node.enrolment import become_member
 from gossipq_node.processes import run_frontdoor, run_worker
@@ -49,8 +49,7 @@ def run(loaded: Loaded, witness: bool = False) -> int:
                 return EXIT_STOPPED
             check_options(loaded, manifest, log)
             check_alone(loaded, directory, manifest)
-            loaded = adopted(loaded, known_options(directory, manifest))
-            asked = insisted(loaded.config, loaded.origins)
+            loaded, asked = agreed(loaded, directory, manifest, log)
             composition = Composition(
                 loaded.config, directory, manifest, as_json, mode, shown(loaded), asked, member
             )
@@ -174,6 +173,28 @@ def check_options(loaded: Loaded, manifest: DirectoryManifest, log: logging.Logg
             )
     if not manifest.witness:
         _check_workers(loaded, manifest, log)
+
+
+def agreed(
+    loaded: Loaded, directory: DataDirectory, manifest: DirectoryManifest, log: logging.Logger
+) -> tuple[Loaded, dict[str, str]]:
+    """The options that the node runs with, and those that the cluster must not have otherwise. What its file
+    says as it did when the cluster agreed was changed by an operator since: that is taken over. Raises
+    ConfigError, StoreError."""
+    said, known = said_here(loaded.config, loaded.origins), known_options(directory, manifest)
+    asked = insisted(loaded.config, loaded.origins, manifest.said)
+    for key in sorted(said.keys() - asked.keys()):
+        if known.get(key, said[key]) != said[key]:
+            log.warning(
+                "%s: %s = %s, and %s in this cluster, which counts: write that, or leave it out",
+                *(loaded.origins[key], key, said[key], known[key]),
+            )
+    members = known_members(directory, manifest)
+    alone = not manifest.joined and all(member.copy == manifest.voter for member in members)
+    kept = accepted(said, known, manifest.said, alone)
+    if kept != manifest.said:
+        directory.write(msgspec.structs.replace(manifest, said=kept))
+    return adopted(loaded, known, asked), asked
 
 
 def check_alone(loaded: Loaded, directory: DataDirectory, manifest: DirectoryManifest) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from conftest import HOME
 from gossipq.config import load
 from gossipq.errors import ConfigError
 from gossipq.values import Member
@@ -105,9 +106,48 @@ def test_the_options_of_the_cluster_are_said_and_those_of_the_node_are_not(tmp_p
 
 def test_a_newcomer_insists_on_what_it_was_told_and_takes_over_the_name() -> None:
     plain = load("", {}, {"node.bind": "tcp://127.0.0.1:7800"})
-    assert not {"cluster.name", "cluster.shards"} & insisted(plain.config, plain.origins).keys()
-    told = load("", {}, {"cluster.name": "shop"})
-    assert insisted(told.config, told.origins)["cluster.name"] == '"shop"'
+    assert insisted(plain.config, plain.origins, {}) == {}
+    told = load("", {}, {"cluster.name": "shop", "cluster.copies": 5})
+    assert insisted(told.config, told.origins, {}) == {"cluster.name": '"shop"', "cluster.copies": "5"}
+
+
+def test_a_file_with_all_defaults_insists_on_what_cannot_be_changed_alone() -> None:
+    """That of a clone of the repository: a node that starts there is none that says otherwise."""
+    told = load(str(HOME / "cluster.toml"), {}, {})
+    assert insisted(told.config, told.origins, {}).keys() == {"cluster.name", "cluster.shards"}
+
+
+def test_what_an_operator_changed_since_the_file_was_agreed_to_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is changed in the file is insisted on; a cluster of one node takes it from there."""
+    directory, log = DataDirectory(tmp_path / "data"), logging.getLogger("node")
+    directory.found("gossipq", 1, 8)
+    others, known = [Member("b", "bob", "tcp://10.0.0.2:7700", 2)], dict[str, str]()
+    monkeypatch.setattr(main, "known_options", lambda directory, manifest: known)
+    monkeypatch.setattr(main, "known_members", lambda directory, manifest: others)
+
+    def start(ms: int) -> tuple[int, dict[str, str]]:
+        manifest = directory.read()
+        assert manifest is not None
+        loaded, asked = main.agreed(load("", {}, {"cluster.replace_ms": ms}), directory, manifest, log)
+        return loaded.config.cluster.replace_ms, asked
+
+    key = "cluster.replace_ms"
+    assert start(600_000) == (600_000, {key: "600000"}), "the founder's"
+    assert start(600_000) == (600_000, {}), "the cluster has agreed"
+    known[key] = "700000"
+    assert start(600_000) == (700_000, {})
+    assert "replace_ms = 600000, and 700000 in this cluster" in caplog.text
+    assert start(800_000) == (800_000, {key: "800000"}), "the cluster will refuse it"
+    assert start(600_000) == (700_000, {})
+    assert start(700_000) == (700_000, {key: "700000"})
+    known[key] = "900000"
+    assert start(700_000) == (900_000, {}), "it had agreed to that, too"
+    others.clear()
+    assert start(600_000) == (600_000, {key: "600000"})
+    assert start(600_000) == (900_000, {}), "changed at the node by `cluster config set`"
+    directory.close()
 
 
 def test_a_secret_that_others_may_read_is_told(tmp_path: Path) -> None:
