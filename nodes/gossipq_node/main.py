@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TextIO
 
 import msgspec
@@ -16,8 +17,9 @@ from gossipq.endpoints import endpoint, invitation
 from gossipq.errors import ConfigError, GossipqError, NotAdmitted
 from gossipq_node import machine
 from gossipq_node.actors.discovery import PAIR, pair_without_witness
-from gossipq_node.composition import Composition, Mode, accepted, insisted, mode_of, said_here
-from gossipq_node.directory import DataDirectory, DirectoryManifest
+from gossipq_node.adapters.places import check_free
+from gossipq_node.composition import Composition, Mode, accepted, insisted, mode_of, place_of, said_here
+from gossipq_node.directory import MANIFEST, DataDirectory, DirectoryManifest
 from gossipq_node.enrolment import become_member
 from gossipq_node.processes import run_frontdoor, run_worker
 from gossipq_node.recovery import known_members, known_options
@@ -40,6 +42,8 @@ def run(loaded: Loaded, witness: bool = False) -> int:
     os.umask(0o077)  # files, directories and sockets are of this user alone
     try:
         loaded = reachable(loaded)
+        if not (Path(loaded.config.node.data) / MANIFEST).exists():
+            check_free(place_of(loaded.config).listen)  # or it would leave a directory that nobody asked for
         directory = DataDirectory(loaded.config.node.data)
         try:
             member = is_member(directory)

@@ -230,11 +230,12 @@ def test_a_directory_in_use_is_refused(start: Callable[..., Node]) -> None:
     assert " hint: " in error
 
 
-def test_a_port_that_is_taken_is_refused(start: Callable[..., Node]) -> None:
+def test_a_port_that_is_taken_is_refused(start: Callable[..., Node], tmp_path: Path) -> None:
     node = start("--workers", "1")
     node.ready()
     code, error = start("--workers", "1", data="other", port=node.port).end()
     assert code == 78
+    assert not (tmp_path / "other").exists(), "nothing began there"
     assert "is taken by another program" in error
     assert "--bind" in error
 

@@ -22,6 +22,7 @@ from gossipq.types import Origin
 from gossipq.values import Member, Quota
 from gossipq.wire.frames import encode
 from gossipq_node.adapters import curve
+from gossipq_node.adapters.places import cannot_bind
 from gossipq_node.adapters.visitors import Visitors, taken
 from gossipq_node.ports import THIS_HOST, Incoming
 from gossipq_node.settings import NodeKeys
@@ -53,7 +54,6 @@ SETTLED_S = SETTLED_MS / 1_000
 FRAME_HEAD_BYTES = 2  #: the least that ZeroMQ sends with a frame
 QUOTA = Quota()
 IPC = "ipc://"
-NOT_OURS = ("is not an address of this machine", "give one of this machine's with --bind tcp://HOST:PORT")
 
 Buffer = bytes | bytearray | memoryview
 
@@ -233,20 +233,7 @@ def _bind_at(router: "zmq.Socket[bytes]", endpoint: str) -> None:
         raise
     except zmq.ZMQError as error:
         router.close(0)
-        reasons = {
-            errno.EADDRINUSE: (
-                "is taken by another program",
-                "stop it, or choose another port with --bind tcp://HOST:PORT",
-            ),
-            errno.EADDRNOTAVAIL: NOT_OURS,
-            errno.ENODEV: NOT_OURS,
-            errno.EACCES: (
-                "may not be bound by this user",
-                "choose a port above 1023 with --bind tcp://HOST:PORT",
-            ),
-        }
-        what, hint = reasons.get(error.errno or 0, (f"cannot be bound: {error.strerror}", "check --bind"))
-        raise ConfigError(f"{endpoint} {what}", hint) from None
+        raise cannot_bind(endpoint, error.errno or 0, error.strerror or "") from None
 
 
 class ZmqMailbox:

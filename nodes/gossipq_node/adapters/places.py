@@ -1,0 +1,42 @@
+"""Whether a node may listen where it should, and what to say when not."""
+
+import errno
+import socket
+
+from gossipq.endpoints import Endpoint
+from gossipq.errors import ConfigError
+
+_NOT_OURS = ("is not an address of this machine", "give one of this machine's with --bind tcp://HOST:PORT")
+_REASONS = {
+    errno.EADDRINUSE: (
+        "is taken by another program",
+        "stop it, or choose another port with --bind tcp://HOST:PORT",
+    ),
+    errno.EADDRNOTAVAIL: _NOT_OURS,
+    errno.ENODEV: _NOT_OURS,
+    errno.EACCES: (
+        "may not be bound by this user",
+        "choose a port above 1023 with --bind tcp://HOST:PORT",
+    ),
+}
+
+
+def cannot_bind(endpoint: str, number: int, reason: str) -> ConfigError:
+    """`number` is the errno, `reason` its text."""
+    what, hint = _REASONS.get(number, (f"cannot be bound: {reason}", "check --bind"))
+    return ConfigError(f"{endpoint} {what}", hint)
+
+
+def check_free(place: Endpoint) -> None:
+    """Raises ConfigError when nobody can listen there now."""
+    if place.transport != "tcp":
+        return
+    host = "" if place.is_wildcard else place.host.strip("[]")
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, place.port))
+        except socket.gaierror:
+            return  # the name of an interface
+        except OSError as error:
+            raise cannot_bind(place.step(0), error.errno or 0, error.strerror or str(error)) from None
