@@ -415,6 +415,7 @@ def test_topics_with_policies(client, gossipq) -> None:
         for line in gossipq("topic", "show", "orders").out.partition("\n\n")[0].splitlines()
     )
     assert (fields["ttl"], fields["lease"], fields["backoff"]) == ("1m", "5s", "1s, 5m")
+    assert fields["group_idle"] == "never"
     assert (fields["attempts_max"], fields["trace"], fields["expire"]) == (
         "as the cluster says",
         "failures",

@@ -93,7 +93,7 @@ def test_dlq_ls_counts(orders, gossipq) -> None:
     assert json.loads(gossipq("dlq", "ls", "-o", "json").out) == [
         {"topic": "orders", "group": "billing", "dead": 2}
     ]
-    assert gossipq("dlq", "ls", "-g", "audit") == (0, "", "no dead letters\n")
+    assert gossipq("dlq", "ls", "-g", "audit") == (0, "", "no dead letters of audit\n")
 
 
 def test_dlq_ls_of_a_topic(orders, gossipq) -> None:
@@ -122,6 +122,9 @@ def test_dlq_ls_stops(orders, gossipq) -> None:
 def test_dlq_ls_of_none(orders, gossipq) -> None:
     orders.answers["dead_letters"] = lambda *args, **options: iter(())
     assert gossipq("dlq", "ls", "orders") == (0, "", "no dead letters on orders\n")
+    told = "no dead letters of billing on orders\n"
+    assert gossipq("dlq", "ls", "orders", "-g", "billing") == (0, "", told)
+    assert gossipq("dlq", "ls", "orders", "-g", "billing", "--by-error") == (0, "", told)
     assert gossipq("dlq", "ls", "orders", "-g", "nobody").err.startswith(
         "error: no group nobody on orders\n hint: "
     )

@@ -133,6 +133,10 @@ def test_why_of_a_group_that_is_not_there(client, gossipq) -> None:
     client.answers |= {"why_group": [], "groups": []}
     ran = gossipq("why", "orders", "-g", "nobody")
     assert ran == (4, "", "error: no group nobody on orders\n hint: `gossipq group ls orders`\n")
+    topics = [TopicInfo(9, "orders", 1, TopicConfig(), [1])]
+    client.answers |= {"why_group": errors.UnknownTopic("no topic ordes"), "topics": topics}
+    ran = gossipq("why", "ordes", "-g", "billing")
+    assert (ran.code, ran.err.partition("\n")[0]) == (4, "error: no topic ordes; did you mean `orders`?")
 
 
 @pytest.mark.parametrize(

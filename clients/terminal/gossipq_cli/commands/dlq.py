@@ -93,9 +93,14 @@ def list_dead(choices: Choices, topic: str | None, group: str | None, limit: int
         found(mq, topic, group)
         out.rows(columns, rows())
     if not shown:
-        out.say(f"no dead letters on {topic}")
+        out.say(_none(topic, group))
     elif shown == limit:
         out.say(f"only the first {many(limit, 'row')}; -n 0 shows all")
+
+
+def _none(topic: str | None, group: str | None) -> str:
+    of, on = f" of {group}" if group else "", f" on {topic}" if topic else ""
+    return f"no dead letters{of}{on}"
 
 
 def _line(error: str) -> str:
@@ -112,7 +117,7 @@ def _count_errors(choices: Choices, out: Output, topic: str, group: str | None) 
     columns += [Column("time_ms", moment, title="newest"), Column("ref")]
     out.rows(columns, [row._asdict() for row in rows])
     if not rows:
-        out.say(f"no dead letters on {topic}")
+        out.say(_none(topic, group))
 
 
 def _count(choices: Choices, out: Output, group: str | None) -> None:
@@ -125,7 +130,7 @@ def _count(choices: Choices, out: Output, group: str | None) -> None:
         [{name: row[name] for name in fields} for row in rows],
     )
     if not rows:
-        out.say("no dead letters")
+        out.say(_none(None, group))
 
 
 @command.command("show")

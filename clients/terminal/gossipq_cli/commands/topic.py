@@ -20,6 +20,7 @@ def command() -> None:
     """List, make, change, show, empty and remove topics."""
 
 
+NEVER = ("group_idle_ms", "alarm_lag")  #: options of which 0 means that
 POLICY = (
     click.option(
         "--retention",
@@ -86,6 +87,8 @@ def _for_people(config: dict[str, Any]) -> dict[str, Any]:
 def _shown(name: str, value: Any) -> Any:
     if value is None:
         return "as the cluster says"
+    if name in NEVER and not value:
+        return "never"
     if value in ("", []) or (name == "ttl_ms" and not value):
         return "none"
     if name == "backoff_ms":

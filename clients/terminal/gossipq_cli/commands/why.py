@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gossipq.errors import Refused
+from gossipq.errors import Refused, UnknownTopic
 from gossipq.messages import Explained
 from gossipq.texts import many
 from gossipq.values import Standing
@@ -56,7 +56,10 @@ def command(choices: Choices, ref: str, group: str, record_id: str | None, over_
     out = Output(choices)
     if group and record_id is None and "/" not in ref:
         with ask.connect(choices) as mq:
-            stands = mq.admin.why_group(ref, group)
+            try:
+                stands = mq.admin.why_group(ref, group)
+            except UnknownTopic:
+                raise ask.no_topic(mq, ref) from None
             if not stands:
                 raise unknown(ref, group, mq.admin.groups(ref))
             foreseen = _foresee(mq, ref, group, 0.0 if out.form == "names" else over_s)
