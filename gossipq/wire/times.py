@@ -10,7 +10,7 @@ def micros(name: str, value: str) -> int:
     """Milliseconds since 1970 as Kafka has them, or an ISO time (UTC unless it says otherwise). Raises
     BadRequest."""
     text = value.strip()
-    if re.fullmatch(r"-?\d+", text):
+    if re.fullmatch(r"-?\d{1,18}", text):
         return int(text) * 1_000
     try:
         told = datetime.fromisoformat(text)

@@ -58,9 +58,10 @@ def test_the_nearest_name_is_told() -> None:
         aio.connect("shpo")
 
 
-def test_a_file_that_cannot_be_read_is_named() -> None:
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, "[]"])
+def test_a_file_that_cannot_be_read_is_named(text: str) -> None:
     contexts.place().parent.mkdir(parents=True)
-    contexts.place().write_text("{")
+    contexts.place().write_text(text)
     with pytest.raises(ConfigError, match="cannot be read"):
         addresses_of(())
 

@@ -112,6 +112,10 @@ def test_headers() -> None:
         inputs.header_bytes({"a": 1})  # type: ignore[dict-item]
     with pytest.raises(TooLarge, match="route"):
         inputs.route_bytes("x" * 256)
+    with pytest.raises(TypeError, match="route must be str, not int"):
+        inputs.route_bytes(5)  # type: ignore[arg-type]
+    with pytest.raises(BadRequest, match="route="):
+        inputs.route_bytes("\ud800")
 
 
 def test_topics() -> None:

@@ -213,6 +213,13 @@ def test_a_forked_child_has_no_part_in_it(tmp_path: Path) -> None:
     os.close(reading)
 
 
+@pytest.mark.parametrize("size", ["1GB", 1.5, True, 0, 2**60])
+def test_what_is_no_size_of_a_spool_is_told_by_name(tmp_path: Path, size: Any) -> None:
+    with pytest.raises(BadRequest, match="spool_bytes_max="):
+        connect("tcp://127.0.0.1:1", spool=tmp_path, spool_bytes_max=size)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_cannot_be_a_spool_is_told_by_name(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="no spool can be in"):

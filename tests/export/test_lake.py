@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,7 +95,8 @@ def test_the_export_as_it_was(mq, open_folder, tmp_path, filled):
         lake.open(filled, as_of=when[0])
     with pytest.raises(ExportError, match="does not go back so far"):
         lake.open(filled, as_of="-1h")
-    for wrong in ("noon", "-1 fortnight", datetime(2026, 1, 1)):
+    wrongs: list[Any] = ["noon", "-1 fortnight", datetime(2026, 1, 1), 5, b"noon", "9" * 5_000]
+    for wrong in wrongs:
         with pytest.raises(BadRequest, match="as_of"):
             lake.open(filled, as_of=wrong)
 

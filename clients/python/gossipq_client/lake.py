@@ -49,6 +49,8 @@ def _until_us(as_of: datetime | str | None) -> int | None:
         raise BadRequest(
             "as_of= needs a datetime with a time zone", hint="datetime.now(timezone.utc) has one"
         )
+    if not isinstance(as_of, datetime | str):
+        raise BadRequest(f"as_of={as_of!r}", hint='an aware datetime, "2026-11-21T09:00:00Z" or "-1h"')
     return micros("as_of", as_of.isoformat() if isinstance(as_of, datetime) else as_of)
 
 

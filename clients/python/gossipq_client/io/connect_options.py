@@ -9,6 +9,8 @@ from gossipq_client.io.engine import REQUEST_SECONDS
 from gossipq_client.io.spool import BYTES_MAX, Spool
 from gossipq_client.values import Credentials, inputs
 
+SPOOL_BYTES_MIN, SPOOL_BYTES_HARD_MAX = 2**16, 2**46  #: of a file that is mapped into memory
+
 
 class ConnectOptions(TypedDict, total=False):
     """Durations are seconds, a timedelta, or text as "5s":
@@ -69,5 +71,6 @@ def connecting(
     found = addresses_of(named)
     shown = credentials_for(named, found, credentials, insecure, inputs.text_of(act_for, "act_for"))
     label = inputs.text_of(name, "name") or f"python-{os.getpid()}"
-    opened = None if spool is None else Spool(spool, spool_bytes_max)
+    spool_bytes = inputs.whole(spool_bytes_max, "spool_bytes_max", SPOOL_BYTES_MIN, SPOOL_BYTES_HARD_MAX)
+    opened = None if spool is None else Spool(spool, spool_bytes)
     return Connecting(found, label, timeout_s, wait_s, opened, shown)

@@ -96,7 +96,7 @@ def load() -> Contexts:
         return Contexts(servers, str(found.get("current", "")), credentials)
     except (FileNotFoundError, NotADirectoryError):
         return Contexts({}, "")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {error}", f"rm {path}") from None
 
 

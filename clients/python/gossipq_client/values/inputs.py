@@ -218,7 +218,8 @@ def edited(value: Value | None, headers: Headers | None) -> tuple[bytes | None, 
 
 
 def route_bytes(route: str) -> bytes:
-    raw = route.encode()
+    """Raises TypeError, BadRequest, TooLarge."""
+    raw = text_of(route, "route").encode()
     if len(raw) > limits.ROUTE_BYTES_MAX:
         raise too_large("route", len(raw), limits.ROUTE_BYTES_MAX)
     return raw

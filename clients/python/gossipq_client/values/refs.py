@@ -60,7 +60,7 @@ def address(
     topic: str, partition: int | None, offset: int | None, ref: str, id: inputs.Value | None
 ) -> Address:
     """The record that (topic, partition, offset), ref=, or id= with topic names. Raises BadRequest unless it
-    is one of them."""
+    is one of them, TypeError."""
     if ref:
         if topic or partition is not None or offset is not None or id is not None:
             raise BadRequest(
@@ -69,7 +69,7 @@ def address(
         return parse(ref)
     if (
         not topic
-        or "/" in topic
+        or "/" in inputs.text_of(topic, "topic")
         or (offset is None) == (id is None)
         or (offset is not None and partition is None)
     ):
@@ -85,8 +85,8 @@ def address(
 
 
 def parse(ref: str) -> Address:
-    """Raises BadRequest."""
-    topic, _, rest = ref.partition("/")
+    """Raises BadRequest, TypeError."""
+    topic, _, rest = inputs.text_of(ref, "ref").partition("/")
     number, _, place = rest.partition("/")
     entry, _, record = place.removeprefix("@").partition(".")
     numbers = (number, entry, record) if place.startswith("@") else (number, place)
