@@ -278,6 +278,22 @@ def test_what_a_node_raises_stands_once_though_its_status_and_this_top_know_it_t
     assert alarms(fed(at(0, shards_total=3, shards_led=1, alarms=[none]))) == [none]
 
 
+def test_shards_whose_leaders_move_are_no_emergency_until_that_lasts() -> None:
+    """Nor the word for the cluster, which is as red as the alarm."""
+    led = {"shards_total": 3, "shards_led": 3}
+    none = {"shards_total": 3, "shards_led": 1, "state": "no quorum"}
+    history = fed(at(0, **led), at(1, **none))
+    assert history.electing
+    assert told(history) == [("no_quorum", "warning")]
+    for second in range(2, 7):
+        history.add(at(second, **none))
+    assert not history.electing
+    assert told(history) == [("no_quorum", "critical")]
+    assert not fed(at(0, **none)).electing, "who looks first does not know for how long"
+    told_by_snapshot = Alarm(name="no_quorum", severity="critical", text="no quorum: 2 of 3 shards")
+    assert told(fed(at(0, **led), at(1, alarms=[told_by_snapshot], **none))) == [("no_quorum", "warning")]
+
+
 # --- recordings
 
 

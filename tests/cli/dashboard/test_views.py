@@ -14,7 +14,7 @@ from rich.text import Text
 from gossipq import limits
 from gossipq_cli.dashboard import keys, rows
 from gossipq_cli.dashboard.asked import Failed, Open, Opened, Page, Record, Records, Stands, Subject
-from gossipq_cli.dashboard.frame import OLD, plain, screen
+from gossipq_cli.dashboard.frame import BAD, OLD, WARN, header, plain, screen
 from gossipq_cli.dashboard.history import History
 from gossipq_cli.dashboard.state import VIEWS, Board, Fault, Menu, Prompt, Ui
 from gossipq_cli.dashboard.table import Sorting
@@ -519,3 +519,17 @@ def test_each_state_has_its_word_in_the_header_of_every_size(
         assert word in text.splitlines()[0], (width, height)
         assert says in text, (width, height)
         assert ("●" in text.splitlines()[0]) == (state == "healthy")
+
+
+def test_the_header_is_red_once_shards_have_had_no_leader_for_a_while() -> None:
+    history = History()
+    history.add(rows.Snapshot(time_ms=1_000, shards_total=3, shards_led=3, state="healthy"))
+
+    def styles(second: int) -> set[str]:
+        history.add(rows.Snapshot(time_ms=1_000 * second, shards_total=3, shards_led=1, state="no quorum"))
+        text = header(Board(history), Ui(), 200)
+        named = {text.plain[span.start : span.end].strip(): str(span.style) for span in text.spans}
+        return {named["no quorum"], named["shards 1/3"]}
+
+    assert styles(3) == {WARN}
+    assert styles(7) == {BAD}

@@ -80,7 +80,7 @@ def head(h: History, now_ms: int) -> Head:
     return Head(
         h.now.cluster or "gossipq",
         "stale" if age_ms > FRESH_MS else h.now.state,
-        "old" if age_ms > FRESH_MS else TONES.get(h.now.state, "bad"),
+        "old" if age_ms > FRESH_MS else "warn" if h.electing else TONES.get(h.now.state, "bad"),
         f"{well}/{len(h.now.nodes)}",
         h.measured,
         h.last("in"),

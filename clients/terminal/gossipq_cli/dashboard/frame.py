@@ -114,7 +114,8 @@ def header(board: Board, ui: Ui, width: int) -> Text:
         if stale(board, ui):
             parts.append((0, Text(f"✖ no answer for {span(board.age_ms)}", BAD)))
         if now.state not in ("", State.HEALTHY):
-            parts.append((0, Text(now.state, WARN if now.state == State.DEGRADED else BAD)))
+            passing = now.state == State.DEGRADED or history.electing
+            parts.append((0, Text(now.state, WARN if passing else BAD)))
         if history.stale_ms and not board.recorded:
             parts.append((0, Text(f"figures of {span(history.stale_ms)} ago", WARN)))
         sound = (
@@ -122,7 +123,8 @@ def header(board: Board, ui: Ui, width: int) -> Text:
             and now.shards_led >= now.shards_total
             and now.state in ("", State.HEALTHY, State.DEGRADED)
         )
-        mark, style = ("●", GOOD) if sound else ("✖", BAD)
+        bad = WARN if history.electing else BAD
+        mark, style = ("●", GOOD) if sound else ("✖", bad)
         count = f"{well}/{len(now.nodes)} nodes" if len(now.nodes) != 1 else now.answered_by
         name = Text(f"{safe_name(now.cluster)} ").append(mark, style)
         parts.append((0, name.append(f" {safe_name(count)}", "" if sound else style)))
@@ -133,7 +135,7 @@ def header(board: Board, ui: Ui, width: int) -> Text:
             parts.append((5, Text(f"clients {short(len({client.session for client in now.clients}))}")))
         shards = f"shards {now.shards_led}/{now.shards_total}"
         led = now.shards_led >= now.shards_total
-        parts.append((2 if led else 0, Text(shards, "" if led else BAD)))
+        parts.append((2 if led else 0, Text(shards, "" if led else bad)))
         if now.serf:
             gossip = f"{safe_name(now.mode or 'gossip')} {safe_name(now.serf)}"
             parts.append((4 if now.serf == "ok" else 1, Text(gossip, "" if now.serf == "ok" else WARN)))

@@ -4,7 +4,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from gossipq import limits
+from gossipq.health import State
 from gossipq.texts import many
 from gossipq_cli.dashboard.rows import Alarm, Event, Group, Growth, Node, Partition, Shard, Snapshot, Worker
 
@@ -18,6 +21,9 @@ ALIKE_MS = 10_000  #: two nodes tell the same thing within it
 SEEN_MS = 60_000  #: and the roster, or a silence, tells what gossip has told within it
 NODE_SPAN = 2  #: snapshots over which the rates of nodes are taken
 DEAD_SPAN = 60  #: dead letters rise when there are more than so many snapshots ago
+#: the shards of a node that was killed have other leaders within about two seconds; top sees it a second late
+ELECTING_MS = 5_000
+NO_QUORUM = "no_quorum"  #: the alarm
 GOOD = ("ready", "witness")  #: states of a node or worker that need nobody
 OPEN = ("ready", "in_flight", "retrying", "parked")  #: of a group: published and not done yet
 
@@ -110,6 +116,7 @@ class History:
         self.groups: dict[tuple[str, str], GroupSum] = {}
         self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self._led: Led = {}
+        self._led_ms = -ELECTING_MS  #: when each shard was last seen to have a leader
         self.growth_hours: list[Growth] = []  #: the last that were told
         self.growth_minutes: list[Growth] = []
         self.count = 0
@@ -128,11 +135,19 @@ class History:
             return
         self.before, self.now = (self.now if self.count else None), snapshot
         self.count += 1
+        if 0 < snapshot.shards_total <= snapshot.shards_led:
+            self._led_ms = snapshot.time_ms
         self.topics, self.groups = topic_sums(snapshot), group_sums(snapshot.groups)
         self.growth_hours = snapshot.growth_hours or self.growth_hours
         self.growth_minutes = snapshot.growth_minutes or self.growth_minutes
         self._measure(snapshot)
         self._notice(snapshot)
+
+    @property
+    def electing(self) -> bool:
+        """Whether the shards without a leader had one a moment ago: others take over."""
+        now = self.now
+        return now.state == State.NO_QUORUM and now.time_ms - self._led_ms < ELECTING_MS
 
     # --- rates and series
 
@@ -404,6 +419,9 @@ def alarms(history: History) -> list[Alarm]:
     for alarm in seen(history):
         if alarm.name not in raised:
             found.setdefault(alarm.text, alarm)
+    if history.electing:
+        passing = [alarm for alarm in found.values() if alarm.name == NO_QUORUM]
+        found |= {alarm.text: replace(alarm, severity="warning") for alarm in passing}
     return sorted(found.values(), key=lambda alarm: (alarm.severity != "critical", alarm.name, alarm.text))
 
 
@@ -416,7 +434,7 @@ def seen(history: History) -> Iterable[Alarm]:
     leaderless = max(0, now.shards_total - now.shards_led)
     if leaderless:
         text = f"{leaderless} of {now.shards_total} shards have no leader"
-        yield Alarm(name="no_quorum", severity="critical", text=text, command="gossipq status")
+        yield Alarm(name=NO_QUORUM, severity="critical", text=text, command="gossipq status")
     degraded = sum(shard.state == "degraded" for shard in now.shards)
     if degraded:
         text = f"{degraded} of {now.shards_total} shards are short of a copy"
