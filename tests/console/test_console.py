@@ -263,10 +263,15 @@ def test_in_a_closed_cluster_each_sees_and_does_what_it_may(
     assert browser.act("requeue", "record", "orders/0/0", text="billing", sure=True).status == 403
     assert browser.act("purge", "topic").status == 403
     assert "17 apples" not in browser.get("messages?topic=secrets").text
-    seal = browser.get("").seal
+    seal, mine = browser.get("").seal, browser.cookie
     browser.cookie = ""
     fields = [("seal", seal), ("kind", "topic"), ("name", "orders"), ("verb", "purge")]
     assert browser.post("act", fields).status == 403
+    browser.cookie = mine
+    assert browser.get("topics").status == 200
+    gossipq(*by, "user", "rm", "ada")
+    until(lambda: browser.get("topics").status == 401)  # a page that is asked for is looked at
+    assert browser.get("live?page=topics").status == 401
 
 
 @pytest.mark.slow
