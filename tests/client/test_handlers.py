@@ -164,10 +164,14 @@ class TestSignatures:
         def yields(a: int):
             yield a
 
+        class Yielding:
+            def __call__(self, a: int):
+                yield a
+
         def unknown(a: "NotDefinedAnywhere") -> None: ...  # noqa: F821
         def foreign(a: Hand) -> None: ...
 
-        for function in (none, two, messages, keyword, yields, unknown, foreign):
+        for function in (none, two, messages, keyword, yields, Yielding(), unknown, foreign):
             with pytest.raises(BadRequest) as refused:
                 made(function)
             assert refused.value.hint

@@ -134,6 +134,82 @@ class TestOutcomes:
             mq.run()
 
 
+@pytest.fixture(params=["sync", "asyncio"])
+def run_each(request: pytest.FixtureRequest, mq: testing.Client) -> Callable[[Callable[..., object]], None]:
+    """Runs a handler over everything there is, one attempt for each record, by either client."""
+
+    def run(work: Callable[..., object]) -> None:
+        if request.param == "sync":
+            mq.consumer("orders", group="g", attempts_max=1)(work)
+            mq.run(stop_at_end=True)
+        else:
+            asyncio.run(main(work))
+
+    async def main(work: Callable[..., object]) -> None:
+        async with aio_connect(mq.broker.endpoint) as client:
+            client.consumer("orders", group="g", attempts_max=1)(work)
+            async with asyncio.timeout(PATIENCE_S):
+                await client.run(stop_at_end=True)
+
+    return run
+
+
+class TestWhatIsReturned:
+    """A record is acked once its work is done, and not by what only promises that."""
+
+    def test_a_generator_is_work_that_nobody_did(
+        self, mq: testing.Client, run_each: Callable[[Callable[..., object]], None]
+    ) -> None:
+        publish(mq, 1)
+
+        def lazy(order: Order) -> Iterator[int]:
+            yield order.id
+
+        run_each(lambda msg: lazy(Order(1)))
+        (letter,) = mq.admin.dead_letters("orders", "g")
+        assert letter.error.startswith("TypeError: the handler returned a generator (")
+
+    def test_a_coroutine_within_a_coroutine_is_awaited(
+        self, mq: testing.Client, run_each: Callable[[Callable[..., object]], None]
+    ) -> None:
+        publish(mq, 1)
+        seen: list[str] = []
+
+        async def work(msg: Message) -> None:
+            await asyncio.sleep(0.01)
+            seen.append("worked")
+
+        async def around(msg: Message) -> object:
+            return work(msg)  # as a decorator that was written for `def`
+
+        run_each(around)
+        assert seen == ["worked"]
+        assert mq.admin.groups("orders")[0].acked == 1
+
+    @pytest.mark.parametrize(
+        ("error", "says"),
+        [
+            (StopIteration(), "RuntimeError: the handler raised StopIteration"),
+            (asyncio.CancelledError(), "RuntimeError: the handler was cancelled"),
+        ],
+    )
+    def test_what_loops_and_tasks_take_for_their_own_is_a_failure_like_others(
+        self,
+        mq: testing.Client,
+        run_each: Callable[[Callable[..., object]], None],
+        error: BaseException,
+        says: str,
+    ) -> None:
+        publish(mq, 1)
+
+        def work(msg: Message) -> None:
+            raise error
+
+        run_each(work)
+        (letter,) = mq.admin.dead_letters("orders", "g")
+        assert letter.error == says
+
+
 class Together:
     """How many are inside at the same time, at most; how fast they are is another matter."""
 

@@ -1,6 +1,7 @@
 """Functions that work on records: what they take, who gets the next record, where replies go, and how a run
 ends."""
 
+from gossipq_client.handlers.calls import CANCELLED, awaited, called, whole
 from gossipq_client.handlers.crew import Crew
 from gossipq_client.handlers.keywords import shows
 from gossipq_client.handlers.lanes import Item, Lanes
@@ -11,6 +12,7 @@ from gossipq_client.handlers.requests import Reply, Requests, answer, failure, m
 from gossipq_client.handlers.signals import until_signal
 
 __all__ = [
+    "CANCELLED",
     "Around",
     "Crew",
     "Function",
@@ -22,6 +24,8 @@ __all__ = [
     "Reply",
     "Requests",
     "answer",
+    "awaited",
+    "called",
     "failure",
     "make_replies",
     "overdue",
@@ -30,4 +34,5 @@ __all__ = [
     "tell",
     "told",
     "until_signal",
+    "whole",
 ]

@@ -42,7 +42,10 @@ def handler(
     """Looks at what the function takes. Raises BadRequest."""
     inputs.whole(workers, "workers", 1, WORKERS_MAX)
     name = getattr(function, "__qualname__", None) or repr(function)
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+    if any(
+        inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each)
+        for each in (function, type(function).__call__)
+    ):
         raise BadRequest(f"{name} yields", hint="a handler returns: that is its ack")
     kinds = [_kind(parameter.annotation) for parameter in _parameters(function, name)]
     values = [annotation for annotation in kinds if annotation is not Record]

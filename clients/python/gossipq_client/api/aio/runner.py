@@ -2,7 +2,6 @@
 threads."""
 
 import asyncio
-import inspect
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -10,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gossipq_client.api.aio.runs import Run
-from gossipq_client.handlers import Crew, Handler, Item
+from gossipq_client.handlers import CANCELLED, Crew, Handler, Item, awaited, called
 from gossipq_client.io import CLOSE_SECONDS
 from gossipq_client.values import TimeLimitExceeded
 
@@ -109,8 +108,8 @@ class Runner(Run):
         try:
             async with asyncio.timeout(handler.time_limit_s) as limit:
                 if self._threads is None or handler.is_async:
-                    return await self._awaited(handler.function(*arguments))
-                call = partial(copy_context().run, handler.function, *arguments)
+                    return await self._awaited(called(handler, arguments))
+                call = partial(copy_context().run, called, handler, arguments)
                 thread = asyncio.get_running_loop().run_in_executor(self._threads, call)
                 return await self._awaited(await asyncio.shield(thread))
         except TimeoutError:
@@ -124,12 +123,10 @@ class Runner(Run):
         raise exceeded
 
     async def _awaited(self, result: Any) -> Any:
-        if not inspect.isawaitable(result):
-            return result
         try:
-            return await result
+            return await awaited(result)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise RuntimeError("the handler was cancelled") from error
+            raise RuntimeError(CANCELLED) from error

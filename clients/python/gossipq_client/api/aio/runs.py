@@ -3,7 +3,18 @@
 from typing import TYPE_CHECKING, Any
 
 from gossipq.errors import GossipqError
-from gossipq_client.handlers import Around, Crew, Handler, Item, answer, failure, overdue, returned, tell
+from gossipq_client.handlers import (
+    Around,
+    Crew,
+    Handler,
+    Item,
+    answer,
+    failure,
+    overdue,
+    returned,
+    tell,
+    whole,
+)
 from gossipq_client.values import TimeLimitExceeded, outcomes
 
 if TYPE_CHECKING:
@@ -45,7 +56,7 @@ class Run:
         around = Around(client._wares, message)
         try:
             around.begin()
-            result = await self._limited(crew, message)
+            result = whole(await self._limited(crew, message))
             around.end(result)
             if (reply := answer(message, result)) is not None:
                 await client.publish_and_wait(reply.topic, reply.value, **reply.options)

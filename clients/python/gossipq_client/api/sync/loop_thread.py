@@ -5,6 +5,7 @@ import threading
 from collections.abc import Awaitable
 from typing import Any
 
+from gossipq_client.handlers import CANCELLED, awaited
 from gossipq_client.values import TimeLimitExceeded
 
 
@@ -19,7 +20,7 @@ class LoopThread:
         cancelled has failed."""
         result, error = asyncio.run_coroutine_threadsafe(_outcome(awaitable, seconds), self._loop).result()
         if isinstance(error, asyncio.CancelledError):
-            raise RuntimeError("the handler was cancelled") from error
+            raise RuntimeError(CANCELLED) from error
         if error is not None:
             raise error
         return result
@@ -36,7 +37,7 @@ async def _outcome(awaitable: Awaitable[Any], seconds: float | None) -> tuple[An
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
-            return await awaitable, None
+            return await awaited(awaitable), None
     except BaseException as error:
         if limit.expired() and isinstance(error, TimeoutError):
             return None, TimeLimitExceeded(f"took longer than {seconds:g} s")

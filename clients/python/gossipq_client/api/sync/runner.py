@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from gossipq_client.api.sync.runs import Run
-from gossipq_client.handlers import Crew, Handler, Item
+from gossipq_client.handlers import Crew, Handler, Item, called
 from gossipq_client.io import CLOSE_SECONDS
 from gossipq_client.values import TimeLimitExceeded
 
@@ -138,7 +138,7 @@ class Runner(Run):
                 self._returned(crew, message, exceeded, error)
 
     def _called(self, handler: Handler, arguments: list[Any]) -> Any:
-        result = handler.function(*arguments)
+        result = called(handler, arguments)
         return self._awaited(result, handler.time_limit_s) if inspect.isawaitable(result) else result
 
     def _awaited(self, awaitable: Awaitable[Any], seconds: float | None) -> Any:
