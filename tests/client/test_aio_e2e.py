@@ -138,3 +138,26 @@ def test_an_idle_client_leaves_its_sockets_alone_until_its_pings_are_answered(
             assert mq._watched
 
     asyncio.run(main())
+
+
+def test_a_cancellation_is_not_lost_that_comes_together_with_an_outcome(
+    shared_node: RunningNode, topic: str
+) -> None:
+    async def main() -> None:
+        ready, waits = False, asyncio.Event()
+
+        async def wait(mq: Client) -> None:
+            waits.set()
+            await mq._until(lambda: ready, PATIENCE_S)
+
+        async with connect(shared_node.endpoint) as mq:
+            task = asyncio.create_task(wait(mq))
+            await waits.wait()
+            await asyncio.sleep(0.05)
+            ready = True
+            mq._turn()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())

@@ -210,12 +210,11 @@ class Driver:
         future = self._loop.create_future()
         self._waiters[future] = ready
         try:
-            await asyncio.wait_for(future, timeout)
-        except TimeoutError:
-            return False
+            # not wait_for: that of Python 3.11 drops a cancellation that comes together with the outcome
+            await asyncio.wait([future], timeout=timeout)
         finally:
             del self._waiters[future]
-        return True
+        return future.done() and future.result() is None
 
     async def _in_window(self, writer: Writer, wait_s: float | None, send: Callable[[Writer], T]) -> T:
         """Sends when the window has room for one more batch. Raises Backpressure when it has none and
