@@ -25,6 +25,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from gossipq.errors import LeaseLost, NoReply, UnknownTopic
 from gossipq_client import Message, Middleware, Reject, TimeLimitExceeded, aio, testing
+from gossipq_client.api.sync.runner import Runner
 from gossipq_client.metrics import Metrics
 from gossipq_client.middleware import MessageLog
 from gossipq_client.traces import Tracing
@@ -292,6 +293,28 @@ def test_a_handler_that_goes_on_beyond_its_limit_has_lost_its_message(
     (letter,) = mq.admin.dead_letters("overdue")
     assert "took longer than 0.05 s" in letter.error
     assert list(mq.consume("overdue.more", start="first", stop_at_end=True)) == []
+
+
+def test_a_handler_that_ends_with_its_time_limit_has_failed_by_that(
+    mq: testing.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be through before its time limit has told anybody."""
+    told = Runner._expire
+
+    def slowly(*about: Any) -> None:
+        time.sleep(0.2)
+        told(*about)
+
+    monkeypatch.setattr(Runner, "_expire", slowly)
+    mq.publish("limits", b"x").result(PATIENCE_S)
+
+    @mq.consumer("limits", group="narrow", time_limit="50ms", attempts_max=1)
+    def work(msg: Message) -> None:
+        time.sleep(0.1)
+
+    mq.run(stop_at_end=True)
+    (letter,) = mq.admin.dead_letters("limits", "narrow")
+    assert letter.error.startswith("TimeLimitExceeded: ")
 
 
 def test_the_asyncio_client_gives_such_a_handler_no_other_message(broker: testing.Broker) -> None:

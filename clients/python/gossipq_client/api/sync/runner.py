@@ -135,6 +135,7 @@ class Runner(Run):
         finally:
             timer.cancel()
             if not first.acquire(blocking=False):
+                timer.join()  # what it tells comes first
                 self._returned(crew, message, exceeded, error)
 
     def _called(self, handler: Handler, arguments: list[Any]) -> Any:
