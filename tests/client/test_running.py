@@ -444,6 +444,41 @@ class TestAsyncio:
         asyncio.run(main())
         assert (mq.admin.groups("orders")[0].acked, mq.admin.groups("orders")[0].ready) == (1, 9)
 
+    def test_cancelling_twice_cancels_the_handlers_and_keeps_nothing(
+        self, mq: testing.Client, broker: testing.Broker
+    ) -> None:
+        publish(mq, 10)
+        free = threading.Event()
+
+        async def main() -> None:
+            async with aio_connect(broker.endpoint) as client:
+                begun = asyncio.Event()
+
+                @client.consumer("orders", group="tasks")
+                async def work(order: Order) -> None:
+                    begun.set()
+                    await asyncio.sleep(PATIENCE_S)
+
+                @client.consumer("orders", group="threads")
+                def block(order: Order) -> None:
+                    free.wait(PATIENCE_S)
+
+                task = asyncio.create_task(client.run())
+                await begun.wait()
+                task.cancel()
+                await asyncio.sleep(0.05)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                async with asyncio.timeout(3):  # sooner than leases and silence would give them back
+                    while {row.ready for row in await client.admin.groups("orders")} != {10}:
+                        await asyncio.sleep(0.02)
+
+        try:
+            asyncio.run(main())
+        finally:
+            free.set()
+
     def test_messages_by_hand(self, mq: testing.Client, broker: testing.Broker) -> None:
         mq.create_topic("orders")
         mq.create_topic("bills", beside="orders")

@@ -67,13 +67,16 @@ class Runner(Run):
         self._stopping = True
         for crew in self._crews:
             crew.rouse(all_of_them=True)
-        await asyncio.gather(*tasks)
-        if self._threads is not None:
-            self._threads.shutdown()
+        try:
+            await asyncio.gather(*tasks)
+        finally:  # also when it is cancelled once more: nothing stays with a run that is over
+            if self._threads is not None:
+                self._threads.shutdown(wait=False)
+            if client._engine.usable:
+                for crew in self._crews:
+                    client._do(crew.lanes.give_back)
+                    client._end(crew.lanes.subscription)
         if client._engine.usable:
-            for crew in self._crews:
-                client._do(crew.lanes.give_back)
-                client._end(crew.lanes.subscription)
             await client._until(lambda: client._engine.session.settled, CLOSE_SECONDS)
 
     # --- workers

@@ -66,15 +66,18 @@ class Runner(Run):
             self._stopping = True
             for crew in self._crews:
                 crew.work.notify_all()
-        for thread in threads:
-            thread.join()
+        try:
+            for thread in threads:
+                thread.join()
+        finally:  # also when it is interrupted once more: nothing stays with a run that is over
+            if client._engine.usable:
+                for crew in self._crews:
+                    client._do(crew.lanes.give_back)
+                for crew in self._crews:
+                    client._end(crew.lanes.subscription)
         if self._loop is not None:
             self._loop.close()
         if client._engine.usable:
-            for crew in self._crews:
-                client._do(crew.lanes.give_back)
-            for crew in self._crews:
-                client._end(crew.lanes.subscription)
             client._until(lambda: client._engine.session.settled, CLOSE_SECONDS)
 
     # --- workers
