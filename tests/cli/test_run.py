@@ -146,6 +146,13 @@ def test_a_process_that_dies_is_started_again(start: Callable[..., Running], mq:
     assert running.end() == 0
 
 
+@pytest.mark.parametrize("option", ["--processes=2", "--reload"])
+def test_a_signal_while_they_start_is_no_failure(start: Callable[..., Running], option: str) -> None:
+    running = start("app:mq", option, source="import time\nprint('starts', flush=True)\ntime.sleep(60)\n")
+    running.until(lambda: "starts" in running.said)
+    assert running.end() == 0
+
+
 def test_processes_end_with_their_parent(start: Callable[..., Running], mq: testing.Client) -> None:
     mq.publish_many("orders", [b"1", b"2"]).result(PATIENCE_S)
     running = start("app:mq", "--processes", "2")

@@ -80,6 +80,7 @@ class Member:
         self.process: subprocess.Popen[bytes] | None = None
         self.code: int | None = None  #: it ended, and stays so
         self._started_s = self._pause_s = self._again_s = 0.0
+        self._told = 0  #: the last signal
 
     def look(self, now_s: float) -> None:
         """Starts it, or notes its end."""
@@ -105,14 +106,18 @@ class Member:
         log.warning("a process ended with code %d; starts again in %.1f s", code, self._pause_s)
 
     def tell(self, number: int) -> None:
+        self._told = number
         if self.process is not None:
             self.process.send_signal(number)
 
     def end(self) -> int:
-        """Waits for its end; its exit code, 1 when a signal ended it."""
+        """Waits for its end; its exit code, 1 when a signal ended it. The SIGTERM that it was told ends well
+        who had not begun."""
         if self.process is not None:
             self.code = self.process.wait()
             self._bury()
+            if self.code == -signal.SIGTERM == -self._told:
+                self.code = 0
         return 1 if self.code is not None and self.code < 0 else self.code or 0
 
     def _bury(self) -> None:
@@ -145,7 +150,6 @@ class Fleet:
         """The files as they are, once; with a watched directory again each time they have changed."""
         yield (files := self._files())
         while self._watched is not None and not self._signals:
-            log.info("files have changed: starting again")
             before, files = files, self._files()
             remove_bytecode(path for path, state in files.items() if before.get(path) != state)
             yield files
@@ -166,6 +170,7 @@ class Fleet:
                 break
             time.sleep(POLL_S)
             if self._watched is not None and self._files() != files:
+                log.info("files have changed: starting again, once running handlers have ended")
                 break
         return self._end(members)
 
