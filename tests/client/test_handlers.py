@@ -222,13 +222,14 @@ class TestOutcomes:
 
 class TestRequests:
     def test_a_request_says_where_its_reply_goes(self) -> None:
-        requests = Requests("mine")
+        requests = Requests()
+        requests.route = "mine"
         first = requests.headers(requests.begin(), {"a": "b"})
         assert first == {"a": "b", TO: "_replies", ROUTE: "mine", CORRELATION: "1"}
         assert requests.headers(requests.begin(), None)[CORRELATION] == "2"
 
     def test_replies_find_their_requests_and_others_are_dropped(self) -> None:
-        hand, requests = Hand(), Requests("mine")
+        hand, requests = Hand(), Requests()
         requests.subscription = hand.subscribe(group="")
         assert requests.ready
         one, two = requests.begin(), requests.begin()

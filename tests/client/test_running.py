@@ -604,6 +604,47 @@ class TestRequests:
             with pytest.raises(BadRequest, match="timeout"):
                 mq.request("t", b"x", timeout=timeout)
 
+    def test_requests_go_on_after_the_topic_of_replies_was_removed(
+        self, mq: testing.Client, broker: testing.Broker
+    ) -> None:
+        with broker.connect() as desk:
+            desk.consumer("prices", group="desk", create=True)(lambda msg: msg.value)
+            thread = threading.Thread(target=desk.run)
+            thread.start()
+            try:
+                await_consumers(mq, "prices")
+                assert mq.request("prices", b"1", timeout=PATIENCE_S).value == b"1"
+                mq.admin.delete_topic("_replies")
+                in_time(lambda: mq._requests.subscription.error is not None)
+                with contextlib.suppress(NoReply):  # of a publisher that did not know yet
+                    mq.request("prices", b"2", timeout=1)
+                assert mq.request("prices", b"3", timeout=PATIENCE_S).value == b"3"
+            finally:
+                desk.stop()
+                thread.join()
+
+    def test_threads_that_ask_first_at_the_same_time_share_their_replies(
+        self, mq: testing.Client, broker: testing.Broker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        subscribed, subscribe = list[object](), mq._engine.subscribe
+        monkeypatch.setattr(
+            mq._engine, "subscribe", lambda *asked: (subscribed.append(asked), subscribe(*asked))[1]
+        )
+        both, ask = threading.Barrier(2), mq._ask
+
+        def together(*asked: object) -> object:
+            answer = ask(*asked)
+            both.wait(PATIENCE_S)
+            return answer
+
+        monkeypatch.setattr(mq, "_ask", together)
+        threads = [threading.Thread(target=mq._open_replies) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(subscribed) == 1
+
 
 class TestMessages:
     """The same by hand: `with msg:` and its verbs."""

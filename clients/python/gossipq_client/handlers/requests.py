@@ -85,8 +85,8 @@ def told(topic: str, headers: Mapping[str, str | bytes], value: bytes) -> None:
 class Requests:
     """The requests of one client that wait for their replies."""
 
-    def __init__(self, route: str) -> None:
-        self.route = route
+    def __init__(self) -> None:
+        self.route = ""  #: of the replies, once they are subscribed to
         self.subscription: Subscription | None = None
         self.heard_ms: dict[str, int] = {}  #: topics, and when somebody consumed them
         self._number = 0
@@ -101,6 +101,12 @@ class Requests:
         if self.subscription.error is not None:
             raise self.subscription.error
         return bool(self.subscription.parts) and all(part.subscribed for part in self.subscription.parts)
+
+    def renew(self, consuming: Consuming) -> None:
+        """What was refused before may be granted now, and a topic that was removed is made again."""
+        if self.subscription is not None and self.subscription.error is not None:
+            consuming.close(self.subscription)
+            self.subscription = None
 
     def heard(self, topic: str, now_ms: int) -> bool:
         """Whether somebody was there a moment ago."""

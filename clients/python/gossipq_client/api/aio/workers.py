@@ -1,7 +1,6 @@
 """Handlers and requests: the decorator, running what it registered, asking and waiting for the reply."""
 
 from collections.abc import Callable, Iterable
-from functools import cached_property
 from typing import Any, Unpack
 
 from gossipq.errors import BadRequest, NoReply
@@ -22,10 +21,7 @@ class Workers(Consumers):
         super().__init__(addresses, name, timeout, key)
         self.handlers = Registry()
         self._runner: Runner | None = None
-
-    @cached_property
-    def _requests(self) -> Requests:
-        return Requests(self._engine.session.links.session.hex())
+        self._requests = Requests()
 
     # --- handlers
 
@@ -130,10 +126,17 @@ class Workers(Consumers):
 
     async def _open_replies(self) -> None:
         """Before the first request: the topic of replies, and this client's own route of it."""
-        requests = self._requests
+        requests, consuming = self._requests, self._engine.session.consuming
+        self._do(lambda: requests.renew(consuming))
         if requests.ready:
             return
         await self._ask(make_replies(), META_SHARD, Topics)
-        if requests.subscription is None:
-            requests.subscription = self._do(lambda: self._engine.subscribe(requests.joining(), False))
+
+        def subscribe() -> None:
+            """Once, whoever else is about to."""
+            if requests.subscription is None:
+                requests.route = self._engine.session.links.session.hex()
+                requests.subscription = self._engine.subscribe(requests.joining(), False)
+
+        self._do(subscribe)
         await self._require(lambda: requests.ready, self._timeout)
