@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import signal
 import threading
 import time
 from collections import Counter
@@ -669,6 +670,44 @@ class TestMessages:
         assert next(loop).offset == 2
         mq.advance("90m")
         assert next(loop).offset == 0
+
+    def test_a_wait_for_the_next_message_may_be_broken_off(
+        self, mq: testing.Client, broker: testing.Broker
+    ) -> None:
+        mq.create_topic("orders")
+
+        async def main() -> None:
+            async with aio_connect(broker.endpoint) as client, client.subscribe("orders", "tasks") as loop:
+                for _ in range(3):
+                    with pytest.raises(TimeoutError):
+                        await asyncio.wait_for(anext(loop), 0.05)
+                publish(mq, 2)
+                async with asyncio.timeout(PATIENCE_S):
+                    seen = [(await anext(loop)).offset, (await anext(loop)).offset]
+                assert seen == [0, 1]
+
+        asyncio.run(main())
+
+        def interrupt(number: int, frame: object) -> None:
+            raise InterruptedError
+
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            with mq.subscribe("orders", "threads", start="new") as loop:
+                for _ in range(3):
+                    signal.setitimer(signal.ITIMER_REAL, 0.05)
+                    with pytest.raises(InterruptedError):
+                        next(loop)
+                publish(mq, 1)
+                with next(loop) as msg:
+                    assert msg.offset == 2
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        mq.flush(PATIENCE_S)
+        assert {row.group: (row.in_flight, row.consumers) for row in mq.admin.groups("orders")} == {
+            "tasks": (0, 0),
+            "threads": (0, 0),
+        }
 
     def test_who_is_and_what_it_was_published_with(self, mq: testing.Client) -> None:
         mq.publish("orders", b"x", id="order-17", key="ada", headers={"a": "b"}, route="eu.fr").result(

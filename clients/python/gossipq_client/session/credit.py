@@ -64,6 +64,7 @@ class Subscription:
         self.asked = False  #: its topics are, or were, looked up
         self.fetches: dict[object, list[Piece]] = {}  #: under way, and what each has taken
         self.stopping = False  #: the user takes no more
+        self.kept = False  #: whoever waits for its next message may break that off, and wait again later
         self.closing = self.paused = self.streak = False
         self.touched_ms = 0  #: when the user last took something
         self.progress = (0, 0)  #: the slice the user is at, and how far

@@ -139,13 +139,16 @@ def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator
     the loop ends."""
     engine, consuming = client._engine, client._engine.session.consuming
     end, leave_later = partial(consuming.close, subscription), engine.later.append
-    held, handed = None, 0
+    held, handed, waits = None, 0, False
     try:
         yield Message.__new__(Message)  # taken by `started`
         while not subscription.stopping:
             held = client._do(lambda: consuming.front(subscription))
             if held is None:
-                if not client._await_records(subscription, None):
+                waits = True
+                more = client._await_records(subscription, None)
+                waits = False
+                if not more:
                     return
                 continue
             first = handed = held.taken
@@ -174,8 +177,11 @@ def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator
     finally:
         if held is not None and held.taken > handed:
             held.taken = handed  # taken and never handed out: it goes back with the rest
-        leave_later(end)
-        client._settle_later()
+        if waits and subscription.kept and subscription.error is None:
+            subscription.kept = False  # broken off: see `Subscription`
+        else:
+            leave_later(end)
+            client._settle_later()
 
 
 class Subscription:
@@ -193,7 +199,15 @@ class Subscription:
         return self._messages
 
     def __next__(self) -> Message:
-        return self._messages.__next__()
+        """The next message. A wait for it that is broken off, as by a time limit, ends and loses nothing:
+        this can be called again."""
+        self._state.kept = True
+        try:
+            return self._messages.__next__()
+        finally:
+            if not self._state.kept:
+                self._messages = started(messages(self._client, self._state))
+            self._state.kept = False
 
     @property
     def trouble(self) -> str:
