@@ -78,6 +78,17 @@ class TestTheEndOfAProgram:
             with broker.connect() as mq:
                 assert sum(row.next - row.first for row in mq.admin.stats(["left"]).partitions) == 20_000
 
+    def test_each_client_sends_what_it_has_where_warnings_are_errors(self) -> None:
+        text = SYNC + "import warnings\nother = gossipq_client.connect(sys.argv[1])\n"
+        text += "for number in range(20_000):\n    mq.publish('one', b'x'), other.publish('other', b'x')\n"
+        with testing.Broker() as broker:
+            process = script(text + "warnings.simplefilter('error')\n", broker.endpoint)
+            _, said = process.communicate(timeout=60)
+            assert "ResourceWarning" in said
+            with broker.connect() as mq:
+                stats = mq.admin.stats(["one", "other"])
+                assert sum(row.next - row.first for row in stats.partitions) == 40_000
+
     def test_what_stays_unconfirmed_is_told(self) -> None:
         broker = testing.Broker()
         text = SYNC + "mq.publish('lost', b'x').result()\nprint('ready', flush=True)\ninput()\n"

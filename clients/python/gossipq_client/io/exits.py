@@ -40,7 +40,7 @@ def forget(client: Leaver) -> None:
 
 def leave_all() -> None:
     """Each open client is closed as by `close`, with one time limit for all of them."""
-    deadline_s = time.monotonic() + EXIT_SECONDS
+    deadline_s, texts = time.monotonic() + EXIT_SECONDS, list[str]()
     for client in list(_open):
         forget(client)
         owed, failure = client._unconfirmed(), None
@@ -48,10 +48,13 @@ def leave_all() -> None:
             failure = client._leave(max(0.0, deadline_s - time.monotonic()))
         except BaseException as error:  # as KeyboardInterrupt: the next client has its turn all the same
             print(f"gossipq: client {client._label!r} at exit: {error!r}", file=sys.stderr)
-        _tell(client, owed, client._unconfirmed(), failure)
+        texts.append(_told(client, owed, client._unconfirmed(), failure))
+    for text in texts:  # behind all of them: a warning may be an error here
+        warnings.warn(text, ResourceWarning, stacklevel=1)
 
 
-def _tell(client: Leaver, owed: int, left: int, failure: GossipqError | None) -> None:
+def _told(client: Leaver, owed: int, left: int, failure: GossipqError | None) -> str:
+    """Says what was lost; returns what a client that is still open is warned of."""
     hint = "call close(), or use `with connect() as mq:`"
     if left:
         lost = (
@@ -61,11 +64,10 @@ def _tell(client: Leaver, owed: int, left: int, failure: GossipqError | None) ->
         print(f"gossipq: {lost}; {hint}", file=sys.stderr)
     if failure is not None:
         print(f"gossipq: a publish of client {client._label!r} failed: {failure}", file=sys.stderr)
-    text = (
+    return (
         f"client {client._label!r} was not closed: {many(owed, 'record')} sent at the end, {left:,} "
         f"without a confirm; {hint}"
     )
-    warnings.warn(text, ResourceWarning, stacklevel=1)
 
 
 def _in_child() -> None:
