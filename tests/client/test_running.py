@@ -337,6 +337,27 @@ class TestStopping:
         mq.run()
         assert mq.admin.groups("orders")[0].acked == 3
 
+    def test_it_begins_with_all_its_threads_or_not_at_all(
+        self, mq: testing.Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A container may allow too few."""
+        publish(mq, 5)
+        started, start = list[threading.Thread](), threading.Thread.start
+
+        def some(thread: threading.Thread) -> None:
+            if len(started) == 2:
+                raise RuntimeError("can't start new thread")
+            started.append(thread)
+            start(thread)
+
+        mq.consumer("orders", group="g", workers=3)(lambda msg: None)
+        monkeypatch.setattr(threading.Thread, "start", some)
+        with pytest.raises(RuntimeError, match="new thread"):
+            mq.run()
+        assert not any(thread.is_alive() for thread in started)
+        (row,) = mq.admin.groups("orders")
+        assert (row.in_flight, row.consumers) == (0, 0)
+
     def test_closing_the_client_ends_it(self, mq: testing.Client, broker: testing.Broker) -> None:
         publish(mq, 1)
         begun, ended = threading.Event(), threading.Event()

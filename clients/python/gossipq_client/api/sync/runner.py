@@ -39,21 +39,20 @@ class Runner(Run):
     _loop: "LoopThread | None" = None
 
     def run(self) -> None:
-        """Raises what a subscription was refused with, and what is no Exception and came out of a handler."""
+        """Raises what a subscription was refused with, what is no Exception and came out of a handler, and
+        RuntimeError where the system has no more threads."""
         client = self._client
         self._crews = client._do(
             lambda: [ThreadCrew(client, handler, self._stop_at_end) for handler in self._handlers]
         )
-        threads = [
-            threading.Thread(
-                target=self._work, args=(crew,), name=f"{crew.handler.name}-{number}", daemon=True
-            )
-            for crew in self._crews
-            for number in range(crew.handler.workers)
-        ]
-        for thread in threads:
-            thread.start()
+        threads = list[threading.Thread]()
         try:
+            for crew in self._crews:
+                for number in range(crew.handler.workers):
+                    name = f"{crew.handler.name}-{number}"
+                    thread = threading.Thread(target=self._work, args=(crew,), name=name, daemon=True)
+                    thread.start()
+                    threads.append(thread)
             client._until(self._over)
         finally:
             self._end(threads)
