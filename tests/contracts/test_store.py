@@ -361,6 +361,43 @@ def test_a_store_that_is_gone_is_refused_and_never_made_anew(
     assert not (path / DATA_FILE).exists() or not (path / DATA_FILE).stat().st_size
 
 
+@pytest.mark.parametrize("kept", [0.9, 0.5, 0.02])
+def test_a_file_that_is_cut_short_is_refused_and_kills_nobody(tmp_path: Path, kept: float) -> None:
+    path = tmp_path / "worker-0"
+    with closing(new_store(path, MAP_BYTES)) as store:
+        for number in range(200):
+            store.tables(0).body.append(b"%08d" % number, bytes(5_000))
+        store.commit()
+    file = path / DATA_FILE
+    os.truncate(file, int(file.stat().st_size * kept))
+    with pytest.raises(StoreError, match=r"is cut short: [0-9]+ bytes of it are not there") as refused:
+        LmdbStore(path, MAP_BYTES)
+    assert "copy it again" in refused.value.hint
+
+
+def test_a_file_that_ends_in_free_pages_is_whole(tmp_path: Path) -> None:
+    """Pages that a transaction takes and gives back are never written."""
+    path, dice, shorter = tmp_path / "worker-0", Random(1), 0
+    with closing(new_store(path, MAP_BYTES)) as store:
+        table = store.tables(0).state
+        for round_ in range(12):
+            table.put(b"%d" % dice.randrange(8), bytes(dice.randrange(60_000)))
+            table.put(b"large", bytes(200_000 + 20_000 * round_))
+            table.delete(b"large")
+            store.commit()
+            store.maintain()
+            meta = _meta_of(path / DATA_FILE)
+            shorter += (path / DATA_FILE).stat().st_size < (meta.last + 1) * meta.page_bytes
+            assert free_pages.lacking_bytes(str(path / DATA_FILE)) == 0
+    assert shorter, "no file was shorter than its pages"
+    new_store(path, MAP_BYTES).close()
+
+
+def _meta_of(path: Path) -> free_pages.MetaPage:
+    with path.open("rb") as file:
+        return free_pages.newest_meta(file.fileno())
+
+
 def _empty(path: Path) -> None:
     os.truncate(path / DATA_FILE, 0)
 

@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Iterator
 from itertools import pairwise
 from struct import Struct, unpack_from
+from struct import error as StructError
 from typing import NamedTuple
 
 KEEP_SIZE, PUNCH_HOLE = 1, 2  #: modes of fallocate(2)
@@ -37,6 +38,7 @@ class MetaPage(NamedTuple):
     txn: int  #: the last that was committed
     page_bytes: int
     root: int  #: of the tree of free pages
+    last: int  #: highest page that was ever used
 
 
 class FreePages:
@@ -100,8 +102,28 @@ def _meta(page: bytes) -> MetaPage:
         raise ValueError("not a store of LMDB 0.9")
     at = HEAD_BYTES + _META.size
     page_bytes, *_, root = _DB.unpack_from(page, at)
-    _, txn = unpack_from("@QQ", page, at + 2 * _DB.size)
-    return MetaPage(txn, page_bytes, root)
+    last, txn = unpack_from("@QQ", page, at + 2 * _DB.size)
+    return MetaPage(txn, page_bytes, root, last)
+
+
+def lacking_bytes(path: str) -> int:
+    """How much of the file is gone behind its end, though pages there are in use: who read them through a map
+    would be killed by SIGBUS. Free ones there may never have been written. Raises OSError; ValueError: the
+    file has another format."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        meta, there = newest_meta(file), os.fstat(file).st_size
+        lacking = (meta.last + 1) * meta.page_bytes - there
+        if lacking <= 0:
+            return 0
+        try:
+            end = there // meta.page_bytes
+            free = {page for pages in free_lists(file, meta, meta.txn) for page in pages if page >= end}
+        except (ValueError, StructError):  # the list of free pages is cut off, too
+            return lacking
+        return 0 if len(free) == meta.last + 1 - end else lacking
+    finally:
+        os.close(file)
 
 
 def free_lists(file: int, meta: MetaPage, txn: int) -> Iterator["array[int]"]:

@@ -28,10 +28,11 @@ BLOCK_BYTES = 4_096
 _MAGIC, _FILE_MAGIC = b"GQjr", b"GQjournal1"
 _HEAD = Struct("<4sIQQI")
 _FILE_HEAD = Struct("<10s16sI")
-GONE = (
-    "what was confirmed last is in it: put it back beside data.mdb; if it is lost and other nodes have "
-    "copies, start with an empty --data to join them again; else gossipq store load from a dump"
+JOIN_OR_LOAD = (
+    "other nodes have copies, start with an empty --data to join them again; else gossipq store load from a "
+    "dump"
 )
+GONE = f"what was confirmed last is in it: put it back beside data.mdb; if it is lost and {JOIN_OR_LOAD}"
 
 
 def make_journal(directory: Path, uuid: bytes) -> None:
@@ -136,8 +137,7 @@ class Journal:
         if end is None and any(key > (base, self.sequence) for key in self._behind(whole)):
             raise StoreError(
                 f"{self._path} is damaged at byte {self.position}: later turns are whole",
-                "if other nodes have copies, start with an empty --data to join them again; else gossipq "
-                "store load from a dump",
+                f"if {JOIN_OR_LOAD}",
             )
         self.was_read = True
         return found

@@ -15,6 +15,7 @@ import ctypes
 import fcntl
 import logging
 import os
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -27,8 +28,8 @@ import msgspec
 
 from gossipq import limits
 from gossipq.errors import OutOfMemory, StoreError
-from gossipq_node.adapters.free_pages import FreePages
-from gossipq_node.adapters.journal import JOURNAL_FILE, Journal, make_journal
+from gossipq_node.adapters.free_pages import FreePages, lacking_bytes
+from gossipq_node.adapters.journal import JOIN_OR_LOAD, JOURNAL_FILE, Journal, make_journal
 from gossipq_node.ports import StoreUsage
 
 ENGINE = 0  #: major version of the LMDB engine; its file formats are mutually unreadable
@@ -47,11 +48,8 @@ DATA_FILE = "data.mdb"
 NEW_DATA_FILE = "data.mdb.new"
 AS_STORED = 0  #: size of the map that the store had before
 NEW_MAP_BYTES = limits.MIB  #: while a store is made; who opens it chooses the size
-GONE = (
-    "mount its disk again; if it is lost and other nodes have copies, start with an empty --data to join "
-    "them again; else "
-    "gossipq store load from a dump"
-)
+JOIN_OR_LOAD_IT = f"if you copied it, copy it again; if {JOIN_OR_LOAD}"
+GONE = f"mount its disk again; if it is lost and {JOIN_OR_LOAD}"
 
 
 class DirectoryLock:
@@ -369,9 +367,17 @@ class LmdbStore:
             why = f"cannot be found: {error.strerror}"
         raise StoreError(f"a store of this node is gone: {path} {why}", GONE)
 
+    def _check_whole(self) -> None:
+        """A copy to a full disk, or one that was interrupted. Raises StoreError."""
+        path = self._directory / DATA_FILE
+        with suppress(OSError, ValueError, struct.error):  # LMDB says what it is
+            if lacking := lacking_bytes(str(path)):
+                raise StoreError(f"{path} is cut short: {lacking} bytes of it are not there", JOIN_OR_LOAD_IT)
+
     def _open(self) -> None:
         """Raises StoreError; then it is closed."""
         self._check_there()
+        self._check_whole()
         error = self._opening(commit=True)
         if isinstance(error, lmdb.MapFullError):  # turns of the journal do not fit
             self._map_bytes += limits.JOURNAL_MAP_BYTES
