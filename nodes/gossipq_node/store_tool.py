@@ -4,23 +4,33 @@ take over."""
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from gossipq import limits
-from gossipq.errors import BadBatch, StoreError
+from gossipq.core.ledger import PartitionState
+from gossipq.core.ledger import records as ledger_records
+from gossipq.core.shard import Shard
+from gossipq.core.storage import Bodies, ShardSettings, Table
+from gossipq.errors import BadBatch, GossipqError, StoreError
+from gossipq.types import Index, ShardId
 from gossipq.wire.batch import check
+from gossipq.wire.opener import Opener
 from gossipq_node import machine
-from gossipq_node.adapters.lmdb_store import AS_STORED, DATA_FILE, TABLES, LmdbStore, LmdbTable
+from gossipq_node.adapters.lmdb_store import AS_STORED, DATA_FILE, TABLES, LmdbStore, LmdbTable, LmdbTables
 from gossipq_node.directory import STORES, DataDirectory, DirectoryManifest
 from gossipq_node.files import keep_roster
 
 COPY_BYTES = 16 * limits.MIB  #: between two commits of a copy
 COPY_MAP_BYTES = limits.GIB  #: of the map of a copy, beyond what the source takes
 KEY_END = b"\xff" * 512  #: above every key
+
+_decode_partition = msgspec.msgpack.Decoder(PartitionState).decode
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):
@@ -38,10 +48,10 @@ class Info(msgspec.Struct, frozen=True):
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """A stored batch that is not what was written."""
+    """A stored batch that is not what was written, or a shard that no node would open."""
 
     shard: int
-    index: int
+    index: int  #: 0: it is the shard
     reason: str
 
 
@@ -100,24 +110,70 @@ def info(path: str | os.PathLike[str]) -> Info:
 
 
 def verify(path: str | os.PathLike[str], progress: Callable[[int], None] = lambda batches: None) -> Verified:
-    """Reads every stored batch and checks its CRC, size and bounds. `progress` is told the batches so far,
-    now and then."""
+    """Reads every stored batch and checks its CRC, size and bounds; opens each shard as a node does, and
+    looks for the batches of its records. `progress` is told the batches so far, now and then."""
     batches = records = size = 0
     damaged: list[Damage] = []
     with opened(path) as (directory, manifest):
         for worker in range(manifest.workers):
             with open_store(directory.store(manifest, worker), manifest.shards) as store:
                 for shard in store.shards():
-                    for key, batch in store.tables(shard).body.scan(b"", KEY_END):
+                    tables, there = store.tables(shard), array("Q")
+                    for key, batch in tables.body.scan(b"", KEY_END):
+                        index = int.from_bytes(key, "big")
+                        there.append(index)
                         batches += 1
                         size += len(batch)
                         try:
                             records += check(batch).count
                         except BadBatch as error:
-                            damaged.append(Damage(shard, int.from_bytes(key, "big"), error.message))
+                            damaged.append(Damage(shard, index, error.message))
                         if batches % 1_000 == 0:
                             progress(batches)
+                    damaged += _damage_of(shard, tables, there, manifest)
     return Verified(batches, records, size, damaged)
+
+
+def _damage_of(
+    shard: ShardId, tables: LmdbTables, there: Sequence[Index], manifest: DirectoryManifest
+) -> list[Damage]:
+    """What keeps a node from serving the shard; `there` are the entries whose batches it has, rising."""
+    settings = ShardSettings(
+        manifest.voter,
+        tuple(manifest.predecessors),
+        manifest.shards,
+        joins=manifest.joined,
+        witness=manifest.witness,
+    )
+    try:
+        Shard(shard, settings, tables, Bodies(0), Opener())
+        if tables.state.get(ledger_records.INSTALLING) is not None:  # of a copy that is being built
+            return []
+        lacking = sorted({index for index in needed_batches(tables.state) if not _has(there, index)})
+    except StoreError:
+        raise
+    except Exception as error:
+        return [Damage(shard, 0, error.message if isinstance(error, GossipqError) else repr(error))]
+    return [Damage(shard, index, "the batch is missing, and records are in it") for index in lacking]
+
+
+def _has(rising: Sequence[Index], index: Index) -> bool:
+    at = bisect_left(rising, index)
+    return at < len(rising) and rising[at] == index
+
+
+def needed_batches(state: Table) -> Iterator[Index]:
+    """Entries whose batches the records of a shard are in. Those below the first record of their partition,
+    and of topics that are gone, wait to be swept: a copy that caught up never got their batches."""
+    for key, row in state.scan(b"P", ledger_records.after(b"P")):
+        (partition,) = ledger_records.U64.unpack_from(key, 1)
+        first = ledger_records.slice_key(partition, _decode_partition(row).first)
+        end = ledger_records.key(b"O", partition)
+        for slice_key, part in state.scan(first, ledger_records.after(end)):
+            yield ledger_records.decode_slice(slice_key, part).index
+        low = ledger_records.key(b"W", partition)
+        for scheduled, _ in state.scan(low, ledger_records.after(low)):
+            yield ledger_records.U64X2.unpack_from(scheduled, 1)[1]
 
 
 def reshard(

@@ -16,10 +16,10 @@ from gossipq.errors import StoreError, UnknownTopic, WrongState
 from gossipq.types import Slice
 from gossipq_client import testing
 from gossipq_node.backup import backup as backups
-from gossipq_node.backup import restore as restoring
 from gossipq_node.backup.backup import Backup, Pace, read_points
 from gossipq_node.backup.folder import folder_at
 from gossipq_node.backup.restore import Restore
+from gossipq_node.store_tool import needed_batches
 
 LIVES = int(os.environ.get("GOSSIPQ_LIVES", "3"))
 
@@ -208,7 +208,7 @@ def test_what_waits_to_be_swept_needs_no_batch():
     for partition, offset, index in ((1, 0, 10), (1, 2, 11), (1, 3, 12), (2, 0, 13)):
         part = Slice(offset, index, 0, 2, 100, 2, 0, 0, b"")
         state.put(records.slice_key(partition, offset), records.encode_slice(part))
-    assert list(restoring._needed(state)) == [11, 12]
+    assert list(needed_batches(state)) == [11, 12]
 
 
 def test_each_cluster_has_a_folder_of_its_own(mq, back_up, tmp_path):

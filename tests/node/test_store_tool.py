@@ -5,18 +5,23 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from gossipq.core.storage import log
+from gossipq.core.storage.log import NO_CHAIN
 from gossipq.errors import StoreError
 from gossipq.values import Member
 from gossipq.wire.batch import seal
+from gossipq_client import connect
 from gossipq_node import store_tool
 from gossipq_node.adapters.lmdb_store import LmdbStore, make_store
 from gossipq_node.directory import MANIFEST, STORES, DataDirectory
 from gossipq_node.files import SavedRoster, keep_roster
+from hosts import Host
 
 SHARDS = 8
 
@@ -48,11 +53,13 @@ def data(tmp_path: Path) -> Path:
         for worker in range(2):
             with closing(LmdbStore(directory.store(manifest, worker), shards=SHARDS)) as store:
                 for shard in range(worker, SHARDS - 2, 2):  # two shards were never used
-                    tables = store.tables(shard)
+                    tables, chain = store.tables(shard), NO_CHAIN
                     for index in range(1, 6):
-                        tables.log.append(key(index), b"entry %d" % index)
+                        entry = log.seal(chain, index, 1, 1_000, log.NOOP, b"", b"", 0)
+                        chain = entry.chain
+                        tables.log.append(key(index), log.encode_row(entry))
                         tables.body.append(key(index), seal([b"%d" % shard] * index))
-                    tables.state.put(b"meta", b"shard %d" % shard)
+                    tables.state.put(b"?", b"shard %d" % shard)
                 store.commit()
     return path
 
@@ -85,6 +92,45 @@ def test_verify_names_what_is_damaged(data: Path) -> None:
     assert [(damage.shard, damage.index) for damage in verified.damaged] == [(3, 2), (3, 4)]
     assert "CRC" in verified.damaged[0].reason
     assert verified.batches == 30
+
+
+def test_verify_names_shards_that_no_node_would_open(data: Path) -> None:
+    with closing(DataDirectory(data)) as directory:
+        manifest = directory.read()
+        assert manifest is not None
+        with closing(LmdbStore(directory.store(manifest, 1), shards=SHARDS)) as store:
+            store.tables(1).log.delete(key(3))
+            store.tables(3).state.put(b"P" + key(1), b"no partition")
+            store.commit()
+    first, second = store_tool.verify(data).damaged
+    assert (first.shard, first.index, first.reason) == (1, 0, "log row 4 does not continue row 2")
+    assert (second.shard, second.index) == (3, 0)
+
+
+@pytest.mark.e2e
+def test_verify_misses_the_batches_of_records(tmp_path: Path, host: Callable[[str], Host]) -> None:
+    node = host("ada").start("--mode", "standalone").ready()
+    with connect(node.endpoint) as mq:
+        mq.publish("orders", b"purged").result(10)
+        mq.admin.purge_topic("orders")
+        mq.publish("orders", b"stays").result(10)
+        mq.publish("orders", b"is scheduled", delay="1h").result(10)
+    node.kill()
+    assert store_tool.verify(node.data).damaged == []
+    with closing(DataDirectory(node.data)) as directory:
+        manifest = directory.read()
+        assert manifest is not None
+        for shard in range(manifest.shards):
+            worker = directory.store(manifest, shard % manifest.workers)
+            with closing(LmdbStore(worker, shards=manifest.shards)) as store:
+                tables = store.tables(shard)
+                if needed := list(store_tool.needed_batches(tables.state)):
+                    where = shard, needed[-1]
+                    tables.body.delete(key(needed[-1]))
+                    store.commit()
+    (damage,) = store_tool.verify(node.data).damaged
+    assert (damage.shard, damage.index) == where
+    assert "missing" in damage.reason
 
 
 @pytest.mark.parametrize("workers", [1, 3, 8])

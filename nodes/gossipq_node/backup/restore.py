@@ -8,7 +8,7 @@ removes topics on a node, and so are the topics that nobody asked for.
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gossipq import limits
-from gossipq.core.ledger import Meta, PartitionState, records
-from gossipq.core.storage import INDEX_KEY, Table
+from gossipq.core.ledger import Meta, records
+from gossipq.core.storage import INDEX_KEY
 from gossipq.errors import StoreError, UnknownTopic
-from gossipq.types import Index
 from gossipq_node.adapters.lmdb_store import LmdbStore, LmdbTable, LmdbTables
 from gossipq_node.backup import points
 from gossipq_node.backup.backup import read_points
@@ -31,12 +30,10 @@ from gossipq_node.directory import FORMAT, DataDirectory, DirectoryManifest
 from gossipq_node.files import building_at, clear, replace_file, sync_directory
 from gossipq_node.recovery import known_access, stand_alone
 from gossipq_node.store_dump import LOADING, beside
-from gossipq_node.store_tool import COPY_BYTES
+from gossipq_node.store_tool import COPY_BYTES, needed_batches
 
 PROGRESS = ".restored"  #: beside the directory that is being made
 RESTORE_AGAIN = "restore an older point: --as-of"
-
-_decode_partition = msgspec.msgpack.Decoder(PartitionState).decode
 
 
 class Restored(NamedTuple):
@@ -171,7 +168,7 @@ class Restore:
                 mine = [(index, batch) for index, batch in batches if index in kept]
                 missing.difference_update(index for index, _ in mine)
                 rows.put(tables.body, ((INDEX_KEY.pack(index), batch) for index, batch in mine))
-        missing.update(index for index in _needed(tables.state) if index not in kept)
+        missing.update(index for index in needed_batches(tables.state) if index not in kept)
         if missing:
             raise StoreError(f"shard {told.shard} lacks {len(missing)} batches", RESTORE_AGAIN)
         _place(told, tables)
@@ -211,20 +208,6 @@ class Restore:
             ]
             removal.remove(gone)
             return gone
-
-
-def _needed(state: Table) -> Iterator[Index]:
-    """Entries whose batches the records of a leader's state are in. Those below the first record of their
-    partition, and of topics that are gone, wait to be swept: a copy that caught up never got their
-    batches."""
-    for key, row in state.scan(b"P", records.after(b"P")):
-        (partition,) = records.U64.unpack_from(key, 1)
-        first, end = records.slice_key(partition, _decode_partition(row).first), records.key(b"O", partition)
-        for slice_key, part in state.scan(first, records.after(end)):
-            yield records.decode_slice(slice_key, part).index
-        low = records.key(b"W", partition)
-        for scheduled, _ in state.scan(low, records.after(low)):
-            yield records.U64X2.unpack_from(scheduled, 1)[1]
 
 
 class _Rows:

@@ -60,7 +60,7 @@ def info(choices: Choices, data: str) -> None:
 @data_option
 @pass_choices
 def verify(choices: Choices, data: str) -> int:
-    """Read every stored batch and check its CRC; exits 1 when one is damaged.
+    """Read every stored batch and check its CRC, and open each shard; exits 1 when something is damaged.
 
     \b
     gossipq store verify --data gossipq-data
@@ -79,7 +79,8 @@ def verify(choices: Choices, data: str) -> int:
     text = f"{read}: {len(found.damaged) or 'none'} damaged"
     out.one(row, text)
     for damage in found.damaged:
-        out.say(f"shard {damage.shard} index {damage.index}: {damage.reason}")
+        index = f" index {damage.index}" if damage.index else ""
+        out.say(f"shard {damage.shard}{index}: {damage.reason}")
     return failures.FAILED if found.damaged else failures.DONE
 
 
