@@ -12,7 +12,7 @@ import msgspec
 
 from gossipq.core.ledger import Meta, records
 from gossipq.core.storage import LogState, Tables
-from gossipq.errors import StoreError
+from gossipq.errors import CorruptLog, StoreError
 from gossipq.types import META_SHARD, ShardId
 from gossipq.values import AccessTable, Member
 from gossipq_node.directory import DataDirectory, DirectoryManifest
@@ -20,11 +20,13 @@ from gossipq_node.files import SavedRoster, replace_file
 from gossipq_node.store_tool import open_store, opened
 
 VOTER, STANDBY, OLD, BROKEN, NONE = "voter", "standby", "old", "incomplete", "none"
+DAMAGED = "damaged"
 MEANING = {
     VOTER: "voted: it has what was confirmed, unless a majority without it was faster",
     STANDBY: "stood by: it may lack the newest records",
     OLD: "was taken off the shard: it lacks what came after",
     BROKEN: "is not whole, being rebuilt or let go: it stays closed",
+    DAMAGED: "is not what was written: it stays closed",
     NONE: "had no copy: the shard begins empty",
 }
 
@@ -134,9 +136,20 @@ def _meta(tables: Tables) -> Meta | None:
     return _decode_meta(row) if row is not None else None
 
 
+def _loaded(tables: Tables) -> tuple[Meta, LogState] | None:
+    """None: they are not what was written."""
+    try:
+        meta = _meta(tables) or Meta()
+        return meta, LogState.load(tables.log, meta.log_first, meta.chain, meta.epochs)
+    except (CorruptLog, msgspec.DecodeError):
+        return None
+
+
 def _outlook(shard: ShardId, tables: Tables, manifest: DirectoryManifest) -> ShardOutlook:
-    meta = _meta(tables) or Meta()
-    state = LogState.load(tables.log, meta.log_first, meta.chain, meta.epochs)
+    loaded = _loaded(tables)
+    if loaded is None:
+        return ShardOutlook(shard, DAMAGED, 0, 0, 0)
+    meta, state = loaded
     time_ms = max(state.time_ms, meta.time_ms)
     if tables.state.get(records.INSTALLING) is not None:
         role = BROKEN
@@ -152,7 +165,7 @@ def _outlook(shard: ShardId, tables: Tables, manifest: DirectoryManifest) -> Sha
 
 
 def _check_register(tables: Tables) -> None:
-    if tables.state.get(records.INSTALLING) is not None:
+    if tables.state.get(records.INSTALLING) is not None or _loaded(tables) is None:
         raise StoreError(
             "the register of topics is not whole in this directory", "use that of another survivor"
         )
@@ -160,11 +173,11 @@ def _check_register(tables: Tables) -> None:
 
 def _stand_alone(shard: ShardId, tables: Tables, me: str) -> None:
     """Without voters in its tables, a copy that joins nobody is the only one."""
-    meta = _meta(tables)
     if shard == META_SHARD:
         _check_register(tables)
-    if tables.state.get(records.INSTALLING) is not None:
+    if tables.state.get(records.INSTALLING) is not None or _loaded(tables) is None:
         return
+    meta = _meta(tables)
     if meta is not None:
         tables.state.put(
             records.META, records.encode(msgspec.structs.replace(meta, voters=[], witnesses=[], learners=[]))

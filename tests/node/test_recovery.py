@@ -69,7 +69,7 @@ def test_what_may_be_missing_is_said_and_nothing_changed(house: Path) -> None:
         (3, "incomplete", 1, 3_001),
         (4, "none", 0, 0),
     ]
-    assert {row.role for row in rows} == set(recovery.MEANING)
+    assert {row.role for row in rows} == set(recovery.MEANING) - {recovery.DAMAGED}
     assert (house / "manifest.json").read_bytes() == before
 
 
@@ -128,6 +128,33 @@ def test_nothing_of_the_old_cluster_is_alone_whenever_it_is_cut_short(
             row = store.tables(0).state.get(records.META) or b""
     assert msgspec.msgpack.decode(row, type=Meta).voters or after.cluster_uuid != before.cluster_uuid
     assert recovery.recover(house).former[0] == before.cluster_uuid
+
+
+def damage(house: Path, shard: int) -> None:
+    with closing(DataDirectory(house)) as directory:
+        manifest = directory.read()
+        assert manifest is not None
+        with closing(LmdbStore(directory.store(manifest, 0), shards=5)) as store:
+            store.tables(shard).log.append((9).to_bytes(8, "big"), b"no row of a log, and not the next one")
+            store.commit()
+
+
+def test_a_survivor_goes_on_without_a_shard_that_is_damaged(house: Path) -> None:
+    damage(house, 1)
+    assert [row.role for row in recovery.outlook(house)][:2] == ["voter", "damaged"]
+    after = recovery.recover(house)
+    assert not after.joined
+    with closing(DataDirectory(house)) as directory:
+        known = {member.copy for member in directory.roster().members}
+    assert known == {after.voter}
+
+
+def test_a_damaged_register_is_no_survivor(house: Path) -> None:
+    damage(house, 0)
+    before = (house / "manifest.json").read_bytes()
+    with pytest.raises(StoreError, match="register of topics is not whole"):
+        recovery.recover(house)
+    assert (house / "manifest.json").read_bytes() == before
 
 
 def test_a_directory_without_the_register_is_no_survivor(house: Path) -> None:
