@@ -225,5 +225,9 @@ class DataDirectory:
         """Where a worker's store lies."""
         return self.path / STORES / str(manifest.generation) / f"worker-{worker}"
 
+    def other_generations(self, manifest: DirectoryManifest) -> list[Path]:
+        """What a reshard left that was cut short: stores that are not in force."""
+        return [path for path in (self.path / STORES).glob("*") if path.name != str(manifest.generation)]
+
     def close(self) -> None:
         self.lock.release()

@@ -31,6 +31,10 @@ ENCRYPTED = (
     "clients of other hosts are answered encrypted at %s: they name --credentials FILE, which "
     "`gossipq cluster door --save FILE` (or `gossipq user add NAME --save FILE`) makes here"
 )
+LEFT = (
+    "%s is left over from a compact or reshard that was cut short, and takes space: gossipq store compact "
+    "--data %s removes it, while this node is stopped"
+)
 EXIT_STOPPED, EXIT_FAILED, EXIT_CONFIG = 0, 1, 78
 
 
@@ -51,6 +55,8 @@ def run(loaded: Loaded, witness: bool = False) -> int:
             manifest = belong(loaded, directory, mode, witness, log)
             if manifest is None:
                 return EXIT_STOPPED
+            if left := directory.other_generations(manifest):
+                log.warning(LEFT, ", ".join(map(str, left)), directory.path)
             check_options(loaded, manifest, log)
             check_alone(loaded, directory, manifest)
             loaded, asked = agreed(loaded, directory, manifest, log)

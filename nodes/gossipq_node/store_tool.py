@@ -23,7 +23,7 @@ from gossipq.wire.batch import check
 from gossipq.wire.opener import Opener
 from gossipq_node import machine
 from gossipq_node.adapters.lmdb_store import AS_STORED, DATA_FILE, TABLES, LmdbStore, LmdbTable, LmdbTables
-from gossipq_node.directory import STORES, DataDirectory, DirectoryManifest
+from gossipq_node.directory import DataDirectory, DirectoryManifest
 from gossipq_node.files import keep_roster
 
 COPY_BYTES = 16 * limits.MIB  #: between two commits of a copy
@@ -190,6 +190,9 @@ def reshard(
                 f"{workers} workers cannot share {manifest.shards} shards",
                 f"choose 1 to {min(manifest.shards, limits.WORKERS_MAX)}",
             )
+        for worker in range(manifest.workers):  # or what is cleared may be all there is
+            with open_store(directory.store(manifest, worker), manifest.shards):
+                pass
         _clear_other_generations(directory, manifest)
         needed, free = _used_bytes(directory, manifest), _disk_free_bytes(directory.path)
         if needed > free:
@@ -197,21 +200,31 @@ def reshard(
                 f"the copy needs {needed} bytes and the disk has {free}", "free some space first"
             )
         target = msgspec.structs.replace(manifest, workers=workers, generation=manifest.generation + 1)
-        directory.make_stores(target)
-        for worker in range(workers):
-            with open_store(
-                directory.store(target, worker), manifest.shards, 2 * needed + COPY_MAP_BYTES
-            ) as copy:
-                for shard in range(worker, manifest.shards, workers):
-                    with open_store(
-                        directory.store(manifest, shard % manifest.workers), manifest.shards
-                    ) as source:
-                        if shard in source.shards():
-                            _copy_shard(source, copy, shard)
-                    progress(shard)
+        try:
+            _copy_stores(directory, manifest, target, 2 * needed + COPY_MAP_BYTES, progress)
+        except BaseException:  # the disk may be full of what was copied so far
+            _clear_other_generations(directory, manifest)
+            raise
         directory.write(target)
         _clear_other_generations(directory, target)
         return target
+
+
+def _copy_stores(
+    directory: DataDirectory,
+    manifest: DirectoryManifest,
+    target: DirectoryManifest,
+    map_bytes: int,
+    progress: Callable[[int], None],
+) -> None:
+    directory.make_stores(target)
+    for worker in range(target.workers):
+        with open_store(directory.store(target, worker), manifest.shards, map_bytes) as copy:
+            for shard in range(worker, manifest.shards, target.workers):
+                with open_store(directory.store(manifest, shard % manifest.workers), manifest.shards) as each:
+                    if shard in each.shards():
+                        _copy_shard(each, copy, shard)
+                progress(shard)
 
 
 def compact(
@@ -262,8 +275,8 @@ def _copy_table(old: LmdbTable, new: LmdbTable, store: LmdbStore) -> None:
 
 
 def _clear_other_generations(directory: DataDirectory, manifest: DirectoryManifest) -> None:
-    for stale in set(os.listdir(directory.path / STORES)) - {str(manifest.generation)}:
-        shutil.rmtree(directory.path / STORES / stale)
+    for stale in directory.other_generations(manifest):
+        shutil.rmtree(stale)
 
 
 def _used_bytes(directory: DataDirectory, manifest: DirectoryManifest) -> int:

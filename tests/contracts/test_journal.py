@@ -317,6 +317,17 @@ def test_without_room_for_a_journal_lmdb_commits_each_turn(
             assert rows_of(again) == {b"first": b"in LMDB", b"a": b"1"}
 
 
+def test_a_journal_that_does_not_fit_leaves_the_space_that_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(journal.os, "write", lambda file, data: real(file, data[:BLOCK_BYTES]))
+        with closing(started(tmp_path / "one", a=b"1")) as store:
+            assert rows_of(store) == {b"first": b"in LMDB", b"a": b"1"}
+            assert sorted(os.listdir(tmp_path / "one")) == [DATA_FILE, "lock", "lock.mdb"]
+
+
 def test_a_file_system_without_direct_writes_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.open
 

@@ -1,6 +1,7 @@
 """`gossipq store`: look at, check, lay out anew and adopt the directory of a node that does not run."""
 
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -11,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from gossipq.config import load
 from gossipq.core.storage import log
 from gossipq.core.storage.log import NO_CHAIN
-from gossipq.errors import StoreError
+from gossipq.errors import ConfigError, StoreError
 from gossipq.values import Member
 from gossipq.wire.batch import seal
 from gossipq_client import connect
-from gossipq_node import store_tool
+from gossipq_node import main, store_tool
 from gossipq_node.adapters.lmdb_store import LmdbStore, make_store
 from gossipq_node.directory import MANIFEST, STORES, DataDirectory
 from gossipq_node.files import SavedRoster, keep_roster
@@ -154,10 +156,33 @@ def test_a_reshard_that_is_cut_short_changes_nothing(data: Path, monkeypatch: py
 
     with pytest.raises(KeyboardInterrupt):
         store_tool.reshard(data, 3, crash)
+    assert os.listdir(data / STORES) == ["0"], "what was copied is left, and the disk may be full"
     assert store_tool.info(data).manifest.generation == 0
     assert rows(data) == before
     store_tool.reshard(data, 3)
     assert rows(data) == before
+    assert os.listdir(data / STORES) == ["1"]
+
+
+def test_what_a_killed_reshard_left_is_told_by_a_node_and_cleared_by_the_next(
+    data: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(data / STORES / "0", data / STORES / "1")
+    monkeypatch.setattr(main, "check_options", lambda *told: (_ for _ in ()).throw(ConfigError("ends here")))
+    monkeypatch.setattr(main.machine, "open_log", lambda *told: logging.getLogger("node"))
+    assert main.run(load("", {}, {"node.data": str(data), "node.mode": "standalone"})) == main.EXIT_CONFIG
+    assert f"{data / STORES / '1'} is left over from a compact or reshard" in caplog.text
+    store_tool.compact(data)
+    assert os.listdir(data / STORES) == ["1"]
+    assert store_tool.verify(data).batches == 30
+
+
+def test_stores_are_cleared_only_beside_those_that_are_in_force(data: Path) -> None:
+    """A manifest that came back from a copy may name stores that are long gone."""
+    (data / STORES / "0").rename(data / STORES / "1")
+    for use in (store_tool.compact, lambda path: store_tool.reshard(path, 3)):
+        with pytest.raises(StoreError, match="a store of this node is gone"):
+            use(data)
     assert os.listdir(data / STORES) == ["1"]
 
 

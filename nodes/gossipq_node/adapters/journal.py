@@ -45,6 +45,9 @@ def make_journal(directory: Path, uuid: bytes) -> None:
         if os.write(file, whole) != len(whole):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(file)
+    except OSError:
+        os.unlink(new)  # a full disk needs what it took
+        raise
     finally:
         os.close(file)
     os.rename(new, directory / JOURNAL_FILE)
