@@ -4,6 +4,7 @@ itself.
 While it is replaced, its file has further lines: secrets that are believed, too."""
 
 import base64
+import logging
 import os
 import stat
 from contextlib import suppress
@@ -18,6 +19,7 @@ from gossipq.wire.ownership import tokens_of
 from gossipq.wire.proofs import secrets_of, token
 from gossipq_node.files import replace_private
 
+log = logging.getLogger(__name__)
 NODE_KEYS = "node.keys"  #: those of the node itself: the one in use, the next one
 SECRET_BYTES = KEY_BYTES = 32
 SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 4_096
@@ -159,11 +161,14 @@ def node_keys(directory: Path, row: Member | None) -> tuple[bytes, bytes]:
         if row is None or row.next_key != curve.public_of(following):
             return using, following
     else:
-        following = curve.new_secret()
+        using, following = b"", curve.new_secret()
     fresh = following, curve.new_secret()
     try:
         replace_private(path, b"".join(b"%s\n" % key.hex().encode() for key in fresh))
     except OSError as error:
+        if using:  # a full disk is no reason not to start
+            log.warning("%s cannot be written: the node keeps its keys until its next start: %s", path, error)
+            return using, following
         raise ConfigError(
             f"{path} cannot be written: {error.strerror}", "free some space or give another --data"
         ) from None

@@ -1,5 +1,6 @@
 """How options and a manifest become what each process is told."""
 
+import errno
 import logging
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +16,7 @@ from gossipq.values import Member
 from gossipq.wire import proofs
 from gossipq_node import composition, enrolment, machine, main, trust
 from gossipq_node.actors.discovery import pair_without_witness
+from gossipq_node.adapters.curve import public_of
 from gossipq_node.composition import Composition, insisted, mode_of
 from gossipq_node.directory import DataDirectory
 from gossipq_node.files import keep_roster
@@ -189,6 +191,23 @@ def test_nodes_of_a_user_on_one_host_share_a_secret_that_nobody_else_reads(
     third = house(tmp_path / "c").secret
     assert third not in (b"", first)
     assert house(tmp_path / "c").secret == third, "its directory has it"
+
+
+def test_a_node_whose_disk_is_full_starts_with_the_keys_that_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    first = using, following = trust.node_keys(tmp_path, None)
+    row = Member("c", "ada", "tcp://h:1", 1, key=public_of(using), next_key=public_of(following))
+    with monkeypatch.context() as patch:
+        patch.setattr(trust, "replace_text", full)
+        assert trust.node_keys(tmp_path, row) == first
+        assert "keeps its keys until its next start" in caplog.text
+        with pytest.raises(ConfigError, match="cannot be written"):
+            trust.node_keys(tmp_path / "new", None)
+    assert trust.node_keys(tmp_path, row)[0] == following
 
 
 @pytest.mark.parametrize(

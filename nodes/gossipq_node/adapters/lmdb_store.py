@@ -70,8 +70,9 @@ class DirectoryLock:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.inode = os.fstat(self._fd).st_ino
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
+            with suppress(OSError):  # a full disk: who comes second is not told who has it
+                os.ftruncate(self._fd, 0)
+                os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
         except BlockingIOError:
             holder = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(self._fd)
@@ -82,7 +83,8 @@ class DirectoryLock:
         except OSError as error:
             os.close(self._fd)
             raise StoreError(
-                f"{directory} cannot be used: {error.strerror}", "free some space or give another --data"
+                f"{directory} cannot be locked: {error.strerror}",
+                "give a directory on another disk with --data",
             ) from None
 
     def release(self) -> None:
