@@ -4,6 +4,7 @@ import fcntl
 import logging
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -126,6 +127,42 @@ def building_at(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(held)
+
+
+def check_free(target: Path) -> None:
+    """Whether a directory can be made there. Raises StoreError."""
+    if target.exists() and os.path.ismount(target):
+        raise StoreError(
+            f"{target} is where a disk is mounted, and cannot be made",
+            "name a directory below it with --data",
+        )
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise StoreError(f"{target} is not empty", "give a new directory with --data")
+
+
+def take_place(building: Path, target: Path) -> None:
+    """What is whole gets its name; an empty directory that was there keeps its owner. Raises OSError."""
+    if target.exists():
+        about = target.stat()
+        target.rmdir()
+        if not os.geteuid():
+            os.chown(building, about.st_uid, about.st_gid)
+            hand_over(building)
+    os.rename(building, target)
+
+
+def hand_over(path: Path) -> None:
+    """What root made in somebody's directory is theirs: a node that runs as another user could not open it.
+    Raises OSError."""
+    about = path.stat()
+    if os.geteuid() or not about.st_uid:
+        return
+    for _, directories, files, fd in os.fwalk(path):
+        for name in (*directories, *files):
+            found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            linked = stat.S_ISREG(found.st_mode) and found.st_nlink > 1  # it may be a file of root
+            if found.st_uid == 0 and not linked:
+                os.chown(name, about.st_uid, about.st_gid, dir_fd=fd, follow_symlinks=False)
 
 
 def clear(path: Path) -> None:

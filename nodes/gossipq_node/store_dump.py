@@ -28,7 +28,7 @@ from gossipq.errors import StoreError
 from gossipq_node import machine
 from gossipq_node.adapters.lmdb_store import ENGINE_NAME, TABLES, LmdbStore
 from gossipq_node.directory import FORMAT, DataDirectory, DirectoryManifest
-from gossipq_node.files import building_at, clear, replace_file, sync_directory
+from gossipq_node.files import building_at, check_free, clear, replace_file, sync_directory, take_place
 from gossipq_node.recovery import ShardOutlook, known_access, stand_alone, surveyed
 from gossipq_node.store_tool import COPY_BYTES, KEY_END, open_store, opened
 
@@ -119,17 +119,14 @@ def load(
     one. With `adopt` it takes the place of the directory that was dumped, in its cluster: for one that is
     gone for good."""
     target = Path(path)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise StoreError(f"{target} is not empty", "give a new directory with --data")
+    check_free(target)
     building = beside(target, LOADING)
     try:
         with building_at(building):
             try:
                 clear(building)  # of a load that was killed
                 loaded = _build(building, _Digesting(stream), stream, progress, map_bytes, adopt)
-                if target.exists():
-                    target.rmdir()
-                os.rename(building, target)
+                take_place(building, target)
             except BaseException:
                 shutil.rmtree(building, ignore_errors=True)
                 raise

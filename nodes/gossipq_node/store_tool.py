@@ -7,7 +7,7 @@ import uuid
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -24,7 +24,7 @@ from gossipq.wire.opener import Opener
 from gossipq_node import machine
 from gossipq_node.adapters.lmdb_store import AS_STORED, DATA_FILE, TABLES, LmdbStore, LmdbTable, LmdbTables
 from gossipq_node.directory import DataDirectory, DirectoryManifest
-from gossipq_node.files import keep_roster
+from gossipq_node.files import hand_over, keep_roster
 
 COPY_BYTES = 16 * limits.MIB  #: between two commits of a copy
 COPY_MAP_BYTES = limits.GIB  #: of the map of a copy, beyond what the source takes
@@ -82,6 +82,8 @@ def opened(
         yield directory, manifest
     finally:
         directory.close()
+        with suppress(OSError):
+            hand_over(directory.path)
 
 
 @contextmanager

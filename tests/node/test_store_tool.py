@@ -1,5 +1,6 @@
 """`gossipq store`: look at, check, lay out anew and adopt the directory of a node that does not run."""
 
+import io
 import json
 import logging
 import os
@@ -19,13 +20,14 @@ from gossipq.errors import ConfigError, StoreError
 from gossipq.values import Member
 from gossipq.wire.batch import seal
 from gossipq_client import connect
-from gossipq_node import main, store_tool
+from gossipq_node import main, recovery, store_dump, store_tool
 from gossipq_node.adapters.lmdb_store import LmdbStore, make_store
 from gossipq_node.directory import MANIFEST, STORES, DataDirectory
 from gossipq_node.files import SavedRoster, keep_roster
 from hosts import Host
 
 SHARDS = 8
+SOMEBODY = 65_534  #: a user
 
 
 def key(index: int) -> bytes:
@@ -300,3 +302,41 @@ def test_a_directory_of_something_else_stays_as_it_is(tmp_path: Path) -> None:
         store_tool.info(tmp_path)
     assert tmp_path.stat().st_mode & 0o777 == 0o755
     assert os.listdir(tmp_path) == ["letters"]
+
+
+def owners(path: Path) -> set[int]:
+    return {each.lstat().st_uid for each in (path, *path.rglob("*"))}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root works on what is somebody else's")
+def test_what_root_makes_in_the_directory_of_a_service_is_that_of_the_service(data: Path) -> None:
+    for each in (data, *data.rglob("*")):
+        os.chown(each, SOMEBODY, SOMEBODY)
+    store_tool.reshard(data, 3)
+    assert owners(data) == {SOMEBODY}
+    recovery.recover(data)
+    assert owners(data) == {SOMEBODY}
+    (data.parent / "others").write_text("of root")
+    os.link(data.parent / "others", data / "linked")
+    (data / "named").symlink_to(data.parent / "others")
+    store_tool.verify(data)
+    assert (data.parent / "others").stat().st_uid == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes what is somebody else's")
+def test_a_load_into_an_empty_directory_leaves_it_to_its_owner(data: Path, tmp_path: Path) -> None:
+    written, place = io.BytesIO(), tmp_path / "place"
+    store_dump.dump(data, written)
+    place.mkdir()
+    os.chown(place, SOMEBODY, SOMEBODY)
+    store_dump.load(place, io.BytesIO(written.getvalue()))
+    assert owners(place) == {SOMEBODY}
+
+
+def test_where_a_disk_is_mounted_no_directory_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os.path, "ismount", lambda path: True)
+    with pytest.raises(StoreError, match="is where a disk is mounted") as refused:
+        store_dump.load(tmp_path, io.BytesIO())
+    assert "below it" in refused.value.hint

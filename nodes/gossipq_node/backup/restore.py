@@ -27,7 +27,7 @@ from gossipq_node.backup.folder import BackupFolder, digest_of
 from gossipq_node.backup.points import Point, ShardPoint, StoredFile
 from gossipq_node.backup.removal import TopicRemoval
 from gossipq_node.directory import FORMAT, DataDirectory, DirectoryManifest
-from gossipq_node.files import building_at, clear, replace_file, sync_directory
+from gossipq_node.files import building_at, check_free, clear, replace_file, sync_directory, take_place
 from gossipq_node.recovery import known_access, stand_alone
 from gossipq_node.store_dump import LOADING, beside
 from gossipq_node.store_tool import COPY_BYTES, needed_batches
@@ -80,8 +80,7 @@ class Restore:
         """The newest point, or the newest one that was made by a time (unix). topics: names and patterns with
         *; empty: all. Raises StoreError, UnknownTopic."""
         target = self._target
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise StoreError(f"{target} is not empty", "give a new directory with --data")
+        check_free(target)
         point = self._chosen(as_of_ms)
         if not 1 <= self._workers <= min(len(point.shards), limits.WORKERS_MAX):
             raise StoreError(f"{self._workers} workers", f"1 to {min(len(point.shards), limits.WORKERS_MAX)}")
@@ -89,9 +88,7 @@ class Restore:
             with building_at(self._building):
                 done = self._begun(_Done(point.cluster, point.sequence, self._workers, list(topics), []))
                 manifest, removed = self._build(point, done, topics)
-                if target.exists():
-                    target.rmdir()
-                os.rename(self._building, target)
+                take_place(self._building, target)
             self._notes.unlink(missing_ok=True)
             sync_directory(target.absolute().parent)
         except OSError as error:
