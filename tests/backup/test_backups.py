@@ -200,6 +200,25 @@ def test_a_batch_that_its_leader_had_lost_is_said(mq, tmp_path, restore, delay):
         restore()
 
 
+def test_a_batch_that_was_about_to_go_is_not_missed(mq, tmp_path, restore):
+    """Points that were made before such batches were left out say that they are there."""
+    mq.create_topic("orders", partitions=1)
+    mq.publish("orders", b"first").result(10)
+
+    class Early:
+        status = staticmethod(mq.admin.status)
+
+        def backup_part(self, shard, request):
+            told, rows = mq.admin.backup_part(shard, request)
+            if request.kind == "kept" and (found := msgspec.msgpack.decode(rows)):
+                rows = msgspec.msgpack.encode([found[0] - 1, *found])
+            return told, rows
+
+    with folder_at(str(tmp_path / "backup"), writes=True) as folder:
+        Backup(Early(), folder, Pace(0), lambda done: None).run()
+    assert [message.value for message in restore().fetch("orders", "billing", n=9, wait=2.0)] == [b"first"]
+
+
 def test_what_waits_to_be_swept_needs_no_batch():
     """A copy that was behind gets entries without batches that are gone by then, and may lead before it has
     swept what they left."""

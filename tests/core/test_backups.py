@@ -126,6 +126,22 @@ def test_a_point_of_a_leader_that_starts_over_is_gone(worker: FakeWorker, orders
     assert ask(worker, BackUp())[0].index > point.index
 
 
+def test_what_was_kept_for_the_point_before_is_no_part_of_the_next(worker: FakeWorker, orders: int) -> None:
+    """It goes with the next write, and a restore would miss what the point says is there."""
+    for number in range(6):
+        worker.publish(orders, [b"%d" % number])
+    ask(worker, BackUp())
+    while worker.ask(1, ADA, PurgeTopic(orders, 4)).count:
+        pass
+    point, _ = ask(worker, BackUp())
+    kept = whole(worker, point.index, "kept")
+    worker.publish(orders, [b"later"])
+    worker.turn()
+    there = [index for index, _ in whole(worker, point.index, "batches")]
+    assert kept == there
+    assert len(kept) == 2
+
+
 @pytest.mark.parametrize("goes", ["purged", "removed"])
 def test_batches_of_a_point_stay_whatever_is_swept_meanwhile(
     worker: FakeWorker, orders: int, goes: str

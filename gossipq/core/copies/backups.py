@@ -6,7 +6,7 @@ are still there at this point is told by their indexes. Each answer is one bound
 comes when it is asked for: who makes the backup sets the pace.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -24,9 +24,20 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class OpenPoint:
-    def __init__(self, index: Index, term: Term, place: LogPoint, tables: Tables, now_ms: int) -> None:
-        """Right after the commit that left `tables` as they are after `index`."""
+    def __init__(
+        self,
+        index: Index,
+        term: Term,
+        place: LogPoint,
+        tables: Tables,
+        now_ms: int,
+        left_over: Collection[Index] = (),
+    ) -> None:
+        """Right after the commit that left `tables` as they are after `index`. `left_over`: entries whose
+        batches are there and no part of the point: those that were kept for the point before go with the next
+        writes."""
         self.index, self._term, self._place, self.asked_ms = index, term, place, now_ms
+        self._left_over = frozenset(left_over)
         self._spool, self._bodies = Spool(tables.state.reader()), tables.body
         self._number, self._part = -1, b""  # the newest part of the state that was handed out
 
@@ -67,10 +78,12 @@ class OpenPoint:
 
     def _kept(self, first: bytes, end: bytes) -> tuple[BackedUp, bytes]:
         indexes: list[Index] = []
-        for key in self._bodies.scan_keys(first, end):
-            if len(indexes) == KEPT_ROWS:
-                return self.told(INDEX_KEY.unpack(key)[0]), _encode(indexes)
-            indexes.append(INDEX_KEY.unpack(key)[0])
+        for number, key in enumerate(self._bodies.scan_keys(first, end)):
+            (index,) = INDEX_KEY.unpack(key)
+            if number == KEPT_ROWS:
+                return self.told(index), _encode(indexes)
+            if index not in self._left_over:
+                indexes.append(index)
         return self.told(), _encode(indexes)
 
     def _batches(self, first: bytes, end: bytes) -> tuple[BackedUp, bytes]:

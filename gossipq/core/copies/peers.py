@@ -317,7 +317,8 @@ class Peers:
         term = replica.log.term_at(index)
         if not self.backups.wanted or term is None:
             return ()
-        return self.backups.begin(OpenPoint(index, term, replica.point(index), self._tables, replica.now_ms))
+        place, left_over = replica.point(index), self.ledger.left_over
+        return self.backups.begin(OpenPoint(index, term, place, self._tables, replica.now_ms, left_over))
 
     def mail(self) -> list[Mail]:
         """Answers, unless the disk does not know yet what they say, and parts of snapshots."""

@@ -360,6 +360,11 @@ class Ledger:
             self._kept = []
 
     @property
+    def left_over(self) -> list[Index]:
+        """Entries whose batches nothing needs any more, and which are still there."""
+        return [*self._kept, *self._free]
+
+    @property
     def frees(self) -> bool:
         """Whether batches are left over that nobody reads any more."""
         return bool(self._free)

@@ -8,7 +8,7 @@ removes topics on a node, and so are the topics that nobody asked for.
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gossipq import limits
-from gossipq.core.ledger import Meta, records
-from gossipq.core.storage import INDEX_KEY
+from gossipq.core.ledger import DeadRow, ExceptionRow, Meta, records
+from gossipq.core.storage import INDEX_KEY, Table
 from gossipq.errors import StoreError, UnknownTopic
+from gossipq.types import Index
 from gossipq_node.adapters.lmdb_store import LmdbStore, LmdbTable, LmdbTables
 from gossipq_node.backup import points
 from gossipq_node.backup.backup import read_points
@@ -34,6 +35,9 @@ from gossipq_node.store_tool import COPY_BYTES, needed_batches
 
 PROGRESS = ".restored"  #: beside the directory that is being made
 RESTORE_AGAIN = "restore an older point: --as-of"
+
+_decode_dead = msgspec.msgpack.Decoder(DeadRow).decode
+_decode_exception = msgspec.msgpack.Decoder(ExceptionRow).decode
 
 
 class Restored(NamedTuple):
@@ -159,18 +163,21 @@ class Restore:
                 kept.update(found)
             elif kind == points.STATE_PIECE:
                 rows.put(tables.state, found)
-        missing = set(kept)
+        absent = set(kept)
         for file in told.batches:
             for _, batches in self._pieces(file.file):
                 mine = [(index, batch) for index, batch in batches if index in kept]
-                missing.difference_update(index for index, _ in mine)
+                absent.difference_update(index for index, _ in mine)
                 rows.put(tables.body, ((INDEX_KEY.pack(index), batch) for index, batch in mine))
-        missing.update(index for index in needed_batches(tables.state) if index not in kept)
+        # of what was kept, a batch that nothing names was about to go when its point was made
+        there = kept - absent
+        missing = absent.intersection(_named(tables.state)) if absent else set[int]()
+        missing.update(index for index in needed_batches(tables.state) if index not in there)
         if missing:
             raise StoreError(f"shard {told.shard} lacks {len(missing)} batches", RESTORE_AGAIN)
         _place(told, tables)
         store.commit()
-        return len(kept)
+        return len(there)
 
     def _pieces(self, file: StoredFile) -> Iterable[tuple[bytes, list[Any]]]:
         """Of a file that is as its point says. Raises StoreError."""
@@ -205,6 +212,15 @@ class Restore:
             ]
             removal.remove(gone)
             return gone
+
+
+def _named(state: Table) -> Iterator[Index]:
+    """Entries whose batches dead letters, records that wait, or counts of those that are left, name."""
+    for prefix, decode in ((b"L", _decode_dead), (b"V", _decode_exception)):
+        for _, row in state.scan(prefix, records.after(prefix)):
+            yield decode(row).index
+    for key, _ in state.scan(b"B", records.after(b"B")):
+        yield records.U64.unpack_from(key, 1)[0]
 
 
 class _Rows:
