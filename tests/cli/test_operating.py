@@ -735,6 +735,7 @@ def test_a_dump_goes_to_a_file_that_is_there_when_it_is_whole(
     ran = gossipq("store", "dump", "backup.gq", "--data", "data", "-o", "json")
     assert json.loads(ran.out)["rows"] == 0
     assert sorted(path.name for path in home.glob("backup*")) == ["backup.gq"]
+    assert (home / "backup.gq").stat().st_mode & 0o077 == 0, "it has every record"
     assert json.loads(gossipq("store", "load", "backup.gq", "--data", "copy", "-o", "json").out)["rows"] == 0
     ran = gossipq("store", "load", "backup.gq", "--data", "copy")
     assert (ran.code, ran.err.splitlines()[0]) == (1, "error: copy is not empty")

@@ -184,14 +184,16 @@ def dump(choices: Choices, data: str, file: str) -> None:
 
 
 def _dump_whole(data: str, file: str, told: "Progress") -> "Dumped":
-    """The file appears when it is whole."""
+    """The file appears when it is whole and on the disk, for its owner alone: it has every record."""
     import os
+    from pathlib import Path
 
     from gossipq_node import store_dump
+    from gossipq_node.files import sync_directory
 
     part = f"{file}.part"
     try:
-        with open(part, "xb") as stream:
+        with open(part, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as stream:
             done = store_dump.dump(data, stream, told)
             os.fsync(stream.fileno())
     except FileExistsError:
@@ -203,6 +205,7 @@ def _dump_whole(data: str, file: str, told: "Progress") -> "Dumped":
             os.unlink(part)
         raise
     os.replace(part, file)
+    sync_directory(Path(file).absolute().parent)
     return done
 
 
