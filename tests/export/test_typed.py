@@ -216,3 +216,28 @@ def test_a_schema_that_is_declared_anew_has_a_table_of_its_own(mq, open_folder, 
 
     assert users("") == ["ada", "bob"]
     assert users("_v5") == [3, 4]
+
+
+def test_no_manifest_has_misfits_without_their_records(mq, broker, open_folder, monkeypatch) -> None:
+    """The next run exported them once more, and two files had the same offsets."""
+    monkeypatch.setattr("gossipq_node.export.exporter.CHECKPOINT_ROWS", 2)
+    folder = open_folder()
+    mq.create_topic("orders")
+    mq.schema("orders", Order)
+    with broker.connect() as other:
+        other.publish_many("orders", [b"no"] * 3).result()
+
+    class Killed(Exception):
+        pass
+
+    def killed(manifest: export.Manifest, publish: Any = folder.publish) -> None:
+        publish(manifest)
+        raise Killed
+
+    monkeypatch.setattr(folder, "publish", killed)
+    with pytest.raises(Killed):
+        Exporter(mq, folder).run()
+    folder = open_folder()
+    Exporter(mq, folder).run()
+    assert [row["offset"] for row in rows(folder, data_set="misfits")] == [0, 1, 2]
+    assert [row["offset"] for row in rows(folder)] == [0, 1, 2]

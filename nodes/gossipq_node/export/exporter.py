@@ -268,10 +268,10 @@ class Exporter:
             try:
                 for file in place.split(batches, start, end):
                     self._look_at(part, holes)
-                    self._keep_misfits(part, file, misfits)
+                    beside = self._misfits(part, file, misfits)
                     newest = [last for last in read if last.offset < file.end][-1]
                     self._reached(part, end=file.end, newest=newest)
-                    self._add(file, file.rows)
+                    self._add([file, *beside], file.rows)
             except OffsetOutOfRange as error:
                 raise Busy(f"retention overtook the export of {part.name}", hint="run it again") from error
             self._look_at(part, holes)
@@ -332,18 +332,19 @@ class Exporter:
                 misfits += [wrong] if wrong is not None else []
             yield at, batch
 
-    def _keep_misfits(self, part: ExportedPartition, file: File, misfits: "list[RecordBatch]") -> None:
-        """Those of a file's range into one of their own; the rest belongs to the next."""
+    def _misfits(self, part: ExportedPartition, file: File, misfits: "list[RecordBatch]") -> list[File]:
+        """Those of a file's range in one of their own, if there are any; the rest belongs to the next."""
         if not misfits:
-            return
+            return []
         pa = columns.arrow()
         rows = pa.Table.from_batches(misfits)
         inside = pa.compute.less(rows.column("offset"), file.end)
         mine, rest = rows.filter(inside), rows.filter(pa.compute.invert(inside))
         misfits[:] = rest.to_batches()
-        if mine.num_rows:
-            self._add(self._place(part, export.MISFITS).whole(mine, file.start, file.end))
-            self._done.misfits += mine.num_rows
+        if not mine.num_rows:
+            return []
+        self._done.misfits += mine.num_rows
+        return [self._place(part, export.MISFITS).whole(mine, file.start, file.end)]
 
     @staticmethod
     def _check_topic(part: ExportedPartition, stretch: Stretch) -> None:
@@ -378,14 +379,14 @@ class Exporter:
         )
         self._reached(part, acks_end=max(index + 1, since))  # not before they are on the disk
         if acks is not None:
-            self._add(acks)
+            self._add([acks])
         pages = self._mq.admin.state_pages(part.info, part.number)
         end = pages[0].index + 1
         if end > part.position.deliveries_end:
             rows = states.deliveries(part.info, part.number, pages)
             file = self._place(part, export.DELIVERIES).whole(rows, 0, end)
             self._reached(part, deliveries_end=end)
-            self._add(file)
+            self._add([file])
         self._seen[key] = part.groups
 
     # --- what counts
@@ -403,11 +404,12 @@ class Exporter:
         if known is None or msgspec.structs.replace(known, retained=part.position.retained) != part.position:
             self._positions[key] = part.position  # where retention stands is not worth a manifest
 
-    def _add(self, file: File, records: int = 0) -> None:
-        self._files.append(file)
+    def _add(self, files: list[File], records: int = 0) -> None:
+        """What belongs together is in one manifest."""
+        self._files += files
         self._done.records += records
-        self._done.files += 1
-        self._done.bytes += file.bytes
+        self._done.files += len(files)
+        self._done.bytes += sum(file.bytes for file in files)
         self._progress(self._done.records, self._total)
         if sum(each.rows for each in self._files) >= CHECKPOINT_ROWS or (
             sum(each.bytes for each in self._files) >= CHECKPOINT_BYTES
