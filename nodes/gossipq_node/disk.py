@@ -76,23 +76,25 @@ class Disk:
         sync_directory(path.parent)
 
     def create(self, name: str, raw: bytes) -> bool:
-        """A file with that content, on the disk; False: one of that name is there. Raises OSError."""
+        """Whether it is there with that content now, on the disk; False: another one is. Raises OSError."""
         written, path = self.new(), self.root / name
         with written.open("wb") as opened:
             opened.write(raw)
             opened.flush()
             os.fsync(opened.fileno())
         make_directory(path.parent)
+        ours = True
         try:
             os.link(written, path)
         except FileExistsError:
-            return False
+            ours = path.read_bytes() == raw  # then something failed behind it, and it is made again
         except OSError as error:
             if error.errno not in UNLINKED:
                 raise
             if path.exists():  # the lock alone keeps others away
-                return False
-            written.rename(path)
+                ours = path.read_bytes() == raw
+            else:
+                written.rename(path)
         written.unlink(missing_ok=True)
         sync_directory(path.parent)
-        return True
+        return ours

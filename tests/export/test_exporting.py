@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="exports need pyarrow")
 
+from export.faults import STEPS, fail_at
 from export.reading import read, states, values
 from gossipq.errors import Busy, DataLoss, ExportError, ExportVersion, TornExport, UnknownTopic
 from gossipq.wire import export
@@ -519,24 +520,6 @@ class Crash(Exception):
     pass
 
 
-STEPS = ["os.link", "os.fsync", "pathlib.Path.rename", "pathlib.Path.unlink", "os.open"]
-
-
-def crash_at(monkeypatch, step, number):
-    """The `number`-th call of `step` never comes back."""
-    owner, _, name = step.rpartition(".")
-    target = {"os": os, "pathlib.Path": segments.Folder.__init__.__globals__["Path"]}[owner]
-    original, left = getattr(target, name), [number]
-
-    def crashing(*args, **more):
-        left[0] -= 1
-        if left[0] == 0:
-            raise Crash
-        return original(*args, **more)
-
-    monkeypatch.setattr(target, name, crashing)
-
-
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_at_any_step_leaves_a_readable_export(mq, open_folder, step):
     mq.create_topic("t", partitions=2)
@@ -546,7 +529,7 @@ def test_a_crash_at_any_step_leaves_a_readable_export(mq, open_folder, step):
         mq.flush()
         folder = open_folder()
         with pytest.MonkeyPatch.context() as patch:
-            crash_at(patch, step, number)
+            fail_at(patch, step, number, Crash())
             try:
                 run(mq, folder)
             except Crash:
@@ -572,7 +555,7 @@ def test_a_crash_while_compacting_leaves_a_readable_export(mq, open_folder, step
         publish(mq, "t", 10, number * 10)
         run(mq, open_folder())
         with pytest.MonkeyPatch.context() as patch:
-            crash_at(patch, step, number)
+            fail_at(patch, step, number, Crash())
             try:
                 compact(open_folder(), keep_s=0)
             except Crash:

@@ -12,11 +12,13 @@ pytest.importorskip("pyarrow", reason="exports need pyarrow")
 
 import pyarrow as pa
 
+from export.faults import STEPS, fail_at
 from export.reading import read, values
 from gossipq.errors import UnknownTopic
 from gossipq.types import partition_key
 from gossipq.values import PartitionStats
 from gossipq.wire import export
+from gossipq.wire.export import Newest
 from gossipq_client import columns
 from gossipq_node.export.compaction import compact
 from gossipq_node.export.exporter import Exporter
@@ -200,6 +202,32 @@ def test_a_follower_that_is_killed_while_it_merges_goes_on(mq, open_folder, monk
     assert len(values(folder)) == 50
 
 
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_follower_goes_on_after_an_error_at_any_step(mq, open_folder, step, done):
+    """done: what failed was done all the same, as a write to a store whose answer was lost."""
+    clock, folder = Clock(), open_folder()
+    follower = Follower(Exporter(mq, folder), folder, clock, roll_s=0.0, keep_s=0.0, base_s=0.0)
+    failed = True
+    number = 0
+    while failed:
+        number += 1
+        publish(mq, "t", 10, number * 10)
+        with pytest.MonkeyPatch.context() as patch:
+            fail_at(patch, step, number, OSError(5, "I/O error"), done)
+            try:
+                follower.look()
+            except OSError:
+                failed = True
+            else:
+                failed = False
+        clock.now += 1
+        follower.look()
+        found = sorted(map(int, values(folder).values()))
+        assert found == list(range(10, number * 10 + 10))
+    assert number > 1, "something failed"
+
+
 def test_metrics_over_http(mq, open_folder, settled_port):
     publish(mq, "t", 5)
     clock, folder, metrics = Clock(), open_folder(), Metrics()
@@ -291,7 +319,7 @@ class Day:
         return [SimpleNamespace(index=self.next, runs=[run])]
 
 
-def batches(exporter, part, start, end, holes):
+def batches(exporter, part, start, end, holes, read):
     schema, count = columns.schema("messages"), end - start
     told = {
         "topic": "orders",
@@ -303,6 +331,7 @@ def batches(exporter, part, start, end, holes):
     rows = [told | {"offset": offset} for offset in range(start, end)]
     table = pa.Table.from_pylist(rows, schema)
     assert count == table.num_rows
+    read.append(Newest(end - 1, ""))
     yield end, table.combine_chunks().to_batches()[0]
 
 

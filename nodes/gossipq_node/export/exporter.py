@@ -110,6 +110,7 @@ class Exporter:
         self._format = format or (newest.format if newest else export.FORMATS[0])
         self._overtaken: list[Gap] = []  #: that retention made during this run
         self._files: list[File] = []
+        self._unsure: Manifest | None = None  #: published, but nobody said so; it may be there or not
         #: groups of a partition when its states were exported last
         self._seen: dict[int, list[GroupStats]] = {}
         self._done = RunTotals()
@@ -126,6 +127,7 @@ class Exporter:
         """Everything that is there now, of partitions where at least `records_min` wait. Raises DataLoss when
         retention was faster."""
         began_s, self._done, self._overtaken = time.monotonic(), RunTotals(), []
+        self._settle()
         self._schemas = self._mq.admin.schemas().schemas
         parts = self._parts()
         self._check_gaps(parts)
@@ -423,8 +425,7 @@ class Exporter:
         gaps = self._gaps[len(before.gaps) :]
         if before.newest and not files and not positions and not gaps:
             return
-        declared = self._declared(files)
-        manifest = Manifest(
+        self._unsure = Manifest(
             export.VERSION,
             self._cluster,
             before.newest.sequence + 1 if before.newest else 1,
@@ -434,12 +435,20 @@ class Exporter:
             files=files,
             positions=positions,
             gaps=gaps,
-            schemas=declared,
+            schemas=self._declared(files),
         )
+        self._settle()
+
+    def _settle(self) -> None:
+        """After a run that failed as it published: the same manifest once more, which is there once. Nothing
+        else is published before."""
+        manifest = self._unsure
+        if manifest is None:
+            return
         digest = self._folder.publish(manifest)
-        told = {**before.schemas, **{(each.topic_id, each.version): each for each in declared}}
+        told = {**self._export.schemas, **{(each.topic_id, each.version): each for each in manifest.schemas}}
         self._export = Export(manifest, digest, [], dict(self._positions), list(self._gaps), told)
-        self._files = []
+        self._files, self._unsure = [], None
         self._done.manifests += 1
 
     def _declared(self, files: list[File]) -> list[Declaration]:

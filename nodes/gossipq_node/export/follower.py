@@ -51,6 +51,9 @@ class Follower:
             roll_s,
             keep_s,
         )
+        self._changed = (
+            False  #: whether others than the exporter have published since it last read the folder
+        )
         self._waiting_since: float | None = now() - roll_s  # what is there at the start does not wait
         self._states_at = now()
         # what a crash kept from a table is there soon
@@ -59,6 +62,9 @@ class Follower:
     def look(self) -> Look:
         """Exports what is due. Raises what `Exporter.run` raises; the next step goes on."""
         now = self._now()
+        if self._changed:
+            self._exporter.reload()
+            self._changed = False
         aged = not self._roll_s or (
             self._waiting_since is not None and now >= self._waiting_since + self._roll_s
         )
@@ -74,10 +80,8 @@ class Follower:
             if done.manifests:
                 self._folder.forget(self._keep_s)
             return Look(done)
+        self._changed = True  # also by what fails in the middle
         merged = compact(self._folder, self._keep_s, tiered=True)
-        try:
-            committed = self._commit() if self._commit is not None else None
-        finally:
-            self._exporter.reload()
+        committed = self._commit() if self._commit is not None else None
         self._base_at = now + self._base_s
         return Look(done, merged, True, committed)
