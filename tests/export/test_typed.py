@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="an export needs pyarrow")
 
+from gossipq.errors import Busy
 from gossipq.wire import export
 from gossipq_client import lake
 from gossipq_node.export.compaction import compact
@@ -241,3 +242,26 @@ def test_no_manifest_has_misfits_without_their_records(mq, broker, open_folder, 
     Exporter(mq, folder).run()
     assert [row["offset"] for row in rows(folder, data_set="misfits")] == [0, 1, 2]
     assert [row["offset"] for row in rows(folder)] == [0, 1, 2]
+
+
+def test_files_of_a_run_that_failed_keep_their_schema(mq, open_folder, monkeypatch) -> None:
+    """The next run publishes them, and the topic may have another one by then, or none."""
+    folder = open_folder()
+    mq.create_topic("orders")
+    exporter = Exporter(mq, folder)
+
+    def busy(*_: object) -> None:
+        raise Busy("nobody leads it", hint="")
+
+    for number, kind in enumerate((Order, Longer)):
+        mq.schema("orders", kind)
+        mq.publish("orders", kind("ada", number)).result()
+        with monkeypatch.context() as patch:
+            patch.setattr(exporter, "_states", busy)
+            with pytest.raises(Busy):
+                exporter.run()
+    mq.admin.delete_schema("orders")
+    exporter.run()
+    assert [row["data"]["n"] for row in rows(folder)] == [0, 1]
+    told = folder.read().schemas.items()
+    assert {version: "note" in str(each.document) for (_, version), each in told} == {1: False, 2: True}

@@ -117,6 +117,8 @@ class Exporter:
         self._total = 0
         self._compared = False  #: partitions where nothing is new with the cluster's, by the first run
         self._schemas: dict[int, Schema] = {}  #: of topics, as they are in this run
+        #: by topic id and version: also those of files that a run before left to be published
+        self._declarations: dict[tuple[int, int], Declaration] = {}
 
     def reload(self) -> None:
         """Goes on from what the folder has now. Raises TornExport, ExportVersion."""
@@ -129,6 +131,9 @@ class Exporter:
         began_s, self._done, self._overtaken = time.monotonic(), RunTotals(), []
         self._settle()
         self._schemas = self._mq.admin.schemas().schemas
+        for each in self._schemas.values():
+            told = Declaration(each.topic, each.topic_id, each.version, each.document)
+            self._declarations[each.topic_id, each.version] = told
         parts = self._parts()
         self._check_gaps(parts)
         due = [part for part in parts if part.waiting >= records_min]
@@ -454,5 +459,4 @@ class Exporter:
     def _declared(self, files: list[File]) -> list[Declaration]:
         """Schemas of these files that no manifest has told."""
         typed = {(file.topic_id, file.schema) for file in files if file.schema}
-        new = [self._schemas[topic_id] for topic_id, version in sorted(typed - set(self._export.schemas))]
-        return [Declaration(each.topic, each.topic_id, each.version, each.document) for each in new]
+        return [self._declarations[key] for key in sorted(typed - set(self._export.schemas))]
