@@ -212,6 +212,34 @@ def test_a_producer_with_an_impossible_clock_breaks_nothing(publish_ms):
     assert row["publish_time"].year in (1, 9999)
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x01",
+        b"\x81\xa1a\x01",
+        b"\x81\xa1a\xc0",
+        b"\x81\x01\xa1x",
+        b"\x81\xa3\xed\xa0\x80\xa1x",
+        b"\x81\xa1a\xa1\xff",
+        b"\x82\xa1a",
+        b"\x81\xa1a" + b"\x91" * 5_000,
+    ],
+)
+def test_headers_that_only_their_writer_understands_are_kept_as_bytes(raw):
+    """One such record was the end of every export and table of its topic."""
+    found = rows(stretch(batches.seal(VALUES[:2], headers=[raw, b"\x81\xa1k\xa1v"])))
+    assert [row["headers"] for row in found] == [
+        [{"key": "", "value": raw}],
+        [{"key": "k", "value": b"v"}],
+    ]
+
+
+def test_what_is_due_after_the_last_year_is_due_at_its_end():
+    late = {DELAY: array("q", [86_400_000])}
+    (row,) = rows(stretch(batches.seal([b"x"], publish_ms=2**63 - 1, fixed=late)))
+    assert row["deliver_at"].year == 9999
+
+
 def test_a_route_that_is_no_text_is_shown_as_far_as_it_is():
     assert rows(stretch(batches.seal([b"x"], route=b"eu.\xff")))[0]["route"] == "eu.\ufffd"
 

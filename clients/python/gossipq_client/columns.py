@@ -279,9 +279,17 @@ def _headers(stretch: Stretch, bit: int) -> Any:
 
 
 def _pairs(raw: bytes) -> list[dict[str, str | bytes]]:
-    pairs = _headers_of(raw).items()
+    """Nodes do not look into headers, and other clients may write anything: what is no map of text to text or
+    bytes is one pair without a name, whose value is all of it."""
+    try:
+        pairs = _headers_of(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return [{"key": "", "value": raw}]
+    if not all(isinstance(value, str | bytes) for value in pairs.values()):
+        return [{"key": "", "value": raw}]
     return [
-        {"key": key, "value": value.encode() if isinstance(value, str) else value} for key, value in pairs
+        {"key": key, "value": value.encode() if isinstance(value, str) else value}
+        for key, value in pairs.items()
     ]
 
 
@@ -305,5 +313,6 @@ def _due(stretches: Sequence[Stretch], published_us: Any) -> Any:
         return None
     delays = pa.Array.from_buffers(pa.int64(), len(delays_ms), [None, pa.py_buffer(delays_ms)])
     at = pa.compute.add(published_us, pa.compute.multiply(delays, 1000))
+    at = pa.compute.min_element_wise(at, pa.scalar(TIME_MS_MAX * 1000, pa.int64()))
     known = pa.compute.greater_equal(delays, 0)
     return pa.compute.if_else(known, at, pa.scalar(None, pa.int64())).cast(pa.timestamp("us", "UTC"))
