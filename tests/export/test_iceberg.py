@@ -175,6 +175,22 @@ def test_old_snapshots_are_forgotten_and_the_rows_stay(mq, open_folder, catalog)
     assert len(values(catalog)) == 60
 
 
+def test_a_table_that_was_rolled_back_gets_what_it_lacks(mq, open_folder, catalog):
+    """What left with its snapshot is no longer in the table, though the snapshot is still known."""
+    folder = open_folder()
+    for number in range(3):
+        publish(mq, "t", 10, number * 10)
+        Exporter(mq, folder).run()
+        Iceberg(folder, catalog).commit()
+    table = catalog.load_table("gossipq.messages")
+    table.manage_snapshots().rollback_to_snapshot(table.snapshots()[0].snapshot_id).commit()
+    assert len(values(catalog)) == 10
+    publish(mq, "t", 10, 30)
+    Exporter(mq, folder).run()
+    assert Iceberg(folder, catalog).commit().records == 30
+    assert len(values(catalog)) == 40
+
+
 def test_tables_of_others_are_left_alone(mq, open_folder, tmp_path, catalog):
     publish(mq, "t", 10)
     folder = open_folder()

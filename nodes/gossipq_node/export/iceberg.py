@@ -28,6 +28,7 @@ from gossipq_node.export.folder import Folder
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
 
 NAMESPACE = "gossipq"
 DATA_SETS = (export.MESSAGES, export.ACKS)
@@ -202,9 +203,9 @@ def _sequence(snapshot: Any) -> int:
 
 
 def _reached(table: "Table", name: str, cluster: str) -> dict[str, int]:
-    """How far the table has come: by the newest snapshot that says so, since others may have rewritten its
-    files."""
-    for snapshot in sorted(table.snapshots(), key=_sequence, reverse=True):
+    """How far the table has come: by the newest snapshot behind its rows that says so, since others may have
+    rewritten its files, or rolled it back."""
+    for snapshot in _behind(table):
         told: dict[str, Any] = snapshot.summary.additional_properties if snapshot.summary else {}
         if POSITIONS in told:
             if told.get(CLUSTER) != cluster:
@@ -218,6 +219,15 @@ def _reached(table: "Table", name: str, cluster: str) -> dict[str, int]:
             f"{name} has rows of others", hint="name another namespace: --iceberg-namespace NAME"
         )
     return {}
+
+
+def _behind(table: "Table") -> "Iterator[Snapshot]":
+    """The snapshots that its rows come of, newest first, as far as they are known."""
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        yield snapshot
+        before = snapshot.parent_snapshot_id
+        snapshot = None if before is None else table.snapshot_by_id(before)
 
 
 @contextmanager
