@@ -175,6 +175,21 @@ def test_old_snapshots_are_forgotten_and_the_rows_stay(mq, open_folder, catalog)
     assert len(values(catalog)) == 60
 
 
+def test_a_snapshot_that_has_a_tag_is_not_forgotten(mq, open_folder, catalog):
+    folder, now = open_folder(), [datetime.now(UTC)]
+    for number in range(4):
+        publish(mq, "t", 10, number * 10)
+        Exporter(mq, folder).run()
+        now[0] += timedelta(days=1)
+        Iceberg(folder, catalog, keep_s=3_600.0, now=lambda: now[0]).commit()
+        table = catalog.load_table("gossipq.messages")
+        if not number:
+            table.manage_snapshots().create_tag(table.snapshots()[0].snapshot_id, "audit").commit()
+    assert table.scan(snapshot_id=table.refs()["audit"].snapshot_id).to_arrow().num_rows == 10
+    assert len(table.snapshots()) == iceberg.SNAPSHOTS_MIN + 1
+    assert len(values(catalog)) == 40
+
+
 def test_a_table_that_was_rolled_back_gets_what_it_lacks(mq, open_folder, catalog):
     """What left with its snapshot is no longer in the table, though the snapshot is still known."""
     folder = open_folder()

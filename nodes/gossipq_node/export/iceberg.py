@@ -167,14 +167,15 @@ class Iceberg:
         self._expire(table)
 
     def _expire(self, table: "Table") -> None:
-        """Forgets snapshots that are old; their files are still referred to by later ones, for tables only
-        grow."""
+        """Forgets snapshots that are old and have no tag or branch; their files are still referred to by
+        later ones, for tables only grow."""
         before = self._now() - timedelta(seconds=self._keep_s)
         snapshots = sorted(table.snapshots(), key=_sequence)
+        kept = {each.snapshot_id for each in table.refs().values()}
         old = [
             each.snapshot_id
             for each in snapshots[:-SNAPSHOTS_MIN]
-            if each.timestamp_ms < before.timestamp() * 1000
+            if each.timestamp_ms < before.timestamp() * 1000 and each.snapshot_id not in kept
         ]
         if old:
             table.maintenance.expire_snapshots().by_ids(old).commit()
