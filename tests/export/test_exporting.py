@@ -4,6 +4,7 @@ import errno
 import os
 import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -12,7 +13,15 @@ pytest.importorskip("pyarrow", reason="exports need pyarrow")
 
 from export.faults import STEPS, fail_at
 from export.reading import read, states, values
-from gossipq.errors import Busy, DataLoss, ExportError, ExportVersion, TornExport, UnknownTopic
+from gossipq.errors import (
+    Busy,
+    DataLoss,
+    ExportError,
+    ExportVersion,
+    OffsetOutOfRange,
+    TornExport,
+    UnknownTopic,
+)
 from gossipq.wire import export
 from gossipq_client import testing
 from gossipq_node.export import exporter as exporting
@@ -153,6 +162,45 @@ def test_a_topic_that_was_made_anew(mq, open_folder):
     rows = read(folder, "messages")
     assert [row["value"] for row in rows] == [b"0", b"1", b"2", b"10", b"11"]
     assert len({row["topic_id"] for row in rows}) == 2
+
+
+@pytest.mark.parametrize("step", ["_check_gaps", "_messages"])
+def test_a_topic_that_leaves_during_its_export_is_gone_in_the_next_run(mq, open_folder, step):
+    """A follower waits out what is Busy."""
+    publish(mq, "t", 3)
+    publish(mq, "u", 3)
+    mq.ack(mq.fetch("t", "g", n=3))
+    mq.flush()
+    exporter = Exporter(mq, open_folder())
+    before = getattr(exporter, step)
+
+    def leaves(part):
+        before(part)
+        setattr(exporter, step, before)
+        mq.admin.delete_topic("t")
+
+    setattr(exporter, step, leaves)
+    with pytest.raises(Busy, match="'t' was removed during its export"):
+        exporter.run()
+    exporter.run()
+    assert {topic for topic, *_ in values(open_folder())} >= {"u"}
+
+
+def test_retention_that_takes_the_newest_record_as_it_is_compared(mq, open_folder, monkeypatch):
+    folder = open_folder()
+    publish(mq, "t", 3)
+    run(mq, folder)
+    exporter = Exporter(mq, folder)
+
+    def removed(*_, **__):
+        raise OffsetOutOfRange("offset 2 of partition 0 cannot be read")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mq, "batches", removed)
+        patch.setattr(mq.admin, "schemas", lambda: SimpleNamespace(schemas={}))
+        with pytest.raises(Busy, match="retention overtook"):
+            exporter.run()
+    exporter.run()
 
 
 def test_leaders_are_asked_for_some_topics_at_a_time(mq, open_folder, monkeypatch):

@@ -7,6 +7,7 @@ states. Where it goes on is told by the manifests alone, so there is nothing els
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -139,11 +140,13 @@ class Exporter:
         due = [part for part in parts if part.waiting >= records_min]
         self._total = sum(part.waiting for part in due)
         for part in due:
-            self._messages(part)
+            with self._there(part):
+                self._messages(part)
         self._compared = True
         if with_states:
             for part in parts:
-                self._states(part)
+                with self._there(part):
+                    self._states(part)
         self._publish()
         for part in parts:
             self._done.waiting[part.info.name] = self._done.waiting.get(part.info.name, 0) + part.waiting
@@ -272,15 +275,12 @@ class Exporter:
             misfits: list[RecordBatch] = []
             read: list[Newest] = []
             batches = self._typing(part, self._batches(part, start, end, holes, read), misfits)
-            try:
-                for file in place.split(batches, start, end):
-                    self._look_at(part, holes)
-                    beside = self._misfits(part, file, misfits)
-                    newest = [last for last in read if last.offset < file.end][-1]
-                    self._reached(part, end=file.end, newest=newest)
-                    self._add([file, *beside], file.rows)
-            except OffsetOutOfRange as error:
-                raise Busy(f"retention overtook the export of {part.name}", hint="run it again") from error
+            for file in place.split(batches, start, end):
+                self._look_at(part, holes)
+                beside = self._misfits(part, file, misfits)
+                newest = [last for last in read if last.offset < file.end][-1]
+                self._reached(part, end=file.end, newest=newest)
+                self._add([file, *beside], file.rows)
             self._look_at(part, holes)
         elif not self._compared:
             for _ in self._stretches(part, end, end):
@@ -352,6 +352,18 @@ class Exporter:
             return []
         self._done.misfits += mine.num_rows
         return [self._place(part, export.MISFITS).whole(mine, file.start, file.end)]
+
+    @staticmethod
+    @contextmanager
+    def _there(part: ExportedPartition) -> Iterator[None]:
+        """What leaves while it is exported is Busy: the next run sees that it is gone."""
+        try:
+            yield
+        except OffsetOutOfRange as error:
+            raise Busy(f"retention overtook the export of {part.name}", hint="run it again") from error
+        except UnknownTopic as error:
+            text = f"topic {part.info.name!r} was removed during its export"
+            raise Busy(text, hint="run it again") from error
 
     @staticmethod
     def _check_topic(part: ExportedPartition, stretch: Stretch) -> None:
