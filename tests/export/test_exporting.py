@@ -226,6 +226,25 @@ def test_a_partition_without_a_leader_is_waited_for_and_then_named(mq, open_fold
         run(mq, folder)
 
 
+def test_a_leader_that_does_not_know_all_yet_is_not_taken_for_one_that_lost_records(
+    mq, open_folder, monkeypatch
+):
+    """Counters are told also by a copy that has just been elected, or that leads no more."""
+    folder, stats = open_folder(), mq.admin.stats
+    publish(mq, "t", 5)
+    run(mq, folder)
+    publish(mq, "t", 5, 5)
+
+    def behind(names):
+        found = stats(names)
+        rows = [msgspec.structs.replace(row, next=row.next - 7) for row in found.partitions]
+        return msgspec.structs.replace(found, partitions=rows)
+
+    monkeypatch.setattr(mq.admin, "stats", behind)
+    assert run(mq, folder).records == 5
+    assert len(values(folder)) == 10
+
+
 # --- acks and states ----------------------------------------------------------------------------------------
 
 

@@ -222,9 +222,13 @@ class Exporter:
         if position is None:
             position = Position(info.name, info.id, number, stats.first, stats.first, stats.first)
         if stats.next < position.end:
-            raise self._went_back(
-                f"{info.name}/{number} ends at {stats.next}, and {many(position.end, 'record')} came before"
-            )
+            first, end = self._mq.admin.positions(info.name)[number]
+            if end < position.end:
+                raise self._went_back(
+                    f"{info.name}/{number} ends at {end}, and {many(position.end, 'record')} came before"
+                )
+            # counters come also of a leader that has just begun, or that is none any more
+            stats = msgspec.structs.replace(stats, first=first, next=end)
         return ExportedPartition(
             info, number, stats, groups, msgspec.structs.replace(position, retained=stats.first)
         )
