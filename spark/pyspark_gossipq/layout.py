@@ -165,7 +165,7 @@ def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def span(at: Known, start: int, end: int, fail: bool) -> Span:
-    """Raises DataLoss."""
+    """What there is of a range. Raises DataLoss."""
     if start < min(at.first, end) and fail:
         raise DataLoss(
             f"{at.topic}/{at.partition}: records {start} to {min(at.first, end) - 1} cannot be read any "
@@ -175,7 +175,16 @@ def span(at: Known, start: int, end: int, fail: bool) -> Span:
                 "go on without them: failOnDataLoss=false; export more often, or raise the topic's retention"
             ),
         )
-    return Span(at.topic, at.topic_id, at.partition, max(start, at.first), end)
+    if end > max(start, at.end) and fail:
+        raise DataLoss(
+            f"{at.topic}/{at.partition}: records {max(start, at.end)} to {end - 1} were there, and it ends "
+            f"at {at.end} now: it went back to an older copy",
+            hint=(
+                "an export that goes on comes as far again: try again then; a cluster has others in their "
+                "place: go on with those by failOnDataLoss=false"
+            ),
+        )
+    return Span(at.topic, at.topic_id, at.partition, max(start, at.first), min(end, at.end))
 
 
 def require(exported: Export, wanted: Iterable[Span]) -> None:

@@ -196,7 +196,20 @@ class LiveStream(Stream):
     def latestOffset(self, start: Stamps, limit: ReadLimit) -> Stamps:
         # Spark asks for a batch when it is done with the one before; its commit comes a batch late
         self._report(start)
-        return super().latestOffset(start, limit)
+        return super().latestOffset(self._kept(start), limit)
+
+    def _kept(self, start: Stamps) -> Stamps:
+        """Where to go on. Offsets that were read and that the cluster has not got: it went back to an older
+        copy, and what comes gets the same offsets. Raises DataLoss."""
+        here = layout.positions(start)
+        if any(at.end < here.get((at.name, at.partition), 0) for at in self.polled()):
+            self._forget_polled()  # an answer of a moment ago may be older than `start`
+        for at in self.polled():
+            read = here.get((at.name, at.partition), 0)
+            if at.end < read:
+                layout.span(at, at.end, read, self.asked.fail_on_data_loss)
+                here[at.name, at.partition] = at.end
+        return layout.stamps(here)
 
     def _report(self, done: Stamps) -> None:
         """Tells the group how far the query is. What it reads does not hang on it, so an error is told and

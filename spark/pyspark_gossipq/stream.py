@@ -38,7 +38,8 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise BadRequest("a stream goes on", hint="leave asOf away, or use spark.read")
         self.schema, self.asked = schema, asked
         self._target: dict[tuple[str, int], int] | None = None
-        self._polled: tuple[float, list[Known]] = (-math.inf, [])
+        self._polled: tuple[float, list[Known]]
+        self._forget_polled()
         self._batch_s = -math.inf  #: when the newest batch began; the first one waits for nothing
 
     def known(self) -> list[Known]:
@@ -50,6 +51,9 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if time.monotonic() - self._polled[0] >= self.poll_s:
             self._polled = time.monotonic(), self.known()
         return self._polled[1]
+
+    def _forget_polled(self) -> None:
+        self._polled = -math.inf, []
 
     def initialOffset(self) -> Stamps:
         bound, there = self.asked.starting or self.first_bound, self.known()

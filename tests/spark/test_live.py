@@ -362,6 +362,32 @@ def test_a_batch_asks_once_how_far_topics_are_and_notices_what_is_gone(
         stream.stop()
 
 
+def test_a_stream_that_has_read_more_than_there_is(shared_node: RunningNode, mq: Client, topic: str) -> None:
+    """A cluster that went back to an older copy gives the same offsets to other records."""
+    mq.publish_many(topic, [b"x"] * 10, partition=0).result(5)
+    name = f"{topic}#{mq.topics(topic)[0].id}"
+    ahead = {name: {"0": 15, "1": 0}}
+    options = {"servers": shared_node.endpoint, "topics": topic}
+    stream = live.LiveStream(schemas.of("messages"), parse(options))
+    with pytest.raises(DataLoss, match="records 10 to 14 were there, and it ends at 10 now"):
+        stream.latestOffset(ahead, ReadAllAvailable())
+    with pytest.raises(DataLoss, match="records 10 to 14 were there"):
+        stream.partitions({name: {"0": 5, "1": 0}}, ahead)
+    task = live.SpanTask(layout.Span(topic, mq.topics(topic)[0].id, 0, 5, 15))
+    with pytest.raises(DataLoss, match="records 10 to 14 were there"):
+        list(stream.read(task))
+    stream.stop()
+    stream = live.LiveStream(schemas.of("messages"), parse(options | {"failOnDataLoss": "false"}))
+    back = stream.latestOffset(ahead, ReadAllAvailable())
+    assert back == {name: {"0": 10, "1": 0}}
+    assert stream.partitions(ahead, back) == []
+    mq.publish_many(topic, [b"y"] * 10, partition=0).result(5)
+    time.sleep(stream.poll_s)
+    (task,) = stream.partitions(back, stream.latestOffset(back, ReadAllAvailable()))
+    assert (task.span.start, task.span.end) == (10, 20)
+    stream.stop()
+
+
 def test_a_topic_made_anew_during_a_read_is_not_mixed_in(
     shared_node: RunningNode, mq: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

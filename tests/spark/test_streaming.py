@@ -147,6 +147,19 @@ def test_a_checkpoint_of_what_is_gone(exporter: Exporter) -> None:
         reader(exporter).partitions({"gone#9": {"0": 4}}, end | {"gone#9": {"0": 9}})
 
 
+def test_a_batch_of_an_export_that_went_back_is_not_taken_for_whole(exporter: Exporter) -> None:
+    """Spark has noted its end, and would note it as done with fewer rows."""
+    exporter.messages("orders", 0, 60)
+    exporter.publish()
+    start, end = {"orders#1": {"0": 50}}, {"orders#1": {"0": 70}}
+    with pytest.raises(Exception, match="records 60 to 69 were there, and it ends at 60 now"):
+        reader(exporter).partitions(start, end)
+    (task,) = reader(exporter, failOnDataLoss="false").partitions(start, end)
+    assert [(part.start, part.end) for part in task.parts] == [(50, 60)]
+    ahead = {"orders#1": {"0": 70}}
+    assert reader(exporter).latestOffset(ahead, ReadAllAvailable()) == ahead, "it comes as far again"
+
+
 @pytest.mark.parametrize("option", ["endingOffsets", "endingTimestamp"])
 def test_a_stream_has_no_end(exporter: Exporter, option: str) -> None:
     with pytest.raises(Exception, match="a stream has no end"):
