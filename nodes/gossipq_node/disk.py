@@ -78,6 +78,12 @@ class Disk:
     def create(self, name: str, raw: bytes) -> bool:
         """Whether it is there with that content now, on the disk; False: another one is. Raises OSError."""
         written, path = self.new(), self.root / name
+        try:
+            return self._create(written, path, raw)
+        finally:
+            written.unlink(missing_ok=True)
+
+    def _create(self, written: Path, path: Path, raw: bytes) -> bool:
         with written.open("wb") as opened:
             opened.write(raw)
             opened.flush()
@@ -95,6 +101,5 @@ class Disk:
                 ours = path.read_bytes() == raw
             else:
                 written.rename(path)
-        written.unlink(missing_ok=True)
         sync_directory(path.parent)
         return ours

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import time
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -10,6 +11,8 @@ import msgspec
 import pytest
 
 pytest.importorskip("pyarrow", reason="exports need pyarrow")
+
+import pyarrow as pa
 
 from export.faults import STEPS, fail_at
 from export.reading import read, states, values
@@ -23,7 +26,7 @@ from gossipq.errors import (
     UnknownTopic,
 )
 from gossipq.wire import export
-from gossipq_client import testing
+from gossipq_client import columns, testing
 from gossipq_node.export import exporter as exporting
 from gossipq_node.export import segments
 from gossipq_node.export.compaction import compact
@@ -344,6 +347,29 @@ def test_a_disk_that_refused_a_file_once_is_asked_again_by_the_next_run(
     exporter.run()
     assert [(row["start_offset"], row["end_offset"]) for row in read(folder, "acks")] == [(0, 9)]
     assert set(states(folder, "t").values()) == {"done"}
+
+
+@pytest.mark.parametrize("form", export.FORMATS)
+def test_what_a_full_disk_refuses_leaves_nothing_on_it(open_folder, tmp_path, form):
+    """A follower waits until there is room: what it tried to write must not take it."""
+    folder = open_folder()
+    told = {"topic": "t", "topic_id": 1, "partition": 0, "publish_time": 0}
+    rows = [told | {"offset": at, "value": os.urandom(1_000)} for at in range(1_000)]
+    (batch,) = pa.Table.from_pylist(rows, columns.schema("messages")).to_batches()
+    place = segments.PartitionFiles(folder, form, "messages", "t", 1, 0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for write in (
+        lambda: list(place.split([(1_000, batch)], 0, 1_000)),
+        lambda: place.whole(pa.Table.from_batches([batch]), 0, 1_000),
+    ):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+        try:
+            with pytest.raises(OSError, match=r"too large|Input/output"):
+                write()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert os.listdir(tmp_path / "out/.writing") == []
+    assert place.whole(pa.Table.from_batches([batch]), 0, 1_000).rows == 1_000
 
 
 # --- what cannot be exported --------------------------------------------------------------------------------

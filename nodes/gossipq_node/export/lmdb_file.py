@@ -4,6 +4,7 @@ Key: a running number from 0, 8 bytes big endian; value: an Arrow IPC stream, zs
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING
@@ -25,7 +26,8 @@ class LmdbWriter:
         self._environment = lmdb.open(str(path), subdir=False, lock=False, map_size=MAP_BYTES, sync=False)
 
     def write(self, rows: "RecordBatch") -> None:
-        with self._environment.begin(write=True) as transaction:
+        """Raises OSError, as for a disk that is full."""
+        with _as_os_errors(), self._environment.begin(write=True) as transaction:
             for first in range(0, rows.num_rows, ROWS_MAX):
                 transaction.put(KEY.pack(self._count), self._stream(rows.slice(first, ROWS_MAX)), append=True)
                 self._count += 1
@@ -40,6 +42,14 @@ class LmdbWriter:
 
     def close(self) -> None:
         self._environment.close()
+
+
+@contextmanager
+def _as_os_errors() -> Iterator[None]:
+    try:
+        yield
+    except lmdb.Error as error:
+        raise OSError(str(error)) from error
 
 
 def read(path: Path) -> "Iterator[RecordBatch]":

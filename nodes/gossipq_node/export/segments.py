@@ -1,6 +1,7 @@
 """Record batches of one partition made into files of a good size, one batch in memory at a time."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from gossipq.wire import export
@@ -31,25 +32,35 @@ class Segment:
         return self.rows >= FILE_ROWS or self.bytes >= FILE_BYTES
 
     def add(self, batch: "RecordBatch") -> None:
-        self._writer.write(batch)
+        with self._whole():
+            self._writer.write(batch)
         self.rows, self.bytes = self.rows + batch.num_rows, self.bytes + batch.nbytes
         if self._place.data_set == export.MESSAGES and batch.num_rows:
             pa: Any = columns.arrow()
             self._times.append(pa.compute.min_max(batch.column("publish_time").cast(pa.int64())).as_py())
 
     def keep(self, start: int, end: int) -> File:
-        self._writer.close()
         place = self._place
-        name, size, digest = place.folder.keep(self._path, *place.name, start, end, place.format)
+        with self._whole():
+            self._writer.close()
+            name, size, digest = place.folder.keep(self._path, *place.name, start, end, place.format)
         low, high = ([each[name] for each in self._times] for name in ("min", "max"))
         times = min(low, default=None), max(high, default=None)
         return File(name, *place.name, start, end, self.rows, size, digest, *times, place.schema)
 
     def drop(self) -> None:
-        try:
+        with suppress(OSError):
             self._writer.close()
-        finally:
-            self._path.unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """What fails leaves nothing: a disk that was full would stay so."""
+        try:
+            yield
+        except BaseException:
+            self.drop()
+            raise
 
 
 class PartitionFiles:
