@@ -136,7 +136,8 @@ def test_bad_lists(options: dict[str, Any], says: str) -> None:
 def test_lists() -> None:
     assert of_list(2, delay=1, ttl=2) == Terms(6_001, 2_000)
     assert of_list(2, delays=[None, "1s"], ttl=2) == [Terms(0, 2_000), Terms(6_001, 2_000)]
-    assert of_list(3, ids=["a", None, b"b"], delay=1) == [Terms(6_001, id=each) for each in (b"a", b"", b"b")]
+    assert of_list(3, ids=["a", None, b"b"], delay=1) == Terms(6_001)
+    assert list_options(3, now, ids=["a", None, b"b"], delay=1).ids == [b"a", b"", b"b"]
     many = list_options(3, now, ids=["a", None, "c"], keys=[None, None, "k"])
     assert many.choosers == [b"a", None, b"k"]
     assert list_options(2, now, keys=["k", None], delay=1).choosers == [b"k", None]
@@ -153,12 +154,12 @@ def test_the_key_chooses_before_the_id() -> None:
 def test_copies_have_an_id() -> None:
     assert publish_options(now).with_id(b"made").terms == Terms(id=b"made")
     assert publish_options(now, id="mine", ttl=1).with_id(b"made").terms == Terms(ttl_ms=1_000, id=b"mine")
-    assert list_options(2, now, ttl=1).with_ids([b"1", b"2"]).terms == [
-        Terms(ttl_ms=1_000, id=each) for each in (b"1", b"2")
-    ]
-    assert list_options(2, now, ids=["a", None]).with_ids([b"1", b"2"]).terms == [
-        Terms(id=b"a"),
-        Terms(id=b"2"),
+    assert list_options(2, now, ttl=1).with_ids([b"1", b"2"]).ids == [b"1", b"2"]
+    named = list_options(2, now, ids=["a", None], ttl=1).with_ids([b"1", b"2"])
+    assert (named.terms, named.made_ids) == (Terms(ttl_ms=1_000), [b"a", b"2"])
+    assert [record.terms for record in named.each(2)] == [
+        Terms(ttl_ms=1_000, id=b"a"),
+        Terms(ttl_ms=1_000, id=b"2"),
     ]
 
 
@@ -175,6 +176,16 @@ def test_only_what_is_asked_for_has_a_column() -> None:
         ID_HASH: [int.from_bytes(blake2b(b"a", digest_size=8).digest(), "little"), 0],
     }
     assert ids == [b"a", b""]
+
+
+def test_ids_of_a_list_need_no_terms() -> None:
+    hashes = [terms.id_hash(b"a"), 0]
+    fixed, ids = terms.columns([], False, 0, [b"a", b""])
+    assert ({bit: list(column) for bit, column in fixed.items()}, ids) == ({ID_HASH: hashes}, [b"a", b""])
+    fixed, ids = terms.columns([NOTHING, Terms(ttl_ms=7)], False, 0, [b"a", b""])
+    assert {bit: list(column) for bit, column in fixed.items()} == {TTL: [0, 7], ID_HASH: hashes}
+    assert ids == [b"a", b""]
+    assert terms.columns([], False, 0, [b"", b""]) == ({}, None)
 
 
 def test_the_empty_key_is_a_key() -> None:

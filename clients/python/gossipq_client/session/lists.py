@@ -8,7 +8,7 @@ from itertools import groupby
 from gossipq_client.session.packer import Topic, Writer
 from gossipq_client.session.publisher import Publishing
 from gossipq_client.session.receipts import Listed
-from gossipq_client.values import Many, Terms
+from gossipq_client.values import NOTHING, Many, Terms
 
 
 def plan(publishing: Publishing, topic: Topic, values: list[bytes], many: Many) -> Listed:
@@ -16,19 +16,15 @@ def plan(publishing: Publishing, topic: Topic, values: list[bytes], many: Many) 
     say otherwise."""
     if not values:
         return Listed([])
-    each, choosers = many.terms, many.choosers
-    single = each is not None and (not isinstance(each, Terms) or each.due_ms > 0)
+    each, ids = many.terms, many.ids
+    due = isinstance(each, Terms) and each.due_ms > 0
+    single = ids is not None or isinstance(each, list) or due
+    choosers, sole = many.choosers, _sole(topic, many)
     if choosers is None and not isinstance(each, list):
-        terms = None if each is None else [each] * len(values)
-        writer = topic.writer(None, many.partition)
-        return Listed(
-            publishing.batches(writer, values, None, many.headers, many.route, many.level, terms),
-            None,
-            single,
-        )
-    sole = _sole(topic, many)
-    if sole is not None and isinstance(each, list):
-        flights = publishing.batches(sole, values, None, many.headers, many.route, many.level, each)
+        sole = topic.writer(None, many.partition)
+    if sole is not None:
+        terms = each if isinstance(each, list) or each is None else [each] * len(values)
+        flights = publishing.batches(sole, values, None, many.headers, many.route, many.level, terms, ids)
         return Listed(flights, None, single)
     flights = []
     order = array("q", bytes(8 * len(values)))
@@ -46,6 +42,7 @@ def plan(publishing: Publishing, topic: Topic, values: list[bytes], many: Many) 
             else None
             if each is None
             else [each] * len(rows),
+            None if ids is None else [ids[at] for at in rows],
         )
         for place, at in enumerate(rows, placed):
             order[at] = place
@@ -58,9 +55,10 @@ def _sole(topic: Topic, many: Many) -> Writer | None:
     is scheduled."""
     if many.partition is None and len(topic.writers) > 1:
         return None
-    if many.keys is not None or not isinstance(many.terms, list):
+    asked = many.terms if isinstance(many.terms, list) else [many.terms or NOTHING]
+    if many.keys is not None or any(terms.due_ms for terms in asked):
         return None
-    return None if any(terms.due_ms for terms in many.terms) else topic.writer(None, many.partition)
+    return topic.writer(None, many.partition)
 
 
 def _groups(

@@ -26,10 +26,22 @@ class Special:
     """What a flight has beside a plain one: the terms of its records, and what came of them; or the acks of
     an atomic step."""
 
-    __slots__ = ("acks", "ends", "places", "runs", "sealed_ms", "subscription", "term", "terms", "then")
+    __slots__ = (
+        "acks",
+        "ends",
+        "ids",
+        "places",
+        "runs",
+        "sealed_ms",
+        "subscription",
+        "term",
+        "terms",
+        "then",
+    )
 
     def __init__(self) -> None:
         self.terms: list[Terms] = []
+        self.ids: list[bytes] | None = None  #: of a list, whose terms may be empty
         self.sealed_ms = 0  #: boot time
         self.places: list[int] | None = (
             None  #: where in the batch each record is, when they were sorted by due time
@@ -166,7 +178,7 @@ class Flight:
         )
         self.values = self.keys = self.headers = None
         if self.special is not None:
-            self.special.terms = []
+            self.special.terms, self.special.ids = [], None
 
     def _columns(self, now_ms: int) -> tuple[dict[int, "array[int]"], list[bytes] | None]:
         special = self.special
@@ -174,7 +186,7 @@ class Flight:
         special.sealed_ms = now_ms
         if self.scheduled:
             self._sort(special)
-        return columns(special.terms, self.scheduled, now_ms)
+        return columns(special.terms, self.scheduled, now_ms, special.ids)
 
     def _sort(self, special: Special) -> None:
         """By due time; what is due together keeps its order."""
@@ -184,11 +196,13 @@ class Flight:
         order = sorted(range(len(dues)), key=dues.__getitem__)
         assert self.values is not None, "an open flight is sorted"
         terms, values = [special.terms[at] for at in order], [self.values[at] for at in order]
+        ids = special.ids and [special.ids[at] for at in order]
         keys = self.keys and [self.keys[at] for at in order]
         headers = self.headers and [self.headers[at] for at in order]
         places = sorted(range(len(order)), key=order.__getitem__)
-        special.terms, self.values, self.keys, self.headers, special.places = (
+        special.terms, special.ids, self.values, self.keys, self.headers, special.places = (
             terms,
+            ids,
             values,
             keys,
             headers,

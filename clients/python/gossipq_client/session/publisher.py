@@ -73,9 +73,10 @@ class Publishing(Sending):
         route: bytes,
         level: str,
         terms: list[Terms] | None = None,
+        ids: list[bytes] | None = None,
     ) -> list[Flight]:
         """Flights made of a list, not sealed yet: `take` sends each as the window allows. All or none are
-        scheduled."""
+        scheduled. `ids` are not in the terms."""
         count, level, made = len(values), level or writer.topic.level, []
         total = sum(map(len, values)) + sum(map(len, keys or ())) + count * len(headers)
         ranges = [(0, count)]
@@ -95,9 +96,10 @@ class Publishing(Sending):
                 flight.keys = keys if whole else keys[first:end]
             if headers:
                 flight.headers = [headers] * (end - first)
-            if terms is not None:
+            if terms is not None or ids is not None:
                 flight.special = Special()
-                flight.special.terms = terms if whole else terms[first:end]
+                flight.special.terms = (terms if whole else terms[first:end]) if terms else []
+                flight.special.ids = ids if whole or ids is None else ids[first:end]
             made.append(flight)
         return made
 

@@ -126,7 +126,8 @@ PLAIN = Options(None, b"", b"", "", None)  #: of a record that asks for nothing
 
 
 class Many(NamedTuple):
-    """The options of a list, checked: `keys` and a list of `terms` have one entry for each record."""
+    """The options of a list, checked: `keys`, `ids` and a list of `terms` have one entry for each record. The
+    ids stay out of the terms: most lists with ids ask for nothing else, and need no terms for each record."""
 
     keys: list[bytes | None] | None
     headers: bytes
@@ -135,23 +136,29 @@ class Many(NamedTuple):
     terms: Terms | list[Terms] | None
     partition: int | None
     wait_s: float | None
+    ids: list[bytes] | None = None  #: b"" = this record has none
 
     @property
-    def choosers(self) -> list[bytes | None] | None:
+    def choosers(self) -> Sequence[bytes | None] | None:
         """What chooses the partition of each; None: nothing does."""
-        if not isinstance(self.terms, list) or not any(terms.id for terms in self.terms):
+        if self.ids is None or not any(self.ids):
             return self.keys
-        keys = self.keys or [None] * len(self.terms)
-        return [terms.id or None if key is None else key for key, terms in zip(keys, self.terms, strict=True)]
+        if self.keys is None:
+            return self.ids if b"" not in self.ids else [each or None for each in self.ids]
+        return [each or None if key is None else key for key, each in zip(self.keys, self.ids, strict=True)]
 
     @property
     def made_ids(self) -> list[bytes]:
         """The ids that they have by now."""
-        return [terms.id for terms in self.terms] if isinstance(self.terms, list) else []
+        return self.ids or []
 
     def each(self, count: int) -> list[Options]:
         """Those of the records one by one."""
         terms = self.terms if isinstance(self.terms, list) else [self.terms] * count
+        if self.ids is not None:
+            terms = [
+                (asked or NOTHING)._replace(id=each) for asked, each in zip(terms, self.ids, strict=True)
+            ]
         return [
             Options(key, self.headers, self.route, self.level, asked, self.partition)
             for key, asked in zip(self.keys or [None] * count, terms, strict=True)
@@ -159,13 +166,8 @@ class Many(NamedTuple):
 
     def with_ids(self, made: list[bytes]) -> "Many":
         """The same with an id for each record that has none."""
-        given = self.terms if isinstance(self.terms, list) else [self.terms or NOTHING] * len(made)
-        return self._replace(
-            terms=[
-                terms if terms.id else terms._replace(id=each)
-                for terms, each in zip(given, made, strict=True)
-            ]
-        )
+        given = self.ids or [b""] * len(made)
+        return self._replace(ids=[mine or its for mine, its in zip(given, made, strict=True)])
 
 
 def publish_options(
@@ -225,10 +227,8 @@ def list_options(
     policy = _policy(ttl, lease, attempts_max, backoff)
     due_ms = _due_ms(now, delay, at)
     terms: Terms | list[Terms] | None = Terms(due_ms, *policy)
-    if ids is not None or delays is not None:
-        dues = [due_ms] * count if delays is None else _dues_ms(now, delays, count, due_ms > 0)
-        names = [b""] * count if ids is None else _ids(ids, count)
-        terms = list(map(Terms, dues, *map(repeat, policy), names))
+    if delays is not None:
+        terms = list(map(Terms, _dues_ms(now, delays, count, due_ms > 0), *map(repeat, policy)))
     return Many(
         inputs.keys_of(None if key is None else inputs.key_bytes(key), keys, count),
         inputs.header_bytes(headers),
@@ -237,6 +237,7 @@ def list_options(
         None if terms == NOTHING else terms,
         partition,
         _wait_s(wait),
+        None if ids is None else _ids(ids, count),
     )
 
 
@@ -335,23 +336,27 @@ def key_column(keys: list[bytes]) -> dict[int, "array[int]"]:
 
 
 def columns(
-    terms: list[Terms], scheduled: bool, sealed_ms: int
+    terms: list[Terms], scheduled: bool, sealed_ms: int, ids: list[bytes] | None = None
 ) -> tuple[dict[int, "array[int]"], list[bytes] | None]:
-    """The fixed-width columns of a batch, and its ids: only those that a record asks for."""
-    dues, ttls, leases, attempts, backoffs, ids = zip(*terms, strict=True)
-    fixed = {
-        bit: array(code, column)
-        for bit, code, column in (
-            (TTL, "q", ttls),
-            (LEASE, "I", leases),
-            (ATTEMPTS, "I", attempts),
-            (BACKOFF, "I", backoffs),
-        )
-        if any(column)
-    }
-    if scheduled:
-        fixed[DELAY] = array("q", [max(0, due_ms - sealed_ms) for due_ms in dues])
-    if not any(ids):
+    """The fixed-width columns of a batch, and its ids: only those that a record asks for. `ids` are in place
+    of those in the terms; without terms nothing but them is asked for."""
+    fixed: dict[int, array[int]] = {}
+    if terms:
+        dues, ttls, leases, attempts, backoffs, named = zip(*terms, strict=True)
+        fixed = {
+            bit: array(code, column)
+            for bit, code, column in (
+                (TTL, "q", ttls),
+                (LEASE, "I", leases),
+                (ATTEMPTS, "I", attempts),
+                (BACKOFF, "I", backoffs),
+            )
+            if any(column)
+        }
+        if scheduled:
+            fixed[DELAY] = array("q", [max(0, due_ms - sealed_ms) for due_ms in dues])
+        ids = ids or list(named)
+    if ids is None or not any(ids):
         return fixed, None
     fixed[ID_HASH] = id_column(ids)
-    return fixed, list(ids)
+    return fixed, ids
