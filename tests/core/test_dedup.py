@@ -1,11 +1,15 @@
 """Ids of a batch, sorted out together: the same as one after the other."""
 
 from array import array
+from random import Random
+from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossipq.core.ledger.dedup import EVICT_ENTRIES_MAX, Dedup
+from gossipq.core.ledger import dedup as module
+from gossipq.core.ledger.dedup import EVICT_ENTRIES_MAX, FEW, Dedup
 from gossipq.core.storage.tables import MemoryTables
 from gossipq.values import Run
 
@@ -25,9 +29,17 @@ def one_by_one(runs: list[Run]) -> list[Place]:
     return [(run.index, run.record + at, run.duplicate) for run in runs for at in range(run.count)]
 
 
+@pytest.mark.parametrize("few", [0, FEW])
 @settings(max_examples=200, deadline=None)
 @given(BATCHES)
-def test_a_batch_is_sorted_out_as_its_records_one_by_one(batches: list[tuple[int, list[int]]]) -> None:
+def test_a_batch_is_sorted_out_as_its_records_one_by_one(
+    few: int, batches: list[tuple[int, list[int]]]
+) -> None:
+    with patch.object(module, "FEW", few):
+        sort_out_one_by_one(batches)
+
+
+def sort_out_one_by_one(batches: list[tuple[int, list[int]]]) -> None:
     dedup, known, now_ms = Dedup(MemoryTables().state), dict[int, tuple[int, int, int]](), 0
     for index, (passed_ms, ids) in enumerate(batches, 1):
         now_ms += passed_ms
@@ -54,6 +66,20 @@ def test_a_batch_of_known_ids_is_one_run() -> None:
     assert dedup.sort_out(PARTITION, 3, ids, 0, WINDOW_MS) == [Run(500, -1, 3, 0)]
     assert dedup.sort_out(PARTITION, 4, ids, 1, WINDOW_MS) == [Run(500, -1, 3, 0, True)]
     assert dedup.sort_out(PARTITION, 5, ids[100:200], 1, WINDOW_MS) == [Run(100, -1, 3, 100, True)]
+
+
+def test_rows_of_many_ids_are_those_of_each() -> None:
+    dice = Random(1)
+    hashes = array("Q", [1, 256, 2**64 - 1, *(dice.getrandbits(64) for _ in range(65_533))])
+    found = list[list[tuple[bytes, bytes]]]()
+    for few in (0, len(hashes)):
+        with patch.object(module, "FEW", few):
+            tables = MemoryTables()
+            runs = Dedup(tables.state).sort_out(PARTITION, 2**40 + 3, hashes, 2**41 + 5, WINDOW_MS)
+            assert runs == [Run(len(hashes), -1, 2**40 + 3, 0)]
+            found.append(list(tables.state.scan(b"", b"\xff")))
+    assert found[0] == found[1]
+    assert len(found[0]) == len(hashes) + 1
 
 
 def test_what_is_forgotten_leaves_later_ones_alone() -> None:
