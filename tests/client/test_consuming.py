@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client.hand import CREDIT, HOME, LEADER, SHARD, Hand
-from gossipq.errors import LeaseLost, TopicFull, UnknownTopic
+from gossipq.errors import Internal, LeaseLost, TopicFull, UnknownTopic
 from gossipq.limits import MOVED_RANGES_MAX
 from gossipq.messages import (
     Ack,
@@ -722,6 +722,24 @@ class TestEnds:
         assert [type(each.body) for each in hand.sent()] == [Unsubscribe]
         assert hand.session.deadline_ms() > hand.now_ms
         assert consuming.deadline_ms() is None
+
+    def test_a_refused_ack_is_remembered_until_its_record_is_stored(self, hand: Hand) -> None:
+        part, consuming = hand.subscribe().parts[0], hand.session.consuming
+        hand.deliver(part, 0, 10)
+        take(hand, part.subscription, 10)
+        consuming.ack(held(part), 0, 4)
+        (ack,) = hand.flush()
+        hand.refuse(ack, "internal")
+        assert consuming.told(part, 9 << 16, [(0, 10)])
+        assert type(consuming.refused_ack(part, 9 << 16, [(3, 4)])) is Internal
+        assert consuming.refused_ack(part, 9 << 16, [(4, 5)]) is None
+        hand.deliver(part, 2, 1, attempt=2)
+        take(hand, part.subscription, 1)
+        consuming.ack(list(part.outstanding)[-1], 2, 3)
+        (ack,) = hand.flush()
+        hand.answer(ack, Acked())
+        assert consuming.refused_ack(part, 9 << 16, [(2, 3)]) is None
+        assert consuming.refused_ack(part, 9 << 16, [(1, 4)]) is not None
 
     def test_a_farewell_gives_back_what_is_in_hand(self, hand: Hand) -> None:
         subscription = hand.subscribe()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import uvloop
 
-from gossipq.errors import LeaseLost
+from gossipq.errors import LeaseLost, NoSubscription
 from gossipq_client import aio, testing
 
 
@@ -38,6 +38,15 @@ def test_an_ack_of_what_others_have_is_told(broker: testing.Broker) -> None:
             mq.ack_and_wait([first, second])
         assert (first.lost, second.lost) == (True, False)
         assert mq.admin.groups("orders")[0].acked == 1
+
+
+def test_an_ack_that_was_refused_is_told(broker: testing.Broker) -> None:
+    with broker.connect() as mq:
+        mq.publish_many("orders", [b"one", b"two"]).result()
+        batch = mq.fetcher("orders", group="billing").fetch(2)
+        mq.admin.delete_topic("orders")
+        with pytest.raises(NoSubscription):
+            mq.ack_and_wait(batch)
 
 
 def test_what_a_fetcher_does_not_need_goes_to_others(broker: testing.Broker) -> None:

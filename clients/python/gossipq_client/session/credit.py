@@ -162,6 +162,7 @@ class Part:
         "outstanding",
         "positions",
         "recalling",
+        "refused",
         "request_id",
         "retry_at_ms",
         "shard",
@@ -197,6 +198,8 @@ class Part:
         self.begun: list[Piece] = []  #: second attempts that began, not yet told to the leader
         #: acked here, and others had them by then: (partition, first, end, until when that counts)
         self.late: list[tuple[PartitionKey, Offset, Offset, int]] = []
+        #: acks that were refused, and why: (partition, first, end, error)
+        self.refused: list[tuple[PartitionKey, Offset, Offset, GossipqError]] = []
         #: (partition, key hash) -> failed, not yet answered
         self.barred: dict[tuple[PartitionKey, int], list[Offset]] = {}
 

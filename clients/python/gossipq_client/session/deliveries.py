@@ -2,6 +2,7 @@
 pauses, ends."""
 
 from collections import deque
+from functools import partial
 
 from gossipq import limits
 from gossipq.errors import BadBatch
@@ -16,7 +17,7 @@ from gossipq_client.session.credit import Part, Subscription
 from gossipq_client.session.held import Held, Piece, merge, subtract
 from gossipq_client.session.known import Known
 from gossipq_client.session.pace import CREDIT_MIN
-from gossipq_client.session.settlement import Settling
+from gossipq_client.session.settlement import LATE_MAX, Settling
 from gossipq_client.values import GIVEN_BACK, failed
 
 FETCHES_AHEAD = 32  #: credit in a streak of fetches, unless the pace of the user asks for less
@@ -320,7 +321,7 @@ class Consuming(Settling):
             ranges = merge((partition, first, end) for partition, first, end in part.fresh)
             for at in range(0, len(ranges), limits.RANGES_MAX):
                 some = ranges[at : at + limits.RANGES_MAX]
-                self._calls.ask(Ack(part.number, some), part.shard, self._acked)
+                self._calls.ask(Ack(part.number, some), part.shard, partial(self._acked, part, some))
             part.fresh = []  # behind it: an ack that is told twice does no harm
             for call in part.nacks.values():
                 self._calls.send(call)
@@ -338,14 +339,19 @@ class Consuming(Settling):
             if part.subscription.closing:
                 self._leave(part)
 
-    def _acked(self, call: Call) -> None:
+    def _acked(self, part: Part, ranges: list[Range], call: Call) -> None:
         if call.error is not None:
             self.warnings.append(f"ack refused: {call.error}")
+            part.refused = [*part.refused, *((*each, call.error) for each in ranges)][-LATE_MAX:]
+        elif part.refused:
+            part.refused = [
+                (where, low, high, error)
+                for where, first, end, error in part.refused
+                for low, high in subtract([(first, end)], [each[1:] for each in ranges if each[0] == where])
+            ]
         if isinstance(call.reply, Acked) and call.reply.lost:
-            part = self._parts.get(getattr(call.message, "subscription", 0))
-            if part is not None:
-                until_ms = self._links.now_ms + part.lease_ms
-                part.late += [(*each, until_ms) for each in call.reply.lost]
+            until_ms = self._links.now_ms + part.lease_ms
+            part.late += [(*each, until_ms) for each in call.reply.lost]
             count, (partition, first, _) = (
                 sum(end - first for _, first, end in call.reply.lost),
                 call.reply.lost[0],

@@ -76,6 +76,13 @@ class Settling(Subscribing):
         late = [(low, high) for where, low, high, _ in part.late if where == partition]
         return subtract(ranges, subtract(ranges, late))
 
+    def refused_ack(self, part: Part, partition: PartitionKey, ranges: Ranges) -> GossipqError | None:
+        """Why the ack of one of these records is not stored, if a leader has refused it."""
+        refused = [(low, high, error) for where, low, high, error in part.refused if where == partition]
+        return next(
+            (error for low, high, error in refused if subtract(ranges, [(low, high)]) != ranges), None
+        )
+
     def nack(self, held: Held, first: Offset, end: Offset, outcome: Outcome = GIVEN_BACK) -> None:
         """Gives records back, unless they are done already. In a key-ordered group, what is here of their
         keys and comes after them goes back before, unbegun, unless they are dead."""

@@ -408,8 +408,9 @@ class Consumers(Producers):
     ) -> None:
         """Acks, and waits until that is stored. `timeout` is in seconds, or "5s"; None: that of `connect`.
 
-        Raises NotConfirmed when it is over (may be stored), and LeaseLost, when all others are stored, for
-        what somebody else has; see `Message.lost`.
+        Raises NotConfirmed when it is over (may be stored), what an ack was refused with, as when its topic
+        was removed, and LeaseLost, when all others are stored, for what somebody else has; see
+        `Message.lost`.
         """
         messages = [done] if isinstance(done, Message) else list(done)
         for message in messages:
@@ -422,6 +423,8 @@ class Consumers(Producers):
         seconds = self._timeout if timeout is None else inputs.seconds(timeout)
         if not await self._until(lambda: all(consuming.told(*place) for place in places), seconds):
             raise NotConfirmed(f"no answer to an ack within {seconds} s", hint="it may be stored")
+        if refused := next(filter(None, (consuming.refused_ack(*place) for place in places)), None):
+            raise refused
         for message, place in zip(messages, places, strict=True):
             if late := consuming.too_late(*place):
                 self._do(partial(message._held.lose, late))
