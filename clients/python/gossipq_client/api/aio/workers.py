@@ -41,10 +41,11 @@ class Workers(Consumers):
         a msgspec.Struct), or the message (no type, or Message), or one of each. Returning acks; Retry, Reject
         and other exceptions mean the same as in `with msg:`; what cannot be decoded is a dead letter. What it
         returns is the reply to a `request`. `workers` records are worked on at a time: the sync client runs
-        `def` handlers in threads and `async def` ones on an event loop of their own, the asyncio client
-        `async def` ones in tasks and the others in threads. Who takes longer than `time_limit` (seconds, or
-        "30s") has failed: an `async def` handler is cancelled; one in a thread cannot be stopped, and goes on
-        without its message.
+        functions in threads and coroutine functions on an event loop of their own, the asyncio client
+        coroutine functions in tasks and all others in threads. A coroutine function that blocks the loop of
+        an asyncio client for 5 s loses its records: the client falls silent. Who takes longer than
+        `time_limit` (seconds, or "30s") has failed: a coroutine function is cancelled; a function in a
+        thread cannot be stopped, and goes on without its message.
         """
         return self.handlers.consumer(topics, group, workers=workers, time_limit=time_limit, **options)
 
