@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 
@@ -499,6 +500,43 @@ class TestAsyncio:
             asyncio.run(main())
         finally:
             free.set()
+
+    @pytest.mark.parametrize("way", ["run", "consume"])
+    def test_who_never_waits_does_not_keep_the_loop(
+        self, mq: testing.Client, broker: testing.Broker, way: str
+    ) -> None:
+        """What sends its acks and pings has its turn, and so have the other tasks of the program."""
+        publish(mq, 500)
+        seen, at_turns = list[int](), [0]
+
+        def block(msg: Message) -> None:
+            time.sleep(0.002)
+            seen.append(msg.offset)
+
+        async def other() -> None:
+            while True:
+                await asyncio.sleep(0)
+                at_turns.append(len(seen))
+
+        async def main() -> None:
+            async with aio_connect(broker.endpoint) as client:
+
+                @client.consumer("orders", group="run")
+                async def work(msg: Message) -> None:
+                    block(msg)
+
+                task = asyncio.create_task(other())
+                if way == "run":
+                    await client.run(stop_at_end=True)
+                else:
+                    async for msg in client.consume("orders", "consume", stop_at_end=True):
+                        async with msg:
+                            block(msg)
+                task.cancel()
+
+        asyncio.run(main())
+        assert sorted(seen) == list(range(500))
+        assert max(later - before for before, later in pairwise([*at_turns, len(seen)])) < 200
 
     def test_messages_by_hand(self, mq: testing.Client, broker: testing.Broker) -> None:
         mq.create_topic("orders")

@@ -175,6 +175,9 @@ async def messages(client: "Consumers", subscription: credit.Subscription) -> As
             held = None
             if consuming.credit_due:
                 client._exchange()
+            waits = True
+            await client._breathe()
+            waits = False
     finally:
         if held is not None and held.taken > handed:
             held.taken = handed  # taken and never handed out: it goes back with the rest

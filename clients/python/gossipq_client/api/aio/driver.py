@@ -15,6 +15,7 @@ from gossipq_client.values import NO_CREDENTIALS, inputs
 
 T = TypeVar("T")
 Gate = asyncio.Lock  #: one after the other
+BREATH_S = 0.01  #: who goes on without waiting lets others have the loop so often
 
 
 class PendingReceipt:
@@ -65,6 +66,7 @@ class Driver:
         self._gates: defaultdict[Writer, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._resting = False  #: whether they are left alone until the next turn
         self._timer: asyncio.Handle | None = None
+        self._breath_s = 0.0  #: when others shall have the loop
         self._due_s = 0.0  #: when it turns; uvloop's handles do not tell
 
     def _open(self) -> Engine:
@@ -114,6 +116,14 @@ class Driver:
     def _exchange(self) -> None:
         """One exchange with the sockets."""
         self._turn()
+
+    async def _breathe(self) -> None:
+        """Lets others have the loop, when they had to wait: who always finds the next record here would keep
+        it, also from what sends the acks."""
+        now_s = self._loop.time()
+        if now_s >= self._breath_s:
+            self._breath_s = now_s + BREATH_S
+            await asyncio.sleep(0)
 
     def _pending(self, awaited: Awaited) -> PendingReceipt:
         return PendingReceipt(self, awaited)

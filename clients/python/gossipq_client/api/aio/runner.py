@@ -85,6 +85,7 @@ class Runner(Run):
         try:
             while (item := await self._next(crew)) is not None:
                 await self._handle(crew, item)
+                await self._client._breathe()
         except BaseException as error:  # it ends the run
             self._failure = self._failure or error
             self._client._turn()

@@ -174,6 +174,9 @@ def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator
             held = None
             if consuming.credit_due:
                 client._exchange()
+            waits = True
+            client._breathe()
+            waits = False
     finally:
         if held is not None and held.taken > handed:
             held.taken = handed  # taken and never handed out: it goes back with the rest

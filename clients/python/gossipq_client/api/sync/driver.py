@@ -99,6 +99,9 @@ class Driver:
         """One exchange with the sockets."""
         self._do(self._own_turn)
 
+    def _breathe(self) -> None:
+        """Other threads have their turn by themselves."""
+
     def _pending(self, awaited: Awaited) -> PendingReceipt:
         return PendingReceipts(self, awaited)
 
