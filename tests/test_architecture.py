@@ -240,6 +240,7 @@ IMPORTERS = {
     "duckdb": ("gossipq_client.lake",),
     "polars": ("gossipq_client.lake",),
     "pyiceberg": ("gossipq_node.export.iceberg",),
+    "sqlalchemy": ("gossipq_node.export.iceberg",),
     "hdrh": ("gossipq_cli.latency",),
     "obstore": ("gossipq_node.bucket",),
     "msgspec": (

@@ -3,6 +3,7 @@ a table."""
 
 import json
 import random
+import sqlite3
 import subprocess
 import time
 from collections import Counter
@@ -160,6 +161,22 @@ def test_who_else_commits_is_waited_for(mq, open_folder, catalog, monkeypatch):
         patch.setattr(Table, "add_files", lost)
         with pytest.raises(Busy, match="branch main has changed"):
             Iceberg(folder, catalog).commit()
+    assert Iceberg(folder, catalog).commit().records == 10
+
+
+def test_a_catalog_that_another_program_has_locked_is_waited_for(mq, open_folder, tmp_path, catalog):
+    publish(mq, "t", 10)
+    folder = open_folder()
+    Exporter(mq, folder).run()
+    Iceberg(folder, catalog).commit()
+    publish(mq, "t", 10, 10)
+    Exporter(mq, folder).run()
+    other = sqlite3.connect(tmp_path / "tables/catalog.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(Busy, match="locked"):
+        Iceberg(folder, catalog).commit()
+    other.execute("ROLLBACK")
+    other.close()
     assert Iceberg(folder, catalog).commit().records == 10
 
 

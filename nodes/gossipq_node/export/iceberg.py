@@ -47,6 +47,7 @@ def catalog(place: str) -> "Catalog":
         from pyiceberg.exceptions import RESTError, ValidationError
     except ImportError as error:
         raise GossipqError(f"{error.name} is not installed", hint='pip install "gossipq[lake]"') from None
+    refusals: tuple[type[Exception], ...] = (OSError, ValueError, ValidationError, RESTError)
     try:
         if place.startswith(("http://", "https://")):
             return load_catalog("gossipq", type="rest", uri=place)
@@ -57,10 +58,19 @@ def catalog(place: str) -> "Catalog":
         return load_catalog(
             "gossipq", type="sql", uri=f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}"
         )
-    except (OSError, ValueError, ValidationError, RESTError) as error:
+    except refusals + _sql_errors() as error:
         raise ExportError(
             f"the catalog {place} cannot be used: {error}", hint="a folder, https://... or catalog:NAME"
         ) from None
+
+
+def _sql_errors() -> tuple[type[Exception], ...]:
+    """Of an SQLite catalog that another program has locked, or whose disk is full."""
+    try:
+        from sqlalchemy.exc import OperationalError
+    except ImportError:
+        return ()
+    return (OperationalError,)
 
 
 class Committed(msgspec.Struct):
@@ -243,15 +253,16 @@ def _plainly() -> Iterator[None]:
         TooManyRequestsError,
     )
 
-    try:
-        yield
-    except (
+    passing: tuple[type[Exception], ...] = (
         CommitFailedException,
         CommitStateUnknownException,
         ServerError,
         ServiceUnavailableError,
         TooManyRequestsError,
-    ) as error:
+    )
+    try:
+        yield
+    except passing + _sql_errors() as error:
         raise Busy(
             f"the catalog did not commit: {error}", hint="it is tried again with the next step"
         ) from error
