@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="an export needs pyarrow")
 
-from gossipq.errors import Busy
+from gossipq.errors import Busy, ExportError
 from gossipq.wire import export
 from gossipq_client import lake
 from gossipq_node.export.compaction import compact
@@ -265,3 +265,24 @@ def test_files_of_a_run_that_failed_keep_their_schema(mq, open_folder, monkeypat
     assert [row["data"]["n"] for row in rows(folder)] == [0, 1]
     told = folder.read().schemas.items()
     assert {version: "note" in str(each.document) for (_, version), each in told} == {1: False, 2: True}
+
+
+def test_a_version_that_is_another_schema_by_now_is_refused(mq, open_folder) -> None:
+    """Its files would be read as those of the one before."""
+    folder = open_folder()
+    mq.create_topic("orders")
+    mq.schema("orders", Order)
+    mq.publish("orders", Order("ada", 1)).result()
+    Exporter(mq, folder).run()
+    before = rows(folder)
+    mq.admin.delete_topic("_schemas")
+    other = {"type": "object", "properties": {"user": {"type": "integer"}}}
+    assert mq.schema("orders", other).version == 1
+    mq.publish("orders", {"user": 7}).result()
+    with pytest.raises(ExportError, match="schema version 1 of orders is another one than in the export"):
+        Exporter(mq, folder).run()
+    assert rows(folder) == before
+    mq.admin.delete_schema("orders")
+    mq.schema("orders", other)
+    Exporter(mq, folder).run()
+    assert [row["value"] for row in rows(folder)] == [before[0]["value"], b'{"user":7}']

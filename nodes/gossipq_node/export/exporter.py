@@ -132,9 +132,7 @@ class Exporter:
         began_s, self._done, self._overtaken = time.monotonic(), RunTotals(), []
         self._settle()
         self._schemas = self._mq.admin.schemas().schemas
-        for each in self._schemas.values():
-            told = Declaration(each.topic, each.topic_id, each.version, each.document)
-            self._declarations[each.topic_id, each.version] = told
+        self._know(self._schemas.values())
         parts = self._parts()
         self._check_gaps(parts)
         due = [part for part in parts if part.waiting >= records_min]
@@ -156,6 +154,19 @@ class Exporter:
         return self._done
 
     # --- what there is
+
+    def _know(self, declared: Iterable[Schema]) -> None:
+        """Raises ExportError when a version is another schema than files here were written with: `_schemas`
+        was made anew, or the cluster went back."""
+        for each in declared:
+            told = Declaration(each.topic, each.topic_id, each.version, each.document)
+            before = self._export.schemas.get((each.topic_id, each.version), told)
+            if before.document != told.document:
+                raise ExportError(
+                    f"schema version {each.version} of {each.topic} is another one than in the export",
+                    hint="gossipq schema rm, then declare it once more: it gets another version",
+                )
+            self._declarations[each.topic_id, each.version] = told
 
     def _infos(self) -> list[TopicInfo]:
         """The topics to be exported. Notes which of the export's topics the cluster has no more."""
