@@ -13,7 +13,7 @@ ranges, times are UTC microseconds.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from typing import NamedTuple
 
 import msgspec
@@ -138,6 +138,12 @@ class Newest(msgspec.Struct, frozen=True):
 
     offset: Offset
     digest: str  #: of its publish time and value; a cluster that has another record there went back
+
+    @classmethod
+    def of(cls, offset: Offset, publish_us: int, value: bytes) -> "Newest":
+        """publish_us: as `messages` has it."""
+        told = (publish_us // 1_000).to_bytes(8, "little", signed=True)
+        return cls(offset, blake2b(told + value, digest_size=16).hexdigest())
 
 
 class Position(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from gossipq.wire import export
-from gossipq.wire.export import File, Gap, Manifest, Position
+from gossipq.wire.export import File, Gap, Manifest, Newest, Position
 
 START_US = 1_790_000_000_000_000  #: publish time of offset 0; each later one is a second more
 SECOND_US = 1_000_000
@@ -81,9 +81,11 @@ class Exporter:
             if at not in holes
         ]
         file = self.write(export.MESSAGES, topic, topic_id, partition, start, end, rows, without)
-        began = self.positions.get((topic_id, partition))
+        began, newest = self.positions.get((topic_id, partition)), None
+        if rows:
+            newest = Newest.of(rows[-1]["offset"], rows[-1]["publish_time"], rows[-1]["value"])
         self.positions[topic_id, partition] = Position(
-            topic, topic_id, partition, began.start if began else start, end, 0, end, end
+            topic, topic_id, partition, began.start if began else start, end, 0, end, end, newest=newest
         )
         return file
 

@@ -124,6 +124,26 @@ def test_what_cannot_be_imported(spark, exporter: Exporter, tmp_path: Path) -> N
     assert len(offsets(spark, tmp_path / "table")) == 250
 
 
+@pytest.mark.parametrize("form", ["parquet", "lmdb"])
+def test_a_table_with_records_that_the_cluster_has_lost(spark, tmp_path: Path, form: str) -> None:
+    """It went back to an older copy, and was exported anew: nothing goes on behind what is gone."""
+    table = str(tmp_path / "table")
+
+    def exported(name: str, end: int, value: bytes) -> str:
+        made = Exporter(tmp_path / name, format=form)
+        made.messages("007", 0, end, value=lambda at: value if at >= 50 else b"as before")
+        made.publish()
+        return str(made)
+
+    imports.import_export(spark, exported("lake", 100, b"lost"), table)
+    for end in (100, 150):
+        with pytest.raises(ExportError, match="007/0 has another record 99 in the export than in the table"):
+            imports.import_export(spark, exported(f"new{end}", end, b"since"), table)
+    assert imports.import_export(spark, exported("older", 60, b"lost"), table) == []
+    (done,) = imports.import_export(spark, exported("again", 150, b"lost"), table)
+    assert (done.first, done.end) == (100, 150)
+
+
 @pytest.mark.e2e
 @pytest.mark.parametrize("form", ["parquet", pytest.param("lmdb", marks=pytest.mark.slow)])
 def test_values_of_topics_with_schemas_are_typed_in_a_table(spark, shared_node, tmp_path, form: str) -> None:

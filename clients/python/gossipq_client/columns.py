@@ -220,7 +220,7 @@ def record_batch(stretches: Sequence[Stretch]) -> "RecordBatch":
         """One value for each stretch, repeated for its records."""
         return pa.compute.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind)))
 
-    published_us = spread([_time_us(stretch.batch.info.publish_ms) for stretch in stretches], pa.int64())
+    published_us = spread([time_us(stretch.batch.info.publish_ms) for stretch in stretches], pa.int64())
     columns = {
         "topic": spread([stretch.topic.name for stretch in stretches], pa.string()),
         "topic_id": spread([stretch.topic.id for stretch in stretches], pa.int64()),
@@ -244,7 +244,7 @@ def record_batch(stretches: Sequence[Stretch]) -> "RecordBatch":
     return pa.RecordBatch.from_arrays([{**columns, **empty}[name] for name in target.names], schema=target)
 
 
-def _time_us(time_ms: int) -> int:
+def time_us(time_ms: int) -> int:
     """A producer may claim any time; what no calendar has is brought to its edge."""
     return min(max(time_ms, TIME_MS_MIN), TIME_MS_MAX) * 1000
 

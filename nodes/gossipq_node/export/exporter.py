@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -73,10 +72,7 @@ class ExportedPartition(msgspec.Struct):
 
 def _newest(stretch: Stretch) -> Newest:
     """Its last record."""
-    at = stretch.end - 1
-    value = stretch.values()[-1]
-    told = stretch.batch.info.publish_ms.to_bytes(8, "little", signed=True)
-    return Newest(at, blake2b(told + value, digest_size=16).hexdigest())
+    return Newest.of(stretch.end - 1, columns.time_us(stretch.batch.info.publish_ms), stretch.values()[-1])
 
 
 class Exporter:
@@ -247,7 +243,11 @@ class Exporter:
     @staticmethod
     def _went_back(what: str) -> ExportError:
         return ExportError(
-            what, hint="the cluster lost records that it had confirmed: export to a new folder"
+            what,
+            hint=(
+                "the cluster lost records that it had confirmed: export to a new folder, and from it to new "
+                "tables"
+            ),
         )
 
     def _check_gaps(self, parts: list[ExportedPartition]) -> None:

@@ -17,6 +17,7 @@ from functools import reduce
 from operator import or_
 
 import msgspec
+import pyarrow as pa
 from pyarrow import fs
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -24,9 +25,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from gossipq.errors import DataLoss, ExportError
 from gossipq.wire import export
-from gossipq.wire.export import Export, Gap
+from gossipq.wire.export import Export, Gap, Newest
 from gossipq.wire.schemas import Shape
-from pyspark_gossipq import batch, layout, reader, schemas
+from gossipq_client import columns
+from pyspark_gossipq import batch, files, layout, reader, schemas
 from pyspark_gossipq.asked import Asked, parse
 from pyspark_gossipq.folders import Folder
 from pyspark_gossipq.layout import Known, Span
@@ -42,6 +44,7 @@ class Place(msgspec.Struct):
     topic: str
     start: int
     end: int
+    newest: Newest | None = None  #: None: nothing is here, or an older version wrote it
 
 
 class State(msgspec.Struct):
@@ -73,7 +76,8 @@ def import_export(
     """allow_gap: records that retention took before they were exported are noted in the table, and not an
     error.
 
-    Raises TornExport, DataLoss, UnknownTopic, and ExportError when the table is of another cluster."""
+    Raises TornExport, DataLoss, UnknownTopic, and ExportError when the table is of another cluster, or has
+    records that its cluster has lost."""
     options = {"path": path} | ({"topics": topics} if topics else {})
     asked, folder, target = parse(options), Folder(path), Folder(table)
     exported = folder.read()
@@ -81,12 +85,14 @@ def import_export(
     state = _state(target, exported.newest.cluster)
     done, wanted = [], []
     for at in layout.known(exported, asked):
-        place = state.places.get(_name(at))
+        place, newest = state.places.get(_name(at)), exported.positions[at.topic_id, at.partition].newest
+        if place is not None and place.newest not in (None, newest):
+            _require_same(folder, exported, at, place.newest, asked)
         came = place.end if place else at.first
         if at.end > came:
             wanted.append(_span(at, came))
             done.append(Imported(at.topic, at.partition, came, at.end))
-            state.places[_name(at)] = Place(at.topic, place.start if place else at.first, at.end)
+            state.places[_name(at)] = Place(at.topic, place.start if place else at.first, at.end, newest)
     if wanted:
         if not allow_gap:
             layout.require(exported, wanted)
@@ -111,6 +117,25 @@ def _span(at: Known, came: int) -> Span:
             hint="import the rest into a new table, or keep exports whole",
         )
     return Span(at.topic, at.topic_id, at.partition, came, at.end)
+
+
+def _require_same(folder: Folder, exported: Export, at: Known, newest: Newest | None, asked: Asked) -> None:
+    """The newest record of the table, as far as the export has it, is the export's. Raises ExportError."""
+    if newest is None:
+        return
+    row = Span(at.topic, at.topic_id, at.partition, newest.offset, newest.offset + 1)
+    schema = columns.schema(export.MESSAGES)
+    wanted = pa.schema([schema.field("publish_time"), schema.field("value")])
+    for part in layout.parts(exported, [row], asked):
+        for block in files.read(folder, part, wanted, asked):
+            times = block.column("publish_time").cast(pa.int64()).to_pylist()
+            for publish_us, value in zip(times, block.column("value").to_pylist(), strict=True):
+                if Newest.of(newest.offset, publish_us, value) != newest:
+                    raise ExportError(
+                        f"{at.topic}/{at.partition} has another record {newest.offset} in the export than "
+                        "in the table",
+                        hint="the cluster lost records that are in the table: import into a new table",
+                    )
 
 
 def _messages(
