@@ -161,8 +161,8 @@ class Iceberg:
                     f"{name} has {file.topic}/{file.partition} up to {reached[_key(file)]}, and {file.path} "
                     "begins before",
                     hint=(
-                        "another export feeds this table: commit each to a namespace of its own "
-                        "(--iceberg-namespace)"
+                        "another export feeds this table, or this one went back to an older copy: commit "
+                        "each to a namespace of its own (--iceberg-namespace)"
                     ),
                 )
             reached[_key(file)] = file.end
