@@ -70,6 +70,12 @@ class Invitation(NamedTuple):
     def text(self) -> str:
         return f"{self.address}/{self.door[:KEY_BYTES].hex()}/{self.token.hex()}"
 
+    @property
+    def command(self) -> str:
+        """What starts the node. Where only this machine reaches it, a node encrypts if it is told to."""
+        local = endpoint(f"tcp://{self.address}").is_loopback
+        return f"gossipq node --join {self.text}" + (" --encrypt always" if local else "")
+
 
 def invitation(text: str) -> Invitation | None:
     """None for what is none: HOST[:PORT] of an agent."""

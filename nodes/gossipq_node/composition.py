@@ -114,7 +114,11 @@ def keys_of(
     public key of their doors; and its next public key. `rotate`: it takes that now, if the cluster knows it.
     Raises ConfigError."""
     place, encrypts = place_of(config), trust.encrypts(config.node, secret)
-    if place.listen.transport != "tcp" or not (encrypts or door or (secret and not place.listen.is_loopback)):
+    others = [row for row in directory.roster().members if row.copy != manifest.voter]
+    meets = not place.listen.is_loopback or any(
+        row.encrypts for row in others
+    )  # who must be dialled encrypted
+    if place.listen.transport != "tcp" or not (encrypts or door or (secret and meets)):
         return None, b""
     from gossipq_node.adapters.curve import public_of  # a node that speaks to no network stays without it
 

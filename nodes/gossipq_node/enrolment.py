@@ -42,8 +42,9 @@ def become_member(
     StoreError."""
     from gossipq_node.adapters.zmq_mailbox import ZmqMailbox  # a node that waits for nobody stays without it
 
-    config, secret = loaded.config, trust.secret_of(loaded.config.node, directory.path)
+    config = loaded.config
     named = next(filter(None, map(invitation, config.cluster.join)), None)
+    secret = trust.secret_of(config.node, directory.path, invited=named is not None)
     invited = named if not secret else None
 
     def pledge(what: str) -> None:

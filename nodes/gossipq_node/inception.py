@@ -21,7 +21,7 @@ ELSEWHERE = "192.0.2.1"  #: of no host: where a host would speak to another one
 
 class Begun(NamedTuple):
     door: bytes  #: public key of the doors of all nodes
-    invitations: list[str]
+    invitations: list[Invitation]
 
 
 def bind_of(bind: str) -> str:
@@ -70,6 +70,6 @@ def begin(
             said += 'encrypt = "always"\n'
         config.write_text(said, "utf-8")
         address = bind.removeprefix("tcp://")
-        return Begun(door, [Invitation(address, door, token).text for token in invites])
+        return Begun(door, [Invitation(address, door, token) for token in invites])
     finally:
         directory.close()

@@ -50,15 +50,15 @@ def exposed(path: str) -> bool:
     return bool(path) and bool(stat.S_IMODE(os.stat(path).st_mode) & 0o044)
 
 
-def secret_of(node: Node, directory: Path) -> bytes:
+def secret_of(node: Node, directory: Path, invited: bool = False) -> bytes:
     """What the nodes of a cluster share. Without a given file it is the secret that lies in the directories
     of its nodes: that is made where only this machine reaches them, and by `gossipq init`, and comes with an
-    invitation; b"" when the node listens to a network and has none. Raises ConfigError."""
+    invitation; b"" when the node listens to a network and has none, or is `invited`. Raises ConfigError."""
     if node.secret_file:
         return read(node.secret_file)
     path = directory / SECRET
     if not path.exists():
-        if not endpoint(node.bind).is_loopback:
+        if invited or not endpoint(node.bind).is_loopback:
             return b""
         _write(path, _of_this_user())
     return read(str(path))

@@ -11,6 +11,7 @@ import pytest
 
 from conftest import HOME
 from gossipq.config import load
+from gossipq.endpoints import Invitation
 from gossipq.errors import ConfigError
 from gossipq.values import Member
 from gossipq.wire import proofs
@@ -208,6 +209,23 @@ def test_a_node_whose_disk_is_full_starts_with_the_keys_that_it_had(
         with pytest.raises(ConfigError, match="cannot be written"):
             trust.node_keys(tmp_path / "new", None)
     assert trust.node_keys(tmp_path, row)[0] == following
+
+
+def test_who_is_invited_on_this_machine_waits_for_the_secret_and_encrypts_towards_who_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "a").mkdir()
+    node = load("", {}, {"node.bind": "tcp://127.0.0.1:7800"}).config.node
+    assert trust.secret_of(node, tmp_path / "a", invited=True) == b""
+    assert house(tmp_path / "b").member.key == b""
+    with closing(DataDirectory(tmp_path / "b")) as directory:
+        keep_roster(directory.roster_file, 1, [Member("c.c", "c", "tcp://127.0.0.1:7900", 1, encrypts=True)])
+    member = house(tmp_path / "b").member
+    assert (member.encrypts, len(member.key)) == (False, 32)
+    command = Invitation("127.0.0.1:7700", b"d" * 32, b"t" * 32).command
+    assert command.endswith(" --encrypt always")
+    assert "encrypt" not in Invitation("ada:7700", b"d" * 32, b"t" * 32).command
 
 
 @pytest.mark.parametrize(

@@ -509,9 +509,9 @@ def invite(choices: Choices, expires_s: float, secret_file: str) -> None:
         now_ms = time.time_ns() // 1_000_000
         old = [each.digest for each in mq.admin.access().invites if each.expires_ms < now_ms]
         access.change_by(mq, AccessChange(invites=[row], invites_gone=old), secret_file)
-    text = Invitation(mine.removeprefix("tcp://"), status.door, token).text
+    invited = Invitation(mine.removeprefix("tcp://"), status.door, token)
     out = Output(choices)
-    out.one({"invitation": text, "expires": iso(row.expires_ms)}, f"gossipq node --join {text}", text)
+    out.one({"invitation": invited.text, "expires": iso(row.expires_ms)}, invited.command, invited.text)
     out.say(f"valid for one node, until {moment(row.expires_ms)}")
 
 

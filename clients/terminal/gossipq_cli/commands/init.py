@@ -62,12 +62,12 @@ def command(choices: Choices, bind: str, data: str, nodes: int, expires_s: float
     out = Output(choices)
     row = {"bind": bind, "data": data, "context": name, "credentials": str(file)}
     if out.for_machines:
-        out.one(row | {"invitations": begun.invitations}, "", name)
+        out.one(row | {"invitations": [each.text for each in begun.invitations]}, "", name)
         return
     out.say(f"keys are in {data}, options in cluster.toml; you are the user admin by {file}")
     out.say("start this node here: gossipq node" + ("; then on each further host one of:" if invites else ""))
-    for text in begun.invitations:
-        out.write(f"gossipq node --join {text}")
+    for each in begun.invitations:
+        out.write(each.command)
 
 
 def _tokens(count: int) -> list[bytes]:
