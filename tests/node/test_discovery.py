@@ -66,6 +66,7 @@ def test_nodes_of_another_cluster_are_told_apart() -> None:
         SeenNode("tcp://b:1", "bob", "", "abababab"),
         SeenNode("tcp://c:1", "cat", "", OTHER),
         SeenNode("tcp://d:1", "dan"),
+        SeenNode("tcp://b:1", "bob", "", OTHER, alive=False),  # before its directory was given up
     ]
     members.state = "no other Serf agent answers"
     assert [found.name for found in discovery.found()] == ["bob", "dan"]

@@ -73,7 +73,8 @@ class Discovery:
         others = [
             row
             for row in self._membership.found()
-            if row.cluster and not self._cluster.startswith(row.cluster)
+            # one that is gone stays in the gossip for a day
+            if row.alive and row.cluster and not self._cluster.startswith(row.cluster)
         ]
         strangers = [
             f"gossip shows node {row.name} of another cluster at {row.endpoint}: check its --join"
