@@ -22,6 +22,7 @@ from gossipq.peer_messages import Append, Bundle, Report, View
 from gossipq.types import META_SHARD, NODE_SHARD, Now
 from gossipq.values import AccessTable, CopyStats, Lead, Member, Message, Quota, Route, WorkerStats
 from gossipq.wire.frames import decode, encode
+from gossipq_node.actors.admission import LEAVING_MS
 from gossipq_node.actors.frontdoor import Frontdoor, Keeping
 from gossipq_node.actors.post import Post
 from gossipq_node.adapters.metrics import exposition
@@ -359,6 +360,32 @@ def test_who_hears_that_it_is_lost_says_that_it_is_there(house: House) -> None:
     house.heard("tcp://bob:8841")
     house.turn(5_000)
     assert house.heard("tcp://bob:8841") == []
+
+
+def test_who_hears_that_it_is_off_a_roster_that_it_gave_up_asks_the_leader_again() -> None:
+    """A drained node has no copy of the meta shard that says so, and ran on for ever after it was removed."""
+    house = House(structs.replace(SETTINGS, session=b"s" * 16))
+    house.say(View(9, [ME, structs.replace(BOB, workers=2)], []), "bob.1")
+    stats = WorkerStats(0, 7, "worker-0", "ready", 0, 2, *[0] * 10)
+    house.say(Report(stats, [], [], 1, [ME, BOB], given_up=9))
+    assert house.status().members == [ME, BOB]
+    house.door._admission._done = True  # it was let in at its start
+    house.say(View(12, [ME], []), "bob.1")
+    assert house.door._admission._done
+    house.say(View(12, [BOB], []), "bob.1")
+    assert not house.door._admission._done
+    assert house.status().members == [ME, BOB], "nobody believes it without the leader"
+
+
+def test_a_node_that_is_drained_asks_now_and_then_whether_it_is_removed() -> None:
+    house = House(structs.replace(SETTINGS, session=b"s" * 16))
+    house.turn()
+    house.door._admission._done = True  # it was let in at its start
+    house.turn(LEAVING_MS)
+    assert house.door._admission._done
+    house.say(View(9, [structs.replace(ME, state="leaving"), BOB], []), "bob.1")
+    house.turn(LEAVING_MS)
+    assert not house.door._admission._done
 
 
 def test_what_nodes_say_is_no_reason_to_answer(house: House) -> None:

@@ -355,6 +355,11 @@ class Frontdoor:
         self._keep.roster(report.version, report.members)
         self._share_ms = min(self._share_ms, now.boot_ms + SHARE_MS)
 
+    def _disowned(self, said: Said) -> bool:
+        """Whether a newer roster than this node goes by is without it."""
+        listed = self._me in self._view.roster and said.version > self._view.version
+        return listed and bool(said.members) and self._me not in {member.copy for member in said.members}
+
     def _learn(self, said: Said, now: Now) -> None:
         """Raises BadName, BadRequest: a row that cannot be so would be kept, and met again at each start."""
         for member in said.members:
@@ -374,6 +379,8 @@ class Frontdoor:
             for copy in members.keys() - self._view.roster.keys() - {self._me}:
                 self._post.put(copy, doors[copy], self._all_known(), NODE_SHARD)  # nobody else tells it
             self._keep.roster(self._view.version, list(self._view.roster.values()))
+        elif self._disowned(said):
+            self._admission.again()  # it may be a roster that was given up, and so; the leader knows
         if led or joined:
             self._share_ms = min(self._share_ms, now.boot_ms + SHARE_MS)
             mine = any(
