@@ -304,7 +304,9 @@ def _read(path: str) -> dict[str, Any]:
             f"config {path} cannot be read: {error.strerror}", "check --config and $GOSSIPQ_CONFIG"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"config {path} is not TOML: {error}") from None
+        raise ConfigError(
+            f"config {path} is not TOML: {error}", "mend that line: the sample cluster.toml shows the form"
+        ) from None
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:

@@ -14,7 +14,7 @@ import pytest
 
 from contracts.memory import MemoryStore
 from gossipq import limits
-from gossipq.errors import StoreError
+from gossipq.errors import OutOfMemory, StoreError
 from gossipq_node.adapters import free_pages
 from gossipq_node.adapters.lmdb_store import AS_STORED, DATA_FILE, LmdbStore, make_store
 from gossipq_node.ports import Store
@@ -252,6 +252,19 @@ def test_a_new_store_that_a_crash_left_half_made_is_made_again(tmp_path: Path) -
             store.tables(0).state.put(b"k", b"v")
             store.commit()
         assert not half.exists()
+
+
+def test_a_store_that_does_not_fit_into_memory_does_not_blame_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def short(*told: object, **options: object) -> None:
+        raise lmdb.MemoryError("Cannot allocate memory")
+
+    make_store(tmp_path)
+    monkeypatch.setattr(lmdb, "open", short)
+    with pytest.raises(OutOfMemory, match="cannot be opened: Cannot allocate memory") as refused:
+        LmdbStore(tmp_path, MAP_BYTES)
+    assert "node.map_bytes" in refused.value.hint
 
 
 def test_a_store_in_use_is_refused_and_the_holder_named(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda pad: 0)  # of glibc alone
 DATA_FILE = "data.mdb"
 NEW_DATA_FILE = "data.mdb.new"
+NO_ADDRESSES = f"{OutOfMemory.HINT}; ulimit -v and node.map_bytes bound the map of a store"
 AS_STORED = 0  #: size of the map that the store had before
 NEW_MAP_BYTES = limits.MIB  #: while a store is made; who opens it chooses the size
 JOIN_OR_LOAD_IT = f"if you copied it, copy it again; if {JOIN_OR_LOAD}"
@@ -386,6 +387,8 @@ class LmdbStore:
             error = self._opening(commit=True)
         if error is not None and not self._unsure:  # a full disk: turns stay in the journal, and are served
             error = self._opening(commit=False)
+        if isinstance(error, lmdb.MemoryError):
+            raise OutOfMemory(f"{self._directory} cannot be opened: {error}", NO_ADDRESSES) from None
         if error is not None:
             raise self._error(f"cannot be opened: {error}") from None
 
