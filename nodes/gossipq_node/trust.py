@@ -46,8 +46,13 @@ def read(path: str, option: str = "node.secret_file") -> bytes:
 
 
 def exposed(path: str) -> bool:
-    """Whether other users of this machine may read the file."""
-    return bool(path) and bool(stat.S_IMODE(os.stat(path).st_mode) & 0o044)
+    """Whether other users of this machine may read the file. That of somebody else is read by a group which
+    was made for that, as in a pod of Kubernetes."""
+    if not path:
+        return False
+    about = os.stat(path)
+    mine = about.st_uid == os.geteuid()
+    return bool(stat.S_IMODE(about.st_mode) & (0o044 if mine else 0o004))
 
 
 def secret_of(node: Node, directory: Path, invited: bool = False) -> bytes:

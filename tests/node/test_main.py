@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import os
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -153,12 +154,17 @@ def test_what_an_operator_changed_since_the_file_was_agreed_to_counts(
     directory.close()
 
 
-def test_a_secret_that_others_may_read_is_told(tmp_path: Path) -> None:
+def test_a_secret_that_others_may_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = tmp_path / "secret"
     secret.write_text("correct horse battery staple\n")
     secret.chmod(0o644)
     mine = house(tmp_path / "a", secret_file=str(secret))
     assert mine.warnings == (f"other users of this machine may read the secret: chmod 600 {secret}",)
+    secret.chmod(0o440)
+    assert trust.exposed(str(secret))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: os.getuid() + 1)  # it is root's, and the group is the node's
+        assert not trust.exposed(str(secret))
     secret.chmod(0o600)
     again = house(tmp_path / "b", secret_file=str(secret))
     assert again.warnings == ()
