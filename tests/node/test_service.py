@@ -192,6 +192,7 @@ def test_the_unit_says_what_the_node_does() -> None:
         "KillMode=mixed",
         f"RestartPreventExitStatus={EXIT_CONFIG}",
         "WatchdogSec=30s",
+        "StartLimitIntervalSec=0",
     ):
         assert f"\n{line}\n" in unit
 
