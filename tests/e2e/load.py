@@ -142,8 +142,8 @@ class Watch:
                 )
         self._handle(endpoint, header, body, message)
 
-    def _on_acked(self, call: Any) -> None:
-        self._acked(call)
+    def _on_acked(self, part: Any, ranges: Any, call: Any) -> None:
+        self._acked(part, ranges, call)
         if isinstance(call.reply, Acked):
             for key, first, end in call.message.ranges:
                 lost = Intervals([(low, high) for other, low, high in call.reply.lost if other == key])

@@ -145,8 +145,8 @@ class Watch:
                         self._history.handed(place, int(value), header.term)
         self._handle(endpoint, header, body, message)
 
-    def _on_acked(self, call: Any) -> None:
-        self._acked(call)
+    def _on_acked(self, part: Any, ranges: Any, call: Any) -> None:
+        self._acked(part, ranges, call)
         if isinstance(call.reply, Acked):
             group = self._groups[call.message.subscription]
             for key, first, end in call.message.ranges:

@@ -203,13 +203,13 @@ def test_nodes_of_a_user_on_one_host_share_a_secret_that_nobody_else_reads(
 def test_a_node_whose_disk_is_full_starts_with_the_keys_that_it_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(path: Path, text: str) -> None:
+    def full(path: Path, raw: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     first = using, following = trust.node_keys(tmp_path, None)
     row = Member("c", "ada", "tcp://h:1", 1, key=public_of(using), next_key=public_of(following))
     with monkeypatch.context() as patch:
-        patch.setattr(trust, "replace_text", full)
+        patch.setattr(trust, "replace_private", full)
         assert trust.node_keys(tmp_path, row) == first
         assert "keeps its keys until its next start" in caplog.text
         with pytest.raises(ConfigError, match="cannot be written"):
