@@ -1,11 +1,10 @@
 """What a node asks its cluster after each start: whether the cluster still has this node, as it is.
 
-A node can be wrong about that: it was removed while it was away, its cluster was recovered from another disk,
-or its [cluster] says other than that of the others. One that is drained asks again and again: soon it is
-removed, and nothing may tell it, as it has no copy any more, and the encrypted ports of the others are closed
-to it. It greets every node of its roster and says JOIN to the
-leader of the meta shard, each until it has an answer. Requests have numbers that nobody guesses, so only who
-is at these addresses can answer.
+A node can be wrong about that: it was removed while it was away, its cluster was recovered from another
+disk, or its [cluster] says other than that of the others. One that is drained asks again and again: soon it
+is removed, and nothing may tell it, as it has no copy any more, and the encrypted ports of the others are
+closed to it. It greets every node of its roster and says JOIN to the leader of the meta shard, each until
+it has an answer. Requests have numbers that nobody guesses, so only who is at these addresses can answer.
 """
 
 import logging
