@@ -516,6 +516,7 @@ class Load:
         try:
             until(going, PATIENCE_S)
         except AssertionError:
+            self.check()  # what went wrong is the reason, if anything did
             raise AssertionError(f"something does not go on: {before} -> {counts()}") from None
 
     def gaps_ms(self, since_s: float) -> list[int]:
