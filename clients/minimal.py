@@ -116,8 +116,12 @@ class Client:
             return False
         shard, (partition, offset, *_) = self._held
         answer = self._ask(verb, shard, [self._groups[shard][0], [[partition, offset, offset + 1]], *more])
-        self._held = None
-        return not (answer and answer[0])
+        self._held, stored = None, not (answer and answer[0])
+        if stored and verb == ACK:  # a node that took over may have sent it again before it heard this
+            self._waiting = deque(
+                row for row in self._waiting if (row[0], *row[1][:2]) != (shard, partition, offset)
+            )
+        return stored
 
     def nack(self, reason: str) -> bool:
         """It failed, and comes again after a pause."""

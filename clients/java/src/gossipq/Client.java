@@ -193,7 +193,10 @@ public final class Client implements AutoCloseable {
             fields.addAll(Arrays.asList(more));
             List<?> lost = ask(verb, each.shard, fields, null);
             held.remove(each);
-            return lost.isEmpty() || ((List<?>) lost.get(0)).isEmpty();
+            boolean stored = lost.isEmpty() || ((List<?>) lost.get(0)).isEmpty();
+            // a node that took over may have sent it again before it heard this
+            if (stored && verb == ACK) waiting.removeIf(other -> other.key == each.key && other.message.offset == message.offset);
+            return stored;
         }
         return false; // settled before
     }
