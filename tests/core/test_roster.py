@@ -162,6 +162,24 @@ def test_a_node_that_still_votes_is_not_taken_off_while_it_answers(fleet: Fleet)
     entered(fleet.ask(SetMember(f"node-{name}", "gone")))
 
 
+def test_a_removal_that_is_asked_again_has_the_same_answer() -> None:
+    """The answer is lost when a leader falls silent before it says it, and the next one is asked."""
+    fleet = Fleet(voters="abcde")
+    leader = fleet.leader.replica.me
+    for each in leader + "abcde".replace(leader, ""):
+        entered(fleet.join(each))
+    name = next(each for each in "abcde" if each != leader)
+    fleet.away = {name}
+    fleet.run(LIVING_MS + 1_000)
+    entered(fleet.ask(SetMember(f"node-{name}", "gone")))
+    fleet.away = {name, leader}
+    fleet.run(LIVING_MS + 1_000)
+    assert fleet.leader.replica.me != leader
+    version = fleet.leader.ledger.roster_version
+    assert entered(fleet.ask(SetMember(f"node-{name}", "gone"))).version == version
+    refused(fleet.ask(SetMember(f"node-{name}", "leaving")), "no node is named")
+
+
 def test_a_drain_can_be_taken_back(fleet: Fleet) -> None:
     name = next(name for name in "abc" if name != fleet.leader.replica.me)
     entered(fleet.ask(SetMember(f"node-{name}", "leaving")))

@@ -76,6 +76,8 @@ class Ledger:
         self.installing: dict[int, Installing] = {}  #: by topic id: what a shard may not have logged yet
         self.members: dict[str, Member] = {}  #: and its roster, by the name of the copy
         self.roster_version: Index = 0  #: entry that changed it last
+        #: names that were taken off it since this copy was opened
+        self.taken_off: deque[str] = deque(maxlen=limits.MEMBERS_MAX)
         #: and what [cluster] says: dotted key -> JSON text; empty until a leader has said it
         self.options: dict[str, str] = {}
         self.access = AccessTable()  #: and who may do what
@@ -629,7 +631,9 @@ class Ledger:
                 self.state.delete(b"m" + other.copy.encode())
                 if payload.gone or other.copy != member.copy:
                     self.state.put(b"g" + other.copy.encode(), b"")
-        if not payload.gone:
+        if payload.gone:
+            self.taken_off.append(member.name)
+        else:
             self.members[member.copy] = member
             self.state.put(b"m" + member.copy.encode(), records.encode(member))
         self.roster_version = entry.index

@@ -290,6 +290,8 @@ class Roster:
     def _setting(self, message: SetMember) -> payloads.RosterChange | None:
         members = self._ledger.members
         found = [member for member in members.values() if member.name == message.name]
+        if not found and message.state == "gone" and message.name in self._ledger.taken_off:
+            return None  # the answer was lost, and the client asks again
         if not found:
             raise BadRequest(f"no node is named {message.name}", hint="gossipq cluster ls")
         if message.state not in ("in", "leaving", "gone"):
