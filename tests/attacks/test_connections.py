@@ -1,6 +1,7 @@
 """Connections that say nothing, or never come to an end: they take no place, and no memory, from others."""
 
 import select
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 
@@ -10,7 +11,7 @@ from attacks.test_strangers import serves
 from e2e.harness import Node, Raw, Tcp, until
 from gossipq.values import Quota
 from gossipq_client import connect
-from gossipq_node.adapters.visitors import CROWD, ENDLESS_BYTES, Visitors
+from gossipq_node.adapters.visitors import CROWD, ENDLESS_BYTES, FIRST_BYTES, Visitors
 
 pytestmark = pytest.mark.e2e
 PIECE = bytes(1 << 20)
@@ -69,6 +70,19 @@ def test_a_message_without_end_is_cut(served: Node, greeted: bool) -> None:
         assert sent < 100 * ENDLESS_BYTES
     serves(served)
     assert served.pids() == pids
+
+
+def test_a_first_message_without_end_is_cut_at_once(served: Node) -> None:
+    """Before the second is over that others are given: a host can send a gigabyte in one."""
+    with closing(Tcp(served.port + 1).handshake()) as endless:
+        sent, started_s = 0, time.monotonic()
+        with suppress(OSError):
+            while sent < 10 * ENDLESS_BYTES:
+                endless.frame(bytes(FIRST_BYTES // 16), more=True)
+                sent += FIRST_BYTES // 16
+                time.sleep(0.001)
+        assert sent < ENDLESS_BYTES // 2, f"{sent} bytes in {time.monotonic() - started_s:.1f} s"
+    serves(served)
 
 
 def test_an_address_has_so_many_places(monkeypatch: pytest.MonkeyPatch) -> None:

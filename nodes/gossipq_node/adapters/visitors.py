@@ -7,6 +7,7 @@ Its monitor names the descriptor of each, though, and a descriptor can be shut d
 import logging
 import os
 import socket
+from collections.abc import Container
 from contextlib import suppress
 
 from gossipq import limits
@@ -17,11 +18,17 @@ CROWD = 256  #: fewer connections cost nothing: nobody is hung up on for saying 
 FIRST_WORD_S, IDLE_S = 5.0, 60.0
 LOOK_S = 1.0
 SAY_AGAIN_S = 60.0
-ENDLESS_BYTES = 4 * limits.FRAME_BYTES_MAX  #: without a message coming to its end
+NEWCOMERS_S = 0.02  #: who came within the last LOOK_S, and has not said anything, is looked at so often
+NEWCOMERS_MS = int(1_000 * NEWCOMERS_S)
+FIRST_BYTES = (
+    limits.CONTROL_BYTES_MAX
+)  #: of a client, before HELLO has come to its end: that has some hundred
+ENDLESS_BYTES = 4 * limits.FRAME_BYTES_MAX  #: of anybody, without a message coming to its end
 #: of struct tcp_info, where Linux counts what the other end has taken, and what came
 TCP_INFO_BYTES, BYTES_ACKED_AT, BYTES_RECEIVED_AT = 192, 120, 128
 
 QUOTA = Quota()
+ENDLESS = "sends a message without end"
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +43,15 @@ class Visitor:
 
 
 class Visitors:
-    """By descriptor. `turned_away` counts those that found no place, or were hung up on."""
+    """By descriptor. `first_bytes`: how much somebody may send before a first message has come to its end.
+    `turned_away` counts those that found no place, or were hung up on."""
 
-    def __init__(self, quota: Quota = QUOTA) -> None:
+    def __init__(self, quota: Quota = QUOTA, first_bytes: int = ENDLESS_BYTES) -> None:
         self._at_all, self._of_address = quota.connections, quota.address_connections
+        self._first_bytes = first_bytes
         self._by_fd: dict[int, Visitor] = {}
+        self._newcomers: dict[int, Visitor] = {}  # who has not said anything yet
+        self._newcomers_look_s = 0.0
         self._counts: dict[str, int] = {}
         self._look_s = self._say_s = 0.0
         self.turned_away = 0
@@ -57,7 +68,7 @@ class Visitors:
         elif not _local(address) and self._counts.get(address, 0) >= self._of_address:
             self._turn_away(fd, f"{address} has {self._of_address} connections", now_s)
         else:
-            self._by_fd[fd] = Visitor(address, now_s)
+            self._by_fd[fd] = self._newcomers[fd] = Visitor(address, now_s)
             self._counts[address] = self._counts.get(address, 0) + 1
 
     def address(self, fd: int) -> str:
@@ -67,6 +78,7 @@ class Visitors:
         return THIS_HOST if _local(address) else address
 
     def left(self, fd: int) -> None:
+        self._newcomers.pop(fd, None)
         visitor = self._by_fd.pop(fd, None)
         if visitor is not None:
             self._counts[visitor.address] -= 1
@@ -91,8 +103,29 @@ class Visitors:
             silent_s = now_s - visitor.heard_s
             if crowd and silent_s > (IDLE_S if visitor.spoke else FIRST_WORD_S):
                 self._hang_up(fd, visitor, "says nothing", now_s)
-            elif all_taken and silent_s >= LOOK_S and _received(fd) - visitor.bytes > ENDLESS_BYTES:
-                self._hang_up(fd, visitor, "sends a message without end", now_s)
+            elif all_taken and silent_s >= LOOK_S and self._is_endless(fd, visitor):
+                self._hang_up(fd, visitor, ENDLESS, now_s)
+
+    @property
+    def has_newcomers(self) -> bool:
+        return bool(self._newcomers)
+
+    def newcomers_due(self, now_s: float) -> bool:
+        return bool(self._newcomers) and now_s >= self._newcomers_look_s
+
+    def look_at_newcomers(self, spoke: Container[int], now_s: float, all_taken: bool) -> None:
+        """As `look`, without waiting for a second to pass: a host can send a gigabyte in one. `spoke`: from
+        where a whole message has come."""
+        self._newcomers_look_s = now_s + NEWCOMERS_S
+        for fd, visitor in list(self._newcomers.items()):
+            if fd in spoke or now_s - visitor.heard_s > LOOK_S:
+                del self._newcomers[fd]
+            elif all_taken and self._is_endless(fd, visitor):
+                self._hang_up(fd, visitor, ENDLESS, now_s)
+
+    def _is_endless(self, fd: int, visitor: Visitor) -> bool:
+        """Whether too much has come since a message came to its end."""
+        return _received(fd) - visitor.bytes > (ENDLESS_BYTES if visitor.spoke else self._first_bytes)
 
     def hang_up(self, fd: int) -> None:
         """A connection ends now."""

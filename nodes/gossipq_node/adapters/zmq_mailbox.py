@@ -23,7 +23,7 @@ from gossipq.values import Member, Quota
 from gossipq.wire.frames import encode
 from gossipq_node.adapters import curve
 from gossipq_node.adapters.places import cannot_bind
-from gossipq_node.adapters.visitors import Visitors, taken
+from gossipq_node.adapters.visitors import ENDLESS_BYTES, FIRST_BYTES, NEWCOMERS_MS, Visitors, taken
 from gossipq_node.ports import THIS_HOST, Incoming
 from gossipq_node.settings import NodeKeys
 
@@ -77,7 +77,11 @@ class Connections:
     """
 
     def __init__(
-        self, context: "zmq.Context[zmq.Socket[bytes]]", router: "zmq.Socket[bytes]", quota: Quota
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        router: "zmq.Socket[bytes]",
+        quota: Quota,
+        first_bytes: int = ENDLESS_BYTES,
     ) -> None:
         self._router = router
         address = f"inproc://monitor-{id(router)}"
@@ -85,7 +89,7 @@ class Connections:
         self.monitor: zmq.Socket[bytes] = context.socket(zmq.PAIR)
         self.monitor.set(zmq.RCVHWM, 0)  # a full queue would hold back the thread that does all the I/O
         self.monitor.connect(address)
-        self.visitors = Visitors(quota)
+        self.visitors = Visitors(quota, first_bytes)
         self._spoke: set[bytes] = set()  # of whom a message came since they were looked at
         self._sent: dict[bytes, int] = {}  # bytes, by connection,
         self._taken: dict[bytes, int] = {}  # and how many of them it had when that was asked last
@@ -194,13 +198,20 @@ class Connections:
         return self._sent[name] - found
 
     def look(self, now_s: float) -> None:
-        """Once a second: who has nothing to say makes way. Call it when all that came is taken."""
+        """Once a second: who has nothing to say makes way. Who has just come is looked at more often. Call it
+        when all that came is taken."""
         visitors = self.visitors
         if visitors.due(now_s):
             spoke, self._spoke = self._spoke, set()
             for name in spoke & self._known.keys():
                 visitors.heard(self._known[name], now_s)
-            visitors.look(now_s, not int(self._router.get(zmq.EVENTS)) & _IN)
+            visitors.look(now_s, self._all_taken())
+        elif visitors.newcomers_due(now_s):
+            visitors.look_at_newcomers(self._by_fd, now_s, self._all_taken())
+
+    def _all_taken(self) -> bool:
+        """Whether no whole message waits to be taken."""
+        return not int(self._router.get(zmq.EVENTS)) & _IN
 
     @property
     def in_doubt(self) -> bool:
@@ -282,7 +293,8 @@ class ZmqMailbox:
                     self._routers[tag] = self._bind(endpoints, queue, tag in (locked, DOOR), tag == PEERS)
                     self._inputs.append((self._routers[tag], tag))
             for tag in self._routers.keys() - {PEERS}:
-                about = self._connections[tag] = Connections(self._context, self._routers[tag], quota)
+                about = Connections(self._context, self._routers[tag], quota, FIRST_BYTES)
+                self._connections[tag] = about
                 self._poller.register(about.monitor, zmq.POLLIN)
             if peers:
                 of_peers = Quota(address_connections=quota.address_connections)
@@ -323,6 +335,8 @@ class ZmqMailbox:
             self._let_go()
         if any(about.in_doubt for about in self._connections.values()):
             timeout_ms = SETTLED_MS if timeout_ms is None else min(timeout_ms, SETTLED_MS)
+        if any(about.visitors.has_newcomers for about in self._connections.values()):
+            timeout_ms = NEWCOMERS_MS if timeout_ms is None else min(timeout_ms, NEWCOMERS_MS)
         ready = {socket for socket, _ in self._poller.poll(timeout_ms)}
         for address in self._doorkeys.failed(ready) if self._doorkeys is not None else ():
             self._disconnect(address)
