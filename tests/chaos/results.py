@@ -11,7 +11,7 @@ from typing import Any
 
 RESULTS = Path(__file__).with_name("results.jsonl")
 HEAD = (
-    "| runs | faults | takeovers | confirmed | lost | duplicated | reordered | s without a confirm: p50, "
+    "| runs | minutes | faults | takeovers | confirmed | lost | duplicated | reordered | s without a confirm: p50, "
     "max | ended early |"
 )
 KINDS_HEAD = "| kind of fault | faults | s without a confirm: p50 | max |"
@@ -34,6 +34,7 @@ def row(rows: list[dict[str, Any]]) -> str:
     gaps_ms = sorted(gap for run in ended for gap in run["gap_ms"]["of"])
     counts = [
         len(ended),
+        int(sum(run["minutes"] for run in ended)),
         sum(sum(run["faults"].values()) for run in ended),
         sum(run["takeovers"] for run in ended),
         *(
