@@ -1,9 +1,10 @@
 """All attacks at once, from a process of their own: who measures what honest clients wait must not share a
 Python interpreter with the attackers.
 
-    python -m attacks.siege FACTS
+    python -m attacks.siege FACTS NICE
 
-attacks until its standard input ends, and prints the rounds of each attack as JSON.
+attacks until its standard input ends, and prints the rounds of each attack as JSON. It is to be started in a
+session of its own: NICE is the niceness of that, too.
 """
 
 import json
@@ -13,6 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
 
 import msgspec
 import zmq
@@ -169,7 +171,16 @@ class Siege:
                         self._over.wait(0.1)
 
 
-def main(facts: str) -> None:
+def give_way(nice: int) -> None:
+    """To all other processes. Where the scheduler weighs sessions first, a process alone gives way to nobody
+    but those of its own."""
+    os.nice(nice)
+    with suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(nice))
+
+
+def main(facts: str, nice: str) -> None:
+    give_way(int(nice))
     siege = Siege(msgspec.json.decode(facts, type=Facts))
     with siege.going():
         sys.stdin.read()
@@ -177,4 +188,4 @@ def main(facts: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -66,8 +66,7 @@ def test_all_attacks_at_once(tmp_path: Path) -> None:
         nodes.wait_healthy(3, patience_s=90)
         load = Load(nodes.servers, SEED, publishers=1, pause_s=0.02)
         load.prepare()
-        attackers = ["nice", "-n", NICE, sys.executable, "-m", "attacks.siege"]
-        line = [*attackers, msgspec.json.encode(facts(nodes)).decode()]
+        line = [sys.executable, "-m", "attacks.siege", msgspec.json.encode(facts(nodes)).decode(), NICE]
         paths = os.pathsep.join(path for path in sys.path if path)
         with load.running():
             load.wait_going()
@@ -77,6 +76,7 @@ def test_all_attacks_at_once(tmp_path: Path) -> None:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
+                start_new_session=True,
                 env={**os.environ, "PYTHONPATH": paths},
             ) as siege:
                 under = waits_ms(nodes, 60 * MINUTES)
