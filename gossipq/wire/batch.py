@@ -22,7 +22,7 @@ from array import array
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from operator import sub
-from struct import Struct, pack_into
+from struct import Struct, pack, pack_into
 from typing import NamedTuple
 from zlib import crc32
 
@@ -107,7 +107,8 @@ def seal(
 
 
 def _variable(items: Sequence[bytes]) -> tuple[bytes, bytes]:
-    return array("i", accumulate(map(len, items), initial=0)).tobytes(), b"".join(items)
+    # `pack` takes two thirds of the time that an array needs of an iterator
+    return pack(f"<{len(items) + 1}i", *accumulate(map(len, items), initial=0)), b"".join(items)
 
 
 def restamp(batch: bytearray, producer: bytes, sequence: int) -> None:
