@@ -15,11 +15,36 @@ static void release(stretch *s) {
         zmq_msg_close(&s->frame->body);
         free(s->frame);
     }
+    free(s->acked.at);
     free(s);
+}
+
+static void append(gq_subscription *s, stretch *w) {
+    w->next = NULL;
+    *s->last = w;
+    s->last = &w->next;
+    s->repeats |= w->repeats;
+}
+
+/* The user is through with the record that was shown. */
+static void leave_shown(gq_subscription *s) {
+    stretch *w = s->shown;
+    s->shown = NULL;
+    if (!w || w->taken < w->count) return;
+    if (s->first == w) {
+        s->first = w->next;
+        if (!s->first) s->last = &s->first;
+    }
+    release(w);
 }
 
 /* Records of a part, or of all with NULL, that nobody took: they come again. */
 static void drop_waiting(gq_subscription *s, const part *of) {
+    for (size_t i = 0; i < s->part_count; i++)
+        for (stretch *w; (!of || of == s->parts + i) && (w = s->parts[i].aside);) {
+            s->parts[i].aside = w->next;
+            release(w);
+        }
     stretch **at = &s->first;
     while (*at) {
         stretch *w = *at;
@@ -62,6 +87,64 @@ static gq_subscription *subscription_of(gq *c, uint16_t number, int64_t subscrip
     return NULL;
 }
 
+/* --- what is acked is not shown again: a leader that has taken over may give it out before it hears the ack, which is sent again */
+
+/* Whether records may have come before: they lie below what has. */
+static int come_again(part *p, int64_t key, int64_t first, int64_t end) {
+    for (size_t i = 0; i < p->key_count; i++)
+        if (p->keys[i] == key) {
+            int before = first < p->high[i];
+            if (end > p->high[i]) p->high[i] = end;
+            return before;
+        }
+    return 0;
+}
+
+static int acked(const part *p, int64_t key, int64_t offset) {
+    return gq_ranges_have(&p->pending, key, offset) || gq_ranges_have(&p->sent, key, offset);
+}
+
+/* A record whose ack has no answer yet waits for it: others may have had it. 0: no memory. */
+static int put_aside(stretch *w, uint32_t index) {
+    stretch *single = calloc(1, sizeof *single);
+    if (!single) return 0;
+    *single = *w;
+    single->taken = index;
+    single->count = index + 1;
+    single->acked = (ranges){0};
+    single->frame->users++;
+    single->next = w->part->aside;
+    w->part->aside = single;
+    return 1;
+}
+
+/* `sent` is what is stored of the acks that were answered. What came of it meanwhile is dropped; what was put aside and is not acked
+ * any more is shown. */
+static void drop_acked(gq_subscription *s, part *p) {
+    int found = 0;
+    for (stretch *w = s->repeats ? s->first : NULL; w; w = w->next) {
+        found |= w->repeats;
+        if (!w->repeats || w->part != p) continue;
+        for (size_t i = 0; i < p->sent.count; i++) {
+            range r = p->sent.at[i];
+            if (r.key == w->key && w->first < r.end && r.first < w->first + w->count) gq_ranges_add(&w->acked, r.key, r.first, r.end);
+        }
+    }
+    s->repeats = found;
+    for (stretch **at = &p->aside; *at;) {
+        stretch *w = *at;
+        int64_t offset = w->first + w->taken;
+        int stored = gq_ranges_have(&p->sent, w->key, offset);
+        if (!stored && gq_ranges_have(&p->pending, w->key, offset)) {
+            at = &w->next;
+            continue;
+        }
+        *at = w->next;
+        if (stored) release(w);
+        else append(s, w);
+    }
+}
+
 void gq_deliver(gq *c, uint16_t number, gq_reader in, zmq_msg_t *body) {
     gq_get_array(&in);
     part *p;
@@ -91,9 +174,9 @@ void gq_deliver(gq *c, uint16_t number, gq_reader in, zmq_msg_t *body) {
         made->first = first;
         made->attempt = (int32_t)attempt;
         made->count = (uint32_t)records;
+        made->repeats = come_again(p, key, first, first + records);
         f->users++;
-        *s->last = made;
-        s->last = &made->next;
+        append(s, made);
     }
     if (--f->users == 0) {
         zmq_msg_close(&f->body);
@@ -127,11 +210,17 @@ void gq_acked(gq *c, uint64_t request, int verb, gq_reader in) {
                     return;
                 }
                 s->refused = GQ_REFUSED;
-            } else {
-                uint32_t fields = gq_get_array(&in);
-                if (fields && gq_get_array(&in)) s->lost = 1;
             }
             for (size_t n = 0; n < p->sent.count; n++) gq_ranges_cut(&p->held, p->sent.at[n].key, p->sent.at[n].first, p->sent.at[n].end);
+            if (verb == REFUSED) p->sent.count = 0;
+            uint32_t fields = verb == ACKED ? gq_get_array(&in) : 0, lost = fields ? gq_get_array(&in) : 0;
+            s->lost |= lost > 0;
+            for (uint32_t n = 0; n < lost && !in.bad; n++) {
+                gq_get_array(&in);
+                int64_t key = gq_get_int(&in), first = gq_get_int(&in);
+                gq_ranges_cut(&p->sent, key, first, gq_get_int(&in));
+            }
+            drop_acked(s, p);
             p->sent.count = 0;
             return;
         }
@@ -192,6 +281,7 @@ static void free_subscription(gq_subscription *s) {
     for (size_t i = 0; i < s->part_count; i++) {
         free(s->parts[i].keys);
         free(s->parts[i].next);
+        free(s->parts[i].high);
         free(s->parts[i].held.at);
         free(s->parts[i].pending.at);
         free(s->parts[i].sent.at);
@@ -215,7 +305,8 @@ static int make_parts(gq_subscription *s) {
             p->number = ++s->client->numbers;
             p->keys = calloc(t->parts, sizeof *p->keys);
             p->next = calloc(t->parts, sizeof *p->next);
-            if (!p->keys || !p->next) return 0;
+            p->high = calloc(t->parts, sizeof *p->high);
+            if (!p->keys || !p->next || !p->high) return 0;
         }
         p->next[p->key_count] = -1;
         p->keys[p->key_count++] = t->id * 65536 + i;
@@ -341,9 +432,9 @@ static void show(gq_message *m, stretch *w, uint32_t index) {
 }
 
 /* A reader's record is done when the next one is asked for: its ack only lends again what it took. */
-static int taken(gq_subscription *s, part *p, int64_t key, int64_t offset, int32_t attempt) {
+static int taken(gq_subscription *s, part *p, int64_t key, int64_t offset, int repeats) {
     if (*s->group) {
-        if (attempt > 1 && !gq_ranges_cut(&p->held, key, offset, offset + 1)) return 0; /* its lease ended, and it came again */
+        if (repeats && !gq_ranges_cut(&p->held, key, offset, offset + 1)) return 0; /* its lease ended, and it came again */
         return gq_ranges_add(&p->held, key, offset, offset + 1);
     }
     for (size_t i = 0; i < p->key_count; i++)
@@ -357,42 +448,33 @@ static int wait_for_some(gq_subscription *s, int64_t end_ms) {
         int64_t join_ms = gq_now_ms() + SILENT_MS; /* a short wait must not give up each time before the answer comes */
         code = join_all(s, end_ms > join_ms ? end_ms : join_ms);
         if (code) return code;
-        send_acks(s);
+        int64_t most_ms = send_acks(s) ? AGAIN_MS : PING_MS; /* what was refused for now is sent again then */
         if (!code) code = gq_send_lanes(s->client, end_ms > join_ms ? end_ms : join_ms);
         if (code && code != GQ_TIMEOUT) return code;
         if (s->first) break;
         if (!gq_left(end_ms, 1)) return gq_fail(s->client, GQ_TIMEOUT, "no record came in time");
-        code = gq_pump(s->client, gq_left(end_ms, PING_MS));
+        code = gq_pump(s->client, gq_left(end_ms, most_ms));
     }
     return code;
 }
 
 int gq_next(gq_subscription *s, gq_message *message, int timeout_ms) {
     if (!s || !message) return GQ_ARGUMENT;
-    stretch *w = s->shown;
-    if (w && w->taken == w->count) { /* the user is through with it */
-        s->shown = NULL;
-        if (s->first == w) {
-            s->first = w->next;
-            if (!s->first) s->last = &s->first;
-        }
-        release(w);
-    }
     gq *c = s->client;
-    if (!s->shown || !s->first) {
-        int64_t end_ms = gq_deadline(timeout_ms);
+    for (int64_t end_ms = -1;;) {
+        leave_shown(s);
         int code = gq_now_ms() - c->pumped_ms >= PING_MS ? gq_pump(c, 0) : GQ_OK;
+        if (!s->first && end_ms < 0) end_ms = gq_deadline(timeout_ms);
         if (!code && !s->first) code = wait_for_some(s, end_ms);
         if (code) return code;
-    } else if (gq_now_ms() - c->pumped_ms >= PING_MS) {
-        int code = gq_pump(c, 0);
-        if (code) return code;
-        if (s->shown != s->first) return gq_next(s, message, timeout_ms); /* it has ended meanwhile */
+        stretch *w = s->shown = s->first;
+        uint32_t index = w->taken++;
+        int64_t offset = w->first + index;
+        int again = w->repeats && *s->group;
+        if (again && (gq_ranges_have(&w->acked, w->key, offset) || (acked(w->part, w->key, offset) && put_aside(w, index)))) continue;
+        show(message, w, index);
+        return taken(s, w->part, w->key, offset, w->repeats) ? GQ_OK : gq_no_memory(c);
     }
-    w = s->shown = s->first;
-    uint32_t index = w->taken++;
-    show(message, w, index);
-    return taken(s, w->part, w->key, w->first + index, w->attempt) ? GQ_OK : gq_no_memory(c);
 }
 
 static part *part_with(gq_subscription *s, uint32_t partition) {

@@ -96,6 +96,8 @@ typedef struct stretch {
     int64_t key, first;
     int32_t attempt;
     uint32_t count, taken;
+    int repeats;      /* some of it may have come before */
+    ranges acked; /* while it waited here: not shown */
     gq_opened columns;
 } stretch;
 
@@ -105,12 +107,14 @@ typedef struct part {
     int live;       /* SUBSCRIBED has come since it was joined last: what was delivered before comes again */
     int64_t *keys;
     int64_t *next; /* of a reader: where it goes on; -1: at its start */
+    int64_t *high; /* the end of what has come */
     size_t key_count;
     ranges held;    /* what the user has, and what is acked without an answer */
     ranges pending; /* acked, and not sent */
     ranges sent;    /* one ACK at a time is on its way, */
     uint64_t request; /* by this number; 0: not sent since */
     int64_t resume_ms;
+    stretch *aside; /* single records that came again before their acks were answered */
 } part;
 
 struct gq_subscription {
@@ -122,6 +126,7 @@ struct gq_subscription {
     part *parts;
     size_t part_count;
     stretch *first, **last, *shown;
+    int repeats; /* what waits may have come before */
     int lost;    /* acks of records that others had */
     int refused; /* for good: the error of the client says why */
 };
@@ -172,6 +177,7 @@ int64_t gq_left(int64_t end_ms, int64_t most_ms);
 
 int gq_ranges_add(ranges *r, int64_t key, int64_t first, int64_t end);
 int gq_ranges_cut(ranges *r, int64_t key, int64_t first, int64_t end);
+int gq_ranges_have(const ranges *r, int64_t key, int64_t offset);
 void gq_put_ranges(gq_buffer *out, const ranges *r);
 
 /* link.c */

@@ -77,6 +77,12 @@ int gq_ranges_cut(ranges *r, int64_t key, int64_t first, int64_t end) {
     return 1;
 }
 
+int gq_ranges_have(const ranges *r, int64_t key, int64_t offset) {
+    for (size_t i = 0; i < r->count; i++)
+        if (r->at[i].key == key && r->at[i].first <= offset && offset < r->at[i].end) return 1;
+    return 0;
+}
+
 void gq_put_ranges(gq_buffer *out, const ranges *r) {
     gq_put_array(out, (uint32_t)r->count);
     for (size_t i = 0; i < r->count; i++) {

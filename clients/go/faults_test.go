@@ -102,6 +102,43 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
+// What was acked is not shown again, but for what others had: $SHOWN_AGAIN.
+func TestAgain(t *testing.T) {
+	mq := open(t)
+	defer mq.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	defer cancel()
+	s, err := mq.Subscribe(ctx, "t", "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for offset := int64(0); offset < 3; offset++ {
+		message, err := s.Next(ctx)
+		if err != nil || message.Offset != offset {
+			t.Fatal(offset, err)
+		}
+		if offset < 2 {
+			message.Ack()
+		}
+	}
+	if err := s.Flush(ctx); err != nil && !errors.Is(err, ErrLost) {
+		t.Fatal(err)
+	}
+	var shown []string
+	for {
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		message, err := s.Next(short)
+		cancel()
+		if err != nil {
+			break
+		}
+		shown = append(shown, strconv.FormatInt(message.Offset, 10))
+	}
+	if found := strings.Join(shown, " "); found != os.Getenv("SHOWN_AGAIN") {
+		t.Fatal(found)
+	}
+}
+
 func figure(t *testing.T, file, name string) int {
 	raw, err := os.ReadFile(file)
 	if err != nil {

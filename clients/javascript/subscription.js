@@ -69,6 +69,8 @@ class Part {
     this.shard = shard;
     this.number = ++numbers;
     this.held = new Map(); // "key/offset" -> message that the user has
+    this.high = new Map(); // key -> the end of what has come
+    this.again = new Map(); // "key/offset" -> what came again of what the user has: it waits for what becomes of that
     this.next = new Map(partitions.map((partition) => [topic.id * 65536 + partition, null])); // of a reader
     this.pending = new Map(); // what of NACK, or "" -> [{message, resolve}]
     this.flushing = false;
@@ -94,6 +96,7 @@ class Part {
 
   ended() {
     this.live = this.accepting = false;
+    this.again.clear();
     this.subscription.drop(this);
   }
 
@@ -117,7 +120,10 @@ class Part {
       } catch {
         continue; // broken on its way: it comes again
       }
-      if (opened.count === count) this.subscription.push({ part: this, key, first, attempt, opened, taken: 0 });
+      if (opened.count !== count) continue;
+      const high = this.high.get(key) ?? 0;
+      this.high.set(key, Math.max(high, first + count));
+      this.subscription.push({ part: this, key, first, attempt, opened, taken: 0, end: count, repeats: first < high, acked: null });
     }
     return true;
   }
@@ -126,6 +132,7 @@ class Part {
   left() {
     this.gone = true;
     this.held.clear();
+    this.again.clear();
     for (const { waiters } of this.pending.values()) for (const { resolve } of waiters) resolve(false);
     this.pending.clear();
   }
@@ -179,12 +186,21 @@ class Part {
         else setTimeout(() => this.flush(), error?.retryAfterMs || 50);
         return;
       }
-      for (const { message, resolve, reject } of waiters) {
-        this.held.delete(name(message));
-        if (error) reject(error);
-        else resolve(!lost(answer.fields[0], this.#range(message)));
-      }
+      const stored = waiters.filter(({ message }) => !error && !lost(answer.fields[0], this.#range(message)));
+      if (verb === ACK) this.subscription.acked(this, stored);
+      const settled = new Set(stored);
+      for (const waiter of waiters) this.#settled(waiter, settled.has(waiter), error);
     });
+  }
+
+  /** What came of a record meanwhile is as much settled as the one that the user had, or else it is shown. */
+  #settled({ message, resolve, reject }, stored, error) {
+    const index = name(message), again = this.again.get(index);
+    this.held.delete(index);
+    this.again.delete(index);
+    if (again && !stored) this.subscription.push(again);
+    if (error) reject(error);
+    else resolve(stored);
   }
 
   #range(message) {
@@ -197,6 +213,7 @@ const AGAIN = new Set(["busy", "joining", "not_leader", "no_session", "no_subscr
 /** Records of a topic, for a group or (without one) a reader. An AsyncIterable; it ends by `close`, `break`, or its signal. */
 export class Subscription {
   #waiting = [];
+  #repeats = false; // what waits may have come before
   #wakes = new Set(); // of those that wait in next()
   #error = null;
   #last = null; // what a reader has taken
@@ -235,24 +252,35 @@ export class Subscription {
       this.#last = null;
     }
     const end = Date.now() + waitMs;
-    while (!this.#waiting.length && !this.over && !this.#error) {
-      const left = end - Date.now();
-      if (left <= 0) return null;
-      await new Promise((resolve) => {
-        const wake = () => (clearTimeout(timer), this.#wakes.delete(wake), resolve());
-        const timer = Number.isFinite(left) ? setTimeout(wake, Math.min(left, TIMER_MS_MAX)) : null;
-        this.#wakes.add(wake);
-      });
+    for (;;) {
+      if (this.#error) throw this.#error;
+      const stretch = this.#waiting[0];
+      if (!stretch) {
+        if (this.over || end <= Date.now()) return null;
+        await this.#woken(end);
+        continue;
+      }
+      const { part } = stretch, index = stretch.taken++, message = new Message(part, stretch, index);
+      if (stretch.taken === stretch.end) this.#waiting.shift();
+      if (stretch.acked?.has(message.offset)) continue;
+      if (part.has(message)) { // its lease has ended, or its ack was not heard, and the user still has it
+        part.again.set(name(message), { ...stretch, taken: index, end: index + 1, acked: null });
+        continue;
+      }
+      part.taken(message);
+      if (!this.group) this.#last = { part, message };
+      return message;
     }
-    if (this.#error) throw this.#error;
-    const stretch = this.#waiting[0];
-    if (!stretch) return null;
-    const message = new Message(stretch.part, stretch, stretch.taken++);
-    if (stretch.taken === stretch.opened.count) this.#waiting.shift();
-    if (stretch.part.has(message)) return this.next(waitMs); // its lease has ended, and the user still has it
-    stretch.part.taken(message);
-    if (!this.group) this.#last = { part: stretch.part, message };
-    return message;
+  }
+
+  /** Until something has changed, or then. */
+  #woken(end) {
+    return new Promise((resolve) => {
+      const left = end - Date.now();
+      const wake = () => (clearTimeout(timer), this.#wakes.delete(wake), resolve());
+      const timer = Number.isFinite(left) ? setTimeout(wake, Math.min(left, TIMER_MS_MAX)) : null;
+      this.#wakes.add(wake);
+    });
   }
 
   async *[Symbol.asyncIterator]() {
@@ -269,6 +297,7 @@ export class Subscription {
 
   push(stretch) {
     this.#waiting.push(stretch);
+    this.#repeats ||= stretch.repeats;
     this.#wake();
   }
 
@@ -279,6 +308,20 @@ export class Subscription {
   /** The records of that part that nobody took: they come again. */
   drop(part) {
     this.#waiting = this.#waiting.filter((each) => each.part !== part);
+  }
+
+  /** What is acked is not shown again: a leader that has taken over may give it out before it hears the ack, which is sent again. */
+  acked(part, stored) {
+    if (!this.#repeats) return;
+    const waiting = this.#waiting.filter((each) => each.repeats);
+    this.#repeats = waiting.length > 0;
+    for (const stretch of waiting) {
+      if (stretch.part !== part) continue;
+      for (const { message: { partition, offset } } of stored) {
+        if (partition !== stretch.key % 65536 || offset < stretch.first || offset >= stretch.first + stretch.end) continue;
+        (stretch.acked ??= new Set()).add(offset);
+      }
+    }
   }
 
   fail(error) {

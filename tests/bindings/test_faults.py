@@ -9,13 +9,10 @@ from collections.abc import Callable
 from struct import pack
 from typing import Any
 
-import minimal
 import pytest
 from msgspec import msgpack
 
 from bindings.fake import (
-    ACK,
-    ACKED,
     CONFIRM,
     DELIVER,
     DELIVER_PLAIN,
@@ -346,32 +343,3 @@ def test_small_frames_of_nobody(line: list[str], raw: bytes) -> None:
         return NotImplemented
 
     assert codes(line, answer) == ["done"] * 3
-
-
-def test_minimal_what_was_acked_does_not_come_again() -> None:
-    """A leader that took over gives the record out again, before it hears the ack for which the client has no
-    answer yet."""
-    record = [0, 0, 1, b"x", b"", {}, b"", "", 0]
-    acks: list[Said] = []
-
-    def answer(node: FakeNode, said: Said) -> Any:
-        verb, _, request, fields, _ = said
-        if verb == SUBSCRIBE:
-            node.say(SHARD, request, SUBSCRIBED, [fields[0], 30000, []])
-            return None if acks else (DELIVER_PLAIN, [fields[0], 30000], msgpack.encode([record]))
-        if verb == ACK:
-            acks.append(said)
-            if len(acks) == 1:
-                return REFUSED, ["no_session", "over"]
-            node.say(SHARD, 0, DELIVER_PLAIN, [1, 30000], msgpack.encode([record]))
-            return ACKED, [[]]
-        return NotImplemented
-
-    with FakeNode(answer) as node:
-        client = minimal.Client(node.endpoint, wait_s=10)
-        client.subscribe("t", "g")
-        assert client.next(5) == record
-        assert client.ack()
-        assert client.next(0.2) is None
-        client._socket.close(0)
-    assert len(acks) == 2

@@ -65,11 +65,35 @@ static int nobody(gq *mq) {
     return 0;
 }
 
+/* Takes what there is and acks all but offset 2; what is shown behind that came again. `flush`: after the acks are answered. */
+static int again(gq *mq, int flush) {
+    gq_subscription *s;
+    gq_message m;
+    CHECK(!gq_subscribe(mq, "t", "g", NULL, &s));
+    CHECK(!gq_next(s, &m, WAIT_MS));
+    do {
+        printf("%d ", (int)m.offset);
+        if (m.offset < 2) CHECK(!gq_ack(s, m.partition, m.offset));
+    } while (m.offset < 2 && !gq_next(s, &m, 0));
+    if (flush) {
+        int code = gq_flush(s, WAIT_MS);
+        CHECK(!code || code == GQ_LOST);
+    }
+    while (!gq_next(s, &m, SHORT_MS)) printf("%d ", (int)m.offset);
+    gq_unsubscribe(s);
+    return 0;
+}
+
+static int again_flush(gq *mq) { return again(mq, 1); }
+
+static int again_next(gq *mq) { return again(mq, 0); }
+
 int main(int count, char **words) {
     static const struct {
         const char *name;
         int (*run)(gq *);
-    } ALL[] = {{"refused", refused}, {"late", late}, {"runs", runs}, {"headers", headers}, {"subscribe", subscribe}, {"nobody", nobody}};
+    } ALL[] = {{"refused", refused}, {"late", late}, {"runs", runs}, {"headers", headers}, {"subscribe", subscribe}, {"nobody", nobody},
+               {"again-flush", again_flush}, {"again-next", again_next}};
     gq *mq;
     int failed = 2;
     if (gq_open(&mq, NULL)) return 2;

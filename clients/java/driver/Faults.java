@@ -1,13 +1,28 @@
 import gossipq.Client;
 import gossipq.GossipqException;
+import gossipq.Message;
 
-/** Against a node that answers as tests/bindings/test_faults.py says: prints the code that each call ends with. */
+/** Against a node that answers as tests/bindings/test_faults.py says: prints the code that each call ends with; with "again", as
+ * test_repeats.py says: the record that is acked, and what is shown after that. */
 public final class Faults {
     public static void main(String[] words) {
+        if (words[0].equals("again")) {
+            again(words[1]);
+            return;
+        }
         try (Client mq = new Client(words[0]).waiting(2_000)) {
             say(() -> mq.publish("t", new byte[] {1}, new byte[0]));
             say(() -> mq.subscribe("t", "g"));
             say(() -> mq.publish("t", new byte[] {1}, new byte[0]));
+        }
+    }
+
+    private static void again(String server) {
+        try (Client mq = new Client(server).waiting(10_000)) {
+            mq.subscribe("t", "g");
+            Message first = mq.next(10_000);
+            System.out.println(first.offset + " " + mq.ack(first));
+            for (Message each = mq.next(500); each != null; each = mq.next(500)) System.out.println(each.offset);
         }
     }
 

@@ -61,6 +61,78 @@ function delivering(headers) {
   };
 }
 
+async function deliver(say, number, count, attempt = 1) {
+  const body = seal({ values: Array(count).fill(Buffer.from("v")), keys: null, headers: null, route: "" }, Buffer.alloc(16), 0);
+  await say(0, DELIVER, [number, [[TOPIC * 65536, 0, count, attempt, body.length, body.length]], 30000], body);
+}
+
+/** It refuses the first ack, since it leads no more, and gives all out again as the next one; then it takes acks, but for `lost`. */
+function forgetful(lost) {
+  let refused = false;
+  return async ({ verb, request, fields, say }) => {
+    if (verb === SUBSCRIBE) {
+      await say(request, SUBSCRIBED, [fields[0], 30000, []]);
+      await deliver(say, fields[0], 3);
+    } else if (verb === ACK && !refused) {
+      refused = true;
+      await say(request, REFUSED, ["no_session", "over"]);
+    } else if (verb === ACK) {
+      await sleep(300); // somebody asks for the next record meanwhile
+      await say(request, ACKED, [lost]);
+    } else return undefined;
+    return SILENT;
+  };
+}
+
+/** It gives a record out again while its first ack is on the way to the disks; `late`: after that is answered. */
+function hasty(lost, late = false) {
+  let acked = false;
+  return async ({ verb, request, fields, say }) => {
+    if (verb === SUBSCRIBE) {
+      await say(request, SUBSCRIBED, [fields[0], 30000, []]);
+      await deliver(say, fields[0], 1);
+    } else if (verb === ACK && !acked) {
+      acked = true;
+      if (!late) await deliver(say, fields[0], 1, 2);
+      await sleep(300);
+      await say(request, ACKED, [lost]);
+      if (late) await deliver(say, fields[0], 1, 2);
+    } else return undefined;
+    return SILENT;
+  };
+}
+
+/** What is shown of `count` records, of which those below 2 are acked, and then of what comes again; `wait`: when the acks are answered. */
+async function shown(mq, count, wait) {
+  const subscription = await mq.subscribe("t", { group: "g" }), found = [], acks = [];
+  for (let i = 0; i < count; i++) {
+    const message = await subscription.next(3_000);
+    found.push(message.offset);
+    if (message.offset < 2) acks.push(message.ack());
+  }
+  if (wait) await Promise.all(acks);
+  for (let each; (each = await subscription.next(700)); ) found.push(each.offset);
+  return [found, await Promise.all(acks)];
+}
+
+for (const wait of [true, false]) {
+  const when = wait ? "before the next is asked for" : "while the next is asked for";
+  test(`what was acked is not shown again by who took over; ${when}`, async () => {
+    await withNode(forgetful([]), async (mq) => assert.deepEqual(await shown(mq, 3, wait), [[0, 1, 2], [true, true]]));
+    const lost = [[TOPIC * 65536, 1, 2]];
+    await withNode(forgetful(lost), async (mq) => assert.deepEqual(await shown(mq, 3, wait), [[0, 1, 2, 1], [true, false]]));
+  });
+
+  test(`what was acked is not shown when it comes before the answer; ${when}`, async () => {
+    await withNode(hasty([]), async (mq) => assert.deepEqual(await shown(mq, 1, wait), [[0], [true]]));
+    const lost = [[TOPIC * 65536, 0, 1]];
+    await withNode(hasty(lost), async (mq) => assert.deepEqual(await shown(mq, 1, wait), [[0, 0], [false]]));
+  });
+}
+
+test("what was acked is shown when it comes after the answer: somebody has set the group back", () =>
+  withNode(hasty([], true), async (mq) => assert.deepEqual(await shown(mq, 1, true), [[0, 0], [true]])));
+
 test("a refusal does not send what is before it under another producer", async () => {
   const stored = [];
   let waits = null, refused = false;
