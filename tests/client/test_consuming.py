@@ -1,5 +1,6 @@
 """What a consumer holds: credit, acks, leases, what goes back, and what a lost connection means."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -344,6 +345,25 @@ class TestRepeats:
         hand.deliver(part, 0, 7, attempt=2)
         assert take(hand, subscription) == [b"0", b"5", b"6"]
         assert bodies(hand, Ack) == [Ack(part.number, [(9 << 16, 1, 4)])], "for the lease that it has now"
+
+    @pytest.mark.parametrize("end", [Consuming.pause, Consuming.close])
+    def test_what_is_acked_or_worked_on_does_not_go_back_in_a_pause(
+        self, hand: Hand, end: Callable[[Consuming, Subscription], None]
+    ) -> None:
+        """Its leader fell, and the next one handed out again what is here: only the rest goes to others."""
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 5)
+        take(hand, subscription)
+        hand.session.consuming.ack(held(part), 0, 2)
+        end(hand.session.consuming, subscription)
+        hand.sent()
+        hand.deliver(part, 0, 7, attempt=2)
+        said = [each.body for each in hand.flush()]
+        assert Nack(part.number, [(9 << 16, 5, 7)], 0, False) in said
+        assert Ack(part.number, [(9 << 16, 0, 2)]) in said
+        assert len([each for each in said if isinstance(each, Ack | Nack)]) == 2
+        assert held(part).open_ranges(0, 5) == [(2, 5)]
 
     def test_what_came_back_from_others_after_a_late_ack_is_acked_again(self, hand: Hand) -> None:
         subscription = hand.subscribe()

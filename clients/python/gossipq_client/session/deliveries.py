@@ -62,11 +62,7 @@ class Consuming(Settling):
                 self._nack(part, [(piece.partition, piece.offset, end)], failed(None, str(error)), {})
             return
         if subscription.closing or subscription.paused:
-            self.nack(
-                Held(part, piece.partition, piece.offset, piece.offset, end, batch, piece.attempt),
-                piece.offset,
-                end,
-            )
+            self._send_back(part, piece, batch, known)
             return
         charge = piece.charge
         for first, last in known.unseen(piece.partition, piece.offset, end):
@@ -95,6 +91,13 @@ class Consuming(Settling):
                 subscription.order.add(held.partition, held.batch.info.publish_ms, held, self._links.now_ms)
         part.saw(piece.partition, end)
         subscription.arrange(self._links.now_ms)
+
+    def _send_back(self, part: Part, piece: Delivered, batch: Batch, known: Known) -> None:
+        """Nobody takes records now: they go to others, but for what the user has, and what is acked."""
+        for first, end in known.unseen(piece.partition, piece.offset, piece.offset + piece.count):
+            held = Held(part, piece.partition, piece.offset, first, end, batch, piece.attempt)
+            self._ack_again(held, known)
+            self.nack(held, first, end)
 
     def take(self, subscription: Subscription, count: int, fetch: object = None) -> list[Piece]:
         """At most `count` records, in the order they came. A `fetch` that is under way is noted with what it
