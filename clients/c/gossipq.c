@@ -128,6 +128,7 @@ void gq_close(gq *c) {
     for (size_t i = 0; i < c->shard_count; i++) free(c->shards[i].endpoint);
     free(c->servers);
     free(c->shards);
+    free(c->polled);
     gq_buffer_free(&c->answer);
     explicit_bzero(c->token, sizeof c->token);
     explicit_bzero(c->curve_secret, sizeof c->curve_secret);

@@ -149,6 +149,8 @@ struct gq {
     size_t shard_count;
     topic *topics, *last_topic;
     gq_subscription *subscriptions;
+    zmq_pollitem_t *polled; /* two for each connection */
+    size_t polled_room;
     int64_t looked_ms, pumped_ms, dialed_ms, routes_ms;
     int other_version; /* that somebody spoke who was asked */
     /* what `once` waits for */

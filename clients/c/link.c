@@ -5,6 +5,7 @@
  * its leader where that is known, and by the home, which forwards, where it is not, or where the leader does not answer. */
 #include "internal.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,10 +179,16 @@ int gq_dial(gq *c) {
     return GQ_OK;
 }
 
-/* Whether what is said to an address stays on this machine. */
+/* Whether what is said to an address stays on this machine. A name that begins like a number, 127.0.0.1.example, is anybody's. */
 int gq_here(const char *endpoint) {
-    return !strncmp(endpoint, "tcp://127.", 10) || !strncmp(endpoint, "tcp://localhost:", 16) || !strncmp(endpoint, "tcp://[::1]:", 12) ||
-           !strncmp(endpoint, "ipc://", 6);
+    if (!strncmp(endpoint, "ipc://", 6)) return 1;
+    if (strncmp(endpoint, "tcp://", 6)) return 0;
+    const char *host = endpoint + 6, *port = strrchr(host, ':');
+    size_t size = port ? (size_t)(port - host) : 0;
+    char text[INET_ADDRSTRLEN] = {0};
+    uint8_t number[4];
+    if (size < sizeof text) memcpy(text, host, size);
+    return !strcmp(text, "localhost") || !strcmp(text, "[::1]") || (inet_pton(AF_INET, text, number) == 1 && number[0] == 127);
 }
 
 /* The connection straight to the leader of a shard; NULL: it has to be forwarded. */
@@ -459,13 +466,18 @@ static void watch(link *l) {
 }
 
 static void wait_for(gq *c, int64_t wait_ms) {
-    zmq_pollitem_t items[64];
-    int count = 0;
-    for (link *l = c->home; l && count < 62; l = l == c->home ? c->links : l->next) {
-        items[count++] = (zmq_pollitem_t){l->socket, 0, ZMQ_POLLIN, 0};
-        if (l->monitor) items[count++] = (zmq_pollitem_t){l->monitor, 0, ZMQ_POLLIN, 0};
+    size_t room = 0, count = 0;
+    for (link *l = c->home; l; l = l == c->home ? c->links : l->next) room += 2;
+    if (room > c->polled_room) {
+        zmq_pollitem_t *grown = realloc(c->polled, 2 * room * sizeof *grown);
+        if (grown) c->polled = grown;
+        if (grown) c->polled_room = 2 * room;
     }
-    zmq_poll(items, count, (long)wait_ms);
+    for (link *l = c->home; l && count + 2 <= c->polled_room; l = l == c->home ? c->links : l->next) {
+        c->polled[count++] = (zmq_pollitem_t){l->socket, 0, ZMQ_POLLIN, 0};
+        if (l->monitor) c->polled[count++] = (zmq_pollitem_t){l->monitor, 0, ZMQ_POLLIN, 0};
+    }
+    zmq_poll(c->polled, (int)count, (long)wait_ms);
     for (link *l = c->home; l; l = l == c->home ? c->links : l->next) watch(l);
 }
 

@@ -10,7 +10,7 @@ from msgspec import msgpack
 
 from gossipq.wire.frames import HEADER
 
-WELCOME, PONG, REFUSED, PUBLISH, CONFIRM, PUBLISH_PLAIN = 2, 4, 6, 16, 17, 18
+HELLO, WELCOME, PONG, REFUSED, PUBLISH, CONFIRM, PUBLISH_PLAIN = 1, 2, 4, 6, 16, 17, 18
 SUBSCRIBE, SUBSCRIBED, UNSUBSCRIBE, DELIVER, ACK, ACKED = 32, 33, 34, 36, 37, 38
 DELIVER_PLAIN, RESOLVE, TOPICS = 46, 64, 65
 SHARD, TOPIC = 1, 3
@@ -23,12 +23,21 @@ class FakeNode(threading.Thread):
     """`answer` gets each message, and gives (verb, fields, [body]) or frames to send, None for silence, or
     NotImplemented for what a node would say."""
 
-    def __init__(self, answer: Callable[["FakeNode", Said], Any] = lambda node, said: NotImplemented) -> None:
+    def __init__(
+        self,
+        answer: Callable[["FakeNode", Said], Any] = lambda node, said: NotImplemented,
+        leaders: int = 0,
+    ) -> None:
         super().__init__(daemon=True)
         self._context = zmq.Context()
         self._router = self._context.socket(zmq.ROUTER)
         self._router.linger = 0
         self.endpoint = f"tcp://127.0.0.1:{self._router.bind_to_random_port('tcp://127.0.0.1')}"
+        #: addresses of its own for more leaders
+        self.leaders = [
+            f"tcp://127.0.0.{2 + i}:{self._router.bind_to_random_port(f'tcp://127.0.0.{2 + i}')}"
+            for i in range(leaders)
+        ]
         self._answer, self.said, self._over = answer, list[Said](), threading.Event()
         self._name, self._offset = b"", 0
 

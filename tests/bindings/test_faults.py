@@ -16,6 +16,7 @@ from bindings.fake import (
     CONFIRM,
     DELIVER,
     DELIVER_PLAIN,
+    HELLO,
     PARTITION,
     PUBLISH,
     PUBLISH_PLAIN,
@@ -27,6 +28,7 @@ from bindings.fake import (
     TOPIC,
     TOPICS,
     UNSUBSCRIBE,
+    WELCOME,
     FakeNode,
     Said,
 )
@@ -197,6 +199,23 @@ def test_c_what_could_not_be_subscribed_is_left() -> None:
 @pytest.mark.slow
 def test_c_an_address_that_is_none() -> None:
     run_c("tcp://127.0.0.1:9,tcp//nobody", "nobody")
+
+
+@needs_c
+def test_c_a_token_leaves_this_machine_for_no_name_that_begins_as_it_does() -> None:
+    run_c("tcp://127.0.0.1:9", "here")
+
+
+@needs_c
+def test_c_each_of_many_leaders_is_heard_at_once() -> None:
+    def answer(node: FakeNode, said: Said) -> Any:
+        routes = [[shard, 1, endpoint] for shard, endpoint in enumerate(node.leaders)]
+        if said[0] == HELLO:
+            return WELCOME, ["n", "c", "0.2.0", 1 << 25, 5000, 1000, routes, 1]
+        return (TOPICS, [[[TOPIC, "t", 1, [1], [*range(40)]]], ""]) if said[0] == RESOLVE else NotImplemented
+
+    with FakeNode(answer, leaders=40) as node:
+        run_c(node.endpoint, "many")
 
 
 needs_go = pytest.mark.skipif(bool(go_misses()), reason=go_misses())

@@ -3,6 +3,7 @@
 #include <gossipq.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum { WAIT_MS = 20000, SHORT_MS = 1000, HEADERS_MAX = 1000 };
 #define CHECK(what) \
@@ -88,12 +89,42 @@ static int again_flush(gq *mq) { return again(mq, 1); }
 
 static int again_next(gq *mq) { return again(mq, 0); }
 
+/* Each of so many partitions has a leader of its own, and each of them is heard at once. */
+static int many(gq *mq) {
+    enum { LEADERS = 40, SOON_S = 3 };
+    gq_subscription *s;
+    struct timespec began, ended;
+    CHECK(!gq_subscribe(mq, "t", "g", NULL, &s));
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    for (uint32_t i = 0; i < LEADERS; i++) CHECK(!gq_nack(s, i, 0, "x", -1, WAIT_MS));
+    clock_gettime(CLOCK_MONOTONIC, &ended);
+    CHECK(ended.tv_sec - began.tv_sec < SOON_S);
+    gq_unsubscribe(s);
+    return 0;
+}
+
+/* A token is shown on this machine only. */
+static int here(gq *mq) {
+    static const char *const NEAR[] = {"tcp://127.0.0.1:1", "tcp://127.1.2.3:1", "tcp://localhost:1", "tcp://[::1]:1", "ipc:///tmp/x"};
+    static const char *const FAR[] = {"tcp://127.x.example:1", "tcp://127.0.0.1.example:1", "tcp://127.:1", "tcp://localhost.example:1",
+                                      "tcp://[::1].example:1", "tcp://128.0.0.1:1", "tcp://example:127.0.0.1:1", "tcp://127.0.0.1"};
+    static const char TOKEN[] = "gq_0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    gq *other;
+    for (size_t i = 0; i < sizeof NEAR / sizeof *NEAR; i++) {
+        CHECK(!gq_open_with(&other, &(gq_connection){.servers = NEAR[i], .token = TOKEN}));
+        gq_close(other);
+    }
+    for (size_t i = 0; i < sizeof FAR / sizeof *FAR; i++)
+        CHECK(gq_open_with(&other, &(gq_connection){.servers = FAR[i], .token = TOKEN}) == GQ_ARGUMENT);
+    return 0;
+}
+
 int main(int count, char **words) {
     static const struct {
         const char *name;
         int (*run)(gq *);
     } ALL[] = {{"refused", refused}, {"late", late}, {"runs", runs}, {"headers", headers}, {"subscribe", subscribe}, {"nobody", nobody},
-               {"again-flush", again_flush}, {"again-next", again_next}};
+               {"again-flush", again_flush}, {"again-next", again_next}, {"many", many}, {"here", here}};
     gq *mq;
     int failed = 2;
     if (gq_open(&mq, NULL)) return 2;
