@@ -187,12 +187,19 @@ class Client:
         self._waiting = deque(row for row in self._waiting if row[0] != shard)
 
     def _dial(self) -> None:
-        """A new socket each time: an old one would first send what it had queued."""
-        if self._socket is not None:
-            self._socket.close(0)
-        self._addresses.rotate(-1)
-        self._socket = zmq.Context.instance().socket(zmq.DEALER)
-        self._socket.connect(self._addresses[-1])
+        """A new socket each time: an old one would first send what it had queued. An address that is none is
+        passed over."""
+        for left in reversed(range(len(self._addresses))):
+            if self._socket is not None:
+                self._socket.close(0)
+            self._addresses.rotate(-1)
+            self._socket = zmq.Context.instance().socket(zmq.DEALER)
+            try:
+                self._socket.connect(self._addresses[-1])
+                break
+            except zmq.ZMQError:
+                if not left:
+                    raise
         self._joined: set[int] = set()
         self._waiting.clear()
 

@@ -281,7 +281,7 @@ MINIMAL = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from minimal import Client, Refused
-mq = Client(sys.argv[2], wait_s=2)
+mq = Client(*sys.argv[2].split(","), wait_s=2)
 for call in (lambda: mq.publish("t", b"x"), lambda: mq.subscribe("t", "g"), lambda: mq.publish("t", b"x")):
     try:
         call()
@@ -307,11 +307,26 @@ SMALL = [
 ]
 
 
-def codes(line: list[str], answer: Callable[[FakeNode, Said], Any]) -> list[str]:
+def codes(
+    line: list[str], answer: Callable[[FakeNode, Said], Any], servers: Callable[[str], str] = str
+) -> list[str]:
     with FakeNode(answer) as node:
-        done = subprocess.run([*line, node.endpoint], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([*line, servers(node.endpoint)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout.split()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", SMALL)
+def test_small_addresses_that_are_none_are_passed_over(line: list[str]) -> None:
+    """Before the good one, and behind it when its node is silent."""
+    silent = [True]
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        return None if said[0] == RESOLVE and silent and silent.pop() else NotImplemented
+
+    found = codes(line, answer, lambda good: f"tcp//nobody,{good},tcp//nobody")
+    assert found == ["not_confirmed", "done", "done"]
 
 
 @pytest.mark.slow

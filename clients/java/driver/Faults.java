@@ -10,7 +10,7 @@ public final class Faults {
             again(words[1]);
             return;
         }
-        try (Client mq = new Client(words[0]).waiting(2_000)) {
+        try (Client mq = new Client(words[0].split(",")).waiting(2_000)) {
             say(() -> mq.publish("t", new byte[] {1}, new byte[0]));
             say(() -> mq.subscribe("t", "g"));
             say(() -> mq.publish("t", new byte[] {1}, new byte[0]));

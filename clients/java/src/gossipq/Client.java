@@ -282,18 +282,28 @@ public final class Client implements AutoCloseable {
         waiting.removeIf(each -> each.shard == shard);
     }
 
-    /** A new socket each time: an old one would first send what it had queued. */
+    /** A new socket each time: an old one would first send what it had queued. An address that is none is passed over. */
     private void dial() {
-        if (socket != null) {
-            socket.setLinger(0);
-            socket.close();
+        ZMQ.Socket old = socket;
+        for (int left = addresses.size(); ; left--) {
+            String address = addresses.poll();
+            addresses.add(address);
+            ZMQ.Socket made = context.socket(ZMQ.DEALER);
+            made.setLinger(0);
+            made.setMaxMsgSize(FRAME_BYTES_MAX);
+            try {
+                made.connect(address);
+                socket = made;
+                break;
+            } catch (RuntimeException error) { // of JeroMQ: ZMQException, IllegalArgumentException
+                made.close();
+                if (left <= 1) throw error;
+            }
         }
-        socket = context.socket(ZMQ.DEALER);
-        socket.setLinger(0);
-        socket.setMaxMsgSize(FRAME_BYTES_MAX);
-        String address = addresses.poll();
-        addresses.add(address);
-        socket.connect(address);
+        if (old != null) {
+            old.setLinger(0);
+            old.close();
+        }
         joined.clear();
         waiting.clear();
     }
