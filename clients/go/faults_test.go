@@ -139,6 +139,34 @@ func TestAgain(t *testing.T) {
 	}
 }
 
+// What C would cut off at a zero is refused.
+func TestZeros(t *testing.T) {
+	mq := open(t)
+	defer mq.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	defer cancel()
+	for what, call := range map[string]func() error{
+		"topic": func() error { _, err := mq.Publish(ctx, "t\x00x", Record{}); return err },
+		"post":  func() error { _, err := mq.Post("t\x00x", Record{}); return err },
+		"route": func() error { _, err := mq.PublishWith(ctx, "t", How{Route: "a\x00b"}, Record{}); return err },
+		"header": func() error {
+			_, err := mq.Publish(ctx, "t", Record{Headers: map[string][]byte{"a\x00": nil}})
+			return err
+		},
+		"source": func() error { _, err := mq.Subscribe(ctx, "t\x00x", "g"); return err },
+		"group":  func() error { _, err := mq.Subscribe(ctx, "t", "g\x00x"); return err },
+		"server": func() error { _, err := Open("tcp://127.0.0.1:7700\x00x"); return err },
+	} {
+		var refused *Error
+		if err := call(); !errors.As(err, &refused) || !strings.HasSuffix(refused.Text, "holds a zero byte") {
+			t.Error(what, err)
+		}
+	}
+	if _, err := mq.Publish(ctx, "t", Record{Headers: map[string][]byte{"a": {0}}, Key: []byte{0}, Value: []byte{0}}); err != nil {
+		t.Error(err)
+	}
+}
+
 func figure(t *testing.T, file, name string) int {
 	raw, err := os.ReadFile(file)
 	if err != nil {

@@ -122,8 +122,21 @@ type Options struct {
 // Open makes a client. Nothing is connected before the first question.
 func Open(servers ...string) (*Client, error) { return OpenWith(Options{Servers: servers}) }
 
+// whole refuses texts with a zero in them: C would take what is before it for all.
+func whole(texts ...string) error {
+	for _, text := range texts {
+		if strings.IndexByte(text, 0) >= 0 {
+			return &Error{Text: fmt.Sprintf("%q holds a zero byte", text)}
+		}
+	}
+	return nil
+}
+
 // OpenWith makes a client with more to say.
 func OpenWith(o Options) (*Client, error) {
+	if err := whole(append([]string{o.Credentials, o.Token, o.Door}, o.Servers...)...); err != nil {
+		return nil, err
+	}
 	memory := &arena{}
 	defer memory.free()
 	how := C.gq_connection{}
@@ -365,6 +378,16 @@ func (m *Client) Post(topic string, records ...Record) (*Pending, error) {
 }
 
 func (m *Client) post(topic string, how How, timeout C.int, records []Record) (*Pending, error) {
+	if err := whole(topic, how.Route); err != nil {
+		return nil, err
+	}
+	for i := range records {
+		for name := range records[i].Headers {
+			if err := whole(name); err != nil {
+				return nil, err
+			}
+		}
+	}
 	flat, headers := flatten(topic, how, records)
 	p := &Pending{client: m, done: make(chan struct{})}
 	p.slab, p.places = m.rows(len(records))
@@ -563,6 +586,9 @@ type Subscription struct {
 
 // Subscribe consumes a topic for a group, whose consumers share its records.
 func (m *Client) Subscribe(ctx context.Context, topic, group string) (*Subscription, error) {
+	if err := whole(topic, group); err != nil {
+		return nil, err
+	}
 	s := &Subscription{client: m}
 	err := m.do(ctx, func() error {
 		memory := &arena{}
@@ -649,6 +675,7 @@ func (msg *Message) Ack() error {
 // Nack says that it failed, for that reason: it comes again as the policy of the group says.
 func (msg *Message) Nack(ctx context.Context, reason string) error {
 	s := msg.from
+	reason = strings.ReplaceAll(reason, "\x00", "\uFFFD") // else it would end there
 	return s.client.do(ctx, func() error {
 		memory := &arena{}
 		defer memory.free()

@@ -277,6 +277,14 @@ def test_go_clients_that_are_closed_leave_nothing() -> None:
         run_go(node.endpoint, "TestManyClients")
 
 
+@needs_go
+@pytest.mark.slow
+def test_go_names_with_a_zero_are_refused() -> None:
+    with FakeNode() as node:
+        run_go(node.endpoint, "TestZeros")
+    assert "t" in [name for verb, _, _, fields, _ in node.said if verb == RESOLVE for name in fields[0]]
+
+
 MINIMAL = """
 import sys
 sys.path.insert(0, sys.argv[1])
