@@ -189,7 +189,11 @@ CLIENT_TOP = 9  #: modules right in gossipq_client: what programs import, and `c
 #: what a pure module may import all the same, and why
 PURE_EXCEPTIONS = {
     ("gossipq_client.handlers.calls", "inspect"): "looks at what a handler returns",
-    ("gossipq_client.handlers.calls", "asyncio"): "knows what a task is cancelled with",
+    (
+        "gossipq_client.handlers.calls",
+        "asyncio",
+    ): "knows what a task is cancelled with, and waits for a Future",
+    ("gossipq_client.handlers.calls", "concurrent.futures"): "knows the Future of a pool",
     ("gossipq_client.handlers.registry", "inspect"): "looks at what a handler takes",
     ("gossipq_client.handlers.keywords", "inspect"): "makes signatures",
     ("gossipq_client.session.session", "difflib"): "names the nearest topic",

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -186,6 +187,22 @@ class TestWhatIsReturned:
 
         run_each(around)
         assert seen == ["worked"]
+        assert mq.admin.groups("orders")[0].acked == 1
+
+    def test_a_future_of_a_pool_is_waited_for(
+        self, mq: testing.Client, run_each: Callable[[Callable[..., object]], None]
+    ) -> None:
+        publish(mq, 2)
+
+        def slow(offset: int) -> None:
+            time.sleep(0.05)
+            if offset == 1:
+                raise ValueError("one is bad")
+
+        with ThreadPoolExecutor() as pool:
+            run_each(lambda msg: pool.submit(slow, msg.offset))
+        (letter,) = mq.admin.dead_letters("orders", "g")
+        assert (letter.offset, letter.error) == (1, "ValueError: one is bad")
         assert mq.admin.groups("orders")[0].acked == 1
 
     @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Functions that work on records: what they take, who gets the next record, where replies go, and how a run
 ends."""
 
-from gossipq_client.handlers.calls import CANCELLED, awaited, called, whole
+from gossipq_client.handlers.calls import CANCELLED, awaited, called, goes_on, whole
 from gossipq_client.handlers.crew import Crew
 from gossipq_client.handlers.keywords import shows
 from gossipq_client.handlers.lanes import Item, Lanes
@@ -27,6 +27,7 @@ __all__ = [
     "awaited",
     "called",
     "failure",
+    "goes_on",
     "make_replies",
     "overdue",
     "returned",

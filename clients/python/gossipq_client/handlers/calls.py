@@ -26,11 +26,20 @@ def called(handler: Handler, arguments: list[Any]) -> Any:
         raise
 
 
+def goes_on(result: Any) -> bool:
+    """Whether the work of a handler is not done when it returns this: see `awaited`."""
+    from concurrent.futures import Future  # who has no handlers does without
+
+    return inspect.isawaitable(result) or isinstance(result, Future)
+
+
 async def awaited(result: Any) -> Any:
-    """The outcome of what can be awaited, however deep: a function around an `async def` handler returns its
-    coroutine, which has done nothing yet."""
-    while inspect.isawaitable(result):
-        result = await result
+    """The outcome of what can be awaited, and of the Future of a pool, however deep: a function around an
+    `async def` handler returns its coroutine, which has done nothing yet."""
+    from asyncio import wrap_future
+
+    while goes_on(result):
+        result = await (result if inspect.isawaitable(result) else wrap_future(result))
     return result
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable
 from typing import Any
 
 from gossipq_client.handlers import CANCELLED, awaited
@@ -15,15 +14,15 @@ class LoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name="gossipq-handlers", daemon=True)
         self._thread.start()
 
-    def wait(self, awaitable: Awaitable[Any], seconds: float | None = None) -> Any:
-        """Raises what it raises, and TimeLimitExceeded when it takes longer than `seconds`; one that was
-        cancelled has failed."""
-        result, error = asyncio.run_coroutine_threadsafe(_outcome(awaitable, seconds), self._loop).result()
+    def wait(self, result: Any, seconds: float | None = None) -> Any:
+        """The outcome of what `goes_on`. Raises what that raises, and TimeLimitExceeded when it takes longer
+        than `seconds`; one that was cancelled has failed."""
+        outcome, error = asyncio.run_coroutine_threadsafe(_outcome(result, seconds), self._loop).result()
         if isinstance(error, asyncio.CancelledError):
             raise RuntimeError(CANCELLED) from error
         if error is not None:
             raise error
-        return result
+        return outcome
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -32,12 +31,12 @@ class LoopThread:
         self._loop.close()
 
 
-async def _outcome(awaitable: Awaitable[Any], seconds: float | None) -> tuple[Any, BaseException | None]:
+async def _outcome(result: Any, seconds: float | None) -> tuple[Any, BaseException | None]:
     """Nothing is raised on the loop: what is no Exception would end it."""
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
-            return await awaited(awaitable), None
+            return await awaited(result), None
     except BaseException as error:
         if limit.expired() and isinstance(error, TimeoutError):
             return None, TimeLimitExceeded(f"took longer than {seconds:g} s")

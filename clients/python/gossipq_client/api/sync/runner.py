@@ -1,13 +1,11 @@
 """Handlers of a sync client at work: each thread takes a record, runs the handler, and settles the record by
 how it ended."""
 
-import inspect
 import threading
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from gossipq_client.api.sync.runs import Run
-from gossipq_client.handlers import Crew, Handler, Item, called
+from gossipq_client.handlers import Crew, Handler, Item, called, goes_on
 from gossipq_client.io import CLOSE_SECONDS
 from gossipq_client.values import TimeLimitExceeded
 
@@ -142,9 +140,9 @@ class Runner(Run):
 
     def _called(self, handler: Handler, arguments: list[Any]) -> Any:
         result = called(handler, arguments)
-        return self._awaited(result, handler.time_limit_s) if inspect.isawaitable(result) else result
+        return self._awaited(result, handler.time_limit_s) if goes_on(result) else result
 
-    def _awaited(self, awaitable: Awaitable[Any], seconds: float | None) -> Any:
+    def _awaited(self, result: Any, seconds: float | None) -> Any:
         from gossipq_client.api.sync.loop_thread import (
             LoopThread,  # who has no async handlers does without asyncio
         )
@@ -152,4 +150,4 @@ class Runner(Run):
         with self._client._lock:
             if self._loop is None:
                 self._loop = LoopThread()
-        return self._loop.wait(awaitable, seconds)
+        return self._loop.wait(result, seconds)
