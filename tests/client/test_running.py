@@ -746,13 +746,17 @@ class TestMessages:
         mq.advance("90m")
         assert next(loop).offset == 0
 
+    @pytest.mark.parametrize("verb", ["subscribe", "consume"])
     def test_a_wait_for_the_next_message_may_be_broken_off(
-        self, mq: testing.Client, broker: testing.Broker
+        self, mq: testing.Client, broker: testing.Broker, verb: str
     ) -> None:
         mq.create_topic("orders")
 
         async def main() -> None:
-            async with aio_connect(broker.endpoint) as client, client.subscribe("orders", "tasks") as loop:
+            async with (
+                aio_connect(broker.endpoint) as client,
+                contextlib.aclosing(getattr(client, verb)("orders", "tasks")) as loop,
+            ):
                 for _ in range(3):
                     with pytest.raises(TimeoutError):
                         await asyncio.wait_for(anext(loop), 0.05)
@@ -768,7 +772,7 @@ class TestMessages:
 
         before = signal.signal(signal.SIGALRM, interrupt)
         try:
-            with mq.subscribe("orders", "threads", start="new") as loop:
+            with contextlib.closing(getattr(mq, verb)("orders", "threads", start="new")) as loop:
                 for _ in range(3):
                     signal.setitimer(signal.ITIMER_REAL, 0.05)
                     with pytest.raises(InterruptedError):

@@ -350,7 +350,7 @@ class Consumers(Producers):
     ) -> Iterator[Message]:
         """The messages of `subscribe`, with the same options, for a loop that nobody needs to stop from
         outside: leaving it ends the subscription."""
-        return self.subscribe(topics, group, stop_at_end=stop_at_end, **options).__iter__()
+        return self.subscribe(topics, group, stop_at_end=stop_at_end, **options)
 
     @shows(joining, FetchOptions)
     def fetch(
