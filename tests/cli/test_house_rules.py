@@ -174,6 +174,7 @@ def test_the_later_one_wins(gossipq) -> None:
         ),
         (("topic", "create"), "Missing argument 'NAME'", "`gossipq topic create --help` shows what it takes"),
         (("--timeout", "soon", "version"), "Invalid value for '--timeout': 'soon' is not a duration", ""),
+        (("--timeout", "nan", "version"), "Invalid value for '--timeout': nan is not a duration", ""),
         (
             ("pub", "a", "b", "--lines"),
             "BODY with --count, --lines and --jsonl exclude each other",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import uvloop
 
-from gossipq.errors import LeaseLost, NoSubscription
+from gossipq.errors import BadRequest, LeaseLost, NoSubscription
 from gossipq_client import aio, testing
 
 
@@ -38,6 +38,23 @@ def test_an_ack_of_what_others_have_is_told(broker: testing.Broker) -> None:
             mq.ack_and_wait([first, second])
         assert (first.lost, second.lost) == (True, False)
         assert mq.admin.groups("orders")[0].acked == 1
+
+
+def test_no_wait_is_as_long_as_no_number(broker: testing.Broker) -> None:
+    nan = float("nan")
+    with broker.connect() as mq:
+        receipt = mq.publish_many("orders", [b"one", b"two"])
+        fetcher = mq.fetcher("orders", group="billing")
+        batch = fetcher.fetch(1)
+        for wait in (
+            lambda: receipt.result(nan),
+            lambda: mq.flush(nan),
+            lambda: mq.ack_and_wait(batch, timeout=nan),
+            lambda: fetcher.fetch(1, wait=nan),
+            lambda: mq.fetch("orders", group="billing", wait=nan),
+        ):
+            with pytest.raises(BadRequest, match="=nan is not a duration"):
+                wait()
 
 
 def test_an_ack_that_was_refused_is_told(broker: testing.Broker) -> None:

@@ -32,6 +32,13 @@ def test_durations(given: inputs.Duration, expected: int) -> None:
 def test_what_is_no_duration(given: inputs.Duration) -> None:
     with pytest.raises(BadRequest, match="is not a duration"):
         inputs.duration_ms(given)
+    with pytest.raises(BadRequest, match=r"wait=.* is not a duration"):
+        inputs.seconds(given)
+
+
+def test_a_wait_may_be_what_is_left_of_a_longer_one() -> None:
+    assert inputs.seconds("1.5s") == inputs.limit_s(timedelta(seconds=1.5)) == 1.5
+    assert [inputs.limit_s(wait) for wait in (-0.5, float("inf"), None)] == [-0.5, float("inf"), None]
 
 
 @pytest.mark.parametrize(

@@ -280,7 +280,7 @@ class PendingRecord(PendingReceipt, eq=False):
 
     def result(self, timeout: inputs.Duration | None = None) -> Receipt:
         if not self._flight.done:
-            self._client._await_flights([self._flight], inputs.seconds(timeout))
+            self._client._await_flights([self._flight], inputs.limit_s(timeout))
         return receipt_of(self._flight, self._index)
 
 
@@ -297,5 +297,5 @@ class PendingReceipts(PendingReceipt, eq=False):
         return all(flight.done for flight in flights)
 
     def result(self, timeout: inputs.Duration | None = None) -> Receipt:
-        self._client._await_flights(self._awaited.flights, inputs.seconds(timeout))
+        self._client._await_flights(self._awaited.flights, inputs.limit_s(timeout))
         return self._awaited.receipt()

@@ -28,11 +28,17 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode_headers = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
-def seconds(duration: Duration | None, what: str = "timeout") -> float | None:
-    """Seconds, None = for ever. Raises BadRequest, TypeError."""
-    if duration is None or type(duration) is float:
-        return duration
-    return duration_ms(duration, what) / 1000
+def seconds(wait: Duration, what: str = "wait") -> float:
+    """How long is waited. A float may also be what is left of a longer wait, even below 0, or inf. Raises
+    BadRequest."""
+    if type(wait) is float and not math.isnan(wait):
+        return wait
+    return duration_ms(wait, what) / 1000
+
+
+def limit_s(timeout: Duration | None) -> float | None:
+    """The same, None = for ever. Raises BadRequest."""
+    return None if timeout is None else seconds(timeout, "timeout")
 
 
 def duration_ms(value: Duration, what: str = "", low_ms: int = 0, high_ms: int = DURATION_MS_MAX) -> int:

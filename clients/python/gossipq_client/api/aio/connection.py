@@ -54,7 +54,7 @@ class Connection(Driver):
         receipt nobody asked.
         """
         session = self._engine.session
-        await self._flush(lambda: session.settled, inputs.seconds(timeout))
+        await self._flush(lambda: session.settled, inputs.limit_s(timeout))
 
     async def _flush(self, settled: Callable[[], bool], seconds: float | None) -> None:
         session = self._engine.session

@@ -250,7 +250,7 @@ class Fetcher:
         "5s". Raises BadRequest, ClientClosed, and NoQuorum or Unreachable when nobody who could have
         records has answered for the client's timeout."""
         count = credit_of(n, self._state.options.mode, "n")
-        wait_s = wait if type(wait) is float else inputs.duration_ms(wait, "wait") / 1000
+        wait_s = inputs.seconds(wait)
         return await self._fetch(count, wait_s)
 
     def rest(self) -> None:
@@ -370,7 +370,7 @@ class Consumers(Producers):
         Unreachable when nobody who could have records has answered for the client's timeout.
         """
         count = credit_of(n, options.get("mode"), "n")
-        wait_s = wait if type(wait) is float else inputs.duration_ms(wait, "wait") / 1000
+        wait_s = inputs.seconds(wait)
         name = (topics,) if isinstance(topics, str) else tuple(topics)
         fetcher = self._fetchers.get((name, group))
         # refused before: this may be another try
@@ -423,7 +423,7 @@ class Consumers(Producers):
         places = [
             (each._held.part, each._held.partition, [(each.offset, each.offset + 1)]) for each in messages
         ]
-        seconds = self._timeout if timeout is None else inputs.seconds(timeout)
+        seconds = self._timeout if timeout is None else inputs.seconds(timeout, "timeout")
         if not await self._until(lambda: all(consuming.told(*place) for place in places), seconds):
             raise NotConfirmed(f"no answer to an ack within {seconds} s", hint="it may be stored")
         if refused := next(filter(None, (consuming.refused_ack(*place) for place in places)), None):

@@ -33,7 +33,7 @@ class PendingReceipt:
     async def result(self, timeout: inputs.Duration | None = None) -> Receipt:
         """Waits `timeout` at most, in seconds or as "5s"; None = for ever. Raises NotConfirmed (may be
         stored) or Refused (certainly not stored)."""
-        await self._client._await_flights(self._flights, inputs.seconds(timeout))
+        await self._client._await_flights(self._flights, inputs.limit_s(timeout))
         return self._awaited.receipt()
 
     def __await__(self) -> Generator[Any, None, Receipt]:

@@ -55,7 +55,7 @@ class Connection(Driver):
         receipt nobody asked.
         """
         session = self._engine.session
-        self._flush(lambda: session.settled, inputs.seconds(timeout))
+        self._flush(lambda: session.settled, inputs.limit_s(timeout))
 
     def _flush(self, settled: Callable[[], bool], seconds: float | None) -> None:
         session = self._engine.session
