@@ -7,7 +7,7 @@ import pytest
 import gossipq_client
 from gossipq import limits
 from gossipq.errors import BadRequest, TooLarge
-from gossipq_client.values import inputs
+from gossipq_client.values import Undecodable, inputs, payloads
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,28 @@ def test_values_and_keys() -> None:
         inputs.keys_of(b"k", ["k"], 1)
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x01",
+        b"\x81\xa1a\x01",
+        b"\x81\xa1a\xc0",
+        b"\x81\x01\xa1x",
+        b"\x81\xa3\xed\xa0\x80\xa1x",
+        b"\x81\xa1a\xa1\xff",
+        b"\x82\xa1a",
+        b"\x81\xa1a" + b"\x91" * 5_000,
+    ],
+)
+def test_headers_of_another_make(raw: bytes) -> None:
+    with pytest.raises(Undecodable, match="no map of text to text or bytes"):
+        payloads.headers_of(raw)
+    assert payloads.headers_shown(raw) == {"gossipq-unreadable-headers": raw}
+
+
 def test_headers() -> None:
-    assert inputs.headers_of(inputs.header_bytes({"a": "b", "raw": b"\xff"})) == {"a": "b", "raw": b"\xff"}
-    assert inputs.headers_of(b"") == {}
+    assert payloads.headers_of(inputs.header_bytes({"a": "b", "raw": b"\xff"})) == {"a": "b", "raw": b"\xff"}
+    assert payloads.headers_of(b"") == {}
     assert inputs.header_bytes(None) == inputs.header_bytes({}) == b""
     with pytest.raises(TypeError, match="int"):
         inputs.header_bytes({"a": 1})  # type: ignore[dict-item]

@@ -16,6 +16,7 @@ import pytest
 from gossipq_client import BadRequest, ClientClosed, LeaseLost, Message, NoReply, Reject, Retry, testing
 from gossipq_client.aio import Client as AioClient
 from gossipq_client.aio import connect as aio_connect
+from gossipq_client.values import inputs
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 10
@@ -227,6 +228,27 @@ class TestWhatIsReturned:
         run_each(work)
         (letter,) = mq.admin.dead_letters("orders", "g")
         assert letter.error == says
+
+    def test_headers_that_only_their_writer_understands_are_for_handlers_that_read_them(
+        self,
+        mq: testing.Client,
+        run_each: Callable[[Callable[..., object]], None],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """As a client of another make may publish them: one such record was the end of the run."""
+        monkeypatch.setattr(inputs, "header_bytes", lambda headers: b"\x81\xa1a\x01" if headers else b"")
+        for value in ("left alone", "read"):
+            mq.publish("orders", value, headers={"a": "b"}).result(PATIENCE_S)
+
+        def work(value: str, msg: Message) -> object:
+            return msg.headers if value == "read" else "done"
+
+        run_each(work)
+        (letter,) = mq.admin.dead_letters("orders", "g", values=True)
+        assert (letter.offset, letter.reason) == (1, "undecodable")
+        assert letter.headers == {"gossipq-unreadable-headers": b"\x81\xa1a\x01"}
+        assert letter.error == "headers of orders/0/1: no map of text to text or bytes"
+        assert mq.admin.groups("orders")[0].acked == 1
 
 
 class Together:

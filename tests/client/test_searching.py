@@ -19,7 +19,7 @@ class Seen:
     offset: int
     value: bytes = b"seventeen apples"
     key: bytes | None = b"ada"
-    headers: dict[str, str | bytes] = field(default_factory=lambda: {"a": "b", "raw": b"c"})
+    headers_shown: dict[str, str | bytes] = field(default_factory=lambda: {"a": "b", "raw": b"c"})
     topic: str = "t"
     partition: int = 0
 

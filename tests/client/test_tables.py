@@ -212,21 +212,9 @@ def test_a_producer_with_an_impossible_clock_breaks_nothing(publish_ms):
     assert row["publish_time"].year in (1, 9999)
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"\x01",
-        b"\x81\xa1a\x01",
-        b"\x81\xa1a\xc0",
-        b"\x81\x01\xa1x",
-        b"\x81\xa3\xed\xa0\x80\xa1x",
-        b"\x81\xa1a\xa1\xff",
-        b"\x82\xa1a",
-        b"\x81\xa1a" + b"\x91" * 5_000,
-    ],
-)
-def test_headers_that_only_their_writer_understands_are_kept_as_bytes(raw):
+def test_headers_that_only_their_writer_understands_are_kept_as_bytes():
     """One such record was the end of every export and table of its topic."""
+    raw = b"\x81\xa1a\x01"
     found = rows(stretch(batches.seal(VALUES[:2], headers=[raw, b"\x81\xa1k\xa1v"])))
     assert [row["headers"] for row in found] == [
         [{"key": "", "value": raw}],

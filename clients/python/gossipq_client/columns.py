@@ -19,6 +19,7 @@ from gossipq.wire import export
 from gossipq.wire.schemas import Schema as Declared
 from gossipq.wire.schemas import Shape
 from gossipq_client.session import Stretch, no_pyarrow
+from gossipq_client.values import Undecodable, payloads
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 GROUP_ROWS, GROUP_BYTES = 65_536, 32 << 20  #: gathered into one record batch
 TIME_MS_MIN, TIME_MS_MAX = -62_135_596_800_000, 253_402_300_799_999  #: years 1 to 9999
-_headers_of = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
 def arrow(what: str = "a table") -> Any:
@@ -279,17 +279,14 @@ def _headers(stretch: Stretch, bit: int) -> Any:
 
 
 def _pairs(raw: bytes) -> list[dict[str, str | bytes]]:
-    """Nodes do not look into headers, and other clients may write anything: what is no map of text to text or
-    bytes is one pair without a name, whose value is all of it."""
+    """What cannot be read is one pair without a name, whose value is all of it."""
     try:
-        pairs = _headers_of(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return [{"key": "", "value": raw}]
-    if not all(isinstance(value, str | bytes) for value in pairs.values()):
+        headers = payloads.headers_of(raw)
+    except Undecodable:
         return [{"key": "", "value": raw}]
     return [
         {"key": key, "value": value.encode() if isinstance(value, str) else value}
-        for key, value in pairs.items()
+        for key, value in headers.items()
     ]
 
 

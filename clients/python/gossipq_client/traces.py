@@ -43,7 +43,7 @@ class Tracing(Middleware):
 
     def before(self, message: Record) -> None:
         """A span of kind CONSUMER, current for the handler."""
-        carried = {name: value for name, value in message.headers.items() if isinstance(value, str)}
+        carried = {name: value for name, value in message.headers_shown.items() if isinstance(value, str)}
         parent = propagate.extract(carried)
         sent = trace.get_current_span(parent).get_span_context()
         span = self._tracer.start_span(

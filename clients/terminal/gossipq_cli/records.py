@@ -149,14 +149,21 @@ def content(record: Any) -> dict[str, Any]:
     for name, value in (("key", record.key), ("value", record.value)):
         if value is not None:
             row |= text_or_base64(name, value)
-    if record.headers:
-        row["headers"] = {name: header_text(value) for name, value in record.headers.items()}
+    if headers := _headers_of(record):
+        row["headers"] = {name: header_text(value) for name, value in headers.items()}
     return row | {name: value for name, value in (("route", record.route), ("id", id_text(record))) if value}
 
 
 def id_text(record: Any) -> str:
     """The id of a message, or of a stored record."""
     return record.id or ""
+
+
+def _headers_of(record: Any) -> Mapping[str, str | bytes]:
+    """The headers of a message, or of a stored record."""
+    found: Mapping[str, str | bytes]
+    found = record.headers_shown if hasattr(record, "headers_shown") else record.headers
+    return found
 
 
 def as_text(record: Any) -> str:
@@ -198,7 +205,7 @@ def header_text(value: str | bytes) -> str:
 
 
 def _headers(message: "Message") -> bytes:
-    return ",".join(f"{name}:{header_text(value)}" for name, value in message.headers.items()).encode()
+    return ",".join(f"{name}:{header_text(value)}" for name, value in _headers_of(message).items()).encode()
 
 
 _FIELDS: dict[str, Callable[["Message"], bytes]] = {

@@ -347,7 +347,7 @@ class Actions:
         try:
             for msg in over:
                 await mq.publish_and_wait(
-                    target, msg.value, key=msg.key, headers=msg.headers, id=f"{queue.name}/{msg.ref}"
+                    target, msg.value, key=msg.key, headers=msg.headers_shown, id=f"{queue.name}/{msg.ref}"
                 )
             await mq.ack_and_wait(over)
         except BaseException:
@@ -555,7 +555,7 @@ def _told(said: Said, made: str) -> dict[str, Any]:
 
 def _shown(lease: Lease[Message], said: Receive, queue: Queue) -> dict[str, Any]:
     msg = lease.record
-    body, headers = msg.value.decode(errors="replace"), msg.headers
+    body, headers = msg.value.decode(errors="replace"), msg.headers_shown
     found: dict[str, Any] = {
         "MessageId": messages.id_of(headers, msg.ref),
         "ReceiptHandle": lease.token,
@@ -586,7 +586,7 @@ def _system(msg: Message, queue: Queue) -> dict[str, str]:
     if queue.fifo:
         found["MessageDeduplicationId"] = msg.id or ""
         found["SequenceNumber"] = f"{msg.offset:020d}"
-    trace = messages.attributes_of(msg.headers, system=True).get("AWSTraceHeader")
+    trace = messages.attributes_of(msg.headers_shown, system=True).get("AWSTraceHeader")
     if trace is not None:
         found["AWSTraceHeader"] = trace.string_value or ""
     return found

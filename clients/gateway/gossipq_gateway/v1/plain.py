@@ -13,7 +13,7 @@ from gossipq.types import HEADERS, IDS, KEYS
 from gossipq_client import DeadLetter, Receipt, StoredRecord
 from gossipq_client.aio import Message
 from gossipq_client.session import Stretch
-from gossipq_client.values import GIVEN_BACK, inputs
+from gossipq_client.values import GIVEN_BACK, inputs, payloads
 from gossipq_gateway.v1 import shapes
 
 _text_of = msgspec.json.Decoder(str).decode
@@ -109,7 +109,8 @@ def shown(record: StoredRecord | Message) -> shapes.Delivery:
         route=record.route,
         id=record.id or "",
     )
-    _content(found, record.value, record.key, record.headers)
+    headers = record.headers_shown if isinstance(record, Message) else record.headers
+    _content(found, record.value, record.key, headers)
     return found
 
 
@@ -136,7 +137,7 @@ def deliveries_of(stretch: Stretch) -> list[shapes.Delivery]:
             route=route,
             id=(inputs.id_text(ids[at]) or "") if ids else "",
         )
-        given = inputs.headers_of(headers[at]) if headers else {}
+        given = payloads.headers_shown(headers[at]) if headers else {}
         _content(found, values[at], keys[at] if keys else None, given)
         made.append(found)
     return made

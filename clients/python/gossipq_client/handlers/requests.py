@@ -46,7 +46,7 @@ class Reply(NamedTuple):
 
 def _reply(message: Record, value: bytes, outcome: str) -> Reply | None:
     """None for a record that asks for no answer."""
-    headers = message.headers
+    headers = message.headers_shown
     topic, route, correlation = headers.get(TO), headers.get(ROUTE, ""), headers.get(CORRELATION, "")
     if not isinstance(topic, str) or not isinstance(route, str):
         return None
@@ -132,7 +132,8 @@ class Requests:
         while self.subscription.ready:
             for piece in consuming.take(self.subscription, len(self.subscription.ready[0].values())):
                 for offset in range(piece.first, piece.end):
-                    of = str(piece.held.headers(offset).get(CORRELATION, ""))
+                    headers = payloads.headers_shown(piece.held.header_bytes(offset))
+                    of = str(headers.get(CORRELATION, ""))
                     if of in self._waiting:
                         self._replies.setdefault(of, (piece.held, offset))
         return self._replies.get(correlation)

@@ -82,7 +82,7 @@ class Search:
             return False
         if not self._headers:
             return True
-        headers = record.headers
+        headers = record.headers_shown
         return all(
             name in headers and inputs.as_bytes(headers[name], name) == value
             for name, value in self._headers.items()

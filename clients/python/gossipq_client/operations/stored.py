@@ -6,7 +6,7 @@ from gossipq.types import HEADERS, IDS, KEYS, Offset, partition_of
 from gossipq.values import DeadLetter as LetterRow
 from gossipq.values import Ref
 from gossipq.wire.batch import Batch
-from gossipq_client.values import inputs, refs
+from gossipq_client.values import inputs, payloads, refs
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Opened:
         return self._headers[at] if self._headers is not None else b""
 
     def headers(self, at: int) -> dict[str, str | bytes]:
-        return inputs.headers_of(self.header_bytes(at))
+        return payloads.headers_shown(self.header_bytes(at))
 
     def id(self, at: int) -> str | None:
         return inputs.id_text(self._ids[at]) if self._ids is not None else None

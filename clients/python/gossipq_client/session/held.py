@@ -4,9 +4,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from gossipq.types import HEADERS, IDS, KEY_HASH, KEYS, Offset, PartitionKey
 from gossipq.wire.batch import Batch
@@ -16,8 +14,6 @@ if TYPE_CHECKING:
 
 Ranges = list[tuple[Offset, Offset]]  #: half-open, rising, apart
 ALOUD_ATTEMPT = 3
-
-_decode_headers = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
 class Held:
@@ -87,11 +83,10 @@ class Held:
             self._keys = self.batch.column(KEYS) or []
         return self._keys[offset - self.base] if self._keys else None
 
-    def headers(self, offset: Offset) -> dict[str, str | bytes]:
+    def header_bytes(self, offset: Offset) -> bytes:
         if self._headers is None:
             self._headers = self.batch.column(HEADERS) or []
-        raw = self._headers[offset - self.base] if self._headers else b""
-        return _decode_headers(raw) if raw else {}
+        return self._headers[offset - self.base] if self._headers else b""
 
     def id(self, offset: Offset) -> bytes:
         """b"" without one."""

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar, overload
 from gossipq.errors import LeaseLost
 from gossipq.types import partition_of, topic_id_of
 from gossipq_client.session.held import Held, Piece
-from gossipq_client.values import inputs
+from gossipq_client.values import Undecodable, inputs, payloads
 
 
 class Record:
@@ -32,8 +32,18 @@ class Record:
 
     @property
     def headers(self) -> dict[str, str | bytes]:
-        """As its producer gave them; empty when there were none."""
-        return self._held.headers(self.offset)
+        """As its producer gave them; empty when there were none. Raises Undecodable, which is a Reject, for
+        what a client of another make may have published as such."""
+        try:
+            return payloads.headers_of(self._held.header_bytes(self.offset))
+        except Undecodable as error:
+            raise Undecodable(f"headers of {self.ref}: {error}") from None
+
+    @property
+    def headers_shown(self) -> dict[str, str | bytes]:
+        """The same for who takes records of any making: what cannot be read is one header,
+        `gossipq-unreadable-headers`, with its bytes."""
+        return payloads.headers_shown(self._held.header_bytes(self.offset))
 
     @property
     def route(self) -> str:

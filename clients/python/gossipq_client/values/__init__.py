@@ -11,7 +11,15 @@ from gossipq_client.values.credentials import (
 )
 from gossipq_client.values.growth import series
 from gossipq_client.values.inputs import duration_ms, start_of
-from gossipq_client.values.outcomes import GIVEN_BACK, Outcome, Reject, Retry, TimeLimitExceeded, failed
+from gossipq_client.values.outcomes import (
+    GIVEN_BACK,
+    Outcome,
+    Reject,
+    Retry,
+    TimeLimitExceeded,
+    Undecodable,
+    failed,
+)
 from gossipq_client.values.policies import (
     Backoff,
     GroupPolicy,
@@ -61,6 +69,7 @@ __all__ = [
     "Terms",
     "TimeLimitExceeded",
     "TopicPolicy",
+    "Undecodable",
     "address",
     "as_asked",
     "columns",

@@ -25,7 +25,6 @@ _UNITS_MS = {"ms": 1, "s": limits.SECOND_MS, "m": limits.MINUTE_MS, "h": limits.
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _encode_json = msgspec.json.Encoder().encode
 _encode = msgspec.msgpack.Encoder().encode
-_decode_headers = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
 def seconds(wait: Duration, what: str = "wait") -> float:
@@ -208,11 +207,6 @@ def header_bytes(headers: Headers | None) -> bytes:
     if len(raw) > limits.HEADERS_BYTES_MAX:
         raise too_large("headers", len(raw), limits.HEADERS_BYTES_MAX)
     return raw
-
-
-def headers_of(raw: bytes) -> dict[str, str | bytes]:
-    """What `header_bytes` made of them."""
-    return _decode_headers(raw) if raw else {}
 
 
 def edited(value: Value | None, headers: Headers | None) -> tuple[bytes | None, bytes | None]:

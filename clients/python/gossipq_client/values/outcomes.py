@@ -32,7 +32,7 @@ class TimeLimitExceeded(Exception):
 
 
 class Undecodable(Reject):
-    """The value is not what the handler's annotation says."""
+    """The value is not what the handler's annotation says, or the headers are none."""
 
 
 class Outcome(NamedTuple):

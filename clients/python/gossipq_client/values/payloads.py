@@ -1,5 +1,5 @@
-"""Typed values: what a handler's annotation says becomes the way its records are decoded, and its answers
-encoded."""
+"""What records carry, decoded: values by what a handler's annotation says, which its answers are encoded for,
+and headers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,10 +7,12 @@ from typing import Any
 import msgspec
 
 from gossipq.errors import BadRequest
+from gossipq.wire.plain import UNREADABLE
 from gossipq_client.values import inputs
 from gossipq_client.values.outcomes import Undecodable
 
 Decode = Callable[[bytes], Any]
+_decode_headers = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
 def decoder(annotation: Any) -> Decode:
@@ -59,3 +61,26 @@ def encoded(value: Any) -> bytes:
     """What a handler decodes again: bytes as they are, text as UTF-8, all else as JSON. Raises TypeError,
     TooLarge."""
     return inputs.value_bytes(value)
+
+
+def headers_of(raw: bytes) -> dict[str, str | bytes]:
+    """What `inputs.header_bytes` made of them. Nodes do not look into headers, and other clients may write
+    anything: raises Undecodable for what is no map of text to text or bytes."""
+    if not raw:
+        return {}
+    try:
+        headers = _decode_headers(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Undecodable(f"no map of text to text or bytes: {error}") from None
+    if not all(isinstance(value, str | bytes) for value in headers.values()):
+        raise Undecodable("no map of text to text or bytes")
+    return headers
+
+
+def headers_shown(raw: bytes) -> dict[str, str | bytes]:
+    """For who takes records of any making: what is no such map is one header, `gossipq-unreadable-headers`,
+    with its bytes, as nodes show it to who does not open batches."""
+    try:
+        return headers_of(raw)
+    except Undecodable:
+        return {UNREADABLE: raw}

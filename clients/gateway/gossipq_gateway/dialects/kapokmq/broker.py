@@ -121,7 +121,8 @@ class Broker:
         self._in_hand[group, code] = InHand(message, taker, until_s)
         self.desk.counters.delivered()
         created_s = int(message.publish_time)
-        delay_s = whole(message.headers.get(DELAY)) if message.attempt == 1 else max(0, now_s - created_s)
+        asked_s = whole(message.headers_shown.get(DELAY))
+        delay_s = asked_s if message.attempt == 1 else max(0, now_s - created_s)
         text = message.value.decode(errors="replace")
         return wire.Message(code, text, name_of(topic), created_s, now_s, delay_s, wire.WAITING)
 

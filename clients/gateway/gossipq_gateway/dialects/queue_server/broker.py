@@ -142,7 +142,7 @@ class Broker:
     def _hand_out(
         self, request: wire.Consume, topic: str, message: Message, answer: Answer, wanted: Wanted
     ) -> None:
-        headers, now_s = message.headers, self._now_s()
+        headers, now_s = message.headers_shown, self._now_s()
         retry_s = whole(headers.get(RETRY))
         number = whole(headers.get(NUMBER)) or wire.number_of(message.partition, message.offset)
         text = message.value.decode(errors="replace")

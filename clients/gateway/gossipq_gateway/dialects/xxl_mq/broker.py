@@ -143,7 +143,7 @@ class Broker:
     def _show(self, message: Message, instance: str) -> wire.Shown:
         number, self._next = self._next, self._next + 1
         self._in_hand[number] = InHand(message, instance, self._loop.time() + self._options.timeout)
-        effect_ms = whole(message.headers.get(EFFECT)) or int(message.publish_time * 1_000)
+        effect_ms = whole(message.headers_shown.get(EFFECT)) or int(message.publish_time * 1_000)
         data = message.value.decode(errors="replace")
         return wire.Shown(number, name_of(message.topic), data, effect_ms)
 
