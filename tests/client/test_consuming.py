@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client.hand import CREDIT, HOME, LEADER, SHARD, Hand
-from gossipq.errors import Internal, LeaseLost, TopicFull, UnknownTopic
+from gossipq.errors import BadBatch, Internal, LeaseLost, TopicFull, UnknownTopic
 from gossipq.limits import MOVED_RANGES_MAX
 from gossipq.messages import (
     Ack,
@@ -42,6 +42,7 @@ from gossipq_client.session.held import Held, merge, subtract
 from gossipq_client.session.pace import CREDIT_START
 from gossipq_client.session.packer import WINDOW_BATCHES
 from gossipq_client.session.settlement import ACK_LINGER_MS
+from gossipq_client.session.stretch import Reading
 from gossipq_client.values import outcomes
 
 Kind = TypeVar("Kind")
@@ -575,6 +576,26 @@ class TestRepeats:
         assert nack.body.failed
         assert hand.session.consuming.warnings
         assert subscription.free()[0] + part.lent_records == 100
+
+    def test_a_reader_says_what_it_passes_over(self, hand: Hand) -> None:
+        subscription = hand.subscribe(group="")
+        part = subscription.parts[0]
+        hand.tell(Deliver(part.number, [Delivered(9 << 16, 3, 2, 1, 8, 10)], 0), batch=b"12345678")
+        (warning,) = hand.session.consuming.warnings
+        assert warning.startswith("records 3 to 4 of t/0 cannot be opened: batch of 8 bytes")
+        assert warning.endswith("; they are passed over")
+        assert subscription.error is None
+
+    def test_who_reads_a_whole_range_gets_all_of_it_or_an_error(self, hand: Hand) -> None:
+        """An export took these records for removed by an operator."""
+        info = hand.subscribe(group="").topics[9]
+        reading = Reading(hand.session.consuming, info, {9 << 16: (3, 5)})
+        hand.accept(hand.sent(Subscribe))
+        part = reading.subscription.parts[0]
+        hand.tell(Deliver(part.number, [Delivered(9 << 16, 3, 2, 1, 8, 10)], 0), batch=b"12345678")
+        assert reading.ready
+        with pytest.raises(BadBatch, match=r"records 3 to 4 of t/0 cannot be opened: batch of 8 bytes"):
+            reading.take()
 
     def test_sizes_that_do_not_fit_are_a_bad_frame(self, hand: Hand) -> None:
         part = hand.subscribe().parts[0]

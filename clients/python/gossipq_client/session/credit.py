@@ -63,6 +63,7 @@ class Subscription:
         self.looked_up = False  #: whether its topics are there was answered once
         self.asked = False  #: its topics are, or were, looked up
         self.fetches: dict[object, list[Piece]] = {}  #: under way, and what each has taken
+        self.whole = False  #: what cannot be opened is an error, and not passed over
         self.stopping = False  #: the user takes no more
         self.kept = False  #: whoever waits for its next message may break that off, and wait again later
         self.closing = self.paused = self.streak = False

@@ -8,7 +8,7 @@ from gossipq import limits
 from gossipq.errors import BadBatch
 from gossipq.messages import Ack, Acked, AtEnd, Deliver, Nack, Recall, Started, Unsubscribe
 from gossipq.texts import many
-from gossipq.types import Offset
+from gossipq.types import Offset, partition_of, topic_id_of
 from gossipq.values import Delivered, Message, Range
 from gossipq.wire.batch import Batch, split
 from gossipq_client.session.calls import Call
@@ -57,9 +57,7 @@ class Consuming(Settling):
             if len(batch) != piece.count:
                 raise BadBatch(f"slice of {piece.count} records with a batch of {len(batch)}")
         except BadBatch as error:
-            self.warnings.append(f"slice {piece.offset}..{end} of partition {piece.partition:#x}: {error}")
-            if subscription.leased:
-                self._nack(part, [(piece.partition, piece.offset, end)], failed(None, str(error)), {})
+            self._unopened(part, (piece.partition, piece.offset, end), error)
             return
         if subscription.closing or subscription.paused:
             self._send_back(part, piece, batch, known)
@@ -98,6 +96,20 @@ class Consuming(Settling):
             held = Held(part, piece.partition, piece.offset, first, end, batch, piece.attempt)
             self._ack_again(held, known)
             self.nack(held, first, end)
+
+    def _unopened(self, part: Part, records: Range, error: BadBatch) -> None:
+        """What was damaged on its way, or has columns that only newer clients know: a group gets it again,
+        and has dead letters in the end."""
+        subscription, (partition, first, end) = part.subscription, records
+        topic = subscription.topics.get(topic_id_of(partition))
+        name = f"{topic.name if topic else 'an unknown topic'}/{partition_of(partition)}"
+        text = f"records {first} to {end - 1} of {name} cannot be opened: {error}"
+        if subscription.whole:
+            subscription.error = BadBatch(text, hint="read it again; if that fails, update this client")
+            return
+        if subscription.leased:
+            self._nack(part, [records], failed(None, str(error)), {})
+        self.warnings.append(text + ("" if subscription.leased else "; they are passed over"))
 
     def take(self, subscription: Subscription, count: int, fetch: object = None) -> list[Piece]:
         """At most `count` records, in the order they came. A `fetch` that is under way is noted with what it

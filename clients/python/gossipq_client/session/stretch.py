@@ -53,6 +53,7 @@ class Reading:
         self._consuming = consuming
         self._left = {key: end for key, (_, end) in self.ranges.items()}
         self.subscription = Subscription("", ("first", 0), CREDIT, GroupOptions(), notify_end=True)
+        self.subscription.whole = True
         if self._left:
             consuming.cover(
                 self.subscription, [info], {key: first for key, (first, _) in self.ranges.items()}
@@ -70,7 +71,7 @@ class Reading:
 
     def take(self) -> list[Stretch]:
         """What has come, in order within each partition. Raises what the leader refused, as
-        OffsetOutOfRange."""
+        OffsetOutOfRange, and BadBatch for what cannot be opened."""
         if self.subscription.error is not None:
             raise self.subscription.error
         return list(self._stretches())
