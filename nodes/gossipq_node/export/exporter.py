@@ -15,12 +15,13 @@ import msgspec
 
 from gossipq.errors import Busy, DataLoss, ExportError, OffsetOutOfRange, UnknownTopic
 from gossipq.texts import many
-from gossipq.types import Offset, partition_key
-from gossipq.values import GroupStats, PartitionStats, TopicInfo
+from gossipq.types import Offset, PartitionKey, partition_key
+from gossipq.values import GroupStats, TopicInfo
 from gossipq.wire import export
 from gossipq.wire.export import NOTHING, Export, File, Gap, Manifest, Newest, Position
 from gossipq.wire.schemas import Declaration, Schema
 from gossipq_client import Client, columns
+from gossipq_client.operations import Span
 from gossipq_client.session import Stretch
 from gossipq_node.export import states
 from gossipq_node.export.folder import Folder
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 #: a manifest after so much, so that little is done again after a crash
 CHECKPOINT_ROWS, CHECKPOINT_BYTES = (1 << 22, 512 << 20)
-STATS_PARTITIONS = 1_000  #: asked for at once
+ASKED_PARTITIONS = 1_000  #: asked for at once
 LEADERS_TRIES, LEADERS_PAUSE_S = 50, 0.2  #: how long partitions may be without a leader
 Progress = Callable[[int, int], None]  #: records done, records to do
 
@@ -56,9 +57,14 @@ class ExportedPartition(msgspec.Struct):
 
     info: TopicInfo
     number: int
-    stats: PartitionStats
+    first: Offset
+    end: Offset
     groups: list[GroupStats]
     position: Position
+
+    @property
+    def key(self) -> PartitionKey:
+        return partition_key(self.info.id, self.number)
 
     @property
     def name(self) -> str:
@@ -67,7 +73,20 @@ class ExportedPartition(msgspec.Struct):
     @property
     def waiting(self) -> int:
         """Records that are not in the export."""
-        return self.stats.next - self.position.end
+        return self.end - self.position.end
+
+
+def _portions(infos: list[TopicInfo]) -> Iterator[list[TopicInfo]]:
+    """Some topics at a time, so that no question is too large."""
+    some, count = list[TopicInfo](), 0
+    for info in infos:
+        some.append(info)
+        count += len(info.shards)
+        if count >= ASKED_PARTITIONS:
+            yield some
+            some, count = [], 0
+    if some:
+        yield some
 
 
 def _newest(stretch: Stretch) -> Newest:
@@ -191,53 +210,55 @@ class Exporter:
         """All partitions, in order, with where their leader and the export stand."""
         for _ in range(LEADERS_TRIES):
             infos = sorted(self._infos(), key=lambda info: info.id)
-            rows, groups = self._stats(infos)
+            led, groups = self._stats(infos)
             wanted = [
                 (info, number, partition_key(info.id, number))
                 for info in infos
                 for number in range(len(info.shards))
             ]
-            missing = [f"{info.name}/{number}" for info, number, key in wanted if key not in rows]
+            missing = [f"{info.name}/{number}" for info, number, key in wanted if key not in led]
             if not missing:
+                spans = self._spans(infos)
                 return [
-                    self._part(info, number, rows[key], groups.get(key, [])) for info, number, key in wanted
+                    self._part(info, number, spans[key], groups.get(key, [])) for info, number, key in wanted
                 ]
             time.sleep(LEADERS_PAUSE_S)
         raise Busy(f"nobody leads {', '.join(missing[:8])}", hint="gossipq status")
 
-    def _stats(self, infos: list[TopicInfo]) -> tuple[dict[int, PartitionStats], dict[int, list[GroupStats]]]:
-        """By partition; asked for some topics at a time, so that no question is too large."""
-        rows: dict[int, PartitionStats] = {}
-        groups: dict[int, list[GroupStats]] = {}
-        names: list[str] = []
-        count = 0
-        for info in infos:
-            names.append(info.name)
-            count += len(info.shards)
-            if count >= STATS_PARTITIONS or info is infos[-1]:
-                reply = self._mq.admin.stats(names)
-                rows |= {row.partition: row for row in reply.partitions}
-                for group in reply.groups:
-                    groups.setdefault(group.partition, []).append(group)
-                names, count = [], 0
-        return rows, groups
+    def _stats(
+        self, infos: list[TopicInfo]
+    ) -> tuple[set[PartitionKey], dict[PartitionKey, list[GroupStats]]]:
+        """The partitions that somebody leads, and their groups."""
+        led: set[PartitionKey] = set()
+        groups: dict[PartitionKey, list[GroupStats]] = {}
+        for some in _portions(infos):
+            reply = self._mq.admin.stats([info.name for info in some])
+            led |= {row.partition for row in reply.partitions}
+            for group in reply.groups:
+                groups.setdefault(group.partition, []).append(group)
+        return led, groups
 
-    def _part(
-        self, info: TopicInfo, number: int, stats: PartitionStats, groups: list[GroupStats]
-    ) -> ExportedPartition:
+    def _spans(self, infos: list[TopicInfo]) -> dict[PartitionKey, Span]:
+        """Where the partitions begin and end. Not by STATS: a leader that has just begun answers that too,
+        and one that is none any more, and both may not know the newest records. Raises Busy."""
+        try:
+            return {
+                key: span for some in _portions(infos) for key, span in self._mq.admin.spans(some).items()
+            }
+        except UnknownTopic as error:
+            raise Busy(f"removed during its export: {error.message}", hint="run it again") from error
+
+    def _part(self, info: TopicInfo, number: int, span: Span, groups: list[GroupStats]) -> ExportedPartition:
+        first, end = span
         position = self._positions.get((info.id, number))
         if position is None:
-            position = Position(info.name, info.id, number, stats.first, stats.first, stats.first)
-        if stats.next < position.end:
-            first, end = self._mq.admin.positions(info.name)[number]
-            if end < position.end:
-                raise self._went_back(
-                    f"{info.name}/{number} ends at {end}, and {many(position.end, 'record')} came before"
-                )
-            # counters come also of a leader that has just begun, or that is none any more
-            stats = msgspec.structs.replace(stats, first=first, next=end)
+            position = Position(info.name, info.id, number, first, first, first)
+        if end < position.end:
+            raise self._went_back(
+                f"{info.name}/{number} ends at {end}, and {many(position.end, 'record')} came before"
+            )
         return ExportedPartition(
-            info, number, stats, groups, msgspec.structs.replace(position, retained=stats.first)
+            info, number, first, end, groups, msgspec.structs.replace(position, retained=first)
         )
 
     @staticmethod
@@ -253,12 +274,12 @@ class Exporter:
     def _check_gaps(self, parts: list[ExportedPartition]) -> None:
         """What retention removed before it was exported is an error; with `allow_gap` it is noted, and the
         export goes on."""
-        lost = [part for part in parts if part.position.end < part.stats.first]
+        lost = [part for part in parts if part.position.end < part.first]
         if lost and not self._allow_gap:
-            raise self._loss([self._gap(part, part.position.end, part.stats.first) for part in lost])
+            raise self._loss([self._gap(part, part.position.end, part.first) for part in lost])
         for part in lost:
-            self._lost(self._gap(part, part.position.end, part.stats.first))
-            part.position = msgspec.structs.replace(part.position, end=part.stats.first)
+            self._lost(self._gap(part, part.position.end, part.first))
+            part.position = msgspec.structs.replace(part.position, end=part.first)
 
     def _lost(self, gap: Gap) -> None:
         self._gaps.append(gap)
@@ -283,7 +304,7 @@ class Exporter:
     # --- messages
 
     def _messages(self, part: ExportedPartition) -> None:
-        start, end = part.position.end, part.stats.next
+        start, end = part.position.end, part.end
         if start < end:
             place = self._place(part, export.MESSAGES)
             holes: list[tuple[Offset, Offset]] = []
@@ -332,7 +353,7 @@ class Exporter:
         that went back to an older copy has another one there, however far it has come since. Raises
         ExportError."""
         newest = part.position.newest
-        first = start if newest is None or newest.offset < part.stats.first else newest.offset
+        first = start if newest is None or newest.offset < part.first else newest.offset
         for stretch in self._mq.batches(part.info.name, start=first, end=end, partition=part.number):
             self._check_topic(part, stretch)
             if stretch.first == first < start and _newest(stretch.within(first, first + 1)) != newest:
@@ -390,8 +411,7 @@ class Exporter:
         gap, and is told when the rest is exported."""
         if not holes:
             return
-        row = self._stats([part.info])[0].get(part.stats.partition)
-        first = row.first if row is not None else part.stats.next
+        first = self._spans([part.info])[part.key].first
         for start, end in holes:
             if start < min(end, first):
                 self._overtaken.append(self._gap(part, start, min(end, first)))
@@ -401,7 +421,7 @@ class Exporter:
     # --- acks and deliveries
 
     def _states(self, part: ExportedPartition) -> None:
-        key, never = part.stats.partition, part.position.deliveries_end == 0
+        key, never = part.key, part.position.deliveries_end == 0
         if self._seen.get(key, [] if never else None) == part.groups:
             return  # nothing has happened; or there are no groups, and never were
         since = part.position.acks_end

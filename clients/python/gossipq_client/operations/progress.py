@@ -13,20 +13,11 @@ from gossipq_client.session import Session
 from gossipq_client.values import inputs
 
 
-def positions(asking: Asking, session: Session, topic: str, start: tuple[str, int]) -> Talk[dict[int, Span]]:
+def positions(asking: Asking, topic: str, start: tuple[str, int]) -> Talk[dict[int, Span]]:
     """For each partition where a reader would start, and one past its last record. Raises UnknownTopic,
     OffsetOutOfRange."""
-    info = yield from asking.topic(topic)
-    found: dict[int, Span] = {}
-    for shard, keys in _by_shard(info, range(len(info.shards))).items():
-        number = PROBE_NUMBERS + session.links.next_id()
-        request = Subscribe(number, "", [Start(key, *start) for key in keys], 0, 0)
-        found |= {
-            partition_of(key): Span(first, end)
-            for key, first, end in (yield from asking.ask(request, shard, Subscribed)).ends
-        }
-        yield from asking.ask(Unsubscribe(number), shard, Acked)
-    return dict(sorted(found.items()))
+    found = yield from asking.spans([(yield from asking.topic(topic))], start)
+    return {partition_of(key): span for key, span in sorted(found.items())}
 
 
 def ack_below(

@@ -77,7 +77,7 @@ from gossipq.values import (
 from gossipq.wire import batch as wire
 from gossipq.wire import proofs
 from gossipq_client.operations.search import Search
-from gossipq_client.operations.standings import GroupStand, group_stands
+from gossipq_client.operations.standings import GroupStand, Span, group_stands
 from gossipq_client.operations.stored import DeadLetter, Opened, StoredRecord, dead_letters, stored_record
 from gossipq_client.session import Answer, Call, Calls, Flight, Reading, Receipt, Session, receipt_of
 from gossipq_client.values import NOTHING, Address, inputs, refs
@@ -408,10 +408,7 @@ class Asking:
             for info in infos
             for number in range(len(info.shards))
         }
-        shards: dict[int, list[PartitionKey]] = {}
-        for info in infos:
-            for shard, partitions in by_shard(info).items():
-                shards.setdefault(shard, []).extend(partitions)
+        shards = by_shard(*infos)
         for partition, (first, end) in (yield from self._bounds(shards, search.start, search.end)).items():
             search.cover(places[partition], first, end)
         search.report()
@@ -448,17 +445,24 @@ class Asking:
 
     def _positions(
         self, shards: dict[int, list[PartitionKey]], start: Position
-    ) -> Talk[dict[PartitionKey, tuple[Offset, Offset]]]:
+    ) -> Talk[dict[PartitionKey, Span]]:
         """Where a reader would start in each partition, and one past the last offset there."""
-        number, found = PROBE_NUMBERS + self._session.links.next_id(), {}
+        number, found = PROBE_NUMBERS + self._session.links.next_id(), dict[PartitionKey, Span]()
         for shard, partitions in shards.items():
             request = Subscribe(number, "", [Start(partition, *start) for partition in partitions], 0, 0)
             for partition, first, end in (yield from self.ask(request, shard, Subscribed)).ends:
-                found[partition] = first, end
+                found[partition] = Span(first, end)
             yield from self.ask(Unsubscribe(number), shard, Message)
         return found
 
     # --- export
+
+    def spans(
+        self, infos: Sequence[TopicInfo], start: Position = ("first", 0)
+    ) -> Talk[dict[PartitionKey, Span]]:
+        """Where a reader would start in each partition of topics, and one past the last offset there, by
+        leaders that nobody can have replaced. Raises UnknownTopic, OffsetOutOfRange."""
+        return (yield from self._positions(by_shard(*infos), start))
 
     def acks(self, info: TopicInfo, number: int, since: Index) -> Talk[tuple[Index, list[AckRun]]]:
         """Acks of a partition by entries from `since` on, and the entry up to which these are all."""
@@ -512,10 +516,12 @@ def require(group: str) -> None:
         raise BadRequest("no group named", hint="gossipq group ls TOPIC")
 
 
-def by_shard(info: TopicInfo) -> dict[int, list[PartitionKey]]:
+def by_shard(*infos: TopicInfo) -> dict[int, list[PartitionKey]]:
+    """The partitions of topics."""
     shards: dict[int, list[PartitionKey]] = {}
-    for number, shard in enumerate(info.shards):
-        shards.setdefault(shard, []).append(partition_key(info.id, number))
+    for info in infos:
+        for number, shard in enumerate(info.shards):
+            shards.setdefault(shard, []).append(partition_key(info.id, number))
     return shards
 
 

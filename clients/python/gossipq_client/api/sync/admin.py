@@ -2,18 +2,18 @@
 """The operator of a whole cluster: how it grows, who is connected, alarms, and the verbs for topics and
 groups."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Unpack
 
 from gossipq import limits
 from gossipq.export_messages import BackedUp, BackUp, States
 from gossipq.messages import DropTopic, StatsReply, Status, StatusReply, Topics
-from gossipq.types import META_SHARD, NODE_SHARD, Index
+from gossipq.types import META_SHARD, NODE_SHARD, Index, PartitionKey
 from gossipq.values import AckRun, Alarm, ClientRow, ConfigRow, GroupStats, GrowthRow, SoughtRow, TopicInfo
 from gossipq.wire.schemas import Declared, Schema
 from gossipq_client.api.sync.menders import Menders
 from gossipq_client.handlers import shows
-from gossipq_client.operations import GroupRules, group_rules
+from gossipq_client.operations import GroupRules, Span, group_rules
 from gossipq_client.values import TopicPolicy, inputs, topic_options
 
 
@@ -121,6 +121,12 @@ class Admin(Menders):
         self._client._delete_schema(topic)
 
     # --- exports
+
+    def spans(self, topics: Sequence[TopicInfo]) -> dict[PartitionKey, Span]:
+        """The first offset of each partition of these topics, and the one behind its last record. `stats`
+        tells them too, and also where a leader has just begun, or is none any more; this waits for one that
+        knows. Raises UnknownTopic."""
+        return self._talk(self._asking.spans(topics))
 
     def ack_runs(self, topic: TopicInfo, partition: int, since: Index = 0) -> tuple[Index, list[AckRun]]:
         """Acks of a partition by log entries from `since` on, and the entry up to which these are all."""

@@ -190,7 +190,7 @@ class Menders:
     def positions(self, topic: str, start: inputs.Start = "first") -> dict[int, Span]:
         """For each partition the offset where a reader would start, and the one behind its last record."""
         where = inputs.start_of(start, self._client._engine.clock.now().wall_ms)
-        return self._talk(progress.positions(self._asking, self._client._engine.session, topic, where))
+        return self._talk(progress.positions(self._asking, topic, where))
 
     def ack_below(self, topic: str, group: str, ends: Mapping[int, int]) -> None:
         """Acks for a group everything below these offsets (partition -> offset) but what its consumers hold:
