@@ -24,11 +24,12 @@ from gossipq_client import Client, columns
 from gossipq_client.operations import Span
 from gossipq_client.session import Stretch
 from gossipq_node.export import states
+from gossipq_node.export.extract import Extract, Hole, newest_of
 from gossipq_node.export.folder import Folder
 from gossipq_node.export.segments import PartitionFiles
 
 if TYPE_CHECKING:
-    from pyarrow import RecordBatch
+    from pyarrow import Table
 
 #: a manifest after so much, so that little is done again after a crash
 CHECKPOINT_ROWS, CHECKPOINT_BYTES = (1 << 22, 512 << 20)
@@ -87,11 +88,6 @@ def _portions(infos: list[TopicInfo]) -> Iterator[list[TopicInfo]]:
             some, count = [], 0
     if some:
         yield some
-
-
-def _newest(stretch: Stretch) -> Newest:
-    """Its last record."""
-    return Newest.of(stretch.end - 1, columns.time_us(stretch.batch.info.publish_ms), stretch.values()[-1])
 
 
 class Exporter:
@@ -307,46 +303,19 @@ class Exporter:
         start, end = part.position.end, part.end
         if start < end:
             place = self._place(part, export.MESSAGES)
-            holes: list[tuple[Offset, Offset]] = []
-            misfits: list[RecordBatch] = []
-            read: list[Newest] = []
-            batches = self._typing(part, self._batches(part, start, end, holes, read), misfits)
+            stretches, before = self._stretches(part, start, end), self._done.records
+            extract = Extract(stretches, start, end, self._schemas.get(part.info.id))
+            batches = extract.batches(lambda done: self._progress(before + done, self._total))
             for file in place.split(batches, start, end):
-                self._look_at(part, holes)
-                beside = self._misfits(part, file, misfits)
-                newest = [last for last in read if last.offset < file.end][-1]
-                self._reached(part, end=file.end, newest=newest)
+                self._look_at(part, extract.take_holes())
+                beside = self._misfits(part, file, extract.take_misfits(file.end))
+                self._reached(part, end=file.end, newest=extract.newest(file.end))
                 self._add([file, *beside], file.rows)
-            self._look_at(part, holes)
+            self._look_at(part, extract.take_holes())
         elif not self._compared:
             for _ in self._stretches(part, end, end):
                 pass
         self._reached(part, end=end)
-
-    def _batches(
-        self,
-        part: ExportedPartition,
-        start: Offset,
-        end: Offset,
-        holes: list[tuple[Offset, Offset]],
-        read: list[Newest],
-    ) -> "Iterator[tuple[Offset, RecordBatch]]":
-        """Record batches with the offset they reach. `holes` gets what has no record any more, `read` the
-        last record of each batch."""
-        gathering, at, before = columns.Gathering(), start, self._done.records
-        for stretch in self._stretches(part, start, end):
-            if stretch.first > at:
-                holes.append((at, stretch.first))
-            at = stretch.end
-            for batch in gathering.add(stretch):
-                read.append(_newest(stretch))
-                yield at, batch
-                self._progress(before + at - start, self._total)
-        for batch in gathering.rest():
-            read.append(_newest(stretch))
-            yield at, batch
-        if at < end:
-            holes.append((at, end))
 
     def _stretches(self, part: ExportedPartition, start: Offset, end: Offset) -> Iterator[Stretch]:
         """The records of a range behind those of the export, whose newest one is read once more: a cluster
@@ -356,38 +325,17 @@ class Exporter:
         first = start if newest is None or newest.offset < part.first else newest.offset
         for stretch in self._mq.batches(part.info.name, start=first, end=end, partition=part.number):
             self._check_topic(part, stretch)
-            if stretch.first == first < start and _newest(stretch.within(first, first + 1)) != newest:
+            if stretch.first == first < start and newest_of(stretch.within(first, first + 1)) != newest:
                 raise self._went_back(f"{part.name} has another record {first} than the export")
             if stretch.end > start:
                 yield stretch.within(start, end)
 
-    def _typing(
-        self,
-        part: ExportedPartition,
-        batches: "Iterator[tuple[Offset, RecordBatch]]",
-        misfits: "list[RecordBatch]",
-    ) -> "Iterator[tuple[Offset, RecordBatch]]":
-        """The same with the column `data`, if the topic has a schema; `misfits` gets what does not fit."""
-        schema = self._schemas.get(part.info.id)
-        for at, batch in batches:
-            if schema is not None:
-                batch, wrong = columns.typed(batch, schema)
-                misfits += [wrong] if wrong is not None else []
-            yield at, batch
-
-    def _misfits(self, part: ExportedPartition, file: File, misfits: "list[RecordBatch]") -> list[File]:
-        """Those of a file's range in one of their own, if there are any; the rest belongs to the next."""
-        if not misfits:
+    def _misfits(self, part: ExportedPartition, file: File, rows: "Table | None") -> list[File]:
+        """Those of a file's range, in one of their own."""
+        if rows is None:
             return []
-        pa = columns.arrow()
-        rows = pa.Table.from_batches(misfits)
-        inside = pa.compute.less(rows.column("offset"), file.end)
-        mine, rest = rows.filter(inside), rows.filter(pa.compute.invert(inside))
-        misfits[:] = rest.to_batches()
-        if not mine.num_rows:
-            return []
-        self._done.misfits += mine.num_rows
-        return [self._place(part, export.MISFITS).whole(mine, file.start, file.end)]
+        self._done.misfits += rows.num_rows
+        return [self._place(part, export.MISFITS).whole(rows, file.start, file.end)]
 
     @staticmethod
     @contextmanager
@@ -406,7 +354,7 @@ class Exporter:
         if stretch.topic.id != part.info.id:
             raise Busy(f"topic {part.info.name!r} was made anew during its export", hint="run it again")
 
-    def _look_at(self, part: ExportedPartition, holes: list[tuple[Offset, Offset]]) -> None:
+    def _look_at(self, part: ExportedPartition, holes: list[Hole]) -> None:
         """Holes are records that an operator took away; or retention went past us while we read, which is a
         gap, and is told when the rest is exported."""
         if not holes:
@@ -416,7 +364,6 @@ class Exporter:
             if start < min(end, first):
                 self._overtaken.append(self._gap(part, start, min(end, first)))
                 self._lost(self._overtaken[-1])
-        holes.clear()
 
     # --- acks and deliveries
 

@@ -1,0 +1,73 @@
+"""A range of one partition on its way into files, and what is found in it beside its rows."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from gossipq.types import Offset
+from gossipq.wire.export import Newest
+from gossipq.wire.schemas import Schema
+from gossipq_client import columns
+from gossipq_client.session import Stretch
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch, Table
+
+Hole = tuple[Offset, Offset]  #: half-open
+
+
+def newest_of(stretch: Stretch) -> Newest:
+    """Its last record."""
+    return Newest.of(stretch.end - 1, columns.time_us(stretch.batch.info.publish_ms), stretch.values()[-1])
+
+
+class Extract:
+    def __init__(
+        self, stretches: Iterable[Stretch], start: Offset, end: Offset, schema: Schema | None
+    ) -> None:
+        self._stretches, self._start, self._end, self._schema = stretches, start, end, schema
+        self._holes: list[Hole] = []
+        self._misfits: list[RecordBatch] = []
+        self._newest: list[Newest] = []  #: the last record of each batch
+
+    def batches(self, progress: Callable[[int], None]) -> "Iterator[tuple[Offset, RecordBatch]]":
+        """Record batches with the offset they reach, with the column `data` if there is a schema. `progress`
+        hears how many offsets are behind."""
+        gathering, at = columns.Gathering(), self._start
+        for stretch in self._stretches:
+            if stretch.first > at:
+                self._holes.append((at, stretch.first))
+            at = stretch.end
+            for batch in gathering.add(stretch):
+                yield at, self._noted(batch, stretch)
+                progress(at - self._start)
+        for batch in gathering.rest():
+            yield at, self._noted(batch, stretch)
+        if at < self._end:
+            self._holes.append((at, self._end))
+
+    def _noted(self, batch: "RecordBatch", last: Stretch) -> "RecordBatch":
+        self._newest.append(newest_of(last))
+        if self._schema is not None:
+            batch, wrong = columns.typed(batch, self._schema)
+            self._misfits += [wrong] if wrong is not None else []
+        return batch
+
+    def newest(self, end: Offset) -> Newest:
+        """The last record below `end`, where a file ends."""
+        return [each for each in self._newest if each.offset < end][-1]
+
+    def take_holes(self) -> list[Hole]:
+        """Where no record is any more, as far as it was read; each once."""
+        holes, self._holes = self._holes, []
+        return holes
+
+    def take_misfits(self, end: Offset) -> "Table | None":
+        """Records below `end` whose value does not fit the schema, each once."""
+        if not self._misfits:
+            return None
+        pa = columns.arrow()
+        rows = pa.Table.from_batches(self._misfits)
+        inside = pa.compute.less(rows.column("offset"), end)
+        self._misfits = rows.filter(pa.compute.invert(inside)).to_batches()
+        mine = rows.filter(inside)
+        return mine if mine.num_rows else None
