@@ -226,7 +226,9 @@ def test_the_pods_say_what_the_node_does() -> None:
     spec = pods["template"]["spec"]
     (node,) = spec["containers"]
     ports = {each["name"]: each["containerPort"] for each in node["ports"]}
-    assert ports == {"clients": limits.PORT, "admin": limits.PORT + limits.ADMIN_PORT_STEP}
+    doors = limits.PORT + limits.DOOR_PORT_STEP  # who listens to a network with a secret encrypts
+    assert ports == {"clients": doors, "admin": limits.PORT + limits.ADMIN_PORT_STEP}
+    assert {each["port"] for each in clients["ports"]} == {doors}
     assert {(probe, node[probe]["httpGet"]["path"]) for probe in node if probe.endswith("Probe")} == {
         ("startupProbe", "/livez"),
         ("livenessProbe", "/livez"),
@@ -238,9 +240,10 @@ def test_the_pods_say_what_the_node_does() -> None:
     assert {flag.partition("=")[0] for flag in flags} <= known
     peers = [flag.partition("=")[2] for flag in flags if flag.startswith("--peer=")]
     assert peers == [f"tcp://gossipq-{at}.gossipq:{limits.PORT}" for at in range(pods["replicas"])]
-    program, verb, flag, patience = node["lifecycle"]["preStop"]["exec"]["command"]
-    assert (program, verb, flag) == ("gossipq", "status", "--wait-healthy")
-    assert int(patience.rstrip("s")) + 30 < spec["terminationGracePeriodSeconds"]
+    *shell, script = node["lifecycle"]["preStop"]["exec"]["command"]
+    assert shell == ["sh", "-c"]
+    (patience,) = re.findall(r"^gossipq status .*--wait-healthy (\d+)s$", script, re.MULTILINE)
+    assert int(patience) + 30 < spec["terminationGracePeriodSeconds"]
     mounted, volumes = {each["name"] for each in node["volumeMounts"]}, spec["volumes"]
     claims = [each["metadata"]["name"] for each in pods["volumeClaimTemplates"]]
     assert mounted == {each["name"] for each in volumes} | set(claims)
