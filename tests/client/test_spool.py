@@ -29,7 +29,7 @@ from gossipq.errors import (
     Unreachable,
 )
 from gossipq.types import Now
-from gossipq_client import aio, connect, testing
+from gossipq_client import Client, aio, connect, testing
 from gossipq_client.io import spool as spools
 from gossipq_client.io.spool import Spool
 from gossipq_client.values import Spooled, publish_options, spooled
@@ -361,13 +361,9 @@ def test_lists_go_through_it_too(broker: testing.Broker, tmp_path: Path) -> None
     assert spools.show(str(tmp_path)) == []
 
 
-def test_a_list_that_ends_half_way_keeps_what_is_under_way(
-    broker: testing.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It leaves when it is confirmed, and is sent again if the program dies before. The rest leaves at once,
-    since the error says so."""
-    with broker.connect() as admin:
-        admin.create_topic("halves", 2)
+@pytest.fixture
+def half_way(broker: testing.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """A client with a spool that finds its window full for the second batch of what it publishes."""
     mq = connect(broker.endpoint, spool=tmp_path)
     goes, times = mq._in_window, iter(range(10))
 
@@ -377,40 +373,41 @@ def test_a_list_that_ends_half_way_keeps_what_is_under_way(
         return goes(*asked)
 
     monkeypatch.setattr(mq, "_in_window", in_window)
+    return mq
+
+
+def test_a_list_that_ends_half_way_keeps_what_is_under_way(
+    broker: testing.Broker, tmp_path: Path, half_way: Client
+) -> None:
+    """It leaves when it is confirmed, and is sent again if the program dies before. The rest leaves at once,
+    since the error says so."""
+    with broker.connect() as admin:
+        admin.create_topic("halves", 2)
     keys = [f"{at}" for at in range(20)]
     with pytest.raises(Backpressure, match="of the list are on their way"):
-        mq.publish_many("halves", [key.encode() for key in keys], keys=keys)
-    spool = mq._spool
+        half_way.publish_many("halves", [key.encode() for key in keys], keys=keys)
+    spool = half_way._spool
     assert spool is not None
     kept = [row.value for number, row in spools.read(spool._rows, 0, 20) if number not in spool._gone]
     assert 0 < len(kept) < 20
-    mq.close()
+    half_way.close()
     assert spools.show(str(tmp_path)) == []
     with broker.connect() as reader:
         assert everything(reader, "halves") == kept
 
 
 def test_a_copy_that_only_one_topic_gets_is_kept_too(
-    broker: testing.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: testing.Broker, tmp_path: Path, half_way: Client
 ) -> None:
     with broker.connect() as admin:
         admin.create_topic("here")
         admin.create_topic("there")
         admin.admin.bind_topic("both", ["here", "there"])
-    mq = connect(broker.endpoint, spool=tmp_path)
-    goes, times = mq._in_window, iter(range(10))
-
-    def in_window(*asked: Any) -> Any:
-        if next(times) == 1:
-            raise Backpressure("the window is full")
-        return goes(*asked)
-
-    monkeypatch.setattr(mq, "_in_window", in_window)
     with pytest.raises(Backpressure):
-        mq.publish("both", b"x")
-    assert mq._spool is not None
-    assert len(mq._spool) == 1
-    mq.close()
+        half_way.publish("both", b"x")
+    assert half_way._spool is not None
+    assert len(half_way._spool) == 1
+    half_way.close()
     assert spools.show(str(tmp_path)) == []
 
 
