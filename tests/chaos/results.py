@@ -11,8 +11,8 @@ from typing import Any
 
 RESULTS = Path(__file__).with_name("results.jsonl")
 HEAD = (
-    "| runs | minutes | faults | takeovers | confirmed | lost | duplicated | reordered | s without a confirm: p50, "
-    "max | ended early |"
+    "| runs | minutes | faults | takeovers | confirmed | lost | duplicated | reordered "
+    "| s without a confirm: p50, max | ended early |"
 )
 KINDS_HEAD = "| kind of fault | faults | s without a confirm: p50 | max |"
 
