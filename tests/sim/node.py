@@ -582,21 +582,22 @@ class Node:
 
     def _digest(self, shard: Shard) -> str:
         """Of the state that entries made; what each copy sweeps in its own time is left out."""
-        partitions = shard.ledger.partitions
+        partitions, state = shard.ledger.partitions, self.disks[shard.id].state
+        ending = {key for key, _ in state.scan(b"d", records.after(b"d"))}  # groups, by partition
         digest = blake2b(digest_size=8)
-        for key, row in self.disks[shard.id].state.scan(b"", b"\xff" * 8):
+        for key, row in state.scan(b"", b"\xff" * 8):
             if key in records.OWN_ROWS or key[:1] in b"DBRFd":
                 continue
             if key[:1] == b"E" and records.U64.unpack(row)[0] not in partitions:
                 continue
+            if key[:1] in b"AQYULVph" and b"d" + key[1:17] in ending:
+                continue
             if key[:1] in b"OASQZYUIJvLVWhp":
-                state = partitions.get(records.U64.unpack_from(key, 1)[0])
+                partition = partitions.get(records.U64.unpack_from(key, 1)[0])
                 at = 17 if key[:1] in b"AQ" else 9  # of the offset
-                if state is None or (
-                    key[:1] in b"OAQZ" and records.U64.unpack_from(key, at)[0] < state.first
+                if partition is None or (
+                    key[:1] in b"OAQZ" and records.U64.unpack_from(key, at)[0] < partition.first
                 ):
                     continue
-            if key[:1] == b"E" and records.U64.unpack(row)[0] not in partitions:
-                continue
             digest.update(b"%d %s %d %s" % (len(key), key, len(row), row))
         return digest.hexdigest()
