@@ -22,6 +22,7 @@ from gossipq.wire.export import Newest
 from gossipq_client import columns
 from gossipq_node.export.compaction import compact
 from gossipq_node.export.exporter import Exporter
+from gossipq_node.export.extract import Extract
 from gossipq_node.export.folder import Folder
 from gossipq_node.export.follower import Follower
 from gossipq_node.export.metrics import Metrics
@@ -322,20 +323,15 @@ class Day:
         return [SimpleNamespace(index=self.next, runs=[run])]
 
 
-def batches(exporter, part, start, end, holes, read):
-    schema, count = columns.schema("messages"), end - start
-    told = {
-        "topic": "orders",
-        "topic_id": 7,
-        "partition": part.number,
-        "publish_time": 0,
-        "value": b"x" * 100,
-    }
-    rows = [told | {"offset": offset} for offset in range(start, end)]
-    table = pa.Table.from_pylist(rows, schema)
-    assert count == table.num_rows
-    read.append(Newest(end - 1, ""))
-    yield end, table.combine_chunks().to_batches()[0]
+class Rows(Extract):
+    """All offsets, without a record that was read."""
+
+    def batches(self, progress):
+        told = {"topic": "orders", "topic_id": 7, "partition": 0, "publish_time": 0, "value": b"x" * 100}
+        rows = [told | {"offset": offset} for offset in range(self._start, self._end)]
+        table = pa.Table.from_pylist(rows, columns.schema("messages"))
+        self._newest.append(Newest(self._end - 1, ""))
+        yield self._end, table.combine_chunks().to_batches()[0]
 
 
 @pytest.mark.slow
@@ -346,7 +342,7 @@ def test_a_day_of_64_partitions_is_few_files_and_small_manifests(tmp_path, monke
     written = 1_790_000_000.0
     monkeypatch.setattr("os.fsync", lambda handle: None)
     monkeypatch.setattr("gossipq_node.disk.sync_directory", lambda path: None)
-    monkeypatch.setattr(Exporter, "_batches", batches)
+    monkeypatch.setattr("gossipq_node.export.exporter.Extract", Rows)
     monkeypatch.setattr("time.time", lambda: written + clock.now)
     monkeypatch.setattr("time.time_ns", lambda: int((written + clock.now) * 1e9))
     most = Counter()

@@ -21,7 +21,7 @@ class Item:
 
     def __init__(self, offset: int, attempt: int = 1, key: bytes = b"a") -> None:
         self.offset, self.attempt, self.key, self.ref = offset, attempt, key, f"q/0/{offset}"
-        self.value, self.headers, self.lost, self.publish_time, self.id = (
+        self.value, self.headers_shown, self.lost, self.publish_time, self.id = (
             b"x",
             dict[str, str](),
             False,
