@@ -155,8 +155,10 @@ def gone(ends: list[tuple[int, int, int]], before: Pushed, offset: int, now_ms: 
 
 
 def in_time(history: History) -> Iterator[str]:
-    """P11, P12: nothing comes before it is due, or after its time is over; what is due gets its offset."""
+    """P11, P12: nothing comes before it is due, or after its time is over; what is due gets its offset. What
+    is stored while leader time is late is early by as much under a later leader, whose time is right."""
     error_ms = history.clock_error_ms
+    early_ms = max(2 * error_ms, history.late_ms + error_ms)
     acked: dict[tuple[int, int], int] = {}
     # decided with its ack; it leaves when that is on a majority of disks, however late
     if history.mode == "at most once":
@@ -174,7 +176,7 @@ def in_time(history: History) -> Iterator[str]:
         for offset, time_ms in times.items()
     }
     for row, offset, job in handed(history):
-        if row.time_ms < job.due_ms - 2 * error_ms:
+        if row.time_ms < job.due_ms - early_ms:
             yield f"P11 {offset} was handed out at {row.time_ms}, and is due at {job.due_ms}"
         over_ms = given.get((row.partition, offset), row.led_ms) + job.ttl_ms
         decided_ms = min(row.led_ms, acked.get((row.partition, offset), row.led_ms))

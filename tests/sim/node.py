@@ -474,6 +474,8 @@ class Node:
         off_ms = shard.leader_ms - WALL_MS - self.world.now
         if shard.serving and not -LATE_TIME_MS < off_ms < 2 * CLOCK_ERROR_MS:
             self.world.broken(f"I11 {self.name} leads with time that is {off_ms} ms ahead")
+        if shard.serving:
+            self.world.history.late_ms = max(self.world.history.late_ms, -off_ms)
         replica, world = shard.replica, self.world
         if (
             replica.commit > self.traced[shard.id][1]
