@@ -575,6 +575,18 @@ def test_nothing_leaves_at_once_while_no_group_could_have_acked_it(worker):
     assert retained(worker, partition_key(worker.shards[0].ledger.names["old"].id, 0)).removed == 1
 
 
+def test_a_group_that_is_about_to_begin_keeps_what_is_old(worker):
+    orders = single(worker.topic("orders", TopicOptions(retention_ms=10_000)))
+    worker.publish(orders, [b"x"] * 4)
+    worker.advance(20_000)
+    worker.subscribe(ADA, orders)  # its entry is in the log, and not applied, when retention looks
+    worker.tick(2_000)
+    assert retained(worker, orders).removed == 0
+    assert sum(end - first for _, first, end, _ in worker.taken()) == 4
+    worker.ask(1, ADA, Ack(1, [(orders, 0, 4)]))
+    assert retained(worker, orders).removed == 4
+
+
 def test_forever_means_forever(worker):
     orders = single(worker.topic("orders", TopicOptions(retention_ms=0, retain="forever")))
     worker.publish(orders, [b"x"])

@@ -52,6 +52,15 @@ def nothing_ages_early(history: History) -> Iterator[str]:
                 )
 
 
+def removes_what_was_acked(history: History) -> Iterator[str]:
+    """P1: of the topic that all use, which has no bound and is not purged, retention removes nothing that a
+    group still needs, from the entry on that made the group."""
+    for copy in history.copies:
+        for (partition, group), row in copy.cursors.items():
+            if row["removed"] and partition in history.shard_of:
+                yield f"P1 {copy.name} removed {row['removed']} of {partition} that {group} had not acked"
+
+
 def no_phantom(history: History) -> Iterator[str]:
     """P2: everything that is read was attempted."""
     for copy in history.copies:
@@ -300,6 +309,7 @@ def roster_is_linear(history: History) -> Iterator[str]:
 CHECKS: list[Check] = [
     no_lost_confirm,
     nothing_ages_early,
+    removes_what_was_acked,
     no_phantom,
     one_value_per_offset,
     order_is_kept,

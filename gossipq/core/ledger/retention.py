@@ -1,6 +1,7 @@
 """What may leave, and taking it off the disk. Leaving is decided by the leader and logged as TRIM; sweeping
 is each copy's."""
 
+from collections.abc import Iterable
 from itertools import islice
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from gossipq.core.storage import (
     INDEX_KEY,
     ROLLUP,
     TRIM,
+    Entry,
     LogState,
     Rollup,
     Tables,
@@ -34,6 +36,8 @@ LOG_STEP = 64  #: log rows that are worth a sweep
 PRODUCERS_MAX = 1_000  #: forgotten in one go
 PRODUCERS_LOOKED_AT = 10_000  #: in one go
 FORGET_AGAIN_MS = limits.SECOND_MS  #: until the next ones are
+#: kinds of entries that may make a record needed again, or keep it longer; and a step before this one
+DECIDES = frozenset((TRIM, log.GROUP, log.REGROUP, log.REQUEUE, log.TOPIC))
 
 
 class RetentionHost(Protocol):
@@ -43,6 +47,7 @@ class RetentionHost(Protocol):
     leader_ms: int
 
     def propose(self, kind: int, payload: bytes, promise: bool = True) -> Index: ...
+    def unapplied(self) -> Iterable[Entry]: ...
 
 
 class Upkeep:
@@ -91,10 +96,15 @@ class Upkeep:
         return self._host.boot_ms >= self._retain_ms
 
     def retain(self, voters: int) -> None:
-        """What may leave does. `voters`: how many copies vote in this shard."""
+        """What may leave does, unless an entry that decides on it is in the log and not applied: a group that
+        is about to begin would lose its first records. `voters`: how many copies vote in this shard."""
         host = self._host
         self._retain_ms = host.boot_ms + RETENTION_CHECK_MS
-        trims, self._partitions_from = due(self._ledger, host.leader_ms, self._partitions_from)
+        trims, next_from = due(self._ledger, host.leader_ms, self._partitions_from)
+        if trims and any(entry.kind in DECIDES for entry in host.unapplied()):
+            trims, self._retain_ms = [], host.boot_ms + limits.LEASE_LOG_MS
+        else:
+            self._partitions_from = next_from
         rollup = self._ledger.growth.due(host.leader_ms, voters)
         found: list[tuple[int, Trim | Rollup]] = [(TRIM, trim) for trim in trims]
         for kind, payload in found if rollup is None else [*found, (ROLLUP, rollup)]:
