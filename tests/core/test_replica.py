@@ -429,6 +429,26 @@ def test_a_hint_that_is_late_moves_nothing():
     assert progress.state == SNAPSHOT
 
 
+def test_a_leader_learns_from_a_copy_without_state_what_was_committed_before_its_term():
+    """That copy stores nothing before it has a snapshot, and gets none of less than it knew."""
+    trio = Trio()
+    trio.lead("a", 1)
+    trio["a"].propose(b"x", b"y")
+    trio.exchange(3)
+    assert trio["b"].replica.commit == 3
+    trio.cut = {"a"}
+    leader = trio["c"].replica
+    leader.commit = 1  # it was not told yet, or has started anew
+    trio["b"].replica.lose_state()
+    trio.lead("c", 2)
+    trio["c"].propose(b"z")
+    trio.exchange(3)
+    assert (leader.commit, leader.saved) == (3, 5)
+    for claimed in (2, 4, 5, 6):  # less, of its own term, and more than there is
+        leader.on_appended(Appended("b", False, claimed, 0, hollow=True))
+        assert leader.commit == 3
+
+
 # --- time ---------------------------------------------------------------------------------------------------
 
 

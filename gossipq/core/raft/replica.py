@@ -337,6 +337,7 @@ class Replica:
         self.time.correct(self.config.voters)
         if message.hollow:
             progress.knew = message.match
+            self._learn(message.match)
             if progress.state != SNAPSHOT:
                 progress.carry()
         elif progress.state == SNAPSHOT:
@@ -358,6 +359,15 @@ class Replica:
                 )
                 progress.lose()
             progress.probe(self.log.below(min(message.match, message.rejected), message.hint_term) + 1)
+
+    def _learn(self, index: Index) -> None:
+        """A copy that has lost its state knew this to be committed. A leader has all that was committed
+        before its term (Raft 3.6.3), so it is committed here, too. A leader that knows of less and needs
+        that copy for a majority would commit nothing otherwise: the copy takes no entries before it has a
+        snapshot, and no snapshot of less than it knew."""
+        term = self.log.term_at(index)
+        if term is not None and term < self.hard.term and self.commit < index <= self.saved:
+            self.commit = index
 
     def _advance(self) -> None:
         """Commits what a majority has on disk, and two full copies while another one keeps up (R7, R8), if it
