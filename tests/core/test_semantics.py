@@ -324,6 +324,24 @@ def test_what_failed_and_waits_for_its_route_is_read_back_into_one_place(worker,
     assert places() == [1]
 
 
+def test_what_memory_knows_of_attempts_is_newer_than_the_row_on_disk(worker, orders):
+    """Simulated seed 100065: the row of a lease came due while memory held a later attempt that no entry
+    told of yet, and the record got the same attempt twice."""
+    publish(worker, orders, bytes(batches.seal([b"x", b"y"])))
+    join(worker, ADA, orders)
+    worker.ask(1, ADA, Nack(1, [(orders, 0, 1)]))
+    worker.ask(1, ADA, Nack(1, [(orders, 1, 2)], delay_ms=500 + limits.LEASE_MS + 10))
+    worker.taken()
+    worker.tick(500)
+    assert worker.taken() == [(ADA.session, 0, 1, 2)]
+    worker.tick(limits.LEASE_MS)
+    assert worker.taken() == [(ADA.session, 0, 1, 3)], "its lease ended, and memory alone knows"
+    worker.turn(lambda: worker.end_session(ADA.session))
+    worker.tick(10)
+    join(worker, BOB, orders)
+    assert worker.taken() == [(BOB.session, 0, 1, 4), (BOB.session, 1, 2, 2)]
+
+
 @pytest.mark.parametrize(
     ("pattern", "fits", "misses"),
     [

@@ -321,12 +321,16 @@ class Selection(Failures):
         if found is None:
             return
         taken = [(low, high) for low, high, _ in view.leases.overlap(first, found.end)]
+        # read back before, and nobody has them: what memory knows of their attempts is newer than the row
+        here = view.returned.overlap(first, found.end) + view.lanes.overlap(first, found.end)
         at = first
         for low, high in [*taken, (found.end, found.end)]:
             if at < low:
-                view.lanes.leave(at, low)  # it was read back before, and nobody took it
+                view.lanes.leave(at, low)
                 view.returned.set(at, low, found.row.attempts)
             at = max(at, high)
+        for low, high, attempts in here:
+            view.returned.set(low, high, max(attempts, found.row.attempts))
 
     def _drain(self, view: PartitionView, lane: bytes, first: Offset) -> None:
         """Rows of a lane come back in order; what waits in memory follows when the last of them did."""
