@@ -2,9 +2,11 @@
 leaves it is hung up on; who does not encrypt, or takes another key for that of the cluster, is not spoken
 to."""
 
+import os
+import resource
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 import zmq
@@ -23,6 +25,7 @@ SECRET = b"what the nodes of the cluster know"
 OLD, NEW = b"the old secret of it\n", b"the new secret of it\n"
 PATIENCE_S = 10.0
 SOON_MS = 400  #: for what must not come
+ROUNDS = 100  #: with three sockets each it takes fewer than a context may have before they are taken away
 
 
 def keys(secret: bytes = SECRET) -> NodeKeys:
@@ -161,11 +164,38 @@ def test_a_door_that_never_opens_is_dialled_again_and_again(seat: Callable[..., 
     the process from ending."""
     ada, bob = seat(keys(b"what is known to nobody else")), seat(keys(OLD + NEW))
     meet(ada, bob)
-    end = time.monotonic() + SOON_MS / 1000
-    while time.monotonic() < end:
+    for _ in range(ROUNDS):
         bob.mailbox.send(ada.peers, b"x")
         (address,) = bob.mailbox._dealers
         bob.mailbox._disconnect(address)
+    bob.close()
+
+
+@pytest.mark.parametrize("spare", range(6))
+def test_a_node_without_a_descriptor_left_dials_when_it_has_one_again(
+    seat: Callable[..., Seat], spare: int
+) -> None:
+    """A socket that was half made would keep the process from ending."""
+    ada, bob = seat(keys(OLD)), seat(keys(OLD + NEW))
+    meet(ada, bob)
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1 + spare, most))
+    try:
+        held = list[int]()
+        with suppress(OSError):
+            while len(held) < limit:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        for each in held[len(held) - spare :]:
+            os.close(each)
+        said = bob.mailbox.send(ada.peers, b"early")
+        assert said == (bob.mailbox.dropped == 0)
+        assert not said or spare, "no descriptor is left"
+    finally:
+        for each in held[: len(held) - spare]:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
+    reaches(bob, ada)
     bob.close()
 
 

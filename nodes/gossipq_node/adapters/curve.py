@@ -106,15 +106,20 @@ class Doorkeys:
         return self._doors[self._turns.get(address, 0) % len(self._doors)]
 
     def watch(self, address: str, dealer: "zmq.Socket[bytes]") -> None:
-        """Whether that handshake fails, if there is another key for it."""
+        """Whether that handshake fails, if there is another key for it. Raises ZMQError when no file
+        descriptor is left."""
         if len(self._doors) > 1:
             # a name of its own: libzmq gives the last one free some time after it was closed
             place = f"inproc://knocks-{next(self._numbers)}"
-            dealer.monitor(place, FAILED)
-            self._since_s[address] = time.monotonic()
-            monitor = self._monitors[address] = self._context.socket(zmq.PAIR)
+            monitor = self._context.socket(zmq.PAIR)
             monitor.linger = 0
-            monitor.connect(place)
+            try:
+                dealer.monitor(place, FAILED)
+                monitor.connect(place)
+            except zmq.ZMQError:
+                monitor.close(0)
+                raise
+            self._since_s[address], self._monitors[address] = time.monotonic(), monitor
             self._poller.register(monitor, zmq.POLLIN)
 
     def forget(self, address: str, dealer: "zmq.Socket[bytes]") -> None:

@@ -471,7 +471,7 @@ class ZmqMailbox:
             return self._send_to_peer(endpoint, routing, message.control, message.batch)
         self._used.add(endpoint)
         dealer = self._dealers.get(endpoint) or self._connect(endpoint, connected=True)
-        return self._send(dealer, routing, message.control, message.batch)
+        return dealer is not None and self._send(dealer, routing, message.control, message.batch)
 
     def from_client(self, origin: Origin) -> bool:
         """See ports.Mailbox."""
@@ -487,16 +487,32 @@ class ZmqMailbox:
 
     def _send_to_peer(self, endpoint: str, routing: Sequence[bytes], control: bytes, batch: Buffer) -> bool:
         self._used.add(endpoint)
-        dealer = self._dealers.get(endpoint)
+        dealer = self._dealers.get(endpoint) or self._connect(endpoint)
         if dealer is None:
-            dealer = self._connect(endpoint)
+            return False
         if self._send(dealer, routing, control, batch):
             return True
         self._disconnect(endpoint)  # its queue is full of old news
         return False
 
-    def _connect(self, endpoint: str, connected: bool = False) -> "zmq.Socket[bytes]":
-        dealer = self._socket(zmq.DEALER, PEER_RECEIVE_QUEUE, PEER_QUEUE)
+    def _connect(self, endpoint: str, connected: bool = False) -> "zmq.Socket[bytes] | None":
+        """None when the process has no file descriptor left for it: what is sent to it is dropped until then,
+        as what is sent to a peer that is away."""
+        dealer: zmq.Socket[bytes] | None = None
+        try:
+            dealer = self._socket(zmq.DEALER, PEER_RECEIVE_QUEUE, PEER_QUEUE)
+            self._dial(dealer, endpoint, connected)
+        except zmq.ZMQError:
+            if dealer is not None:
+                dealer.close(0)  # who is not closed keeps `close` from ending
+            self.dropped += 1
+            return None
+        self._poller.register(dealer, zmq.POLLIN)
+        self._dealers[endpoint] = dealer
+        self._inputs.insert(0, (dealer, endpoint.encode()))
+        return dealer
+
+    def _dial(self, dealer: "zmq.Socket[bytes]", endpoint: str, connected: bool) -> None:
         dealer.set(zmq.IMMEDIATE, int(connected))
         dealer.set(zmq.LINGER, 0)
         dealer.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
@@ -510,10 +526,6 @@ class ZmqMailbox:
             self._doorkeys.watch(endpoint, dealer)
         with suppress(zmq.ZMQError):  # an address that is none: sends then fill the queue and fail
             dealer.connect(address)
-        self._poller.register(dealer, zmq.POLLIN)
-        self._dealers[endpoint] = dealer
-        self._inputs.insert(0, (dealer, endpoint.encode()))
-        return dealer
 
     def _dialling(self, endpoint: str) -> tuple[str, bool]:
         return (endpoint, False) if self._book is None else self._book.dialling(endpoint)
