@@ -269,6 +269,40 @@ class TestSnapshots:
             shard.ledger.applied >= has and not shard.replica.hollow for shard in three.shards.values()
         )
 
+    @pytest.mark.parametrize("knows_itself", [True, False])
+    def test_one_may_come_from_a_leader_that_became_a_voter_later(self, knows_itself: bool) -> None:
+        """It has applied neither the entry that made it a voter, nor the one that made it a learner if it
+        ended in that moment; and without the copy that has lost its state it can commit nothing."""
+        fleet = Fleet(1, "ab")
+        partition, old = fleet.topic(), fleet.leader.replica.me
+        hollow = "b" if old == "a" else "a"
+        fleet.open("c")
+        fleet.tell(ChangeVoters([old, hollow], [], ["c"]))
+        early = fleet.tables["c"].copy()
+        while not fleet.shards["c"].last:
+            early = fleet.tables["c"].copy()
+            fleet.run(STEP_MS)
+        fleet.publish(partition, b"x")
+        fleet.run(1_000)
+        fleet.tables[hollow].state.put(records.INSTALLING, bytes(8))
+        fleet.away = {hollow}
+        fleet.open(hollow)
+        fleet.tell(ChangeVoters([old, hollow, "c"], [], []))
+        while "c" not in fleet.shards["c"].replica.config.voters:
+            fleet.run(STEP_MS)
+        if not knows_itself:
+            fleet.tables["c"].state = early.state
+            fleet.open("c")
+        leader = fleet.shards["c"]
+        voters, applied = leader.ledger.meta.voters, leader.ledger.applied
+        assert "c" not in voters
+        assert (applied > 0) == knows_itself
+        fleet.away = {old}
+        fleet.run(10_000)
+        assert leader.serving
+        assert not fleet.shards[hollow].replica.hollow
+        assert "c" in fleet.shards[hollow].ledger.meta.voters
+
 
 def test_a_copy_is_not_synced_before_it_has_an_entry_of_the_leaders_own(three: Fleet) -> None:
     """A new leader does not know yet how much is committed."""

@@ -165,13 +165,10 @@ class Peers:
 
     def _check_snapshot(self, term: Term, message: Snapshot) -> None:
         """Raises ProtocolError for one that no leader of this term can have made, CorruptLog for one that
-        contradicts what is committed here: rather than lose that, this copy stops and says so."""
+        contradicts what is committed here: rather than lose that, this copy stops and says so. Its leader
+        may be no voter in it: the entry that made it one may lie behind, and wait for this copy."""
         replica = self.replica
-        if (
-            message.leader not in message.voters
-            or message.leader in message.witnesses
-            or not 0 < message.term <= term
-        ):
+        if message.leader in message.witnesses or not 0 < message.term <= term:
             raise ProtocolError(
                 f"a snapshot of term {message.term} by {message.leader}, which is no leader in it"
             )
