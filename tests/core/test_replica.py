@@ -444,9 +444,25 @@ def test_a_leader_learns_from_a_copy_without_state_what_was_committed_before_its
     trio["c"].propose(b"z")
     trio.exchange(3)
     assert (leader.commit, leader.saved) == (3, 5)
-    for claimed in (2, 4, 5, 6):  # less, of its own term, and more than there is
-        leader.on_appended(Appended("b", False, claimed, 0, hollow=True))
+    for claimed, term in ((2, 1), (4, 2), (5, 2), (6, 2)):  # less, of its own term, and more than there is
+        leader.on_appended(Appended("b", False, claimed, 0, hint_term=term, hollow=True))
         assert leader.commit == 3
+
+
+def test_a_leader_learns_nothing_of_an_entry_that_it_does_not_have():
+    """A copy that says so has another history, as one from before a recovery."""
+    trio = Trio()
+    trio.lead("a", 1)
+    trio["a"].propose(b"x", b"y")
+    trio.exchange(3)
+    trio["a"].replica.commit = 1
+    trio.lead("a", 5)
+    leader = trio["a"].replica
+    for term in (0, 2, 4):
+        leader.on_appended(Appended("b", False, 3, 0, hint_term=term, hollow=True))
+        assert leader.commit == 1
+    leader.on_appended(Appended("b", False, 3, 0, hint_term=1, hollow=True))
+    assert leader.commit == 3
 
 
 # --- time ---------------------------------------------------------------------------------------------------

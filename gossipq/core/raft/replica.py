@@ -337,7 +337,7 @@ class Replica:
         self.time.correct(self.config.voters)
         if message.hollow:
             progress.knew = message.match
-            self._learn(message.match)
+            self._learn(message.match, message.hint_term)
             if progress.state != SNAPSHOT:
                 progress.carry()
         elif progress.state == SNAPSHOT:
@@ -360,13 +360,12 @@ class Replica:
                 progress.lose()
             progress.probe(self.log.below(min(message.match, message.rejected), message.hint_term) + 1)
 
-    def _learn(self, index: Index) -> None:
-        """A copy that has lost its state knew this to be committed. A leader has all that was committed
-        before its term (Raft 3.6.3), so it is committed here, too. A leader that knows of less and needs
-        that copy for a majority would commit nothing otherwise: the copy takes no entries before it has a
-        snapshot, and no snapshot of less than it knew."""
-        term = self.log.term_at(index)
-        if term is not None and term < self.hard.term and self.commit < index <= self.saved:
+    def _learn(self, index: Index, term: Term) -> None:
+        """A copy that has lost its state knew this entry to be committed. A leader has all that was committed
+        before its term (Raft 3.6.3), and an index and a term name one entry, so it is committed here, too. A
+        leader that knows of less and needs that copy for a majority would commit nothing otherwise: the copy
+        takes no entries before it has a snapshot, and no snapshot of less than it knew."""
+        if self.commit < index <= self.saved and self.log.term_at(index) == term < self.hard.term:
             self.commit = index
 
     def _advance(self) -> None:
@@ -499,9 +498,9 @@ class Replica:
         self.hear(message.leader)
         self.time.heard_leader(message.time_ms, message.sure)
         if self.hollow:  # entries would mix with what the snapshot brings
-            self.answers.append(
-                (message.leader, Appended(self.me, False, self.commit, message.sent_ms, hollow=True))
-            )
+            knew, term = self.commit, self.log.term_at(self.commit) or 0
+            answer = Appended(self.me, False, knew, message.sent_ms, hint_term=term, hollow=True)
+            self.answers.append((message.leader, answer))
             return None
         prev, chain, end = message.prev_index, message.prev_chain, message.prev_index + len(entries)
         for index, entry in enumerate(entries, prev + 1):
