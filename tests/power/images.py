@@ -38,11 +38,7 @@ class File:
 
     def wrote(self, offset: int, size: int) -> None:
         """That write lasts. Older ones to the same place are never seen again."""
-        last = next(
-            w
-            for w in reversed(self.open)
-            if isinstance(w, Write) and (w.offset, len(w.data)) == (offset, size)
-        )
+        last = self._last(offset, size)
         self.open.remove(last)
         for other in self.open:
             if isinstance(other, Write):
@@ -53,16 +49,33 @@ class File:
                     ]
         self._apply(self.kept, last)
 
+    def lost(self, offset: int, size: int, chance: "Chance") -> None:
+        """A sync failed, or one write (`size` is not 0): what it should bring is there or not from now on."""
+        mine = [w for w in self.open if not size or w == self._last(offset, size)]
+        for change in mine:
+            self._leave(self.kept, change, chance)
+            self.open.remove(change)
+
+    def _last(self, offset: int, size: int) -> Write:
+        return next(
+            w
+            for w in reversed(self.open)
+            if isinstance(w, Write) and (w.offset, len(w.data)) == (offset, size)
+        )
+
     def left(self, chance: "Chance") -> bytes:
         data = bytearray(self.kept)
         for change in self.open:
-            if isinstance(change, int):
-                if chance.keeps():
-                    self._apply(data, change)
-                continue
-            for first, end in chance.pieces(change.offset, change.offset + len(change.data)):
-                self._apply(data, Write(first, change.data[first - change.offset : end - change.offset]))
+            self._leave(data, change, chance)
         return bytes(data)
+
+    def _leave(self, data: bytearray, change: Write | int, chance: "Chance") -> None:
+        if isinstance(change, int):
+            if chance.keeps():
+                self._apply(data, change)
+            return
+        for first, end in chance.pieces(change.offset, change.offset + len(change.data)):
+            self._apply(data, Write(first, change.data[first - change.offset : end - change.offset]))
 
     def _apply(self, data: bytearray, change: Write | int) -> None:
         size = change if isinstance(change, int) else change.offset + len(change.data)
@@ -143,10 +156,11 @@ class Chance:
 class Disk:
     """Takes the journal of everything below `root`, entry by entry; between two of them the power may go."""
 
-    def __init__(self, root: str, number: int, lie: Kind | None = None) -> None:
+    def __init__(self, root: str, number: int, lie: Kind | None = None, random: Random | None = None) -> None:
         """`number` is that of the root, an empty directory. A lying disk does nothing at a SYNC of a file, or
-        at a WROTE."""
+        at a WROTE. `random` decides what is there of what was LOST."""
         self._root, self._lie, self._top = root, lie, Directory()
+        self._random = random or Random(0)
         self._nodes: dict[int, Node] = {number: self._top}
 
     def take(self, entry: Entry) -> None:
@@ -167,7 +181,7 @@ class Disk:
             node = self._nodes[entry.file]
             if isinstance(node, Directory) or kind != self._lie:
                 node.sync()
-        elif kind != Kind.MARK:
+        elif kind != Kind.MARK and not isinstance(self._nodes[entry.file], Directory):
             self._take_data(entry)
 
     def _take_data(self, entry: Entry) -> None:
@@ -177,6 +191,8 @@ class Disk:
             file.open.append(Write(entry.offset, bytearray(entry.data)))
         elif entry.kind == Kind.TRUNCATE:
             file.open.append(entry.number)
+        elif entry.kind == Kind.LOST:
+            file.lost(entry.offset, entry.number, Chance(self._random))
         elif entry.kind != self._lie:
             file.wrote(entry.offset, entry.number)
 

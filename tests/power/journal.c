@@ -15,7 +15,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { CREATE = 1, MKDIR, RENAME, REMOVE, WRITE, WROTE, TRUNCATE, SYNC };
+enum { CREATE = 1, MKDIR, RENAME, REMOVE, WRITE, WROTE, TRUNCATE, SYNC, MARK, LOST };
 enum { PARTS_MAX = 1000 };
 
 struct entry {
@@ -107,6 +107,22 @@ static const char *name(int at, const char *path, char *out)
     return out;
 }
 
+/* --- what fails */
+
+static int until_fault, fault_reaches_disk;
+
+/* Of the calls that write or sync, the one that comes as number `calls` fails with EIO. */
+void power_fault(int calls, int reaches_disk)
+{
+    until_fault = calls;
+    fault_reaches_disk = reaches_disk;
+}
+
+static int faulty(uint64_t file)
+{
+    return file && until_fault > 0 && --until_fault == 0;
+}
+
 /* --- what is in a file */
 
 static void noted_write(int fd, uint64_t offset, const struct iovec *data, int parts)
@@ -131,13 +147,24 @@ static size_t bytes_of(const struct iovec *data, int parts)
     return size;
 }
 
+/* A write that failed, and may be there all the same. A write to a file opened with O_DSYNC is over: no later sync does it again. */
+static int refused(int fd, uint64_t offset, size_t asked)
+{
+    if (fcntl(fd, F_GETFL) & O_DSYNC) note_number(LOST, ours(fd), offset, asked);
+    errno = EIO;
+    return -1;
+}
+
 #define PWRITE(call) \
     ssize_t call(int fd, const void *data, size_t size, off_t offset) \
     { \
         REAL(ssize_t, call, int, const void *, size_t, off_t); \
         struct iovec part = {(void *)data, size}; \
+        int fault = faulty(ours(fd)); \
+        if (fault && !fault_reaches_disk) return errno = EIO, -1; \
         noted_write(fd, offset, &part, 1); \
         ssize_t wrote = real(fd, data, size, offset); \
+        if (fault) return refused(fd, offset, size); \
         noted_return(fd, offset, wrote, size); \
         return wrote; \
     }
@@ -146,8 +173,11 @@ static size_t bytes_of(const struct iovec *data, int parts)
     ssize_t call(int fd, const struct iovec *data, int parts, off_t offset) \
     { \
         REAL(ssize_t, call, int, const struct iovec *, int, off_t); \
+        int fault = faulty(ours(fd)); \
+        if (fault && !fault_reaches_disk) return errno = EIO, -1; \
         noted_write(fd, offset, data, parts); \
         ssize_t wrote = real(fd, data, parts, offset); \
+        if (fault) return refused(fd, offset, bytes_of(data, parts)); \
         noted_return(fd, offset, wrote, bytes_of(data, parts)); \
         return wrote; \
     }
@@ -171,8 +201,11 @@ ssize_t write(int fd, const void *data, size_t size)
     if (!ours(fd)) return real(fd, data, size);
     off_t offset = position(fd);
     struct iovec part = {(void *)data, size};
+    int fault = faulty(ours(fd));
+    if (fault && !fault_reaches_disk) return errno = EIO, -1;
     noted_write(fd, offset, &part, 1);
     ssize_t wrote = real(fd, data, size);
+    if (fault) return refused(fd, offset, size);
     noted_return(fd, offset, wrote, size);
     return wrote;
 }
@@ -208,6 +241,10 @@ FTRUNCATE(ftruncate64)
         uint64_t file = ours(fd); \
         const char *slow = getenv("POWER_SYNC_US"); \
         if (file && slow) usleep(atoi(slow)); \
+        if (faulty(file)) { \
+            note_number(LOST, file, 0, 0); \
+            return errno = EIO, -1; \
+        } \
         int failed = real(fd); \
         if (file && !failed) note(SYNC, file, 0, NULL, NULL, 0); \
         return failed; \

@@ -377,10 +377,24 @@ class LmdbStore:
             if lacking := lacking_bytes(str(path)):
                 raise StoreError(f"{path} is cut short: {lacking} bytes of it are not there", JOIN_OR_LOAD_IT)
 
+    def _sync(self) -> None:
+        """A commit that failed may be on the disk, though LMDB shows the one before: the journal counts on
+        what LMDB shows. Raises StoreError."""
+        try:
+            file = os.open(self._directory / DATA_FILE, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
+        except OSError as error:
+            self._unsure = True  # a later sync says that all is well, and brings nothing
+            raise self._error(f"cannot be synced: {error.strerror}") from None
+
     def _open(self) -> None:
         """Raises StoreError; then it is closed."""
         self._check_there()
         self._check_whole()
+        self._sync()
         error = self._opening(commit=True)
         if isinstance(error, lmdb.MapFullError):  # turns of the journal do not fit
             self._map_bytes += limits.JOURNAL_MAP_BYTES
