@@ -16,8 +16,7 @@ import pytest
 from backup.life import Life, picture
 from conftest import HOME, ROOTS, RunningNode
 from gossipq_client import connect
-from gossipq_node.backup.restore import PROGRESS
-from gossipq_node.store_dump import LOADING
+from gossipq_node.backup.restore import BUILDING, PROGRESS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -109,7 +108,7 @@ def test_killed_at_any_point_they_go_on(make_node, tmp_path, seed):
         if data.exists():
             data = tmp_path / f"restored-{kills['restore']}"
     finished(gossipq("restore", place, "--data", data))
-    assert not data.with_name(data.name + LOADING).exists()
+    assert not data.with_name(data.name + BUILDING).exists()
     assert not data.with_name(data.name + PROGRESS).exists()
     again = RunningNode(data, "--workers", "2").start()
     try:

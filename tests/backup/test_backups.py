@@ -1,5 +1,6 @@
 """What was backed up and restored is what was there: every record, every group, whatever came before."""
 
+import contextlib
 import os
 import random
 import shutil
@@ -321,3 +322,24 @@ def test_a_restore_that_was_cut_short_goes_on(life, mq, back_up, tmp_path, monke
             assert len(again) == expected
             shutil.rmtree(tmp_path / "cut")
     assert not list(tmp_path.glob("cut*"))
+
+
+def test_a_restore_does_not_count_on_what_another_one_has_cleared(life, back_up, tmp_path, monkeypatch):
+    """The notes of the first were still there when the second one ended before its first shard was done."""
+    life.go_on(30)
+    back_up()
+    stored, shard_of, shards_max = [], Restore._shard, 2
+
+    def shard(self, told, store):
+        if len(stored) == shards_max:
+            raise KeyboardInterrupt
+        stored.append(told.shard)
+        return shard_of(self, told, store)
+
+    monkeypatch.setattr(Restore, "_shard", shard)
+    with folder_at(str(tmp_path / "backup"), writes=False) as folder:
+        for shards_max, topics in ((2, ()), (0, ("orders",)), (None, ())):
+            stored.clear()
+            with contextlib.suppress(KeyboardInterrupt):
+                Restore(folder, tmp_path / "cut", 1).run(topics=topics)
+    assert len(stored) == 4

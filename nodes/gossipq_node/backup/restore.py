@@ -30,10 +30,11 @@ from gossipq_node.backup.removal import TopicRemoval
 from gossipq_node.directory import FORMAT, DataDirectory, DirectoryManifest
 from gossipq_node.files import building_at, check_free, clear, replace_file, sync_directory, take_place
 from gossipq_node.recovery import known_access, stand_alone
-from gossipq_node.store_dump import LOADING, beside
+from gossipq_node.store_dump import beside
 from gossipq_node.store_tool import COPY_BYTES, needed_batches
 
-PROGRESS = ".restored"  #: beside the directory that is being made
+BUILDING = ".restoring"  #: the directory that is being made; no load of a dump clears it
+PROGRESS = ".restored"  #: beside it
 RESTORE_AGAIN = "restore an older point: --as-of"
 
 _decode_dead = msgspec.msgpack.Decoder(DeadRow).decode
@@ -77,7 +78,7 @@ class Restore:
     ) -> None:
         """`progress` is told bytes: so far, and in all. Raises StoreError."""
         self._folder, self._target, self._workers, self._map_bytes = folder, Path(target), workers, map_bytes
-        self._building, self._notes = beside(self._target, LOADING), beside(self._target, PROGRESS)
+        self._building, self._notes = beside(self._target, BUILDING), beside(self._target, PROGRESS)
         self._progress, self._bytes, self._total = progress, 0, 0
 
     def run(self, as_of_ms: int | None = None, topics: Sequence[str] = ()) -> Restored:
@@ -126,6 +127,8 @@ class Restore:
         except (FileNotFoundError, msgspec.MsgspecError):
             done = fresh
         if not done.is_of(fresh) or not any(self._building.iterdir()):
+            self._notes.unlink(missing_ok=True)  # before what they tell of
+            sync_directory(self._notes.absolute().parent)
             clear(self._building)
             return fresh
         return done
