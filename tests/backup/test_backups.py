@@ -328,18 +328,31 @@ def test_a_restore_does_not_count_on_what_another_one_has_cleared(life, back_up,
     """The notes of the first were still there when the second one ended before its first shard was done."""
     life.go_on(30)
     back_up()
-    stored, shard_of, shards_max = [], Restore._shard, 2
+    stored, shard_of, shards_max = [], Restore._shard, []
 
     def shard(self, told, store):
-        if len(stored) == shards_max:
+        if len(stored) == shards_max[-1]:
             raise KeyboardInterrupt
         stored.append(told.shard)
         return shard_of(self, told, store)
 
     monkeypatch.setattr(Restore, "_shard", shard)
     with folder_at(str(tmp_path / "backup"), writes=False) as folder:
-        for shards_max, topics in ((2, ()), (0, ("orders",)), (None, ())):
+        for end, topics in ((2, ()), (0, ("orders",)), (None, ())):
+            shards_max.append(end)
             stored.clear()
             with contextlib.suppress(KeyboardInterrupt):
                 Restore(folder, tmp_path / "cut", 1).run(topics=topics)
     assert len(stored) == 4
+
+
+@pytest.mark.parametrize("kind", ["state", "batches"])
+def test_what_somebody_removed_is_brought_again(life, mq, back_up, restore, tmp_path, kind):
+    """A rule of a bucket that removes old files takes those of the first backup: batches never change."""
+    life.go_on(40)
+    back_up()
+    for path in (tmp_path / "backup" / kind).rglob("*.gqb"):
+        path.unlink()
+    before = picture(mq)
+    back_up()
+    assert picture(restore()) == before

@@ -3,7 +3,7 @@
 The register of topics comes last. So a topic that was made meanwhile is in the register and not yet in a
 shard, which then asks the register for it; and one that was removed meanwhile is in no register, and
 restoring removes it. What a run that was killed has brought of batches is found by the next one, and not
-asked for again.
+asked for again. What somebody has removed of the files of a shard is not counted on: it is brought again.
 
 A node that went back to an older copy of its directory (`gossipq store adopt`, a snapshot of its machine) is
 still its cluster, and its log goes on with other entries under the same indexes. So of what was brought
@@ -91,8 +91,12 @@ class Backup:
         """keep_s: points that are older go, and files that only they need; the newest one stays. Raises what
         the cluster and the folder raise; the next run goes on."""
         begun_ms = time.time_ns() // 1_000_000
-        before = {each.shard: each for each in self._points[-1].shards} if self._points else {}
-        left = self._left()
+        batches, states = (
+            self._folder.names(f"{kind}/{self._name}") for kind in (points.BATCHES, points.STATE)
+        )
+        there, newest = {*batches, *states}, self._points[-1].shards if self._points else []
+        before = {each.shard: each for each in newest if all(file.path in there for file in each.files)}
+        left = self._left(batches)
         shards = [*range(META_SHARD + 1, self._status.shards), META_SHARD]
         found = [self._shard(shard, before.get(shard), left.get(shard, {})) for shard in shards]
         sequence = self._points[-1].sequence + 1 if self._points else 1
@@ -105,10 +109,10 @@ class Backup:
         removed = self._forget(written_ms - round(keep_s * 1_000)) if keep_s is not None else 0
         return Taken(point, self._bytes, self._files, removed)
 
-    def _left(self) -> dict[int, dict[Index, list[tuple[Index, str]]]]:
+    def _left(self, batches: list[str]) -> dict[int, dict[Index, list[tuple[Index, str]]]]:
         """Files of batches that are there: shard -> first -> (end, name)."""
         found: dict[int, dict[Index, list[tuple[Index, str]]]] = {}
-        for name in self._folder.names(f"{points.BATCHES}/{self._name}"):
+        for name in batches:
             if (told := points.batches_of(name)) is not None:
                 shard, first, end = told
                 found.setdefault(shard, {}).setdefault(first, []).append((end, name))

@@ -58,6 +58,11 @@ class ShardPoint(msgspec.Struct, frozen=True):
     batches: list[BatchFile]  #: side by side or with holes in which nothing is kept, rising
     end: Index  #: batches below it were asked for
 
+    @property
+    def files(self) -> Iterator[StoredFile]:
+        yield self.state
+        yield from (each.file for each in self.batches)
+
 
 class Point(msgspec.Struct, frozen=True):
     version: int
@@ -73,8 +78,7 @@ class Point(msgspec.Struct, frozen=True):
     @property
     def files(self) -> Iterator[StoredFile]:
         for shard in self.shards:
-            yield shard.state
-            yield from (each.file for each in shard.batches)
+            yield from shard.files
 
 
 def encode(point: Point) -> bytes:
