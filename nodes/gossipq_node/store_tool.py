@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 
 from gossipq import limits
-from gossipq.core.ledger import PartitionState
+from gossipq.core.ledger import DeadRow, ExceptionRow, PartitionState
 from gossipq.core.ledger import records as ledger_records
 from gossipq.core.shard import Shard
 from gossipq.core.storage import Bodies, ShardSettings, Table
 from gossipq.errors import BadBatch, GossipqError, StoreError
-from gossipq.types import Index, ShardId
+from gossipq.types import Index, PartitionKey, ShardId
 from gossipq.wire.batch import check
 from gossipq.wire.opener import Opener
 from gossipq_node import machine
@@ -31,6 +31,8 @@ COPY_MAP_BYTES = limits.GIB  #: of the map of a copy, beyond what the source tak
 KEY_END = b"\xff" * 512  #: above every key
 
 _decode_partition = msgspec.msgpack.Decoder(PartitionState).decode
+_decode_dead = msgspec.msgpack.Decoder(DeadRow).decode
+_decode_exception = msgspec.msgpack.Decoder(ExceptionRow).decode
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):
@@ -165,8 +167,9 @@ def _has(rising: Sequence[Index], index: Index) -> bool:
 
 
 def needed_batches(state: Table) -> Iterator[Index]:
-    """Entries whose batches the records of a shard are in. Those below the first record of their partition,
-    and of topics that are gone, wait to be swept: a copy that caught up never got their batches."""
+    """Entries whose batches the records of a shard are in, and its dead letters. Those below the first record
+    of their partition, and of topics and groups that are gone, wait to be swept: a copy that caught up never
+    got their batches."""
     for key, row in state.scan(b"P", ledger_records.after(b"P")):
         (partition,) = ledger_records.U64.unpack_from(key, 1)
         first = ledger_records.slice_key(partition, _decode_partition(row).first)
@@ -176,6 +179,21 @@ def needed_batches(state: Table) -> Iterator[Index]:
         low = ledger_records.key(b"W", partition)
         for scheduled, _ in state.scan(low, ledger_records.after(low)):
             yield ledger_records.U64X2.unpack_from(scheduled, 1)[1]
+        low = ledger_records.key(b"C", partition)
+        for cursor, _ in state.scan(low, ledger_records.after(low)):
+            yield from _batches_of_letters(state, *ledger_records.U64X2.unpack_from(cursor, 1))
+
+
+def _batches_of_letters(state: Table, partition: PartitionKey, group_id: int) -> Iterator[Index]:
+    """Of dead letters of a group, also of those that are delivered again: they have batches of their own."""
+    low = ledger_records.row_key(b"L", partition, group_id)
+    for _, row in state.scan(low, ledger_records.after(low)):
+        yield _decode_dead(row).index
+    low = ledger_records.row_key(b"V", partition, group_id)
+    for _, row in state.scan(low, ledger_records.after(low)):
+        exception = _decode_exception(row)
+        if exception.own_body:
+            yield exception.index
 
 
 def reshard(

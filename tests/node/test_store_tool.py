@@ -120,8 +120,32 @@ def test_verify_misses_the_batches_of_records(tmp_path: Path, host: Callable[[st
         mq.publish("orders", b"stays").result(10)
         mq.publish("orders", b"is scheduled", delay="1h").result(10)
     node.kill()
-    assert store_tool.verify(node.data).damaged == []
-    with closing(DataDirectory(node.data)) as directory:
+    removes_the_last_needed_batch_and_is_told(node.data)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("replayed", [False, True])
+def test_verify_misses_the_batch_of_a_dead_letter(
+    tmp_path: Path, host: Callable[[str], Host], replayed: bool
+) -> None:
+    """It is a batch of its own, which outlives the record: of one that is replayed, too."""
+    node = host("ada").start("--mode", "standalone").ready()
+    with connect(node.endpoint) as mq:
+        mq.publish("orders", b"is rejected").result(10)
+        (message,) = mq.fetch("orders", "billing", n=1, wait=10.0)
+        message.reject("never")
+        mq.flush()
+        if replayed:
+            assert mq.admin.replay_dead("orders", "billing") == 1
+        mq.admin.purge_topic("orders")
+    node.kill()
+    removes_the_last_needed_batch_and_is_told(node.data)
+
+
+def removes_the_last_needed_batch_and_is_told(data: Path) -> None:
+    assert store_tool.verify(data).damaged == []
+    where = 0, 0
+    with closing(DataDirectory(data)) as directory:
         manifest = directory.read()
         assert manifest is not None
         for shard in range(manifest.shards):
@@ -132,7 +156,7 @@ def test_verify_misses_the_batches_of_records(tmp_path: Path, host: Callable[[st
                     where = shard, needed[-1]
                     tables.body.delete(key(needed[-1]))
                     store.commit()
-    (damage,) = store_tool.verify(node.data).damaged
+    (damage,) = store_tool.verify(data).damaged
     assert (damage.shard, damage.index) == where
     assert "missing" in damage.reason
 
