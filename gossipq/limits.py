@@ -169,7 +169,8 @@ REPLACE_MS = 30 * MINUTE_MS  #: a node that is silent for so long is lost: its c
 
 # store
 MAP_BYTES = 256 * GIB
-JOURNAL_BYTES = 4 * MIB  #: of the journal of a store: then LMDB commits
+#: of the journal of a store: then LMDB commits. Never more than that: a shorter file is one that was cut
+JOURNAL_BYTES = 4 * MIB
 JOURNAL_TURN_BYTES = (
     256 * KIB
 )  #: a larger turn is committed by LMDB at once: its batches would be written twice

@@ -176,6 +176,7 @@ def test_a_store_ends_without_a_journal(tmp_path: Path) -> None:
     [
         (lambda at: (at / JOURNAL_FILE).unlink(), "journal cannot be used: No such file"),
         (lambda at: (at / JOURNAL_FILE).write_bytes(bytes(limits.JOURNAL_BYTES)), "is not the journal"),
+        (lambda at: os.truncate(at / JOURNAL_FILE, 2 * BLOCK_BYTES), "journal is cut short: 4186112 bytes"),
         (lambda at: overwrite(at, BLOCK_BYTES + 40), "damaged at byte 4096: later turns are whole"),
         (lambda at: overwrite(at, BLOCK_BYTES), "damaged at byte 4096: later turns are whole"),
     ],

@@ -17,6 +17,7 @@ from power.journal import HEAD, Kind
 
 CALLS = 8  #: more than a commit of LMDB and opening the store make
 MAP_BYTES, SHARDS = 64 << 20, 1
+JOURNAL_BYTES, TURN_BYTES = 8 * BLOCK_BYTES, 2 * BLOCK_BYTES
 ATTEMPTS = 3
 
 
@@ -70,5 +71,5 @@ class Life:
 
 
 if __name__ == "__main__":
-    limits.JOURNAL_BYTES, limits.JOURNAL_TURN_BYTES = 8 * BLOCK_BYTES, 2 * BLOCK_BYTES
+    limits.JOURNAL_BYTES, limits.JOURNAL_TURN_BYTES = JOURNAL_BYTES, TURN_BYTES
     Life(Path(sys.argv[1])).run()

@@ -10,17 +10,21 @@ from random import Random
 
 import pytest
 
+from gossipq import limits
 from gossipq_node.adapters.lmdb_store import LmdbStore
 from power.images import Disk, restore
 from power.journal import Journal, Kind, build, compiler
-from power.refused import MAP_BYTES, SHARDS
+from power.refused import JOURNAL_BYTES, MAP_BYTES, SHARDS
 
 IMAGES = 8  #: for each turn
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
 @pytest.mark.skipif(compiler() is None, reason="the shim that refuses needs a C compiler")
-def test_what_is_confirmed_after_a_refusal_survives_a_power_cut(tmp_path: Path) -> None:
+def test_what_is_confirmed_after_a_refusal_survives_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "JOURNAL_BYTES", JOURNAL_BYTES)
     place, again = tmp_path / "store", tmp_path / "again"
     place.mkdir()
     again.mkdir()

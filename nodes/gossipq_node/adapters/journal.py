@@ -32,6 +32,7 @@ JOIN_OR_LOAD = (
     "other nodes have copies, start with an empty --data to join them again; else gossipq store load from a "
     "dump"
 )
+JOIN_OR_LOAD_IT = f"if you copied it, copy it again; if {JOIN_OR_LOAD}"
 GONE = f"what was confirmed last is in it: put it back beside data.mdb; if it is lost and {JOIN_OR_LOAD}"
 
 
@@ -62,19 +63,25 @@ class Journal:
     """The file of one store, open. `position` and `sequence` are where the next record goes."""
 
     def __init__(self, directory: Path, uuid: bytes) -> None:
-        """Raises StoreError: gone, unreadable, or of another store."""
+        """Raises StoreError: gone, unreadable, cut short, or of another store."""
         self._path, self._uuid = directory / JOURNAL_FILE, uuid
         self._file = -1
         try:
             self._file = self._open()
             with open(self._path, "rb") as file:
-                head = file.read(_FILE_HEAD.size)
+                head, there = file.read(_FILE_HEAD.size), os.fstat(self._file).st_size
         except OSError as error:
             self.close()
             raise StoreError(f"{self._path} cannot be used: {error.strerror}", GONE) from None
         if head != _FILE_HEAD.pack(_FILE_MAGIC, uuid, crc32(uuid)):
             self.close()
             raise StoreError(f"{self._path} is not the journal of the data.mdb beside it", GONE)
+        if there < limits.JOURNAL_BYTES:  # what was cut off would be taken for never written
+            self.close()
+            lacking = limits.JOURNAL_BYTES - there
+            raise StoreError(
+                f"{self._path} is cut short: {lacking} bytes of it are not there", JOIN_OR_LOAD_IT
+            )
         self._buffer = memoryview(mmap.mmap(-1, limits.JOURNAL_TURN_BYTES + 2 * BLOCK_BYTES))
         self.was_read = False  #: else nobody knows how far it is good
         self.rewind()

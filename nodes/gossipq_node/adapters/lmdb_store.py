@@ -29,7 +29,7 @@ import msgspec
 from gossipq import limits
 from gossipq.errors import OutOfMemory, StoreError
 from gossipq_node.adapters.free_pages import FreePages, lacking_bytes
-from gossipq_node.adapters.journal import JOIN_OR_LOAD, JOURNAL_FILE, Journal, make_journal
+from gossipq_node.adapters.journal import JOIN_OR_LOAD, JOIN_OR_LOAD_IT, JOURNAL_FILE, Journal, make_journal
 from gossipq_node.ports import StoreUsage
 
 ENGINE = 0  #: major version of the LMDB engine; its file formats are mutually unreadable
@@ -49,7 +49,6 @@ NEW_DATA_FILE = "data.mdb.new"
 NO_ADDRESSES = f"{OutOfMemory.HINT}; ulimit -v and node.map_bytes bound the map of a store"
 AS_STORED = 0  #: size of the map that the store had before
 NEW_MAP_BYTES = limits.MIB  #: while a store is made; who opens it chooses the size
-JOIN_OR_LOAD_IT = f"if you copied it, copy it again; if {JOIN_OR_LOAD}"
 GONE = f"mount its disk again; if it is lost and {JOIN_OR_LOAD}"
 
 
