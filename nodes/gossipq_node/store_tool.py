@@ -24,7 +24,7 @@ from gossipq.wire.opener import Opener
 from gossipq_node import machine
 from gossipq_node.adapters.lmdb_store import AS_STORED, DATA_FILE, TABLES, LmdbStore, LmdbTable, LmdbTables
 from gossipq_node.directory import DataDirectory, DirectoryManifest
-from gossipq_node.files import hand_over, keep_roster
+from gossipq_node.files import SavedRoster, hand_over, replace_file
 
 COPY_BYTES = 16 * limits.MIB  #: between two commits of a copy
 COPY_MAP_BYTES = limits.GIB  #: of the map of a copy, beyond what the source takes
@@ -272,7 +272,12 @@ def adopt(path: str | os.PathLike[str]) -> DirectoryManifest:
         )
         others = [member for member in directory.roster().members if member.copy != manifest.voter]
         # their addresses are good; this copy was never in it, and would take itself for one that was removed
-        keep_roster(directory.roster_file, 0, others)
+        try:
+            replace_file(directory.roster_file, SavedRoster(0, others))
+        except OSError as error:
+            raise StoreError(
+                f"{directory.roster_file} cannot be written: {error.strerror}", "free some space first"
+            ) from None
         directory.write(mine)
         directory.check(mine)
         return mine

@@ -22,7 +22,7 @@ from gossipq.wire.batch import seal
 from gossipq_client import connect
 from gossipq_node import main, recovery, store_dump, store_tool
 from gossipq_node.adapters.lmdb_store import LmdbStore, make_store
-from gossipq_node.directory import MANIFEST, STORES, DataDirectory
+from gossipq_node.directory import MANIFEST, ROSTER, STORES, DataDirectory
 from gossipq_node.files import SavedRoster, keep_roster
 from hosts import Host
 
@@ -270,7 +270,7 @@ def test_an_adoption_that_is_cut_short_leaves_no_copy_that_takes_itself_for_remo
     with closing(DataDirectory(tmp_path)) as directory:
         voter = directory.found("shop", 1, SHARDS).voter
         keep_roster(directory.roster_file, 9, [Member(voter, "ada", "tcp://ada:7700", 1)])
-    for place, step in ((store_tool, "keep_roster"), (DataDirectory, "write")):
+    for place, step in ((store_tool, "replace_file"), (DataDirectory, "write")):
         with monkeypatch.context() as patch:
             patch.setattr(place, step, crash)
             with pytest.raises(KeyboardInterrupt):
@@ -279,6 +279,17 @@ def test_an_adoption_that_is_cut_short_leaves_no_copy_that_takes_itself_for_remo
             manifest, roster = directory.read(), directory.roster()
         assert manifest is not None
         assert not roster.version or manifest.voter in [member.copy for member in roster.members]
+
+
+def test_an_adoption_whose_roster_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+    with closing(DataDirectory(tmp_path)) as directory:
+        before = directory.found("shop", 1, SHARDS)
+        keep_roster(directory.roster_file, 9, [Member(before.voter, "ada", "tcp://ada:7700", 1)])
+    (tmp_path / f"{ROSTER}.new").mkdir()
+    with pytest.raises(StoreError, match="cannot be written"):
+        store_tool.adopt(tmp_path)
+    with closing(DataDirectory(tmp_path)) as directory:
+        assert directory.read() == before
 
 
 def test_a_store_that_is_gone_is_told_and_not_made_anew(data: Path) -> None:
