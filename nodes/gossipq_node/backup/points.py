@@ -90,7 +90,9 @@ def decode(raw: bytes, name: str) -> Point:
     try:
         point = msgspec.json.decode(raw, type=Point)
     except msgspec.MsgspecError as error:
-        raise StoreError(f"the point {name} cannot be read: {error}", "an older one may be whole") from None
+        raise StoreError(
+            f"the point {name} cannot be read: {error}", "move it away: an older one may be whole"
+        ) from None
     if point.version > VERSION:
         raise StoreError(
             f"the point {name} was made by gossipq {point.gossipq}", "use that version, or a later"
