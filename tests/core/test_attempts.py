@@ -1,0 +1,327 @@
+"""Random lives of what a leader remembers of attempts, against a model that hears what consumers hear.
+
+A leader hands out, takes acks, gives back, pauses, loses its leadership and builds its memory from rows; its
+other copies may be slow, so that entries wait. In one term the attempts of a record rise, and nothing that
+was acked comes again; memory, the rows on disk and the model agree on each record; in the end each is acked
+or dead.
+"""
+
+import os
+from collections.abc import Iterator
+from random import Random
+
+from core.fleet import Fleet
+from gossipq import limits
+from gossipq.core.delivery import Dispatch, PartitionView
+from gossipq.core.effects import Effects
+from gossipq.core.requests.consume import Client
+from gossipq.core.storage.tables import MemoryTables
+from gossipq.messages import (
+    Ack,
+    Acked,
+    Credit,
+    Extend,
+    Nack,
+    SetGroup,
+    Started,
+    Subscribe,
+    Unsubscribe,
+)
+from gossipq.types import Now, topic_id_of
+from gossipq.values import GroupConfig, GroupOptions, Message, Range, Start
+
+CONSUMERS = {name.ljust(16, b"."): Client(name.ljust(16, b"."), name.decode()) for name in (b"ada", b"bob")}
+SESSIONS = sorted(CONSUMERS)
+LEASE_MS, WINDOW, ATTEMPTS_MAX = 1_000, 12, 8
+TURNS, MANY = 60, 10_000
+LIVES = int(os.environ.get("GOSSIPQ_SEEDS", "40"))
+FIRST = 238  #: among these are several that fail when a row that comes due replaces a newer number in memory
+
+
+class Life:
+    def __init__(self, seed: int) -> None:
+        self.random = random = Random(seed)
+        self.fleet = Fleet(1, random.choice(["a", "abc"]))
+        self.disks: dict[str, MemoryTables] = {}
+        for name in self.fleet.seats:
+            self.keep_disk(name)
+        self.mode = random.choice(["shared", "shared", "exclusive", "key_ordered"])
+        self.partition = self.fleet.topic(backoff_ms=[200, 1_000], attempts_max=ATTEMPTS_MAX)
+        self.options = GroupOptions(mode=self.mode, lease_ms=LEASE_MS, in_flight_max=WINDOW)
+        self.routed = random.random() < 0.3
+        self.published = self.requests = self.events = 0
+        self.last: dict[int, tuple[int, int, int]] = {}  # offset -> term, attempt, event of its last delivery
+        self.acks: dict[int, tuple[bytes, list[int], int, int]] = {}  # request -> session, what, term, event
+        self.acked: set[int] = set()
+        self.has: dict[bytes, set[int]] = {session: set() for session in SESSIONS}  # as its client knows
+        self.join(SESSIONS[0])
+        self.turn(50)
+
+    def keep_disk(self, name: str) -> None:
+        """What a crash leaves is what the last commit left."""
+        seat, tables, commit = self.fleet.seats[name], self.fleet.tables[name], self.fleet.seats[name].commit
+
+        def committed() -> None:
+            commit()
+            self.disks[name] = tables.copy()
+
+        seat.commit = committed
+        self.disks[name] = tables.copy()
+
+    # --- turns ------------------------------------------------------------------------------------------
+
+    def turn(self, ms: int, slow: bool = False) -> None:
+        """The leader's turn, and unless the other copies are `slow` theirs, till nothing is under way."""
+        fleet = self.fleet
+        fleet.now = Now(fleet.now.boot_ms + ms, fleet.now.wall_ms + ms)
+        leading = fleet.led.name
+        for names in [[leading]] if slow else [[leading], list(fleet.seats), [leading]]:
+            for name in names:
+                if name not in fleet.away:
+                    fleet.turn(name)
+                    self.hear(name)
+
+    def hear(self, name: str) -> None:
+        seat, term = self.fleet.seats[name], self.fleet.seats[name].shard.term
+        heard, seat.seen[:] = list(seat.seen), []
+        for effects in heard:
+            self.answered(effects)
+            for delivery in effects.deliveries:
+                for part in delivery.parts:
+                    for offset in range(part.offset, part.end):
+                        self.delivered(delivery.origin[1], offset, part.attempt, term)
+
+    def delivered(self, session: bytes, offset: int, attempt: int, term: int) -> None:
+        assert offset not in self.acked, f"{offset} came again after its ack"
+        before, had, _ = self.last.get(offset, (0, 0, 0))
+        assert before < term or (before == term and attempt > had), (
+            f"{offset} came as attempt {attempt} after {had}, in term {term} after {before}"
+        )
+        self.events += 1
+        self.last[offset] = term, attempt, self.events
+        self.has[session].add(offset)
+
+    def answered(self, effects: Effects) -> None:
+        for _, request_id, message in effects.replies:
+            if request_id not in self.acks or not isinstance(message, Acked):
+                continue
+            _, offsets, term, event = self.acks.pop(request_id)
+            lost = {at for _, first, end in message.lost for at in range(first, end)}
+            for offset in set(offsets) - lost:
+                came = self.last[offset]
+                assert came[0] != term or came[2] <= event, f"{offset} came again after an ack that was heard"
+                self.acked.add(offset)
+
+    def send(self, session: bytes, message: Message) -> int:
+        self.requests += 1
+        self.fleet.led.step((b"c", session), self.requests + 1_000, CONSUMERS[session], message)
+        return self.requests + 1_000
+
+    # --- what happens -----------------------------------------------------------------------------------
+
+    def ranges(self, offsets: list[int]) -> list[Range]:
+        return [(self.partition, offset, offset + 1) for offset in offsets]
+
+    def some(self) -> tuple[bytes, list[int]]:
+        session = self.random.choice(SESSIONS)
+        has = sorted(self.has[session])
+        return session, sorted(self.random.sample(has, self.random.randint(0, min(3, len(has)))))
+
+    def join(self, session: bytes, holding: bool = False, records: int = 4) -> None:
+        routes = ["eu"] if self.routed and session != SESSIONS[0] else []
+        held = self.ranges(sorted(self.has[session])) if holding else None
+        if not holding:
+            self.has[session].clear()
+        start = [Start(self.partition)]
+        size = limits.CREDIT_BYTES
+        message = Subscribe(1, "g", start, records, size, self.options, holding=held, routes=routes)
+        self.send(session, message)
+
+    def publish(self) -> None:
+        count = self.random.randint(1, 4)
+        values = [b"%d" % (self.published + n) for n in range(count)]
+        keys = [self.random.choice([b"", b"k", b"l"]) for _ in values] if self.mode == "key_ordered" else None
+        self.fleet.publish(self.partition, *values, route=self.random.choice([b"eu", b""]), keys=keys)
+        self.published += count
+
+    def ack(self) -> None:
+        session, offsets = self.some()
+        if offsets:
+            self.ack_these(session, offsets)
+
+    def ack_these(self, session: bytes, offsets: list[int]) -> None:
+        request_id = self.send(session, Ack(1, self.ranges(offsets)))
+        self.acks[request_id] = session, offsets, self.fleet.leader.term, self.events
+        self.has[session] -= set(offsets)
+
+    def nack(self) -> None:
+        session, offsets = self.some()
+        if offsets:
+            delay_ms = self.random.choice([-1, 0, 200, LEASE_MS + 10, LEASE_MS + 210])
+            dead = self.random.choice(["", "", "", "rejected"])
+            self.send(
+                session, Nack(1, self.ranges(offsets), delay_ms, self.random.random() < 0.5, "no", dead)
+            )
+            self.has[session] -= set(offsets)
+
+    def start(self) -> None:
+        session, offsets = self.some()
+        if offsets:
+            self.send(session, Started(1, self.ranges(offsets)))
+
+    def extend(self) -> None:
+        session, offsets = self.some()
+        if offsets:
+            self.send(session, Extend(1, self.ranges(offsets), self.random.choice([50, 1_000, LEASE_MS])))
+
+    def lend(self) -> None:
+        self.send(self.random.choice(SESSIONS), Credit(1, self.random.randint(1, 6), limits.MIB))
+
+    def leave(self) -> None:
+        session = self.random.choice(SESSIONS)
+        if self.random.random() < 0.3:
+            self.send(session, Unsubscribe(1))
+        led, silent = self.fleet.led, self.random.random() < 0.5
+        led.inbox.append(lambda: led.turn.end_session(session, silent))
+
+    def come(self) -> None:
+        self.join(self.random.choice(SESSIONS), self.random.random() < 0.5, self.random.randint(0, 6))
+
+    def pause(self) -> None:
+        options = GroupOptions(paused=self.random.random() < 0.4)
+        self.send(SESSIONS[0], SetGroup(topic_id_of(self.partition), "g", options))
+
+    def fall(self) -> None:
+        """The leader starts over from its disk, or another copy leads."""
+        fleet, name = self.fleet, self.fleet.led.name
+        if len(fleet.seats) > 1 and self.random.random() < 0.5:
+            fleet.away = {name}
+        else:
+            fleet.tables[name] = self.disks[name].copy()
+            fleet.open(name)
+            self.keep_disk(name)
+        self.lead()
+        fleet.away = set()
+        for session in SESSIONS:
+            if self.random.random() < 0.8:
+                self.join(session, self.random.random() < 0.7)
+
+    def lead(self) -> None:
+        """Till somebody serves."""
+        fleet = self.fleet
+        for _ in range(400):
+            fleet.now = Now(fleet.now.boot_ms + 50, fleet.now.wall_ms + 50)
+            for name in [name for name in fleet.seats if name not in fleet.away]:
+                fleet.turn(name)
+                self.hear(name)
+            if fleet.serving and fleet.led.shard.serving:
+                return
+        raise AssertionError("nobody leads")
+
+    def settle(self) -> None:
+        """Till somebody leads whose copies keep up."""
+        for _ in range(40):
+            self.lead()
+            self.turn(50)
+            if self.fleet.serving and not list(self.fleet.leader.unapplied()):
+                return
+        raise AssertionError("entries are not applied")
+
+    def live(self) -> None:
+        deeds = {
+            self.publish: 2, self.ack: 2, self.nack: 6, self.start: 1, self.extend: 1, self.lend: 5,
+            self.leave: 2, self.come: 4, self.pause: 1,
+        }  # fmt: skip
+        for _ in range(TURNS):
+            for deed in self.random.choices(list(deeds), list(deeds.values()), k=self.random.randint(0, 3)):
+                deed()
+            ms = self.random.choice([10, 10, 50, 200, 500, LEASE_MS])
+            self.turn(ms, slow=ms <= 60 and self.random.random() < 0.4)
+            if not any(s.leading and s.serving for s in self.fleet.shards.values()):
+                self.lead()
+            if self.random.random() < 0.03:
+                self.fall()
+            self.agree()
+
+    # --- what must hold ---------------------------------------------------------------------------------
+
+    def view(self, dispatch: Dispatch) -> PartitionView | None:
+        found = [group.views.get(self.partition) for group in dispatch.groups.values()]
+        return found[0] if found else None
+
+    @staticmethod
+    def remembered(view: PartitionView) -> Iterator[tuple[int, int]]:
+        """(offset, attempts) of what is in memory, and not on its way into an entry."""
+        for first, end, lease in view.leases:
+            if lease.session:
+                yield from ((offset, lease.attempt) for offset in range(first, end))
+        for ranges in (view.returned, *view.lanes.values()):
+            for first, end, attempts in ranges:
+                yield from ((offset, attempts) for offset in range(first, end))
+
+    def agree(self) -> None:
+        """Memory knows the attempts of this term; a row that waits on disk alone knows them too; who builds
+        memory from the rows finds no more than there were."""
+        shard = self.fleet.leader
+        view = self.view(shard.dispatch)
+        if not shard.serving or view is None:
+            return
+        known = dict(self.remembered(view))
+        taken = {at for first, end, _ in view.leases for at in range(first, end)}
+        rows = {
+            at: found.row.attempts
+            for found in view.cursor.exceptions.scan()
+            for at in range(found.first, found.end)
+        }
+        for offset, attempts in (rows | known).items():
+            term, had, _ = self.last.get(offset, (0, 0, 0))
+            if offset in known or offset not in taken:
+                right = attempts >= had if term == shard.term else True
+                right &= attempts <= max(had, offset < view.inherited) or self.mode == "exclusive"
+                where = "memory" if offset in known else "its row"
+                assert right, f"{offset} has {attempts} attempts in {where}, and came as {had} in term {term}"
+        fresh = {at for low, high in view.cursor.fresh(0, view.next) for at in range(low, high)}
+        if not list(shard.unapplied()):  # an ack that waits to be applied has it in no place
+            assert fresh <= known.keys() | taken, "open, and nobody would ever get it"
+        assert not fresh & rows.keys()
+        assert not self.acked & (fresh | rows.keys()), "acked, and comes again"
+        anew = Dispatch(shard.ledger, GroupConfig())
+        anew.rebuild(shard.boot_ms, shard.leader_ms)
+        found = self.view(anew)
+        assert found is not None
+        for offset, attempts in self.remembered(found):
+            came = self.last.get(offset, (0, 0, 0))[1]
+            assert attempts <= came or self.mode == "exclusive", f"{offset}: rows know of {attempts}"
+
+    def end(self) -> None:
+        """All come out; each is acked or dead."""
+        self.settle()
+        led = self.fleet.led
+        for session in SESSIONS:
+            led.inbox.append(lambda session=session: led.turn.end_session(session))
+        self.send(SESSIONS[0], SetGroup(topic_id_of(self.partition), "g", GroupOptions(paused=False)))
+        self.settle()
+        self.join(SESSIONS[0], records=MANY)
+        for _ in range(40):
+            self.turn(500)
+            if held := sorted(self.has[SESSIONS[0]]):
+                self.ack_these(SESSIONS[0], held)
+        ledger, view = self.fleet.leader.ledger, self.view(self.fleet.leader.dispatch)
+        assert view is not None
+        dead = {at for found in view.cursor.dead.scan() for at in range(found.first, found.end)}
+        count = ledger.partitions[self.partition].next
+        assert view.cursor.state.cursor == count
+        assert not view.cursor.exceptional
+        assert view.cursor.state.acked + view.cursor.state.dead == count
+        assert not self.acked & dead
+        assert self.acked | dead <= set(range(count)), "an answer to an ack may be lost, not its record"
+
+
+def test_memory_rows_and_consumers_agree_on_the_attempts_of_each_record() -> None:
+    for seed in range(FIRST, FIRST + LIVES):
+        try:
+            life = Life(seed)
+            life.live()
+            life.end()
+        except AssertionError as error:
+            raise AssertionError(f"life {seed}: {error}") from error
