@@ -1,17 +1,20 @@
 """A shard with its register, over memory tables: each rule of the log path once, as an example."""
 
 import pytest
+from msgspec import structs
 
 from core.harness import WALL_MS, FakeWorker, client, single
 from gossipq import limits
 from gossipq.core.ledger import records
 from gossipq.core.ledger.cursors import WINDOWS_PASSED_MAX
+from gossipq.core.storage import TRIM, decode_row
 from gossipq.messages import (
     Ack,
     Acked,
     AtEnd,
     CreateTopic,
     Credit,
+    Done,
     DropTopic,
     Extend,
     Nack,
@@ -19,12 +22,15 @@ from gossipq.messages import (
     Recall,
     Recalled,
     RefusedMessage,
+    Requeue,
     Resolve,
     Subscribed,
     Topics,
     Trace,
     Unsubscribe,
 )
+from gossipq.operator_messages import PurgeTopic, SeekGroup
+from gossipq.peer_messages import InstallTopic
 from gossipq.types import partition_key, topic_id_of
 from gossipq.values import GroupOptions, Ref, Start, TopicOptions
 
@@ -585,6 +591,71 @@ def test_a_group_that_is_about_to_begin_keeps_what_is_old(worker):
     assert sum(end - first for _, first, end, _ in worker.taken()) == 4
     worker.ask(1, ADA, Ack(1, [(orders, 0, 4)]))
     assert retained(worker, orders).removed == 4
+
+
+def old_and_acked(worker):
+    """Two batches, older than the topic keeps them; a group that has acked all, and nobody consumes."""
+    orders = single(worker.topic("orders", TopicOptions(retention_ms=10_000)))
+    for value in (b"x", b"y"):
+        worker.publish(orders, [value] * 4)
+    worker.subscribe(ADA, orders)
+    worker.ask(1, ADA, Ack(1, [(orders, 0, 8)]))
+    worker.turn(lambda: worker.end_session(ADA.session))
+    worker.taken()
+    worker.advance(20_000)
+    return orders
+
+
+@pytest.mark.parametrize("kind", ["requeue", "seek", "longer"])
+def test_what_is_about_to_be_needed_again_stays(worker, kind):
+    """The entry is in the log, and not applied, when retention looks."""
+    orders = old_and_acked(worker)
+    topic = worker.shards[1].ledger.topics[topic_id_of(orders)]
+    longer = structs.replace(
+        topic, version=topic.version + 1, config=structs.replace(topic.config, retention_ms=limits.DAY_MS)
+    )
+    worker.turn(
+        lambda: worker.step(
+            1,
+            (b"c", b"1"),
+            1,
+            BOB,
+            {
+                "requeue": Requeue(Ref(orders, 1), "billing"),
+                "seek": SeekGroup(topic.id, "billing", [Start(orders, "first")]),
+                "longer": InstallTopic(longer),
+            }[kind],
+        )
+    )
+    assert retained(worker, orders).first == 0
+    worker.subscribe(ADA, orders)
+    came = [offset for _, first, end, _ in worker.taken() for offset in range(first, end)]
+    assert came == {"requeue": [1], "seek": list(range(8)), "longer": []}[kind]
+
+
+def test_one_trim_of_a_partition_is_under_way(worker):
+    """A second one would say the same; other partitions do not wait for it."""
+    orders = old_and_acked(worker)
+    other = single(worker.topic("other", TopicOptions(retention_ms=10_000)))
+    worker.publish(other, [b"x"])
+    worker.advance(20_000)
+    worker.ask(1, BOB, PurgeTopic(orders, 8))
+    assert retained(worker, orders).first == 8
+    assert retained(worker, other).first == 1
+    rows = worker.tables[1].log.scan(bytes(8), b"\xff" * 8)
+    assert [decode_row(0, row).kind for _, row in rows].count(TRIM) == 2
+
+
+def test_who_requeues_all_the_time_does_not_hold_up_retention(worker):
+    """Each look finds an entry that is not applied. It keeps what it needs, and no more."""
+    orders = old_and_acked(worker)
+    for _ in range(40):
+        assert isinstance(worker.ask(1, BOB, Requeue(Ref(orders, 6), "billing")), Done)
+        worker.subscribe(ADA, orders)
+        worker.ask(1, ADA, Ack(1, [(orders, 6, 7)]))
+        worker.turn(lambda: worker.end_session(ADA.session))
+        worker.advance(100)
+    assert stats(worker, orders)[0].first == 4
 
 
 def test_forever_means_forever(worker):

@@ -1,9 +1,12 @@
 """What may leave, and taking it off the disk. Leaving is decided by the leader and logged as TRIM; sweeping
 is each copy's."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
+from types import MappingProxyType
 from typing import Protocol
+
+import msgspec
 
 from gossipq import limits
 from gossipq.core.ledger import records
@@ -25,8 +28,8 @@ from gossipq.core.storage import (
     log,
     payloads,
 )
-from gossipq.types import DELAY, ID_HASH, Index, Offset, PartitionKey
-from gossipq.values import TopicConfig
+from gossipq.types import DELAY, ID_HASH, Index, Offset, PartitionKey, topic_id_of
+from gossipq.values import Start, TopicConfig
 
 RETENTION_CHECK_MS = 1_000
 FORGET_CHECK_MS = limits.HOUR_MS
@@ -36,8 +39,8 @@ LOG_STEP = 64  #: log rows that are worth a sweep
 PRODUCERS_MAX = 1_000  #: forgotten in one go
 PRODUCERS_LOOKED_AT = 10_000  #: in one go
 FORGET_AGAIN_MS = limits.SECOND_MS  #: until the next ones are
-#: kinds of entries that may make a record needed again, or keep it longer; and a step before this one
-DECIDES = frozenset((TRIM, log.GROUP, log.REGROUP, log.REQUEUE, log.TOPIC))
+NEVER = 2**63  #: an offset that no record has
+NOTHING: Mapping[PartitionKey, Offset] = MappingProxyType({})
 
 
 class RetentionHost(Protocol):
@@ -96,15 +99,15 @@ class Upkeep:
         return self._host.boot_ms >= self._retain_ms
 
     def retain(self, voters: int) -> None:
-        """What may leave does, unless an entry that decides on it is in the log and not applied: a group that
+        """What may leave does, but for what an entry needs that is in the log and not applied: a group that
         is about to begin would lose its first records. `voters`: how many copies vote in this shard."""
         host = self._host
         self._retain_ms = host.boot_ms + RETENTION_CHECK_MS
-        trims, next_from = due(self._ledger, host.leader_ms, self._partitions_from)
-        if trims and any(entry.kind in DECIDES for entry in host.unapplied()):
-            trims, self._retain_ms = [], host.boot_ms + limits.LEASE_LOG_MS
-        else:
-            self._partitions_from = next_from
+        needed, trimming = awaited(self._ledger, host.unapplied())
+        begin = self._partitions_from
+        trims, self._partitions_from = due(self._ledger, host.leader_ms, begin, needed, trimming)
+        if not trims and (needed or trimming) and due(self._ledger, host.leader_ms, begin)[0]:
+            self._retain_ms = host.boot_ms + limits.LEASE_LOG_MS
         rollup = self._ledger.growth.due(host.leader_ms, voters)
         found: list[tuple[int, Trim | Rollup]] = [(TRIM, trim) for trim in trims]
         for kind, payload in found if rollup is None else [*found, (ROLLUP, rollup)]:
@@ -120,9 +123,52 @@ class Upkeep:
                 host.propose(log.FORGET, payloads.encode(payloads.Forget(idle, before_ms)), promise=False)
 
 
-def due(ledger: Ledger, leader_ms: int, begin: PartitionKey | None) -> tuple[list[Trim], PartitionKey | None]:
+def awaited(
+    ledger: Ledger, unapplied: Iterable[Entry]
+) -> tuple[dict[PartitionKey, Offset], set[PartitionKey]]:
+    """What entries that are not applied decide: from which offset on they make a partition's records needed
+    or keep them longer, and where a trim is on its way. They say it of what they name and of nothing else:
+    who sends one after the other would hold up all retention."""
+    needed: dict[PartitionKey, Offset] = {}
+    trimming: set[PartitionKey] = set()
+    decode = msgspec.msgpack.decode
+    for entry in unapplied:
+        found: list[tuple[PartitionKey, Offset]] = []
+        if entry.kind == TRIM:
+            trimming.add(decode(entry.payload, type=Trim).partition)
+        elif entry.kind == log.GROUP:
+            made = decode(entry.payload, type=payloads.GroupChange)
+            known = ledger.group_ids.get((made.topic_id, made.name))
+            found = [
+                _begin(start) for start in made.starts if known not in ledger.cursors.get(start.partition, ())
+            ]
+        elif entry.kind == log.REGROUP:
+            found = [_begin(start) for start in decode(entry.payload, type=payloads.Regroup).starts]
+        elif entry.kind == log.REQUEUE:
+            letters = decode(entry.payload, type=payloads.Letters)
+            found = [(letters.partition, first) for first, _ in letters.ready]  # others need no log
+        elif entry.kind == log.TOPIC:
+            topic_id = decode(entry.payload, type=payloads.TopicChange).info.id
+            found = [(each, 0) for each in ledger.partitions if topic_id_of(each) == topic_id]
+        for partition, first in found:
+            needed[partition] = min(first, needed.get(partition, first))
+    return needed, trimming
+
+
+def _begin(start: Start) -> tuple[PartitionKey, Offset]:
+    """Partition, and the first offset that a group needs which begins there."""
+    return start.partition, {"first": 0, "new": NEVER}.get(start.kind, start.value)
+
+
+def due(
+    ledger: Ledger,
+    leader_ms: int,
+    begin: PartitionKey | None,
+    needed: Mapping[PartitionKey, Offset] = NOTHING,
+    trimming: Collection[PartitionKey] = (),
+) -> tuple[list[Trim], PartitionKey | None]:
     """What may leave now: so many slices of all partitions as one go looks at, from partition `begin` on; and
-    the partition to go on from, None when all were looked at."""
+    the partition to go on from, None when all were looked at. `needed` and `trimming` as from `awaited`."""
     partitions = list(ledger.partitions)
     at = partitions.index(begin) if begin in ledger.partitions else 0
     trims: list[Trim] = []
@@ -130,23 +176,28 @@ def due(ledger: Ledger, leader_ms: int, begin: PartitionKey | None) -> tuple[lis
     for partition in [*partitions[at:], *partitions[:at]]:
         if left <= 0:
             return trims, partition
-        trim, slices = plan(ledger, partition, leader_ms, left)
+        if partition in trimming:
+            continue
+        trim, slices = plan(ledger, partition, leader_ms, left, needed.get(partition, NEVER))
         if trim is not None:
             trims.append(trim)
             left -= slices
     return trims, None
 
 
-def plan(ledger: Ledger, partition: PartitionKey, leader_ms: int, slices_max: int) -> tuple[Trim | None, int]:
+def plan(
+    ledger: Ledger, partition: PartitionKey, leader_ms: int, slices_max: int, needed: Offset
+) -> tuple[Trim | None, int]:
     """The trim that is due in a partition: whole slices, oldest first, and how many; None when nothing may
     leave.
 
-    Age removes what every group has acked (`retain = "acked"`; without groups, everything old, but never at
-    once). A size bound removes acked records of any age, and with `overflow = "drop_oldest"` also others.
+    Age removes what every group has acked and that is below `needed` (`retain = "acked"`; without groups,
+    everything old, but never at once). A size bound removes acked records of any age, and with
+    `overflow = "drop_oldest"` also others.
     """
     state = ledger.partitions[partition]
     config = ledger.topics[state.topic_id].config
-    done = ledger.done_below(partition)
+    done = min(ledger.done_below(partition), needed)
     first, freed, grouped, slices = state.first, 0, bool(ledger.cursors.get(partition)), 0
     while slices < slices_max:
         part = ledger.slices.at(partition, first) if first < state.next else None
