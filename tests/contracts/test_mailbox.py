@@ -16,9 +16,11 @@ from gossipq import limits
 from gossipq.errors import ConfigError
 from gossipq.messages import RefusedMessage
 from gossipq.wire.frames import decode
-from gossipq_node.adapters import zmq_mailbox
+from gossipq_node.adapters import curve, zmq_mailbox
 from gossipq_node.adapters.zmq_mailbox import ZmqMailbox
 from gossipq_node.ports import Incoming, Mailbox
+from gossipq_node.settings import NodeKeys
+from ports import settled_port
 
 WAIT_MS = 5_000
 
@@ -327,6 +329,37 @@ def test_who_hangs_up_or_is_away_is_not_dialled_in_a_storm_and_found_soon_when_i
     assert time.monotonic() - began < 0.8
     assert 2 <= dialled <= 11
     for each in (mailbox, back):
+        each.close()
+
+
+@pytest.mark.parametrize("dials_encrypted", [False, True])
+def test_a_node_that_encrypted_for_a_while_or_did_not_is_found_when_it_is_as_before(
+    dials_encrypted: bool,
+) -> None:
+    """libzmq gives up for good where the other side speaks another mechanism, and takes what is sent then."""
+    secret, door = curve.new_secret(), curve.new_secret()
+    places = frozenset(f"tcp://127.0.0.1:{settled_port()}" for _ in range(6))
+    node = NodeKeys(secret, curve.public_of(secret), curve.public_of(door), door, own=places)
+    mine, others = (node, None) if dials_encrypted else (None, node)
+    mailbox = ZmqMailbox(keys=mine)
+    there = [ZmqMailbox(peers=place, keys=others) for place in places]
+    for place in places:
+        mailbox.send(place, b"hello")
+    for each in (*there, mailbox) * 8:
+        each.receive(20)
+    for each in there:
+        each.close()
+    there = [ZmqMailbox(peers=place, keys=mine) for place in places]
+    mailbox.receive(20)
+    for place in places:
+        assert mailbox.send(place, b"are you there")
+    silent = set(range(len(there)))
+    end = time.monotonic() + WAIT_MS / 1_000
+    while silent:
+        assert time.monotonic() < end, f"{len(silent)} of {len(places)} are never dialled again"
+        mailbox.receive(5)
+        silent -= {number for number in silent if there[number].receive(10)}
+    for each in (mailbox, *there):
         each.close()
 
 

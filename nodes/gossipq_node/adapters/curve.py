@@ -6,7 +6,7 @@ besides: by that it comes in at the doors for nodes.
 """
 
 import time
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from itertools import count
 
 import zmq
@@ -95,56 +95,63 @@ class Doorkeys:
     """By which key each door is dialled, while the secret of the cluster is replaced: one that is not
     answered is dialled by the next key, from the moment that a handshake has failed."""
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", poller: zmq.Poller, keys: NodeKeys) -> None:
-        self._context, self._poller, self._doors = context, poller, keys.doors
+    def __init__(self, keys: NodeKeys) -> None:
+        self._doors = keys.doors
         self._turns: dict[str, int] = {}  # of an address: which key
-        self._since_s: dict[str, float] = {}  # when it was dialled so
-        self._numbers = count()
-        self._monitors: dict[str, zmq.Socket[bytes]] = {}
+
+    @property
+    def several(self) -> bool:
+        return len(self._doors) > 1
 
     def of(self, address: str) -> bytes:
         return self._doors[self._turns.get(address, 0) % len(self._doors)]
 
-    def watch(self, address: str, dealer: "zmq.Socket[bytes]") -> None:
-        """Whether that handshake fails, if there is another key for it. Raises ZMQError when no file
-        descriptor is left."""
-        if len(self._doors) > 1:
-            # a name of its own: libzmq gives the last one free some time after it was closed
-            place = f"inproc://knocks-{next(self._numbers)}"
-            monitor = self._context.socket(zmq.PAIR)
-            monitor.linger = 0
-            try:
-                dealer.monitor(place, FAILED)
-                monitor.connect(place)
-            except zmq.ZMQError:
-                monitor.close(0)
-                raise
-            self._since_s[address], self._monitors[address] = time.monotonic(), monitor
-            self._poller.register(monitor, zmq.POLLIN)
+    def failed(self, address: str) -> None:
+        self._turns[address] = (self._turns.get(address, 0) + 1) % len(self._doors)
+
+
+class Handshakes:
+    """Which of the addresses that are dialled must be dialled anew. Where one side encrypts and the other
+    does not, libzmq gives up without a word: it never dials again, and takes what is sent."""
+
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+        self._context = context
+        self._numbers = count()
+        self._monitors: dict[str, zmq.Socket[bytes]] = {}
+        self._since_s: dict[str, float] = {}  # when it was dialled so
+        self._failed: set[str] = set()
+
+    def watch(self, address: str, dealer: "zmq.Socket[bytes]", by_other_keys: bool) -> None:
+        """`by_other_keys`: it is to be dialled anew after every failure; else libzmq tries the same again.
+        Raises ZMQError when no file descriptor is left."""
+        # a name of its own: libzmq gives the last one free some time after it was closed
+        place = f"inproc://knocks-{next(self._numbers)}"
+        monitor = self._context.socket(zmq.PAIR)
+        monitor.linger = 0
+        try:
+            dealer.monitor(place, FAILED if by_other_keys else zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
+            monitor.connect(place)
+        except zmq.ZMQError:
+            monitor.close(0)
+            raise
+        self._since_s[address], self._monitors[address] = time.monotonic(), monitor
 
     def forget(self, address: str, dealer: "zmq.Socket[bytes]") -> None:
         """It is about to be closed."""
+        self._failed.discard(address)
         self._since_s.pop(address, None)
         monitor = self._monitors.pop(address, None)
         if monitor is not None:
             dealer.disable_monitor()
-            self._poller.unregister(monitor)
             monitor.close(0)
 
-    def failed(self, ready: Container[object]) -> list[str]:
-        """Addresses that are to be dialled anew, by their next keys."""
-        failed = []
+    def failed(self, now_s: float) -> list[str]:
+        """Addresses that are to be dialled anew now."""
         for address, monitor in self._monitors.items():
-            if monitor in ready:
-                while int(monitor.get(zmq.EVENTS)) & int(zmq.POLLIN):
-                    monitor.recv_multipart(_NOW)
-                if (
-                    1_000 * (time.monotonic() - self._since_s[address]) >= DOOR_KEY_MS
-                ):  # else libzmq tries it again
-                    failed.append(address)
-        for address in failed:
-            self._turns[address] = (self._turns.get(address, 0) + 1) % len(self._doors)
-        return failed
+            while int(monitor.get(zmq.EVENTS)) & int(zmq.POLLIN):
+                monitor.recv_multipart(_NOW)
+                self._failed.add(address)
+        return [each for each in self._failed if 1_000 * (now_s - self._since_s[each]) >= DOOR_KEY_MS]
 
 
 class AddressBook:

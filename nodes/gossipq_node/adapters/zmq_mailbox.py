@@ -40,6 +40,7 @@ RECEIVE_QUEUE = 64
 PEER_RECEIVE_QUEUE = 1_000
 SEND_QUEUE = 10_000  #: messages one peer has not read; credit keeps it far below
 PEER_QUEUE = 1_000  #: messages to a peer that cannot be reached now
+SOCKETS_MAX = 4_096  #: of libzmq; an address that is dialled takes three, as it is watched
 HANDSHAKE_MS = 5_000
 LINGER_MS = 500
 BACKLOG = 1_024
@@ -47,13 +48,14 @@ KEEPALIVE_S = 60
 #: to peers: a wire that was cut is given up and tried again
 HEARTBEAT_MS, SILENCE_MS, CONNECT_MS = (1_000, 3_000, 2_000)
 RECONNECT_MS, RECONNECT_MS_MAX = 200, 300  #: between two attempts, and up to the first of them more at random
+HANDSHAKES_S = 0.1  #: between two looks at which of them have failed
 #: an address to and from which nothing went for so long is let go; whoever is there is heard of every 10 s
 IDLE_S = 60.0
 SETTLED_MS = 50  #: after its monitor a ROUTER itself knows within that time that a connection has ended
 SETTLED_S = SETTLED_MS / 1_000
 FRAME_HEAD_BYTES = 2  #: the least that ZeroMQ sends with a frame
 QUOTA = Quota()
-IPC = "ipc://"
+IPC, TCP = "ipc://", "tcp://"
 
 Buffer = bytes | bytearray | memoryview
 
@@ -265,11 +267,14 @@ class ZmqMailbox:
         many connections may be there. Raises ConfigError when an endpoint cannot be bound."""
         self.bad_frames = self.dropped = self.relayed = 0
         self._context = zmq.Context()
+        self._context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
         self._bound = [endpoint for endpoint in (clients, peers) if endpoint]
         self._keys, self._gate = keys, curve.Gate(self._context, keys.public) if keys is not None else None
         self._book = curve.AddressBook(keys) if keys is not None else None
         self._poller = zmq.Poller()
-        self._doorkeys = curve.Doorkeys(self._context, self._poller, keys) if keys is not None else None
+        self._doorkeys = curve.Doorkeys(keys) if keys is not None else None
+        self._handshakes = curve.Handshakes(self._context)
+        self._handshakes_s = 0.0  # when they are looked at
         self._routers: dict[bytes, zmq.Socket[bytes]] = {}
         self._connections: dict[bytes, Connections] = {}  # of clients, by their door,
         self._peers: Connections | None = None  # and of other nodes
@@ -338,8 +343,9 @@ class ZmqMailbox:
         if any(about.visitors.has_newcomers for about in self._connections.values()):
             timeout_ms = NEWCOMERS_MS if timeout_ms is None else min(timeout_ms, NEWCOMERS_MS)
         ready = {socket for socket, _ in self._poller.poll(timeout_ms)}
-        for address in self._doorkeys.failed(ready) if self._doorkeys is not None else ():
-            self._disconnect(address)
+        if now_s >= self._handshakes_s:
+            self._handshakes_s = now_s + HANDSHAKES_S
+            self._dial_anew(now_s)
         arrived: list[Incoming] = []
         room = limits.TURN_BYTES_MAX
         if self._gate is not None and self._gate.socket in ready:
@@ -523,7 +529,9 @@ class ZmqMailbox:
         address, encrypted = self._dialling(endpoint)
         if encrypted and self._keys is not None and self._doorkeys is not None:
             curve.knock(dealer, self._keys, self._doorkeys.of(endpoint))
-            self._doorkeys.watch(endpoint, dealer)
+        if address.startswith(TCP):
+            several = encrypted and self._doorkeys is not None and self._doorkeys.several
+            self._handshakes.watch(endpoint, dealer, several)
         with suppress(zmq.ZMQError):  # an address that is none: sends then fill the queue and fail
             dealer.connect(address)
 
@@ -559,11 +567,17 @@ class ZmqMailbox:
 
     def _disconnect(self, endpoint: str) -> None:
         dealer = self._dealers.pop(endpoint)
-        if self._doorkeys is not None:
-            self._doorkeys.forget(endpoint, dealer)
+        self._handshakes.forget(endpoint, dealer)
         self._poller.unregister(dealer)
         self._inputs = [(socket, tag) for socket, tag in self._inputs if socket is not dealer]
         dealer.close(0)
+
+    def _dial_anew(self, now_s: float) -> None:
+        """With the next message: addresses where a handshake has failed."""
+        for address in self._handshakes.failed(now_s):
+            self._disconnect(address)
+            if self._doorkeys is not None:
+                self._doorkeys.failed(address)
 
     def _let_go(self) -> None:
         """Of addresses that nobody uses any more: a node that left the roster would be dialled for ever."""
