@@ -19,6 +19,7 @@ from gossipq.texts import many, span
 from gossipq.values import CopyStats, Member, WorkerStats
 
 NAMES_SHOWN = 5
+ONE = "one node after the other (node.encrypt)"
 ALONE = "copies=1"  #: what receipts say while only one disk has what is confirmed
 VOTERS = ("leader", "follower", "witness")  #: roles of copies that vote
 REPLICATED = 3  #: copies of a shard, at least, where there are so many nodes
@@ -179,21 +180,39 @@ def of_cluster(
             findings += [found for found in _of_workers(status) if found.state is not State.STARTING]
     led = {row.shard for row in copies if row.role == "leader"}
     stopped = {shard for status in answers.values() if status is not None for shard in _stopped(status)}
-    missing = asked.shards - len(led | stopped)
+    missing, unheard = asked.shards - len(led | stopped), misjudged(asked, answers)
     if missing or not asked.shards:
         away = [member.name for member in asked.members if answers.get(member.copy) is None]
-        findings.append(no_leader(missing, asked.shards, away, len(asked.members)))
-    return health([*findings, *of_copies(copies, asked.members, asked.shards)])
+        findings.append(no_leader(missing, asked.shards, away, len(asked.members), bool(unheard)))
+    return health([*findings, *unheard, *of_copies(copies, asked.members, asked.shards)])
 
 
-def no_leader(shards: int, of: int, away: Sequence[str], nodes: int) -> Finding:
-    """So many shards have none, and these nodes do not answer."""
+def misjudged(asked: StatusReply, answers: Mapping[str, StatusReply | None]) -> list[Finding]:
+    """Nodes that encrypt, or do not, while the others know them otherwise, and so do not reach them. They
+    know each other by the roster, and need a majority to write down what has changed."""
+    heard = [status for status in answers.values() if status is not None and status.copy != asked.copy]
+    found = []
+    for status in (asked, *heard):
+        others = [each for each in (asked, *heard) if each.copy != status.copy]
+        rows = [row for each in others for row in each.members if row.copy == status.copy]
+        if rows and all(row.encrypts != bool(status.door) for row in rows):
+            does, known = ("encrypts", "does not") if status.door else ("does not encrypt", "does")
+            text = f"{status.node} {does}, and the others know it as one that {known}: they do not reach it"
+            found.append(Finding(State.DEGRADED, status.node, f"{text}; start it as before, and then {ONE}"))
+    return found
+
+
+def no_leader(shards: int, of: int, away: Sequence[str], nodes: int, unheard: bool = False) -> Finding:
+    """So many shards have none, and these nodes do not answer. `unheard`: of others the nodes do not hear
+    each other."""
     if of <= 0:
         return Finding(State.NO_QUORUM, "", "no shard is known")
     names = _names(away)
     why = (
         f"{len(away)} of {many(nodes, 'node')} {'is' if len(away) == 1 else 'are'} away: {names}"
         if away
+        else "not all nodes that encrypt, or do not, are known as such"
+        if unheard
         else "being elected"
     )
     return Finding(

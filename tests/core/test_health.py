@@ -94,6 +94,31 @@ def test_a_stopped_copy_whose_shard_is_led_elsewhere_stops_nobody() -> None:
     assert "shard 1 stopped on worker-0 of ada: CRC" in health.text
 
 
+@pytest.mark.parametrize("encrypts", [True, False])
+def test_who_encrypts_and_is_not_known_to_is_named(encrypts: bool) -> None:
+    """They know each other by the roster: two of three that change it at once have no majority to say so."""
+    before = [msgspec.structs.replace(each, encrypts=not encrypts) for each in (ADA, BOB, CAT)]
+
+    def said(me: Member, changed: bool) -> StatusReply:
+        mine = msgspec.structs.replace(me, encrypts=encrypts if changed else not encrypts)
+        rows = tuple(mine if row.copy == me.copy else row for row in before)
+        answer = status(members=rows, rows=[])
+        door = b"k" * 32 if mine.encrypts else b""
+        return msgspec.structs.replace(answer, node=me.name, copy=me.copy, door=door, leads=[])
+
+    answers = {me.copy: said(me, me is not ADA) for me in (ADA, BOB, CAT)}
+    for asked in answers.values():
+        health = of_cluster(asked, answers, [])
+        does = "bob encrypts, and" if encrypts else "bob does not encrypt, and"
+        assert does in health.text
+        assert "cat " in health.text
+        assert "ada " not in health.text
+        assert health.state is State.NO_QUORUM
+        assert "being elected" not in health.text
+    as_before = {me.copy: said(me, False) for me in (ADA, BOB, CAT)}
+    assert "encrypt" not in of_cluster(as_before[ADA.copy], as_before, []).text
+
+
 @pytest.mark.parametrize(
     ("row", "says"),
     [
