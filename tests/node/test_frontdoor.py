@@ -23,7 +23,7 @@ from gossipq.types import META_SHARD, NODE_SHARD, Now
 from gossipq.values import AccessTable, CopyStats, Lead, Member, Message, Quota, Route, WorkerStats
 from gossipq.wire.frames import decode, encode
 from gossipq_node.actors.admission import LEAVING_MS
-from gossipq_node.actors.frontdoor import Frontdoor, Keeping
+from gossipq_node.actors.frontdoor import ALONE_MS, Frontdoor, Keeping
 from gossipq_node.actors.post import Post
 from gossipq_node.adapters.metrics import exposition
 from gossipq_node.ports import Incoming
@@ -385,6 +385,20 @@ def test_a_node_that_is_drained_asks_now_and_then_whether_it_is_removed() -> Non
     assert house.door._admission._done
     house.say(View(9, [structs.replace(ME, state="leaving"), BOB], []), "bob.1")
     house.turn(LEAVING_MS)
+    assert not house.door._admission._done
+
+
+def test_a_node_that_hears_no_other_one_asks_whether_it_is_removed() -> None:
+    """It was away when it was removed, and where nodes encrypt nothing can tell it: the others do not dial
+    it any more, and do not let it in."""
+    house = House(structs.replace(SETTINGS, session=b"s" * 16))
+    house.turn()
+    house.door._admission._done = True  # it was let in at its start
+    for _ in range(4):
+        house.turn(ALONE_MS // 2)
+        house.say(View(1, [], []), "bob.1")
+    assert house.door._admission._done
+    house.turn(ALONE_MS)
     assert not house.door._admission._done
 
 

@@ -1,10 +1,11 @@
 """What a node asks its cluster after each start: whether the cluster still has this node, as it is.
 
 A node can be wrong about that: it was removed while it was away, its cluster was recovered from another
-disk, or its [cluster] says other than that of the others. One that is drained asks again and again: soon it
-is removed, and nothing may tell it, as it has no copy any more, and the encrypted ports of the others are
-closed to it. It greets every node of its roster and says JOIN to the leader of the meta shard, each until
-it has an answer. Requests have numbers that nobody guesses, so only who is at these addresses can answer.
+disk, or its [cluster] says other than that of the others. One that is drained asks again and again, and so
+does one that hears no other node: when it is removed, nothing may tell it, as it has no copy any more, or was
+away, and the encrypted ports of the others are closed to it. It greets every node of its roster and says JOIN
+to the leader of the meta shard, each until it has an answer. Requests have numbers that nobody guesses, so
+only who is at these addresses can answer.
 """
 
 import logging
@@ -21,7 +22,7 @@ from gossipq_node.ports import Incoming, Mailbox
 from gossipq_node.settings import FrontdoorSettings
 
 ASK_MS = 1_000  #: between two questions to a node that has not answered
-LEAVING_MS = 10_000  #: between two answers to a node that is drained
+LEAVING_MS = 10_000  #: between two answers to a node that is drained, or that hears no other one
 REMEMBERED = 256  #: requests that may still be answered
 
 log = logging.getLogger(__name__)
@@ -47,13 +48,14 @@ class Admission:
         self._heard.clear()
         self._done = not self._settings.session
 
-    def turn(self, members: Iterable[Member], now: Now) -> None:
-        """`members` are the nodes of the cluster as far as they are known."""
+    def turn(self, members: Iterable[Member], now: Now, alone: bool = False) -> None:
+        """`members` are the nodes of the cluster as far as they are known; `alone`: none of the others was
+        heard for long."""
         if now.boot_ms < self._due_ms:
             return
         members, copy = list(members), self._settings.member.copy
         leaving = any(member.copy == copy and member.state == "leaving" for member in members)
-        if leaving and now.boot_ms >= self._asked_ms + LEAVING_MS:
+        if (leaving or alone) and now.boot_ms >= self._asked_ms + LEAVING_MS:
             self._asked_ms = now.boot_ms
             self.again()
         if addresses := self._open(members):

@@ -60,6 +60,7 @@ from gossipq_node.settings import FrontdoorSettings, WorkerState, welcome
 LOOK_MS = 1_000  #: between two looks at the node
 RETRY_MS = 100  #: what a client is told to wait while a worker is away
 SHARE_MS = 100  #: news that come together are shared together
+ALONE_MS = 2 * limits.VIEW_AGAIN_MS  #: who hears no other node for so long asks whether it is one still
 ANNOUNCE_MS = 1_000  #: between two words to a meta leader that does not have this node in its roster
 REMOVED = "this node was taken off the roster: stop it; with an empty data directory it may join again"
 SETTLING = frozenset(each.verb for each in SETTLES)
@@ -119,6 +120,7 @@ class Frontdoor:
         self._own_news = False  #: that only this node can tell the others
         self._moves = 0  #: shards that got another leader, since the start
         self._announce_ms = now.boot_ms
+        self._heard_ms = now.boot_ms  #: when another node said something
         self._remote: dict[str, int] = {}  #: workers of other nodes: when something was forwarded there last
         self.bad_messages = 0
         self._faults, self._rates = Faults("frontdoor"), Rates(settings.quota)
@@ -190,7 +192,8 @@ class Frontdoor:
             self._share(now)
         if not self._announced and now.boot_ms >= self._announce_ms:
             self._announce(now)
-        self._admission.turn(self._view.roster.values(), now)
+        alone = now.boot_ms >= self._heard_ms + ALONE_MS
+        self._admission.turn(self._view.roster.values(), now, alone)
         if self._admission.refusal is not None:
             raise self._admission.refusal
         self._discovery.turn(sum(stats.published + stats.delivered for stats in self._stats.values()), now)
@@ -319,6 +322,8 @@ class Frontdoor:
 
     def _hear(self, message: Incoming, now: Now) -> None:
         for sender, _, said, _ in self._post.open(message, now.boot_ms):
+            if sender != self._me:
+                self._heard_ms = now.boot_ms
             if isinstance(said, Report) and sender == self._me:  # of its own workers only
                 self._report(said, now)
             elif isinstance(said, Said):

@@ -48,7 +48,7 @@ def status(node: str, workers: list[WorkerStats] | None = None, **cluster: Any) 
         "rss_bytes": 1 << 20,
     }
     return SimpleNamespace(
-        **{"copy": "", "members": [], "leads": [], "copies": [], "gossip": "off", "events": []}
+        **{"copy": "", "members": [], "leads": [], "copies": [], "gossip": "off", "events": [], "door": b""}
         | fields
         | cluster
     )
@@ -64,6 +64,7 @@ ROSTER = [
         witness=False,
         state="in",
         version="0.2.0",
+        encrypts=False,
     )
     for name in NODES
 ]
