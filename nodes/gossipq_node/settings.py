@@ -197,4 +197,5 @@ def shard_settings(settings: WorkerSettings) -> ShardSettings:
         stray_ms=settings.stray_ms,
         standalone=settings.standalone,
         access=settings.access,
+        endpoint=settings.member.endpoint,
     )

@@ -61,9 +61,33 @@ def test_nodes_that_join_get_copies_and_every_copy_has_the_roster(fleet: Fleet) 
 
 
 def test_a_row_is_brought_up_to_date(fleet: Fleet) -> None:
-    moved = msgspec.structs.replace(member("b"), endpoint="tcp://elsewhere:7700", version="9.9", state="lost")
-    rows = {row.copy: row for row in entered(fleet.ask(Join(moved))).members}
-    assert rows["b"] == msgspec.structs.replace(moved, state="in"), "its state is the roster's to say"
+    newer = msgspec.structs.replace(member("b"), version="9.9", state="lost")
+    rows = {row.copy: row for row in entered(fleet.ask(Join(newer))).members}
+    assert rows["b"] == msgspec.structs.replace(newer, state="in"), "its state is the roster's to say"
+
+
+def test_a_member_moves_when_it_is_silent_where_it_was(fleet: Fleet) -> None:
+    """The clone of a volume, started beside the original, took over its row: what was for that one went to a
+    node that must not answer, and some shards had no leader."""
+    moved = msgspec.structs.replace(member("b"), endpoint="tcp://elsewhere:7700")
+    for _ in range(3):
+        said = refused(fleet.ask(Join(moved)), "tcp://b:7700", "tcp://elsewhere:7700", "copy of")
+        assert said.code == "busy"
+        fleet.run(LIVING_MS)
+    fleet.away = {"b"}
+    fleet.run(LIVING_MS + 1_000)
+    assert moved in entered(fleet.ask(Join(moved))).members
+
+
+def test_the_leader_is_where_it_says_and_nowhere_else() -> None:
+    fleet = Fleet(endpoint="tcp://a:7700")
+    entered(fleet.join("a"))
+    clone = msgspec.structs.replace(member("a"), endpoint="tcp://elsewhere:7700")
+    refused(fleet.ask(Join(clone)), "tcp://elsewhere:7700", "copy of")
+    there = Fleet(endpoint="tcp://moved:7700")
+    entered(there.ask(Join(member("a"))))
+    here = msgspec.structs.replace(member("a"), endpoint="tcp://moved:7700")
+    assert here in entered(there.ask(Join(here))).members
 
 
 def test_a_name_or_address_of_a_living_member_is_refused_and_that_of_a_silent_one_taken_over(

@@ -56,12 +56,13 @@ class Roster:
         self._changing = False  # a change is under way
         self._rows: dict[str, tuple[Member, int]] = {}  # since when this leader has seen each row as it is
         self._look_ms: int | None = None
+        self._led_ms = 0  # since when this shard leads
         self._accessing = False  # a change of users or roles is under way
         self._compared = False  # the options of the log with those of this node, since it leads
 
     def lead(self) -> None:
         """This shard leads."""
-        self._compared = not self._settings.options
+        self._compared, self._led_ms = not self._settings.options, self._replica.now_ms
         self._begins_closed()
         self._look()
 
@@ -266,6 +267,12 @@ class Roster:
             raise BadRequest(
                 f"{member.name} was {kind}", hint="what it is now needs a data directory of its own"
             )
+        if known is not None and known.endpoint != member.endpoint and self._stays(known, member):
+            raise Busy(
+                f"{known.name} is there, at {known.endpoint}, and was to be at {member.endpoint}, too",
+                hint="if one of them runs on a copy of the other's data directory, stop that one",
+                retry_after_ms=LIVING_MS,
+            )
         for other in members.values():
             if other.copy != member.copy and self._lives(other.copy):
                 if other.name == member.name:
@@ -286,6 +293,16 @@ class Roster:
             raise Busy("this node is not in its own roster yet", retry_after_ms=AGAIN_MS)
         state = known.state if known is not None and known.state == "leaving" else "in"
         return msgspec.structs.replace(member, state=state)
+
+    def _stays(self, known: Member, member: Member) -> bool:
+        """Whether it answers where it is known, so that who says it is elsewhere runs on a copy of its
+        directory: the volume was cloned. Only a copy that is written to there counts as heard."""
+        if member.copy == self._replica.me:
+            return self._settings.endpoint not in ("", member.endpoint)
+        if known.state == "lost" or not self._lives(member.copy):
+            return False
+        was_there = self._rows[member.copy][1] <= self._led_ms  # and had no time to be heard here
+        return was_there or self._came_back(member.copy)
 
     def _setting(self, message: SetMember) -> payloads.RosterChange | None:
         members = self._ledger.members

@@ -30,6 +30,7 @@ class ShardSettings(msgspec.Struct, frozen=True):
     standalone: bool = False  #: it was told to be alone: nobody joins it
     #: who may do what in a cluster that begins, if its version is 0
     access: AccessTable = AccessTable()
+    endpoint: str = ""  #: of this node's frontdoor; "": not known
 
     def alone(self, voters: list[str]) -> bool:
         """Whether this copy is its shard's only voter, whatever `voters` its tables name."""

@@ -38,6 +38,7 @@ class Admission:
         self._due_ms = now.boot_ms
         self._done = not settings.session  #: the meta leader has this node as it is
         self._asked_ms = now.boot_ms  # when it was asked anew
+        self._said = ""  # why it was refused
         self.refusal: NotAdmitted | None = None
 
     def next_deadline_ms(self, members: Iterable[Member]) -> int | None:
@@ -147,6 +148,9 @@ class Admission:
             self.refusal = NotAdmitted(said.message, said.hint)
         elif said.code == NotLeader.code:
             self._lead(said.endpoint, now)
+        elif said.hint and said.message != self._said:  # more than that somebody is busy
+            self._said = said.message
+            log.warning("the cluster does not take this node as it is yet: %s; %s", said.message, said.hint)
 
     def _settled(self, address: str) -> None:
         self._done = True
