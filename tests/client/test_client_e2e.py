@@ -20,6 +20,7 @@ from gossipq_client import (
     ClientClosed,
     ForkedClient,
     NotConfirmed,
+    OffsetOutOfRange,
     TooLarge,
     TopicExists,
     UnknownTopic,
@@ -217,6 +218,26 @@ class TestConsume:
             assert (got[0], got[-1]) == (first, b"9")
         assert list(mq.consume(topic, stop_at_end=True)) == []
         assert mq.admin.groups(topic) == []
+
+    def test_a_reader_goes_on_where_it_says_in_each_partition(self, mq: Client, topic: str) -> None:
+        names = [f"{topic}.a", f"{topic}.b"]
+        for name in names:
+            mq.create_topic(name, partitions=3)
+            for number in range(3):
+                mq.publish_many(name, [b"%d" % at for at in range(5)], partition=number).result(PATIENCE_S)
+        loop = mq.consume(f"{topic}.*", start={names[0]: {0: 3, 1: 5}}, stop_at_end=True)
+        seen: dict[tuple[str, int], list[int]] = {}
+        for msg in loop:
+            assert msg.topic_id == next(info.id for info in mq.topics(msg.topic))
+            seen.setdefault((msg.topic, msg.partition), []).append(msg.offset)
+        every = [0, 1, 2, 3, 4]
+        assert seen.pop((names[0], 0)) == [3, 4]
+        assert seen == {(names[0], 2): every} | {(names[1], number): every for number in range(3)}
+        with pytest.raises(OffsetOutOfRange):
+            list(mq.consume(names[0], start={names[0]: {0: 6}}, stop_at_end=True))
+        with pytest.raises(BadRequest, match="names partition 3"):
+            list(mq.consume(names[0], start={names[0]: {3: 0}}, stop_at_end=True))
+        assert [msg.offset for msg in mq.fetch(names[0], start={names[0]: {0: 4, 1: 5, 2: 5}})] == [4]
 
     def test_two_consumers_share_a_group(self, shared_node: RunningNode, topic: str) -> None:
         with connect(shared_node.endpoint) as mq:

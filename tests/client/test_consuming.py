@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client.hand import CREDIT, HOME, LEADER, SHARD, Hand
-from gossipq.errors import BadBatch, Internal, LeaseLost, TopicFull, UnknownTopic
+from gossipq.errors import BadBatch, BadRequest, Internal, LeaseLost, TopicFull, UnknownTopic
 from gossipq.limits import MOVED_RANGES_MAX
 from gossipq.messages import (
     Ack,
@@ -551,6 +551,36 @@ class TestRepeats:
         (again,) = hand.held_back
         assert isinstance(again.body, Subscribe)
         assert (again.body.starts[0].kind, again.body.starts[0].value) == ("offset", 17)
+
+    def test_a_reader_begins_at_an_offset_for_each_partition(self, hand: Hand) -> None:
+        for shard in (1, 2):
+            hand.session.links.lane(shard)
+        hand.up(LEADER)
+        subscription = Subscription(
+            "", ("first", 0), (10, 1_000), GroupOptions(), offsets={"t": {0: 7, 2: 0}}
+        )
+
+        def starts(topic: TopicInfo) -> dict[int, tuple[str, int]]:
+            hand.session.consuming.cover(subscription, [topic])
+            asked = [each.body for each in hand.sent(Subscribe)]
+            return {
+                start.partition & 0xFFFF: (start.kind, start.value)
+                for body in asked
+                if isinstance(body, Subscribe)
+                for start in body.starts
+            }
+
+        info = TopicInfo(9, "t", 1, TopicConfig(3), [1, 2, 1])
+        assert starts(info) == {0: ("offset", 7), 1: ("first", 0), 2: ("offset", 0)}
+        anew = TopicInfo(10, "t", 1, TopicConfig(), [1])
+        assert starts(anew) == {0: ("first", 0)}, "another topic, though of that name"
+        assert subscription.error is None
+
+    def test_a_partition_that_is_not_there_is_not_passed_over_in_silence(self, hand: Hand) -> None:
+        subscription = Subscription("", ("first", 0), (10, 1_000), GroupOptions(), offsets={"t": {1: 7}})
+        hand.session.consuming.cover(subscription, [TopicInfo(9, "t", 1, TopicConfig(), [SHARD])])
+        assert isinstance(subscription.error, BadRequest)
+        assert "start= names partition 1 of t" in str(subscription.error)
 
     def test_a_failure_that_was_not_answered_is_still_held_for_its_leader(self, hand: Hand) -> None:
         subscription = hand.subscribe()

@@ -7,7 +7,7 @@ import pytest
 
 from gossipq import limits
 from gossipq.errors import BadRequest, TooLarge
-from gossipq.values import GroupOptions
+from gossipq.values import GroupOptions, Start, TopicConfig, TopicInfo
 from gossipq_client.session.consume_options import Joining, credit_of, joining
 from gossipq_client.session.pace import CREDIT_START
 
@@ -100,6 +100,16 @@ def test_a_subscription_says_all_of_it() -> None:
         ({"start": -1}, "start"),
         ({"start": "later"}, "start"),
         ({"start": datetime(2026, 1, 1)}, "time zone"),
+        ({"start": {"t": {0: 1}}}, "a group keeps its own positions"),
+        ({"group": None, "start": {"u": {0: 1}}}, "topic 'u', which is not read"),
+        ({"group": None, "start": {7: {0: 1}}}, "topic 7, which is not read"),
+        ({"group": None, "start": {"t": 17}}, "an offset for each partition"),
+        ({"group": None, "start": {"t": {-1: 0}}}, "partition of t in start=-1"),
+        ({"group": None, "start": {"t": {limits.PARTITIONS_MAX: 0}}}, "partition of t"),
+        ({"group": None, "start": {"t": {"0": 0}}}, "partition of t"),
+        ({"group": None, "start": {"t": {0: -1}}}, "offset of t in start=-1"),
+        ({"group": None, "start": {"t": {0: 2**63}}}, "offset of t"),
+        ({"group": None, "start": {"t": {0: "first"}}}, "offset of t"),
         ({"group": None, "mode": "shared"}, "mode= without a group"),
         ({"group": "", "lease": "1s", "backoff": 1}, "lease=, backoff= without a group"),
     ],
@@ -109,6 +119,21 @@ def test_bad_options(options: dict[str, Any], says: str) -> None:
         of(**options)
     assert refused.value.hint
     assert says in f"{refused.value} {refused.value.hint}"
+
+
+def test_a_reader_names_an_offset_for_each_partition() -> None:
+    said = {"t.a": {0: 17, 3: 0}, "u": {1: 4}}
+    asked = joining(["t.*", "u"], None, start=said)
+    said["u"][1] = 5
+    assert asked.start == {"t.a": {0: 17, 3: 0}, "u": {1: 4}}, "what was asked for stays"
+    subscription = asked.subscription(1_000_000, False)
+    assert subscription.start == ("first", 0), "what is not named"
+    assert subscription.start_of(TopicInfo(9, "u", 1, TopicConfig(3), [1, 2, 1])) == [
+        Start(9 << 16),
+        Start(9 << 16 | 1, "offset", 4),
+        Start(9 << 16 | 2),
+    ]
+    assert of(group=None, start={}).start == {}
 
 
 def test_a_route_has_a_length() -> None:

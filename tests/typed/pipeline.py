@@ -26,6 +26,12 @@ async def step(mq: aio.Client) -> int:
     return done
 
 
+async def go_on(mq: aio.Client, kept: dict[int, int]) -> dict[int, int]:
+    async for msg in mq.consume("counts", start={"counts": kept}, stop_at_end=True):
+        kept[msg.partition] = msg.offset + 1
+    return kept
+
+
 async def main() -> None:
     async with aio.connect("127.0.0.1:7700", wait="5s") as mq:
         await mq.create_topic("lines", if_not_exists=True)

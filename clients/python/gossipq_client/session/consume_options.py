@@ -1,7 +1,7 @@
 """What a consumer asks for: the options of `consume`, `fetch` and `consumer`, checked before anything is
 sent."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypedDict
 
 from gossipq import limits
@@ -20,7 +20,9 @@ class FetchOptions(TypedDict, total=False):
     """Durations are seconds, a timedelta, or text as "30s". The policies of a group (mode, lease,
     attempts_max, backoff) hold for all its consumers, until one of them says otherwise:
 
-    start: of a new group, or of a reader: "first", "new", an offset, an aware datetime, "-10m"
+    start: of a new group, or of a reader: "first", "new", an offset, an aware datetime, "-10m"; of a reader
+        also an offset for each partition, {"orders": {0: 17, 1: 4}}: what is not named there, and topics that
+        fit a pattern later, begin at "first"
     mode: "shared", "exclusive" (one consumer at a time) or "key_ordered" (each key in order)
     route: takes only records whose route matches this, or one of a list: "eu.fr", "eu.*", ["eu.#", "us"]
     create: makes a topic that is not there; else that raises UnknownTopic
@@ -30,7 +32,7 @@ class FetchOptions(TypedDict, total=False):
     backoff: pause after the first, second ... failure; the last one repeats
     """
 
-    start: inputs.Start | None
+    start: inputs.Start | inputs.Starts | None
     mode: str | None
     route: Routes | None
     create: bool
@@ -60,7 +62,7 @@ class Joining(NamedTuple):
 
     names: list[str]
     group: str
-    start: inputs.Start
+    start: inputs.Start | inputs.Starts
     credit: tuple[int, int]
     options: GroupOptions
     routes: list[str]
@@ -71,10 +73,11 @@ class Joining(NamedTuple):
     late_after_ms: int | None = None  #: with an order over all partitions
 
     def subscription(self, wall_ms: int, stop_at_end: bool) -> Subscription:
-        start = inputs.start_of(self.start, wall_ms)
+        offsets = self.start if isinstance(self.start, Mapping) else {}
+        start = "first" if isinstance(self.start, Mapping) else self.start
         return Subscription(
             self.group,
-            start,
+            inputs.start_of(start, wall_ms),
             self.credit,
             self.options,
             stop_at_end,
@@ -85,6 +88,7 @@ class Joining(NamedTuple):
             creates=self.creates,
             patience_ms=self.patience_ms,
             late_after_ms=self.late_after_ms,
+            offsets=offsets,
         )
 
 
@@ -92,7 +96,7 @@ def joining(
     topics: str | Iterable[str],
     group: str | None,
     *,
-    start: inputs.Start | None = None,
+    start: inputs.Start | inputs.Starts | None = None,
     mode: str | None = None,
     route: Routes | None = None,
     ack: bool = True,
@@ -110,18 +114,35 @@ def joining(
     said = {"mode": mode, "lease": lease, "attempts_max": attempts_max, "backoff": backoff}
     if not group and (names := [f"{name}=" for name, value in said.items() if value is not None]):
         raise BadRequest(f"{', '.join(names)} without a group", hint='name one: group="billing"')
-    where = start if start is not None else "first" if group else "new"
-    inputs.start_of(where, 0)
+    names = inputs.names_of(topics)
+    where = _where(start, group, names)
     records = credit_of(credit, mode, "credit")
     follows = bool(group) and credit is None and mode != "exclusive"
     lent = CREDIT_START if follows else records, limits.CREDIT_BYTES
     patience_ms = 0 if wait is None else inputs.duration_ms(wait, "wait")
     late_after_ms = _late_after_ms(group, order, late_after)
-    names, group = inputs.names_of(topics), inputs.text_of(group or "", "group")
+    group = inputs.text_of(group or "", "group")
     routes = routes_of(route)
     return Joining(
         names, group, where, lent, options, routes, ack, follows, create, patience_ms, late_after_ms
     )
+
+
+def _where(
+    start: inputs.Start | inputs.Starts | None, group: str | None, names: list[str]
+) -> inputs.Start | inputs.Starts:
+    """Raises BadRequest."""
+    if start is None:
+        return "first" if group else "new"
+    if not isinstance(start, Mapping):
+        inputs.start_of(start, 0)
+        return start
+    if group:
+        raise BadRequest(
+            "start= with an offset for each partition is for readers: a group keeps its own positions",
+            hint="leave group= out, or move the group: mq.admin.seek_group",
+        )
+    return inputs.starts_of(start, names)
 
 
 def _late_after_ms(group: str | None, order: str | None, late_after: inputs.Duration | None) -> int | None:

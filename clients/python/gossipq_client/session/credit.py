@@ -7,11 +7,11 @@ READY; then a part that stands idle is recalled and its share moves over.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gossipq.errors import GossipqError
-from gossipq.types import Offset, PartitionKey, ShardId
+from gossipq.errors import BadRequest, GossipqError
+from gossipq.types import Offset, PartitionKey, ShardId, partition_key
 from gossipq.values import GroupOptions, Start, TopicInfo
 from gossipq_client.session.connections import NOWHERE
 from gossipq_client.session.held import Held, Piece
@@ -42,9 +42,12 @@ class Subscription:
         creates: bool = False,
         patience_ms: int = 0,
         late_after_ms: int | None = None,
+        offsets: Mapping[str, Mapping[int, Offset]] = {},
     ) -> None:
         self.group, self.start, self.options, self.notify_end = group, start, options, notify_end
         self.names, self.routes, self.acks = names, list(routes), acks
+        self._offsets = offsets  #: of a reader, by topic and partition: where it begins other than at `start`
+        self._begun: dict[str, int] = {}  #: the topics that these were taken for
         self.leased = bool(group) and acks  #: what comes is held for the user until it is acked or given back
         self.mode = options.mode or ""  #: of the group, as soon as it is known
         self.credit_records, self.credit_bytes = credit
@@ -69,6 +72,21 @@ class Subscription:
         self.closing = self.paused = self.streak = False
         self.touched_ms = 0  #: when the user last took something
         self.progress = (0, 0)  #: the slice the user is at, and how far
+
+    def start_of(self, topic: TopicInfo) -> list[Start]:
+        """Where each partition of a topic begins. Who names one that is not there is told."""
+        # one that was made anew under its name has nothing to do with these offsets
+        named = self._begun.setdefault(topic.name, topic.id) == topic.id
+        offsets = self._offsets.get(topic.name, {}) if named else {}
+        count = len(topic.shards)
+        if (beyond := max(offsets, default=0)) >= count:
+            hint = f"partitions 0 to {count - 1} are there; mq.admin.positions({topic.name!r})"
+            self.error = BadRequest(f"start= names partition {beyond} of {topic.name}", hint=hint)
+        keys = [partition_key(topic.id, number) for number in range(count)]
+        return [
+            Start(key, "offset", offsets[number]) if number in offsets else Start(key, *self.start)
+            for number, key in enumerate(keys)
+        ]
 
     @property
     def over(self) -> bool:

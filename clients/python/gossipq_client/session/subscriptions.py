@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from gossipq import limits
 from gossipq.errors import BadRequest, Busy, GossipqError, NotLeader, UnknownTopic
 from gossipq.messages import Ack, Credit, Nack, Recall, Recalled, Subscribe, Subscribed
-from gossipq.types import Offset, PartitionKey, partition_key, topic_id_of
+from gossipq.types import Offset, PartitionKey, topic_id_of
 from gossipq.values import Range, Start, TopicInfo
 from gossipq_client.session.calls import RETRY_MS, Call, Calls
 from gossipq_client.session.connections import NOWHERE
@@ -48,12 +48,12 @@ class Subscribing:
             elif topic.id not in covered:
                 covered.add(topic.id)
                 subscription.topics[topic.id] = topic
-                for number, shard in enumerate(topic.shards):
-                    key, start = partition_key(topic.id, number), subscription.start
+                for start, shard in zip(subscription.start_of(topic), topic.shards, strict=True):
+                    key = start.partition
                     if firsts is None or key in firsts:
-                        found = start if firsts is None else ("offset", firsts[key])
+                        found = start if firsts is None else Start(key, "offset", firsts[key])
                         part_of = topic.id if subscription.order is None else key
-                        starts.setdefault((shard, part_of), []).append(Start(key, *found))
+                        starts.setdefault((shard, part_of), []).append(found)
         made: list[Part] = []
         for (shard, _), each in starts.items():
             self._numbers += 1

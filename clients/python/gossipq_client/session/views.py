@@ -61,6 +61,11 @@ class Record:
         return self._held.part.subscription.topics[topic_id_of(self._held.partition)].name
 
     @property
+    def topic_id(self) -> int:
+        """Of its topic: another one when a topic was removed and made anew under its name."""
+        return topic_id_of(self._held.partition)
+
+    @property
     def partition(self) -> int:
         """Its number within the topic."""
         return partition_of(self._held.partition)

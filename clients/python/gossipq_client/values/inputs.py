@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from gossipq.errors import BadRequest, TooLarge
 Duration = float | timedelta | str
 Time = float | datetime
 Start = str | int | datetime
+Starts = Mapping[str, Mapping[int, int]]  #: topic -> partition -> offset
 Value = bytes | bytearray | memoryview | str
 Headers = Mapping[str, str | bytes]
 
@@ -115,6 +117,30 @@ def start_of(value: Start, wall_ms: int, what: str = "start") -> tuple[str, int]
     if isinstance(value, str) and value.startswith("-"):
         return "time", wall_ms - duration_ms(value[1:], what)
     raise BadRequest(f"{what}={value!r}", hint='use "first", "new", an offset, an aware datetime, or "-10m"')
+
+
+def starts_of(value: Starts, names: Sequence[str], what: str = "start") -> dict[str, dict[int, int]]:
+    """An offset for each partition of topics, which are among `names` or fit a pattern there. Raises
+    BadRequest."""
+    found: dict[str, dict[int, int]] = {}
+    for topic, offsets in value.items():
+        if not isinstance(topic, str) or not fits(topic, names):
+            raise BadRequest(
+                f"{what}= names topic {topic!r}, which is not read", hint=f"{', '.join(names)[:200]} is"
+            )
+        if not isinstance(offsets, Mapping):
+            hint = f'an offset for each partition: {what}={{"{topic}": {{0: 17, 1: 4}}}}'
+            raise BadRequest(f"{what}={{{topic!r}: {offsets!r}}}", hint=hint)
+        for partition, offset in offsets.items():
+            whole(partition, f"partition of {topic} in {what}", 0, limits.PARTITIONS_MAX - 1)
+            whole(offset, f"offset of {topic} in {what}", 0, OFFSET_END - 1)
+        found[topic] = dict(offsets)
+    return found
+
+
+def fits(topic: str, names: Iterable[str]) -> bool:
+    """Whether it is one of these names, or fits a pattern there."""
+    return any(fnmatchcase(topic, name) if "*" in name else topic == name for name in names)
 
 
 def value_bytes(value: Any) -> bytes:

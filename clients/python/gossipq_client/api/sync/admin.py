@@ -122,11 +122,12 @@ class Admin(Menders):
 
     # --- exports
 
-    def spans(self, topics: Sequence[TopicInfo]) -> dict[PartitionKey, Span]:
-        """The first offset of each partition of these topics, and the one behind its last record. `stats`
-        tells them too, and also where a leader has just begun, or is none any more; this waits for one that
-        knows. Raises UnknownTopic."""
-        return self._talk(self._asking.spans(topics))
+    def spans(self, topics: Sequence[TopicInfo], start: inputs.Start = "first") -> dict[PartitionKey, Span]:
+        """The first offset of each partition of these topics, or the one where a reader from `start` on would
+        begin, and the one behind its last record. `stats` tells them too, and also where a leader has just
+        begun, or is none any more; this waits for one that knows. Raises UnknownTopic, OffsetOutOfRange."""
+        where = inputs.start_of(start, self._client._engine.clock.now().wall_ms)
+        return self._talk(self._asking.spans(topics, where))
 
     def ack_runs(self, topic: TopicInfo, partition: int, since: Index = 0) -> tuple[Index, list[AckRun]]:
         """Acks of a partition by log entries from `since` on, and the entry up to which these are all."""
