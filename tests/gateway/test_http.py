@@ -266,27 +266,6 @@ def test_who_says_nothing_makes_room(gateway: RunningGateway) -> None:
             assert raw.recv(4096) == b""
 
 
-def test_events_are_told_as_they_come(http: httpx.Client) -> None:
-    publish(http, "news", "one")
-    with http.stream("GET", "/v1/topics/news/stream", params={"start": "first"}) as answer:
-        assert answer.headers["content-type"].startswith("text/event-stream")
-        lines = answer.iter_lines()
-        first = [line for line in iter(lambda: next(lines), "") if line]
-        assert first == [": gossipq"]
-        event = dict(line.split(": ", 1) for line in iter(lambda: next(lines), ""))
-        assert '"value":"one"' in event["data"]
-        http.post("/v1/topics/news/records", json={"value": "two"})
-        second = dict(line.split(": ", 1) for line in iter(lambda: next(lines), ""))
-        assert '"value":"two"' in second["data"]
-    with http.stream("GET", "/v1/topics/news/stream", headers={"last-event-id": second["id"]}) as answer:
-        lines = answer.iter_lines()
-        assert next(lines) == ": gossipq"
-        next(lines)
-        event = dict(line.split(": ", 1) for line in iter(lambda: next(lines), ""))
-        assert '"value":"two"' in event["data"]
-    assert http.get("/v1/topics/nonews/stream").status_code == 404
-
-
 def _socket_url(gateway: RunningGateway, topic: str, query: str) -> str:
     return f"{gateway.url.replace('http', 'ws')}/v1/topics/{topic}/consume?{query}"
 

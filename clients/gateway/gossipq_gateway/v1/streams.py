@@ -7,17 +7,16 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
-from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from gossipq.errors import BadRequest, Busy, GossipqError, LeaseLost
-from gossipq_client.aio import Client, Message, Subscription
+from gossipq_client.aio import Message, Subscription
 from gossipq_gateway import problems
 from gossipq_gateway.callers import Caller, Callers
 from gossipq_gateway.counters import Counters
 from gossipq_gateway.leases import Leases
-from gossipq_gateway.v1 import plain, shapes
+from gossipq_gateway.v1 import plain, positions, shapes
 from gossipq_gateway.v1.operation import Call, read, token_in
 
 BEAT_S = 15.0  #: a stream says so often that it is alive
@@ -30,55 +29,36 @@ _json = msgspec.json.encode
 
 
 async def events(call: Call) -> StreamingResponse:
-    """Records as they come, as Server-Sent Events, without a group: nothing is held or acked. An event has
-    the time of its record as its id; who comes back with Last-Event-ID goes on there, and may get records of
-    that moment again."""
+    """Records as they come, as Server-Sent Events, without a group: nothing is held or acked. The id of an
+    event says where each partition goes on, and so does a first one without data: who comes back with it as
+    Last-Event-ID goes on exactly there, and `start` counts no more. Partitions that it does not name, and
+    topics that fit a pattern later, begin at their first record."""
     asked: shapes.Stream = call.query
     last = call.request.headers.get(LAST_EVENT, "")
-    start = plain.start_of(_since(last) if last else asked.start)
-    options: dict[str, Any] = {"start": start, "wait": 0.0}
+    start = plain.start_of(asked.start)
+    options: dict[str, Any] = {"wait": 0.0}
     if asked.route:
         options["route"] = asked.route
     if asked.order is not None:
         options["order"] = asked.order
     topics = call.path["topic"].split(",")
-    await _known(call.caller.mq, topics)
     if call.caller.users >= STREAMS_MAX:
         raise Busy("too many streams", hint="end one", retry_after_ms=1_000)
-    subscription = call.caller.mq.subscribe(topics, **options)
-    told = _told(call.caller, subscription, call.request, call.counters)
+    mq = call.caller.mq
+    where = await (positions.go_on(mq, topics, last) if last else positions.begin(mq, topics, start))
+    subscription = mq.subscribe(topics, start=where.offsets, **options)
+    told = _told(call.caller, subscription, where, call.counters)
     return StreamingResponse(told, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
 
-async def _known(mq: Client, topics: list[str]) -> None:
-    """Raises UnknownTopic, BadRequest."""
-    for topic in topics:
-        if "*" not in topic:
-            await mq.admin.positions(topic, "new")
-
-
-def _since(last: str) -> str:
-    """Where the event with that id lies. Raises BadRequest."""
-    seconds = last.removeprefix("-")
-    try:
-        return msgspec.json.encode(_moment(float(seconds))).decode().strip('"')
-    except (ValueError, OverflowError, OSError):
-        raise BadRequest(f"Last-Event-ID {last} is not from this stream") from None
-
-
-def _moment(seconds: float) -> Any:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(seconds, UTC)
-
-
 async def _told(
-    caller: Caller, subscription: Subscription, request: Request, counters: Counters
+    caller: Caller, subscription: Subscription, where: positions.Positions, counters: Counters
 ) -> AsyncIterator[bytes]:
     waiting: asyncio.Future[Message] | None = None
     caller.users += 1
     try:
-        yield b": gossipq\n\n"
+        # an id without data is no event, and yet where a browser goes on when nothing came before the end
+        yield b": gossipq\nid: %s\n\n" % where.text.encode()
         async with subscription:
             while True:
                 waiting = waiting or asyncio.ensure_future(anext(subscription))
@@ -88,7 +68,8 @@ async def _told(
                     continue
                 msg, waiting = waiting.result(), None
                 counters.delivered()
-                yield b"id: %.3f\ndata: %s\n\n" % (msg.publish_time, _json(plain.delivery(msg)))
+                where.told(msg.topic, msg.topic_id, msg.partition, msg.offset)
+                yield b"id: %s\ndata: %s\n\n" % (where.text.encode(), _json(plain.delivery(msg)))
     except StopAsyncIteration:
         return
     except GossipqError as error:

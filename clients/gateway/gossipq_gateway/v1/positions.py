@@ -1,0 +1,152 @@
+"""Where a stream goes on, as the ids of its events say it: the next offset of each partition, by name and id
+of its topic, as in `orders@12/0:5,1:7;news@14/0:2`.
+
+No time can say it: that of a record is the clock of its producer, and partitions are told each for itself.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from gossipq.errors import BadRequest, UnknownTopic
+from gossipq.types import partition_of
+from gossipq.values import TopicInfo
+from gossipq_client.aio import Client
+from gossipq_client.operations import Span
+from gossipq_client.values import inputs
+
+TEXT_BYTES_MAX = 32_000  #: room for the largest topic, within what the gateway takes of headers
+NOTHING = "-"  #: no topic is there yet; an empty id would be no id
+_TOPIC = re.compile(r"([A-Za-z0-9._-]{1,255})@(\d{1,18})/(\d{1,5}:\d{1,18}(?:,\d{1,5}:\d{1,18})*)", re.ASCII)
+_SHOWN = 60  #: so much of a wrong id is said again
+_ANEW = "come without Last-Event-ID, and say with start= where to begin"
+
+
+class Place(NamedTuple):
+    """Of one topic: which one of that name, and the next offset of each partition."""
+
+    topic_id: int
+    offsets: dict[int, int]
+
+    def text(self, topic: str) -> str:
+        return f"{topic}@{self.topic_id}/" + ",".join(f"{at}:{next_}" for at, next_ in self.offsets.items())
+
+
+class Positions:
+    """Of one stream: what its next event begins with."""
+
+    def __init__(self, places: Mapping[str, Place]) -> None:
+        """Raises BadRequest for more than an id can say."""
+        self._places = dict(places)
+        self._texts = {topic: place.text(topic) for topic, place in places.items()}
+        self._join()
+
+    @property
+    def offsets(self) -> dict[str, dict[int, int]]:
+        """For `subscribe`."""
+        return {topic: dict(place.offsets) for topic, place in self._places.items()}
+
+    def told(self, topic: str, topic_id: int, partition: int, offset: int) -> None:
+        """A record was told: its partition goes on behind it. Raises BadRequest for more than an id can
+        say."""
+        place = self._places.get(topic)
+        if place is None or place.topic_id != topic_id:  # new, or made anew: what is not named is at "first"
+            place = self._places[topic] = Place(topic_id, {})
+        place.offsets[partition] = offset + 1
+        self._texts[topic] = place.text(topic)
+        self._join()
+
+    def _join(self) -> None:
+        self.text = ";".join(self._texts.values()) or NOTHING
+        check_size(len(self.text))
+
+
+def check_size(size: int) -> None:
+    """Raises BadRequest."""
+    if size > TEXT_BYTES_MAX:
+        raise BadRequest(
+            f"the positions of this stream take {size} bytes, and the id of an event has {TEXT_BYTES_MAX}",
+            hint="name fewer topics for one stream, or consume in a group, which keeps its own positions",
+        )
+
+
+def parse(text: str) -> dict[str, Place]:
+    """The text of `Positions`. Raises BadRequest."""
+    if len(text) > TEXT_BYTES_MAX:
+        raise BadRequest(f"Last-Event-ID of {len(text)} bytes; {TEXT_BYTES_MAX} are allowed", hint=_ANEW)
+    found: dict[str, Place] = {}
+    for part in text.split(";") if text != NOTHING else ():
+        matched = _TOPIC.fullmatch(part)
+        if matched is None or matched[1] in found:
+            raise _foreign(text, f"{_cut(part)!r} is not TOPIC@ID/PARTITION:OFFSET,...")
+        pairs = [pair.split(":") for pair in matched[3].split(",")]
+        offsets = {int(number): int(offset) for number, offset in pairs}
+        if len(offsets) < len(pairs):
+            raise _foreign(text, f"it names a partition of {_cut(matched[1])} twice")
+        found[matched[1]] = Place(int(matched[2]), offsets)
+    return found
+
+
+async def begin(mq: Client, topics: Sequence[str], start: inputs.Start) -> Positions:
+    """Of a stream that begins at `start`, in all partitions of the topics that are there now. Raises
+    UnknownTopic, OffsetOutOfRange, BadRequest."""
+    found = await _found(mq, topics, start)
+    return Positions(
+        {
+            info.name: Place(info.id, {number: span.first for number, span in spans.items()})
+            for info, spans in found
+        }
+    )
+
+
+async def go_on(mq: Client, topics: Sequence[str], last: str) -> Positions:
+    """Of a stream that goes on behind the event with that id: what it does not name, and a topic that was
+    made anew, begins at the first record; so does what retention has removed. Raises UnknownTopic,
+    BadRequest."""
+    said, places = parse(last), dict[str, Place]()
+    for info, spans in await _found(mq, topics, "first"):
+        place = said.pop(info.name, None)
+        named = place.offsets if place is not None and place.topic_id == info.id else {}
+        for number, offset in named.items():
+            if number not in spans:
+                raise _foreign(last, f"{info.name} has {len(spans)} partitions")
+            if offset > spans[number].end:
+                raise _foreign(last, f"partition {number} of {info.name} ends at {spans[number].end}")
+        offsets = {number: max(span.first, named.get(number, 0)) for number, span in spans.items()}
+        places[info.name] = Place(info.id, offsets)
+    for topic in said:  # one that fits a pattern was removed since
+        if not inputs.fits(topic, topics):
+            raise _foreign(last, f"this stream is not of {_cut(topic)}")
+    return Positions(places)
+
+
+async def _found(
+    mq: Client, names: Sequence[str], start: inputs.Start
+) -> list[tuple[TopicInfo, dict[int, Span]]]:
+    """The topics that are there, and where a reader would start in each partition. Raises UnknownTopic,
+    OffsetOutOfRange, BadRequest."""
+    pages = await asyncio.gather(*(mq.topics(name) for name in names))
+    infos = {info.name: info for page in pages for info in page if not info.config.virtual}
+    check_size(sum(len(f"{name}@/") + 4 * len(info.shards) for name, info in infos.items()))
+    for name in names:
+        if "*" not in name and name not in infos:
+            await mq.admin.positions(name)  # says that there is none, or a virtual one
+    found: list[tuple[TopicInfo, dict[int, Span]]] = []
+    for name, info in sorted(infos.items()):
+        try:
+            spans = await mq.admin.spans([info], start)
+        except UnknownTopic:  # removed just now
+            if name in names:
+                raise
+        else:
+            found.append((info, {partition_of(key): span for key, span in sorted(spans.items())}))
+    return found
+
+
+def _foreign(last: str, why: str) -> BadRequest:
+    return BadRequest(f"Last-Event-ID {_cut(last)} is not from this stream: {why}", hint=_ANEW)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
