@@ -11,6 +11,7 @@ from gossipq_gateway import callers
 from gossipq_gateway.callers import CALLERS_MAX, IDLE_MS, Caller, Callers
 from gossipq_gateway.counters import Metrics
 from gossipq_gateway.v1 import streams
+from gossipq_gateway.v1.positions import Place, Positions
 
 
 class Fake:
@@ -109,8 +110,9 @@ def test_who_leaves_a_stream_at_its_first_line_does_not_count_any_more() -> None
 
 async def _left() -> None:
     caller = Caller(cast(Any, Fake()), cast(Any, Clock()), "g")
-    told = streams._told(caller, cast(Any, None), cast(Any, None), Metrics().of("http"))
-    assert await anext(told) == b": gossipq\n\n"
+    where = Positions({"orders": Place(12, {0: 5})})
+    told = streams._told(caller, cast(Any, None), where, Metrics().of("http"))
+    assert await anext(told) == b": gossipq\nid: orders@12/0:5\n\n"
     assert caller.users == 1
     await cast(Any, told).aclose()
     assert caller.users == 0

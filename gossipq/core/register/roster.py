@@ -267,13 +267,27 @@ class Roster:
             raise BadRequest(
                 f"{member.name} was {kind}", hint="what it is now needs a data directory of its own"
             )
+        self._check_place(known, member)
+        if known is None and len(members) >= limits.MEMBERS_MAX:
+            raise BadRequest(
+                f"{limits.MEMBERS_MAX} nodes are there", hint="remove one: gossipq cluster rm NAME"
+            )
+        if self._replica.me not in (*members, member.copy):
+            # or it would lose all shards
+            raise Busy("this node is not in its own roster yet", retry_after_ms=AGAIN_MS)
+        state = known.state if known is not None and known.state == "leaving" else "in"
+        return msgspec.structs.replace(member, state=state)
+
+    def _check_place(self, known: Member | None, member: Member) -> None:
+        """Raises Busy, BadRequest where somebody who lives has its name or address, or is what it says it
+        is."""
         if known is not None and known.endpoint != member.endpoint and self._stays(known, member):
             raise Busy(
                 f"{known.name} is there, at {known.endpoint}, and was to be at {member.endpoint}, too",
                 hint="if one of them runs on a copy of the other's data directory, stop that one",
                 retry_after_ms=LIVING_MS,
             )
-        for other in members.values():
+        for other in self._ledger.members.values():
             if other.copy != member.copy and self._lives(other.copy):
                 if other.name == member.name:
                     raise BadRequest(
@@ -284,15 +298,6 @@ class Roster:
                     raise BadRequest(
                         f"{other.endpoint} is the address of {other.name}", hint="choose another --bind"
                     )
-        if known is None and len(members) >= limits.MEMBERS_MAX:
-            raise BadRequest(
-                f"{limits.MEMBERS_MAX} nodes are there", hint="remove one: gossipq cluster rm NAME"
-            )
-        if self._replica.me not in (*members, member.copy):
-            # or it would lose all shards
-            raise Busy("this node is not in its own roster yet", retry_after_ms=AGAIN_MS)
-        state = known.state if known is not None and known.state == "leaving" else "in"
-        return msgspec.structs.replace(member, state=state)
 
     def _stays(self, known: Member, member: Member) -> bool:
         """Whether it answers where it is known, so that who says it is elsewhere runs on a copy of its
