@@ -268,7 +268,12 @@ def test_sub_escapes_on_a_terminal(orders, gossipq, monkeypatch: pytest.MonkeyPa
 
     def shown(*line: str) -> bytes:
         message = mock.MagicMock(
-            value=b"\x1b[2J\ta\nb\xff\xc3\xa9", key=None, publish_time=1.0, headers={}, route="", id=None
+            value=b"\x1b[2J\ta\nb\xff\xc3\xa9",
+            key=None,
+            publish_time=1.0,
+            headers_shown={},
+            route="",
+            id=None,
         )
         orders.answers["subscribe"] = lambda *args, **options: subscription(message)
         sink.seek(0)

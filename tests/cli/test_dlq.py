@@ -30,7 +30,7 @@ def letter(offset: int = 17, **more: Any) -> SimpleNamespace:
         "count": 1,
         "value": b"17 apples",
         "key": None,
-        "headers": {},
+        "headers_shown": {},
         "route": "",
         "id": None,
     }

@@ -17,7 +17,7 @@ def message(**more: object) -> SimpleNamespace:
         "key": b"ada",
         "value": b"17 apples",
         "attempt": 1,
-        "headers": {},
+        "headers_shown": {},
         "route": "",
         "id": None,
     }
@@ -50,7 +50,7 @@ def test_format(pattern: str, text: bytes) -> None:
 
 
 def test_format_without_key_and_with_headers() -> None:
-    shown = records.formatter("%k|%h")(message(key=None, headers={"a": b"1", "b": "2"}))
+    shown = records.formatter("%k|%h")(message(key=None, headers_shown={"a": b"1", "b": "2"}))
     assert shown == b"|a:1,b:2\n"
 
 
@@ -65,7 +65,7 @@ def test_unknown_format(pattern: str) -> None:
 
 
 def test_json_line() -> None:
-    row = json.loads(records.to_json(message(headers={"a": b"1"})))
+    row = json.loads(records.to_json(message(headers_shown={"a": b"1"})))
     assert row == {
         "topic": "orders",
         "partition": 3,
@@ -81,7 +81,7 @@ def test_json_line() -> None:
 @pytest.mark.parametrize("value", [b"", b"text", "grün".encode(), b"\xff\x00"])
 @pytest.mark.parametrize("key", [None, b"", b"k", b"\xfe"])
 def test_what_sub_writes_pub_reads(value: bytes, key: bytes | None) -> None:
-    line = records.to_json(message(value=value, key=key, headers={"h": "1"}))
+    line = records.to_json(message(value=value, key=key, headers_shown={"h": "1"}))
     assert records.from_json(line, 1) == records.Record(value, key, {"h": "1"})
 
 

@@ -149,7 +149,7 @@ def content(record: Any) -> dict[str, Any]:
     for name, value in (("key", record.key), ("value", record.value)):
         if value is not None:
             row |= text_or_base64(name, value)
-    if headers := _headers_of(record):
+    if headers := record.headers_shown:
         row["headers"] = {name: header_text(value) for name, value in headers.items()}
     return row | {name: value for name, value in (("route", record.route), ("id", id_text(record))) if value}
 
@@ -159,18 +159,11 @@ def id_text(record: Any) -> str:
     return record.id or ""
 
 
-def _headers_of(record: Any) -> Mapping[str, str | bytes]:
-    """The headers of a message, or of a stored record."""
-    found: Mapping[str, str | bytes]
-    found = record.headers_shown if hasattr(record, "headers_shown") else record.headers
-    return found
-
-
 def as_text(record: Any) -> str:
     """A stored record for people: what is known of it, line by line, then its value."""
     fields = {"ref": record.ref, "published": moment(published_ms(record))}
     fields |= {"key": readable(record.key)} if record.key is not None else {}
-    fields |= {f"header {name}": header_text(value) for name, value in record.headers.items()}
+    fields |= {f"header {name}": header_text(value) for name, value in record.headers_shown.items()}
     fields |= {"route": record.route} if record.route else {}
     fields |= {"id": id_text(record)} if record.id else {}
     fields["size"] = size(len(record.value))
@@ -205,7 +198,7 @@ def header_text(value: str | bytes) -> str:
 
 
 def _headers(message: "Message") -> bytes:
-    return ",".join(f"{name}:{header_text(value)}" for name, value in _headers_of(message).items()).encode()
+    return ",".join(f"{name}:{header_text(value)}" for name, value in message.headers_shown.items()).encode()
 
 
 _FIELDS: dict[str, Callable[["Message"], bytes]] = {

@@ -109,8 +109,7 @@ def shown(record: StoredRecord | Message) -> shapes.Delivery:
         route=record.route,
         id=record.id or "",
     )
-    headers = record.headers_shown if isinstance(record, Message) else record.headers
-    _content(found, record.value, record.key, headers)
+    _content(found, record.value, record.key, record.headers_shown)
     return found
 
 

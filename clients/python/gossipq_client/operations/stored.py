@@ -9,8 +9,20 @@ from gossipq.wire.batch import Batch
 from gossipq_client.values import inputs, payloads, refs
 
 
+class LookedAt:
+    """What is looked at, not handled: its headers are read leniently in any case."""
+
+    __slots__ = ()
+    headers: dict[str, str | bytes]
+
+    @property
+    def headers_shown(self) -> dict[str, str | bytes]:
+        """`headers`, by the name that they have for records of any making in a delivered record."""
+        return self.headers
+
+
 @dataclass(frozen=True, slots=True)
-class StoredRecord:
+class StoredRecord(LookedAt):
     """One record as it is stored. `offset` is -1 while it has none; `ref` names it in any case. Times are
     unix seconds."""
 
@@ -28,7 +40,7 @@ class StoredRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(LookedAt):
     """A record that a group will not get again, and why.
 
     Without values, neighbours that died together come as one, with their `count`. `time_ms` is unix time.
