@@ -449,6 +449,16 @@ class TestReplayTo:
         ]
         assert {batch.route for batch in batches} == {b"eu"}
 
+    def test_headers_stay_as_they_are_stored(self, moving: World) -> None:
+        """Also those of a client of another make: unreadable, or text in a longer form than ours."""
+        foreign = [b"\xc1", b"\x81\xd9\x01a\xa1x", b""]
+        body = bytes(wire.seal([b"a", b"b", b"c"], headers=foreign, publish_ms=1_000))
+        row = DeadLetter(PARTITION, "g", 6, 3, "failures", "boom", 3, 2, 5_000, len(body))
+        moving.rules[ListDead] = lambda message: (DeadLetters([row], -1), body)
+        assert moving.hear(moving.asking.replay_dead("t", "g", None, "other", False)) == 3
+        batches = [wire.Batch(raw) for raw in moving.bodies if raw]
+        assert [each for batch in batches for each in batch.column(wire.HEADERS) or [b""]] == foreign
+
     def test_only_what_is_asked_for(self, moving: World) -> None:
         assert moving.hear(moving.asking.replay_dead("t", "g", [(0, 7, 8)], "other", False)) == 1
         assert moving.said[0] == ListDead(PARTITION, "g", 7, bodies=True)

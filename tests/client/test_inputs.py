@@ -128,6 +128,7 @@ def test_headers_of_another_make(raw: bytes) -> None:
     with pytest.raises(Undecodable, match="no map of text to text or bytes"):
         payloads.headers_of(raw)
     assert payloads.headers_shown(raw) == {"gossipq-unreadable-headers": raw}
+    assert inputs.header_bytes(raw) == raw, "whoever passes a record on does not change them"
 
 
 def test_headers() -> None:
@@ -136,6 +137,9 @@ def test_headers() -> None:
     assert inputs.header_bytes(None) == inputs.header_bytes({}) == b""
     with pytest.raises(TypeError, match="int"):
         inputs.header_bytes({"a": 1})  # type: ignore[dict-item]
+    for large in ({"a": "b" * 65_536}, b"\xc1" * 65_537):
+        with pytest.raises(TooLarge, match="headers"):
+            inputs.header_bytes(large)
     with pytest.raises(TooLarge, match="route"):
         inputs.route_bytes("x" * 256)
     with pytest.raises(TypeError, match="route must be str, not int"):

@@ -23,12 +23,12 @@ class Item:
         self.offset, self.attempt, self.key, self.ref = offset, attempt, key, f"q/0/{offset}"
         self.value, self.headers_shown, self.lost, self.publish_time, self.id = (
             b"x",
-            dict[str, str](),
+            dict[str, str | bytes](),
             False,
             0.0,
             None,
         )
-        self.outcome: Outcome | None = None
+        self.header_bytes, self.outcome = b"", cast(Outcome | None, None)
 
     def settle(self, outcome: Outcome) -> None:
         self.outcome = outcome
@@ -39,7 +39,7 @@ class Caller:
 
     def __init__(self, came: list[Item], publish: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.leases, self.mq, self.came, self._publish = Leases[Any]("g"), self, came, publish
-        self._now_ms = 0
+        self._now_ms, self.published = 0, list[tuple[tuple[object, ...], dict[str, object]]]()
 
     def now_ms(self) -> int:
         """Each look at it takes a moment."""
@@ -51,7 +51,11 @@ class Caller:
         return came
 
     async def publish_and_wait(self, *what: object, **options: object) -> None:
+        self.published.append((what, options))
         await self._publish()
+
+    async def ack_and_wait(self, what: object) -> None:
+        pass
 
 
 class Table:
@@ -66,6 +70,10 @@ def asked(caller: Caller, wait_s: int = 0) -> Asked:
 
 async def forbids() -> None:
     raise Forbidden("not there")
+
+
+async def keeps() -> None:
+    pass
 
 
 async def hangs() -> None:
@@ -86,6 +94,16 @@ def test_what_was_fetched_goes_back_when_a_dead_letter_cannot_be_kept(
     with pytest.raises((Forbidden, TimeoutError)):
         asyncio.run(run())
     assert [each.outcome for each in came] == [GIVEN_BACK] * 3
+
+
+def test_a_dead_letter_keeps_its_headers_as_they_are() -> None:
+    """Also those of a client of another make, which cannot be read."""
+    (foreign,) = came = [Item(0, attempt=4)]
+    foreign.header_bytes, foreign.headers_shown = b"\xc1", {"gossipq-unreadable-headers": b"\xc1"}
+    caller = Caller(came, keeps)
+    assert asyncio.run(Actions(cast(Any, Table(Queue("q", REDRIVE)))).receive(asked(caller))) == {}
+    options = {"key": b"a", "headers": b"\xc1", "id": "q/q/0/0"}
+    assert caller.published == [(("dead", b"x"), options)]
 
 
 def test_groups_of_a_session_that_was_ended_are_not_busy_any_more() -> None:

@@ -347,7 +347,7 @@ class Actions:
         try:
             for msg in over:
                 await mq.publish_and_wait(
-                    target, msg.value, key=msg.key, headers=msg.headers_shown, id=f"{queue.name}/{msg.ref}"
+                    target, msg.value, key=msg.key, headers=msg.header_bytes, id=f"{queue.name}/{msg.ref}"
                 )
             await mq.ack_and_wait(over)
         except BaseException:

@@ -122,8 +122,10 @@ class Requests:
         self._waiting.add(correlation)
         return correlation
 
-    def headers(self, correlation: str, headers: inputs.Headers | None) -> dict[str, str | bytes]:
-        return {**(headers or {}), TO: REPLIES, ROUTE: self.route, CORRELATION: correlation}
+    def headers(self, correlation: str, headers: inputs.Headers | bytes | None) -> dict[str, str | bytes]:
+        """Raises Undecodable for the bytes of headers that cannot be read."""
+        given = payloads.headers_of(headers) if isinstance(headers, bytes) else headers
+        return {**(given or {}), TO: REPLIES, ROUTE: self.route, CORRELATION: correlation}
 
     def reply(self, correlation: str, consuming: Consuming) -> tuple[Held, Offset] | None:
         """Takes what has come; the reply, if it is among it. A reply that nobody waits for any more is

@@ -384,7 +384,7 @@ class Asking:
             record = (
                 letter.value,
                 letter.key,
-                inputs.header_bytes(letter.headers),
+                letter.header_bytes,
                 letter.route.encode(),
                 "stored",
             )

@@ -37,6 +37,7 @@ class StoredRecord(LookedAt):
     id: str | None  #: as its producer named it
     publish_time: float  #: when its producer sealed the batch
     stored_time: float
+    header_bytes: bytes = b""  #: the headers as they are stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class DeadLetter(LookedAt):
     route: str = ""
     id: str | None = None  #: as its producer named it
     publish_time: float = 0.0
+    header_bytes: bytes = b""  #: the headers as they are stored
 
 
 class Opened:
@@ -101,6 +103,7 @@ def stored_record(topic: str, ref: Ref, time_ms: int, opened: Opened) -> StoredR
         opened.id(0),
         opened.publish_time,
         time_ms / 1000,
+        opened.header_bytes(0),
     )
 
 
@@ -126,5 +129,6 @@ def _letter(
         opened.route,
         opened.id(at),
         opened.publish_time,
+        opened.header_bytes(at),
     )
     return DeadLetter(topic, number, offset, ref, *why, *record)

@@ -35,7 +35,7 @@ class Record:
         """As its producer gave them; empty when there were none. Raises Undecodable, which is a Reject, for
         what a client of another make may have published as such."""
         try:
-            return payloads.headers_of(self._held.header_bytes(self.offset))
+            return payloads.headers_of(self.header_bytes)
         except Undecodable as error:
             raise Undecodable(f"headers of {self.ref}: {error}") from None
 
@@ -43,7 +43,13 @@ class Record:
     def headers_shown(self) -> dict[str, str | bytes]:
         """The same for who takes records of any making: what cannot be read is one header,
         `gossipq-unreadable-headers`, with its bytes."""
-        return payloads.headers_shown(self._held.header_bytes(self.offset))
+        return payloads.headers_shown(self.header_bytes)
+
+    @property
+    def header_bytes(self) -> bytes:
+        """The same as they are stored, b"" for none: whoever publishes the record somewhere else passes them
+        on as `headers=`, and nothing of them is lost, whether they can be read or not."""
+        return self._held.header_bytes(self.offset)
 
     @property
     def route(self) -> str:

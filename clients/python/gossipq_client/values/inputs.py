@@ -220,19 +220,24 @@ def keys_of(key: bytes | None, keys: Sequence[Value | None] | None, count: int) 
     return [None if each is None else key_bytes(each) for each in keys]
 
 
-def header_bytes(headers: Headers | None) -> bytes:
-    """The msgpack map of one record's headers; b"" for none. Raises TypeError, TooLarge."""
+def header_bytes(headers: Headers | bytes | None) -> bytes:
+    """The msgpack map of one record's headers; b"" for none. Bytes are those of another record and stay as
+    they are, whatever they say. Raises TypeError, TooLarge."""
     if not headers:
         return b""
+    raw = headers if isinstance(headers, bytes) else _packed(headers)
+    if len(raw) > limits.HEADERS_BYTES_MAX:
+        raise too_large("headers", len(raw), limits.HEADERS_BYTES_MAX)
+    return raw
+
+
+def _packed(headers: Headers) -> bytes:
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str | bytes):
             raise TypeError(
                 f"headers are text to text or bytes, not {type(name).__name__} to {type(value).__name__}"
             )
-    raw = _encode(dict(headers))
-    if len(raw) > limits.HEADERS_BYTES_MAX:
-        raise too_large("headers", len(raw), limits.HEADERS_BYTES_MAX)
-    return raw
+    return _encode(dict(headers))
 
 
 def edited(value: Value | None, headers: Headers | None) -> tuple[bytes | None, bytes | None]:

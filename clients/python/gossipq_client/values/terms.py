@@ -28,7 +28,7 @@ class Common(TypedDict, total=False):
     """Options of one record, or of each of a list; durations are seconds, a timedelta, or text as "5m":
 
     key: chooses the partition, so that records of one key stay in order
-    headers: text to text or bytes
+    headers: text to text or bytes; or the header_bytes of another record, which go on unchanged
     route: matched by consumers, as in "eu.fr"
     level: "stored" (confirmed means kept) or "none" (no confirm); None = as the topic says
     partition: its number, in place of the choice by key or id
@@ -43,7 +43,7 @@ class Common(TypedDict, total=False):
     """
 
     key: inputs.Value | None
-    headers: inputs.Headers | None
+    headers: inputs.Headers | bytes | None
     route: str
     level: str | None
     partition: int | None
@@ -174,7 +174,7 @@ def publish_options(
     now: Clock,
     *,
     key: inputs.Value | None = None,
-    headers: inputs.Headers | None = None,
+    headers: inputs.Headers | bytes | None = None,
     route: str = "",
     level: str | None = None,
     partition: int | None = None,
@@ -209,7 +209,7 @@ def list_options(
     *,
     key: inputs.Value | None = None,
     keys: Sequence[inputs.Value | None] | None = None,
-    headers: inputs.Headers | None = None,
+    headers: inputs.Headers | bytes | None = None,
     route: str = "",
     level: str | None = None,
     partition: int | None = None,
