@@ -1,6 +1,7 @@
 """The call of a handler: what counts as its end, and how it fails."""
 
 import inspect
+from functools import cache
 from typing import Any
 
 from gossipq_client.handlers.registry import Handler
@@ -28,9 +29,15 @@ def called(handler: Handler, arguments: list[Any]) -> Any:
 
 def goes_on(result: Any) -> bool:
     """Whether the work of a handler is not done when it returns this: see `awaited`."""
+    return result is not None and (inspect.isawaitable(result) or isinstance(result, _future()))
+
+
+@cache
+def _future() -> type:
+    """Looked up once, not for each record."""
     from concurrent.futures import Future  # who has no handlers does without
 
-    return inspect.isawaitable(result) or isinstance(result, Future)
+    return Future
 
 
 async def awaited(result: Any) -> Any:
