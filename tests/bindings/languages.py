@@ -44,7 +44,7 @@ def javascript_misses() -> str:
 
 def c_misses() -> str:
     sources = [*C.glob("*.[ch]"), *C.glob("test/*.c"), *C.glob("examples/*.c")]
-    return _not_built("C", C / "build" / "garbage", sources)
+    return _not_built("C", C / "build" / "built", sources)
 
 
 def go_misses() -> str:

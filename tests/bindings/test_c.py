@@ -35,6 +35,13 @@ def run(server: str, *line: str) -> str:
     return done.stdout
 
 
+@pytest.mark.parametrize("edited", sorted(str(each.relative_to(C)) for each in C.glob("**/*.[ch]")))
+def test_make_renews_what_says_that_all_is_built(edited: str) -> None:
+    """Whichever source is edited: tests are skipped while `built` is older than one."""
+    does = subprocess.run(["make", "-n", "-C", str(C), "-W", edited], capture_output=True, text=True)
+    assert "touch build/built" in does.stdout, does.stderr
+
+
 @pytest.mark.slow
 def test_examples(node: RunningNode) -> None:
     assert run(node.endpoint, "publish") == "stored at offset 0\n"
