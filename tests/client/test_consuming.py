@@ -335,17 +335,62 @@ class TestRepeats:
         assert bodies(hand, Ack) == [Ack(part.number, [(9 << 16, 0, 2)])]
 
     def test_what_is_acked_and_not_answered_is_not_shown_again(self, hand: Hand) -> None:
-        """Its leader fell, and the next one had not heard of the ack when it handed out."""
+        """Its leader fell, the next one had not heard of the ack when it handed out: its answer decides."""
         subscription = hand.subscribe()
         part = subscription.parts[0]
         hand.deliver(part, 0, 5)
         take(hand, subscription)
-        hand.session.consuming.ack(held(part), 1, 4)
-        assert len(bodies(hand, Ack)) == 1
-        hand.session.consuming.nack(held(part), 0, 1, outcomes.GIVEN_BACK)
+        hand.session.consuming.ack(held(part), 0, 4)
+        (ack,) = [each for each in hand.flush() if isinstance(each.body, Ack)]
         hand.deliver(part, 0, 7, attempt=2)
-        assert take(hand, subscription) == [b"0", b"5", b"6"]
-        assert bodies(hand, Ack) == [Ack(part.number, [(9 << 16, 1, 4)])], "for the lease that it has now"
+        assert take(hand, subscription) == [b"5", b"6"]
+        assert bodies(hand, Ack) == []
+        hand.answer(ack, Acked([(9 << 16, 2, 3)]))
+        assert take(hand, subscription) == [b"2"], "its ack is not stored"
+        assert [each.open_ranges(0, 9) for each in part.outstanding] == [[(4, 5)], [(2, 3)], [(5, 7)]]
+        assert not part.aside
+
+    @pytest.mark.parametrize("lost", [False, True])
+    @pytest.mark.parametrize("outcome", [outcomes.failed(0.05, "why"), outcomes.GIVEN_BACK])
+    def test_what_failed_is_not_shown_before_its_pause(
+        self, hand: Hand, outcome: outcomes.Outcome, lost: bool
+    ) -> None:
+        """Handed out again by a leader that had not heard of the failure, which then counts for the copy."""
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 3)
+        take(hand, subscription)
+        hand.session.consuming.nack(held(part), 1, 2, outcome)
+        (nack,) = [each for each in hand.flush() if isinstance(each.body, Nack)]
+        hand.deliver(part, 1, 1, attempt=2)
+        assert take(hand, subscription) == []
+        hand.answer(nack, Acked([(9 << 16, 1, 2)] if lost else []))
+        assert take(hand, subscription) == ([b"1"] if lost else [])
+        back = [Nack(part.number, [(9 << 16, 1, 2)], 0, False)] if outcome.failed and not lost else []
+        said = [each for each in hand.flush() if isinstance(each.body, Nack)]
+        assert [each.body for each in said] == back, "it may be no copy, and would be here for a lease"
+        for each in said:
+            hand.answer(each, Acked())
+        hand.deliver(part, 1, 1, attempt=3)
+        assert take(hand, subscription) == ([] if lost else [b"1"]), "now it is meant"
+
+    def test_what_waits_for_an_answer_is_held_and_the_end_waits_for_it(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 1)
+        take(hand, subscription)
+        hand.session.consuming.ack(held(part), 0, 1)
+        (ack,) = [each for each in hand.flush() if isinstance(each.body, Ack)]
+        hand.deliver(part, 0, 1, attempt=2)
+        hand.pass_ms(LEASE_MS // 2)
+        assert hand.sent(Extend)[0].body == Extend(part.number, [(9 << 16, 0, 1)], LEASE_MS)
+        hand.session.consuming.close(subscription)
+        assert not hand.sent(Unsubscribe)
+        hand.answer(ack, Acked([(9 << 16, 0, 1)]))
+        (nack,) = hand.sent(Nack)
+        assert nack.body == Nack(part.number, [(9 << 16, 0, 1)], 0, False), "others get it"
+        hand.answer(nack, Acked())
+        assert hand.sent(Unsubscribe)
 
     @pytest.mark.parametrize("end", [Consuming.pause, Consuming.close])
     def test_what_is_acked_or_worked_on_does_not_go_back_in_a_pause(
@@ -366,31 +411,23 @@ class TestRepeats:
         assert len([each for each in said if isinstance(each, Ack | Nack)]) == 2
         assert held(part).open_ranges(0, 5) == [(2, 5)]
 
-    def test_what_came_back_from_others_after_a_late_ack_is_acked_again(self, hand: Hand) -> None:
-        subscription = hand.subscribe()
-        part = subscription.parts[0]
+    def test_what_came_back_from_others_after_a_late_ack_is_shown(self, hand: Hand) -> None:
+        """Whoever waits for acks heard that this one is not stored, and may have undone the work."""
+        subscription, place = hand.subscribe(), (9 << 16, [(2, 3)])
+        part, consuming = subscription.parts[0], hand.session.consuming
         hand.deliver(part, 0, 5)
         take(hand, subscription)
-        hand.session.consuming.ack(held(part), 0, 5)
+        consuming.ack(held(part), 0, 5)
         (ack,) = [each for each in hand.flush() if isinstance(each.body, Ack)]
         hand.answer(ack, Acked([(9 << 16, 2, 4)]))
-        hand.deliver(part, 0, 5, attempt=2)
-        assert take(hand, subscription) == [b"0", b"1", b"4"], (
-            "these were stored: an operator wants them again"
-        )
-        assert bodies(hand, Ack) == [Ack(part.number, [(9 << 16, 2, 4)])]
-
-    def test_a_late_ack_counts_for_one_lease(self, hand: Hand) -> None:
-        subscription = hand.subscribe()
-        part = subscription.parts[0]
-        hand.deliver(part, 0, 2)
-        take(hand, subscription)
-        hand.session.consuming.ack(held(part), 0, 2)
+        assert consuming.too_late(part, *place) == [(2, 3)]
+        hand.deliver(part, 2, 2, attempt=2)
+        assert take(hand, subscription) == [b"2", b"3"]
+        assert bodies(hand, Ack) == []
+        consuming.ack(held(part), 2, 4)
         (ack,) = [each for each in hand.flush() if isinstance(each.body, Ack)]
-        hand.answer(ack, Acked([(9 << 16, 0, 2)]))
-        hand.pass_ms(LEASE_MS + 1)
-        hand.deliver(part, 0, 2, attempt=2)
-        assert take(hand, subscription) == [b"0", b"1"]
+        hand.answer(ack, Acked())
+        assert consuming.too_late(part, *place) == []
 
     def test_one_delivery_of_many_that_came_before_is_compared_with_what_is_here_once(
         self, hand: Hand, monkeypatch: pytest.MonkeyPatch
@@ -402,7 +439,9 @@ class TestRepeats:
         assert len(take(hand, subscription)) == 100
         hand.session.consuming.nack(held(part), 2, 99, outcomes.failed(0.05, "why"))
         hand.session.consuming.ack(held(part), 0, 1)
-        assert len(bodies(hand, Ack)) == 1
+        said = hand.flush()
+        assert len([each for each in said if isinstance(each.body, Ack)]) == 1
+        hand.answer(*(each for each in said if isinstance(each.body, Nack)), Acked())
         looks: list[Part] = []
         look = hand.session.consuming._unanswered
         monkeypatch.setattr(hand.session.consuming, "_unanswered", lambda of: looks.append(of) or look(of))
@@ -422,7 +461,9 @@ class TestRepeats:
         take(hand, subscription)
         hand.session.consuming.nack(held(part), 1, 2, outcomes.failed(0.05, "why"))
         hand.session.consuming.flush()
-        assert hand.sent(Nack)[0].body == Nack(part.number, [(9 << 16, 1, 2)], 50, True, "why")
+        (nack,) = hand.sent(Nack)
+        assert nack.body == Nack(part.number, [(9 << 16, 1, 2)], 50, True, "why")
+        hand.answer(nack, Acked())
         hand.deliver(part, 1, 1, attempt=2)
         assert take(hand, subscription) == [b"1"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gossipq.errors import BadRequest, GossipqError
 from gossipq.types import Offset, PartitionKey, ShardId, partition_key
-from gossipq.values import GroupOptions, Start, TopicInfo
+from gossipq.values import GroupOptions, Range, Start, TopicInfo
 from gossipq_client.session.connections import NOWHERE
 from gossipq_client.session.held import Held, Piece
 from gossipq_client.session.pace import Pace
@@ -156,7 +156,7 @@ class Subscription:
             and not self.lookups
             and not self.awaits
             and not self.here
-            and all(part.at_end for part in self.parts)
+            and all(part.at_end and not part.aside for part in self.parts)
         )
 
 
@@ -164,6 +164,7 @@ class Part:
     """The partitions of one subscription that lie in one shard."""
 
     __slots__ = (
+        "aside",
         "at_end",
         "barred",
         "begun",
@@ -212,11 +213,12 @@ class Part:
         self.positions: dict[PartitionKey, Offset] = {}  #: of a reader: next offset
         self.high: dict[PartitionKey, Offset] = {}  #: of a group: one past the highest offset seen
         self.outstanding: dict[Held, None] = {}
+        #: of these, what came again while an ack or a failure of it has no answer: that decides
+        self.aside: dict[Held, None] = {}
         self.fresh: list[list[int]] = []  #: acked, not yet told to the leader: [partition, first, end]
         self.nacks: dict[Outcome, Call] = {}  #: what failed and was not told to the leader yet
         self.begun: list[Piece] = []  #: second attempts that began, not yet told to the leader
-        #: acked here, and others had them by then: (partition, first, end, until when that counts)
-        self.late: list[tuple[PartitionKey, Offset, Offset, int]] = []
+        self.late: list[Range] = []  #: acked here, and others had them by then
         #: acks that were refused, and why: (partition, first, end, error)
         self.refused: list[tuple[PartitionKey, Offset, Offset, GossipqError]] = []
         #: (partition, key hash) -> failed, not yet answered
@@ -305,6 +307,7 @@ class Part:
         self.barred = {}
         self.nacks = {}  # their calls are asked like all others
         self.begun = []
+        self.aside = {}
         ready = [held for held in self.subscription.here if held.part is self]
         for held in list(self.outstanding):
             held.recount()

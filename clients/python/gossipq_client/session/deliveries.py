@@ -59,43 +59,45 @@ class Consuming(Settling):
         except BadBatch as error:
             self._unopened(part, (piece.partition, piece.offset, end), error)
             return
-        if subscription.closing or subscription.paused:
-            self._send_back(part, piece, batch, known)
-            return
         charge = piece.charge
         for first, last in known.unseen(piece.partition, piece.offset, end):
-            held = Held(part, piece.partition, piece.offset, first, last, batch, piece.attempt)
-            held.deadline_ms, held.lease_ms = self._links.now_ms + lease_ms, lease_ms
-            held.charge, charge = charge, 0
-            part.untaken_records += last - first
-            part.untaken_bytes += held.charge
-            if subscription.leased:
-                part.outstanding[held] = None
-                if first < part.high.get(held.partition, 0):
-                    self._ack_again(held, known)
-                if part.barred:
-                    bars = {
-                        key: min(offsets)
-                        for (where, key), offsets in part.barred.items()
-                        if where == held.partition
-                    }
-                    self._give_back_later(part, held.partition, bars, [held])
-            if not subscription.ready:
-                subscription.touched_ms = self._links.now_ms
-                subscription.pace.waits(self._links.now_ms)
-            if subscription.order is None:
-                subscription.ready.append(held)
-            else:
-                subscription.order.add(held.partition, held.batch.info.publish_ms, held, self._links.now_ms)
-        part.saw(piece.partition, end)
-        subscription.arrange(self._links.now_ms)
+            aside = known.settled(piece.partition, first, last) if subscription.leased else []
+            for low, high in [*aside, *subtract([(first, last)], aside)]:
+                held = Held(part, piece.partition, piece.offset, low, high, batch, piece.attempt)
+                held.deadline_ms, held.lease_ms = self._links.now_ms + lease_ms, lease_ms
+                if (low, high) in aside:
+                    self._put_aside(held)
+                    continue
+                held.charge, charge = charge, 0
+                self._keep(held)
+        if not (subscription.closing or subscription.paused):
+            part.saw(piece.partition, end)
+            subscription.arrange(self._links.now_ms)
 
-    def _send_back(self, part: Part, piece: Delivered, batch: Batch, known: Known) -> None:
-        """Nobody takes records now: they go to others, but for what the user has, and what is acked."""
-        for first, end in known.unseen(piece.partition, piece.offset, piece.offset + piece.count):
-            held = Held(part, piece.partition, piece.offset, first, end, batch, piece.attempt)
-            self._ack_again(held, known)
-            self.nack(held, first, end)
+    def _keep(self, held: Held) -> None:
+        """For the user; while nobody takes records they go to others."""
+        part, subscription = held.part, held.part.subscription
+        if subscription.closing or subscription.paused:
+            self.nack(held, held.first, held.end)
+            return
+        part.untaken_records += held.untaken
+        part.untaken_bytes += held.charge
+        if subscription.leased:
+            part.outstanding[held] = None
+            if part.barred:
+                bars = {
+                    key: min(offsets)
+                    for (where, key), offsets in part.barred.items()
+                    if where == held.partition
+                }
+                self._give_back_later(part, held.partition, bars, [held])
+        if not subscription.ready:
+            subscription.touched_ms = self._links.now_ms
+            subscription.pace.waits(self._links.now_ms)
+        if subscription.order is None:
+            subscription.ready.append(held)
+        else:
+            subscription.order.add(held.partition, held.batch.info.publish_ms, held, self._links.now_ms)
 
     def _unopened(self, part: Part, records: Range, error: BadBatch) -> None:
         """What was damaged on its way, or has columns that only newer clients know: a group gets it again,
@@ -358,15 +360,20 @@ class Consuming(Settling):
         if call.error is not None:
             self.warnings.append(f"ack refused: {call.error}")
             part.refused = [*part.refused, *((*each, call.error) for each in ranges)][-LATE_MAX:]
-        elif part.refused:
+        elif part.refused or part.late:  # this answer is the newer one
+            of = {where: [each[1:] for each in ranges if each[0] == where] for where, _, _ in ranges}
             part.refused = [
                 (where, low, high, error)
                 for where, first, end, error in part.refused
-                for low, high in subtract([(first, end)], [each[1:] for each in ranges if each[0] == where])
+                for low, high in subtract([(first, end)], of.get(where, []))
+            ]
+            part.late = [
+                (where, low, high)
+                for where, first, end in part.late
+                for low, high in subtract([(first, end)], of.get(where, []))
             ]
         if isinstance(call.reply, Acked) and call.reply.lost:
-            until_ms = self._links.now_ms + part.lease_ms
-            part.late += [(*each, until_ms) for each in call.reply.lost]
+            part.late = [*part.late, *call.reply.lost][-LATE_MAX:]
             count, (partition, first, _) = (
                 sum(end - first for _, first, end in call.reply.lost),
                 call.reply.lost[0],
@@ -455,7 +462,8 @@ class Consuming(Settling):
         """The session ends: what the user still has goes back uncounted, also what was begun."""
         for part in self._parts.values():
             for held in list(part.outstanding):
-                self.nack(held, held.first, held.end)
+                if held not in part.aside:
+                    self.nack(held, held.first, held.end)
         self.flush()
 
     def _leave(self, part: Part) -> None:

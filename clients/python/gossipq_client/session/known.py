@@ -1,5 +1,5 @@
-"""What of a part is here when a delivery comes, and what was acked here: leaders repeat themselves after a
-crash, and hand out again what a late ack was for.
+"""What of a part is here when a delivery comes, and what has no answer yet: leaders repeat themselves after a
+crash, and hand out again what an ack or a failure is under way for.
 
 Both are looked up for slices that begin below the highest offset seen, and are put together with the first
 of those: a delivery of a thousand records that failed looks at what is here once, not a thousand times.
@@ -39,12 +39,13 @@ class _Spans:
 
 
 class Known:
-    """Of one delivery. `acked` says what the user has done of the part already, told or not."""
+    """Of one delivery. `settled` says what the user has acked or given back of the part, told or not, and its
+    leader has not answered."""
 
-    def __init__(self, part: Part, acked: Callable[[], list[Range]]) -> None:
-        self._part, self._ask_acked = part, acked
+    def __init__(self, part: Part, settled: Callable[[], list[Range]]) -> None:
+        self._part, self._ask_settled = part, settled
         self._here: _Spans | None = None
-        self._acked: _Spans | None = None
+        self._settled: _Spans | None = None
 
     def unseen(self, partition: PartitionKey, first: Offset, end: Offset) -> Ranges:
         """What of a delivered slice is not here already. It counts as here from now on."""
@@ -67,9 +68,11 @@ class Known:
             self._here.add(partition, *each)
         return found
 
-    def acked(self, partition: PartitionKey, first: Offset, end: Offset) -> Ranges:
-        """What of a slice the user has done already."""
-        if self._acked is None:
-            self._acked = _Spans(self._ask_acked())
-        reaching = self._acked.reaching(partition, first, end)
+    def settled(self, partition: PartitionKey, first: Offset, end: Offset) -> Ranges:
+        """What of a slice waits for an answer: nothing if it came for the first time."""
+        if first >= self._part.high.get(partition, 0):
+            return []
+        if self._settled is None:
+            self._settled = _Spans(self._ask_settled())
+        reaching = self._settled.reaching(partition, first, end)
         return [(max(first, low), min(end, high)) for low, high in reaching]

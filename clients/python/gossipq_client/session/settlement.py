@@ -42,38 +42,58 @@ class Settling(Subscribing):
             part.outstanding.pop(held, None)
 
     def _known(self, part: Part) -> Known:
-        """What a delivery may repeat of a part: what is here, and what the user has done already and its
-        leader did not know yet when it sent it again, or did not believe."""
+        """What a delivery may repeat of a part: what is here, and what its leader did not know to be acked or
+        given back when it sent it again."""
+        return Known(part, lambda: self._untold(part))
 
-        def acked() -> list[Range]:
-            now_ms = self._links.now_ms
-            part.late = [each for each in part.late if now_ms < each[3]][-LATE_MAX:]
-            asked = [each for call in self._unanswered(part) if isinstance(call, Ack) for each in call.ranges]
-            fresh = [(partition, first, end) for partition, first, end in part.fresh]
-            return [*fresh, *asked, *(each[:3] for each in part.late)]
-
-        return Known(part, acked)
-
-    def _ack_again(self, held: Held, known: Known) -> None:
-        """What the user has done already is not shown again."""
-        for low, high in known.acked(held.partition, held.first, held.end):
-            held.lose([(low, high)])
-            self.ack(held, low, high)
+    def _untold(self, part: Part) -> list[Range]:
+        """What was said of a part and has no answer: acks, failures, what was given back."""
+        asked = [each for message in self._unanswered(part) for each in message.ranges]
+        return [*((partition, first, end) for partition, first, end in part.fresh), *asked]
 
     def told(self, part: Part, partition: PartitionKey, ranges: Ranges) -> bool:
         """Whether the leader has answered what was said of these records: acks, failures."""
-        fresh = [(low, high) for where, low, high in part.fresh if where == partition]
-        asked = [
-            (low, high)
-            for message in self._unanswered(part)
-            for where, low, high in message.ranges
-            if where == partition
-        ]
-        return subtract(ranges, [*fresh, *asked]) == ranges
+        return subtract(ranges, [each[1:] for each in self._untold(part) if each[0] == partition]) == ranges
+
+    def _put_aside(self, held: Held) -> None:
+        """It is neither shown nor given back before the leader has answered what was said of it."""
+        held.part.aside[held] = held.part.outstanding[held] = None
+
+    def _decide(self, part: Part, call: Call) -> None:
+        """An ack or a nack was answered. What came again meanwhile went with it: the leader took it for the
+        copy. What the leader did not take is the user's to handle. A failure of many records may be stored
+        piece by piece, and a record come again before the last of them: what is no copy is given back."""
+        assert isinstance(call.message, Ack | Nack)
+        refused = call.reply.lost if isinstance(call.reply, Acked) else call.message.ranges
+        untold = self._untold(part)
+        for held in list(part.aside):
+
+            def here(ranges: list[Range], where: PartitionKey = held.partition) -> Ranges:
+                return [each[1:] for each in ranges if each[0] == where]
+
+            mine = held.open_ranges(held.first, held.end)
+            taken = subtract(mine, subtract(mine, here(call.message.ranges)))
+            gone = subtract(taken, here(refused))
+            held.give_up(gone)
+            if gone and isinstance(call.message, Nack) and call.message.failed:
+                self._nack(part, [(held.partition, *each) for each in gone], GIVEN_BACK, {})
+            left = subtract(held.open_ranges(held.first, held.end), held.lost)
+            if subtract(left, here(untold)) != left:
+                continue
+            del part.aside[held]
+            if left:
+                self._keep(held)
+            else:
+                held.finish(held.first, held.end)
+            self._settled(held)
+            self._due[part] = None
+
+    def _keep(self, held: Held) -> None:
+        raise NotImplementedError
 
     def too_late(self, part: Part, partition: PartitionKey, ranges: Ranges) -> Ranges:
         """Those of these records that others had when they were acked here."""
-        late = [(low, high) for where, low, high, _ in part.late if where == partition]
+        late = [(low, high) for where, low, high in part.late if where == partition]
         return subtract(ranges, subtract(ranges, late))
 
     def refused_ack(self, part: Part, partition: PartitionKey, ranges: Ranges) -> GossipqError | None:
@@ -171,6 +191,8 @@ class Settling(Subscribing):
     def _left(self, call: Call) -> None:
         """An ack or a nack was answered: perhaps the last one of a subscription that ends."""
         part = self._parts.get(getattr(call.message, "subscription", 0))
+        if part is not None and part.aside:
+            self._decide(part, call)
         if part is not None and part.subscription.closing:
             self._leave(part)
 
@@ -180,6 +202,7 @@ class Settling(Subscribing):
     def _settled(self, held: Held) -> None:
         if not held.left:
             held.part.outstanding.pop(held, None)
+            held.part.aside.pop(held, None)
 
     def stepped(self, held: Held, offset: Offset, error: GossipqError | None) -> None:
         """The atomic step that acks a record is done, or failed: then the record failed with it."""
