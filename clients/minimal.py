@@ -117,7 +117,7 @@ class Client:
         shard, (partition, offset, *_) = self._held
         answer = self._ask(verb, shard, [self._groups[shard][0], [[partition, offset, offset + 1]], *more])
         self._held, stored = None, not (answer and answer[0])
-        if stored and verb == ACK:  # a node that took over may have sent it again before it heard this
+        if stored:  # a node that took over may have sent it again before it heard this
             self._waiting = deque(
                 row for row in self._waiting if (row[0], *row[1][:2]) != (shard, partition, offset)
             )

@@ -15,7 +15,7 @@ static void release(stretch *s) {
         zmq_msg_close(&s->frame->body);
         free(s->frame);
     }
-    free(s->acked.at);
+    free(s->settled.at);
     free(s);
 }
 
@@ -87,7 +87,8 @@ static gq_subscription *subscription_of(gq *c, uint16_t number, int64_t subscrip
     return NULL;
 }
 
-/* --- what is acked is not shown again: a leader that has taken over may give it out before it hears the ack, which is sent again */
+/* --- what is acked is not shown again, and what failed not before its pause: a leader that has taken over may give it out before it
+ * hears that, which is sent again */
 
 /* Whether records may have come before: they lie below what has. */
 static int come_again(part *p, int64_t key, int64_t first, int64_t end) {
@@ -111,26 +112,27 @@ static int put_aside(stretch *w, uint32_t index) {
     *single = *w;
     single->taken = index;
     single->count = index + 1;
-    single->acked = (ranges){0};
+    single->settled = (ranges){0};
     single->frame->users++;
     single->next = w->part->aside;
     w->part->aside = single;
     return 1;
 }
 
+/* What came of these records until then, and waits here, is not shown. */
+static void drop(gq_subscription *s, const part *p, range r, uint64_t came) {
+    for (stretch *w = s->repeats ? s->first : NULL; w; w = w->next)
+        if (w->repeats && w->part == p && w->came <= came && r.key == w->key && w->first < r.end && r.first < w->first + w->count)
+            gq_ranges_add(&w->settled, r.key, r.first, r.end);
+}
+
 /* `sent` is what is stored of the acks that were answered. What came of it meanwhile is dropped; what was put aside and is not acked
  * any more is shown. */
 static void drop_acked(gq_subscription *s, part *p) {
     int found = 0;
-    for (stretch *w = s->repeats ? s->first : NULL; w; w = w->next) {
-        found |= w->repeats;
-        if (!w->repeats || w->part != p) continue;
-        for (size_t i = 0; i < p->sent.count; i++) {
-            range r = p->sent.at[i];
-            if (r.key == w->key && w->first < r.end && r.first < w->first + w->count) gq_ranges_add(&w->acked, r.key, r.first, r.end);
-        }
-    }
+    for (stretch *w = s->repeats ? s->first : NULL; w; w = w->next) found |= w->repeats;
     s->repeats = found;
+    for (size_t i = 0; i < p->sent.count; i++) drop(s, p, p->sent.at[i], s->client->came);
     for (stretch **at = &p->aside; *at;) {
         stretch *w = *at;
         int64_t offset = w->first + w->taken;
@@ -174,6 +176,7 @@ void gq_deliver(gq *c, uint16_t number, gq_reader in, zmq_msg_t *body) {
         made->first = first;
         made->attempt = (int32_t)attempt;
         made->count = (uint32_t)records;
+        made->came = ++c->came;
         made->repeats = come_again(p, key, first, first + records);
         f->users++;
         append(s, made);
@@ -471,7 +474,7 @@ int gq_next(gq_subscription *s, gq_message *message, int timeout_ms) {
         uint32_t index = w->taken++;
         int64_t offset = w->first + index;
         int again = w->repeats && *s->group;
-        if (again && (gq_ranges_have(&w->acked, w->key, offset) || (acked(w->part, w->key, offset) && put_aside(w, index)))) continue;
+        if (again && (gq_ranges_have(&w->settled, w->key, offset) || (acked(w->part, w->key, offset) && put_aside(w, index)))) continue;
         show(message, w, index);
         return taken(s, w->part, w->key, offset, w->repeats) ? GQ_OK : gq_no_memory(c);
     }
@@ -533,8 +536,12 @@ int gq_nack(gq_subscription *s, uint32_t partition, int64_t offset, const char *
     if (!p) return s ? gq_fail(s->client, GQ_ARGUMENT, "the topic has no such partition") : GQ_ARGUMENT;
     failure f = {p->number, s->topic->id * 65536 + partition, offset, delay_ms, reason ? reason : ""};
     int code = gq_ask(s->client, NACK, p->shard, put_nack, &f, gq_deadline(timeout_ms));
-    if (!code) gq_ranges_cut(&p->held, f.key, offset, offset + 1);
-    return code;
+    if (code) return code;
+    gq_ranges_cut(&p->held, f.key, offset, offset + 1);
+    gq_reader in = gq_answer_of(s->client);
+    int lost = gq_get_array(&in) && gq_get_array(&in);
+    if (!lost) drop(s, p, (range){f.key, offset, offset + 1}, s->client->answer_came);
+    return GQ_OK;
 }
 
 void gq_unsubscribe(gq_subscription *s) {

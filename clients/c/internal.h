@@ -97,7 +97,8 @@ typedef struct stretch {
     int32_t attempt;
     uint32_t count, taken;
     int repeats;      /* some of it may have come before */
-    ranges acked; /* while it waited here: not shown */
+    ranges settled; /* while it waited here: not shown */
+    uint64_t came;    /* the how manieth it was */
     gq_opened columns;
 } stretch;
 
@@ -156,6 +157,7 @@ struct gq {
     /* what `once` waits for */
     uint64_t asked;
     int answered, answer_verb;
+    uint64_t came, answer_came; /* stretches until now, and until the answer */
     gq_buffer answer;
     /* publishing */
     lane *active;

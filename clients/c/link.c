@@ -413,6 +413,7 @@ static void hear(gq *c, link *l, const uint8_t *bytes, size_t size, zmq_msg_t *b
         c->answer.size = 0;
         gq_put(&c->answer, in.at, (size_t)(in.end - in.at));
         c->answer_verb = verb;
+        c->answer_came = c->came;
         c->answered = !c->answer.failed;
     } else if (verb == REFUSED && s && request && s->ping == request) {
         gq_keep_refusal(c, &in);

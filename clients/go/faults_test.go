@@ -22,6 +22,21 @@ func open(t *testing.T) *Client {
 	return mq
 }
 
+// A client with a subscription, until the test ends.
+func subscribed(t *testing.T) (context.Context, *Subscription) {
+	mq := open(t)
+	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	t.Cleanup(func() {
+		cancel()
+		mq.Close()
+	})
+	s, err := mq.Subscribe(ctx, "t", "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ctx, s
+}
+
 func within(t *testing.T, what string, call func()) {
 	ended := make(chan struct{})
 	go func() {
@@ -86,14 +101,7 @@ func TestRefusedAtClose(t *testing.T) {
 }
 
 func TestHeaders(t *testing.T) {
-	mq := open(t)
-	defer mq.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), soon)
-	defer cancel()
-	s, err := mq.Subscribe(ctx, "t", "g")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx, s := subscribed(t)
 	for _, count := range []int{0, 0, 0, 0, 30000, 2} {
 		message, err := s.Next(ctx)
 		if err != nil || len(message.Headers) != count {
@@ -102,28 +110,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// What was acked is not shown again, but for what others had: $SHOWN_AGAIN.
-func TestAgain(t *testing.T) {
-	mq := open(t)
-	defer mq.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), soon)
-	defer cancel()
-	s, err := mq.Subscribe(ctx, "t", "g")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for offset := int64(0); offset < 3; offset++ {
-		message, err := s.Next(ctx)
-		if err != nil || message.Offset != offset {
-			t.Fatal(offset, err)
-		}
-		if offset < 2 {
-			message.Ack()
-		}
-	}
-	if err := s.Flush(ctx); err != nil && !errors.Is(err, ErrLost) {
-		t.Fatal(err)
-	}
+func shownAgain(ctx context.Context, t *testing.T, s *Subscription) {
 	var shown []string
 	for {
 		short, cancel := context.WithTimeout(ctx, time.Second)
@@ -137,6 +124,37 @@ func TestAgain(t *testing.T) {
 	if found := strings.Join(shown, " "); found != os.Getenv("SHOWN_AGAIN") {
 		t.Fatal(found)
 	}
+}
+
+// What was acked is not shown again, but for what others had: $SHOWN_AGAIN.
+func TestAgain(t *testing.T) {
+	ctx, s := subscribed(t)
+	for offset := int64(0); offset < 3; offset++ {
+		message, err := s.Next(ctx)
+		if err != nil || message.Offset != offset {
+			t.Fatal(offset, err)
+		}
+		if offset < 2 {
+			message.Ack()
+		}
+	}
+	if err := s.Flush(ctx); err != nil && !errors.Is(err, ErrLost) {
+		t.Fatal(err)
+	}
+	shownAgain(ctx, t, s)
+}
+
+// What failed is not shown before its pause, but for what others had: $SHOWN_AGAIN.
+func TestFailed(t *testing.T) {
+	ctx, s := subscribed(t)
+	message, err := s.Next(ctx)
+	if err == nil {
+		err = message.Nack(ctx, "x")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	shownAgain(ctx, t, s)
 }
 
 // What C would cut off at a zero is refused.

@@ -123,7 +123,7 @@ class Part {
       if (opened.count !== count) continue;
       const high = this.high.get(key) ?? 0;
       this.high.set(key, Math.max(high, first + count));
-      this.subscription.push({ part: this, key, first, attempt, opened, taken: 0, end: count, repeats: first < high, acked: null });
+      this.subscription.push({ part: this, key, first, attempt, opened, taken: 0, end: count, repeats: first < high, settled: null });
     }
     return true;
   }
@@ -187,7 +187,7 @@ class Part {
         return;
       }
       const stored = waiters.filter(({ message }) => !error && !lost(answer.fields[0], this.#range(message)));
-      if (verb === ACK) this.subscription.acked(this, stored);
+      this.subscription.settled(this, stored);
       const settled = new Set(stored);
       for (const waiter of waiters) this.#settled(waiter, settled.has(waiter), error);
     });
@@ -262,9 +262,9 @@ export class Subscription {
       }
       const { part } = stretch, index = stretch.taken++, message = new Message(part, stretch, index);
       if (stretch.taken === stretch.end) this.#waiting.shift();
-      if (stretch.acked?.has(message.offset)) continue;
+      if (stretch.settled?.has(message.offset)) continue;
       if (part.has(message)) { // its lease has ended, or its ack was not heard, and the user still has it
-        part.again.set(name(message), { ...stretch, taken: index, end: index + 1, acked: null });
+        part.again.set(name(message), { ...stretch, taken: index, end: index + 1, settled: null });
         continue;
       }
       part.taken(message);
@@ -310,8 +310,9 @@ export class Subscription {
     this.#waiting = this.#waiting.filter((each) => each.part !== part);
   }
 
-  /** What is acked is not shown again: a leader that has taken over may give it out before it hears the ack, which is sent again. */
-  acked(part, stored) {
+  /** What is acked is not shown again, and what failed not before its pause: a leader that has taken over may give it out before it
+   *  hears that, which is sent again. */
+  settled(part, stored) {
     if (!this.#repeats) return;
     const waiting = this.#waiting.filter((each) => each.repeats);
     this.#repeats = waiting.length > 0;
@@ -319,7 +320,7 @@ export class Subscription {
       if (stretch.part !== part) continue;
       for (const { message: { partition, offset } } of stored) {
         if (partition !== stretch.key % 65536 || offset < stretch.first || offset >= stretch.first + stretch.end) continue;
-        (stretch.acked ??= new Set()).add(offset);
+        (stretch.settled ??= new Set()).add(offset);
       }
     }
   }

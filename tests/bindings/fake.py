@@ -1,7 +1,9 @@
 """A node that is none: it answers as one does, but for what a test says of single messages."""
 
 import threading
+import zlib
 from collections.abc import Callable
+from struct import pack
 from types import TracebackType
 from typing import Any
 
@@ -11,12 +13,31 @@ from msgspec import msgpack
 from gossipq.wire.frames import HEADER
 
 HELLO, WELCOME, PONG, REFUSED, PUBLISH, CONFIRM, PUBLISH_PLAIN = 1, 2, 4, 6, 16, 17, 18
-SUBSCRIBE, SUBSCRIBED, UNSUBSCRIBE, DELIVER, ACK, ACKED = 32, 33, 34, 36, 37, 38
+SUBSCRIBE, SUBSCRIBED, UNSUBSCRIBE, DELIVER, ACK, ACKED, NACK = 32, 33, 34, 36, 37, 38, 39
 DELIVER_PLAIN, RESOLVE, TOPICS = 46, 64, 65
 SHARD, TOPIC = 1, 3
+HEADERS = 0x20000  #: the column
 PARTITION = TOPIC * 65536
 Said = tuple[int, int, int, list[Any], list[bytes]]  #: verb, shard, request, fields, frames behind them
 Answer = tuple[int, list[Any]] | tuple[int, list[Any], bytes] | list[bytes] | None
+
+
+def column(*entries: bytes) -> bytes:
+    data, ends = b"".join(entries), [0]
+    for each in entries:
+        ends.append(ends[-1] + len(each))
+    return padded(pack(f"<{len(ends)}i", *ends)) + padded(data)
+
+
+def padded(raw: bytes) -> bytes:
+    return raw + bytes(-len(raw) % 8)
+
+
+def batch(*headers: bytes) -> bytes:
+    """Sealed records of these headers, whatever they are."""
+    rest = column(*headers) + column(*[b"v"] * len(headers))
+    body = pack("<II16xQqIHH", 56 + len(rest), len(headers), 0, 1, HEADERS, 0, 0) + rest
+    return b"GQB\x01" + pack("<I", zlib.crc32(body)) + body
 
 
 class FakeNode(threading.Thread):
@@ -75,6 +96,23 @@ class FakeNode(threading.Thread):
     def say(self, shard: int, request: int, verb: int, fields: Any, *body: bytes) -> None:
         head = HEADER.pack(b"GQ", 2, verb, shard, 0, request, 0)
         self._router.send_multipart([self._name, head + msgpack.encode(fields), *body])
+
+    def subscribed(self, said: Said, *headers: bytes, plain: bool = False) -> None:
+        """A SUBSCRIBE is answered, and records of these headers are delivered."""
+        _, _, request, fields, _ = said
+        self.say(SHARD, request, SUBSCRIBED, [fields[0], 30000, []])
+        self.deliver(fields[0], *headers, plain=plain)
+
+    def deliver(self, number: int, *headers: bytes, plain: bool = False, attempt: int = 1) -> None:
+        """Records of these headers from offset 0 on, to the subscription of this number."""
+        count = len(headers)
+        if plain:
+            rows = [[PARTITION, offset, attempt, b"v", b"", {}, b"", "", 0] for offset in range(count)]
+            self.say(SHARD, 0, DELIVER_PLAIN, [number, 30000], msgpack.encode(rows))
+            return
+        body = batch(*headers)
+        slices = [[PARTITION, 0, count, attempt, len(body), len(body)]]
+        self.say(SHARD, 0, DELIVER, [number, slices, 30000], body)
 
     def raw(self, verb: int, *frames: bytes) -> None:
         """A message whose fields are these bytes."""

@@ -4,9 +4,7 @@ import os
 import subprocess
 import sys
 import time
-import zlib
 from collections.abc import Callable
-from struct import pack
 from typing import Any
 
 import pytest
@@ -14,17 +12,14 @@ from msgspec import msgpack
 
 from bindings.fake import (
     CONFIRM,
-    DELIVER,
     DELIVER_PLAIN,
     HELLO,
-    PARTITION,
     PUBLISH,
     PUBLISH_PLAIN,
     REFUSED,
     RESOLVE,
     SHARD,
     SUBSCRIBE,
-    SUBSCRIBED,
     TOPIC,
     TOPICS,
     UNSUBSCRIBE,
@@ -46,7 +41,6 @@ from bindings.languages import (
 from bindings.test_c import LEAKS
 
 needs_c = pytest.mark.skipif(bool(c_misses()), reason=c_misses())
-HEADERS = 0x20000
 
 
 def sequence(body: bytes) -> int:
@@ -59,24 +53,6 @@ def producer(body: bytes) -> bytes:
 
 def confirm(node: FakeNode, request: int, offset: int, *more: Any) -> None:
     node.say(SHARD, 0, CONFIRM, [[[request, offset, 1, False]], 1 << 25, *more])
-
-
-def column(*entries: bytes) -> bytes:
-    data, ends = b"".join(entries), [0]
-    for each in entries:
-        ends.append(ends[-1] + len(each))
-    return padded(pack(f"<{len(ends)}i", *ends)) + padded(data)
-
-
-def padded(raw: bytes) -> bytes:
-    return raw + bytes(-len(raw) % 8)
-
-
-def batch(*headers: bytes) -> bytes:
-    """Sealed records of these headers, whatever they are."""
-    rest = column(*headers) + column(*[b"v"] * len(headers))
-    body = pack("<II16xQqIHH", 56 + len(rest), len(headers), 0, 1, HEADERS, 0, 0) + rest
-    return b"GQB\x01" + pack("<I", zlib.crc32(body)) + body
 
 
 class Leader:
@@ -167,14 +143,8 @@ BOMBS = (b"\xdf\x00\xff\xff\xff" + bytes(1 << 24), b"\xde\xff\xff" + b"\xa0" * 1
 
 
 def delivering(*headers: bytes) -> Callable[[FakeNode, Said], Any]:
-    body = batch(*headers)
-
     def answer(node: FakeNode, said: Said) -> Any:
-        verb, _, request, fields, _ = said
-        if verb != SUBSCRIBE:
-            return NotImplemented
-        node.say(SHARD, request, SUBSCRIBED, [fields[0], 30000, []])
-        return DELIVER, [fields[0], [[PARTITION, 0, len(headers), 1, len(body), len(body)]], 30000], body
+        return node.subscribed(said, *headers) if said[0] == SUBSCRIBE else NotImplemented
 
     return answer
 

@@ -9,80 +9,63 @@ import time
 from typing import Any
 
 import pytest
-from msgspec import msgpack
 
 from bindings.fake import (
     ACK,
     ACKED,
-    DELIVER,
-    DELIVER_PLAIN,
+    NACK,
     PARTITION,
     REFUSED,
     SHARD,
     SUBSCRIBE,
-    SUBSCRIBED,
     FakeNode,
     Said,
 )
 from bindings.languages import CLIENTS, JAVA, JAVA_DRIVER, JEROMQ, java_misses
 from bindings.test_c import LEAKS
-from bindings.test_faults import batch, needs_c, needs_go, run_c, run_go
+from bindings.test_faults import needs_c, needs_go, run_c, run_go
 
-RECORDS = 3
+RECORDS = [b""] * 3
 stored_or_lost = pytest.mark.parametrize("lost", [False, True], ids=["stored", "lost"])
 
 
 class Forgetful:
     """The leader of three records. It refuses the first ack, since it leads no more, and gives all out again
-    as the next one; then it takes the ack, or says that others have what `lost` names."""
+    as the next one; then it takes the ack, or says that others have what `lost` names. `verb`: of what."""
 
-    def __init__(self, lost: list[list[int]], plain: bool = False) -> None:
-        self._lost, self._plain, self._acks = lost, plain, 0
+    def __init__(self, lost: list[list[int]], plain: bool = False, verb: int = ACK) -> None:
+        self._lost, self._plain, self._verb, self._asked = lost, plain, verb, 0
 
     def __call__(self, node: FakeNode, said: Said) -> Any:
-        verb, _, request, fields, _ = said
-        if verb == SUBSCRIBE:
-            node.say(SHARD, request, SUBSCRIBED, [fields[0], 30000, []])
-            deliver(node, fields[0], RECORDS, self._plain)
-            return None
-        if verb == ACK:
-            self._acks += 1
-            return (REFUSED, ["no_session", "over"]) if self._acks == 1 else (ACKED, [self._lost])
+        if said[0] == SUBSCRIBE:
+            return node.subscribed(said, *RECORDS, plain=self._plain)
+        if said[0] == self._verb:
+            self._asked += 1
+            return (REFUSED, ["no_session", "over"]) if self._asked == 1 else (ACKED, [self._lost])
         return NotImplemented
 
 
 class Hasty:
     """The leader of one record, who gives it out again while its first ack is on the way to the disks;
-    `late`: after that is answered."""
+    `late`: after that is answered. `verb`: or its first failure."""
 
-    def __init__(self, lost: list[list[int]], late: bool = False) -> None:
-        self._lost, self._late, self._acks = lost, late, 0
+    def __init__(self, lost: list[list[int]], late: bool = False, verb: int = ACK) -> None:
+        self._lost, self._late, self._verb, self._asked = lost, late, verb, 0
 
     def __call__(self, node: FakeNode, said: Said) -> Any:
         verb, _, request, fields, _ = said
         if verb == SUBSCRIBE:
-            node.say(SHARD, request, SUBSCRIBED, [fields[0], 30000, []])
-            deliver(node, fields[0], 1)
-            return None
-        self._acks += verb == ACK
-        if verb != ACK or self._acks > 1:
+            return node.subscribed(said, b"")
+        self._asked += verb == self._verb
+        if verb != self._verb or self._asked > 1:
             return NotImplemented
         if not self._late:
-            deliver(node, fields[0], 1, attempt=2)
+            node.deliver(fields[0], b"", attempt=2)
             time.sleep(0.3)  # the client asks for its next record meanwhile
         node.say(SHARD, request, ACKED, [self._lost])
         if self._late:
-            deliver(node, fields[0], 1, attempt=2)
+            node.deliver(fields[0], b"", attempt=2)
         return None
-
-
-def deliver(node: FakeNode, number: int, count: int, plain: bool = False, attempt: int = 1) -> None:
-    if plain:
-        rows = [[PARTITION, offset, attempt, b"v", b"", {}, b"", "", 0] for offset in range(count)]
-        node.say(SHARD, 0, DELIVER_PLAIN, [number, 30000], msgpack.encode(rows))
-        return
-    body = batch(*[b""] * count)
-    node.say(SHARD, 0, DELIVER, [number, [[PARTITION, 0, count, attempt, len(body), len(body)]], 30000], body)
 
 
 @needs_c
@@ -111,6 +94,21 @@ def test_c_a_record_that_comes_after_the_answer_to_its_ack() -> None:
 
 
 @needs_c
+@stored_or_lost
+def test_c_what_failed_is_not_shown_before_its_pause(lost: bool) -> None:
+    with FakeNode(Forgetful([[PARTITION, 0, 1]] if lost else [], verb=NACK)) as node:
+        assert run_c(node.endpoint, "failed").split() == ["0", *["0"] * lost, "1", "2"]
+
+
+@needs_c
+@pytest.mark.parametrize("late", [False, True])
+def test_c_what_failed_and_comes_again_behind_the_answer_is_shown(late: bool) -> None:
+    """Without a pause it may be in the same read."""
+    with FakeNode(Hasty([], late, verb=NACK)) as node:
+        assert run_c(node.endpoint, "failed").split() == ["0"] * (1 + late)
+
+
+@needs_c
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["flush", "next"])
 def test_c_without_a_leak(way: str) -> None:
@@ -127,13 +125,22 @@ def test_go_a_leader_that_took_over(lost: bool, monkeypatch: pytest.MonkeyPatch)
         run_go(node.endpoint, "TestAgain")
 
 
+@needs_go
+@pytest.mark.slow
+@stored_or_lost
+def test_go_what_failed_is_not_shown_before_its_pause(lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOWN_AGAIN", "0 1 2" if lost else "1 2")
+    with FakeNode(Forgetful([[PARTITION, 0, 1]] if lost else [], verb=NACK)) as node:
+        run_go(node.endpoint, "TestFailed")
+
+
 MINIMAL = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from minimal import Client
-mq = Client(sys.argv[2], wait_s=10)
+mq = Client(sys.argv[3], wait_s=10)
 mq.subscribe("t", "g")
-print(mq.next(10)[1], mq.ack())
+print(mq.next(10)[1], mq.ack() if sys.argv[2] == "again" else mq.nack("x"))
 while (record := mq.next(0.5)) is not None:
     print(record[1])
 """
@@ -141,7 +148,7 @@ CLASSES = f"{JAVA_DRIVER.parent}:{JAVA / 'build' / 'gossipq.jar'}:{JEROMQ}"
 SMALL = [
     pytest.param([sys.executable, "-c", MINIMAL, str(CLIENTS)], id="minimal"),
     pytest.param(
-        ["java", "-Xmx256m", "-cp", CLASSES, "Faults", "again"],
+        ["java", "-Xmx256m", "-cp", CLASSES, "Faults"],
         id="java",
         marks=[pytest.mark.skipif(bool(java_misses()), reason=java_misses()), pytest.mark.slow],
     ),
@@ -149,11 +156,13 @@ SMALL = [
 
 
 @stored_or_lost
+@pytest.mark.parametrize(("way", "verb"), [("again", ACK), ("failed", NACK)])
 @pytest.mark.parametrize("line", SMALL)
-def test_small_a_leader_that_took_over(line: list[str], lost: bool) -> None:
-    with FakeNode(Forgetful([[PARTITION, 0, 1]] if lost else [], plain=True)) as node:
+def test_small_a_leader_that_took_over(line: list[str], way: str, verb: int, lost: bool) -> None:
+    """What failed is not shown again either, before its pause."""
+    with FakeNode(Forgetful([[PARTITION, 0, 1]] if lost else [], plain=True, verb=verb)) as node:
         done = subprocess.run(
-            [*line, node.endpoint], env=os.environ.copy(), capture_output=True, text=True, timeout=60
+            [*line, way, node.endpoint], env=os.environ.copy(), capture_output=True, text=True, timeout=60
         )
     assert done.returncode == 0, done.stderr[-4000:]
     again = ["0"] if lost else []

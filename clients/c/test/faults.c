@@ -85,6 +85,19 @@ static int again(gq *mq, int flush) {
     return 0;
 }
 
+/* The first one fails; then what there is. */
+static int failed(gq *mq) {
+    gq_subscription *s;
+    gq_message m;
+    CHECK(!gq_subscribe(mq, "t", "g", NULL, &s));
+    CHECK(!gq_next(s, &m, WAIT_MS));
+    printf("%d ", (int)m.offset);
+    CHECK(!gq_nack(s, m.partition, m.offset, "x", 0, WAIT_MS));
+    while (!gq_next(s, &m, SHORT_MS)) printf("%d ", (int)m.offset);
+    gq_unsubscribe(s);
+    return 0;
+}
+
 static int again_flush(gq *mq) { return again(mq, 1); }
 
 static int again_next(gq *mq) { return again(mq, 0); }
@@ -124,12 +137,12 @@ int main(int count, char **words) {
         const char *name;
         int (*run)(gq *);
     } ALL[] = {{"refused", refused}, {"late", late}, {"runs", runs}, {"headers", headers}, {"subscribe", subscribe}, {"nobody", nobody},
-               {"again-flush", again_flush}, {"again-next", again_next}, {"many", many}, {"here", here}};
+               {"again-flush", again_flush}, {"again-next", again_next}, {"failed", failed}, {"many", many}, {"here", here}};
     gq *mq;
-    int failed = 2;
+    int code = 2;
     if (gq_open(&mq, NULL)) return 2;
     for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++)
-        if (count > 1 && !strcmp(ALL[i].name, words[1])) failed = ALL[i].run(mq);
+        if (count > 1 && !strcmp(ALL[i].name, words[1])) code = ALL[i].run(mq);
     gq_close(mq);
-    return failed;
+    return code;
 }

@@ -3,11 +3,11 @@ import gossipq.GossipqException;
 import gossipq.Message;
 
 /** Against a node that answers as tests/bindings/test_faults.py says: prints the code that each call ends with; with "again", as
- * test_repeats.py says: the record that is acked, and what is shown after that. */
+ * test_repeats.py says: the record that is acked, and what is shown after that; with "failed", of one that fails. */
 public final class Faults {
     public static void main(String[] words) {
-        if (words[0].equals("again")) {
-            again(words[1]);
+        if (words.length > 1) {
+            again(words[0].equals("failed"), words[1]);
             return;
         }
         try (Client mq = new Client(words[0].split(",")).waiting(2_000)) {
@@ -17,11 +17,11 @@ public final class Faults {
         }
     }
 
-    private static void again(String server) {
+    private static void again(boolean failed, String server) {
         try (Client mq = new Client(server).waiting(10_000)) {
             mq.subscribe("t", "g");
             Message first = mq.next(10_000);
-            System.out.println(first.offset + " " + mq.ack(first));
+            System.out.println(first.offset + " " + (failed ? mq.nack(first, "x") : mq.ack(first)));
             for (Message each = mq.next(500); each != null; each = mq.next(500)) System.out.println(each.offset);
         }
     }

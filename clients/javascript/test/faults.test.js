@@ -11,7 +11,7 @@ import { connect } from "../index.js";
 import { unpack } from "../protocol.js";
 
 const WELCOME = 2, PONG = 4, REFUSED = 6, PUBLISH = 16, CONFIRM = 17, SUBSCRIBE = 32, SUBSCRIBED = 33, UNSUBSCRIBE = 34;
-const DELIVER = 36, ACK = 37, ACKED = 38, TOPICS = 65, SHARD = 1, TOPIC = 3;
+const DELIVER = 36, ACK = 37, ACKED = 38, NACK = 39, TOPICS = 65, SHARD = 1, TOPIC = 3;
 const SILENT = Symbol("no answer");
 
 /** `answer` gets what is said and `say(request, verb, fields, body)`; undefined: a node's own answer follows. */
@@ -51,32 +51,32 @@ async function withNode(answer, run) {
 
 const soon = (promise) => Promise.race([promise, sleep(3_000, "it hangs", { ref: false })]);
 
-function delivering(headers) {
-  return async ({ verb, request, fields, say }) => {
-    if (verb !== SUBSCRIBE) return undefined;
-    const body = seal({ values: headers.map(() => Buffer.from("v")), keys: null, headers, route: "" }, Buffer.alloc(16), 0);
-    await say(request, SUBSCRIBED, [fields[0], 30000, []]);
-    await say(0, DELIVER, [fields[0], [[TOPIC * 65536, 0, headers.length, 1, body.length, body.length]], 30000], body);
-    return SILENT;
-  };
+/** A SUBSCRIBE is answered, and records of these headers are delivered. */
+async function subscribed({ request, fields, say }, headers) {
+  await say(request, SUBSCRIBED, [fields[0], 30000, []]);
+  await deliver(say, fields[0], headers);
+  return SILENT;
 }
 
-async function deliver(say, number, count, attempt = 1) {
-  const body = seal({ values: Array(count).fill(Buffer.from("v")), keys: null, headers: null, route: "" }, Buffer.alloc(16), 0);
-  await say(0, DELIVER, [number, [[TOPIC * 65536, 0, count, attempt, body.length, body.length]], 30000], body);
+async function deliver(say, number, headers, attempt = 1) {
+  const body = seal({ values: headers.map(() => Buffer.from("v")), keys: null, headers, route: "" }, Buffer.alloc(16), 0);
+  await say(0, DELIVER, [number, [[TOPIC * 65536, 0, headers.length, attempt, body.length, body.length]], 30000], body);
 }
 
-/** It refuses the first ack, since it leads no more, and gives all out again as the next one; then it takes acks, but for `lost`. */
-function forgetful(lost) {
+const NONE = Buffer.alloc(0);
+const delivering = (headers) => async (said) => (said.verb === SUBSCRIBE ? subscribed(said, headers) : undefined);
+
+/** It refuses the first ack, since it leads no more, and gives all out again as the next one; then it takes acks, but for `lost`.
+ *  `of`: or failures. */
+function forgetful(lost, of = ACK) {
   let refused = false;
-  return async ({ verb, request, fields, say }) => {
-    if (verb === SUBSCRIBE) {
-      await say(request, SUBSCRIBED, [fields[0], 30000, []]);
-      await deliver(say, fields[0], 3);
-    } else if (verb === ACK && !refused) {
+  return async (said) => {
+    const { verb, request, say } = said;
+    if (verb === SUBSCRIBE) return subscribed(said, [NONE, NONE, NONE]);
+    if (verb === of && !refused) {
       refused = true;
       await say(request, REFUSED, ["no_session", "over"]);
-    } else if (verb === ACK) {
+    } else if (verb === of) {
       await sleep(300); // somebody asks for the next record meanwhile
       await say(request, ACKED, [lost]);
     } else return undefined;
@@ -84,31 +84,32 @@ function forgetful(lost) {
   };
 }
 
-/** It gives a record out again while its first ack is on the way to the disks; `late`: after that is answered. */
-function hasty(lost, late = false) {
-  let acked = false;
-  return async ({ verb, request, fields, say }) => {
-    if (verb === SUBSCRIBE) {
-      await say(request, SUBSCRIBED, [fields[0], 30000, []]);
-      await deliver(say, fields[0], 1);
-    } else if (verb === ACK && !acked) {
-      acked = true;
-      if (!late) await deliver(say, fields[0], 1, 2);
+/** It gives a record out again while its first ack is on the way to the disks; `late`: after that is answered.
+ *  `of`: or its first failure. */
+function hasty(lost, late = false, of = ACK) {
+  let asked = false;
+  return async (said) => {
+    const { verb, request, fields, say } = said;
+    if (verb === SUBSCRIBE) return subscribed(said, [NONE]);
+    if (verb === of && !asked) {
+      asked = true;
+      if (!late) await deliver(say, fields[0], [NONE], 2);
       await sleep(300);
       await say(request, ACKED, [lost]);
-      if (late) await deliver(say, fields[0], 1, 2);
+      if (late) await deliver(say, fields[0], [NONE], 2);
     } else return undefined;
     return SILENT;
   };
 }
 
-/** What is shown of `count` records, of which those below 2 are acked, and then of what comes again; `wait`: when the acks are answered. */
-async function shown(mq, count, wait) {
+/** What is shown of `count` records, of which those below 2 are acked (`settle`), and then of what comes again; `wait`: when the acks are
+ *  answered. */
+async function shown(mq, count, wait, settle = (message) => message.ack()) {
   const subscription = await mq.subscribe("t", { group: "g" }), found = [], acks = [];
   for (let i = 0; i < count; i++) {
     const message = await subscription.next(3_000);
     found.push(message.offset);
-    if (message.offset < 2) acks.push(message.ack());
+    if (message.offset < 2) acks.push(settle(message));
   }
   if (wait) await Promise.all(acks);
   for (let each; (each = await subscription.next(700)); ) found.push(each.offset);
@@ -127,6 +128,19 @@ for (const wait of [true, false]) {
     await withNode(hasty([]), async (mq) => assert.deepEqual(await shown(mq, 1, wait), [[0], [true]]));
     const lost = [[TOPIC * 65536, 0, 1]];
     await withNode(hasty(lost), async (mq) => assert.deepEqual(await shown(mq, 1, wait), [[0, 0], [false]]));
+  });
+}
+
+for (const delayMs of [-1, 0]) {
+  const fails = (message) => message.nack("x", { delayMs });
+  test(`what failed is not shown before its pause; ${delayMs}`, async () => {
+    for (const wait of [true, false]) {
+      await withNode(forgetful([], NACK), async (mq) => assert.deepEqual(await shown(mq, 1, wait, fails), [[0, 1, 2], [true]]));
+      await withNode(hasty([], false, NACK), async (mq) => assert.deepEqual(await shown(mq, 1, wait, fails), [[0], [true]]));
+      const lost = [[TOPIC * 65536, 0, 1]];
+      await withNode(hasty(lost, false, NACK), async (mq) => assert.deepEqual(await shown(mq, 1, wait, fails), [[0, 0], [false]]));
+    }
+    await withNode(hasty([], true, NACK), async (mq) => assert.deepEqual(await shown(mq, 1, true, fails), [[0, 0], [true]]));
   });
 }
 

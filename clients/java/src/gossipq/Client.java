@@ -195,7 +195,7 @@ public final class Client implements AutoCloseable {
             held.remove(each);
             boolean stored = lost.isEmpty() || ((List<?>) lost.get(0)).isEmpty();
             // a node that took over may have sent it again before it heard this
-            if (stored && verb == ACK) waiting.removeIf(other -> other.key == each.key && other.message.offset == message.offset);
+            if (stored) waiting.removeIf(other -> other.key == each.key && other.message.offset == message.offset);
             return stored;
         }
         return false; // settled before
