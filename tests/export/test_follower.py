@@ -14,11 +14,15 @@ import pyarrow as pa
 
 from export.faults import STEPS, fail_at
 from export.reading import read, values
-from gossipq.errors import UnknownTopic
+from gossipq.errors import BadBatch, UnknownTopic
 from gossipq.types import partition_key
 from gossipq.values import PartitionStats
 from gossipq.wire import export
 from gossipq.wire.export import Newest
+from gossipq_cli.commands import export as command
+from gossipq_cli.options import Choices
+from gossipq_cli.output import Output
+from gossipq_cli.progress import Progress
 from gossipq_client import columns
 from gossipq_node.export.compaction import compact
 from gossipq_node.export.exporter import Exporter
@@ -67,6 +71,51 @@ def test_a_topic_that_is_removed_does_not_stop_the_others(broker, mq, open_folde
     assert [offset for _, offset in found] == [*range(5), *range(4)]
     with pytest.raises(UnknownTopic, match="'c' does not exist"):
         Exporter(mq, folder, ["a", "c"]).run()
+
+
+def test_records_that_cannot_be_opened_stop_neither_the_others_nor_the_follower(
+    mq, open_folder, monkeypatch, capsys
+):
+    publish(mq, "a", 3)
+    publish(mq, "a", 3, 3)
+    publish(mq, "b", 5)
+    damaged, batches, folder, metrics = [True], mq.batches, open_folder(), Metrics()
+    error = BadBatch("records 3 to 5 of a/0 cannot be opened: no", "read it again")
+
+    def some(topic, **options):
+        for stretch in batches(topic, **options):
+            if topic == "a" and stretch.end > 3 and damaged:
+                raise error
+            yield stretch
+
+    monkeypatch.setattr(mq, "batches", some)
+    exporter = Exporter(mq, folder)
+    with pytest.raises(BadBatch, match="records 3 to 5 of a/0"):
+        exporter.run()
+    assert Counter(place[0] for place in values(folder))["b"] == 5
+    looks = []
+
+    class Looking(Follower):
+        def look(self):
+            if len(looks) == 3:
+                damaged.clear()
+                publish(mq, "b", 5, 5)
+            if len(looks) == 5:
+                raise KeyboardInterrupt
+            looks.append(super().look())
+            metrics.count(looks[-1])
+            return looks[-1]
+
+    pauses = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    output = Output(Choices())
+    with pytest.raises(KeyboardInterrupt):
+        command._follow(output, Progress("records", True), Looking(exporter, folder, Clock(), 0.0), 1.0, None)
+    assert Counter(place[0] for place in values(folder)) == {"a": 6, "b": 10}
+    assert pauses == [2.0, 4.0, 8.0, 1.0, 1.0]
+    told = capsys.readouterr().err
+    assert told.count("records 3 to 5 of a/0 cannot be opened: no; read it again") == 1, told
+    assert metrics.registry.get_sample_value("gossipq_export_errors_total", {"error": "BadBatch"}) == 3
 
 
 @pytest.mark.parametrize("restarted", [False, True])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gossipq.errors import Busy, DataLoss, ExportError, OffsetOutOfRange, UnknownTopic
+from gossipq.errors import BadBatch, Busy, DataLoss, ExportError, OffsetOutOfRange, UnknownTopic
 from gossipq.texts import many
 from gossipq.types import Offset, PartitionKey, partition_key
 from gossipq.values import GroupStats, TopicInfo
@@ -51,6 +51,7 @@ class RunTotals(msgspec.Struct):
     gone: list[str] = []
     gaps: list[Gap] = []  #: records that are not in the export for good, found by this run
     misfits: int = 0  #: records whose value does not fit their topic's schema
+    unopened: list[str] = []  #: why partitions are exported only up to records that cannot be opened
 
 
 class ExportedPartition(msgspec.Struct):
@@ -137,9 +138,10 @@ class Exporter:
         self._export = self._folder.read()
         self._positions, self._gaps = dict(self._export.positions), list(self._export.gaps)
 
-    def run(self, with_states: bool = True, records_min: int = 0) -> RunTotals:
+    def run(self, with_states: bool = True, records_min: int = 0, patient: bool = False) -> RunTotals:
         """Everything that is there now, of partitions where at least `records_min` wait. Raises DataLoss when
-        retention was faster."""
+        retention was faster, and BadBatch for records that cannot be opened, when all else is exported;
+        `patient`: these are only told, since they may be read well the next time."""
         began_s, self._done, self._overtaken = time.monotonic(), RunTotals(), []
         self._settle()
         self._schemas = self._mq.admin.schemas().schemas
@@ -148,9 +150,13 @@ class Exporter:
         self._check_gaps(parts)
         due = [part for part in parts if part.waiting >= records_min]
         self._total = sum(part.waiting for part in due)
+        unopened: list[BadBatch] = []
         for part in due:
-            with self._there(part):
-                self._messages(part)
+            try:
+                with self._there(part):
+                    self._messages(part)
+            except BadBatch as error:
+                unopened.append(error)
         self._compared = True
         if with_states:
             for part in parts:
@@ -162,6 +168,9 @@ class Exporter:
         self._done.seconds = time.monotonic() - began_s
         if self._overtaken and not self._allow_gap:
             raise self._loss(self._overtaken)
+        if unopened and not patient:
+            raise unopened[0]
+        self._done.unopened = [f"{error}; {error.hint}" for error in unopened]
         return self._done
 
     # --- what there is

@@ -69,7 +69,7 @@ class Follower:
             self._waiting_since is not None and now >= self._waiting_since + self._roll_s
         )
         with_states = now >= self._states_at
-        done = self._exporter.run(with_states, records_min=0 if aged else ROLL_RECORDS)
+        done = self._exporter.run(with_states, records_min=0 if aged else ROLL_RECORDS, patient=True)
         if with_states:
             self._states_at = now + min(STATES_S, max(self._roll_s, 1.0) * 2)
         if not any(done.waiting.values()):

@@ -2,6 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
+from gossipq.errors import BadBatch
 from gossipq_node.export.follower import Look
 
 
@@ -50,7 +51,10 @@ class Metrics:
         self._files.inc(done.files)
         self._merged.inc(step.merged_files)
         self._step_s.set(done.seconds)
-        self._success.set_to_current_time()
+        if done.unopened:
+            self._errors.labels(BadBatch.__name__).inc()
+        else:
+            self._success.set_to_current_time()
 
     def failed(self, error: Exception) -> None:
         self._errors.labels(type(error).__name__).inc()

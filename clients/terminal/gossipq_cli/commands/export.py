@@ -197,7 +197,7 @@ def _follow(
     from gossipq_node.export.metrics import Metrics
 
     metrics, failed = Metrics(), 0
-    gone: list[str] = []
+    gone, unopened = list[str](), list[str]()
     first = True
     if place is not None:
         try:
@@ -216,7 +216,10 @@ def _follow(
             output.say(f"{error}; trying again")
         else:
             metrics.count(look)
-            failed = 0
+            failed = failed + 1 if look.done.unopened else 0
+            for told in [each for each in look.done.unopened if each not in unopened]:
+                output.say(f"{told}. Until then their partition waits; all else is exported")
+            unopened = look.done.unopened
             _tell_gone(output, [name for name in look.done.gone if name not in gone])
             gone = look.done.gone
             if look.done.manifests or first:
