@@ -528,6 +528,23 @@ class TestCover:
             if isinstance(message, Subscribe)
         )
 
+    def test_all_shards_are_asked_at_once(self, readers: World) -> None:
+        info = readers.topic([1, 2, 3])
+        assert len(readers.hear(readers.asking.spans([info]))) == 3
+        kinds = [type(message) for message in readers.said]
+        assert kinds == [Subscribe] * 3 + [Unsubscribe] * 3
+
+    def test_a_shard_that_refuses_leaves_no_reader_in_others(self, readers: World) -> None:
+        info, opened = readers.topic([1, 2, 3]), readers.rules[Subscribe]
+
+        def subscribed(message: Subscribe) -> Subscribed | str:
+            return "unknown_topic" if message.starts[0].partition & 0xFFFF == 1 else opened(message)
+
+        readers.rules[Subscribe] = subscribed
+        with pytest.raises(UnknownTopic):
+            readers.hear(readers.asking.spans([info]))
+        assert [shard for shard, message in readers.heard if isinstance(message, Unsubscribe)] == [1, 3]
+
     def test_a_pattern_leaves_virtual_topics_out(self, readers: World) -> None:
         readers.topic([], "v", 9, ["t"])
         search, _ = self.search()

@@ -446,14 +446,21 @@ class Asking:
     def _positions(
         self, shards: dict[int, list[PartitionKey]], start: Position
     ) -> Talk[dict[PartitionKey, Span]]:
-        """Where a reader would start in each partition, and one past the last offset there."""
-        number, found = PROBE_NUMBERS + self._session.links.next_id(), dict[PartitionKey, Span]()
+        """Where a reader would start in each partition, and one past the last offset there. All shards are
+        asked at once."""
+        number = PROBE_NUMBERS + self._session.links.next_id()
+        asked = []
         for shard, partitions in shards.items():
             request = Subscribe(number, "", [Start(partition, *start) for partition in partitions], 0, 0)
-            for partition, first, end in (yield from self.ask(request, shard, Subscribed)).ends:
-                found[partition] = Span(first, end)
-            yield from self.ask(Unsubscribe(number), shard, Message)
-        return found
+            asked.append(self._calls.ask(request, shard))
+        yield from asked
+        subscribed = [call for call in asked if call.error is None]
+        yield from [self._calls.ask(Unsubscribe(number), call.shard) for call in subscribed]
+        return {
+            partition: Span(first, end)
+            for call in asked
+            for partition, first, end in call.answer(Subscribed).ends
+        }
 
     # --- export
 
