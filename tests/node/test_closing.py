@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from conftest import RunningNode
-from gossipq.errors import ConfigError, Forbidden, GossipqError, NotConfirmed, TurnedAway
+from gossipq.errors import ConfigError, Forbidden, GossipqError, NotConfirmed, TurnedAway, Unreachable
 from gossipq_cli.main import main
 from gossipq_client import connect
 from gossipq_client.io import contexts
@@ -184,6 +184,30 @@ def test_files_may_have_the_key_of_the_doors(tmp_path: Path, monkeypatch: pytest
         path.write_text(text)
         with pytest.raises(ConfigError, match="no token"):
             contexts.credentials_for((), far, path)
+
+
+def test_who_has_a_door_key_hears_why_a_plain_node_may_not_answer(
+    node: RunningNode, gossipq: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a file asks for the encrypted port, where a plain node has none: it "did not answer"."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    own, other, server = contexts.own_credentials(), tmp_path / "other", node.endpoint
+    own.parent.mkdir(parents=True)
+    for path in (own, other):
+        path.write_text(file_text(b"", b"d" * 32))
+        path.chmod(0o600)
+    code, _, told = gossipq("status")
+    assert code == 69
+    assert f"the door key (door_...) in {own}" in told
+    assert f"mv {own} FILE" in told
+    with pytest.raises(Unreachable) as raised:
+        connect(server, wait=0.5).close()
+    assert f"mv {own} FILE" in raised.value.hint
+    told = gossipq("--credentials", str(other), "status")[2]
+    assert f"the door key (door_...) in {other}" in told
+    assert "name a file without one: --credentials FILE" in told
+    own.rename(tmp_path / "FILE")
+    assert gossipq("status")[0] == 0
 
 
 def test_a_program_goes_on_by_the_token_that_it_finds_in_its_file(

@@ -188,6 +188,14 @@ def read_credentials(path: Path) -> Credentials:
 def hint_of(places: Iterable[str], shown: Credentials) -> str:
     """What may help where no node answers."""
     start = "start one: gossipq node"
+    if shown.door and shown.file:  # a node that does not encrypt is never asked by it
+        other = "name a file without one: --credentials FILE"
+        if shown.file == os.path.abspath(own_credentials()):
+            other = f"mv {shown.file} FILE; its cluster: gossipq --credentials FILE context save NAME -s URL"
+        return (
+            f"{start}; if it runs without encryption, the cause may be the door key (door_...) in "
+            f"{shown.file}: by that only encrypted ports are asked. {other}"
+        )
     if shown.door or all(map(_is_here, places)):
         return start
     return f"{start}; if it encrypts, name --credentials FILE: gossipq cluster door --save FILE, on its host"
