@@ -40,9 +40,6 @@ class _Handle:
     def put_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         self._write().put_many(rows)
 
-    def add_many(self, rows: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-        return self._write().add_many(rows)
-
     def append(self, key: bytes, value: bytes) -> None:
         self._write().append(key, value)
 

@@ -103,22 +103,6 @@ def test_many_rows_are_read_and_written_as_one_by_one(place: Place) -> None:
     assert again.get_many([]) == {}
 
 
-def test_rows_are_added_where_there_are_none(place: Place) -> None:
-    store = place.open()
-    state = store.tables(0).state
-    assert state.add_many([(b"b", b"1"), (b"d", b"1")]) == {}
-    store.commit()
-    more = [(b"a", b"2"), (b"b", b"2"), (b"c", b"2"), (b"d", b"1")]
-    assert state.add_many(more) == {b"b": b"1"}, "what is there already, and another"
-    assert state.add_many([]) == {}
-    store.commit()
-    again = place.open().tables(0).state
-    assert list(again.scan(b"a", b"z")) == [(b"a", b"2"), (b"b", b"1"), (b"c", b"2"), (b"d", b"1")]
-    again.add_many([(b"e", b"3"), (b"a", b"3")])
-    forgotten = place.open().tables(0).state
-    assert forgotten.get_many([b"a", b"e"]) == {b"a": b"2"}
-
-
 def test_rows_that_begin_with_something_are_deleted(place: Place) -> None:
     store = place.open()
     state = store.tables(0).state

@@ -99,9 +99,6 @@ class OwnRows:
     def put_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         self._state.put_many([row for row in rows if row[0] in records.OWN_ROWS])
 
-    def add_many(self, rows: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-        return self._state.add_many([row for row in rows if row[0] in records.OWN_ROWS])
-
     append = put
 
     def delete(self, key: bytes) -> bool:

@@ -1,14 +1,20 @@
 """Ids that are remembered: for a time and a count, per partition. New ones evict old ones, so time costs
-nothing."""
+nothing.
+
+The ids that an entry brought are one row, and are found in memory. Beyond what a shard may have there, each
+gets a row of its own, at a random place of the table, which costs several times as much.
+"""
 
 from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import repeat
 from struct import Struct
 
 import msgspec
 
 from gossipq.core.ledger import records
-from gossipq.core.ledger.records import ID, ID_ENTRY, U64, U64X2
+from gossipq.core.ledger.id_index import NAME, NO_NAME, Brought, IdIndex, names_of
+from gossipq.core.ledger.records import ID, ID_BATCH, ID_ENTRY, U64
 from gossipq.core.storage import Table
 from gossipq.types import Index, PartitionKey
 from gossipq.values import Run
@@ -16,9 +22,9 @@ from gossipq.values import Run
 EVICT_ENTRIES_MAX = (
     8  #: forgotten by one entry; more than one brings, so the window never grows past its bound
 )
-FEW = 16  #: ids whose rows are made one by one, since that is faster then
-HASH_AT, RECORD_AT = 1 + U64.size, 1 + U64X2.size + ID_ENTRY.size  #: in the row of an id, its key first
-ID_ROW = Struct(f"{1 + U64X2.size}s{ID.size}s")
+HASH = Struct("<Q")
+EVER = -1  #: before all leader times
+Place = tuple[Index, int]  #: entry, and number of the record in its batch
 
 
 class FirstStored(msgspec.Struct, frozen=True):
@@ -29,134 +35,220 @@ class FirstStored(msgspec.Struct, frozen=True):
 
 
 class Dedup:
-    def __init__(self, state: Table) -> None:
-        self._state = state
+    def __init__(self, state: Table, exists: Callable[[PartitionKey], bool]) -> None:
+        """`exists`: what is left of other partitions is being swept."""
+        self._state, self._exists = state, exists
+        self._loaded: IdIndex | None = None
 
-    def find(self, partition: PartitionKey, id_hash: int, since_ms: int = -1) -> FirstStored | None:
+    @property
+    def _index(self) -> IdIndex:
+        """Read from its rows when it is needed first: 0.3 us an id."""
+        if self._loaded is None:
+            loaded = IdIndex()
+            for row_key, row in self._state.scan(b"j", b"k"):
+                partition, index = records.U64X2.unpack_from(row_key, 1)
+                if self._exists(partition):
+                    time_ms, names, _ = _parts(row)
+                    loaded.add(partition, index, time_ms, names)
+            self._loaded = loaded  # all or nothing: one that lacks ids would store their records again
+        return self._loaded
+
+    def find(self, partition: PartitionKey, id_hash: int, since_ms: int = EVER) -> FirstStored | None:
         """The record of an id, if it was published after `since_ms`, leader time."""
-        row = self._state.get(records.key(b"I", partition, id_hash))
-        if row is None:
-            return None
-        time_ms, index, record = ID.unpack(row)
-        return FirstStored(index, record) if time_ms > since_ms else None
+        for place in self._known(partition, [HASH.pack(id_hash)], since_ms).values():
+            return FirstStored(*place)
+        return None
 
     def sort_out(
         self, partition: PartitionKey, index: Index, hashes: "array[int]", time_ms: int, window_ms: int
     ) -> list[Run]:
         """Runs over the records of a batch: fresh ones, remembered now, and duplicates. Id 0 is none and
         always fresh."""
-        # a batch mostly repeats another one as a whole, or has new ids alone: one search for each id
-        one = next(filter(None, hashes), 0)
-        repeats = self.find(partition, one) is not None
-        there: dict[bytes, bytes] | None = None
-        differ = 0 not in hashes and len(set(hashes)) == len(hashes)
-        if differ and not repeats:
-            there = self._state.add_many(self._rows(partition, index, hashes, time_ms))
-            if not there:  # as in most batches
-                self._remember(partition, index, hashes, time_ms)
-                return [Run(len(hashes), -1, index, 0)]
-        keys, since_ms = self._keys(partition, hashes), time_ms - window_ms
-        first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))  # record of each id
-        first.pop(b"", None)
+        since_ms = time_ms - window_ms
+        same = self._index.newest(partition, hashes[:1].tobytes())
+        if same is not None and self._is_repeated(partition, same, hashes, since_ms):
+            return [Run(len(hashes), -1, same, 0, True)]  # as a batch mostly repeats another one as a whole
+        names = names_of(hashes)
+        different = set(names)
+        if (
+            len(different) == len(names)
+            and NO_NAME not in different
+            and self._index.has_room(len(names))
+            and self._oldest_row(partition) is None
+            and self._index.add_unless_known(partition, index, time_ms, names)
+        ):
+            self._state.put(records.key(b"j", partition, index), _row(time_ms, names))
+            return [Run(len(names), -1, index, 0)]  # as most batches are
+        first = dict[bytes, int]()  # record of each id
+        for record, name in enumerate(names):
+            first.setdefault(name, record)
+        first.pop(NO_NAME, None)
+        known = self._known(partition, first, since_ms)
+        fresh = {name: record for name, record in first.items() if name not in known}
+        self._remember(partition, index, time_ms, list(fresh), list(fresh.values()))
+        return self._runs(index, names, known, fresh)
 
-        def rows(keys: list[bytes]) -> list[tuple[bytes, bytes]]:
-            packed = map(ID.pack, repeat(time_ms), repeat(index), map(first.__getitem__, keys))
-            return list(zip(keys, packed, strict=True))
+    # --- what is known --------------------------------------------------------------------------------------
 
-        order = sorted(first)
-        if there is None:
-            there = self._state.get_many(order) if repeats else self._state.add_many(rows(order))
-        known = {key: place for key, row in there.items() if (place := ID.unpack(row))[0] > since_ms}
-        self._state.put_many(rows([key for key in (order if repeats else there) if key not in known]))
-        fresh = {key: record for key, record in first.items() if key not in known}
-        self._remember(
-            partition, index, array("Q", [hashes[record] for record in sorted(fresh.values())]), time_ms
-        )
-        return self._runs(index, keys, known, fresh)
+    def _known(self, partition: PartitionKey, names: Collection[bytes], since_ms: int) -> dict[bytes, Place]:
+        """Those of these ids that came after `since_ms`, leader time, and where they were stored last."""
+        known = dict[bytes, Place]()
+        entries, brought = self._index.entries(partition), dict[Index, dict[bytes, int]]()
+        for name in names:
+            index = self._index.newest(partition, name)
+            if index is not None and entries[index].time_ms > since_ms:
+                if index not in brought:
+                    brought[index] = self._records(partition, index)
+                known[name] = index, brought[index][name]
+        if self._oldest_row(partition) is not None:
+            rows = self._state.get_many(self._keys(partition, names))
+            for key, row in rows.items():
+                time_ms, index, record = ID.unpack(row)
+                name = key[: -NAME.size - 1 : -1]
+                if time_ms > since_ms and (index, record) > known.get(name, (0, 0)):
+                    known[name] = index, record
+        return known
 
-    def _remember(self, partition: PartitionKey, index: Index, taken: "array[int]", time_ms: int) -> None:
-        """Which ids an entry brought, so that they are forgotten together."""
-        if taken:
-            self._state.put(records.key(b"J", partition, index), U64.pack(time_ms) + taken.tobytes())
+    def _is_repeated(
+        self, partition: PartitionKey, index: Index, hashes: "array[int]", since_ms: int = EVER
+    ) -> bool:
+        """Whether an entry that came after `since_ms` brought just these ids, one with each record."""
+        row = self._state.get(records.key(b"j", partition, index))
+        if row is None:
+            return False
+        its_ms, count = ID_BATCH.unpack_from(row)
+        return its_ms > since_ms and count == len(hashes) and row[ID_BATCH.size :] == hashes.tobytes()
 
-    def _rows(
-        self, partition: PartitionKey, index: Index, hashes: "array[int]", time_ms: int
-    ) -> list[tuple[bytes, bytes]]:
-        """Of the ids of a batch, which all differ. Those of many are made byte by byte of all of them, which
-        takes a third of the time; LMDB would not take them faster if they were in order."""
-        if len(hashes) <= FEW:
-            keys = self._keys(partition, hashes)
-            return [(key, ID.pack(time_ms, index, record)) for record, key in enumerate(keys)]
-        one = records.key(b"I", partition, 0) + ID.pack(time_ms, index, 0)
-        rows, raw = bytearray(one * len(hashes)), hashes.tobytes()
-        numbers = array("I", range(len(hashes))).tobytes()
-        for byte in range(8):
-            rows[HASH_AT + 7 - byte :: len(one)] = raw[byte::8]  # big endian, as in each key
-        for byte in range(4):
-            rows[RECORD_AT + byte :: len(one)] = numbers[byte::4]
-        return list(ID_ROW.iter_unpack(rows))
+    def _records(self, partition: PartitionKey, index: Index) -> dict[bytes, int]:
+        """The ids that an entry brought, and the record of each."""
+        row = self._state.get(records.key(b"j", partition, index))
+        assert row is not None, "what is in memory has a row"
+        _, names, numbers = _parts(row)
+        return dict(zip(names, numbers, strict=True))
+
+    @staticmethod
+    def _keys(partition: PartitionKey, names: Iterable[bytes]) -> list[bytes]:
+        """Of the rows of ids, in order; their numbers are big endian there."""
+        prefix = records.key(b"I", partition)
+        return sorted([prefix + name[::-1] for name in names])
 
     @staticmethod
     def _runs(
-        index: Index, keys: list[bytes], known: dict[bytes, tuple[int, Index, int]], fresh: dict[bytes, int]
+        index: Index, names: list[bytes], known: dict[bytes, Place], fresh: dict[bytes, int]
     ) -> list[Run]:
-        """Of a batch with ids that were `known`, that come twice in it, or with records without one (b"")."""
+        """Of a batch with ids that were `known`, that come twice in it, or with records without one."""
         runs: list[Run] = []
         first, place = 0, (0, 0, False)  # where the run begins, and where what is in it lies
-        for record, key in enumerate(keys):
-            if key in known:
-                _, its_index, its_record = known[key]
-                here = its_index, its_record, True
+        for record, name in enumerate(names):
+            if name in known:
+                here = *known[name], True
             else:
-                its_record = fresh.get(key, record)
+                its_record = fresh.get(name, record)
                 here = index, its_record, its_record < record
             if record and here != (place[0], place[1] + record - first, place[2]):
                 runs.append(Run(record - first, -1, *place))
                 first, place = record, here
             elif not record:
                 place = here
-        runs.append(Run(len(keys) - first, -1, *place))
+        runs.append(Run(len(names) - first, -1, *place))
         return runs
-
-    @staticmethod
-    def _keys(partition: PartitionKey, hashes: "array[int]") -> list[bytes]:
-        """Of the rows of ids; b"" for none."""
-        prefix, pack = records.key(b"I", partition), U64.pack
-        return [prefix + pack(each) if each else b"" for each in hashes]
 
     def again(self, partition: PartitionKey, index: Index, hashes: "array[int]") -> list[Run]:
         """The answer to a repeat of the batch that entry `index` stored: neighbours that lie side by side are
         one run."""
-        keys = self._keys(partition, hashes)
-        known = {key: ID.unpack(row) for key, row in self._state.get_many(sorted(filter(None, keys))).items()}
+        if self._is_repeated(partition, index, hashes):
+            return [Run(len(hashes), -1, index, 0)]
+        names = names_of(hashes)
+        known = self._known(partition, set(names) - {NO_NAME}, EVER)
         runs, begun, run = [], 0, (0, 0, False)
-        for record, key in enumerate(keys):
-            _, its_index, its_record = known.get(key, (0, 0, 0)) if key else (0, index, record)
+        for record, name in enumerate(names):
+            its_index, its_record = (index, record) if name == NO_NAME else known.get(name, (0, 0))
             here = its_index, its_record, (its_index, its_record) != (index, record)
             if record and (not its_index or here != (run[0], run[1] + record - begun, run[2])):
                 runs.append(Run(record - begun, -1, *run))
                 begun, run = record, here
             elif not record:
                 run = here
-        runs.append(Run(len(keys) - begun, -1, *run))
+        runs.append(Run(len(names) - begun, -1, *run))
         return runs
+
+    # --- remembering, forgetting ----------------------------------------------------------------------------
+
+    def _remember(
+        self,
+        partition: PartitionKey,
+        index: Index,
+        time_ms: int,
+        names: list[bytes],
+        numbers: list[int],
+    ) -> None:
+        """The ids that an entry brought, and the numbers of their records in its batch."""
+        if not names:
+            return
+        if self._index.has_room(len(names)):
+            self._state.put(records.key(b"j", partition, index), _row(time_ms, names, numbers))
+            self._index.add(partition, index, time_ms, names)
+            return
+        keys = [records.key(b"I", partition) + name[::-1] for name in names]
+        packed = map(ID.pack, repeat(time_ms), repeat(index), numbers)
+        self._state.put_many(sorted(zip(keys, packed, strict=True)))
+        self._state.put(records.key(b"J", partition, index), U64.pack(time_ms) + b"".join(names))
 
     def evict(self, partition: PartitionKey, ids: int, count_max: int, before_ms: int) -> int:
         """Forgets the oldest entries beyond the window; `ids` are remembered now. Returns how many went."""
         gone = 0
-        low = records.key(b"J", partition)
         for _ in range(EVICT_ENTRIES_MAX):
-            found = next(iter(self._state.scan(low, records.after(low))), None)
-            if found is None:
+            oldest = min(self._oldest(partition), default=None)
+            if oldest is None or (ids - gone <= count_max and oldest[1].time_ms > before_ms):
                 break
-            row_key, row = found
-            if ids - gone <= count_max and U64.unpack_from(row)[0] > before_ms:
-                break
-            (index,) = U64.unpack_from(row_key, 9)
-            gone += (len(row) - U64.size) // U64.size
-            hashes = array("Q")
-            hashes.frombytes(row[U64.size :])
-            own = ID_ENTRY.pack(U64.unpack_from(row)[0], index)  # not that of an id that came again since
-            self._state.delete_many(sorted(self._keys(partition, hashes)), own)
-            self._state.delete(row_key)
+            index, brought, prefix = oldest
+            gone += brought.ids
+            if prefix == b"J":
+                self._drop_rows(partition, index)
+            else:
+                self._index.forget(partition, index)
+            self._state.delete(records.key(prefix, partition, index))
         return gone
+
+    def drop(self, partition: PartitionKey) -> None:
+        """The partition is gone; its rows are swept."""
+        if self._loaded is not None:
+            self._loaded.drop(partition)
+
+    def _oldest(self, partition: PartitionKey) -> Iterator[tuple[Index, Brought, bytes]]:
+        """The oldest entries that brought ids, by the letter of the row that has them."""
+        for index, brought in self._index.entries(partition).items():
+            yield index, brought, b"j"
+            break
+        row = self._oldest_row(partition)
+        if row is not None:
+            yield *row, b"J"
+
+    def _oldest_row(self, partition: PartitionKey) -> tuple[Index, Brought] | None:
+        """The oldest entry whose ids have rows of their own."""
+        low = records.key(b"J", partition)
+        for row_key, row in self._state.scan(low, records.after(low)):
+            (index,), (time_ms,) = U64.unpack_from(row_key, 1 + U64.size), U64.unpack_from(row)
+            return index, Brought(time_ms, len(row) // NAME.size - 1)
+        return None
+
+    def _drop_rows(self, partition: PartitionKey, index: Index) -> None:
+        """Of the ids that an entry brought; not those of ids that came again since."""
+        row = self._state.get(records.key(b"J", partition, index))
+        assert row is not None, "it was just read"
+        own = ID_ENTRY.pack(U64.unpack_from(row)[0], index)
+        self._state.delete_many(self._keys(partition, names_of(row[U64.size :])), own)
+
+
+def _row(time_ms: int, names: list[bytes], numbers: Sequence[int] = ()) -> bytes:
+    """Of the ids that an entry brought; without `numbers` its records have one each."""
+    row = ID_BATCH.pack(time_ms, len(names)) + b"".join(names)
+    return row + array("I", numbers).tobytes() if numbers and numbers[-1] >= len(names) else row
+
+
+def _parts(row: bytes) -> tuple[int, list[bytes], Sequence[int]]:
+    """Leader time, ids, and their records, of the row of an entry."""
+    time_ms, count = ID_BATCH.unpack_from(row)
+    end = ID_BATCH.size + count * NAME.size
+    numbers = array("I", row[end:]) if end < len(row) else range(count)
+    return time_ms, names_of(row[ID_BATCH.size : end]), numbers

@@ -22,8 +22,9 @@
     "E" due index first               the due index; value: the partition
     "R" partition index first         where released records, and those of batches with ids, got their offsets
     "B" index                         records that still need the batch of this entry; no row: all or none do
+    "j" partition index               the ids that an entry brought, oldest entry first; found in memory
+    "J" partition index               the same, of ids that have rows of their own
     "I" partition id hash             an id that is remembered
-    "J" partition index               the ids that an entry brought, oldest entry first
     "Z" partition first               VoidRow
     "v" partition index record        VoidRow of a record that had no offset
     "F" partition index               what the record of an EDIT entry replaces: (offset, index, record)
@@ -63,6 +64,9 @@ U64, U64X2, U64X3 = Struct(">Q"), Struct(">QQ"), Struct(">QQQ")
 SLICE = Struct("<QIIIIqI")
 ID, PLACE, COUNT = Struct("<qQI"), Struct("<QQ"), Struct("<Q")
 ID_ENTRY = Struct("<qQ")  #: what an ID begins with
+ID_BATCH = Struct(
+    "<qI"
+)  #: leader time, ids; then these, and the numbers of their records if others lie between
 
 encode = msgspec.msgpack.Encoder().encode
 

@@ -28,10 +28,6 @@ class Table(Protocol):
     def put_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """As `put` of each; fast when they are in order."""
 
-    def add_many(self, rows: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-        """Puts the rows whose keys are not there; returns those that are there, unless they are the same.
-        Costs one search for each, where all are new."""
-
     def append(self, key: bytes, value: bytes) -> None:
         """Put, for a key above all others (a caller's error otherwise)."""
 
@@ -87,12 +83,6 @@ class MemoryTable:
     def put_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         for key, value in rows:
             self.put(key, value)
-
-    def add_many(self, rows: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-        for key, value in rows:
-            if key not in self.rows:
-                self.put(key, value)
-        return {key: self.rows[key] for key, value in rows if self.rows[key] != value}
 
     def append(self, key: bytes, value: bytes) -> None:
         assert not self.keys or key > self.keys[-1], "append goes above all other keys"

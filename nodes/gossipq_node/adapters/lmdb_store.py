@@ -152,24 +152,6 @@ class LmdbTable:
         store.changes += [(name, key, value) for key, value in rows]
         store.changed_bytes += sum(len(value) for _, value in rows)
 
-    def add_many(self, rows: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-        store, name = self._store, self.name
-        others = dict[bytes, bytes]()
-        try:
-            with store.txn.cursor(self._db) as cursor:
-                _, added = cursor.putmulti(rows, overwrite=False)
-                if added < len(rows):
-                    others = dict(cursor.getmulti([key for key, _ in rows]))
-        except lmdb.Error as error:
-            store.fail(error)
-        if others:
-            rows = [row for row in rows if others[row[0]] == row[1]]
-            for key, _ in rows:
-                others.pop(key, None)
-        store.changes += [(name, key, value) for key, value in rows]
-        store.changed_bytes += sum(len(value) for _, value in rows)
-        return others
-
     def append(self, key: bytes, value: bytes) -> None:
         store = self._store
         try:
