@@ -65,7 +65,7 @@ class Settling(Subscribing):
         piece by piece, and a record come again before the last of them: what is no copy is given back."""
         assert isinstance(call.message, Ack | Nack)
         refused = call.reply.lost if isinstance(call.reply, Acked) else call.message.ranges
-        untold = self._untold(part)
+        untold, back = self._untold(part), list[Range]()
         for held in list(part.aside):
 
             def here(ranges: list[Range], where: PartitionKey = held.partition) -> Ranges:
@@ -76,7 +76,7 @@ class Settling(Subscribing):
             gone = subtract(taken, here(refused))
             held.give_up(gone)
             if gone and isinstance(call.message, Nack) and call.message.failed:
-                self._nack(part, [(held.partition, *each) for each in gone], GIVEN_BACK, {})
+                back += [(held.partition, *each) for each in gone]
             left = subtract(held.open_ranges(held.first, held.end), held.lost)
             if subtract(left, here(untold)) != left:
                 continue
@@ -87,6 +87,8 @@ class Settling(Subscribing):
                 held.finish(held.first, held.end)
             self._settled(held)
             self._due[part] = None
+        if back:
+            self._nack(part, merge(back), GIVEN_BACK, {})
 
     def _keep(self, held: Held) -> None:
         raise NotImplementedError
