@@ -189,6 +189,7 @@ class Hand:
         piece = Delivered(partition, offset, count, attempt, len(raw), 10 * count)
         self.tell(Deliver(part.number, [piece], lease_ms), part.shard, batch=raw)
 
-    def flush(self) -> list[Sent]:
+    def flush(self, kind: type[Message] | None = None) -> list[Sent]:
+        """What is sent once all that waits to be said is said, or what of it is of a kind."""
         self.session.consuming.flush()
-        return self.sent()
+        return self.sent(kind)

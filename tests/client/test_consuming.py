@@ -74,7 +74,7 @@ def take(hand: Hand, subscription: Subscription, count: int = 1_000) -> list[byt
 
 
 def bodies(hand: Hand, kind: type[Kind]) -> list[Kind]:
-    return [each.body for each in hand.flush() if isinstance(each.body, kind)]
+    return [each.body for each in hand.flush(kind)]
 
 
 def test_a_reader_whose_fetch_is_broken_off_finds_what_came_in_the_next_one(hand: Hand) -> None:
@@ -134,7 +134,7 @@ class TestCredit:
         hand.deliver(second, 0, 1)
         assert bodies(hand, Recall) == []
         take(hand, subscription)
-        (again,) = [each for each in hand.flush() if isinstance(each.body, Recall)]
+        (again,) = hand.flush(Recall)
         assert again.body == Recall(second.number)
         hand.answer(again, Recalled(second.number, 0, 990))
         assert bodies(hand, Credit) == [Credit(third.number, 1, 1_000)]
@@ -237,7 +237,7 @@ class TestAcks:
         hand.deliver(part, 0, 5)
         take(hand, subscription)
         hand.session.consuming.ack(held(part), 0, 5)
-        (ack,) = [each for each in hand.flush() if isinstance(each.body, Ack)]
+        (ack,) = hand.flush(Ack)
         hand.refuse(ack, "bad_request", hint="say HELLO first")
         again = hand.welcome()
         assert [type(each.body) for each in again] == [Subscribe]
@@ -250,7 +250,7 @@ class TestAcks:
         hand.deliver(part, 0, 5)
         take(hand, subscription)
         hand.session.consuming.ack(held(part), 0, 5)
-        (ack,) = [each for each in hand.flush() if isinstance(each.body, Ack)]
+        (ack,) = hand.flush(Ack)
         hand.answer(ack, Acked([(9 << 16, 2, 3)]))
         assert "1 record, from offset 2 of" in hand.session.consuming.warnings[0]
 
@@ -341,7 +341,7 @@ class TestRepeats:
         hand.deliver(part, 0, 5)
         take(hand, subscription)
         hand.session.consuming.ack(held(part), 0, 4)
-        (ack,) = [each for each in hand.flush() if isinstance(each.body, Ack)]
+        (ack,) = hand.flush(Ack)
         hand.deliver(part, 0, 7, attempt=2)
         assert take(hand, subscription) == [b"5", b"6"]
         assert bodies(hand, Ack) == []
@@ -361,13 +361,13 @@ class TestRepeats:
         hand.deliver(part, 0, 3)
         take(hand, subscription)
         hand.session.consuming.nack(held(part), 1, 2, outcome)
-        (nack,) = [each for each in hand.flush() if isinstance(each.body, Nack)]
+        (nack,) = hand.flush(Nack)
         hand.deliver(part, 1, 1, attempt=2)
         assert take(hand, subscription) == []
         hand.answer(nack, Acked([(9 << 16, 1, 2)] if lost else []))
         assert take(hand, subscription) == ([b"1"] if lost else [])
         back = [Nack(part.number, [(9 << 16, 1, 2)], 0, False)] if outcome.failed and not lost else []
-        said = [each for each in hand.flush() if isinstance(each.body, Nack)]
+        said = hand.flush(Nack)
         assert [each.body for each in said] == back, "it may be no copy, and would be here for a lease"
         for each in said:
             hand.answer(each, Acked())
@@ -380,7 +380,7 @@ class TestRepeats:
         hand.deliver(part, 0, 1)
         take(hand, subscription)
         hand.session.consuming.ack(held(part), 0, 1)
-        (ack,) = [each for each in hand.flush() if isinstance(each.body, Ack)]
+        (ack,) = hand.flush(Ack)
         hand.deliver(part, 0, 1, attempt=2)
         hand.pass_ms(LEASE_MS // 2)
         assert hand.sent(Extend)[0].body == Extend(part.number, [(9 << 16, 0, 1)], LEASE_MS)
@@ -418,14 +418,14 @@ class TestRepeats:
         hand.deliver(part, 0, 5)
         take(hand, subscription)
         consuming.ack(held(part), 0, 5)
-        (ack,) = [each for each in hand.flush() if isinstance(each.body, Ack)]
+        (ack,) = hand.flush(Ack)
         hand.answer(ack, Acked([(9 << 16, 2, 4)]))
         assert consuming.too_late(part, *place) == [(2, 3)]
         hand.deliver(part, 2, 2, attempt=2)
         assert take(hand, subscription) == [b"2", b"3"]
         assert bodies(hand, Ack) == []
         consuming.ack(held(part), 2, 4)
-        (ack,) = [each for each in hand.flush() if isinstance(each.body, Ack)]
+        (ack,) = hand.flush(Ack)
         hand.answer(ack, Acked())
         assert consuming.too_late(part, *place) == []
 

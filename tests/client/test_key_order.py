@@ -144,7 +144,7 @@ class TestLanes:
         hand.flush()
         hand.deliver(part, 7, 1)
         assert not lanes.more
-        assert [each for each in hand.flush() if isinstance(each.body, Credit)] == []
+        assert hand.flush(Credit) == []
         lanes.done(held(part), 0)
         assert drain(lanes) == [1, 5]
         lanes.done(held(part), 1)
