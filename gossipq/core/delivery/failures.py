@@ -78,8 +78,9 @@ class Failures(Leases):
         first = failed.first
         while first < failed.end:
             place = place_of(self._ledger, failed.view.cursor, failed.view.partition, first)
-            if place is None:
-                return
+            if place is None:  # retention, or a purge, was faster
+                first = self._left_from(failed.view, first + 1, failed.end)
+                continue
             end = (
                 first + 1
                 if place.columns & (LEASE | ATTEMPTS | BACKOFF | TTL)
@@ -87,6 +88,14 @@ class Failures(Leases):
             )
             yield first, end, place
             first = end
+
+    def _left_from(self, view: PartitionView, first: Offset, end: Offset) -> Offset:
+        """The first record at or behind `first` that did not leave; `end` if there is none before."""
+        state = self._ledger.partitions.get(view.partition)
+        if state is None:
+            return end
+        kept = view.cursor.exceptions.within(first, end) if view.cursor.exceptional else ()
+        return min(max(first, state.first), next((found.first for found in kept), end), end)
 
     def sort_out(
         self, failed: Failed, leader_ms: int, budget: Budget

@@ -190,12 +190,14 @@ class Leases:
             self.again.set(view, due_ms)
 
     def _drop(self, view: PartitionView) -> None:
-        """The partition of a view is gone."""
+        """The partition of a view is gone. Of its failures nothing is left, but who waits for them is
+        answered."""
         self.again.cancel(view)
         self._unlogged.pop(view, None)
         for _, _, lease in view.leases:
             self._gone(lease)
-        self.failed = deque(each for each in self.failed if each.view is not view)
+        theirs = (each._replace(first=each.end) if each.view is view else each for each in self.failed)
+        self.failed = deque(each for each in theirs if each.first < each.end or each.waiter is not None)
 
     def give_back(self, view: PartitionView, first: Offset, end: Offset, attempts: int) -> None:
         """Ready again, uncounted. Raises TwoPlaces."""

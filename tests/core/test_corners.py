@@ -1,0 +1,76 @@
+"""Corners where two rules meet: a request, and something else that happens before it is done."""
+
+import pytest
+
+from core.harness import FakeWorker, client, single
+from gossipq import limits
+from gossipq.core.delivery import PartitionView
+from gossipq.messages import Acked, DropTopic, Nack
+from gossipq.operator_messages import PurgeTopic
+from gossipq.types import PartitionKey, topic_id_of
+from gossipq.values import Message
+
+ADA, OPERATOR = client("ada"), client("operator")
+MINE = (b"c", ADA.session)
+
+
+@pytest.fixture
+def worker() -> FakeWorker:
+    return FakeWorker()
+
+
+@pytest.fixture
+def orders(worker: FakeWorker) -> PartitionKey:
+    return single(worker.topic())
+
+
+def view_of(worker: FakeWorker, partition: PartitionKey, group: str = "billing") -> PartitionView:
+    shard = worker.shards[1]
+    found = shard.ledger.group(topic_id_of(partition), group)
+    assert found is not None
+    return shard.dispatch.groups[found.id].views[partition]
+
+
+def held_one_by_one(worker: FakeWorker, orders: PartitionKey, count: int) -> None:
+    """Ada holds so many records, each of a batch of its own."""
+    for _ in range(count):
+        worker.publish(orders, [b"x"])
+    worker.subscribe(ADA, orders)
+
+
+def test_failures_that_wait_for_a_turn_outlast_a_purge_of_the_first_of_them(
+    worker: FakeWorker, orders: PartitionKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "FAILURES_PER_TURN", 4)
+    held_one_by_one(worker, orders, 12)
+    worker.slow = True
+    failed = Nack(1, [(orders, 0, 12)], failed=True)
+    worker.turn(
+        lambda: worker.step(1, MINE, 9, ADA, failed),
+        lambda: worker.step(1, (b"c", b"1"), 10, OPERATOR, PurgeTopic(orders, 8)),
+    )
+    worker.slow = False
+    worker.tick(0)
+    worker.seen.clear()
+    worker.tick(limits.BACKOFF_MS[0])
+    assert [row[1:3] for row in worker.taken()] == [(first, first + 1) for first in range(8, 12)]
+    assert all(lease.session for _, _, lease in view_of(worker, orders).leases), "nothing waits for nobody"
+
+
+def test_a_failure_is_answered_though_its_topic_goes_before_its_turn(
+    worker: FakeWorker, orders: PartitionKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "FAILURES_PER_TURN", 4)
+    held_one_by_one(worker, orders, 12)
+    worker.slow = True
+    seen = [worker.turn(lambda: worker.step(0, (b"c", b"1"), 10, OPERATOR, DropTopic("orders")))]
+    failed = Nack(1, [(orders, 0, 12)], failed=True)
+    seen.append(worker.turn(lambda: worker.step(1, MINE, 9, ADA, failed)))
+    seen += [worker.turn() for _ in range(4)]
+    answers: list[Message] = [
+        answer
+        for effects in seen
+        for origin, request_id, answer in effects[1].replies
+        if (origin, request_id) == (MINE, 9)
+    ]
+    assert [type(answer) for answer in answers] == [Acked]
