@@ -1,14 +1,19 @@
 """Corners where two rules meet: a request, and something else that happens before it is done."""
 
+import random
+import sys
+from collections.abc import Callable
+
 import pytest
 
 from core.harness import FakeWorker, client, single
 from gossipq import limits
 from gossipq.core.delivery import PartitionView
-from gossipq.messages import Acked, DropTopic, Nack
+from gossipq.core.delivery.routes import matcher
+from gossipq.messages import Acked, DropTopic, Nack, Subscribe
 from gossipq.operator_messages import PurgeTopic
 from gossipq.types import PartitionKey, topic_id_of
-from gossipq.values import Message
+from gossipq.values import Message, Start
 
 ADA, OPERATOR = client("ada"), client("operator")
 MINE = (b"c", ADA.session)
@@ -74,3 +79,59 @@ def test_a_failure_is_answered_though_its_topic_goes_before_its_turn(
         if (origin, request_id) == (MINE, 9)
     ]
     assert [type(answer) for answer in answers] == [Acked]
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """Calls of functions, also of built-in ones."""
+    count = 0
+
+    def called(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_a_turn_with_many_routes_costs_as_much_for_each_as_one_with_few() -> None:
+    def cost(count: int) -> float:
+        worker = FakeWorker()
+        orders = single(worker.topic())
+        for number in range(count):
+            worker.publish(orders, [b"x"], route=b"r.%d" % number)
+        message = Subscribe(1, "g", [Start(orders)], 100, limits.MIB, routes=["a.*"])
+        return calls_of(lambda: worker.ask(1, ADA, message, origin=MINE)) / count
+
+    assert cost(1_600) < 2 * cost(200)
+
+
+def _fits(pattern: list[str], words: list[str]) -> bool:
+    if not pattern:
+        return not words
+    if pattern[0] == "#":
+        return _fits(pattern[1:], words) or (bool(words) and _fits(pattern, words[1:]))
+    return bool(words) and pattern[0] in (words[0], "*") and _fits(pattern[1:], words[1:])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_patterns_fit_what_they_say(seed: int) -> None:
+    dice = random.Random(seed)
+    for _ in range(100):
+        drawn = [[dice.choice("ab*##") for _ in range(dice.randint(1, 5))] for _ in range(3)]
+        patterns = [words for words in drawn if set(words) != {"#"}]
+        matches = matcher([".".join(words) for words in patterns]) if patterns else None
+        words = [dice.choice("ab") for _ in range(dice.randint(0, 6))]
+        if matches is not None:
+            fits = any(_fits(pattern, words) for pattern in patterns)
+            assert matches(".".join(words).encode()) == fits, (patterns, words)
+
+
+def test_a_route_costs_some_steps_for_each_word_whatever_the_patterns_are() -> None:
+    matches = matcher([".".join(["#", "a"] * 63 + [str(number)]) for number in range(64)])
+    assert matches is not None
+    assert calls_of(lambda: matches(b"a." * 120 + b"x")) < 500

@@ -2,6 +2,7 @@
 handed."""
 
 from collections import OrderedDict
+from itertools import takewhile
 
 import msgspec
 
@@ -128,12 +129,13 @@ class Lanes(dict[bytes, RangeMap[int]]):
     """What waits in memory for a route or a key, by lane: attempts so far. No lane is empty, and what leaves
     is found by its offset: the cost goes with that, not with how many lanes there are."""
 
-    __slots__ = ("of_keys", "places", "routes")
+    __slots__ = ("newest", "of_keys", "places", "routes")
 
     def __init__(self) -> None:
         super().__init__()
         self.places: RangeMap[bytes] = RangeMap()  # the lane of each record that waits
-        self.routes: dict[bytes, None] = {}  #: lanes of routes,
+        self.newest = 0  #: number of the last lane of a route
+        self.routes: dict[bytes, int] = {}  #: lanes of routes, by number, which rises,
         self.of_keys: dict[int, RangeMap[int]] = {}  #: and those of keys
 
     def wait(self, lane: bytes, first: Offset, end: Offset, attempts: int) -> None:
@@ -141,7 +143,8 @@ class Lanes(dict[bytes, RangeMap[int]]):
         if lane not in self:
             self[lane] = RangeMap()
             if lane[:1] == ROUTE_LANE:
-                self.routes[lane] = None
+                self.newest += 1
+                self.routes[lane] = self.newest
             else:
                 self.of_keys[key_of(lane)] = self[lane]
         self[lane].set(first, end, attempts)
@@ -253,6 +256,10 @@ class Group:
     def takes(self, route: bytes) -> bool:
         return any(member.takes(route) for member in self.members.values())
 
+    def takes_lane(self, view: PartitionView, lane: bytes) -> bool:
+        """Whether somebody takes the route of a lane of the view."""
+        return any(member.takes_lane(view, lane) for member in self.members.values())
+
     def file(self, member: "Subscription") -> None:
         """The credit of a member, or what it was told, has changed."""
         _list(self.lenders, member, member.has_credit)
@@ -275,8 +282,8 @@ class Subscription:
     """A member of a group, or a reader (no group). Credit is what the client lends and has not been used."""
 
     __slots__ = (
-        "ack", "acked", "auto", "charges", "consumer", "credit_bytes", "credit_records", "delivered",
-        "failed", "frame_bytes", "group", "lease_ms", "matches", "name", "notify_end", "number",
+        "_lanes", "ack", "acked", "auto", "charges", "consumer", "credit_bytes", "credit_records",
+        "delivered", "failed", "frame_bytes", "group", "lease_ms", "matches", "name", "notify_end", "number",
         "origin", "plain", "positions", "session", "shares", "told_end", "told_ready", "views",
     )  # fmt: skip
 
@@ -302,6 +309,8 @@ class Subscription:
         self.shares = message.shares
         #: with `auto`: bytes that each record took which was handed out and not settled
         self.charges: dict[PartitionKey, RangeMap[int]] = {}
+        # by partition: the newest lane that it was asked about, and those that it takes
+        self._lanes: dict[PartitionKey, tuple[int, dict[bytes, None]]] = {}
 
     def spend(self, partition: PartitionKey, first: Offset, end: Offset, record_bytes: int) -> None:
         """[first, end) is handed out."""
@@ -330,6 +339,34 @@ class Subscription:
     def takes(self, route: bytes) -> bool:
         return self.matches is None or self.matches(route)
 
+    def _lanes_of(self, view: PartitionView) -> dict[bytes, None]:
+        """Lanes of routes that it takes, the oldest first, and some that are gone. It is asked once about
+        each lane: there may be as many as records."""
+        seen, mine = self._lanes.get(view.partition, (0, {}))
+        routes = view.lanes.routes
+        if seen < view.lanes.newest:
+            later = takewhile(lambda lane: routes[lane] > seen, reversed(routes))
+            mine |= {lane: None for lane in reversed(list(later)) if self.takes(lane[1:])}
+            self._lanes[view.partition] = view.lanes.newest, mine
+        return mine
+
+    def lane_in(self, view: PartitionView) -> bytes | None:
+        """The oldest lane of a route that it takes."""
+        routes = view.lanes.routes
+        if self.matches is None or not routes:
+            return next(iter(routes), None)
+        mine = self._lanes_of(view)
+        while mine:
+            lane = next(iter(mine))
+            if lane in routes:
+                return lane
+            del mine[lane]
+        return None
+
+    def takes_lane(self, view: PartitionView, lane: bytes) -> bool:
+        """Whether it takes the route of a lane that is there."""
+        return self.matches is None or lane in self._lanes_of(view)
+
     def untake(self, parts: list[Part]) -> None:
         """Parts that did not reach a reader: it is where it was, with the credit that it had."""
         for part in reversed(parts):
@@ -351,7 +388,7 @@ class Subscription:
         return any(self._waits_in(view, ledger) for view in self.views)
 
     def _waits_in(self, view: PartitionView, ledger: Ledger) -> bool:
-        return view.offers(ledger) or any(self.takes(lane[1:]) for lane in view.lanes.routes)
+        return view.offers(ledger) or self.lane_in(view) is not None
 
     def at_end(self, ledger: Ledger) -> bool:
         """Whether everything there is has been handed out once."""

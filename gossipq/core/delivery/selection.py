@@ -122,10 +122,10 @@ class Selection(Failures):
         returned = view.returned
         if returned.starts:
             return Candidate(returned, returned.starts[0], returned.ends[0], returned.values[0])
-        for lane in view.lanes.routes:
-            if member.takes(lane[1:]):
-                ranges = view.lanes[lane]
-                return Candidate(ranges, ranges.starts[0], ranges.ends[0], ranges.values[0])
+        lane = member.lane_in(view)
+        if lane is not None:
+            ranges = view.lanes[lane]
+            return Candidate(ranges, ranges.starts[0], ranges.ends[0], ranges.values[0])
         state = self._ledger.partitions[view.partition]
         end = min(state.next, view.window_end)
         return Candidate(None, view.next, end, 0) if view.next < end else None
@@ -361,7 +361,7 @@ class Selection(Failures):
         rows = self.parking.setdefault(view.group.id, [])
         room = view.group.state.config.parked_max - cursor.parked
         for lane, ranges in list(view.lanes.items()):
-            if not key_of(lane) and view.group.takes(lane[1:]):
+            if not key_of(lane) and view.group.takes_lane(view, lane):
                 continue  # its consumers are slow, but there
             for first, end, attempts in list(ranges):
                 if len(rows) >= PARK_ROWS or (key_of(lane) and room < end - first):
