@@ -10,7 +10,8 @@ from core.harness import FakeWorker, client, single
 from gossipq import limits
 from gossipq.core.delivery import PartitionView
 from gossipq.core.delivery.routes import matcher
-from gossipq.messages import Acked, DropTopic, Nack, Subscribe
+from gossipq.core.ledger import cursors, retention
+from gossipq.messages import Ack, Acked, DropTopic, Nack, ReplayDead, Subscribe
 from gossipq.operator_messages import PurgeTopic
 from gossipq.types import PartitionKey, topic_id_of
 from gossipq.values import Message, Start
@@ -135,3 +136,59 @@ def test_a_route_costs_some_steps_for_each_word_whatever_the_patterns_are() -> N
     matches = matcher([".".join(["#", "a"] * 63 + [str(number)]) for number in range(64)])
     assert matches is not None
     assert calls_of(lambda: matches(b"a." * 120 + b"x")) < 500
+
+
+def bury(worker: FakeWorker, orders: PartitionKey, count: int) -> None:
+    """The first records, which Ada holds, become dead letters one by one."""
+    for first in range(count):
+        worker.ask(1, ADA, Nack(1, [(orders, first, first + 1)], dead="rejected"))
+
+
+def ask(worker: FakeWorker, message: Message) -> Message | None:
+    return worker.ask(1, OPERATOR, message)
+
+
+def test_letters_that_were_replayed_and_wait_cost_nothing_when_others_leave() -> None:
+    def cost(count: int) -> int:
+        worker = FakeWorker()
+        orders = single(worker.topic())
+        held_one_by_one(worker, orders, count)
+        bury(worker, orders, count)
+        worker.turn(lambda: worker.end_session(ADA.session))
+        ask(worker, PurgeTopic(orders, count))
+        ask(worker, ReplayDead(orders, "billing"))
+        worker.publish(orders, [b"x"])
+        worker.tick(10 * retention.RETENTION_CHECK_MS)
+        purge = calls_of(lambda: ask(worker, PurgeTopic(orders, count + 1)))
+        worker.advance(retention.RETENTION_CHECK_MS)
+        return purge + calls_of(worker.turn)
+
+    assert cost(500) < cost(50) + 500
+
+
+def test_what_retention_takes_holds_up_no_more_than_some_letters_that_were_replayed(
+    worker: FakeWorker, orders: PartitionKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cursors, "REPLAYED_LOOKED_AT", 10)
+    held_one_by_one(worker, orders, 30)
+    bury(worker, orders, 30)
+    worker.turn(lambda: worker.end_session(ADA.session))
+    ask(worker, ReplayDead(orders, "billing"))
+    assert worker.shards[1].ledger.done_below(orders) == 10
+    worker.subscribe(ADA, orders)
+    worker.ask(1, ADA, Ack(1, [(orders, 0, 25)]))
+    assert worker.shards[1].ledger.done_below(orders) == 30
+
+
+def test_who_holds_a_letter_that_was_replayed_holds_it_after_a_purge_and_a_restart(
+    worker: FakeWorker, orders: PartitionKey
+) -> None:
+    held_one_by_one(worker, orders, 2)
+    bury(worker, orders, 1)
+    ask(worker, ReplayDead(orders, "billing"))
+    worker.settle()
+    ask(worker, PurgeTopic(orders, 2))
+    worker.restart()
+    assert worker.held == {ADA.session}
+    (lease,) = [lease for _, _, lease in view_of(worker, orders).leases]
+    assert (lease.first, lease.end, lease.session) == (0, 1, ADA.session)

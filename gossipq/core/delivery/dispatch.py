@@ -297,13 +297,14 @@ class Dispatch(Selection):
             return  # it ended in the same turn
         first = state.first
         for view in self._views.get(partition, {}).values():
-            exceptions = view.cursor.exceptions
-            kept = exceptions.overlap(0, first) if view.cursor.exceptional else []
-            at = 0
-            for low, high in [*((found.first, found.end) for found in kept), (first, first)]:
-                if at < low:
-                    self.forget(view, at, low)
-                at = high
+            here = Intervals()
+            for ranges in (view.leases, view.returned, view.lanes.places):
+                for low, high, _ in ranges.overlap(0, first):
+                    here.add(low, high)
+            for low, high in here:
+                rows = view.cursor.exceptions.overlap(low, high) if view.cursor.exceptional else []
+                for gap in Intervals([(found.first, found.end) for found in rows]).missing(low, high):
+                    self.forget(view, *gap)
             view.next = max(view.next, first)
             if view.keys is not None:
                 for key_hash in view.keys.trim(first):
