@@ -2,6 +2,7 @@
 
 import random
 import sys
+from array import array
 from collections.abc import Callable
 
 import pytest
@@ -11,10 +12,11 @@ from gossipq import limits
 from gossipq.core.delivery import PartitionView
 from gossipq.core.delivery.routes import matcher
 from gossipq.core.ledger import cursors, retention
-from gossipq.messages import Ack, Acked, DropTopic, Nack, ReplayDead, Subscribe
+from gossipq.messages import Ack, Acked, DropTopic, Explained, Nack, ReplayDead, Show, Subscribe, Why
 from gossipq.operator_messages import PurgeTopic
-from gossipq.types import PartitionKey, topic_id_of
-from gossipq.values import Message, Start
+from gossipq.types import ATTEMPTS, PartitionKey, topic_id_of
+from gossipq.values import Message, Ref, Start
+from gossipq.wire.batch import Batch
 
 ADA, OPERATOR = client("ada"), client("operator")
 MINE = (b"c", ADA.session)
@@ -192,3 +194,33 @@ def test_who_holds_a_letter_that_was_replayed_holds_it_after_a_purge_and_a_resta
     assert worker.held == {ADA.session}
     (lease,) = [lease for _, _, lease in view_of(worker, orders).leases]
     assert (lease.first, lease.end, lease.session) == (0, 1, ADA.session)
+
+
+def test_a_letter_that_is_replayed_after_its_record_left_keeps_its_route_and_its_policy(
+    worker: FakeWorker, orders: PartitionKey
+) -> None:
+    worker.publish(orders, [b"x"], route=b"eu.fr", fixed={ATTEMPTS: array("I", [1])})
+    message = Subscribe(1, "billing", [Start(orders)], 100, limits.MIB, routes=["eu.*"])
+    worker.ask(1, ADA, message, origin=MINE)
+    bury(worker, orders, 1)
+    ask(worker, PurgeTopic(orders, 1))
+    worker.taken()
+    ask(worker, ReplayDead(orders, "billing"))
+    worker.tick(1)
+    assert worker.taken() == [(ADA.session, 0, 1, 1)]
+    worker.ask(1, ADA, Nack(1, [(orders, 0, 1)], failed=True))
+    explained = ask(worker, Why(Ref(orders, 0), "billing"))
+    assert isinstance(explained, Explained)
+    assert [standing.state for standing in explained.standings] == ["dead"]
+
+
+def test_a_letter_that_was_replayed_after_its_record_left_is_shown(
+    worker: FakeWorker, orders: PartitionKey
+) -> None:
+    held_one_by_one(worker, orders, 1)
+    bury(worker, orders, 1)
+    ask(worker, PurgeTopic(orders, 1))
+    ask(worker, ReplayDead(orders, "billing"))
+    effects = worker.turn(lambda: worker.step(1, MINE, 5, OPERATOR, Show(Ref(orders, 0))))
+    ((_, _, _, bodies),) = effects[1].enclosed
+    assert Batch(bodies[0]).info.count == 1

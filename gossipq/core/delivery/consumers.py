@@ -75,7 +75,11 @@ def place_of(ledger: Ledger, cursor: Cursor | None, partition: PartitionKey, off
         found = cursor.exceptions.at(offset)
         if found is not None:
             row, record = found.row, found.row.record + offset - found.first
-            columns, route, time_ms = (at.columns, at.route, at.time_ms) if at else (0, b"", 0)
+            if at is not None:
+                columns, route, time_ms = at.columns, at.route, at.time_ms
+            else:  # its batch says the same; when it got its offset is not known any more
+                header = ledger.opened.header(row.index)
+                columns, route, time_ms = header.columns, header.route, 0
             return Place(row.index, record, row.end, row.size, row.batch_count, columns, route, time_ms, row)
     if at is None:
         return None
