@@ -12,13 +12,28 @@ from gossipq import limits
 from gossipq.core.delivery import PartitionView
 from gossipq.core.delivery.routes import matcher
 from gossipq.core.ledger import cursors, retention
-from gossipq.messages import Ack, Acked, DropTopic, Explained, Nack, ReplayDead, Show, Subscribe, Why
+from gossipq.messages import (
+    Ack,
+    Acked,
+    DropTopic,
+    Explained,
+    Extend,
+    GroupExplained,
+    Nack,
+    Publish,
+    ReplayDead,
+    Show,
+    Started,
+    Subscribe,
+    Why,
+    WhyGroup,
+)
 from gossipq.operator_messages import PurgeTopic
 from gossipq.types import ATTEMPTS, PartitionKey, topic_id_of
 from gossipq.values import Message, Ref, Start
-from gossipq.wire.batch import Batch
+from gossipq.wire import batch as batches
 
-ADA, OPERATOR = client("ada"), client("operator")
+ADA, BOB, OPERATOR = client("ada"), client("bob"), client("operator")
 MINE = (b"c", ADA.session)
 
 
@@ -223,4 +238,62 @@ def test_a_letter_that_was_replayed_after_its_record_left_is_shown(
     ask(worker, ReplayDead(orders, "billing"))
     effects = worker.turn(lambda: worker.step(1, MINE, 5, OPERATOR, Show(Ref(orders, 0))))
     ((_, _, _, bodies),) = effects[1].enclosed
-    assert Batch(bodies[0]).info.count == 1
+    assert batches.check(bodies[0]).count == 1
+
+
+def cost_of_an_ack(count: int) -> int:
+    """Of all that Ada has, every second of which is acked already."""
+    worker = FakeWorker()
+    orders = single(worker.topic())
+    held_one_by_one(worker, orders, count)
+    worker.ask(1, ADA, Ack(1, [(orders, first, first + 1) for first in range(1, count, 2)]))
+    return calls_of(lambda: worker.ask(1, ADA, Ack(1, [(orders, 0, count)])))
+
+
+def test_an_ack_of_a_range_with_gaps_costs_as_much_for_each_as_one_with_few() -> None:
+    assert cost_of_an_ack(800) < 5 * cost_of_an_ack(200)
+
+
+def test_an_ack_looks_at_some_of_what_was_acked_long_ago(
+    worker: FakeWorker, orders: PartitionKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held_one_by_one(worker, orders, 40)
+    for first in range(40):
+        worker.ask(1, ADA, Ack(1, [(orders, first, first + 1)]))
+    assert worker.ask(1, ADA, Ack(1, [(orders, 0, 40)])) == Acked([])
+    monkeypatch.setattr(limits, "RANGES_MAX", 10)
+    assert worker.ask(1, ADA, Ack(1, [(orders, 0, 40)])) == Acked([(orders, 10, 40)])
+
+
+@pytest.mark.parametrize("message", [Ack, Nack, Extend, Started])
+def test_a_record_that_is_named_twice_costs_once(
+    worker: FakeWorker, orders: PartitionKey, message: type[Message]
+) -> None:
+    held_one_by_one(worker, orders, 100)
+    worker.ask(1, ADA, Ack(1, [(orders, first, first + 1) for first in range(0, 100, 2)]))
+    worker.subscribe(BOB, orders, number=2)
+    more = {"lease_ms": 1_000} if message is Extend else {}
+    for who, number in ((BOB, 2), (ADA, 1)):
+        request = message(number, [(orders, 0, 100)] * 1_000, **more)  # type: ignore[call-arg]
+        answer: list[Message | None] = []
+        cost = calls_of(lambda: answer.append(worker.ask(1, who, request)))  # noqa: B023
+        assert cost < 30_000
+        assert not isinstance(answer[0], Acked) or len(answer[0].lost) <= 100
+
+
+def test_a_step_that_names_a_record_twice_acks_it_once(worker: FakeWorker, orders: PartitionKey) -> None:
+    held_one_by_one(worker, orders, 3)
+    batch = bytes(batches.seal([b"next"]))
+    step = Publish(orders, acks=[(orders, 1, 3), (orders, 0, 2)], subscription=1)
+    effects = worker.turn(lambda: worker.take(1, MINE, 7, ADA, step, batches.check(batch), batch))
+    assert [row[0] for row in effects[1].confirms[MINE]] == [7]
+    assert view_of(worker, orders).cursor.state.acked == 3
+
+
+def test_a_partition_that_a_question_names_often_is_told_once(
+    worker: FakeWorker, orders: PartitionKey
+) -> None:
+    worker.subscribe(ADA, orders)
+    answer = ask(worker, WhyGroup("billing", [orders] * 1_000))
+    assert isinstance(answer, GroupExplained)
+    assert [row[0] for row in answer.rows] == [orders]

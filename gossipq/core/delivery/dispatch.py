@@ -202,8 +202,7 @@ class Dispatch(Selection):
             if (state := self._ledger.partitions.get(partition)) is not None:
                 held.setdefault(partition, Intervals()).add(first, min(end, state.next))
         for view in subscription.views:
-            mine = held.get(view.partition, Intervals())
-            self._keep(subscription, view, list(mine), boot_ms, lease_ms)
+            self._keep(subscription, view, held.get(view.partition, Intervals()), boot_ms, lease_ms)
             self.dirty.add(view.group.id)
 
     def _detach(self, name: tuple[SessionId, int]) -> None:

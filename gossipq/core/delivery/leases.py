@@ -8,6 +8,7 @@ records.
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from gossipq import limits
@@ -63,6 +64,21 @@ class Failed(NamedTuple):
     counted: bool = True
     dead: str = ""
     waiter: Waiter | None = None
+
+
+def apart(ranges: list[Range]) -> list[Range]:
+    """The same records, none of them in two ranges: what is asked of one costs once."""
+    ends: dict[PartitionKey, Offset] = {}
+    for partition, first, end in ranges if len(ranges) > 1 else ():
+        if first < ends.get(partition, first):
+            break
+        ends[partition] = max(end, first)
+    else:
+        return ranges
+    found: dict[PartitionKey, Intervals] = {}
+    for partition, first, end in sorted(ranges):
+        found.setdefault(partition, Intervals()).add(first, end)
+    return [(partition, *part) for partition, parts in found.items() for part in parts]
 
 
 class Leases:
@@ -452,18 +468,18 @@ class Leases:
         entries alone, so its window ended where the one that this leader found ends
         (`PartitionView.inherited`). What others hold counts as had: it is lost already."""
         low = max(low, view.cursor.state.cursor)
-        never: list[tuple[Offset, Offset]] = []
-        for first, end in view.cursor.fresh(low, high) if low < high else ():
-            seen = Intervals()
-            for part in had:
-                seen.add(*part)
-            for start, stop, _ in view.leases.overlap(first, end):
+        fresh = view.cursor.fresh(low, high) if low < high else []
+        if not fresh:
+            return []
+        seen = Intervals()
+        for start, stop in had:
+            seen.add(start, stop)
+        for start, stop, _ in view.leases.overlap(low, high):
+            seen.add(start, stop)
+        for start, stop, attempts in view.returned.overlap(low, high) + view.lanes.overlap(low, high):
+            if attempts:
                 seen.add(start, stop)
-            for start, stop, attempts in view.returned.overlap(first, end) + view.lanes.overlap(first, end):
-                if attempts:
-                    seen.add(start, stop)
-            never += seen.missing(first, end)
-        return never
+        return [part for first, end in fresh for part in seen.missing(first, end)]
 
     def _elsewhere(
         self,
@@ -476,23 +492,24 @@ class Leases:
         lost: list[Range],
     ) -> None:
         """Adds what the cursor has passed, unless it was had, has a row of its own that somebody had (as
-        anything below `known` may have been), or was done by this consumer."""
+        anything below `known` may have been), or was done by this consumer. Of what that takes rows to know
+        it looks at some, and adds the rest."""
         cursor = view.cursor
         if low >= cursor.state.cursor and not cursor.passed.starts:
             return
-        for first, end in [(low, min(high, cursor.state.cursor)), *cursor.passed.overlap(low, high)]:
-            if first >= end:
-                continue
-            fine = Intervals()
-            for part in had:
-                fine.add(*part)
-            for found in cursor.exceptions.overlap(first, end) if cursor.exceptional else ():
-                if found.row.attempts or found.first < known:
-                    fine.add(found.first, found.end)
-            for at, row in cursor.acks.within(first, end):
-                if row.consumer == consumer:
-                    fine.add(max(at, first), min(row.end, end))
-            lost += [(view.partition, *missing) for missing in fine.missing(first, end)]
+        passed = [(low, min(high, cursor.state.cursor)), *cursor.passed.overlap(low, high)]
+        fine, end = Intervals(), passed[-1][1]
+        for first, stop in had:
+            fine.add(first, stop)
+        rows = cursor.exceptions.within(low, end) if cursor.exceptional and low < end else ()
+        for found in islice(rows, limits.RANGES_MAX):
+            if found.row.attempts or found.first < known:
+                fine.add(found.first, found.end)
+        for at, row in islice(cursor.acks.within(low, end), limits.RANGES_MAX):
+            if row.consumer == consumer:
+                fine.add(max(at, low), min(row.end, end))
+        for first, stop in passed:
+            lost += [(view.partition, *missing) for missing in fine.missing(first, stop)]
 
     def nack(
         self,
@@ -602,7 +619,7 @@ class Leases:
         for view, low, high in self._by_view(subscription, ranges):
             rows = view.leases.overlap(low, high)
             found += sum(end - first for first, end, lease in rows if lease.session == subscription.session)
-        return found == sum(end - first for _, first, end in ranges)
+        return found == sum(end - first for _, first, end in apart(ranges))
 
     def take(
         self, subscription: Subscription, ranges: list[Range]
@@ -627,7 +644,7 @@ class Leases:
         self,
         subscription: Subscription,
         view: PartitionView,
-        kept: list[tuple[Offset, Offset]],
+        kept: Intervals,
         boot_ms: int,
         lease_ms: int,
     ) -> None:
@@ -638,14 +655,11 @@ class Leases:
             for low, high, lease in view.leases.overlap(mine.first, mine.end):
                 if lease is not mine:
                     continue
-                at = low
-                for first, end in [*kept, (high, high)]:
-                    if at < min(first, high):
-                        self._let_go(view, at, min(first, high), BACK)
-                        view.leases.clear(at, min(first, high))
-                        self._close(lease, min(first, high) - at)
-                        self.give_back(view, at, min(first, high), lease.attempt)
-                    at = max(at, end)
+                for first, end in kept.missing(low, high):
+                    self._let_go(view, first, end, BACK)
+                    view.leases.clear(first, end)
+                    self._close(lease, end - first)
+                    self.give_back(view, first, end, lease.attempt)
         for first, end in kept:
             # what lies between was handed out too, and lost
             self._look_up_to(view, view.next, min(end, view.inherited))
@@ -666,6 +680,7 @@ class Leases:
         """Ranges by view, as far as records are there; what is not goes to `lost`, but for what retention
         removed. Raises BadRequest before the first one."""
         assert subscription.group is not None, "readers are refused before"
+        ranges = apart(ranges)
         for _, low, high in ranges:
             if low < 0 or high > NUMBER_MAX:
                 raise BadRequest(f"range {low} to {high}", hint=f"offsets are 0 to {NUMBER_MAX}")

@@ -356,7 +356,7 @@ class ExplainRequests:
 
     def _why_group(self, origin: Origin, request_id: int, message: WhyGroup) -> None:
         rows = []
-        for partition in message.partitions:
+        for partition in dict.fromkeys(message.partitions):
             if partition not in self._ledger.partitions:
                 raise self._host.unknown(partition)
             group = self._ledger.group(topic_id_of(partition), message.group)

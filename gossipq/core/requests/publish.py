@@ -9,7 +9,7 @@ import msgspec
 
 from gossipq import limits
 from gossipq.core.copies import Reconfiguration
-from gossipq.core.delivery import NUMBER_MAX, Dispatch, Lease, PartitionView, within
+from gossipq.core.delivery import NUMBER_MAX, Dispatch, Lease, PartitionView, apart, within
 from gossipq.core.ledger import Ledger, Outcome, Published
 from gossipq.core.raft import Pending, Requester
 from gossipq.core.requests.consume import Client, ConsumeRequests
@@ -207,17 +207,18 @@ class PublishRequests:
                 f"{len(message.acks)} ranges in one step; at most {limits.MOVED_RANGES_MAX} are allowed",
                 hint="ack the others by themselves",
             )
-        held = self._dispatch.holds_all(subscription, message.acks)
+        acks = apart(message.acks)
+        held = self._dispatch.holds_all(subscription, acks)
         if not held and not self._knows(message.partition, info):
             raise LeaseLost(
                 "the lease of the record has ended: another consumer has it, or it is done",
                 hint="drop this step",
             )
-        ack = payloads.AckRanges(subscription.group.id, subscription.consumer, message.acks)
+        ack = payloads.AckRanges(subscription.group.id, subscription.consumer, acks)
         index = self._host.propose(
             log.STEP, payloads.encode(payloads.AckAndPublish(ack, payload)), True, batch
         )
-        taken = self._dispatch.take(subscription, message.acks) if held else []
+        taken = self._dispatch.take(subscription, acks) if held else []
         self._pending.add(index, partial(self._stepped, taken), origin, request_id)
 
     def _stored(self, asker: Requester, index: Index, outcome: Outcome) -> None:
