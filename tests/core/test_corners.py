@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from core.harness import FakeWorker, client, single
+from core.test_copies import PARTITION, Copies
 from gossipq import limits
 from gossipq.core.delivery import PartitionView
 from gossipq.core.delivery.routes import matcher
@@ -297,3 +298,76 @@ def test_a_partition_that_a_question_names_often_is_told_once(
     answer = ask(worker, WhyGroup("billing", [orders] * 1_000))
     assert isinstance(answer, GroupExplained)
     assert [row[0] for row in answer.rows] == [orders]
+
+
+def test_an_ack_may_be_repeated_before_the_first_one_is_stored(
+    worker: FakeWorker, orders: PartitionKey
+) -> None:
+    worker.subscribe(ADA, orders)
+    worker.publish(orders, [b"x"] * 4)
+    message = Ack(1, [(orders, 0, 2)])
+    effects = worker.turn(*(lambda: worker.step(1, MINE, 9, ADA, message) for _ in range(2)))
+    assert [answer for _, _, answer in effects[1].replies] == [Acked([]), Acked([])]
+    assert worker.shards[1].acked == 2
+
+
+def test_an_ack_may_be_repeated_before_a_majority_has_the_first_one() -> None:
+    copies = Copies()
+    start = [Start(PARTITION)]
+    copies.step(MINE, 1, ADA, Subscribe(1, "g", start, 10, limits.MIB))
+    copies.turns()
+    copies.publish(b"x", b"y")
+    copies.turns()
+    copies.away = {"b", "c"}
+    copies.step(MINE, 2, ADA, Ack(1, [(PARTITION, 0, 1)]))
+    copies.turns(1)
+    copies.step(MINE, 3, ADA, Ack(1, [(PARTITION, 0, 1)]))
+    assert not [each for effects in copies.turns(1) for each in effects.replies]
+    copies.away = set()
+    answers = [each for effects in copies.turns(12) for each in effects.replies]
+    assert answers == [(MINE, 2, Acked([])), (MINE, 3, Acked([]))]
+    (group,) = copies.leader.dispatch.groups.values()
+    assert group.views[PARTITION].cursor.state.acked == copies.leader.acked == 1
+    assert not copies.leader.dispatch._acking
+
+
+def test_what_was_acked_is_counted_once_and_a_step_counts_too(
+    worker: FakeWorker, orders: PartitionKey
+) -> None:
+    held_one_by_one(worker, orders, 3)
+    for _ in range(2):
+        worker.ask(1, ADA, Ack(1, [(orders, 0, 1)]))
+    assert worker.shards[1].acked == 1
+    step(worker, Publish(orders, acks=[(orders, 1, 3)], subscription=1))
+    assert worker.shards[1].acked == 3
+
+
+def step(worker: FakeWorker, message: Publish, sequence: int = 0) -> list[tuple[int, int, int, bool]]:
+    """Confirms of one record of producer 1."""
+    batch = bytes(batches.seal([b"next"], producer=b"1" * 16, sequence=sequence))
+    effects = worker.turn(lambda: worker.take(1, MINE, 7, ADA, message, batches.check(batch), batch))
+    worker.seen += effects.values()
+    return effects[1].confirms.get(MINE, [])
+
+
+def test_a_step_lends_again_what_its_records_took(worker: FakeWorker, orders: PartitionKey) -> None:
+    worker.ask(1, ADA, Subscribe(1, "billing", [Start(orders)], 1, limits.MIB, auto=True), origin=MINE)
+    worker.publish(orders, [b"x"])
+    worker.taken()
+    step(worker, Publish(orders, acks=[(orders, 0, 1)], subscription=1))
+    worker.tick(1)
+    assert worker.taken() == [(ADA.session, 1, 2, 1)]
+
+
+def test_a_step_that_was_answered_as_a_repeat_does_not_lose_what_it_would_have_acked(
+    worker: FakeWorker, orders: PartitionKey
+) -> None:
+    held_one_by_one(worker, orders, 1)
+    step(worker, Publish(orders), sequence=1)
+    worker.taken()
+    ((_, offset, _, repeat),) = step(
+        worker, Publish(orders, acks=[(orders, 0, 1)], subscription=1), sequence=1
+    )
+    assert (offset, repeat) == (1, True)
+    worker.tick(1)
+    assert (ADA.session, 0, 1, 2) in worker.taken()

@@ -331,6 +331,7 @@ class Dispatch(Selection):
         decode = msgspec.msgpack.decode
         if entry.kind == log.ACK:
             ack = decode(entry.payload, type=payloads.AckRanges)
+            self._acked_by((ack.group_id, ack.consumer))
             for partition, ranges in groupby(ack.ranges, itemgetter(0)):
                 if (view := self._view_of(ack.group_id, partition)) is not None:
                     self.acked(view, [(first, end) for _, first, end in ranges])

@@ -90,6 +90,8 @@ class Leases:
         self._deadlines: Deadlines[Lease] = Deadlines()
         self._by_session: dict[SessionId, dict[int, dict[Lease, None]]] = {}  # and by subscription
         self._acks: dict[tuple[int, str], Acks] = {}
+        #: by the same names: ranges of entries that are not applied, the oldest first
+        self._acking: dict[tuple[int, str], deque[list[Range]]] = {}
         self._unlogged: dict[PartitionView, None] = {}  # views with something for the lazy log
 
     # --- leases ---------------------------------------------------------------------------------------------
@@ -435,7 +437,8 @@ class Leases:
         if sum(end - first for first, end, _ in mine) < high - low:
             had = Intervals([(first, end) for first, end, _ in mine])
             self._elsewhere(view, subscription.consumer, low, high, had, known, lost)
-            lost += [(view.partition, *part) for part in self._never_had(view, max(low, known), high, had)]
+            never = self._never_had(view, max(low, known), high, had)
+            lost += self._but_acking(view, subscription.consumer, never) if never else ()
         self.dirty.add(view.group.id)
         at, gaps = low, sorted((first, end) for _, first, end in lost[kept:]) if len(lost) > kept else []
         for first, end in [*gaps, (high, high)]:
@@ -447,6 +450,18 @@ class Leases:
                     self.reserve(view, at, first, ACKED_NUMBER)
                 yield at, first
             at = max(at, end)
+
+    def _but_acking(
+        self, view: PartitionView, consumer: str, parts: list[tuple[Offset, Offset]]
+    ) -> list[Range]:
+        """The parts less what this consumer has acked by an entry that is on its way: an ACK may be
+        repeated."""
+        acking, name = Intervals(), (view.group.id, consumer)
+        for ranges in (*self._acking.get(name, ()), self._acks[name].ranges):
+            for partition, first, end in ranges:
+                if partition == view.partition:
+                    acking.add(first, end)
+        return [(view.partition, *left) for part in parts for left in acking.missing(*part)]
 
     @staticmethod
     def _look_up_to(view: PartitionView, low: Offset, end: Offset) -> None:
@@ -632,13 +647,24 @@ class Leases:
                 taken.append((view, first, end, lease))
         return taken
 
-    def taken(self, taken: list[tuple[PartitionView, Offset, Offset, Lease]], done: bool) -> None:
-        """That entry is applied: the records are acked, or given back because it was refused."""
+    def taken(self, taken: list[tuple[PartitionView, Offset, Offset, Lease]], done: bool) -> int:
+        """That entry is applied: the records are acked, or given back as far as they are open still, because
+        it was refused, or was a repeat that acked nothing. Returns how many are acked."""
+        count = 0
         for view, first, end, lease in taken:
-            self._let_go(view, first, end, DONE if done else BACK)
+            cursor, left = view.cursor, Intervals()
+            for low, high in cursor.fresh(first, end):
+                left.add(low, high)
+            for found in cursor.exceptions.within(first, end) if cursor.exceptional else ():
+                left.add(found.first, found.end)
             self.landed(view, first, end)
-            if not done:
-                self.give_back(view, first, end, lease.attempt)
+            for low, high in left.missing(first, end):
+                self._let_go(view, low, high, DONE)
+                count += high - low
+            for low, high in left:
+                self._let_go(view, low, high, BACK)
+                self.give_back(view, low, high, lease.attempt)
+        return count if done else 0
 
     def _keep(
         self,
@@ -712,7 +738,18 @@ class Leases:
 
     def take_acks(self) -> dict[tuple[int, str], Acks]:
         taken, self._acks = self._acks, {}
+        for name, acks in taken.items():
+            if acks.ranges:
+                self._acking.setdefault(name, deque()).append(acks.ranges)
         return taken
+
+    def _acked_by(self, name: tuple[int, str]) -> None:
+        """The oldest of these entries is applied."""
+        entries = self._acking.get(name)
+        if entries is not None:
+            entries.popleft()
+            if not entries:
+                del self._acking[name]
 
     def waiters(self) -> list[Waiter]:
         """Who waits for what is not in the log yet."""

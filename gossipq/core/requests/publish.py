@@ -9,7 +9,7 @@ import msgspec
 
 from gossipq import limits
 from gossipq.core.copies import Reconfiguration
-from gossipq.core.delivery import NUMBER_MAX, Dispatch, Lease, PartitionView, apart, within
+from gossipq.core.delivery import NUMBER_MAX, Dispatch, Lease, PartitionView, Subscription, apart, within
 from gossipq.core.ledger import Ledger, Outcome, Published
 from gossipq.core.raft import Pending, Requester
 from gossipq.core.requests.consume import Client, ConsumeRequests
@@ -63,6 +63,7 @@ class PublishHost(Protocol):
 
     id: int
     full: str
+    acked: int
     reconfiguration: Reconfiguration
 
     @property
@@ -208,6 +209,8 @@ class PublishRequests:
                 hint="ack the others by themselves",
             )
         acks = apart(message.acks)
+        if subscription.auto:
+            self._dispatch.settle(subscription, acks)
         held = self._dispatch.holds_all(subscription, acks)
         if not held and not self._knows(message.partition, info):
             raise LeaseLost(
@@ -219,7 +222,7 @@ class PublishRequests:
             log.STEP, payloads.encode(payloads.AckAndPublish(ack, payload)), True, batch
         )
         taken = self._dispatch.take(subscription, acks) if held else []
-        self._pending.add(index, partial(self._stepped, taken), origin, request_id)
+        self._pending.add(index, partial(self._stepped, subscription, taken), origin, request_id)
 
     def _stored(self, asker: Requester, index: Index, outcome: Outcome) -> None:
         """A PUBLISH is applied: who sent it is answered."""
@@ -230,13 +233,16 @@ class PublishRequests:
 
     def _stepped(
         self,
+        subscription: Subscription,
         taken: list[tuple[PartitionView, Offset, Offset, Lease]],
         asker: Requester,
         index: Index,
         outcome: Outcome,
     ) -> None:
         """A STEP is applied; `taken` is what it took from its consumer."""
-        self._dispatch.taken(taken, not outcome.error)
+        acked = self._dispatch.taken(taken, not outcome.error)
+        subscription.acked += acked
+        self._host.acked += acked
         self._stored(asker, index, outcome)
 
     # --- topics that are not known here ---------------------------------------------------------------------
