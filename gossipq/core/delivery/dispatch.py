@@ -5,6 +5,7 @@ Dispatch hands out committed records against credit (`selection`), remembers who
 influence apply.
 """
 
+from bisect import bisect_right
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
@@ -74,11 +75,13 @@ class Dispatch(Selection):
         self._automatics: dict[SessionId, dict[tuple[SessionId, int], None]] = {}
         self._uneven: Deadlines[int] = Deadlines()  #: groups to look at for who holds too much; boot time
         self._expiring = False  #: a look at what has expired was cut short
+        self._cut = False  #: handing out was
+        self._last: Index = -1  #: id of the last group that was served
 
     @property
     def unfinished(self) -> bool:
         """Whether something was left for another turn."""
-        return bool(self.failed or self.parking or self._expiring)
+        return bool(self.failed or self.parking or self._expiring or self._cut)
 
     def begin(self, boot_ms: int, leader_ms: int) -> None:
         """The clocks of this turn."""
@@ -502,17 +505,30 @@ class Dispatch(Selection):
     def run(self) -> list[Delivery]:
         """Hands out what credit allows."""
         deliveries: list[Delivery] = []
-        dirty, self.dirty = self.dirty, set()
-        for group_id in dirty:
-            group = self.groups.get(group_id)
-            if group is not None and group.members:
+        self.looks, dirty = limits.SLICES_PER_TURN, sorted(self.dirty)
+        self.dirty = set()
+        at = bisect_right(dirty, self._last)  # who was cut short comes last
+        for group_id in dirty[at:] + dirty[:at]:
+            if self.looks <= 0:
+                self.dirty.add(group_id)
+            elif (group := self.groups.get(group_id)) is not None and group.members:
+                self._last = group_id
                 self._serve(group, deliveries)
-        readers, self._dirty_readers = self._dirty_readers, {}
+        self._cut = self.looks <= 0
+        self._serve_readers(deliveries)
+        return deliveries
+
+    def _serve_readers(self, deliveries: list[Delivery]) -> None:
+        self.looks, readers = limits.SLICES_PER_TURN, list(self._dirty_readers)
         for subscription in readers:
+            del self._dirty_readers[subscription]
             while subscription.has_credit and (part := self._read(subscription)):
                 self._add(deliveries, subscription, Handed(part, NO_LEASE_MS))
             self._notify(subscription)
-        return deliveries
+            if self.looks <= 0:
+                self._dirty_readers[subscription] = None  # behind the others
+                self._cut = True
+                return
 
     def _serve(self, group: Group, deliveries: list[Delivery]) -> None:
         """Round robin over the members that lend credit; a small rest is shared among them."""
@@ -603,6 +619,9 @@ class Dispatch(Selection):
                     position = state.next
                     break
                 position, end = left[0]
+                if self.looks <= 0:
+                    break
+                self.looks -= 1
                 place = place_of(self._ledger, None, partition, position)
                 assert place is not None, "what is committed has a slice row"
                 if not subscription.takes(place.route):

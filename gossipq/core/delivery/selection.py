@@ -48,6 +48,7 @@ class Selection(Failures):
         self.parking: dict[int, list[ParkRow]] = {}  #: rows to log, per group
         self.boot_ms = self.leader_ms = 0  #: of this turn
         self.delivered = 0  #: records handed out
+        self.looks = 0  #: slices that this turn may still look at
 
     # --- who ------------------------------------------------------------------------------------------------
 
@@ -84,9 +85,10 @@ class Selection(Failures):
         if view.due_ms is not None or view.draining:
             self.refill(view)
         while (candidate := self._candidate(view, member)) is not None:
-            if self.overdue:  # a backlog that has expired: another turn goes on
-                self.dirty.add(view.group.id)
+            if self.overdue or self.looks <= 0:  # a backlog that has expired, or just a long one: another
+                self.dirty.add(view.group.id)  # turn goes on
                 return None
+            self.looks -= 1
             source, first, end, attempts = candidate
             skipped = self._skip_voids(view, candidate)
             if skipped is not None:
