@@ -5,6 +5,7 @@ import sys
 from array import array
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from core.harness import FakeWorker, client, single
@@ -13,15 +14,20 @@ from gossipq import limits
 from gossipq.core.delivery import PartitionView
 from gossipq.core.delivery.routes import matcher
 from gossipq.core.ledger import cursors, retention
+from gossipq.core.storage import Intervals
+from gossipq.core.storage.settings import ShardSettings
+from gossipq.core.storage.tables import MemoryTables
 from gossipq.messages import (
     Ack,
     Acked,
+    Cancel,
     DropTopic,
     Explained,
     Extend,
     GroupExplained,
     Nack,
     Publish,
+    RefusedMessage,
     ReplayDead,
     Show,
     Started,
@@ -29,9 +35,9 @@ from gossipq.messages import (
     Why,
     WhyGroup,
 )
-from gossipq.operator_messages import PurgeTopic
-from gossipq.types import ATTEMPTS, PartitionKey, topic_id_of
-from gossipq.values import Message, Ref, Start
+from gossipq.operator_messages import PurgeTopic, SeekGroup, Sought
+from gossipq.types import ATTEMPTS, DELAY, Now, PartitionKey, topic_id_of
+from gossipq.values import GroupConfig, GroupOptions, Message, Ref, Start, TopicOptions
 from gossipq.wire import batch as batches
 
 ADA, BOB, OPERATOR = client("ada"), client("bob"), client("operator")
@@ -371,3 +377,15 @@ def test_a_step_that_was_answered_as_a_repeat_does_not_lose_what_it_would_have_a
     assert (offset, repeat) == (1, True)
     worker.tick(1)
     assert (ADA.session, 0, 1, 2) in worker.taken()
+
+
+def test_who_has_seen_a_record_may_give_it_back_though_more_came_in_the_same_millisecond(
+    worker: FakeWorker, orders: PartitionKey
+) -> None:
+    worker.subscribe(ADA, orders, config=GroupOptions(mode="exclusive"))
+    worker.publish(orders, [b"x"])
+    assert worker.taken() == [(ADA.session, 0, 1, 1)]
+    worker.slow = True
+    worker.publish(orders, [b"y"])
+    (answer,) = worker.turn(lambda: worker.step(1, MINE, 9, ADA, Nack(1, [(orders, 0, 1)])))[1].replies
+    assert answer == (MINE, 9, Acked([]))

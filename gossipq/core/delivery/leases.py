@@ -12,7 +12,14 @@ from itertools import islice
 from typing import NamedTuple
 
 from gossipq import limits
-from gossipq.core.delivery.consumers import UNKNOWN_NUMBER, Lease, PartitionView, Subscription, place_of
+from gossipq.core.delivery.consumers import (
+    EXCLUSIVE,
+    UNKNOWN_NUMBER,
+    Lease,
+    PartitionView,
+    Subscription,
+    place_of,
+)
 from gossipq.core.delivery.policy import NUMBER_MAX
 from gossipq.core.ledger import Ledger, key_lane
 from gossipq.core.storage import Deadlines, Intervals, LeaseRow
@@ -154,7 +161,8 @@ class Leases:
         boot_ms: int,
         lease_ms: int,
     ) -> None:
-        """Leases [first, end) to a member; grows the last lease when it is of this turn."""
+        """Leases [first, end) to a member; grows the last lease when it is of this turn. One of the same
+        millisecond that has left, or did not reach its taker, is not."""
         leases, deadline_ms = view.leases, boot_ms + lease_ms
         if view.keys is None and leases.ends and leases.ends[-1] == first:
             last = leases.values[-1]
@@ -162,7 +170,8 @@ class Leases:
                 last.deadline_ms == deadline_ms
                 and last.attempt == attempt
                 and last.owner == member.name
-                and not last.started
+                and not (last.started or last.missed)
+                and last.waits == (view.group.state.config.mode == EXCLUSIVE)
             ):
                 leases.ends[-1] = last.end = end
                 last.open += end - first
