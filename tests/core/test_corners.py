@@ -379,6 +379,41 @@ def test_a_step_that_was_answered_as_a_repeat_does_not_lose_what_it_would_have_a
     assert (ADA.session, 0, 1, 2) in worker.taken()
 
 
+def test_a_delay_that_ended_before_time_begins_stops_no_shard(worker: FakeWorker) -> None:
+    worker.now = Now(1_000, 5_000)  # a machine without a battery
+    worker.disk = {shard: MemoryTables() for shard in worker.disk}
+    worker.restart()
+    orders = single(worker.topic())
+    batch = bytes(batches.seal([b"x"], fixed={DELAY: array("q", [5])}))
+    message = Publish(orders, age_ms=limits.DELAY_MS_MAX)
+    effects = worker.turn(lambda: worker.take(1, MINE, 7, ADA, message, batches.check(batch), batch))
+    assert [row[0] for row in effects[1].confirms[MINE]] == [7]
+    worker.tick(10)
+    assert worker.shards[1].ledger.partitions[orders].next == 1
+
+
+def test_a_sweep_deletes_so_many_rows_however_many_groups_there_are(
+    worker: FakeWorker, orders: PartitionKey
+) -> None:
+    groups = [f"g{number}" for number in range(8)]
+    worker.publish(orders, [b"x"] * 20)
+    for number, group in enumerate(groups):
+        worker.subscribe(ADA, orders, group, number=number)
+        worker.turn()
+        for first in range(19, -1, -1):
+            worker.ask(1, ADA, Ack(number, [(orders, first, first + 1)]))
+    shard = worker.shards[1]
+    acks = lambda: sum(1 for _ in shard.ledger.state.scan(b"A", b"B"))  # noqa: E731
+    assert acks() == 160
+    shard.ledger.partitions[orders].first = 20
+    shard._sweeper.behind = True
+    shard._sweeper.sweep(30)
+    assert acks() >= 130
+    while shard._sweeper.behind:
+        shard._sweeper.sweep(30)
+    assert acks() == 0
+
+
 def test_who_has_seen_a_record_may_give_it_back_though_more_came_in_the_same_millisecond(
     worker: FakeWorker, orders: PartitionKey
 ) -> None:

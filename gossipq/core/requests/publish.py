@@ -179,7 +179,7 @@ class PublishRequests:
         within("age_ms", age_ms, 0, limits.DELAY_MS_MAX)
         within("delay of a record in ms", delays[0], 0, limits.DELAY_MS_MAX)
         within("delay of a record in ms", delays[-1], 0, limits.DELAY_MS_MAX)
-        base_ms = self._host.leader_ms - age_ms
+        base_ms = max(0, self._host.leader_ms - age_ms)  # no row has a time before 1970
         return Due(base_ms, base_ms + delays[0])
 
     def _step(
