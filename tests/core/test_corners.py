@@ -379,6 +379,29 @@ def test_a_step_that_was_answered_as_a_repeat_does_not_lose_what_it_would_have_a
     assert (ADA.session, 0, 1, 2) in worker.taken()
 
 
+def test_what_nobody_takes_expires_behind_one_that_was_cancelled(worker: FakeWorker) -> None:
+    partition = single(worker.topic("brief", TopicOptions(ttl_ms=1_000)))
+    worker.subscribe(ADA, partition, records=0)
+    worker.publish(partition, [b"x"] * 4)
+    for offset in (0, 2):
+        ask(worker, Cancel(Ref(partition, offset)))
+    for _ in range(2):
+        worker.tick(2_000)
+    state = view_of(worker, partition).cursor.state
+    assert (state.dead, state.voided) == (2, 2)
+
+
+def test_a_gap_is_the_first_one() -> None:
+    dice = random.Random(1)
+    for _ in range(500):
+        covered = Intervals()
+        for _ in range(dice.randint(0, 5)):
+            first = dice.randint(0, 20)
+            covered.add(first, first + dice.randint(0, 5))
+        first, end = dice.randint(0, 25), dice.randint(0, 25)
+        assert covered.gap(first, end) == next(iter(covered.missing(first, end)), None)
+
+
 def test_a_delay_that_ended_before_time_begins_stops_no_shard(worker: FakeWorker) -> None:
     worker.now = Now(1_000, 5_000)  # a machine without a battery
     worker.disk = {shard: MemoryTables() for shard in worker.disk}

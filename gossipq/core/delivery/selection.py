@@ -148,8 +148,8 @@ class Selection(Failures):
         voids = self._ledger.voids.get(view.partition)
         if voids is None:
             return None
-        left = voids.missing(candidate.first, candidate.end)
-        first, end = left[0] if left else (candidate.end, candidate.end)
+        left = voids.gap(candidate.first, candidate.end)
+        first, end = left or (candidate.end, candidate.end)
         if first > candidate.first:
             self._used(view, candidate.source, candidate.first, first)
         return first, end
@@ -216,17 +216,19 @@ class Selection(Failures):
     def expire_front(self, view: PartitionView) -> None:
         """What nobody takes expires too: the front of what is new, as far as a turn goes. Cheap when nothing
         can expire."""
-        state = self._ledger.partitions[view.partition]
-        while view.next < state.next and not self._ledger.is_void(view.partition, view.next):
-            if self.overdue:
+        state, voids = self._ledger.partitions[view.partition], self._ledger.voids.get(view.partition)
+        while view.next < state.next and not self.overdue:
+            first, end = view.next, state.next
+            if voids is not None:
+                first, end = voids.gap(first, end) or (end, end)
+            place = place_of(self._ledger, view.cursor, view.partition, first) if first < end else None
+            if place is None:
                 return
-            place = place_of(self._ledger, view.cursor, view.partition, view.next)
-            if (
-                place is None
-                or self._living(view, None, view.next, min(place.end, view.next + PARK_ROWS), 0, place)
-                > view.next
-            ):
+            end = min(end, place.end, first + PARK_ROWS)
+            if not self._over(view, first, end, 0, place)[0]:
                 return
+            view.next = first
+            self._living(view, None, first, end, 0, place)
 
     def _in_key_order(
         self,
