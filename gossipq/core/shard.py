@@ -490,6 +490,9 @@ class Shard:
     def unknown(self, partition: PartitionKey) -> GossipqError:
         return self._admitting.unknown(partition)
 
+    def admit_group(self, client: Client) -> None:
+        self._consuming.admit_group(client)
+
     def retain_soon(self) -> None:
         self._upkeep.soon()
 

@@ -379,6 +379,50 @@ def test_a_step_that_was_answered_as_a_repeat_does_not_lose_what_it_would_have_a
     assert (ADA.session, 0, 1, 2) in worker.taken()
 
 
+def test_what_a_session_consumed_does_not_count_when_its_topic_is_gone(worker: FakeWorker) -> None:
+    numbers = worker.shards[1].dispatch.numbers
+    for number in range(3):
+        partition = single(worker.topic("brief"))
+        for group in ("", "g"):
+            message = Subscribe(2 * number + bool(group), group, [Start(partition)], 10, limits.MIB)
+            worker.ask(1, ADA, message, origin=MINE)
+        assert len(numbers.of(ADA.session)) == 2
+        worker.ask(0, OPERATOR, DropTopic("brief"))
+        worker.turn()
+        assert not worker.shards[1].dispatch.subscriptions
+        assert ADA.session not in numbers
+
+
+def test_a_group_that_ends_while_a_member_comes_again_leaves_no_member_behind(
+    worker: FakeWorker, orders: PartitionKey
+) -> None:
+    worker.subscribe(ADA, orders)
+    other = Subscribe(1, "billing", [Start(orders)], 10, limits.MIB, GroupOptions(in_flight_max=5))
+    worker.turn(
+        lambda: worker.step(0, (b"c", b"1"), 9, OPERATOR, DropTopic("orders")),
+        lambda: worker.step(1, MINE, 8, ADA, other),
+        lambda: worker.end_session(ADA.session),
+    )
+    worker.turn()
+    dispatch = worker.shards[1].dispatch
+    assert not dispatch.subscriptions
+    assert not dispatch.joining
+    assert ADA.session not in dispatch.numbers
+
+
+def test_a_group_that_a_seek_makes_counts_for_the_quota(worker: FakeWorker, orders: PartitionKey) -> None:
+    quota = msgspec.structs.replace(worker.settings.quota, groups=2)
+    worker.settings = ShardSettings("n1", shards=2, quota=quota)
+    worker.restart()
+    topic_id = topic_id_of(orders)
+    answers = [
+        ask(worker, SeekGroup(topic_id, f"g{number}", [Start(orders)], config=GroupConfig()))
+        for number in range(3)
+    ]
+    assert [type(answer) for answer in answers] == [Sought, Sought, RefusedMessage]
+    assert isinstance(ask(worker, SeekGroup(topic_id, "g1", [Start(orders)])), Sought)
+
+
 def test_what_nobody_takes_expires_behind_one_that_was_cancelled(worker: FakeWorker) -> None:
     partition = single(worker.topic("brief", TopicOptions(ttl_ms=1_000)))
     worker.subscribe(ADA, partition, records=0)

@@ -220,6 +220,12 @@ class Dispatch(Selection):
             self._readers[partition].remove(old)
         self._dirty_readers.pop(old, None)
 
+    def _leaves(self, name: tuple[SessionId, int]) -> None:
+        """What it consumed is gone. One that comes in its place is counted already."""
+        self._detach(name)
+        if name not in self.joining:
+            self.numbers.remove(*name)
+
     def _not_automatic(self, name: tuple[SessionId, int]) -> None:
         mine = self._automatics.get(name[0])
         if mine is not None:
@@ -258,9 +264,17 @@ class Dispatch(Selection):
             for subscription in self.subscriptions.values()
             if any(topic_id_of(partition) == topic_id for partition in subscription.covered())
         }
+        readers = {
+            each: None
+            for partition, each_readers in self._readers.items()
+            if topic_id_of(partition) == topic_id
+            for each in each_readers
+        }
         known = self._views.keys() | {p for p, readers in self._readers.items() if readers}
         for partition in sorted(p for p in known if topic_id_of(p) == topic_id):
             self._drop_partition(partition)
+        for name in [each.name for each in readers if not each.positions]:
+            self._leaves(name)
         for group in [group for group in self.groups.values() if group.state.topic_id == topic_id]:
             self.drop_group(group.id)
         return origins
@@ -283,7 +297,7 @@ class Dispatch(Selection):
             return set()
         origins = {member.origin for member in group.members.values()}
         for name in list(group.members):
-            self._detach(name)
+            self._leaves(name)
         for view in group.views.values():
             self._drop(view)
             del self._views[view.partition][group_id]
@@ -614,11 +628,11 @@ class Dispatch(Selection):
             state, voids = self._ledger.partitions[partition], self._ledger.voids.get(partition)
             position = max(position, state.first)
             while position < state.next:
-                left = voids.missing(position, state.next) if voids is not None else [(position, state.next)]
-                if not left:
+                left = voids.gap(position, state.next) if voids is not None else (position, state.next)
+                if left is None:
                     position = state.next
                     break
-                position, end = left[0]
+                position, end = left
                 if self.looks <= 0:
                     break
                 self.looks -= 1

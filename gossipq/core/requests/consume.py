@@ -186,14 +186,18 @@ class ConsumeRequests:
                     f"cluster.quota.{payer.quota('subscriptions')} allows, {most}",
                     hint="end one, or raise it in cluster.toml",
                 )
-        fresh = message.group and group is None
-        if fresh and len(self._ledger.groups) + len(self._making) >= quota.groups:
+        if message.group and group is None:
+            self.admit_group(client)
+
+    def admit_group(self, client: Client) -> None:
+        """Who asks for a new group may have one more. Raises BadRequest."""
+        most = self._quota.groups
+        if len(self._ledger.groups) + len(self._making) >= most:
             raise BadRequest(
-                f"this shard has as many groups as the quota cluster.quota.groups allows, {quota.groups}",
+                f"this shard has as many groups as the quota cluster.quota.groups allows, {most}",
                 hint="remove one: gossipq group rm TOPIC GROUP; or raise it in cluster.toml",
             )
-        if fresh:
-            self._made.take(account, 1, self._host.boot_ms)
+        self._made.take(client.payers, 1, self._host.boot_ms)
 
     def _being_made(self, message: Subscribe) -> Made | None:
         """The same group as it is on its way to the log."""
