@@ -11,7 +11,7 @@ import pytest
 from core.harness import FakeWorker, client, single
 from core.test_copies import PARTITION, Copies
 from gossipq import limits
-from gossipq.core.delivery import PartitionView
+from gossipq.core.delivery import PartitionView, selection
 from gossipq.core.delivery.routes import matcher
 from gossipq.core.ledger import cursors, retention
 from gossipq.core.storage import Intervals
@@ -491,3 +491,26 @@ def test_who_has_seen_a_record_may_give_it_back_though_more_came_in_the_same_mil
     worker.publish(orders, [b"y"])
     (answer,) = worker.turn(lambda: worker.step(1, MINE, 9, ADA, Nack(1, [(orders, 0, 1)])))[1].replies
     assert answer == (MINE, 9, Acked([]))
+
+
+def test_routes_that_wait_on_disk_are_read_back_turn_by_turn(
+    worker: FakeWorker, orders: PartitionKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "REFILL_ROWS", 16)
+    monkeypatch.setattr(limits, "SLICES_PER_TURN", 16)
+    for number in range(400):
+        worker.publish(orders, [b"x"], route=b"%s.%d" % ((b"eu", b"us")[number % 2], number))
+    start, few = [Start(orders)], GroupOptions(in_flight_max=50)
+    nobody = Subscribe(1, "billing", start, 10, limits.MIB, few, routes=["af.*"])
+    worker.ask(1, BOB, nobody, origin=(b"c", BOB.session))
+    for _ in range(40):
+        worker.tick(100)
+    assert view_of(worker, orders).cursor.state.unmatched > 300
+    worker.taken()
+    worker.slow = True
+    message = Subscribe(1, "billing", start, 1_000, limits.MIB, routes=["eu.*"])
+    costs = [calls_of(lambda: worker.ask(1, ADA, message, origin=MINE))]
+    costs += [calls_of(lambda: worker.tick(0)) for _ in range(100)]
+    assert max(costs) < 12_000
+    taken = [offset for session, first, end, _ in worker.taken() for offset in range(first, end)]
+    assert sorted(taken) == list(range(0, 400, 2))

@@ -190,7 +190,7 @@ class PartitionView:
     __slots__ = (
         "cursor", "delivered", "draining", "due_ms", "group", "inherited", "keys", "lanes", "leases",
         "next", "partition",
-        "reserved", "returned", "since", "unlogged",
+        "reserved", "returned", "since", "unlogged", "waking",
     )  # fmt: skip
 
     def __init__(self, group: "Group", partition: PartitionKey, cursor: Cursor) -> None:
@@ -204,6 +204,8 @@ class PartitionView:
         self.returned: RangeMap[int] = RangeMap()  #: attempts so far
         self.lanes = Lanes()  #: nobody can have these now
         self.draining: dict[bytes, Offset] = {}  #: lanes that are read back from disk, from this offset on
+        #: lanes on disk behind this one may have found somebody who takes them; None: none has
+        self.waking: bytes | None = None
         self.keys = Keys() if group.state.config.mode == KEY_ORDERED else None
         self.unlogged: list[tuple[Offset, Offset]] = []  #: leased or returned since the last LEASE entry
         self.delivered = 0  #: records handed out
@@ -229,7 +231,7 @@ class PartitionView:
     def offers(self, ledger: Ledger) -> bool:
         """Whether anybody who has credit may have something of it."""
         end = min(ledger.partitions[self.partition].next, self.window_end)
-        return bool(self.returned.starts or self.draining) or self.next < end
+        return bool(self.returned.starts or self.draining) or self.waking is not None or self.next < end
 
     def in_flight(self) -> int:
         return sum(end - first for first, end, lease in self.leases if lease.session)

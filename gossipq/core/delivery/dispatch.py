@@ -81,7 +81,7 @@ class Dispatch(Selection):
     @property
     def unfinished(self) -> bool:
         """Whether something was left for another turn."""
-        return bool(self.failed or self.parking or self._expiring or self._cut)
+        return bool(self.failed or self.parking or self._expiring or self._cut or self.more)
 
     def begin(self, boot_ms: int, leader_ms: int) -> None:
         """The clocks of this turn."""
@@ -428,7 +428,7 @@ class Dispatch(Selection):
         if view.keys is not None:
             self._reopen_keys(view)
         else:
-            view.draining |= {lane: 0 for lane in view.cursor.exceptions.lanes() if key_of(lane)}
+            self.wake_lanes(view)
 
     # --- handing out ----------------------------------------------------------------------------------------
 
@@ -520,7 +520,7 @@ class Dispatch(Selection):
         """Hands out what credit allows."""
         deliveries: list[Delivery] = []
         self.looks, dirty = limits.SLICES_PER_TURN, sorted(self.dirty)
-        self.dirty = set()
+        self.dirty, self.more = set(), False
         at = bisect_right(dirty, self._last)  # who was cut short comes last
         for group_id in dirty[at:] + dirty[:at]:
             if self.looks <= 0:

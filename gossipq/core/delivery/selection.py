@@ -48,6 +48,7 @@ class Selection(Failures):
         self.parking: dict[int, list[ParkRow]] = {}  #: rows to log, per group
         self.boot_ms = self.leader_ms = 0  #: of this turn
         self.delivered = 0  #: records handed out
+        self.more = False  #: lanes are left to be read back
         self.looks = 0  #: slices that this turn may still look at
 
     # --- who ------------------------------------------------------------------------------------------------
@@ -82,7 +83,7 @@ class Selection(Failures):
     # --- what -----------------------------------------------------------------------------------------------
 
     def _from(self, view: PartitionView, member: Subscription, sharers: int) -> Handed | None:
-        if view.due_ms is not None or view.draining:
+        if view.due_ms is not None or view.draining or view.waking is not None:
             self.refill(view)
         while (candidate := self._candidate(view, member)) is not None:
             if self.overdue or self.looks <= 0:  # a backlog that has expired, or just a long one: another
@@ -118,6 +119,9 @@ class Selection(Failures):
             return self._hand(view, member, source, first, end, attempts, place)
         if view.lanes:
             self._make_way(view, member)
+        if view.draining or view.waking is not None:  # another turn goes on
+            self.dirty.add(view.group.id)
+            self.more = True
         return None
 
     def _candidate(self, view: PartitionView, member: Subscription) -> Candidate | None:
@@ -317,7 +321,11 @@ class Selection(Failures):
             if len(rows) < REFILL_ROWS:
                 later = view.cursor.exceptions.due(view.since, 2**62, 1)
                 self.look_again(view, later[0][0] if later else None)
-        for lane, first in list(view.draining.items()):
+        if view.waking is not None:
+            self._wake(view, view.waking)
+        for lane, first in list(islice(view.draining.items(), REFILL_ROWS)):
+            if len(view.returned) >= REFILL_ROWS:
+                return
             self._drain(view, lane, first)
 
     def _read_back(self, view: PartitionView, first: Offset) -> None:
@@ -351,11 +359,17 @@ class Selection(Failures):
             view.draining[lane] = more[0]
 
     def wake_lanes(self, view: PartitionView) -> None:
-        """Members came or went: parked rows whose route somebody takes now are read back."""
+        """Members came or went, or key order ended: parked rows whose route somebody takes now, or whose key
+        does not count any more, are read back, some lanes at a time."""
         if view.cursor.state.parked:
-            for lane in view.cursor.exceptions.lanes():
-                if not key_of(lane) and view.group.takes(lane[1:]):
-                    view.draining.setdefault(lane, 0)
+            view.waking = b""
+
+    def _wake(self, view: PartitionView, behind: bytes) -> None:
+        lanes = view.cursor.exceptions.lanes(behind, REFILL_ROWS)
+        for lane in lanes:
+            if view.keys is None if key_of(lane) else view.group.takes(lane[1:]):
+                view.draining.setdefault(lane, 0)
+        view.waking = lanes[-1] if len(lanes) == REFILL_ROWS else None
 
     def _make_way(self, view: PartitionView, member: Subscription) -> None:
         """A window full of records that nobody can have: they go to disk, so that the cursor can pass."""
