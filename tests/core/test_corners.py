@@ -11,9 +11,10 @@ import pytest
 from core.harness import FakeWorker, client, single
 from core.test_copies import PARTITION, Copies
 from gossipq import limits
+from gossipq.core import shard
 from gossipq.core.delivery import PartitionView, selection
 from gossipq.core.delivery.routes import matcher
-from gossipq.core.ledger import cursors, retention
+from gossipq.core.ledger import cursors, retention, schedule
 from gossipq.core.storage import Intervals
 from gossipq.core.storage.settings import ShardSettings
 from gossipq.core.storage.tables import MemoryTables
@@ -514,3 +515,40 @@ def test_routes_that_wait_on_disk_are_read_back_turn_by_turn(
     assert max(costs) < 12_000
     taken = [offset for session, first, end, _ in worker.taken() for offset in range(first, end)]
     assert sorted(taken) == list(range(0, 400, 2))
+
+
+def test_what_was_scheduled_in_topics_that_are_gone_is_looked_at_some_at_a_time(
+    worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "GONE_LOOKED_AT", 10)
+    monkeypatch.setattr(shard, "SWEEP_ROWS", 2)
+    gone, stays = (single(worker.topic(name)) for name in ("gone", "stays"))
+
+    def publish(partition: PartitionKey, *delays: int) -> None:
+        columns = {DELAY: array("q", delays)}
+        worker.publish(partition, [b"%d" % delay for delay in delays], fixed=columns)
+
+    for number in range(40):
+        publish(gone, 1_000 + 10 * number)
+    publish(stays, 1_005, 1_395)
+    publish(stays, 1_205, 1_405)
+    worker.ask(0, OPERATOR, DropTopic("gone"))
+    ledger = worker.shards[1].ledger
+    worker.slow = True
+    worker.advance(2_000)
+    looked, knows = list[int](), ledger.schedule._knows
+
+    def counted(partition: PartitionKey) -> bool:
+        looked[-1] += 1
+        return knows(partition)
+
+    ledger.schedule._knows = counted
+    for _ in range(12):
+        looked.append(0)
+        worker.turn()
+    assert sum(1 for _ in ledger.state.scan(b"E", b"F")) > 10, "and they are there still"
+    places = [ledger.slices.at(stays, offset) for offset in range(4)]
+    begin = [(place.index, place.first) for place in places if place is not None]
+    assert [record for _, record in begin] == [0, 0, 1, 1]
+    assert begin[0][0] == begin[2][0] < begin[1][0] == begin[3][0], "in the order in which they were due"
+    assert max(looked) <= 3 * 12, "in a turn, which looks three times"
