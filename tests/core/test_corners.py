@@ -30,6 +30,7 @@ from gossipq.messages import (
     Publish,
     RefusedMessage,
     ReplayDead,
+    Requeue,
     Show,
     Started,
     Subscribe,
@@ -552,3 +553,39 @@ def test_what_was_scheduled_in_topics_that_are_gone_is_looked_at_some_at_a_time(
     assert [record for _, record in begin] == [0, 0, 1, 1]
     assert begin[0][0] == begin[2][0] < begin[1][0] == begin[3][0], "in the order in which they were due"
     assert max(looked) <= 3 * 12, "in a turn, which looks three times"
+
+
+@pytest.mark.parametrize("expire", ["dead", "drop"])
+def test_a_letter_that_is_replayed_after_its_time_to_live_is_handed_out_and_not_lost(
+    worker: FakeWorker, expire: str
+) -> None:
+    partition = single(worker.topic("brief", TopicOptions(ttl_ms=1_000, expire=expire)))
+    worker.publish(partition, [b"x"])
+    worker.subscribe(ADA, partition)
+    bury(worker, partition, 1)
+    worker.tick(5_000)
+    worker.taken()
+    ask(worker, ReplayDead(partition, "billing"))
+    worker.tick(1)
+    assert worker.taken() == [(ADA.session, 0, 1, 1)]
+    worker.ask(1, ADA, Nack(1, [(partition, 0, 1)], failed=True))
+    worker.tick(limits.BACKOFF_MS[0])
+    assert worker.taken() == [(ADA.session, 0, 1, 2)]
+
+
+def test_a_record_that_is_requeued_after_its_time_to_live_is_handed_out_once_more(
+    worker: FakeWorker,
+) -> None:
+    partition = single(worker.topic("brief", TopicOptions(ttl_ms=1_000)))
+    worker.publish(partition, [b"x"])
+    worker.subscribe(ADA, partition)
+    worker.ask(1, ADA, Ack(1, [(partition, 0, 1)]))
+    worker.tick(5_000)
+    worker.taken()
+    ask(worker, Requeue(Ref(partition, 0), "billing"))
+    worker.tick(1)
+    assert worker.taken() == [(ADA.session, 0, 1, 1)]
+    worker.ask(1, ADA, Nack(1, [(partition, 0, 1)], failed=True))
+    worker.tick(limits.BACKOFF_MS[0])
+    assert worker.taken() == []
+    assert view_of(worker, partition).cursor.state.dead == 1

@@ -179,7 +179,11 @@ class Selection(Failures):
     def _over(
         self, view: PartitionView, first: Offset, end: Offset, attempts: int, place: Place
     ) -> tuple[bool, Offset]:
-        """Whether the first has expired, and the end of those that fare like it."""
+        """Whether the first has expired, and the end of those that fare like it. What an operator wants to be
+        handed out again is, once at least."""
+        row = place.row
+        if row is not None and (row.own_body or not (row.lane or row.attempts)):
+            return False, end
         config = self._ledger.config(view.partition)
         column = self._ledger.opened.column(place.entry, TTL) if place.columns & TTL else None
         if (
