@@ -38,7 +38,7 @@ from gossipq.messages import (
     WhyGroup,
 )
 from gossipq.operator_messages import PurgeTopic, SeekGroup, Sought
-from gossipq.types import ATTEMPTS, DELAY, Now, PartitionKey, topic_id_of
+from gossipq.types import ATTEMPTS, DELAY, LEASE, Now, PartitionKey, topic_id_of
 from gossipq.values import GroupConfig, GroupOptions, Message, Ref, Start, TopicOptions
 from gossipq.wire import batch as batches
 
@@ -589,3 +589,31 @@ def test_a_record_that_is_requeued_after_its_time_to_live_is_handed_out_once_mor
     worker.tick(limits.BACKOFF_MS[0])
     assert worker.taken() == []
     assert view_of(worker, partition).cursor.state.dead == 1
+
+
+def test_no_record_is_held_for_longer_than_the_longest_lease(
+    worker: FakeWorker, orders: PartitionKey
+) -> None:
+    worker.subscribe(ADA, orders)
+    worker.publish(orders, [b"x"], fixed={LEASE: array("I", [2**32 - 1])})
+    (lease,) = [lease for _, _, lease in view_of(worker, orders).leases]
+    assert lease.deadline_ms - lease.since_ms == limits.LEASE_TOTAL_MS_MAX
+
+
+def test_a_repeat_is_known_at_once_however_much_is_not_applied() -> None:
+    def cost(count: int) -> int:
+        copies = Copies()
+        copies.step(MINE, 1, ADA, Subscribe(1, "g", [Start(PARTITION)], 10, limits.MIB))
+        copies.turns()
+        copies.away = {"b", "c"}
+        for _ in range(count):
+            copies.publish(b"x")
+        copies.turns(1)
+        batch = bytes(batches.seal([b"y"], producer=b"1" * 16, sequence=1))
+        acks = [(PARTITION, 0, 1)]
+        message = Publish(PARTITION, acks=acks, subscription=1)
+        for _ in range(3):
+            copies.led.publish(MINE, 7, ADA, message, batches.check(batch), batch)
+        return calls_of(lambda: copies.turns(1))
+
+    assert cost(400) < cost(40) + 400
