@@ -12,7 +12,7 @@ from core.harness import FakeWorker, client, single
 from core.test_copies import PARTITION, Copies
 from gossipq import limits
 from gossipq.core import shard
-from gossipq.core.delivery import PartitionView, selection
+from gossipq.core.delivery import PartitionView, consumers, selection
 from gossipq.core.delivery.routes import matcher
 from gossipq.core.ledger import cursors, retention, schedule
 from gossipq.core.storage import Intervals
@@ -34,10 +34,11 @@ from gossipq.messages import (
     Show,
     Started,
     Subscribe,
+    Unsubscribe,
     Why,
     WhyGroup,
 )
-from gossipq.operator_messages import PurgeTopic, SeekGroup, Sought
+from gossipq.operator_messages import DropGroup, PurgeTopic, SeekGroup, Sought
 from gossipq.types import ATTEMPTS, DELAY, LEASE, Now, PartitionKey, topic_id_of
 from gossipq.values import GroupConfig, GroupOptions, Message, Ref, Start, TopicOptions
 from gossipq.wire import batch as batches
@@ -617,3 +618,56 @@ def test_a_repeat_is_known_at_once_however_much_is_not_applied() -> None:
         return calls_of(lambda: copies.turns(1))
 
     assert cost(400) < cost(40) + 400
+
+
+def test_nothing_is_remembered_of_groups_and_topics_that_are_gone(worker: FakeWorker) -> None:
+    for number in range(3):
+        partition = single(worker.topic("brief"))
+        worker.ask(1, BOB, Subscribe(1, "", [Start(partition)], 10, limits.MIB))
+        worker.publish(partition, [b"x"])
+        worker.ask(1, BOB, Unsubscribe(1))
+        for group in ("f", "g"):
+            worker.subscribe(ADA, partition, group, number=2)
+            worker.ask(1, ADA, Nack(2, [(partition, 0, 1)], failed=True))
+            ask(worker, Why(Ref(partition, 0), group))
+            worker.ask(1, ADA, Unsubscribe(2))
+            ask(worker, DropGroup(topic_id_of(partition), group)) if number else None
+        worker.ask(0, OPERATOR, DropTopic("brief"))
+        worker.turn()
+    dispatch = worker.shards[1].dispatch
+    left = {name: value for name, value in vars(dispatch).items() if isinstance(value, (dict, set))}
+    assert {name: value for name, value in left.items() if value} == {}
+
+
+def test_of_routes_that_came_and_went_some_are_remembered(
+    worker: FakeWorker, orders: PartitionKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "LANES_GONE_MAX", 4)
+    other = Subscribe(1, "billing", [Start(orders)], 1, limits.MIB, routes=["us.#"])
+    worker.ask(1, BOB, other, origin=(b"c", BOB.session))
+    worker.subscribe(ADA, orders, config=GroupOptions())
+    third = Subscribe(2, "billing", [Start(orders)], 100, limits.MIB, routes=["eu.#"])
+    worker.ask(1, ADA, third, origin=MINE)
+    (group,) = worker.shards[1].dispatch.groups.values()
+    bob = next(member for member in group.members.values() if member.session == BOB.session)
+    view = group.views[orders]
+    for number in range(50):
+        view.lanes.wait(b"rus.stays", 10_000, 10_001, 0)
+        view.lanes.wait(b"rus.%d" % number, number, number + 1, 0)
+        assert bob.takes_lane(view, b"rus.%d" % number)
+        view.lanes.leave(number, number + 1)
+    assert len(bob._lanes[orders][1]) <= 8
+    assert bob.lane_in(view) == b"rus.stays"
+
+
+def test_the_reason_of_a_failure_is_cut_before_it_waits(
+    worker: FakeWorker, orders: PartitionKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "FAILURES_PER_TURN", 1)
+    held_one_by_one(worker, orders, 3)
+    worker.slow = True
+    message = Nack(1, [(orders, 0, 3)], failed=True, reason="no" * limits.MIB)
+    worker.turn(lambda: worker.step(1, MINE, 9, ADA, message))
+    waiting = worker.shards[1].dispatch.failed
+    assert waiting
+    assert max(len(each.reason) for each in waiting) <= limits.ERROR_BYTES_MAX

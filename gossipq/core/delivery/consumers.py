@@ -16,6 +16,7 @@ from gossipq.values import Range
 
 UNKNOWN_NUMBER = -1  #: of a subscription before a restart
 EXCLUSIVE, KEY_ORDERED = "exclusive", "key_ordered"
+LANES_GONE_MAX = 64  #: that are remembered of one that takes them, beside as many as are there
 MODES = ("shared", EXCLUSIVE, KEY_ORDERED)
 
 Members = OrderedDict[tuple[SessionId, int], "Subscription"]
@@ -353,6 +354,8 @@ class Subscription:
         if seen < view.lanes.newest:
             later = takewhile(lambda lane: routes[lane] > seen, reversed(routes))
             mine |= {lane: None for lane in reversed(list(later)) if self.takes(lane[1:])}
+            if len(mine) > 2 * len(routes) + LANES_GONE_MAX:
+                mine = {lane: None for lane in mine if lane in routes}
             self._lanes[view.partition] = view.lanes.newest, mine
         return mine
 

@@ -218,6 +218,8 @@ class Dispatch(Selection):
             self._members_changed(old.group)
         for partition in old.positions:
             self._readers[partition].remove(old)
+            if not self._readers[partition]:
+                del self._readers[partition]
         self._dirty_readers.pop(old, None)
 
     def _leaves(self, name: tuple[SessionId, int]) -> None:
@@ -270,7 +272,7 @@ class Dispatch(Selection):
             if topic_id_of(partition) == topic_id
             for each in each_readers
         }
-        known = self._views.keys() | {p for p, readers in self._readers.items() if readers}
+        known = self._views.keys() | self._readers.keys()
         for partition in sorted(p for p in known if topic_id_of(p) == topic_id):
             self._drop_partition(partition)
         for name in [each.name for each in readers if not each.positions]:
@@ -293,6 +295,7 @@ class Dispatch(Selection):
     def drop_group(self, group_id: int) -> set[Origin]:
         """It has ended, also for who was about to join it. Returns who consumed."""
         group = self.groups.pop(group_id, None)
+        self._plain.pop(group_id, None)
         if group is None:
             return set()
         origins = {member.origin for member in group.members.values()}

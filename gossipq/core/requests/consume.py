@@ -28,6 +28,7 @@ from gossipq.limits import (
     CREDIT_BYTES_MAX,
     CREDIT_MAX,
     DELAY_MS_MAX,
+    ERROR_BYTES_MAX,
     IN_FLIGHT_HARD_MAX,
     LEASE_TOTAL_MS_MAX,
     MOVED_RANGES_MAX,
@@ -372,7 +373,8 @@ class ConsumeRequests:
         subscription, waiter = self.subscription(client, message.subscription), Waiter(origin, request_id)
         if subscription.auto:
             self._dispatch.settle(subscription, message.ranges)
-        name = message.delay_ms, message.failed, message.reason, message.dead
+        reason = message.reason[:ERROR_BYTES_MAX]  # it may have to wait for its turn
+        name = message.delay_ms, message.failed, reason, message.dead
         self._dispatch.nack(subscription, message.ranges, waiter, *name)
         if not waiter.entries:
             self._host.reply(origin, request_id, Acked(waiter.lost))
