@@ -39,7 +39,7 @@ from gossipq.messages import (
     WhyGroup,
 )
 from gossipq.operator_messages import DropGroup, PurgeTopic, SeekGroup, Sought
-from gossipq.types import ATTEMPTS, DELAY, LEASE, Now, PartitionKey, topic_id_of
+from gossipq.types import ATTEMPTS, DELAY, KEY_HASH, LEASE, Now, PartitionKey, topic_id_of
 from gossipq.values import GroupConfig, GroupOptions, Message, Ref, Start, TopicOptions
 from gossipq.wire import batch as batches
 
@@ -671,3 +671,21 @@ def test_the_reason_of_a_failure_is_cut_before_it_waits(
     waiting = worker.shards[1].dispatch.failed
     assert waiting
     assert max(len(each.reason) for each in waiting) <= limits.ERROR_BYTES_MAX
+
+
+def test_a_letter_that_is_replayed_after_its_record_left_does_not_close_its_key_for_good(
+    worker: FakeWorker, orders: PartitionKey
+) -> None:
+    def publish() -> None:
+        worker.publish(orders, [b"x"], fixed={KEY_HASH: array("I", [7])})
+
+    publish()
+    worker.subscribe(ADA, orders, config=GroupOptions(mode="key_ordered"))
+    bury(worker, orders, 1)
+    ask(worker, PurgeTopic(orders, 1))
+    ask(worker, ReplayDead(orders, "billing"))
+    worker.tick(1)
+    worker.ask(1, ADA, Ack(1, [(orders, 0, 1)]))
+    worker.taken()
+    publish()
+    assert worker.taken() == [(ADA.session, 1, 2, 1)]

@@ -11,7 +11,7 @@ from gossipq.core.delivery.routes import matcher
 from gossipq.core.ledger import ROUTE_LANE, Cursor, ExceptionRow, GroupState, Ledger, key_of
 from gossipq.core.storage import RangeMap
 from gossipq.messages import Subscribe
-from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId
+from gossipq.types import KEY_HASH, Index, Offset, Origin, PartitionKey, SessionId
 from gossipq.values import Range
 
 UNKNOWN_NUMBER = -1  #: of a subscription before a restart
@@ -78,9 +78,11 @@ def place_of(ledger: Ledger, cursor: Cursor | None, partition: PartitionKey, off
             row, record = found.row, found.row.record + offset - found.first
             if at is not None:
                 columns, route, time_ms = at.columns, at.route, at.time_ms
-            else:  # its batch says the same; when it got its offset is not known any more
+            else:
+                # its batch says the same. When it got its offset is not known any more; its key does not
+                # count, since nothing would tell it when the record is done
                 header = ledger.opened.header(row.index)
-                columns, route, time_ms = header.columns, header.route, 0
+                columns, route, time_ms = header.columns & ~KEY_HASH, header.route, 0
             return Place(row.index, record, row.end, row.size, row.batch_count, columns, route, time_ms, row)
     if at is None:
         return None
