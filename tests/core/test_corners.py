@@ -689,3 +689,22 @@ def test_a_letter_that_is_replayed_after_its_record_left_does_not_close_its_key_
     worker.taken()
     publish()
     assert worker.taken() == [(ADA.session, 1, 2, 1)]
+
+
+def test_an_ack_of_what_left_and_what_is_there_opens_the_keys_of_the_latter(
+    worker: FakeWorker, orders: PartitionKey
+) -> None:
+    def publish(key: int) -> None:
+        worker.publish(orders, [b"x"], fixed={KEY_HASH: array("I", [key])})
+
+    for key in (1, 2):
+        publish(key)
+    worker.subscribe(ADA, orders, config=GroupOptions(mode="key_ordered"))
+    bury(worker, orders, 2)
+    ask(worker, PurgeTopic(orders, 1))
+    ask(worker, ReplayDead(orders, "billing"))
+    worker.tick(1)
+    worker.ask(1, ADA, Ack(1, [(orders, 0, 2)]))
+    worker.taken()
+    publish(2)
+    assert worker.taken() == [(ADA.session, 2, 3, 1)]

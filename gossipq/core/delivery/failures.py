@@ -92,14 +92,6 @@ class Failures(Leases):
             yield first, end, place
             first = end
 
-    def _left_from(self, view: PartitionView, first: Offset, end: Offset) -> Offset:
-        """The first record at or behind `first` that did not leave; `end` if there is none before."""
-        state = self._ledger.partitions.get(view.partition)
-        if state is None:
-            return end
-        kept = view.cursor.exceptions.within(first, end) if view.cursor.exceptional else ()
-        return min(max(first, state.first), next((found.first for found in kept), end), end)
-
     def sort_out(
         self, failed: Failed, leader_ms: int, budget: Budget
     ) -> tuple[list[FailRow], list[Burial], Failed | None]:

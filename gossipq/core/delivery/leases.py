@@ -307,14 +307,23 @@ class Leases:
                 if key_hash:
                     yield offset, key_hash
 
+    def _left_from(self, view: PartitionView, first: Offset, end: Offset) -> Offset:
+        """The first record at or behind `first` that did not leave; `end` if there is none before."""
+        state = self._ledger.partitions.get(view.partition)
+        if state is None:
+            return end
+        kept = view.cursor.exceptions.within(first, end) if view.cursor.exceptional else ()
+        return min(max(first, state.first), next((found.first for found in kept), end), end)
+
     def _columns(
         self, view: PartitionView, first: Offset, end: Offset
     ) -> Iterator[tuple[Offset, Sequence[int]]]:
         """The key hashes of records of a key-ordered group: runs of them, each from an offset on."""
         while first < end:
             place = place_of(self._ledger, view.cursor, view.partition, first)
-            if place is None:
-                return
+            if place is None:  # it left; what lies behind it is there
+                first = self._left_from(view, first + 1, end)
+                continue
             stop = min(end, place.end)
             column = self._ledger.opened.column(place.entry, KEY_HASH) if place.columns & KEY_HASH else None
             if column:
