@@ -28,6 +28,7 @@ from gossipq.messages import (
     GroupExplained,
     Nack,
     Publish,
+    Recall,
     RefusedMessage,
     ReplayDead,
     Requeue,
@@ -708,3 +709,24 @@ def test_an_ack_of_what_left_and_what_is_there_opens_the_keys_of_the_latter(
     worker.taken()
     publish(2)
     assert worker.taken() == [(ADA.session, 2, 3, 1)]
+
+
+def test_a_key_opens_when_its_record_is_done_though_that_left_while_it_was_held(
+    worker: FakeWorker, orders: PartitionKey
+) -> None:
+    def publish() -> None:
+        worker.publish(orders, [b"x"], fixed={KEY_HASH: array("I", [7])})
+
+    publish()
+    worker.subscribe(ADA, orders, config=GroupOptions(mode="key_ordered"))
+    bury(worker, orders, 1)
+    ask(worker, ReplayDead(orders, "billing"))
+    worker.tick(1)
+    worker.subscribe(BOB, orders)
+    worker.ask(1, ADA, Recall(1), origin=MINE)
+    publish()
+    ask(worker, PurgeTopic(orders, 1))
+    worker.taken()
+    worker.ask(1, ADA, Ack(1, [(orders, 0, 1)]))
+    worker.tick(1)
+    assert worker.taken() == [(BOB.session, 1, 2, 1)]

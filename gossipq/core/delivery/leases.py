@@ -338,8 +338,7 @@ class Leases:
         keys = view.keys
         if keys is None:
             return
-        if held:
-            keys.let_go(first, end)
+        free = keys.let_go(first, end) if held else []  # also of records that have left meanwhile
         if outcome == FAILED:
             for offset, key_hash in self.hashes(view, first, end):
                 keys.failed(key_hash, offset)
@@ -348,7 +347,8 @@ class Leases:
                 keys.done(key_hash, offset)
         in_memory, on_disk = view.lanes.of_keys, keys.on_disk
         if in_memory or on_disk:
-            for key_hash in {each for _, hashes in self._columns(view, first, end) for each in hashes}:
+            hashes = {each for _, column in self._columns(view, first, end) for each in column}
+            for key_hash in hashes.union(free):
                 if key_hash in in_memory or key_hash in on_disk:
                     self.let_on(view, key_hash)
         self.dirty.add(view.group.id)
