@@ -111,6 +111,7 @@ TIMING_BOUNDS_US = (
 TURN_MESSAGES_MAX = 256
 UNREAD_BYTES_MAX = 8 * MIB  #: answers to a connection that it has not taken; then its questions are refused
 UNREAD_BYTES_HARD_MAX = 256 * MIB  #: of all that is sent to it; then records go to others
+SLICES_PER_TURN = 4_096  #: that one turn of a shard looks at to hand out, and as many for readers
 ENCLOSED_BYTES_PER_TURN = 32 * MIB  #: of batches in the answers of one turn of a shard
 CONNECTIONS_MAX = 8_192  #: to one process of a node, about 35 KiB each
 TURN_BYTES_MAX = 4 * MIB

@@ -490,6 +490,9 @@ class Shard:
     def unknown(self, partition: PartitionKey) -> GossipqError:
         return self._admitting.unknown(partition)
 
+    def admit_group(self, client: Client) -> None:
+        self._consuming.admit_group(client)
+
     def retain_soon(self) -> None:
         self._upkeep.soon()
 
@@ -834,8 +837,9 @@ class Shard:
                 self.dispatch.wake(partition)
         elif kind in MOVES:
             self.dispatch.applied(entry)
-            if kind == log.DEAD and entry.body and isinstance(outcome, Counted):
-                self.dead += outcome.count
+            if isinstance(outcome, Counted):
+                self.dead += outcome.count if kind == log.DEAD and entry.body else 0
+                self.acked += outcome.count if kind == log.ACK else 0
         elif isinstance(outcome, Voided):
             self.dispatch.voided(entry)
         elif isinstance(outcome, Regrouped):

@@ -67,7 +67,8 @@ class History:
         self.acked: dict[Place, int] = {}  # confirmed -> term of the answer
         self.ack_tried: set[Place] = set()
         self.calls: Counter[Place] = Counter()
-        # first deliveries by key, in the keyed group
+        # First deliveries by key, in the keyed group. What expired before its first one and was brought back
+        # comes behind those that followed it.
         self.begun: dict[bytes, list[tuple[int, int]]] = defaultdict(list)
         self.mercy: set[Place] = set()  # dead letters that came back: they go well now
         self.failed: list[tuple[int, int, int]] = []  # (number, partition, offset) of records that did once
@@ -108,7 +109,7 @@ class History:
         """A handler has it; returns how often that has been."""
         with self.lock:
             self.calls[place] += 1
-            if self.calls[place] == 1 and key is not None and place[0] == KEYED:
+            if self.calls[place] == 1 and key is not None and place[0] == KEYED and place not in self.mercy:
                 self.begun[key].append(place[1:])
             return self.calls[place]
 

@@ -354,6 +354,19 @@ def _end(bench: Bench, bounds: list[int]) -> None:
     within(max(costs), subscriptions, 40)
 
 
+@costs("handing out")
+def _handing_out(bench: Bench, bounds: list[int]) -> None:
+    (most,) = bounds
+    assert most == limits.SLICES_PER_TURN
+    partition = bench.topic(records=2 * most)
+    for group in ("", "g"):
+        for routes in ([], ["eu.*"]):
+            message = Subscribe(1, group, [Start(partition)], 10**6, limits.CREDIT_BYTES_MAX, routes=routes)
+            costs, _ = bench.turns(bench.step(message))
+            within(max(costs), most, 100)
+            bench.turns(lambda: bench.worker.end_session(ADA.session))
+
+
 @costs("expired and failed records")
 def _expired(bench: Bench, bounds: list[int]) -> None:
     (most,) = bounds

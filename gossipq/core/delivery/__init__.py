@@ -13,7 +13,7 @@ from gossipq.core.delivery.consumers import (
 )
 from gossipq.core.delivery.dispatch import MOVES, Delivery, Dispatch
 from gossipq.core.delivery.failures import expires_ms
-from gossipq.core.delivery.leases import Waiter
+from gossipq.core.delivery.leases import Waiter, apart
 from gossipq.core.delivery.outbox import Outbox
 from gossipq.core.delivery.policy import NOTHING, NUMBER_MAX, alarm_lag, check_policy, ruling, within
 from gossipq.core.delivery.routes import check_patterns
@@ -34,6 +34,7 @@ __all__ = [
     "Subscription",
     "Waiter",
     "alarm_lag",
+    "apart",
     "check_patterns",
     "check_policy",
     "expires_ms",

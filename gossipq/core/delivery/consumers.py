@@ -2,6 +2,7 @@
 handed."""
 
 from collections import OrderedDict
+from itertools import takewhile
 
 import msgspec
 
@@ -10,11 +11,12 @@ from gossipq.core.delivery.routes import matcher
 from gossipq.core.ledger import ROUTE_LANE, Cursor, ExceptionRow, GroupState, Ledger, key_of
 from gossipq.core.storage import RangeMap
 from gossipq.messages import Subscribe
-from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId
+from gossipq.types import KEY_HASH, Index, Offset, Origin, PartitionKey, SessionId
 from gossipq.values import Range
 
 UNKNOWN_NUMBER = -1  #: of a subscription before a restart
 EXCLUSIVE, KEY_ORDERED = "exclusive", "key_ordered"
+LANES_GONE_MAX = 64  #: that are remembered of one that takes them, beside as many as are there
 MODES = ("shared", EXCLUSIVE, KEY_ORDERED)
 
 Members = OrderedDict[tuple[SessionId, int], "Subscription"]
@@ -74,7 +76,13 @@ def place_of(ledger: Ledger, cursor: Cursor | None, partition: PartitionKey, off
         found = cursor.exceptions.at(offset)
         if found is not None:
             row, record = found.row, found.row.record + offset - found.first
-            columns, route, time_ms = (at.columns, at.route, at.time_ms) if at else (0, b"", 0)
+            if at is not None:
+                columns, route, time_ms = at.columns, at.route, at.time_ms
+            else:
+                # its batch says the same. When it got its offset is not known any more; its key does not
+                # count, since nothing would tell it when the record is done
+                header = ledger.opened.header(row.index)
+                columns, route, time_ms = header.columns & ~KEY_HASH, header.route, 0
             return Place(row.index, record, row.end, row.size, row.batch_count, columns, route, time_ms, row)
     if at is None:
         return None
@@ -128,12 +136,13 @@ class Lanes(dict[bytes, RangeMap[int]]):
     """What waits in memory for a route or a key, by lane: attempts so far. No lane is empty, and what leaves
     is found by its offset: the cost goes with that, not with how many lanes there are."""
 
-    __slots__ = ("of_keys", "places", "routes")
+    __slots__ = ("newest", "of_keys", "places", "routes")
 
     def __init__(self) -> None:
         super().__init__()
         self.places: RangeMap[bytes] = RangeMap()  # the lane of each record that waits
-        self.routes: dict[bytes, None] = {}  #: lanes of routes,
+        self.newest = 0  #: number of the last lane of a route
+        self.routes: dict[bytes, int] = {}  #: lanes of routes, by number, which rises,
         self.of_keys: dict[int, RangeMap[int]] = {}  #: and those of keys
 
     def wait(self, lane: bytes, first: Offset, end: Offset, attempts: int) -> None:
@@ -141,7 +150,8 @@ class Lanes(dict[bytes, RangeMap[int]]):
         if lane not in self:
             self[lane] = RangeMap()
             if lane[:1] == ROUTE_LANE:
-                self.routes[lane] = None
+                self.newest += 1
+                self.routes[lane] = self.newest
             else:
                 self.of_keys[key_of(lane)] = self[lane]
         self[lane].set(first, end, attempts)
@@ -183,7 +193,7 @@ class PartitionView:
     __slots__ = (
         "cursor", "delivered", "draining", "due_ms", "group", "inherited", "keys", "lanes", "leases",
         "next", "partition",
-        "reserved", "returned", "since", "unlogged",
+        "reserved", "returned", "since", "unlogged", "waking",
     )  # fmt: skip
 
     def __init__(self, group: "Group", partition: PartitionKey, cursor: Cursor) -> None:
@@ -197,6 +207,8 @@ class PartitionView:
         self.returned: RangeMap[int] = RangeMap()  #: attempts so far
         self.lanes = Lanes()  #: nobody can have these now
         self.draining: dict[bytes, Offset] = {}  #: lanes that are read back from disk, from this offset on
+        #: lanes on disk behind this one may have found somebody who takes them; None: none has
+        self.waking: bytes | None = None
         self.keys = Keys() if group.state.config.mode == KEY_ORDERED else None
         self.unlogged: list[tuple[Offset, Offset]] = []  #: leased or returned since the last LEASE entry
         self.delivered = 0  #: records handed out
@@ -222,7 +234,7 @@ class PartitionView:
     def offers(self, ledger: Ledger) -> bool:
         """Whether anybody who has credit may have something of it."""
         end = min(ledger.partitions[self.partition].next, self.window_end)
-        return bool(self.returned.starts or self.draining) or self.next < end
+        return bool(self.returned.starts or self.draining) or self.waking is not None or self.next < end
 
     def in_flight(self) -> int:
         return sum(end - first for first, end, lease in self.leases if lease.session)
@@ -253,6 +265,10 @@ class Group:
     def takes(self, route: bytes) -> bool:
         return any(member.takes(route) for member in self.members.values())
 
+    def takes_lane(self, view: PartitionView, lane: bytes) -> bool:
+        """Whether somebody takes the route of a lane of the view."""
+        return any(member.takes_lane(view, lane) for member in self.members.values())
+
     def file(self, member: "Subscription") -> None:
         """The credit of a member, or what it was told, has changed."""
         _list(self.lenders, member, member.has_credit)
@@ -275,8 +291,8 @@ class Subscription:
     """A member of a group, or a reader (no group). Credit is what the client lends and has not been used."""
 
     __slots__ = (
-        "ack", "acked", "auto", "charges", "consumer", "credit_bytes", "credit_records", "delivered",
-        "failed", "frame_bytes", "group", "lease_ms", "matches", "name", "notify_end", "number",
+        "_lanes", "ack", "acked", "auto", "charges", "consumer", "credit_bytes", "credit_records",
+        "delivered", "failed", "frame_bytes", "group", "lease_ms", "matches", "name", "notify_end", "number",
         "origin", "plain", "positions", "session", "shares", "told_end", "told_ready", "views",
     )  # fmt: skip
 
@@ -302,6 +318,8 @@ class Subscription:
         self.shares = message.shares
         #: with `auto`: bytes that each record took which was handed out and not settled
         self.charges: dict[PartitionKey, RangeMap[int]] = {}
+        # by partition: the newest lane that it was asked about, and those that it takes
+        self._lanes: dict[PartitionKey, tuple[int, dict[bytes, None]]] = {}
 
     def spend(self, partition: PartitionKey, first: Offset, end: Offset, record_bytes: int) -> None:
         """[first, end) is handed out."""
@@ -330,6 +348,36 @@ class Subscription:
     def takes(self, route: bytes) -> bool:
         return self.matches is None or self.matches(route)
 
+    def _lanes_of(self, view: PartitionView) -> dict[bytes, None]:
+        """Lanes of routes that it takes, the oldest first, and some that are gone. It is asked once about
+        each lane: there may be as many as records."""
+        seen, mine = self._lanes.get(view.partition, (0, {}))
+        routes = view.lanes.routes
+        if seen < view.lanes.newest:
+            later = takewhile(lambda lane: routes[lane] > seen, reversed(routes))
+            mine |= {lane: None for lane in reversed(list(later)) if self.takes(lane[1:])}
+            if len(mine) > 2 * len(routes) + LANES_GONE_MAX:
+                mine = {lane: None for lane in mine if lane in routes}
+            self._lanes[view.partition] = view.lanes.newest, mine
+        return mine
+
+    def lane_in(self, view: PartitionView) -> bytes | None:
+        """The oldest lane of a route that it takes."""
+        routes = view.lanes.routes
+        if self.matches is None or not routes:
+            return next(iter(routes), None)
+        mine = self._lanes_of(view)
+        while mine:
+            lane = next(iter(mine))
+            if lane in routes:
+                return lane
+            del mine[lane]
+        return None
+
+    def takes_lane(self, view: PartitionView, lane: bytes) -> bool:
+        """Whether it takes the route of a lane that is there."""
+        return self.matches is None or lane in self._lanes_of(view)
+
     def untake(self, parts: list[Part]) -> None:
         """Parts that did not reach a reader: it is where it was, with the credit that it had."""
         for part in reversed(parts):
@@ -351,7 +399,7 @@ class Subscription:
         return any(self._waits_in(view, ledger) for view in self.views)
 
     def _waits_in(self, view: PartitionView, ledger: Ledger) -> bool:
-        return view.offers(ledger) or any(self.takes(lane[1:]) for lane in view.lanes.routes)
+        return view.offers(ledger) or self.lane_in(view) is not None
 
     def at_end(self, ledger: Ledger) -> bool:
         """Whether everything there is has been handed out once."""

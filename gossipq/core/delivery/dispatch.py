@@ -5,6 +5,7 @@ Dispatch hands out committed records against credit (`selection`), remembers who
 influence apply.
 """
 
+from bisect import bisect_right
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
@@ -74,11 +75,13 @@ class Dispatch(Selection):
         self._automatics: dict[SessionId, dict[tuple[SessionId, int], None]] = {}
         self._uneven: Deadlines[int] = Deadlines()  #: groups to look at for who holds too much; boot time
         self._expiring = False  #: a look at what has expired was cut short
+        self._cut = False  #: handing out was
+        self._last: Index = -1  #: id of the last group that was served
 
     @property
     def unfinished(self) -> bool:
         """Whether something was left for another turn."""
-        return bool(self.failed or self.parking or self._expiring)
+        return bool(self.failed or self.parking or self._expiring or self._cut or self.more)
 
     def begin(self, boot_ms: int, leader_ms: int) -> None:
         """The clocks of this turn."""
@@ -202,8 +205,7 @@ class Dispatch(Selection):
             if (state := self._ledger.partitions.get(partition)) is not None:
                 held.setdefault(partition, Intervals()).add(first, min(end, state.next))
         for view in subscription.views:
-            mine = held.get(view.partition, Intervals())
-            self._keep(subscription, view, list(mine), boot_ms, lease_ms)
+            self._keep(subscription, view, held.get(view.partition, Intervals()), boot_ms, lease_ms)
             self.dirty.add(view.group.id)
 
     def _detach(self, name: tuple[SessionId, int]) -> None:
@@ -216,7 +218,15 @@ class Dispatch(Selection):
             self._members_changed(old.group)
         for partition in old.positions:
             self._readers[partition].remove(old)
+            if not self._readers[partition]:
+                del self._readers[partition]
         self._dirty_readers.pop(old, None)
+
+    def _leaves(self, name: tuple[SessionId, int]) -> None:
+        """What it consumed is gone. One that comes in its place is counted already."""
+        self._detach(name)
+        if name not in self.joining:
+            self.numbers.remove(*name)
 
     def _not_automatic(self, name: tuple[SessionId, int]) -> None:
         mine = self._automatics.get(name[0])
@@ -256,9 +266,17 @@ class Dispatch(Selection):
             for subscription in self.subscriptions.values()
             if any(topic_id_of(partition) == topic_id for partition in subscription.covered())
         }
-        known = self._views.keys() | {p for p, readers in self._readers.items() if readers}
+        readers = {
+            each: None
+            for partition, each_readers in self._readers.items()
+            if topic_id_of(partition) == topic_id
+            for each in each_readers
+        }
+        known = self._views.keys() | self._readers.keys()
         for partition in sorted(p for p in known if topic_id_of(p) == topic_id):
             self._drop_partition(partition)
+        for name in [each.name for each in readers if not each.positions]:
+            self._leaves(name)
         for group in [group for group in self.groups.values() if group.state.topic_id == topic_id]:
             self.drop_group(group.id)
         return origins
@@ -277,11 +295,12 @@ class Dispatch(Selection):
     def drop_group(self, group_id: int) -> set[Origin]:
         """It has ended, also for who was about to join it. Returns who consumed."""
         group = self.groups.pop(group_id, None)
+        self._plain.pop(group_id, None)
         if group is None:
             return set()
         origins = {member.origin for member in group.members.values()}
         for name in list(group.members):
-            self._detach(name)
+            self._leaves(name)
         for view in group.views.values():
             self._drop(view)
             del self._views[view.partition][group_id]
@@ -297,13 +316,14 @@ class Dispatch(Selection):
             return  # it ended in the same turn
         first = state.first
         for view in self._views.get(partition, {}).values():
-            exceptions = view.cursor.exceptions
-            kept = exceptions.overlap(0, first) if view.cursor.exceptional else []
-            at = 0
-            for low, high in [*((found.first, found.end) for found in kept), (first, first)]:
-                if at < low:
-                    self.forget(view, at, low)
-                at = high
+            here = Intervals()
+            for ranges in (view.leases, view.returned, view.lanes.places):
+                for low, high, _ in ranges.overlap(0, first):
+                    here.add(low, high)
+            for low, high in here:
+                rows = view.cursor.exceptions.overlap(low, high) if view.cursor.exceptional else []
+                for gap in Intervals([(found.first, found.end) for found in rows]).missing(low, high):
+                    self.forget(view, *gap)
             view.next = max(view.next, first)
             if view.keys is not None:
                 for key_hash in view.keys.trim(first):
@@ -331,6 +351,7 @@ class Dispatch(Selection):
         decode = msgspec.msgpack.decode
         if entry.kind == log.ACK:
             ack = decode(entry.payload, type=payloads.AckRanges)
+            self._acked_by((ack.group_id, ack.consumer))
             for partition, ranges in groupby(ack.ranges, itemgetter(0)):
                 if (view := self._view_of(ack.group_id, partition)) is not None:
                     self.acked(view, [(first, end) for _, first, end in ranges])
@@ -410,7 +431,7 @@ class Dispatch(Selection):
         if view.keys is not None:
             self._reopen_keys(view)
         else:
-            view.draining |= {lane: 0 for lane in view.cursor.exceptions.lanes() if key_of(lane)}
+            self.wake_lanes(view)
 
     # --- handing out ----------------------------------------------------------------------------------------
 
@@ -501,17 +522,30 @@ class Dispatch(Selection):
     def run(self) -> list[Delivery]:
         """Hands out what credit allows."""
         deliveries: list[Delivery] = []
-        dirty, self.dirty = self.dirty, set()
-        for group_id in dirty:
-            group = self.groups.get(group_id)
-            if group is not None and group.members:
+        self.looks, dirty = limits.SLICES_PER_TURN, sorted(self.dirty)
+        self.dirty, self.more = set(), False
+        at = bisect_right(dirty, self._last)  # who was cut short comes last
+        for group_id in dirty[at:] + dirty[:at]:
+            if self.looks <= 0:
+                self.dirty.add(group_id)
+            elif (group := self.groups.get(group_id)) is not None and group.members:
+                self._last = group_id
                 self._serve(group, deliveries)
-        readers, self._dirty_readers = self._dirty_readers, {}
+        self._cut = self.looks <= 0
+        self._serve_readers(deliveries)
+        return deliveries
+
+    def _serve_readers(self, deliveries: list[Delivery]) -> None:
+        self.looks, readers = limits.SLICES_PER_TURN, list(self._dirty_readers)
         for subscription in readers:
+            del self._dirty_readers[subscription]
             while subscription.has_credit and (part := self._read(subscription)):
                 self._add(deliveries, subscription, Handed(part, NO_LEASE_MS))
             self._notify(subscription)
-        return deliveries
+            if self.looks <= 0:
+                self._dirty_readers[subscription] = None  # behind the others
+                self._cut = True
+                return
 
     def _serve(self, group: Group, deliveries: list[Delivery]) -> None:
         """Round robin over the members that lend credit; a small rest is shared among them."""
@@ -597,11 +631,14 @@ class Dispatch(Selection):
             state, voids = self._ledger.partitions[partition], self._ledger.voids.get(partition)
             position = max(position, state.first)
             while position < state.next:
-                left = voids.missing(position, state.next) if voids is not None else [(position, state.next)]
-                if not left:
+                left = voids.gap(position, state.next) if voids is not None else (position, state.next)
+                if left is None:
                     position = state.next
                     break
-                position, end = left[0]
+                position, end = left
+                if self.looks <= 0:
+                    break
+                self.looks -= 1
                 place = place_of(self._ledger, None, partition, position)
                 assert place is not None, "what is committed has a slice row"
                 if not subscription.takes(place.route):

@@ -17,7 +17,10 @@ EXPIRED, FAILURES = "expired", "failures"
 
 
 def expires_ms(ledger: Ledger, view: PartitionView, place: Place) -> int:
-    """Leader time at which the record at the start of a place expires; 0 = never."""
+    """Leader time at which the record at the start of a place expires; 0 = never, as a dead letter that was
+    replayed: it would be one again at once, or be dropped."""
+    if place.row is not None and place.row.own_body:
+        return 0
     ttl_ms = ledger.config(view.partition).ttl_ms
     if place.columns & TTL:
         column = ledger.opened.column(place.entry, TTL)
@@ -78,8 +81,9 @@ class Failures(Leases):
         first = failed.first
         while first < failed.end:
             place = place_of(self._ledger, failed.view.cursor, failed.view.partition, first)
-            if place is None:
-                return
+            if place is None:  # retention, or a purge, was faster
+                first = self._left_from(failed.view, first + 1, failed.end)
+                continue
             end = (
                 first + 1
                 if place.columns & (LEASE | ATTEMPTS | BACKOFF | TTL)

@@ -76,20 +76,22 @@ class Keys:
         counts.pop(NO_KEY, None)
         self._owners.update(dict.fromkeys(hashes, owner))
 
-    def let_go(self, first: Offset, end: Offset) -> None:
-        """Records are no longer in flight, as far as they were."""
-        counts = self._counts
+    def let_go(self, first: Offset, end: Offset) -> list[int]:
+        """Records are no longer in flight, as far as they were; returns keys of which none is."""
+        counts, free = self._counts, list[int]()
         for key in filter(None, map(self._held.pop, range(first, end), repeat(NO_KEY))):
             left = counts[key] - 1
             if left:
                 counts[key] = left
             else:
                 counts.pop(key)
+                free.append(key)
         if not counts:
             self._owners, self._last, self._top, self._sole = {}, {}, 0, None
         elif len(self._last) > FREE_KEYS_MAX + 2 * len(counts):
             self._owners = {key: self._owners[key] for key in counts}
             self._last = {key: self._last[key] for key in counts}
+        return free
 
     def failed(self, key_hash: int, offset: Offset) -> None:
         """A record of the key waits for another attempt."""

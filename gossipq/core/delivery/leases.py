@@ -8,10 +8,18 @@ records.
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from gossipq import limits
-from gossipq.core.delivery.consumers import UNKNOWN_NUMBER, Lease, PartitionView, Subscription, place_of
+from gossipq.core.delivery.consumers import (
+    EXCLUSIVE,
+    UNKNOWN_NUMBER,
+    Lease,
+    PartitionView,
+    Subscription,
+    place_of,
+)
 from gossipq.core.delivery.policy import NUMBER_MAX
 from gossipq.core.ledger import Ledger, key_lane
 from gossipq.core.storage import Deadlines, Intervals, LeaseRow
@@ -65,6 +73,21 @@ class Failed(NamedTuple):
     waiter: Waiter | None = None
 
 
+def apart(ranges: list[Range]) -> list[Range]:
+    """The same records, none of them in two ranges: what is asked of one costs once."""
+    ends: dict[PartitionKey, Offset] = {}
+    for partition, first, end in ranges if len(ranges) > 1 else ():
+        if first < ends.get(partition, first):
+            break
+        ends[partition] = max(end, first)
+    else:
+        return ranges
+    found: dict[PartitionKey, Intervals] = {}
+    for partition, first, end in sorted(ranges):
+        found.setdefault(partition, Intervals()).add(first, end)
+    return [(partition, *part) for partition, parts in found.items() for part in parts]
+
+
 class Leases:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -74,6 +97,8 @@ class Leases:
         self._deadlines: Deadlines[Lease] = Deadlines()
         self._by_session: dict[SessionId, dict[int, dict[Lease, None]]] = {}  # and by subscription
         self._acks: dict[tuple[int, str], Acks] = {}
+        #: by the same names: ranges of entries that are not applied, the oldest first
+        self._acking: dict[tuple[int, str], deque[list[Range]]] = {}
         self._unlogged: dict[PartitionView, None] = {}  # views with something for the lazy log
 
     # --- leases ---------------------------------------------------------------------------------------------
@@ -136,7 +161,8 @@ class Leases:
         boot_ms: int,
         lease_ms: int,
     ) -> None:
-        """Leases [first, end) to a member; grows the last lease when it is of this turn."""
+        """Leases [first, end) to a member; grows the last lease when it is of this turn. One of the same
+        millisecond that has left, or did not reach its taker, is not."""
         leases, deadline_ms = view.leases, boot_ms + lease_ms
         if view.keys is None and leases.ends and leases.ends[-1] == first:
             last = leases.values[-1]
@@ -144,7 +170,8 @@ class Leases:
                 last.deadline_ms == deadline_ms
                 and last.attempt == attempt
                 and last.owner == member.name
-                and not last.started
+                and not (last.started or last.missed)
+                and last.waits == (view.group.state.config.mode == EXCLUSIVE)
             ):
                 leases.ends[-1] = last.end = end
                 last.open += end - first
@@ -190,12 +217,14 @@ class Leases:
             self.again.set(view, due_ms)
 
     def _drop(self, view: PartitionView) -> None:
-        """The partition of a view is gone."""
+        """The partition of a view is gone. Of its failures nothing is left, but who waits for them is
+        answered."""
         self.again.cancel(view)
         self._unlogged.pop(view, None)
         for _, _, lease in view.leases:
             self._gone(lease)
-        self.failed = deque(each for each in self.failed if each.view is not view)
+        theirs = (each._replace(first=each.end) if each.view is view else each for each in self.failed)
+        self.failed = deque(each for each in theirs if each.first < each.end or each.waiter is not None)
 
     def give_back(self, view: PartitionView, first: Offset, end: Offset, attempts: int) -> None:
         """Ready again, uncounted. Raises TwoPlaces."""
@@ -278,14 +307,23 @@ class Leases:
                 if key_hash:
                     yield offset, key_hash
 
+    def _left_from(self, view: PartitionView, first: Offset, end: Offset) -> Offset:
+        """The first record at or behind `first` that did not leave; `end` if there is none before."""
+        state = self._ledger.partitions.get(view.partition)
+        if state is None:
+            return end
+        kept = view.cursor.exceptions.within(first, end) if view.cursor.exceptional else ()
+        return min(max(first, state.first), next((found.first for found in kept), end), end)
+
     def _columns(
         self, view: PartitionView, first: Offset, end: Offset
     ) -> Iterator[tuple[Offset, Sequence[int]]]:
         """The key hashes of records of a key-ordered group: runs of them, each from an offset on."""
         while first < end:
             place = place_of(self._ledger, view.cursor, view.partition, first)
-            if place is None:
-                return
+            if place is None:  # it left; what lies behind it is there
+                first = self._left_from(view, first + 1, end)
+                continue
             stop = min(end, place.end)
             column = self._ledger.opened.column(place.entry, KEY_HASH) if place.columns & KEY_HASH else None
             if column:
@@ -300,8 +338,7 @@ class Leases:
         keys = view.keys
         if keys is None:
             return
-        if held:
-            keys.let_go(first, end)
+        free = keys.let_go(first, end) if held else []  # also of records that have left meanwhile
         if outcome == FAILED:
             for offset, key_hash in self.hashes(view, first, end):
                 keys.failed(key_hash, offset)
@@ -310,7 +347,8 @@ class Leases:
                 keys.done(key_hash, offset)
         in_memory, on_disk = view.lanes.of_keys, keys.on_disk
         if in_memory or on_disk:
-            for key_hash in {each for _, hashes in self._columns(view, first, end) for each in hashes}:
+            hashes = {each for _, column in self._columns(view, first, end) for each in column}
+            for key_hash in hashes.union(free):
                 if key_hash in in_memory or key_hash in on_disk:
                     self.let_on(view, key_hash)
         self.dirty.add(view.group.id)
@@ -417,7 +455,8 @@ class Leases:
         if sum(end - first for first, end, _ in mine) < high - low:
             had = Intervals([(first, end) for first, end, _ in mine])
             self._elsewhere(view, subscription.consumer, low, high, had, known, lost)
-            lost += [(view.partition, *part) for part in self._never_had(view, max(low, known), high, had)]
+            never = self._never_had(view, max(low, known), high, had)
+            lost += self._but_acking(view, subscription.consumer, never) if never else ()
         self.dirty.add(view.group.id)
         at, gaps = low, sorted((first, end) for _, first, end in lost[kept:]) if len(lost) > kept else []
         for first, end in [*gaps, (high, high)]:
@@ -429,6 +468,18 @@ class Leases:
                     self.reserve(view, at, first, ACKED_NUMBER)
                 yield at, first
             at = max(at, end)
+
+    def _but_acking(
+        self, view: PartitionView, consumer: str, parts: list[tuple[Offset, Offset]]
+    ) -> list[Range]:
+        """The parts less what this consumer has acked by an entry that is on its way: an ACK may be
+        repeated."""
+        acking, name = Intervals(), (view.group.id, consumer)
+        for ranges in (*self._acking.get(name, ()), self._acks[name].ranges):
+            for partition, first, end in ranges:
+                if partition == view.partition:
+                    acking.add(first, end)
+        return [(view.partition, *left) for part in parts for left in acking.missing(*part)]
 
     @staticmethod
     def _look_up_to(view: PartitionView, low: Offset, end: Offset) -> None:
@@ -450,18 +501,18 @@ class Leases:
         entries alone, so its window ended where the one that this leader found ends
         (`PartitionView.inherited`). What others hold counts as had: it is lost already."""
         low = max(low, view.cursor.state.cursor)
-        never: list[tuple[Offset, Offset]] = []
-        for first, end in view.cursor.fresh(low, high) if low < high else ():
-            seen = Intervals()
-            for part in had:
-                seen.add(*part)
-            for start, stop, _ in view.leases.overlap(first, end):
+        fresh = view.cursor.fresh(low, high) if low < high else []
+        if not fresh:
+            return []
+        seen = Intervals()
+        for start, stop in had:
+            seen.add(start, stop)
+        for start, stop, _ in view.leases.overlap(low, high):
+            seen.add(start, stop)
+        for start, stop, attempts in view.returned.overlap(low, high) + view.lanes.overlap(low, high):
+            if attempts:
                 seen.add(start, stop)
-            for start, stop, attempts in view.returned.overlap(first, end) + view.lanes.overlap(first, end):
-                if attempts:
-                    seen.add(start, stop)
-            never += seen.missing(first, end)
-        return never
+        return [part for first, end in fresh for part in seen.missing(first, end)]
 
     def _elsewhere(
         self,
@@ -474,23 +525,24 @@ class Leases:
         lost: list[Range],
     ) -> None:
         """Adds what the cursor has passed, unless it was had, has a row of its own that somebody had (as
-        anything below `known` may have been), or was done by this consumer."""
+        anything below `known` may have been), or was done by this consumer. Of what that takes rows to know
+        it looks at some, and adds the rest."""
         cursor = view.cursor
         if low >= cursor.state.cursor and not cursor.passed.starts:
             return
-        for first, end in [(low, min(high, cursor.state.cursor)), *cursor.passed.overlap(low, high)]:
-            if first >= end:
-                continue
-            fine = Intervals()
-            for part in had:
-                fine.add(*part)
-            for found in cursor.exceptions.overlap(first, end) if cursor.exceptional else ():
-                if found.row.attempts or found.first < known:
-                    fine.add(found.first, found.end)
-            for at, row in cursor.acks.within(first, end):
-                if row.consumer == consumer:
-                    fine.add(max(at, first), min(row.end, end))
-            lost += [(view.partition, *missing) for missing in fine.missing(first, end)]
+        passed = [(low, min(high, cursor.state.cursor)), *cursor.passed.overlap(low, high)]
+        fine, end = Intervals(), passed[-1][1]
+        for first, stop in had:
+            fine.add(first, stop)
+        rows = cursor.exceptions.within(low, end) if cursor.exceptional and low < end else ()
+        for found in islice(rows, limits.RANGES_MAX):
+            if found.row.attempts or found.first < known:
+                fine.add(found.first, found.end)
+        for at, row in islice(cursor.acks.within(low, end), limits.RANGES_MAX):
+            if row.consumer == consumer:
+                fine.add(max(at, low), min(row.end, end))
+        for first, stop in passed:
+            lost += [(view.partition, *missing) for missing in fine.missing(first, stop)]
 
     def nack(
         self,
@@ -600,7 +652,7 @@ class Leases:
         for view, low, high in self._by_view(subscription, ranges):
             rows = view.leases.overlap(low, high)
             found += sum(end - first for first, end, lease in rows if lease.session == subscription.session)
-        return found == sum(end - first for _, first, end in ranges)
+        return found == sum(end - first for _, first, end in apart(ranges))
 
     def take(
         self, subscription: Subscription, ranges: list[Range]
@@ -613,19 +665,30 @@ class Leases:
                 taken.append((view, first, end, lease))
         return taken
 
-    def taken(self, taken: list[tuple[PartitionView, Offset, Offset, Lease]], done: bool) -> None:
-        """That entry is applied: the records are acked, or given back because it was refused."""
+    def taken(self, taken: list[tuple[PartitionView, Offset, Offset, Lease]], done: bool) -> int:
+        """That entry is applied: the records are acked, or given back as far as they are open still, because
+        it was refused, or was a repeat that acked nothing. Returns how many are acked."""
+        count = 0
         for view, first, end, lease in taken:
-            self._let_go(view, first, end, DONE if done else BACK)
+            cursor, left = view.cursor, Intervals()
+            for low, high in cursor.fresh(first, end):
+                left.add(low, high)
+            for found in cursor.exceptions.within(first, end) if cursor.exceptional else ():
+                left.add(found.first, found.end)
             self.landed(view, first, end)
-            if not done:
-                self.give_back(view, first, end, lease.attempt)
+            for low, high in left.missing(first, end):
+                self._let_go(view, low, high, DONE)
+                count += high - low
+            for low, high in left:
+                self._let_go(view, low, high, BACK)
+                self.give_back(view, low, high, lease.attempt)
+        return count if done else 0
 
     def _keep(
         self,
         subscription: Subscription,
         view: PartitionView,
-        kept: list[tuple[Offset, Offset]],
+        kept: Intervals,
         boot_ms: int,
         lease_ms: int,
     ) -> None:
@@ -636,14 +699,11 @@ class Leases:
             for low, high, lease in view.leases.overlap(mine.first, mine.end):
                 if lease is not mine:
                     continue
-                at = low
-                for first, end in [*kept, (high, high)]:
-                    if at < min(first, high):
-                        self._let_go(view, at, min(first, high), BACK)
-                        view.leases.clear(at, min(first, high))
-                        self._close(lease, min(first, high) - at)
-                        self.give_back(view, at, min(first, high), lease.attempt)
-                    at = max(at, end)
+                for first, end in kept.missing(low, high):
+                    self._let_go(view, first, end, BACK)
+                    view.leases.clear(first, end)
+                    self._close(lease, end - first)
+                    self.give_back(view, first, end, lease.attempt)
         for first, end in kept:
             # what lies between was handed out too, and lost
             self._look_up_to(view, view.next, min(end, view.inherited))
@@ -664,6 +724,7 @@ class Leases:
         """Ranges by view, as far as records are there; what is not goes to `lost`, but for what retention
         removed. Raises BadRequest before the first one."""
         assert subscription.group is not None, "readers are refused before"
+        ranges = apart(ranges)
         for _, low, high in ranges:
             if low < 0 or high > NUMBER_MAX:
                 raise BadRequest(f"range {low} to {high}", hint=f"offsets are 0 to {NUMBER_MAX}")
@@ -695,7 +756,18 @@ class Leases:
 
     def take_acks(self) -> dict[tuple[int, str], Acks]:
         taken, self._acks = self._acks, {}
+        for name, acks in taken.items():
+            if acks.ranges:
+                self._acking.setdefault(name, deque()).append(acks.ranges)
         return taken
+
+    def _acked_by(self, name: tuple[int, str]) -> None:
+        """The oldest of these entries is applied."""
+        entries = self._acking.get(name)
+        if entries is not None:
+            entries.popleft()
+            if not entries:
+                del self._acking[name]
 
     def waiters(self) -> list[Waiter]:
         """Who waits for what is not in the log yet."""

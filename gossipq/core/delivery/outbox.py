@@ -18,8 +18,6 @@ from gossipq.values import Message
 class OutboxHost(Protocol):
     """What this room asks of its shard."""
 
-    acked: int
-
     @property
     def boot_ms(self) -> int: ...
     @property
@@ -50,7 +48,6 @@ class Outbox:
             if acks.ranges:
                 entry = payloads.AckRanges(group_id, consumer, acks.ranges)
                 self._waits(self._host.propose(log.ACK, payloads.encode(entry)), *acks.waiters)
-                self._host.acked += sum(end - first for _, first, end in acks.ranges)
             else:
                 for waiter in acks.waiters:
                     self._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))

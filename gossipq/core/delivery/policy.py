@@ -41,7 +41,11 @@ NOTHING = Said()
 def ruling(said: Said, group: GroupConfig, topic: TopicConfig, cluster: GroupConfig) -> Policy:
     """The first of record, group, topic and cluster that says something."""
     lease, lease_by = _first(
-        said.lease_ms or None, group.lease_ms, topic.lease_ms, cluster.lease_ms, limits.LEASE_MS
+        min(said.lease_ms, limits.LEASE_TOTAL_MS_MAX) or None,
+        group.lease_ms,
+        topic.lease_ms,
+        cluster.lease_ms,
+        limits.LEASE_MS,
     )
     attempts, attempts_by = _first(
         said.attempts_max or None,

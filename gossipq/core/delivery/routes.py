@@ -35,6 +35,7 @@ def matcher(patterns: Iterable[str]) -> Matcher | None:
     wild = [pattern.encode().split(b".") for pattern in patterns if pattern.encode() not in plain]
     if not plain and not wild:
         return None
+    fits = _automaton(wild)
     known: dict[bytes, bool] = {}  # routes are few, records many
 
     def matches(route: bytes) -> bool:
@@ -42,28 +43,38 @@ def matcher(patterns: Iterable[str]) -> Matcher | None:
         if found is None:
             if len(known) > 1_024:
                 known.clear()
-            words = route.split(b".") if route else []
-            found = known[route] = route in plain or any(_fits(pattern, words) for pattern in wild)
+            found = known[route] = route in plain or fits(route.split(b".") if route else [])
         return found
 
     return matches
 
 
-def _fits(pattern: list[bytes], words: list[bytes]) -> bool:
-    """Linear in patterns times words, whatever they are: `reach` are the positions in the pattern that fit so
-    far."""
-    reach = _past_hashes(pattern, {0})
-    for word in words:
-        step = {at + 1 for at in reach if at < len(pattern) and pattern[at] in (word, b"*")}
-        step |= {at for at in reach if at < len(pattern) and pattern[at] == b"#"}
-        reach = _past_hashes(pattern, step)
-    return len(pattern) in reach
+def _automaton(patterns: list[list[bytes]]) -> Callable[[list[bytes]], bool]:
+    """Whether words fit one of the patterns, some steps for each word, however many and long the patterns
+    are. A bit of `reach` is a place in one of them: what lies before it fits the words so far."""
+    exact: dict[bytes, int] = {}  # by word: the places that it leads on from,
+    star = hashes = begins = ends = 0  # that any word leads on from, or stays at; the first, the last
+    place = 1
+    for pattern in patterns:
+        begins |= place
+        for at, word in enumerate(pattern):
+            if word == b"#":
+                if at and pattern[at - 1] == b"#":
+                    continue  # two say no more than one
+                hashes |= place
+            elif word == b"*":
+                star |= place
+            else:
+                exact[word] = exact.get(word, 0) | place
+            place <<= 1
+        ends |= place
+        place <<= 1
 
+    def fits(words: list[bytes]) -> bool:
+        reach = begins | (begins & hashes) << 1  # `#` also stands for no word at all
+        for word in words:
+            reach = (reach & (exact.get(word, 0) | star)) << 1 | reach & hashes
+            reach |= (reach & hashes) << 1
+        return bool(reach & ends)
 
-def _past_hashes(pattern: list[bytes], reach: set[int]) -> set[int]:
-    """`#` also stands for no word at all."""
-    found = set(reach)
-    for at in range(len(pattern)):
-        if at in found and pattern[at] == b"#":
-            found.add(at + 1)
-    return found
+    return fits

@@ -48,6 +48,8 @@ class Selection(Failures):
         self.parking: dict[int, list[ParkRow]] = {}  #: rows to log, per group
         self.boot_ms = self.leader_ms = 0  #: of this turn
         self.delivered = 0  #: records handed out
+        self.more = False  #: lanes are left to be read back
+        self.looks = 0  #: slices that this turn may still look at
 
     # --- who ------------------------------------------------------------------------------------------------
 
@@ -81,12 +83,13 @@ class Selection(Failures):
     # --- what -----------------------------------------------------------------------------------------------
 
     def _from(self, view: PartitionView, member: Subscription, sharers: int) -> Handed | None:
-        if view.due_ms is not None or view.draining:
+        if view.due_ms is not None or view.draining or view.waking is not None:
             self.refill(view)
         while (candidate := self._candidate(view, member)) is not None:
-            if self.overdue:  # a backlog that has expired: another turn goes on
-                self.dirty.add(view.group.id)
+            if self.overdue or self.looks <= 0:  # a backlog that has expired, or just a long one: another
+                self.dirty.add(view.group.id)  # turn goes on
                 return None
+            self.looks -= 1
             source, first, end, attempts = candidate
             skipped = self._skip_voids(view, candidate)
             if skipped is not None:
@@ -116,16 +119,19 @@ class Selection(Failures):
             return self._hand(view, member, source, first, end, attempts, place)
         if view.lanes:
             self._make_way(view, member)
+        if view.draining or view.waking is not None:  # another turn goes on
+            self.dirty.add(view.group.id)
+            self.more = True
         return None
 
     def _candidate(self, view: PartitionView, member: Subscription) -> Candidate | None:
         returned = view.returned
         if returned.starts:
             return Candidate(returned, returned.starts[0], returned.ends[0], returned.values[0])
-        for lane in view.lanes.routes:
-            if member.takes(lane[1:]):
-                ranges = view.lanes[lane]
-                return Candidate(ranges, ranges.starts[0], ranges.ends[0], ranges.values[0])
+        lane = member.lane_in(view)
+        if lane is not None:
+            ranges = view.lanes[lane]
+            return Candidate(ranges, ranges.starts[0], ranges.ends[0], ranges.values[0])
         state = self._ledger.partitions[view.partition]
         end = min(state.next, view.window_end)
         return Candidate(None, view.next, end, 0) if view.next < end else None
@@ -146,8 +152,8 @@ class Selection(Failures):
         voids = self._ledger.voids.get(view.partition)
         if voids is None:
             return None
-        left = voids.missing(candidate.first, candidate.end)
-        first, end = left[0] if left else (candidate.end, candidate.end)
+        left = voids.gap(candidate.first, candidate.end)
+        first, end = left or (candidate.end, candidate.end)
         if first > candidate.first:
             self._used(view, candidate.source, candidate.first, first)
         return first, end
@@ -173,7 +179,11 @@ class Selection(Failures):
     def _over(
         self, view: PartitionView, first: Offset, end: Offset, attempts: int, place: Place
     ) -> tuple[bool, Offset]:
-        """Whether the first has expired, and the end of those that fare like it."""
+        """Whether the first has expired, and the end of those that fare like it. What an operator wants to be
+        handed out again is, once at least."""
+        row = place.row
+        if row is not None and (row.own_body or not (row.lane or row.attempts)):
+            return False, end
         config = self._ledger.config(view.partition)
         column = self._ledger.opened.column(place.entry, TTL) if place.columns & TTL else None
         if (
@@ -214,17 +224,19 @@ class Selection(Failures):
     def expire_front(self, view: PartitionView) -> None:
         """What nobody takes expires too: the front of what is new, as far as a turn goes. Cheap when nothing
         can expire."""
-        state = self._ledger.partitions[view.partition]
-        while view.next < state.next and not self._ledger.is_void(view.partition, view.next):
-            if self.overdue:
+        state, voids = self._ledger.partitions[view.partition], self._ledger.voids.get(view.partition)
+        while view.next < state.next and not self.overdue:
+            first, end = view.next, state.next
+            if voids is not None:
+                first, end = voids.gap(first, end) or (end, end)
+            place = place_of(self._ledger, view.cursor, view.partition, first) if first < end else None
+            if place is None:
                 return
-            place = place_of(self._ledger, view.cursor, view.partition, view.next)
-            if (
-                place is None
-                or self._living(view, None, view.next, min(place.end, view.next + PARK_ROWS), 0, place)
-                > view.next
-            ):
+            end = min(end, place.end, first + PARK_ROWS)
+            if not self._over(view, first, end, 0, place)[0]:
                 return
+            view.next = first
+            self._living(view, None, first, end, 0, place)
 
     def _in_key_order(
         self,
@@ -313,7 +325,11 @@ class Selection(Failures):
             if len(rows) < REFILL_ROWS:
                 later = view.cursor.exceptions.due(view.since, 2**62, 1)
                 self.look_again(view, later[0][0] if later else None)
-        for lane, first in list(view.draining.items()):
+        if view.waking is not None:
+            self._wake(view, view.waking)
+        for lane, first in list(islice(view.draining.items(), REFILL_ROWS)):
+            if len(view.returned) >= REFILL_ROWS:
+                return
             self._drain(view, lane, first)
 
     def _read_back(self, view: PartitionView, first: Offset) -> None:
@@ -347,11 +363,17 @@ class Selection(Failures):
             view.draining[lane] = more[0]
 
     def wake_lanes(self, view: PartitionView) -> None:
-        """Members came or went: parked rows whose route somebody takes now are read back."""
+        """Members came or went, or key order ended: parked rows whose route somebody takes now, or whose key
+        does not count any more, are read back, some lanes at a time."""
         if view.cursor.state.parked:
-            for lane in view.cursor.exceptions.lanes():
-                if not key_of(lane) and view.group.takes(lane[1:]):
-                    view.draining.setdefault(lane, 0)
+            view.waking = b""
+
+    def _wake(self, view: PartitionView, behind: bytes) -> None:
+        lanes = view.cursor.exceptions.lanes(behind, REFILL_ROWS)
+        for lane in lanes:
+            if view.keys is None if key_of(lane) else view.group.takes(lane[1:]):
+                view.draining.setdefault(lane, 0)
+        view.waking = lanes[-1] if len(lanes) == REFILL_ROWS else None
 
     def _make_way(self, view: PartitionView, member: Subscription) -> None:
         """A window full of records that nobody can have: they go to disk, so that the cursor can pass."""
@@ -361,7 +383,7 @@ class Selection(Failures):
         rows = self.parking.setdefault(view.group.id, [])
         room = view.group.state.config.parked_max - cursor.parked
         for lane, ranges in list(view.lanes.items()):
-            if not key_of(lane) and view.group.takes(lane[1:]):
+            if not key_of(lane) and view.group.takes_lane(view, lane):
                 continue  # its consumers are slow, but there
             for first, end, attempts in list(ranges):
                 if len(rows) >= PARK_ROWS or (key_of(lane) and room < end - first):

@@ -10,6 +10,7 @@ from gossipq.core.storage import StoredIntervals, StoredRangeMap, Table
 from gossipq.types import Offset
 
 WINDOWS_PASSED_MAX = 64  #: so many windows of records may be done above the first that is open
+REPLAYED_LOOKED_AT = 1_024  #: for what retention may remove, in each group
 
 
 class Cursor:
@@ -110,12 +111,15 @@ class Cursor:
         waiting = next(iter(self.exceptions.scan()), None) if self.exceptional else None
         return self.state.cursor if waiting is None else min(waiting.first, self.state.cursor)
 
-    def needs_from(self) -> Offset:
-        """The lowest offset that this group still needs in the partition's log."""
+    def needs_from(self, first: Offset) -> Offset:
+        """The lowest offset that this group still needs in the partition's log, which begins at `first`. Of
+        many letters that were replayed it looks at some, and says that they are needed, too."""
         if self.exceptional:
-            for found in self.exceptions.scan():
-                if not found.row.own_body:
-                    return min(found.first, self.state.cursor)
+            for number, found in enumerate(self.exceptions.scan(first)):
+                if found.first >= self.state.cursor:
+                    break
+                if not found.row.own_body or number == REPLAYED_LOOKED_AT:
+                    return found.first
         return self.state.cursor
 
 

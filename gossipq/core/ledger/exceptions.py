@@ -70,12 +70,14 @@ class Exceptions(Runs[ExceptionRow]):
                 break
         return found
 
-    def lanes(self) -> list[bytes]:
-        """Lanes that have rows."""
+    def lanes(self, behind: bytes, limit: int) -> list[bytes]:
+        """Lanes that have rows, the first few behind that one in their order; b"" = from the beginning."""
         found: list[bytes] = []
         prefix = records.row_key(b"U", self._partition, self._group_id)
         low, high = prefix, records.after(prefix)
-        while (row := next(iter(self._state.scan(low, high)), None)) is not None:
+        if behind:
+            low = records.after(records.lane_key(self._partition, self._group_id, behind, 0)[:-8])
+        while len(found) < limit and (row := next(iter(self._state.scan(low, high)), None)) is not None:
             end = 19 + int.from_bytes(row[0][17:19], "big")
             found.append(row[0][19:end])
             low = records.after(row[0][:end])

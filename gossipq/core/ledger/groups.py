@@ -457,10 +457,10 @@ class Groups:
 
     def leave(self, cursor: Cursor, first: Offset, end: Offset, event: str) -> None:
         """Takes out what is neither acked nor dead. Retention leaves rows that have a body of their own."""
-        for part in self._found(cursor, first, end):
+        for part in cursor.exceptions.overlap(first, end) if cursor.exceptional else ():
             if part.row.own_body and event == life.TRIM:
-                cursor.exceptions.put(*part)
                 continue
+            self._found(cursor, part.first, part.end)
             cursor.move(life.waiting(part.row), event, part.total)
             if part.row.own_body:
                 self._host.not_needed(part.row.index, part.total)

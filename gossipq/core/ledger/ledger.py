@@ -276,7 +276,8 @@ class Ledger:
         cursors = self.cursors.get(partition)
         if not cursors:
             return self.partitions[partition].next
-        return min(cursor.needs_from() for cursor in cursors.values())
+        first = self.partitions[partition].first
+        return min(cursor.needs_from(first) for cursor in cursors.values())
 
     # --- applying -------------------------------------------------------------------------------------------
 
@@ -534,7 +535,7 @@ class Ledger:
         state = self.partitions.get(payload.partition)
         if state is None or payload.first <= state.first:
             return Counted()
-        count = payload.first - state.first
+        before, count = state.first, payload.first - state.first
         void = self.voids.get(payload.partition)
         state.removed += sum(
             end - first for first, end in (void or Intervals()).missing(state.first, payload.first)
@@ -547,7 +548,8 @@ class Ledger:
         self._dirty_partitions.add(payload.partition)
         for group_id, cursor in self.cursors.get(payload.partition, {}).items():
             if cursor.state.cursor < state.first or cursor.exceptional:
-                self._groups.leave(cursor, 0, state.first, life.TRIM)
+                # what is there still of those before has a body of its own
+                self._groups.leave(cursor, before, state.first, life.TRIM)
                 cursor.advance(state.first)
                 self._dirty_cursors.add((payload.partition, group_id))
         return Counted(count)

@@ -296,10 +296,14 @@ class Sweeper:
         count = self._slices(partition, first, rows_max)
         for group_id in self._ledger.cursors.get(partition, ()):
             for prefix in (b"A", b"Q"):
+                if count >= rows_max:
+                    return count
                 low, high = (records.row_key(prefix, partition, group_id, offset) for offset in (0, first))
                 if prefix == b"A":
                     high = self._reaching(low, high, first)
-                count += self._tables.state.delete_range(low, high, rows_max)
+                count += self._tables.state.delete_range(low, high, rows_max - count)
+        if count >= rows_max:
+            return count
         low, high = records.key(b"Z", partition, 0), records.key(b"Z", partition, first)
         count += self._tables.state.delete_range(low, high, rows_max)
         if count < rows_max:

@@ -20,6 +20,7 @@ from gossipq.types import DELAY, Index, Offset, PartitionKey, Slice
 NEVER_MS = 2**62
 TOGETHER_MS = 20  #: records of one batch that are due so close together may pass those of others
 RELEASE_RECORDS_MAX = 16_384  #: in one entry
+GONE_LOOKED_AT = 4_096  #: rows of topics that are gone, in one look
 
 decode_scheduled = msgspec.msgpack.Decoder(ScheduledRow).decode
 
@@ -29,13 +30,17 @@ class Schedule:
         """`knows`: whether a partition still exists; rows of others wait to be swept."""
         self._state, self._knows = state, knows
         self._next_ms: int | None = None  # None: not known
+        self._begin = b"E"  # no due row before it is of a partition that exists
+        self._cut_ms = NEVER_MS  # where a look at due rows ended early
 
     # --- reading --------------------------------------------------------------------------------------------
 
     def next_ms(self) -> int | None:
-        """Leader time at which something is due; None when nothing is scheduled."""
+        """Leader time at which something is due, or is to be looked for; None when nothing is scheduled."""
         if self._next_ms is None:
             first = next(self._due_rows(NEVER_MS), None)
+            if first is None and self._cut_ms < NEVER_MS:
+                return self._cut_ms
             self._next_ms = first[0] if first else NEVER_MS
         return self._next_ms if self._next_ms < NEVER_MS else None
 
@@ -44,11 +49,22 @@ class Schedule:
         self._next_ms = None
 
     def _due_rows(self, before_ms: int) -> Iterator[tuple[int, Index, int, PartitionKey]]:
-        """(due, index, first, partition) of rows due before that, in order."""
-        for row_key, row in self._state.scan(b"E", records.key(b"E", before_ms)):
+        """(due, index, first, partition) of rows due before that, in order. When it has met many of topics
+        that are gone it ends early, and `_cut_ms` says where; the next look begins behind the first of them.
+        """
+        gone, first, self._cut_ms = 0, True, NEVER_MS
+        for row_key, row in self._state.scan(self._begin, records.key(b"E", before_ms)):
             (partition,) = U64.unpack(row)
             if self._knows(partition):
+                first = False
                 yield (*U64X3.unpack_from(row_key, 1), partition)
+                continue
+            gone += 1
+            if first:
+                self._begin = row_key
+            if gone > GONE_LOOKED_AT:
+                self._cut_ms = U64.unpack_from(row_key, 1)[0]
+                return
 
     def get(self, partition: PartitionKey, index: Index, record: int) -> tuple[int, ScheduledRow] | None:
         """(first record, row) of the scheduled run that holds a record."""
@@ -73,6 +89,7 @@ class Schedule:
                 heappush(heap, (due_ms, index, first, partition, found[1]))
                 waiting = next(rows, None)
             due_ms, index, first, partition, row = heappop(heap)
+            leader_ms = min(leader_ms, self._cut_ms)
             next_ms = min(waiting[0] if waiting else leader_ms, heap[0][0] if heap else leader_ms)
             until_ms = min(leader_ms, max(next_ms, due_ms + TOGETHER_MS))
             end, next_ms = self._due_end(opened, index, first, row, until_ms)
@@ -99,7 +116,9 @@ class Schedule:
 
     def add(self, partition: PartitionKey, index: Index, first: int, row: ScheduledRow) -> None:
         self._state.put(records.key(b"W", partition, index, first), records.encode(row))
-        self._state.put(records.key(b"E", row.due_ms, index, first), U64.pack(partition))
+        due_key = records.key(b"E", row.due_ms, index, first)
+        self._state.put(due_key, U64.pack(partition))
+        self._begin = min(self._begin, due_key)
         if self._next_ms is not None:
             self._next_ms = min(self._next_ms, row.due_ms)
 

@@ -28,6 +28,7 @@ from gossipq.limits import (
     CREDIT_BYTES_MAX,
     CREDIT_MAX,
     DELAY_MS_MAX,
+    ERROR_BYTES_MAX,
     IN_FLIGHT_HARD_MAX,
     LEASE_TOTAL_MS_MAX,
     MOVED_RANGES_MAX,
@@ -186,14 +187,18 @@ class ConsumeRequests:
                     f"cluster.quota.{payer.quota('subscriptions')} allows, {most}",
                     hint="end one, or raise it in cluster.toml",
                 )
-        fresh = message.group and group is None
-        if fresh and len(self._ledger.groups) + len(self._making) >= quota.groups:
+        if message.group and group is None:
+            self.admit_group(client)
+
+    def admit_group(self, client: Client) -> None:
+        """Who asks for a new group may have one more. Raises BadRequest."""
+        most = self._quota.groups
+        if len(self._ledger.groups) + len(self._making) >= most:
             raise BadRequest(
-                f"this shard has as many groups as the quota cluster.quota.groups allows, {quota.groups}",
+                f"this shard has as many groups as the quota cluster.quota.groups allows, {most}",
                 hint="remove one: gossipq group rm TOPIC GROUP; or raise it in cluster.toml",
             )
-        if fresh:
-            self._made.take(account, 1, self._host.boot_ms)
+        self._made.take(client.payers, 1, self._host.boot_ms)
 
     def _being_made(self, message: Subscribe) -> Made | None:
         """The same group as it is on its way to the log."""
@@ -368,7 +373,8 @@ class ConsumeRequests:
         subscription, waiter = self.subscription(client, message.subscription), Waiter(origin, request_id)
         if subscription.auto:
             self._dispatch.settle(subscription, message.ranges)
-        name = message.delay_ms, message.failed, message.reason, message.dead
+        reason = message.reason[:ERROR_BYTES_MAX]  # it may have to wait for its turn
+        name = message.delay_ms, message.failed, reason, message.dead
         self._dispatch.nack(subscription, message.ranges, waiter, *name)
         if not waiter.entries:
             self._host.reply(origin, request_id, Acked(waiter.lost))

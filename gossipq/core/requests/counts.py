@@ -156,7 +156,7 @@ def _lanes(view: PartitionView, cursor: Cursor) -> tuple[int, int, int]:
     lanes = {lane: _fresh(ranges, cursor) for lane, ranges in view.lanes.items()}
     by_key = sum(count for lane, count in lanes.items() if key_of(lane))
     unmatched = sum(
-        count for lane, count in lanes.items() if not key_of(lane) and not view.group.takes(lane[1:])
+        count for lane, count in lanes.items() if not key_of(lane) and not view.group.takes_lane(view, lane)
     )
     return sum(lanes.values()), by_key, unmatched
 

@@ -356,7 +356,7 @@ class ExplainRequests:
 
     def _why_group(self, origin: Origin, request_id: int, message: WhyGroup) -> None:
         rows = []
-        for partition in message.partitions:
+        for partition in dict.fromkeys(message.partitions):
             if partition not in self._ledger.partitions:
                 raise self._host.unknown(partition)
             group = self._ledger.group(topic_id_of(partition), message.group)
@@ -503,8 +503,8 @@ class ExplainRequests:
         self._host.enclose(origin, request_id, Shown(named.ref, time_ms), [body])
 
     def _body_of(self, named: Named) -> tuple[tuple[Index, int], int]:
-        """((entry, record), time) of a record: in the log, in the schedule, or with a dead letter. Raises
-        UnknownRecord."""
+        """((entry, record), time) of a record: in the log, in the schedule, with a dead letter or what was
+        one. Raises UnknownRecord."""
         if named.offset < 0:
             found = self._ledger.schedule.get(named.partition, named.entry, named.record)
             if found is None:
@@ -514,6 +514,9 @@ class ExplainRequests:
         if place is not None:
             return (place.entry, place.record), place.time_ms
         for cursor in self._ledger.cursors.get(named.partition, {}).values():
+            again = cursor.exceptions.at(named.offset) if cursor.exceptional else None
+            if again is not None:  # a dead letter that was replayed
+                return (again.row.index, again.row.record + named.offset - again.first), again.row.due_ms
             dead = cursor.dead.at(named.offset)
             if dead is not None:
                 return (dead.row.index, dead.row.record + named.offset - dead.first), dead.row.time_ms

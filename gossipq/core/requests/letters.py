@@ -97,7 +97,7 @@ class LetterJobs:
             self._host.reply(origin, request_id, Done(cursor.state.dead))
             return
         ranges = Intervals()
-        for first, end in message.ranges or [EVERYTHING]:
+        for first, end in sorted(message.ranges) or [EVERYTHING]:
             ranges.add(first, end)
         asker = Requester(origin, request_id)
         self._jobs.append(LetterJob(asker, message, cursor.state.group_id, ranges, self._host.last))

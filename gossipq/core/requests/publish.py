@@ -1,19 +1,17 @@
 """Publishes at the door: refused before they are logged, or confirmed when they are on a majority of
 disks."""
 
-from collections.abc import Iterable
+from collections import deque
 from functools import partial
 from typing import Protocol
 
-import msgspec
-
 from gossipq import limits
 from gossipq.core.copies import Reconfiguration
-from gossipq.core.delivery import NUMBER_MAX, Dispatch, Lease, PartitionView, within
+from gossipq.core.delivery import NUMBER_MAX, Dispatch, Lease, PartitionView, Subscription, apart, within
 from gossipq.core.ledger import Ledger, Outcome, Published
 from gossipq.core.raft import Pending, Requester
 from gossipq.core.requests.consume import Client, ConsumeRequests
-from gossipq.core.storage import Columns, Due, Entry, log, payloads
+from gossipq.core.storage import Columns, Due, log, payloads
 from gossipq.errors import (
     BadBatch,
     BadRequest,
@@ -47,6 +45,7 @@ from gossipq.values import Message, TopicConfig, TopicInfo
 
 TOPIC_ASK_MS = 200
 TOPIC_ID_MAX = NUMBER_MAX >> PARTITION_BITS
+BatchName = tuple[PartitionKey, bytes, int]  #: a partition, a producer, and its sequence there
 GONE, ELSEWHERE = -1, -2  #: in place of a time: there is no such topic; it has nothing in this shard
 SYSTEM = "_"  #: names of topics that nodes write begin with it
 #: those that clients write all the same: answers to requests, and declarations of schemas
@@ -63,6 +62,7 @@ class PublishHost(Protocol):
 
     id: int
     full: str
+    acked: int
     reconfiguration: Reconfiguration
 
     @property
@@ -75,9 +75,6 @@ class PublishHost(Protocol):
     def refuse_by(self, asker: Requester, outcome: Outcome) -> None: ...
     def confirm(self, origin: Origin, request_id: int, index: Index, outcome: Published) -> None: ...
     def tell(self, shard: int, message: Message) -> None: ...
-    def unapplied(self) -> Iterable[Entry]:
-        """Entries that are not applied yet."""
-
     def retain_soon(self) -> None:
         """A partition is full: what may leave should."""
 
@@ -94,6 +91,8 @@ class PublishRequests:
     ) -> None:
         self._host, self._ledger, self._dispatch, self._consuming = host, ledger, dispatch, consuming
         self._columns, self._pending = columns, pending
+        self._logged: deque[tuple[Index, BatchName]] = deque()  # entries with a sequence, the oldest first
+        self._bringing: dict[BatchName, Index] = {}  # and which of them brings a batch
         self._asked: dict[int, int] = {}  # topic id -> boot time of the last AskTopic, GONE or ELSEWHERE
 
     def publish(
@@ -113,6 +112,7 @@ class PublishRequests:
             return
         confirmed = (message.level or config.level) != "none"
         index = self._host.propose(log.PUBLISH, payload, confirmed, batch)
+        self._brings(index, message.partition, info)
         if confirmed:
             self._pending.add(index, self._stored, origin, request_id)
 
@@ -163,9 +163,21 @@ class PublishRequests:
     def _knows(self, partition: PartitionKey, info: BatchInfo) -> bool:
         """Whether a batch is stored, or logged and about to be: a refusal would say that it certainly is
         not."""
-        return self._ledger.knows(partition, info) or any(
-            _brings(entry, partition, info) for entry in self._host.unapplied()
-        )
+        if self._ledger.knows(partition, info):
+            return True
+        brings = self._bringing.get((partition, info.producer, info.sequence), 0)
+        return bool(info.sequence) and brings > self._ledger.applied
+
+    def _brings(self, index: Index, partition: PartitionKey, info: BatchInfo) -> None:
+        """This entry stores a batch. A look at all that are not applied would cost as much as they are."""
+        while self._logged and self._logged[0][0] <= self._ledger.applied:
+            old, name = self._logged.popleft()
+            if self._bringing[name] == old:
+                del self._bringing[name]
+        if info.sequence:
+            name = partition, info.producer, info.sequence
+            self._logged.append((index, name))
+            self._bringing[name] = index
 
     def due_of(self, info: BatchInfo, batch: bytes, age_ms: int) -> Due | None:
         """When a batch with a DELAY column was sealed and is first due; None without one. Raises
@@ -178,7 +190,7 @@ class PublishRequests:
         within("age_ms", age_ms, 0, limits.DELAY_MS_MAX)
         within("delay of a record in ms", delays[0], 0, limits.DELAY_MS_MAX)
         within("delay of a record in ms", delays[-1], 0, limits.DELAY_MS_MAX)
-        base_ms = self._host.leader_ms - age_ms
+        base_ms = max(0, self._host.leader_ms - age_ms)  # no row has a time before 1970
         return Due(base_ms, base_ms + delays[0])
 
     def _step(
@@ -207,18 +219,22 @@ class PublishRequests:
                 f"{len(message.acks)} ranges in one step; at most {limits.MOVED_RANGES_MAX} are allowed",
                 hint="ack the others by themselves",
             )
-        held = self._dispatch.holds_all(subscription, message.acks)
+        acks = apart(message.acks)
+        if subscription.auto:
+            self._dispatch.settle(subscription, acks)
+        held = self._dispatch.holds_all(subscription, acks)
         if not held and not self._knows(message.partition, info):
             raise LeaseLost(
                 "the lease of the record has ended: another consumer has it, or it is done",
                 hint="drop this step",
             )
-        ack = payloads.AckRanges(subscription.group.id, subscription.consumer, message.acks)
+        ack = payloads.AckRanges(subscription.group.id, subscription.consumer, acks)
         index = self._host.propose(
             log.STEP, payloads.encode(payloads.AckAndPublish(ack, payload)), True, batch
         )
-        taken = self._dispatch.take(subscription, message.acks) if held else []
-        self._pending.add(index, partial(self._stepped, taken), origin, request_id)
+        self._brings(index, message.partition, info)
+        taken = self._dispatch.take(subscription, acks) if held else []
+        self._pending.add(index, partial(self._stepped, subscription, taken), origin, request_id)
 
     def _stored(self, asker: Requester, index: Index, outcome: Outcome) -> None:
         """A PUBLISH is applied: who sent it is answered."""
@@ -229,13 +245,16 @@ class PublishRequests:
 
     def _stepped(
         self,
+        subscription: Subscription,
         taken: list[tuple[PartitionView, Offset, Offset, Lease]],
         asker: Requester,
         index: Index,
         outcome: Outcome,
     ) -> None:
         """A STEP is applied; `taken` is what it took from its consumer."""
-        self._dispatch.taken(taken, not outcome.error)
+        acked = self._dispatch.taken(taken, not outcome.error)
+        subscription.acked += acked
+        self._host.acked += acked
         self._stored(asker, index, outcome)
 
     # --- topics that are not known here ---------------------------------------------------------------------
@@ -300,15 +319,3 @@ class PublishRequests:
                     hint="partitions are chosen when a topic is made",
                 )
             self._host.propose(log.TOPIC, payloads.encode(payloads.TopicChange(info)))
-
-
-def _brings(entry: Entry, partition: PartitionKey, info: BatchInfo) -> bool:
-    """Whether an entry stores this batch."""
-    if not info.sequence or entry.kind not in (log.PUBLISH, log.STEP):
-        return False
-    step = entry.kind == log.STEP
-    payload = (
-        msgspec.msgpack.decode(entry.payload, type=payloads.AckAndPublish).publish if step else entry.payload
-    )
-    its_partition, its, _ = log.parse_publish(payload)
-    return (its_partition, its.producer, its.sequence) == (partition, info.producer, info.sequence)

@@ -27,13 +27,22 @@ class Columns(Protocol):
 
 
 class Opened:
-    """Columns of stored batches by log index; the last ones asked for stay."""
+    """Columns and headers of stored batches by log index; the last ones asked for stay."""
 
-    __slots__ = ("_columns", "_kept", "_kept_max", "_read")
+    __slots__ = ("_columns", "_headers", "_kept", "_kept_max", "_read")
 
     def __init__(self, columns: Columns, read: "ReadsBody", kept_max: int = 64) -> None:
         self._columns, self._read, self._kept_max = columns, read, kept_max
         self._kept: dict[tuple[Index, int], array[int] | None] = {}
+        self._headers: dict[Index, BatchInfo] = {}
+
+    def header(self, index: Index) -> BatchInfo:
+        """Of the batch that entry `index` brought."""
+        if index not in self._headers:
+            if len(self._headers) >= self._kept_max:
+                del self._headers[next(iter(self._headers))]
+            self._headers[index] = self._columns.peek(self._read(index))
+        return self._headers[index]
 
     def column(self, index: Index, bit: int) -> "array[int] | None":
         """Column `bit` of the batch that entry `index` brought; None when it has none."""

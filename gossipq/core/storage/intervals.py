@@ -97,6 +97,15 @@ class Intervals:
             gaps.append((first, end))
         return gaps
 
+    def gap(self, first: Offset, end: Offset) -> tuple[Offset, Offset] | None:
+        """The first part of [first, end) that is not covered; None: there is none."""
+        at = bisect_right(self.ends, first)
+        if at < len(self.starts) and self.starts[at] <= first:
+            first, at = self.ends[at], at + 1
+        if first >= end:
+            return None
+        return first, min(end, self.starts[at]) if at < len(self.starts) else end
+
     def drop_below(self, offset: Offset) -> None:
         """Forgets everything below `offset`."""
         at = bisect_right(self.ends, offset)
