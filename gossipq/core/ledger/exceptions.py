@@ -6,8 +6,9 @@ that is busy. Records of one batch that failed alike share a row, also those tha
 as no other row lies between the first and the last of them: then any record is found by the row before it.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from operator import itemgetter
 
 import msgspec
 
@@ -36,8 +37,22 @@ def clip(ranges: Ranges, first: Offset, end: Offset) -> Ranges:
     return [(max(low, first), min(high, end)) for low, high in ranges if low < end and first < high]
 
 
+def _reaching(ranges: Ranges, first: Offset, end: Offset) -> Ranges:
+    """Those of ranges, which rise, that reach into [first, end)."""
+    low = bisect_right(ranges, first, key=itemgetter(1))
+    return ranges[low : bisect_left(ranges, end, lo=low, key=itemgetter(0))]
+
+
 def ranges_of(found: Found[ExceptionRow]) -> Ranges:
     return found.row.ranges or [(found.first, found.row.end)]
+
+
+def run_at(whole: Found[ExceptionRow], offset: Offset) -> Found[ExceptionRow] | None:
+    """The run of a row that holds an offset."""
+    if not whole.row.ranges:
+        return whole
+    first, end = whole.row.ranges[bisect_right(whole.row.ranges, (offset, MAX_OFFSET)) - 1]
+    return _run(whole, first, end) if offset < end else None
 
 
 def _run(whole: Found[ExceptionRow], first: Offset, end: Offset) -> Found[ExceptionRow]:
@@ -68,11 +83,7 @@ class Exceptions(Runs[ExceptionRow]):
 
     def at(self, offset: Offset) -> Found[ExceptionRow] | None:
         found = self.row_at(offset)
-        if found is None or not found.row.ranges:
-            return found
-        at = bisect_right(found.row.ranges, (offset, MAX_OFFSET)) - 1
-        first, end = found.row.ranges[at]
-        return _run(found, first, end) if offset < end else None
+        return found if found is None else run_at(found, offset)
 
     def scan(self, first: Offset = 0) -> Iterator[Found[ExceptionRow]]:
         for found in self._rows(first):
@@ -100,7 +111,8 @@ class Exceptions(Runs[ExceptionRow]):
                 self.delete(whole)
                 return [whole]
             here = Intervals(mine)
-            taken = [part for first, end in ranges for part in here.overlap(first, end)]
+            asked = _reaching(ranges, whole.first, whole.end)
+            taken = [part for first, end in asked for part in here.overlap(first, end)]
             if not taken:
                 continue
             self.delete(whole)

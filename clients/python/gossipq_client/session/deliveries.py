@@ -2,6 +2,7 @@
 pauses, ends."""
 
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
 
 from gossipq import limits
@@ -14,7 +15,7 @@ from gossipq.wire.batch import Batch, split
 from gossipq_client.session.calls import Call
 from gossipq_client.session.connections import NOWHERE
 from gossipq_client.session.credit import Part, Subscription
-from gossipq_client.session.held import Held, Piece, merge, subtract
+from gossipq_client.session.held import Held, Piece, Ranges, SharedBatch, merge, subtract
 from gossipq_client.session.known import Known
 from gossipq_client.session.pace import CREDIT_MIN
 from gossipq_client.session.settlement import LATE_MAX, Settling
@@ -44,34 +45,34 @@ class Consuming(Settling):
             if part.subscribed:  # else it is of a loan that has ended
                 part.lent_records -= piece.count
                 part.lent_bytes -= piece.charge
-            if piece.offset + piece.count > part.ends.get(piece.partition, 0):
+            if runs_of(piece)[-1][1] > part.ends.get(piece.partition, 0):
                 part.at_end = False
             self._receive(part, piece, raw, deliver.lease_ms, known)
         if part.due:
             self._due[part] = None
 
     def _receive(self, part: Part, piece: Delivered, raw: memoryview, lease_ms: int, known: Known) -> None:
-        subscription, end = part.subscription, piece.offset + piece.count
+        subscription, runs = part.subscription, runs_of(piece)
         try:
-            batch = Batch(raw)
-            if len(batch) != piece.count:
+            batch = SharedBatch(raw) if piece.ranges else Batch(raw)
+            if len(batch) != piece.count or piece.count != sum([end - first for first, end in runs]):
                 raise BadBatch(f"slice of {piece.count} records with a batch of {len(batch)}")
         except BadBatch as error:
-            self._unopened(part, (piece.partition, piece.offset, end), error)
+            self._unopened(part, [(piece.partition, *run) for run in runs], error)
             return
         if subscription.closing or subscription.paused:
             self._send_back(part, piece, batch, known)
             return
-        charge = piece.charge
-        for first, last in known.unseen(piece.partition, piece.offset, end):
-            held = Held(part, piece.partition, piece.offset, first, last, batch, piece.attempt)
-            held.deadline_ms, held.lease_ms = self._links.now_ms + lease_ms, lease_ms
+        charge, deadline_ms = piece.charge, self._links.now_ms + lease_ms
+        again = subscription.leased and runs[0][0] < part.high.get(piece.partition, 0)
+        for held in self._unseen(part, piece, batch, known):
+            held.deadline_ms, held.lease_ms = deadline_ms, lease_ms
             held.charge, charge = charge, 0
-            part.untaken_records += last - first
+            part.untaken_records += held.end - held.first
             part.untaken_bytes += held.charge
             if subscription.leased:
                 part.outstanding[held] = None
-                if first < part.high.get(held.partition, 0):
+                if again:
                     self._ack_again(held, known)
                 if part.barred:
                     bars = {
@@ -87,20 +88,31 @@ class Consuming(Settling):
                 subscription.ready.append(held)
             else:
                 subscription.order.add(held.partition, held.batch.info.publish_ms, held, self._links.now_ms)
-        part.saw(piece.partition, end)
+        part.saw(piece.partition, runs[-1][1])
         subscription.arrange(self._links.now_ms)
+
+    @staticmethod
+    def _unseen(part: Part, piece: Delivered, batch: Batch, known: Known) -> Iterator[Held]:
+        """What is not here yet of a slice, run by run."""
+        at, unseen = (
+            0,
+            known.unseen if not piece.ranges else known.unseen_among(piece.partition, piece.ranges),
+        )
+        for low, high in runs_of(piece):
+            for first, last in unseen(piece.partition, low, high):
+                yield Held(part, piece.partition, low - at, first, last, batch, piece.attempt)
+            at += high - low
 
     def _send_back(self, part: Part, piece: Delivered, batch: Batch, known: Known) -> None:
         """Nobody takes records now: they go to others, but for what the user has, and what is acked."""
-        for first, end in known.unseen(piece.partition, piece.offset, piece.offset + piece.count):
-            held = Held(part, piece.partition, piece.offset, first, end, batch, piece.attempt)
+        for held in self._unseen(part, piece, batch, known):
             self._ack_again(held, known)
-            self.nack(held, first, end)
+            self.nack(held, held.first, held.end)
 
-    def _unopened(self, part: Part, records: Range, error: BadBatch) -> None:
+    def _unopened(self, part: Part, records: list[Range], error: BadBatch) -> None:
         """What was damaged on its way, or has columns that only newer clients know: a group gets it again,
         and has dead letters in the end."""
-        subscription, (partition, first, end) = part.subscription, records
+        subscription, (partition, first, _), end = part.subscription, records[0], records[-1][2]
         topic = subscription.topics.get(topic_id_of(partition))
         name = f"{topic.name if topic else 'an unknown topic'}/{partition_of(partition)}"
         text = f"records {first} to {end - 1} of {name} cannot be opened: {error}"
@@ -108,7 +120,7 @@ class Consuming(Settling):
             subscription.error = BadBatch(text, hint="read it again; if that fails, update this client")
             return
         if subscription.leased:
-            self._nack(part, [records], failed(None, str(error)), {})
+            self._nack(part, records, failed(None, str(error)), {})
         self.warnings.append(text + ("" if subscription.leased else "; they are passed over"))
 
     def take(self, subscription: Subscription, count: int, fetch: object = None) -> list[Piece]:
@@ -496,6 +508,10 @@ class Consuming(Settling):
         for subscription in subscriptions:
             if subscription.closing:
                 self._close(subscription)
+
+
+def runs_of(piece: Delivered) -> Ranges:
+    return piece.ranges or [(piece.offset, piece.offset + piece.count)]
 
 
 def _urgent(part: Part) -> bool:

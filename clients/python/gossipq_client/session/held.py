@@ -16,6 +16,26 @@ Ranges = list[tuple[Offset, Offset]]  #: half-open, rising, apart
 ALOUD_ATTEMPT = 3
 
 
+class SharedBatch(Batch):
+    """A batch that several have records of: what is opened of it is kept."""
+
+    __slots__ = ("_opened",)
+
+    def __init__(self, raw: bytes | memoryview) -> None:
+        super().__init__(raw)
+        self._opened: dict[int, list[bytes] | None] = {}
+
+    def values(self) -> list[bytes]:
+        found = self.column(0)
+        assert found is not None, "the values are always present"
+        return found
+
+    def column(self, bit: int) -> list[bytes] | None:
+        if bit not in self._opened:
+            self._opened[bit] = super().column(bit)
+        return self._opened[bit]
+
+
 class Held:
     """Records `first` .. `end` of one delivered batch whose record 0 has offset `base`."""
 

@@ -31,6 +31,13 @@ class _Spans:
         starts.insert(at, first)
         ends.insert(at, end)
 
+    def add_all(self, partition: PartitionKey, ranges: Ranges) -> None:
+        """Between two that are there."""
+        starts, ends = self._of.setdefault(partition, ([], []))
+        at = bisect_left(starts, ranges[0][0])
+        starts[at:at] = [first for first, _ in ranges]
+        ends[at:at] = [end for _, end in ranges]
+
     def reaching(self, partition: PartitionKey, first: Offset, end: Offset) -> Ranges:
         starts, ends = self._of.get(partition, ([], []))
         low = bisect_right(ends, first)
@@ -56,20 +63,37 @@ class Known:
             if self._here is not None:
                 self._here.add(partition, first, end)
             return [(first, end)]
+        here = self._all_here()
+        found = subtract([(first, end)], here.reaching(partition, first, end))
+        for each in found:
+            here.add(partition, *each)
+        return found
+
+    def _all_here(self) -> _Spans:
         if self._here is None:
             self._here = _Spans(
                 (held.partition, *piece)
-                for held in part.outstanding
+                for held in self._part.outstanding
                 for piece in held.open_ranges(held.first, held.end)
             )
-        found = subtract([(first, end)], self._here.reaching(partition, first, end))
-        for each in found:
-            self._here.add(partition, *each)
-        return found
+        return self._here
+
+    def unseen_among(
+        self, partition: PartitionKey, ranges: Ranges
+    ) -> Callable[[PartitionKey, Offset, Offset], Ranges]:
+        """`unseen`, for each of these ranges of one slice: where nothing of them is here, all are looked at
+        together."""
+        here = self._all_here()
+        if here.reaching(partition, ranges[0][0], ranges[-1][1]):
+            return self.unseen
+        here.add_all(partition, ranges)
+        return lambda partition, first, end: [(first, end)]
 
     def acked(self, partition: PartitionKey, first: Offset, end: Offset) -> Ranges:
         """What of a slice the user has done already."""
         if self._acked is None:
             self._acked = _Spans(self._ask_acked())
         reaching = self._acked.reaching(partition, first, end)
+        if not reaching:
+            return []
         return [(max(first, low), min(end, high)) for low, high in reaching]
