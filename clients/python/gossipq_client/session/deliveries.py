@@ -65,6 +65,7 @@ class Consuming(Settling):
             return
         charge, deadline_ms = piece.charge, self._links.now_ms + lease_ms
         again = subscription.leased and runs[0][0] < part.high.get(piece.partition, 0)
+        again = again and bool(known.acked(piece.partition, runs[0][0], runs[-1][1]))
         for held in self._unseen(part, piece, batch, known):
             held.deadline_ms, held.lease_ms = deadline_ms, lease_ms
             held.charge, charge = charge, 0
