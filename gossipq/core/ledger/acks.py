@@ -13,7 +13,7 @@ import msgspec
 from gossipq.core.ledger import records
 from gossipq.core.ledger.records import U64, AckRow, CursorState
 from gossipq.core.storage import Table
-from gossipq.types import Offset, PartitionKey
+from gossipq.types import Index, Offset, PartitionKey
 
 PAGE_RUNS = 1_024  #: of a page at most, and so many rows are worth a look
 LARGE = 16  #: this part of a page is a page of some size
@@ -55,6 +55,20 @@ def page_of(runs: list[Run]) -> AckRow:
         page += (each.end - first, who, each.time_ms - time_ms, each.index - index)
         time_ms, index = each.time_ms, each.index
     return AckRow(runs[-1][1].end, row.time_ms, "", row.index, list(names), page)
+
+
+def page_for(ranges: list[tuple[Offset, Offset]], time_ms: int, consumer: str, index: Index) -> AckRow:
+    """One row that says the same of several ranges, which rise."""
+    first, end = ranges[0]
+    if len(ranges) == 1:
+        return AckRow(end, time_ms, consumer, index)
+    page, at = list[int](), first
+    for first, end in ranges:
+        if at < first:
+            page += (first - at, GAP, 0, 0)
+        page += (end - first, 0, 0, 0)
+        at = end
+    return AckRow(at, time_ms, "", index, [consumer], page)
 
 
 class AckRows:

@@ -1,5 +1,8 @@
 """A group in one partition as the ledger keeps it: the cursor row, opened, and the rows beside it."""
 
+from bisect import bisect_right
+from operator import itemgetter
+
 from gossipq.core.ledger import life, records
 from gossipq.core.ledger.acks import AckRows
 from gossipq.core.ledger.exceptions import Exceptions, Ranges, dead_rows
@@ -56,10 +59,12 @@ class Cursor:
 
     def fresh_in(self, ranges: Ranges) -> Ranges:
         """`fresh` of each; they rise."""
-        first, end, passed = ranges[0][0], ranges[-1][1], self.passed
-        if end <= self.state.cursor:
+        at = bisect_right(ranges, self.state.cursor, key=itemgetter(1))  # what is below has passed
+        ranges = ranges[at:] if at else ranges
+        if not ranges:
             return []
-        if first >= self.state.cursor and not passed.reaches(first, end):
+        first, end = ranges[0][0], ranges[-1][1]
+        if first >= self.state.cursor and not self.passed.reaches(first, end):
             return ranges
         return [part for each in ranges for part in self.fresh(*each)]
 

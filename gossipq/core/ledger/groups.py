@@ -5,6 +5,7 @@ A record that a cursor has not passed is *fresh*. One that it has passed without
 or a dead row; an entry treats both kinds, and what it does not find (acked meanwhile, removed) is left alone.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import groupby
@@ -14,7 +15,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from gossipq.core.ledger import life, records
-from gossipq.core.ledger.acks import PAGE_RUNS, Run, page_of
+from gossipq.core.ledger.acks import PAGE_RUNS, Run, page_for
 from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.exceptions import Ranges, clip, ranges_of
 from gossipq.core.ledger.outcomes import DONE, Counted, Outcome, refused
@@ -336,21 +337,16 @@ class Groups:
     def _told(self, ended: "Ended", fresh: Ranges, passed: Ranges, late: list[Found[ExceptionRow]]) -> None:
         """Rows of acks: one for what passes together, with gaps where records failed."""
         cursor, entry, at = ended.cursor, ended.entry, 0
+        told = entry.time_ms, ended.consumer, entry.index
         rows, filled = list[Run](), list[Run]()
         for _, end in passed:
-            some = list[Run]()
-            while at < len(fresh) and fresh[at][1] <= end:
-                first, stop = fresh[at]
-                some.append((first, AckRow(stop, entry.time_ms, ended.consumer, entry.index)))
-                at += 1
-            for low in range(0, len(some), PAGE_RUNS):
-                runs = some[low : low + PAGE_RUNS]
-                rows.append((runs[0][0], page_of(runs)))
+            stop = bisect_left(fresh, end, lo=at, key=itemgetter(0))
+            for low in range(at, stop, PAGE_RUNS):
+                ranges = fresh[low : min(stop, low + PAGE_RUNS)]
+                rows.append((ranges[0][0], page_for(ranges, *told)))
+            at = stop
         for part in late:
-            filled += [
-                (first, AckRow(end, entry.time_ms, ended.consumer, entry.index))
-                for first, end in ranges_of(part)
-            ]
+            filled += [(first, AckRow(end, *told)) for first, end in ranges_of(part)]
             self._acked_late(cursor, part, entry, ended.consumer)
         cursor.acks.put_many(rows)
         cursor.state.unmerged += len(rows) + cursor.acks.fill(filled)
