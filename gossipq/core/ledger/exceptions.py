@@ -43,6 +43,17 @@ def _reaching(ranges: Ranges, first: Offset, end: Offset) -> Ranges:
     return ranges[low : bisect_left(ranges, end, lo=low, key=itemgetter(0))]
 
 
+def _parted(mine: Ranges, asked: Ranges) -> tuple[Ranges, Ranges]:
+    """What of ranges is asked for, and what is not."""
+    count = len(asked)
+    if mine[:count] == asked:  # as most: record by record in order
+        return asked, mine[count:]
+    here = Intervals(mine)
+    taken = [part for first, end in asked for part in here.overlap(first, end)]
+    gone = Intervals(taken)
+    return taken, [part for first, end in mine for part in gone.missing(first, end)]
+
+
 def ranges_of(found: Found[ExceptionRow]) -> Ranges:
     return found.row.ranges or [(found.first, found.row.end)]
 
@@ -110,14 +121,10 @@ class Exceptions(Runs[ExceptionRow]):
             if mine == ranges:
                 self.delete(whole)
                 return [whole]
-            here = Intervals(mine)
-            asked = _reaching(ranges, whole.first, whole.end)
-            taken = [part for first, end in asked for part in here.overlap(first, end)]
+            taken, left = _parted(mine, _reaching(ranges, whole.first, whole.end))
             if not taken:
                 continue
             self.delete(whole)
-            gone = Intervals(taken)
-            left = [part for first, end in mine for part in gone.missing(first, end)]
             if not left or taken[-1][1] <= left[0][0] or left[-1][1] <= taken[0][0]:
                 found.append(_some(whole, taken))
                 if left:
