@@ -49,6 +49,10 @@ def check(exceptions, table, said):
     for at in range(OFFSETS):
         found = exceptions.at(at)
         assert (None if found is None else told(found).get(at)) == expected.get(at)
+        behind = [found.first for found in exceptions.scan(at)]
+        assert behind == [found.first for found in exceptions.scan() if found.first >= at]
+        within = [k for found in exceptions.within(at, at + 9) for k in told(found)]
+        assert within == [k for k in sorted(said) if at <= k < at + 9]
     stored = [
         (records.U64.unpack_from(key, 17)[0], decode_exception(row)) for key, row in table.scan(b"V", b"W")
     ]

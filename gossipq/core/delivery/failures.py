@@ -104,7 +104,7 @@ class Failures(Leases):
             first, end = ranges[0][0], ranges[-1][1]
             if not budget:
                 return rows, burials, _behind(failed, first)
-            budget.pieces -= 1
+            budget.pieces -= len(ranges)
             policy = self.policy(failed.view, place)
             failures = (place.row.failures if place.row else 0) + failed.counted
             expiry_ms = expires_ms(self._ledger, failed.view, place)

@@ -353,9 +353,12 @@ class Selection(Failures):
             for due_ms, first in rows:
                 view.since = due_ms, first + 1
                 self._read_back(view, first)
-            if len(rows) < REFILL_ROWS:
-                later = view.cursor.exceptions.due(view.since, 2**62, 1)
-                self.look_again(view, later[0][0] if later else None)
+                if len(view.returned) >= 2 * REFILL_ROWS:
+                    break  # rows may be of many records
+            else:
+                if len(rows) < REFILL_ROWS:
+                    later = view.cursor.exceptions.due(view.since, 2**62, 1)
+                    self.look_again(view, later[0][0] if later else None)
         for lane, first in list(view.draining.items()):
             self._drain(view, lane, first)
 

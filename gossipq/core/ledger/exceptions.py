@@ -97,6 +97,9 @@ class Exceptions(Runs[ExceptionRow]):
         return found if found is None else run_at(found, offset)
 
     def scan(self, first: Offset = 0) -> Iterator[Found[ExceptionRow]]:
+        before = self.row_before(first)
+        if before is not None and before.end > first:
+            yield from (run for run in self.pieces(before, before.first, before.end) if run.first >= first)
         for found in self._rows(first):
             yield from self.pieces(found, found.first, found.end)
 
