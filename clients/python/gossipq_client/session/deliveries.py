@@ -346,7 +346,7 @@ class Consuming(Settling):
             self.ack_due_ms = 0
             fresh, self._fresh = self._fresh, fresh
         for part in fresh:
-            ranges = merge((partition, first, end) for partition, first, end in part.fresh)
+            ranges = merge([(partition, first, end) for partition, first, end in part.fresh])
             for at in range(0, len(ranges), limits.RANGES_MAX):
                 some = ranges[at : at + limits.RANGES_MAX]
                 self._calls.ask(Ack(part.number, some), part.shard, partial(self._acked, part, some))

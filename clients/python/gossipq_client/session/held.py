@@ -261,9 +261,13 @@ def join(ranges: Iterable[tuple[Offset, Offset]]) -> Ranges:
 def merge(ranges: Iterable[tuple[PartitionKey, Offset, Offset]]) -> list[tuple[PartitionKey, Offset, Offset]]:
     """Sorted by partition and offset, adjacent ones joined."""
     merged: list[tuple[PartitionKey, Offset, Offset]] = []
-    for partition, first, end in sorted(ranges):
-        if merged and merged[-1][0] == partition and merged[-1][2] >= first:
-            merged[-1] = partition, merged[-1][1], max(end, merged[-1][2])
-        else:
-            merged.append((partition, first, end))
+    where, low, high = -1, 0, -1
+    for each in sorted(ranges):
+        partition, first, end = each
+        if first > high or partition != where:
+            where, low, high = each
+            merged.append(each)
+        elif end > high:
+            high = end
+            merged[-1] = where, low, high
     return merged
