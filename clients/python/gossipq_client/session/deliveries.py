@@ -95,13 +95,11 @@ class Consuming(Settling):
     @staticmethod
     def _unseen(part: Part, piece: Delivered, batch: Batch, known: Known) -> Iterator[Held]:
         """What is not here yet of a slice, run by run."""
-        at, unseen = (
-            0,
-            known.unseen if not piece.ranges else known.unseen_among(piece.partition, piece.ranges),
-        )
+        at, partition, attempt = 0, piece.partition, piece.attempt
+        fresh = bool(piece.ranges) and known.none_of(partition, piece.ranges)
         for low, high in runs_of(piece):
-            for first, last in unseen(piece.partition, low, high):
-                yield Held(part, piece.partition, low - at, first, last, batch, piece.attempt)
+            for first, last in ((low, high),) if fresh else known.unseen(partition, low, high):
+                yield Held(part, partition, low - at, first, last, batch, attempt)
             at += high - low
 
     def _send_back(self, part: Part, piece: Delivered, batch: Batch, known: Known) -> None:

@@ -78,16 +78,13 @@ class Known:
             )
         return self._here
 
-    def unseen_among(
-        self, partition: PartitionKey, ranges: Ranges
-    ) -> Callable[[PartitionKey, Offset, Offset], Ranges]:
-        """`unseen`, for each of these ranges of one slice: where nothing of them is here, all are looked at
-        together."""
+    def none_of(self, partition: PartitionKey, ranges: Ranges) -> bool:
+        """Whether nothing of a slice with gaps is here, and nothing in its gaps: it counts as here then."""
         here = self._all_here()
         if here.reaching(partition, ranges[0][0], ranges[-1][1]):
-            return self.unseen
+            return False
         here.add_all(partition, ranges)
-        return lambda partition, first, end: [(first, end)]
+        return True
 
     def acked(self, partition: PartitionKey, first: Offset, end: Offset) -> Ranges:
         """What of a slice the user has done already."""
