@@ -209,6 +209,7 @@ class Subscribe(Message):
     auto: bool = False  #: an ACK or NACK lends again what its records took, and PING extends their leases
     plain: bool = False  #: records come opened, as DELIVER_PLAIN
     shares: bool = False  #: SHARE may be sent: it gives back what nobody has started on
+    gaps: bool = False  #: a slice may leave records out: it says which offsets it has
 
 
 class Subscribed(Message):

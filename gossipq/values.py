@@ -167,8 +167,8 @@ class Start(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Delivered(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One slice in a DELIVER: `size` bytes of its second frame. `charge` is what it took of the byte
-    credit."""
+    """One slice in a DELIVER: `size` bytes of its second frame. `charge` is what it took of the byte credit.
+    `ranges`: where the records of its batch are, unless they follow each other from `offset` on."""
 
     partition: PartitionKey
     offset: Offset
@@ -176,6 +176,7 @@ class Delivered(msgspec.Struct, array_like=True, frozen=True, gc=False):
     attempt: int
     size: int
     charge: int
+    ranges: list[tuple[Offset, Offset]] = []
 
 
 class PlainRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):

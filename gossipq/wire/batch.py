@@ -22,7 +22,7 @@ from array import array
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from operator import sub
-from struct import Struct, pack, pack_into
+from struct import Struct, pack, pack_into, unpack_from
 from typing import NamedTuple
 from zlib import crc32
 
@@ -268,6 +268,33 @@ class Batch:
                 offsets = self._raw[at + 4 * first : at + 4 * (first + count) + 4]
                 data = self._raw[end + low - base : end + high - base]
                 parts += (offsets, _PAD[len(offsets) & 7], data, _PAD[len(data) & 7])
+        return self._sealed(parts, count)
+
+    def pick(self, ranges: Sequence[tuple[int, int]]) -> bytearray:
+        """As `cut`, of records [first, end) here and there, which rise. Raises BadBatch."""
+        assert 0 <= ranges[0][0] < ranges[-1][1] <= self.info.count, "what is picked lies in its batch"
+        raw = self._raw
+        parts: list[bytes | memoryview] = [b"", self.route, _PAD[len(self.route) & 7]]
+        for bit, (at, end) in self._at.items():
+            if bit in FIXED:
+                width = FIXED[bit][1]
+                picked = [raw[at + first * width : at + stop * width] for first, stop in ranges]
+                data = b"".join(picked)
+            else:
+                numbers = unpack_from(f"<{self.info.count + 1}i", raw, at)
+                lengths = [b - a for first, stop in ranges for a, b in pairwise(numbers[first : stop + 1])]
+                start, last = end - numbers[0], end + numbers[-1] - numbers[0]
+                places = [(start + numbers[first], start + numbers[stop]) for first, stop in ranges]
+                if min(lengths) < 0 or places[0][0] < end or places[-1][1] > last:
+                    raise BadBatch("batch column offsets do not rise")
+                offsets = pack(f"<{len(lengths) + 1}i", *accumulate(lengths, initial=0))
+                parts += (offsets, _PAD[len(offsets) & 7])
+                data = b"".join([raw[low:high] for low, high in places])
+            parts += (data, _PAD[len(data) & 7])
+        return self._sealed(parts, sum([stop - first for first, stop in ranges]))
+
+    def _sealed(self, parts: list[bytes | memoryview], count: int) -> bytearray:
+        """`parts` of it as a batch, behind a header of its own."""
         info, size = self.info, HEADER.size + sum(map(len, parts))
         parts[0] = HEADER.pack(
             MAGIC,

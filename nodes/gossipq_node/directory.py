@@ -14,7 +14,7 @@ from gossipq_node import machine
 from gossipq_node.adapters.lmdb_store import ENGINE_NAME, LOCK_FILE, DirectoryLock, make_store
 from gossipq_node.files import SavedRoster, make_directory, read_roster, replace_file, sync_directory
 
-FORMAT = 2  #: 1 is that of gossipq 0.1
+FORMAT = 3  #: 1 is that of gossipq 0.1; of 2, each record that failed had a row of its own
 MANIFEST = "manifest.json"
 NEW_MANIFEST = "manifest.json.new"
 STORES = "stores"

@@ -208,10 +208,11 @@ class FakeWorker:
     def taken(self) -> list[tuple[bytes, int, int, int]]:
         """What was delivered since the last call: (session, first, end, attempt)."""
         rows = [
-            (delivery.origin[1], part.offset, part.end, part.attempt)
+            (delivery.origin[1], first, end, part.attempt)
             for effects in self.seen
             for delivery in effects.deliveries
             for part in delivery.parts
+            for first, end in part.ranges or [(part.offset, part.end)]
         ]
         self.seen.clear()
         return rows

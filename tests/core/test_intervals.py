@@ -165,3 +165,51 @@ def test_lanes_agree_with_a_dict(changes, asked):
     assert set(lanes.routes) == {lane for lane in lanes if lane[:1] == b"r"}
     there = {o: n for a, b, n in lanes.overlap(*asked) for o in range(a, b)}
     assert there == {o: n for o, (_, n) in model.items() if asked[0] <= o < asked[1]}
+
+
+@given(
+    st.lists(st.tuples(spans, st.integers(0, 3))), st.lists(spans), st.sampled_from([None, 9]), st.booleans()
+)
+def test_what_is_carved_lies_in_what_fits(there, parts, instead, exact):
+    ranges, beside = RangeMap(), RangeMap()
+    for (first, end), value in there:
+        if first < end:
+            ranges.set(first, end, value)
+            beside.set(first, end, value)
+    asked = [(first, end) for first, end, _ in ranges][::2] if exact else list(_set(parts))
+    if not asked:
+        return
+    found = ranges.carve(asked, lambda value: value != 3, instead)
+    had = [beside.overlap(*each) for each in asked]
+    fits = all(
+        len(some) == 1 and some[0][:2] == each and some[0][2] != 3
+        for some, each in zip(had, asked, strict=True)
+    )
+    assert not found or fits
+    assert found or not fits or len(ranges) > SPARSE * len(asked)
+    if found:
+        assert [(*each, value) for value, some in found for each in some] == [some[0] for some in had]
+        for each in asked:
+            beside.set(*each, instead) if instead is not None else beside.clear(*each)
+    assert list(ranges) == list(beside)
+
+
+@given(st.lists(st.tuples(spans, st.integers(0, 3))), st.lists(spans), st.booleans())
+def test_many_ranges_are_set_and_cleared_as_one_by_one(there, parts, clear):
+    many, one = StoredRangeMap(), StoredRangeMap()
+    for (first, end), value in there:
+        if first < end:
+            many.set(first, end, value)
+            one.set(first, end, value)
+    asked = list(_set(parts))
+    if asked:
+        many.clear_all(asked) if clear else many.set_all(asked, 9)
+        for each in asked:
+            one.clear(*each) if clear else one.set(*each, 9)
+    assert list(many) == list(one)
+    assert many.changes() == one.changes()
+    rows = list(many)
+    assert all(
+        many.begins([row[:2] for row in rows[:count]], 9) == all(row[2] == 9 for row in rows[:count])
+        for count in range(len(rows))
+    )

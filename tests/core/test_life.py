@@ -258,6 +258,7 @@ class FullLife(RuleBasedStateMachine):
             holding=holding,
             routes=self.routes[consumer.session],
             ack=not self.ack_first,
+            gaps=consumer.session == CONSUMERS[0].session,
         )
         return self.send(consumer, message)
 
@@ -380,6 +381,26 @@ class FullLife(RuleBasedStateMachine):
         self.send(
             consumer, back, Nack(1, [(self.partition, offset, offset + 1)], delay_ms, failed, "why not", dead)
         )
+
+    @precondition(lambda self: self.holds and self.mode == "shared")
+    @rule(data=st.data(), commit=st.integers(0, 7))
+    def ack_and_nack(self, data, commit):
+        """All that a consumer holds: some is done, the rest has failed, and it is told together."""
+        consumer, _ = self.some_hold(data)
+        mine = sorted(o for o, (session, _) in self.holds.items() if session == consumer.session)
+        failed = {o for o in mine if data.draw(st.booleans())}
+        done = [o for o in mine if o not in failed]
+        ack, nack = ([(self.partition, o, o + 1) for o in some] for some in (done, sorted(failed)))
+        messages = [*([Ack(1, ack)] if done else []), *([Nack(1, nack, reason="why not")] if failed else [])]
+        for each in failed:
+            del self.holds[each]
+            self.logged.pop(each, None)
+        answer = self.exchange(consumer, *messages, commit=bool(commit))
+        if done and isinstance(answer, Acked) and not answer.lost:
+            self.done |= set(done)
+            for each in done:
+                self.holds.pop(each, None)
+        self.watch()
 
     @precondition(lambda self: self.holds)
     @rule(data=st.data(), extend=st.booleans())

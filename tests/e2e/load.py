@@ -26,6 +26,7 @@ from gossipq.types import partition_of
 from gossipq_client import Client, connect
 from gossipq_client.aio import connect as aio_connect
 from gossipq_client.io.contexts import read_credentials
+from gossipq_client.session.deliveries import runs_of
 from gossipq_client.session.receipts import PendingReceipts
 
 TOPIC, GROUP, PARTITIONS = "load", "group", 4
@@ -137,9 +138,8 @@ class Watch:
         self._term = header.term
         if isinstance(body, Deliver) and header.term >= self._session.links.term(header.shard):
             for piece in body.slices:
-                self._history.deliver(
-                    partition_of(piece.partition), header.term, piece.offset, piece.offset + piece.count
-                )
+                for first, end in runs_of(piece):
+                    self._history.deliver(partition_of(piece.partition), header.term, first, end)
         self._handle(endpoint, header, body, message)
 
     def _on_acked(self, part: Any, ranges: Any, call: Any) -> None:

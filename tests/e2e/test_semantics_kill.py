@@ -12,6 +12,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain, starmap
 from typing import Any, NamedTuple
 
 import pytest
@@ -22,6 +23,7 @@ from gossipq.messages import Acked, Deliver
 from gossipq.types import partition_of
 from gossipq.wire.batch import Batch, split
 from gossipq_client import Client, Message, PendingReceipt, Receipt, Reject, Retry, connect
+from gossipq_client.session.deliveries import runs_of
 from gossipq_client.session.held import Held, subtract
 
 KILLS = int(os.environ.get("GOSSIPQ_KILLS", "6"))
@@ -141,8 +143,9 @@ class Watch:
                 for piece, raw in zip(
                     body.slices, split(message[1], [each.size for each in body.slices]), strict=True
                 ):
-                    for at, value in enumerate(Batch(raw).values()):
-                        place = group, partition_of(piece.partition), piece.offset + at
+                    offsets = chain.from_iterable(starmap(range, runs_of(piece)))
+                    for offset, value in zip(offsets, Batch(raw).values(), strict=True):
+                        place = group, partition_of(piece.partition), offset
                         self._history.handed(place, int(value), header.term)
         self._handle(endpoint, header, body, message)
 

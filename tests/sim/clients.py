@@ -237,7 +237,7 @@ class Consumer(Party):
         self.heard_ms = 0
         self.held: dict[tuple[int, int, int], int] = {}  # range -> when it was got
         self.well: set[tuple[int, int, int]] = set()  # done well
-        self.acking: dict[int, tuple[tuple[int, int, int], bool]] = {}
+        self.acking: dict[int, tuple[list[tuple[int, int, int]], bool]] = {}
         self.look()
 
     def look(self) -> None:
@@ -269,6 +269,7 @@ class Consumer(Party):
             ack=self.ack,
             shards=[self.shard],
             shares=True,
+            gaps=self.fails > 0,
         )
         self.asked = self.ask(message)
 
@@ -296,7 +297,9 @@ class Consumer(Party):
         elif isinstance(answer, Share):
             self.share(answer.keep)
         elif isinstance(answer, Acked) and request_id in self.acking:
-            self.acked(*self.acking.pop(request_id), answer, sent_ms, term)
+            ranges, well = self.acking.pop(request_id)
+            for done in ranges:
+                self.acked(done, well, answer, sent_ms, term)
 
     def share(self, keep: int) -> None:
         """Others have nothing to do: what is not begun goes back, the last first, as far as `keep` allows."""
@@ -312,7 +315,7 @@ class Consumer(Party):
         partition, at, end = done
         self.held.pop(done, None)
         rows = self.world.history.acks if well else self.world.history.failed
-        for _, first, last in sorted(answer.lost):
+        for _, first, last in sorted(each for each in answer.lost if each[1] < end and at < each[2]):
             if at < first:
                 rows.append(AckConfirmed(sent_ms, self.group, partition, at, min(first, end), term))
             at = max(at, last)
@@ -326,10 +329,12 @@ class Consumer(Party):
         count = held[2] - held[1]
         if held in self.well:
             self.say_done(held)
+        elif count > 2 and self.dice.random() < 2 * self.fails:
+            self.part(held)
         elif self.dice.random() < self.fails:
             del self.held[held]
             request_id = self.ask(Nack(1, [held], reason="no luck"))
-            self.acking[request_id] = held, False
+            self.acking[request_id] = [held], False
         elif self.dice.random() < 0.1:
             del self.held[held]
             self.ask(Nack(1, [held], delay_ms=self.dice.choice((0, 100)), failed=False))
@@ -338,9 +343,23 @@ class Consumer(Party):
             self.say_done(held)
         self.ask(Credit(1, count, 1_000 * count))
 
+    def part(self, held: tuple[int, int, int]) -> None:
+        """Some of a slice are done well, the others between them are not; each kind is told at once."""
+        del self.held[held]
+        partition, low, high = held
+        bad = {at for at in range(low, high) if self.dice.random() < 0.5}
+        acked, failed = (
+            [(partition, at, at + 1) for at in range(low, high) if (at in bad) == failing]
+            for failing in (False, True)
+        )
+        self.world.history.count("done in part")
+        for message, ranges in ((Ack(1, acked), acked), (Nack(1, failed, reason="no luck"), failed)):
+            if ranges:
+                self.acking[self.ask(message)] = ranges, ranges is acked
+
     def say_done(self, held: tuple[int, int, int]) -> None:
         request_id = self.ask(Ack(1, [held]))
-        self.acking[request_id] = held, True
+        self.acking[request_id] = [held], True
         self.world.at(PATIENCE_MS, self.ack_again, request_id, held)
 
     def ack_again(self, request_id: int, held: tuple[int, int, int]) -> None:

@@ -21,7 +21,8 @@ BATCHES_MAX = 30
 FOREVER_MS = 7 * 24 * 3_600_000
 ASKS = (KEY_HASH, DELAY, TTL, ATTEMPTS, ID_HASH)  #: columns that a batch may have
 COUNTS = (1, 1, 2, 4)  #: of the records of a batch
-MODES = ("routes", "exclusive", "key_ordered", "at most once")
+MODES = ("routes", "exclusive", "key_ordered", "at most once", "together")
+TOGETHER = "together"  #: plain records: what fails of a batch comes again in one slice
 
 
 class JobPublisher(Party):
@@ -46,10 +47,11 @@ class JobPublisher(Party):
         self.send()
 
     def make(self) -> None:
-        dice, count = self.dice, self.dice.choice(COUNTS)
+        dice, together = self.dice, self.world.history.mode == TOGETHER
+        count = dice.choice(COUNTS) * (4 if together else 1)
         self.sequence += 1
         self.sealed_ms = self.world.now
-        asks = [bit for bit in ASKS if dice.random() < 0.4]
+        asks = [bit for bit in ASKS if dice.random() < 0.4 and not together]
         columns = {
             KEY_HASH: [dice.choice((0, 1, 2, 3)) for _ in range(count)],
             DELAY: list(accumulate(dice.choice((0, 0, 300, 1_500, 4_000)) for _ in range(count))),

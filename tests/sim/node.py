@@ -397,24 +397,27 @@ class Node:
                         f"P1 {self.name} at {world.now}: the batch of entry {part.index} is missing"
                     )
                     continue
-                values = values_of(body, part.first, part.count)
                 party = world.parties[consumer]
                 group = party.group if isinstance(party, Consumer | Rival) else ""
-                pushed = Pushed(
-                    world.now,  # leases count from here; it leaves when the commit is over
-                    term,
-                    consumer if isinstance(party, Consumer) else "",
-                    group,
-                    part.partition,
-                    part.offset,
-                    part.attempt,
-                    values,
-                    delivery.lease_ms,
-                    world.newest_term[shard.id],
-                    shard.leader_ms - WALL_MS,
-                )
-                world.history.pushed.append(pushed)
-                world.post_client(self, delivery.origin, delivery.subscription, term, pushed)
+                if part.ranges:
+                    world.history.count("slice with gaps")
+                for first, end in part.ranges or [(part.offset, part.end)]:
+                    values = values_of(body, part.first + first - part.offset, end - first)
+                    pushed = Pushed(
+                        world.now,  # leases count from here; it leaves when the commit is over
+                        term,
+                        consumer if isinstance(party, Consumer) else "",
+                        group,
+                        part.partition,
+                        first,
+                        part.attempt,
+                        values,
+                        delivery.lease_ms,
+                        world.newest_term[shard.id],
+                        shard.leader_ms - WALL_MS,
+                    )
+                    world.history.pushed.append(pushed)
+                    world.post_client(self, delivery.origin, delivery.subscription, term, pushed)
 
         for origin, message in effects.notices:
             if isinstance(message, Share):

@@ -376,12 +376,18 @@ def samples() -> list[messages.Message]:
             True,
             True,
             True,
+            True,
         ),
         m.Subscribed(1, 30_000, [(PARTITION, 17, 510)], "tcp://127.0.0.1:7701"),
         m.Unsubscribe(1),
         m.Credit(1, 500, 65_536),
         m.Deliver(
-            1, [v.Delivered(PARTITION, 17, 4, 1, 96, 96), v.Delivered(PARTITION, 21, 1, 2, 72, 72)], 29_999
+            1,
+            [
+                v.Delivered(PARTITION, 17, 4, 1, 96, 96),
+                v.Delivered(PARTITION, 21, 3, 2, 72, 72, [(21, 22), (30, 32)]),
+            ],
+            29_999,
         ),
         m.Ack(1, ranges, True),
         m.Acked([(PARTITION, 30, 31)]),

@@ -144,6 +144,23 @@ def test_cut_and_cut_of_cut(sample: Sample, data: st.DataObject) -> None:
         assert len(batch._raw) % 8 == 0
 
 
+@given(samples(), st.data())
+def test_what_is_picked_is_as_cut_record_by_record(sample: Sample, data: st.DataObject) -> None:
+    batch, count = Batch(sample.raw), len(sample.values)
+    some = sorted(data.draw(st.sets(st.integers(0, count - 1), min_size=1)))
+    picked = Batch(bytes(batch.pick([(at, at + 1) for at in some])))
+    cuts = [Batch(bytes(batch.cut(at, 1))) for at in some]
+    assert picked.values() == [value for each in cuts for value in each.values()]
+    assert picked.route == batch.route
+    for bit in wire.VARIABLE:
+        column = batch.column(bit)
+        assert picked.column(bit) == (column and [column[at] for at in some])
+    for bit in wire.FIXED:
+        fixed = batch.fixed(bit)
+        assert list(picked.fixed(bit) or ()) == [fixed[at] for at in some] if fixed else True
+    assert bytes(batch.pick([(0, count)])) == sample.raw
+
+
 @given(samples())
 def test_cut_of_all_is_the_batch_itself(sample: Sample) -> None:
     assert bytes(Batch(sample.raw).cut(0, len(sample.values))) == sample.raw

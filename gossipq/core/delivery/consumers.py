@@ -8,7 +8,7 @@ import msgspec
 
 from gossipq.core.delivery.keys import Keys
 from gossipq.core.delivery.routes import matcher
-from gossipq.core.ledger import ROUTE_LANE, Cursor, ExceptionRow, GroupState, Ledger, key_of
+from gossipq.core.ledger import ROUTE_LANE, Cursor, ExceptionRow, GroupState, Ledger, key_of, run_at
 from gossipq.core.storage import RangeMap
 from gossipq.messages import Subscribe
 from gossipq.types import KEY_HASH, Index, Offset, Origin, PartitionKey, SessionId
@@ -35,10 +35,11 @@ class Part(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     charge: int  #: bytes of credit it took
     time_ms: int = 0  #: when the records got their offsets, leader time; 0 = not known any more
+    ranges: list[tuple[Offset, Offset]] = []  #: where they are, unless they follow each other
 
     @property
     def end(self) -> Offset:
-        return self.offset + self.count
+        return self.ranges[-1][1] if self.ranges else self.offset + self.count
 
     def cut(self, first: Offset, end: Offset) -> "Part":
         """The records [first, end) of it."""
@@ -64,6 +65,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     route: bytes
     time_ms: int  #: when they got their offsets; 0 = not known any more
     row: ExceptionRow | None = None
+    ranges: list[tuple[Offset, Offset]] = []  #: all of its exception row, when those are several
 
 
 def place_of(ledger: Ledger, cursor: Cursor | None, partition: PartitionKey, offset: Offset) -> Place | None:
@@ -73,8 +75,9 @@ def place_of(ledger: Ledger, cursor: Cursor | None, partition: PartitionKey, off
         return None  # its topic ended in the same turn
     at = ledger.slices.at(partition, offset) if offset >= state.first else None
     if cursor is not None and cursor.exceptional and not cursor.fresh(offset, offset + 1):
-        found = cursor.exceptions.at(offset)
-        if found is not None:
+        whole = cursor.exceptions.row_at(offset)
+        found = run_at(whole, offset) if whole is not None else None
+        if whole is not None and found is not None:
             row, record = found.row, found.row.record + offset - found.first
             if at is not None:
                 columns, route, time_ms = at.columns, at.route, at.time_ms
@@ -83,7 +86,8 @@ def place_of(ledger: Ledger, cursor: Cursor | None, partition: PartitionKey, off
                 # count, since nothing would tell it when the record is done
                 header = ledger.opened.header(row.index)
                 columns, route, time_ms = header.columns & ~KEY_HASH, header.route, 0
-            return Place(row.index, record, row.end, row.size, row.batch_count, columns, route, time_ms, row)
+            sizes = row.end, row.size, row.batch_count
+            return Place(row.index, record, *sizes, columns, route, time_ms, row, whole.row.ranges)
     if at is None:
         return None
     return Place(
@@ -220,6 +224,10 @@ class PartitionView:
         """What lies below may be handed out now."""
         return self.cursor.window_end(self.group.state.config.in_flight_max)
 
+    def holds_some(self, first: Offset, end: Offset) -> bool:
+        """Whether some of [first, end) is in a place that is kept here."""
+        return any(each.reaches(first, end) for each in (self.leases, self.returned, self.lanes.places))
+
     def enters(self, place: str, first: Offset, end: Offset) -> None:
         """Before records come to a place, "leased", "returned" or "lane": they are in no other. Raises
         TwoPlaces."""
@@ -292,8 +300,8 @@ class Subscription:
 
     __slots__ = (
         "_lanes", "ack", "acked", "auto", "charges", "consumer", "credit_bytes", "credit_records",
-        "delivered", "failed", "frame_bytes", "group", "lease_ms", "matches", "name", "notify_end", "number",
-        "origin", "plain", "positions", "session", "shares", "told_end", "told_ready", "views",
+        "delivered", "failed", "frame_bytes", "gaps", "group", "lease_ms", "matches", "name", "notify_end",
+        "number", "origin", "plain", "positions", "session", "shares", "told_end", "told_ready", "views",
     )  # fmt: skip
 
     def __init__(
@@ -316,6 +324,8 @@ class Subscription:
         self.frame_bytes = self.delivered = self.acked = self.failed = 0
         self.auto, self.plain, self.lease_ms = message.auto, message.plain, lease_ms
         self.shares = message.shares
+        #: records of one batch with others between them come to it as one slice
+        self.gaps = message.gaps and message.ack and not message.auto and not message.plain
         #: with `auto`: bytes that each record took which was handed out and not settled
         self.charges: dict[PartitionKey, RangeMap[int]] = {}
         # by partition: the newest lane that it was asked about, and those that it takes
@@ -323,12 +333,15 @@ class Subscription:
 
     def spend(self, partition: PartitionKey, first: Offset, end: Offset, record_bytes: int) -> None:
         """[first, end) is handed out."""
-        self.delivered += end - first
-        self.credit_records -= end - first
-        self.credit_bytes -= (end - first) * record_bytes
+        self.spend_some(end - first, record_bytes)
         if self.auto:
             self.settle(partition, first, end)  # it may have come before, and its lease ended
             self.charges.setdefault(partition, RangeMap()).set(first, end, record_bytes)
+
+    def spend_some(self, count: int, record_bytes: int) -> None:
+        self.delivered += count
+        self.credit_records -= count
+        self.credit_bytes -= count * record_bytes
 
     def settle(self, partition: PartitionKey, first: Offset, end: Offset) -> None:
         """With `auto`: the client is through with these, and lends again what they took."""

@@ -29,7 +29,7 @@ from gossipq.core.delivery.numbers import Numbers
 from gossipq.core.delivery.selection import Handed, Selection
 from gossipq.core.delivery.surplus import may_be_uneven, uneven
 from gossipq.core.ledger import Ledger, key_of
-from gossipq.core.storage import Deadlines, Entry, Intervals, log, payloads
+from gossipq.core.storage import Deadlines, Entry, FailRow, Intervals, log, payloads
 from gossipq.messages import AtEnd, ReadyMessage, Share
 from gossipq.rates import Payer
 from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, topic_id_of
@@ -355,11 +355,10 @@ class Dispatch(Selection):
             for partition, ranges in groupby(ack.ranges, itemgetter(0)):
                 if (view := self._view_of(ack.group_id, partition)) is not None:
                     self.acked(view, [(first, end) for _, first, end in ranges])
+            self._failed(ack.group_id, ack.failed)
         elif entry.kind == log.FAIL:
             fail = decode(entry.payload, type=payloads.Fail)
-            for partition, rows in groupby(fail.rows, attrgetter("partition")):
-                if (view := self._view_of(fail.group_id, partition)) is not None:
-                    self._again(view, [(row.first, row.end, row.due_ms) for row in rows])
+            self._failed(fail.group_id, fail.rows)
         elif entry.kind == log.PARK:
             park = decode(entry.payload, type=payloads.Park)
             for parked in park.rows:
@@ -387,10 +386,16 @@ class Dispatch(Selection):
         group = self.groups.get(group_id)
         return group.views.get(partition) if group else None
 
+    def _failed(self, group_id: int, rows: list[FailRow]) -> None:
+        for partition, some in groupby(rows, attrgetter("partition")):
+            if (view := self._view_of(group_id, partition)) is not None:
+                each = [(row, row.ranges or [(row.first, row.end)]) for row in some]
+                self._again(view, [(*part, row.due_ms) for row, ranges in each for part in ranges])
+
     def _again(self, view: PartitionView, ranges: list[tuple[Offset, Offset, int]]) -> None:
         """Records come again, [first, end) at `due_ms`; till then their keys are closed."""
         self.all_landed(view, [(first, end) for first, end, _ in ranges])
-        due_ms, soonest = min((due_ms, first) for first, _, due_ms in ranges)
+        due_ms, soonest = min([(due_ms, first) for first, _, due_ms in ranges])
         view.since = min(view.since, (due_ms, soonest))
         if view.due_ms is None or due_ms < view.due_ms:
             self.look_again(view, due_ms)

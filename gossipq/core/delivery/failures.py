@@ -4,9 +4,11 @@ leader, row by row."""
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from msgspec import structs
+
 from gossipq import limits
 from gossipq.core.delivery.consumers import PartitionView, Place, place_of
-from gossipq.core.delivery.leases import Failed, Leases
+from gossipq.core.delivery.leases import Failed, Leases, Ranges
 from gossipq.core.delivery.policy import NOTHING, Policy, Said, ruling
 from gossipq.core.ledger import Ledger
 from gossipq.core.storage import Dead, FailRow, Opened
@@ -75,22 +77,26 @@ class Failures(Leases):
             known = self._plain[view.group.id] = group, topic, ruling(said, group, topic, self.cluster)
         return known[2]
 
-    def _pieces(self, failed: Failed) -> Iterator[tuple[Offset, Offset, Place]]:
-        """Runs of records with one fate: of one place and row; single ones where records have a policy of
-        their own."""
-        first = failed.first
-        while first < failed.end:
-            place = place_of(self._ledger, failed.view.cursor, failed.view.partition, first)
-            if place is None:  # retention, or a purge, was faster
-                first = self._left_from(failed.view, first + 1, failed.end)
-                continue
-            end = (
-                first + 1
-                if place.columns & (LEASE | ATTEMPTS | BACKOFF | TTL)
-                else min(failed.end, place.end)
-            )
-            yield first, end, place
-            first = end
+    def _pieces(self, failed: Failed) -> Iterator[tuple[Ranges, Place]]:
+        """Records with one fate: of one place and row; single ones where records have a policy of their
+        own."""
+        some: list[tuple[Offset, Offset]] = []
+        place: Place | None = None
+        for first, end in failed.of:
+            while first < end:
+                if place is None or first >= place.end or place.row is not None or _special(place):
+                    if some and place is not None:
+                        yield some, place
+                    some = []
+                    place = place_of(self._ledger, failed.view.cursor, failed.view.partition, first)
+                    if place is None:  # retention, or a purge, was faster
+                        first = self._left_from(failed.view, first + 1, end)
+                        continue
+                stop = first + 1 if _special(place) else min(end, place.end)
+                some.append((first, stop))
+                first = stop
+        if some and place is not None:
+            yield some, place
 
     def sort_out(
         self, failed: Failed, leader_ms: int, budget: Budget
@@ -98,10 +104,11 @@ class Failures(Leases):
         """What is tried again, what is dead, and what the budget leaves for another turn."""
         rows: list[FailRow] = []
         burials: list[Burial] = []
-        for first, end, place in self._pieces(failed):
+        for ranges, place in self._pieces(failed):
+            first, end = ranges[0][0], ranges[-1][1]
             if not budget:
-                return rows, burials, failed._replace(first=first)
-            budget.pieces -= 1
+                return rows, burials, _behind(failed, first)
+            budget.pieces -= len(ranges)
             policy = self.policy(failed.view, place)
             failures = (place.row.failures if place.row else 0) + failed.counted
             expiry_ms = expires_ms(self._ledger, failed.view, place)
@@ -111,13 +118,16 @@ class Failures(Leases):
             if not dead and expiry_ms and expiry_ms <= leader_ms:
                 dead = EXPIRED
             if dead:
-                burials.append(self._burial(failed, first, end, place, dead))
-                budget.size -= len(burials[-1].body)
+                for low, high in ranges:
+                    moved = structs.replace(place, record=place.record + low - first)
+                    burials.append(self._burial(failed, low, high, moved, dead))
+                    budget.size -= len(burials[-1].body)
                 continue
             pause_ms = failed.delay_ms if failed.delay_ms >= 0 else policy.pause_ms(max(1, failures))
             reason = _short(failed.reason)
             name = failed.view.partition, first, end, failed.attempts, failed.counted
-            rows.append(FailRow(*name, leader_ms + pause_ms, reason, failed.consumer))
+            told = leader_ms + pause_ms, reason, failed.consumer
+            rows.append(FailRow(*name, *told, list(ranges) if len(ranges) > 1 else []))
             budget.size -= len(reason)
         return rows, burials, None
 
@@ -127,6 +137,17 @@ class Failures(Leases):
         body = b"" if dropped else self._ledger.opened.cut(place.entry, place.record, end - first)
         name = view.group.id, view.partition, first, end, reason, _short(failed.reason)
         return Burial(Dead(*name, failed.consumer, failed.attempts, failed.counted), body)
+
+
+def _special(place: Place) -> bool:
+    """Whether records of a place may have a policy of their own."""
+    return bool(place.columns & (LEASE | ATTEMPTS | BACKOFF | TTL))
+
+
+def _behind(failed: Failed, offset: Offset) -> Failed:
+    """What is left of it from an offset on."""
+    ranges = [(max(first, offset), end) for first, end in failed.of if end > offset]
+    return failed._replace(first=offset, ranges=ranges if len(ranges) > 1 else ())
 
 
 def _short(reason: str) -> str:

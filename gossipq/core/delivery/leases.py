@@ -8,7 +8,9 @@ records.
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from functools import partial
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import NamedTuple
 
 from gossipq import limits
@@ -26,6 +28,8 @@ from gossipq.core.storage import Deadlines, Intervals, LeaseRow
 from gossipq.errors import BadRequest
 from gossipq.types import KEY_HASH, Offset, Origin, PartitionKey, SessionId
 from gossipq.values import Range
+
+Ranges = Sequence[tuple[Offset, Offset]]
 
 DONE, FAILED, BACK = "done", "failed", "back"
 ACKED_NUMBER = -2  #: in place of a subscription: who acks that again is not told that it is lost
@@ -56,10 +60,14 @@ class Acks:
             first = self.ranges.pop()[1]
         self.ranges.append((partition, first, end))
 
+    def add_all(self, ranges: list[Range]) -> None:
+        self.add(*ranges[0])
+        self.ranges += ranges[1:]
+
 
 class Failed(NamedTuple):
     """An attempt that is over without success. `delay_ms` -1: the policy rules; `dead`: no further attempt,
-    for that reason."""
+    for that reason. `ranges`: only these of [first, end)."""
 
     view: PartitionView
     first: Offset
@@ -71,6 +79,11 @@ class Failed(NamedTuple):
     counted: bool = True
     dead: str = ""
     waiter: Waiter | None = None
+    ranges: Ranges = ()
+
+    @property
+    def of(self) -> Ranges:
+        return self.ranges or [(self.first, self.end)]
 
 
 def apart(ranges: list[Range]) -> list[Range]:
@@ -111,20 +124,38 @@ class Leases:
             for at, hashes in self._columns(view, first, end):
                 view.keys.took(hashes, at, lease.owner)
 
+    def lease_all(self, view: PartitionView, ranges: Ranges, lease: Lease, deadline_ms: int) -> None:
+        """As `lease` of records that rise, with others between them, where no keys are in order. Raises
+        TwoPlaces."""
+        first, end = ranges[0][0], ranges[-1][1]
+        if view.holds_some(first, end):
+            for each in ranges:
+                view.enters("leased", *each)
+        lease.first, lease.end, lease.open = first, end, sum([high - low for low, high in ranges])
+        view.leases.set_all(list(ranges), lease)
+        self._begin(view, first, end, lease, deadline_ms)
+
     def _open(self, view: PartitionView, first: Offset, end: Offset, lease: Lease, deadline_ms: int) -> None:
-        lease.deadline_ms = deadline_ms
         lease.first, lease.end, lease.open = first, end, end - first
         view.leases.set(first, end, lease)
+        self._begin(view, first, end, lease, deadline_ms)
+
+    def _begin(self, view: PartitionView, first: Offset, end: Offset, lease: Lease, deadline_ms: int) -> None:
+        lease.deadline_ms = deadline_ms
         self._deadlines.set(lease, deadline_ms)
         self._by_session.setdefault(lease.session, {}).setdefault(lease.number, {})[lease] = None
         self.log_later(view, first, end)
 
     def reserve(self, view: PartitionView, first: Offset, end: Offset, number: int = 0) -> None:
         """An entry that moves these records is on its way: nobody gets them."""
+        view.leases.set(first, end, self._nobody(view, number))
+
+    @staticmethod
+    def _nobody(view: PartitionView, number: int) -> Lease:
         nobody = view.reserved.get(number)
         if nobody is None:  # one for all: it says no more than that
             nobody = view.reserved[number] = Lease(view, b"", number, "", 0, 0)
-        view.leases.set(first, end, nobody)
+        return nobody
 
     def landed(self, view: PartitionView, first: Offset, end: Offset) -> None:
         """That entry is applied."""
@@ -138,7 +169,7 @@ class Leases:
 
     def all_landed(self, view: PartitionView, ranges: list[tuple[Offset, Offset]]) -> None:
         """As `landed` of each."""
-        if view.reserved:
+        if view.reserved and view.leases.reaches(min(ranges)[0], max(ranges)[1]):
             left = view.leases.drop(ranges, view.reserved.values()) if len(ranges) > 1 else ranges
             for first, end in left:
                 self.landed(view, first, end)
@@ -223,7 +254,9 @@ class Leases:
         self._unlogged.pop(view, None)
         for _, _, lease in view.leases:
             self._gone(lease)
-        theirs = (each._replace(first=each.end) if each.view is view else each for each in self.failed)
+        theirs = (
+            each._replace(first=each.end, ranges=()) if each.view is view else each for each in self.failed
+        )
         self.failed = deque(each for each in theirs if each.first < each.end or each.waiter is not None)
 
     def give_back(self, view: PartitionView, first: Offset, end: Offset, attempts: int) -> None:
@@ -247,6 +280,9 @@ class Leases:
 
     def _fail(self, failed: Failed) -> None:
         self.reserve(failed.view, failed.first, failed.end)
+        self._note(failed)
+
+    def _note(self, failed: Failed) -> None:
         self.failed.append(failed)
         if failed.waiter is not None:
             failed.waiter.entries += 1  # taken back when its entries are counted
@@ -403,6 +439,38 @@ class Leases:
             self._close(lease, end - first)
         return mine
 
+    def _mine(
+        self, subscription: Subscription, ranges: list[Range], number: int, waiting: bool = False
+    ) -> list[tuple[Lease, list[tuple[Offset, Offset]]]] | None:
+        """Takes records out of leases, and reserves those that may come again by a row: `_held` of many
+        ranges, as far as they are plain, all in one partition and each in one lease of the subscription's
+        session. Else nothing changes, and it is None."""
+        if not ranges:
+            return None
+        (partition, low, _), (_, _, high), group = ranges[0], ranges[-1], subscription.group
+        view = group.views.get(partition) if group is not None else None
+        state = self._ledger.partitions.get(partition)
+        if view is None or state is None or view.keys is not None:
+            return None
+        if low < (0 if view.cursor.exceptional else state.first) or high > min(view.next, state.next):
+            return None
+        if any(each[0] != partition for each in ranges):
+            return None
+        session = subscription.session
+        nobody = None
+        if number != ACKED_NUMBER or view.cursor.exceptional:
+            nobody = self._nobody(view, number)
+        found = view.leases.carve(
+            [(first, end) for _, first, end in ranges],
+            lambda lease: lease.session == session and (waiting or not lease.waits),
+            nobody,
+        )
+        for lease, parts in found or ():
+            self._close(lease, sum([end - first for first, end in parts]))
+        if found is not None:
+            self.dirty.add(view.group.id)
+        return found
+
     def ack(
         self,
         subscription: Subscription,
@@ -415,6 +483,11 @@ class Leases:
         (lease over, leader new). `unseen`: also what nobody had."""
         acks = self._acks_of(subscription)
         waiter = Waiter(origin, request_id)
+        if self._mine(subscription, ranges, ACKED_NUMBER, waiting=True) is not None:
+            acks.add_all(ranges)
+            acks.waiters.append(waiter)
+            subscription.acked += sum([end - first for _, first, end in ranges])
+            return
         for view, low, high in self._by_view(subscription, ranges, waiter.lost):
             for first, end in self._done(view, subscription, low, high, waiter.lost, unseen):
                 acks.add(view.partition, first, end)
@@ -557,6 +630,15 @@ class Leases:
         """The attempt is over: counted or not, with a pause or without. What the session does not hold is
         lost."""
         plain = not failed and not dead and delay_ms <= 0
+        counted = failed or bool(dead)
+        ended = partial(Failed, delay_ms=delay_ms, counted=counted, dead=dead, waiter=waiter)
+        taken = None if plain else self._mine(subscription, ranges, 0)
+        for lease, parts in taken or ():
+            subscription.failed += sum([end - first for first, end in parts]) if failed or dead else 0
+            whole = lease.view, parts[0][0], parts[-1][1], lease.attempt
+            self._note(ended(*whole, subscription.consumer, reason, ranges=parts if len(parts) > 1 else ()))
+        if taken is not None:
+            return
         for view, low, high in self._by_view(subscription, ranges, waiter.lost):
             mine = self._held(view, subscription.session, low, high, [], waiting=False)
             if len(mine) != 1 or mine[0][:2] != (low, high):
@@ -569,20 +651,7 @@ class Leases:
                 else:
                     self._let_go(view, first, end, FAILED)
                     subscription.failed += end - first if failed or dead else 0
-                    consumer = subscription.consumer
-                    each = Failed(
-                        view,
-                        first,
-                        end,
-                        lease.attempt,
-                        consumer,
-                        reason,
-                        delay_ms,
-                        failed or bool(dead),
-                        dead,
-                        waiter,
-                    )
-                    self._fail(each)
+                    self._fail(ended(view, first, end, lease.attempt, subscription.consumer, reason))
 
     def start(self, subscription: Subscription, ranges: list[Range]) -> None:
         """A handler begins: from now on a lease that just ends is a failure."""
@@ -787,11 +856,13 @@ class Leases:
             rows = taken.setdefault(view.group.id, [])
             unlogged, view.unlogged = view.unlogged, []
             for low, high in unlogged:
-                for first, end, lease in view.leases.overlap(low, high):
+                for lease, parts in groupby(view.leases.overlap(low, high), itemgetter(2)):
                     if lease.session:
+                        ranges = [(first, end) for first, end, _ in parts]
                         deadline_ms = leader_ms + lease.deadline_ms - boot_ms
                         name = lease.session, deadline_ms, lease.attempt, lease.consumer, lease.started
-                        rows.append(LeaseRow(view.partition, first, end, *name))
+                        whole = view.partition, ranges[0][0], ranges[-1][1]
+                        rows.append(LeaseRow(*whole, *name, ranges if len(ranges) > 1 else []))
                 for first, end, attempts in view.returned.overlap(low, high) if view.returned else ():
                     rows.append(LeaseRow(view.partition, first, end, b"", 0, attempts))
         return {group_id: rows for group_id, rows in taken.items() if rows}

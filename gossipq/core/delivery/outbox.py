@@ -14,6 +14,8 @@ from gossipq.messages import Acked
 from gossipq.types import Index, Origin
 from gossipq.values import Message
 
+NONE_FAILED: tuple[list[FailRow], dict[Waiter, None]] = [], {}
+
 
 class OutboxHost(Protocol):
     """What this room asks of its shard."""
@@ -41,45 +43,48 @@ class Outbox:
         self._ready: list[Delivery] = []  # it is stored
 
     def gather(self) -> None:
-        """One entry per group and consumer, one for each dead letter; what is beyond the budget of a turn
-        waits."""
-        dispatch = self._dispatch
+        """One entry per group and consumer, for what it has done and what it has failed to do, one for each
+        dead letter; what is beyond the budget of a turn waits."""
+        dispatch, host = self._dispatch, self._host
+        failed = self._fail()
         for (group_id, consumer), acks in dispatch.take_acks().items():
             if acks.ranges:
-                entry = payloads.AckRanges(group_id, consumer, acks.ranges)
-                self._waits(self._host.propose(log.ACK, payloads.encode(entry)), *acks.waiters)
+                rows, waiters = failed.pop((group_id, consumer), NONE_FAILED)
+                entry = payloads.AckRanges(group_id, consumer, acks.ranges, rows)
+                index = host.propose(log.ACK, payloads.encode(entry))
+                self._waits(index, *acks.waiters, *waiters)
             else:
                 for waiter in acks.waiters:
-                    self._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
-        self._fail()
-        parking, dispatch.parking = dispatch.parking, {}
-        for group_id, rows in parking.items():
+                    host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
+        for (group_id, _), (rows, waiters) in failed.items():
             if rows:
-                self._host.propose(log.PARK, payloads.encode(payloads.Park(group_id, rows)))
+                index = host.propose(log.FAIL, payloads.encode(payloads.Fail(group_id, rows)))
+                self._waits(index, *waiters)
+        parking, dispatch.parking = dispatch.parking, {}
+        for group_id, parked in parking.items():
+            if parked:
+                host.propose(log.PARK, payloads.encode(payloads.Park(group_id, parked)))
 
-    def _fail(self) -> None:
-        """Failures of this turn, as far as the budget goes: one FAIL for each group, one DEAD for each run of
-        dead letters."""
+    def _fail(self) -> dict[tuple[int, str], tuple[list[FailRow], dict[Waiter, None]]]:
+        """Failures of this turn, as far as the budget goes: one DEAD for each run of dead letters; what is
+        tried again, and who waits for that, by group and consumer."""
         failed, budget, waiters = self._dispatch.failed, Budget(), dict[Waiter, None]()
-        again: dict[int, tuple[list[FailRow], dict[Waiter, None]]] = {}
+        again: dict[tuple[int, str], tuple[list[FailRow], dict[Waiter, None]]] = {}
         while failed and budget and not self._host.crowded:
             each = failed.popleft()
             rows, rest = self._sort_out(each, budget)
             if rest is not None:
                 failed.appendleft(rest)
-            all_rows, of_group = again.setdefault(each.view.group.id, ([], {}))
+            all_rows, of_group = again.setdefault((each.view.group.id, each.consumer), ([], {}))
             all_rows += rows
             if each.waiter is not None:
                 each.waiter.entries -= rest is None
                 waiters[each.waiter] = None
                 of_group |= {each.waiter: None} if rows else {}
-        for group_id, (rows, of_group) in again.items():
-            if rows:
-                payload = payloads.encode(payloads.Fail(group_id, rows))
-                self._waits(self._host.propose(log.FAIL, payload), *of_group)
         for waiter in waiters:
-            if not waiter.entries:  # the records are gone meanwhile
-                self._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
+            if not waiter.entries and not any(waiter in each for _, each in again.values()):
+                self._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))  # nothing is there
+        return again
 
     def _sort_out(self, failed: Failed, budget: Budget) -> tuple[list[FailRow], Failed | None]:
         """Buries what is dead; returns what is tried again, and what is left for another turn."""

@@ -5,12 +5,14 @@ member may not have goes into a lane (its route, or its key) and is looked at ag
 has expired becomes a dead letter.
 """
 
-from itertools import islice, takewhile
+from bisect import bisect_right
+from itertools import accumulate, islice, takewhile
 from typing import NamedTuple
 
 from gossipq.core.delivery.consumers import (
     EXCLUSIVE,
     Group,
+    Lease,
     Part,
     PartitionView,
     Place,
@@ -19,7 +21,7 @@ from gossipq.core.delivery.consumers import (
 )
 from gossipq.core.delivery.failures import EXPIRED, Failures
 from gossipq.core.delivery.leases import Failed
-from gossipq.core.ledger import Ledger, key_lane, key_of, route_lane
+from gossipq.core.ledger import Ledger, clip, key_lane, key_of, ranges_of, route_lane
 from gossipq.core.storage import ParkRow, RangeMap
 from gossipq.types import KEY_HASH, LEASE, TTL, Offset
 from gossipq.values import GroupConfig
@@ -102,6 +104,10 @@ class Selection(Failures):
             ):
                 self._used(view, source, first, first + 1)  # done meanwhile
                 continue
+            if place.ranges and source is view.returned:
+                handed = self._hand_together(view, member, first, attempts, place, sharers)
+                if handed is not None:
+                    return handed
             end = min(end, place.end)
             end = self._living(view, source, first, end, attempts, place)
             if end == first:
@@ -303,6 +309,43 @@ class Selection(Failures):
         )
         return Handed(part, lease_ms)
 
+    def _hand_together(
+        self,
+        view: PartitionView,
+        member: Subscription,
+        first: Offset,
+        attempts: int,
+        place: Place,
+        sharers: int,
+    ) -> Handed | None:
+        """Records that failed together come again together, where each of them may: None where one has to be
+        looked at by itself."""
+        ledger, partition = self._ledger, view.partition
+        if not member.gaps or view.keys is not None or view.group.state.config.mode == EXCLUSIVE:
+            return None
+        if place.columns & (LEASE | TTL) or ledger.config(partition).ttl_ms or partition in ledger.voids:
+            return None
+        if member.matches is not None and not member.matches(place.route):
+            return None
+        record_bytes = -(-place.size // place.batch_count)
+        ranges = clip(place.ranges, first, place.ranges[-1][1])
+        total = list(accumulate([end - low for low, end in ranges]))
+        room = min(member.credit_records, member.credit_bytes // record_bytes, -(-total[-1] // sharers))
+        ranges = ranges[: bisect_right(total, room)]
+        if len(ranges) < 2 or not view.returned.begins(ranges, attempts):
+            return None
+        count = total[len(ranges) - 1]
+        view.returned.drop_first(len(ranges))
+        member.spend_some(count, record_bytes)
+        self.delivered += count
+        view.delivered += count
+        lease_ms = self.policy(view, place).lease_ms
+        lease = Lease(view, member.session, member.number, member.consumer, attempts + 1, self.boot_ms)
+        self.lease_all(view, ranges, lease, self.boot_ms + lease_ms)
+        name = partition, first, place.entry, place.record, count, False
+        part = Part(*name, attempts + 1, count * record_bytes, place.time_ms, ranges)
+        return Handed(part, lease_ms)
+
     def _same_lease(self, place: Place, count: int) -> int:
         """How many records from the first on ask for the same lease."""
         column = self._ledger.opened.column(place.entry, LEASE)
@@ -322,9 +365,12 @@ class Selection(Failures):
             for due_ms, first in rows:
                 view.since = due_ms, first + 1
                 self._read_back(view, first)
-            if len(rows) < REFILL_ROWS:
-                later = view.cursor.exceptions.due(view.since, 2**62, 1)
-                self.look_again(view, later[0][0] if later else None)
+                if len(view.returned) >= 2 * REFILL_ROWS:
+                    break  # rows may be of many records
+            else:
+                if len(rows) < REFILL_ROWS:
+                    later = view.cursor.exceptions.due(view.since, 2**62, 1)
+                    self.look_again(view, later[0][0] if later else None)
         if view.waking is not None:
             self._wake(view, view.waking)
         for lane, first in list(islice(view.draining.items(), REFILL_ROWS)):
@@ -333,20 +379,29 @@ class Selection(Failures):
             self._drain(view, lane, first)
 
     def _read_back(self, view: PartitionView, first: Offset) -> None:
-        found = view.cursor.exceptions.at(first)
-        if found is None:
+        whole = view.cursor.exceptions.row_at(first)
+        if whole is None:
             return
-        taken = [(low, high) for low, high, _ in view.leases.overlap(first, found.end)]
+        ranges = clip(ranges_of(whole), first, whole.end)
+        if ranges and not view.holds_some(first, whole.end):
+            view.returned.set_all(ranges, whole.row.attempts)
+            return
+        for low, high in ranges:
+            self._come_back(view, low, high, whole.row.attempts)
+
+    @staticmethod
+    def _come_back(view: PartitionView, first: Offset, end: Offset, attempts: int) -> None:
+        taken = [(low, high) for low, high, _ in view.leases.overlap(first, end)]
         # read back before, and nobody has them: what memory knows of their attempts is newer than the row
-        here = view.returned.overlap(first, found.end) + view.lanes.overlap(first, found.end)
+        here = view.returned.overlap(first, end) + view.lanes.overlap(first, end)
         at = first
-        for low, high in [*taken, (found.end, found.end)]:
+        for low, high in [*taken, (end, end)]:
             if at < low:
                 view.lanes.leave(at, low)
-                view.returned.set(at, low, found.row.attempts)
+                view.returned.set(at, low, attempts)
             at = max(at, high)
-        for low, high, attempts in here:
-            view.returned.set(low, high, max(attempts, found.row.attempts))
+        for low, high, known in here:
+            view.returned.set(low, high, max(known, attempts))
 
     def _drain(self, view: PartitionView, lane: bytes, first: Offset) -> None:
         """Rows of a lane come back in order; what waits in memory follows when the last of them did."""

@@ -4,6 +4,7 @@ moves."""
 from gossipq.core.ledger import life, records
 from gossipq.core.ledger.acks import decode_ack, runs_of
 from gossipq.core.ledger.cursors import Cursor
+from gossipq.core.ledger.exceptions import clip, ranges_of, run_at
 from gossipq.core.ledger.lanes import ROUTE_LANE, key_lane, key_of, route_lane
 from gossipq.core.ledger.ledger import Ledger, decode_void
 from gossipq.core.ledger.outcomes import (
@@ -62,15 +63,18 @@ __all__ = [
     "Upkeep",
     "VoidRow",
     "Voided",
+    "clip",
     "decode_ack",
     "decode_void",
     "key_lane",
     "key_of",
     "life",
     "purge_plan",
+    "ranges_of",
     "records",
     "refused",
     "route_lane",
+    "run_at",
     "runs_of",
     "stored_by",
 ]

@@ -1,20 +1,25 @@
 """Who acked what, and when: rows "A" of a group in a partition.
 
 Each ack writes a row. Behind everything that is still open, a thousand of them become one row, a *page*, that
-says the same of each record: so records that are acked one by one do not stay as one row each.
+says the same of each record: so records that are acked one by one do not stay as one row each. An ack among
+records that failed is a page with gaps: what is said of those later is put in there.
 """
 
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 
 import msgspec
 
 from gossipq.core.ledger import records
 from gossipq.core.ledger.records import U64, AckRow, CursorState
 from gossipq.core.storage import Table
-from gossipq.types import Offset, PartitionKey
+from gossipq.types import Index, Offset, PartitionKey
 
 PAGE_RUNS = 1_024  #: of a page at most, and so many rows are worth a look
+LARGE = 16  #: this part of a page is a page of some size
 DRAINED_RUNS = 64  #: a look at more rows than a page follows after so many new ones
+
+GAP = -1  #: in place of a consumer: nothing is said of these
 
 Run = tuple[Offset, AckRow]  #: where it begins, and what is said of all of it
 
@@ -29,23 +34,41 @@ def runs_of(first: Offset, row: AckRow) -> Iterator[Run]:
     time_ms, index, numbers = row.time_ms, row.index, iter(row.page)
     for count, who, later_ms, further in zip(numbers, numbers, numbers, numbers, strict=True):
         time_ms, index = time_ms + later_ms, index + further
-        yield first, AckRow(first + count, time_ms, row.consumers[who], index)
+        if who >= 0:
+            yield first, AckRow(first + count, time_ms, row.consumers[who], index)
         first += count
 
 
 def page_of(runs: list[Run]) -> AckRow:
-    """One row that says what these say, which follow each other without a gap."""
+    """One row that says what these say, which rise."""
     row = runs[0][1]
     if len(runs) == 1:
         return row
     names: dict[str, int] = {}
     page: list[int] = []
-    time_ms, index = row.time_ms, row.index
+    time_ms, index, at = row.time_ms, row.index, runs[0][0]
     for first, each in runs:
+        if at < first:
+            page += (first - at, GAP, 0, 0)
+        at = each.end
         who = names.setdefault(each.consumer, len(names))
         page += (each.end - first, who, each.time_ms - time_ms, each.index - index)
         time_ms, index = each.time_ms, each.index
     return AckRow(runs[-1][1].end, row.time_ms, "", row.index, list(names), page)
+
+
+def page_for(ranges: list[tuple[Offset, Offset]], time_ms: int, consumer: str, index: Index) -> AckRow:
+    """One row that says the same of several ranges, which rise."""
+    first, end = ranges[0]
+    if len(ranges) == 1:
+        return AckRow(end, time_ms, consumer, index)
+    page, at = list[int](), first
+    for first, end in ranges:
+        if at < first:
+            page += (first - at, GAP, 0, 0)
+        page += (end - first, 0, 0, 0)
+        at = end
+    return AckRow(at, time_ms, "", index, [consumer], page)
 
 
 class AckRows:
@@ -67,6 +90,23 @@ class AckRows:
         prefix = self._prefix
         if runs:
             self._state.put_many([(prefix + U64.pack(first), records.encode(row)) for first, row in runs])
+
+    def fill(self, runs: list[Run]) -> int:
+        """Acks of records that the cursor has passed, which rise. Those in the gap of a page go in there; as
+        many as get a row."""
+        alone, at = list[Run](), 0
+        while at < len(runs):
+            first = runs[at][0]
+            page, end = self._row(first), at + 1
+            if page is None or page[1].end <= first:
+                alone.append(runs[at])
+            else:
+                while end < len(runs) and runs[end][0] < page[1].end:
+                    end += 1
+                self.put(page[0], page_of(sorted([*runs_of(*page), *runs[at:end]], key=itemgetter(0))))
+            at = end
+        self.put_many(alone)
+        return len(alone)
 
     def last(self, offset: Offset) -> Run | None:
         """The ack that holds an offset, or the last one below it."""
@@ -118,7 +158,7 @@ class AckRows:
             cursor.unmerged = 0
             return
         cursor.merged, cursor.unmerged = found[-1][1].end, PAGE_RUNS - DRAINED_RUNS
-        for runs in _without_gap(found):
+        for runs in _pages(found):
             if len(runs) > 1:
                 page_end = self._prefix + U64.pack(runs[-1][1].end)
                 self._state.delete_range(self._prefix + U64.pack(runs[0][0]), page_end, len(runs))
@@ -132,11 +172,13 @@ def _cut(kept: list[Run], low: Offset, run: AckRow, first: Offset, end: Offset) 
         kept.append((first, msgspec.structs.replace(run, end=end)))
 
 
-def _without_gap(runs: Iterable[Run]) -> list[list[Run]]:
-    """What lies between dead letters and voids."""
-    found: list[list[Run]] = []
-    for first, row in runs:
-        if not found or found[-1][-1][1].end != first:
+def _pages(rows: Iterable[Run]) -> list[list[Run]]:
+    """What becomes one page each. A row that is a page of some size already stays alone."""
+    found: list[list[Run]] = [[]]
+    for first, row in rows:
+        large = len(row.page) > 4 * PAGE_RUNS // LARGE
+        if large or len(found[-1]) >= PAGE_RUNS:
             found.append([])
-        found[-1] += runs_of(first, row)
+        if not large:
+            found[-1] += runs_of(first, row)
     return found

@@ -1,11 +1,12 @@
 """A group in one partition as the ledger keeps it: the cursor row, opened, and the rows beside it."""
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from operator import itemgetter
 
 from gossipq.core.ledger import life, records
 from gossipq.core.ledger.acks import AckRows
-from gossipq.core.ledger.exceptions import Exceptions, dead_rows
-from gossipq.core.ledger.records import CursorState, ExceptionRow, Hold
+from gossipq.core.ledger.exceptions import Exceptions, Ranges, dead_rows
+from gossipq.core.ledger.records import CursorState, Hold
 from gossipq.core.storage import StoredIntervals, StoredRangeMap, Table
 from gossipq.types import Offset
 
@@ -43,13 +44,30 @@ class Cursor:
         for first, end in self.passed.changes():
             row_key = b"p" + name + records.U64.pack(first)
             delete(row_key) if end is None else put(row_key, records.U64.pack(end))
+        held: list[tuple[bytes, bytes]] = []
         for first, row in self.holds.changes():
             row_key = b"h" + name + records.U64.pack(first)
-            delete(row_key) if row is None else put(row_key, records.encode(records.HoldRow(*row)))
+            if row is None:
+                delete(row_key)
+            else:
+                held.append((row_key, records.encode(records.HoldRow(*row))))
+        if held:
+            self._table.put_many(held)
 
     def fresh(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
         """The parts of [first, end) that the cursor has not passed."""
         return self.passed.missing(max(first, self.state.cursor), end)
+
+    def fresh_in(self, ranges: Ranges) -> Ranges:
+        """`fresh` of each; they rise."""
+        at = bisect_right(ranges, self.state.cursor, key=itemgetter(1))  # what is below has passed
+        ranges = ranges[at:] if at else ranges
+        if not ranges:
+            return []
+        first, end = ranges[0][0], ranges[-1][1]
+        if first >= self.state.cursor and not self.passed.reaches(first, end):
+            return ranges
+        return [part for each in ranges for part in self.fresh(*each)]
 
     def move(self, state: str, event: str, count: int) -> None:
         """Books a change of so many records. Nothing else writes these counters. Raises NoSuchChange."""
@@ -70,15 +88,17 @@ class Cursor:
         if self.holds:
             self.holds.clear(first, end)
 
-    def pass_all(self, ranges: list[tuple[Offset, Offset]], event: str) -> None:
-        """As `passes` of each; they are open, and rise."""
-        if len(ranges) == 1:
-            self.passes(*ranges[0], event)
-            return
-        self.move(life.OPEN, event, self.passed.add_all(ranges))
+    def pass_all(self, ranges: Ranges, counts: dict[str, int]) -> None:
+        """As `passes` of each; they are open, and rise. `counts`: how many records meet which event."""
         if self.holds:
             for first, end in ranges:
                 self.holds.clear(first, end)
+        if ranges[0][0] == self.state.cursor and not self.passed:
+            self.state.cursor, ranges = ranges[0][1], ranges[1:]
+        if ranges:
+            self.passed.add_all(ranges)
+        for event, count in counts.items():
+            self.move(life.OPEN, event, count)
 
     def window_end(self, window: int) -> Offset:
         """What lies below may be handed out: then at most `window` records above the cursor are open. The
@@ -121,34 +141,3 @@ class Cursor:
                 if not found.row.own_body or number == REPLAYED_LOOKED_AT:
                     return found.first
         return self.state.cursor
-
-
-class Passing:
-    """Open records that an entry takes out, range by range. As long as the ranges rise they pass the cursor
-    all at once, and their exception rows are written; `of` says what of a range is open still."""
-
-    __slots__ = ("_cursor", "_event", "_ranges", "_rows")
-
-    def __init__(self, cursor: Cursor, event: str) -> None:
-        self._cursor, self._event = cursor, event
-        self._ranges: list[tuple[Offset, Offset]] = []
-        self._rows: list[tuple[Offset, ExceptionRow]] = []
-
-    def of(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
-        if self._ranges and first < self._ranges[-1][1]:
-            self.end()
-        return self._cursor.fresh(first, end)
-
-    def add(
-        self, ranges: list[tuple[Offset, Offset]], rows: Iterable[tuple[Offset, ExceptionRow]] = ()
-    ) -> None:
-        """What `of` has just said, and the rows that it gets."""
-        self._ranges += ranges
-        self._rows += rows
-
-    def end(self) -> None:
-        """They have passed."""
-        if self._ranges:
-            self._cursor.pass_all(self._ranges, self._event)
-            self._cursor.exceptions.put_many(self._rows)
-            self._ranges, self._rows = [], []

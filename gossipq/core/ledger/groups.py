@@ -5,17 +5,19 @@ A record that a cursor has not passed is *fresh*. One that it has passed without
 or a dead row; an entry treats both kinds, and what it does not find (acked meanwhile, removed) is left alone.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import groupby
-from operator import attrgetter, itemgetter
-from typing import Protocol
+from operator import itemgetter
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from gossipq.core.ledger import life, records
-from gossipq.core.ledger.acks import DRAINED_RUNS, PAGE_RUNS, Run
-from gossipq.core.ledger.cursors import Cursor, Passing
+from gossipq.core.ledger.acks import PAGE_RUNS, Run, page_for
+from gossipq.core.ledger.cursors import Cursor
+from gossipq.core.ledger.exceptions import Ranges, clip, ranges_of
 from gossipq.core.ledger.outcomes import DONE, Counted, Outcome, refused
 from gossipq.core.ledger.records import AckRow, DeadRow, ExceptionRow, Failure, Hold, PartitionState, TraceRow
 from gossipq.core.ledger.runs import Found
@@ -25,8 +27,7 @@ from gossipq.types import Index, Offset, PartitionKey, Slice
 from gossipq.values import Range, TopicConfig
 
 HISTORY_MAX = 16  #: failures remembered of a record
-Ranges = Sequence[tuple[Offset, Offset]]
-NO_RANGES: Ranges = ()
+ROW_RANGES_MAX = 256  #: of one exception row: who takes one out writes the others anew
 NO_INTERVALS = Intervals()
 CHANGED = "the record changed at the same moment"
 
@@ -83,6 +84,53 @@ def _placed(row: ExceptionRow, end: Offset, at: Slice, record: int) -> Exception
     )
 
 
+def ranges_in(row: payloads.FailRow | payloads.LeaseRow) -> Ranges:
+    return row.ranges or [(row.first, row.end)]
+
+
+def rising(ranges: Ranges) -> Ranges:
+    """They rise and do not overlap, as most do."""
+    at = 0
+    for first, end in ranges:
+        if first < at or end <= first:
+            found = Intervals()
+            for each in ranges:
+                found.add(*each)
+            return list(found)
+        at = end
+    return ranges
+
+
+def melted(ranges: Ranges) -> Ranges | None:
+    """Neighbours become one; None when some overlap. They rise."""
+    found: Ranges = []
+    low = high = -1
+    for first, end in ranges:
+        if first == high:
+            high = end
+        elif first < high:
+            return None
+        else:
+            found.append((low, high))
+            low, high = first, end
+    found.append((low, high))
+    return found[1:]
+
+
+def count_of(ranges: Ranges) -> int:
+    return sum([end - first for first, end in ranges])
+
+
+class Ended(NamedTuple):
+    """Attempts of one partition that an entry says are over: what is acked, and what failed."""
+
+    cursor: Cursor
+    entry: Entry
+    consumer: str
+    acked: Ranges
+    failed: list[tuple[payloads.FailRow, Ranges]]
+
+
 class Groups:
     def __init__(self, host: GroupsHost) -> None:
         self._host = host
@@ -103,40 +151,40 @@ class Groups:
             return []
         found = cursor.exceptions.take(first, end)
         for part in found:
-            cursor.holds.clear(part.first, part.end)
+            cursor.holds.clear_all(ranges_of(part))
         return found
 
     def _taken(
-        self, cursor: Cursor, first: Offset, end: Offset, event: str, fresh: Ranges = NO_RANGES
+        self, cursor: Cursor, ranges: Ranges, event: str, fresh: Ranges | None = None
     ) -> list[Found[ExceptionRow]]:
         """Takes exception rows out: their records meet an event. There are none where all is `fresh`."""
-        if len(fresh) == 1 and fresh[0] == (first, end):
+        if fresh == ranges or not cursor.exceptional:
             return []
-        found = self._found(cursor, first, end)
+        found = cursor.exceptions.take_all(ranges)
         for part in found:
+            cursor.holds.clear_all(ranges_of(part))
             cursor.move(life.waiting(part.row), event, part.total)
         return found
 
     @staticmethod
     def _changed(
         cursor: Cursor,
-        first: Offset,
-        end: Offset,
+        ranges: Ranges,
         event: str,
-        fresh: Ranges,
+        fresh: Ranges | None,
         change: Callable[[ExceptionRow], ExceptionRow],
     ) -> list[Found[ExceptionRow]]:
         """As `_taken`, of records that meet an event and go on waiting: each row that comes of it is written,
         and the one that it was is returned. Their holds stay."""
-        if not cursor.exceptional or (len(fresh) == 1 and fresh[0] == (first, end)):
+        if fresh == ranges or not cursor.exceptional:
             return []
         exceptions = cursor.exceptions
-        whole = exceptions.at(first)
-        if whole is not None and (whole.first, whole.end) == (first, end):  # as of records that come alone
+        whole = exceptions.row_at(ranges[0][0])
+        if whole is not None and ranges_of(whole) == ranges:  # as of records that come again together
             cursor.move(life.waiting(whole.row), event, whole.total)
             exceptions.change(whole, change(whole.row))
             return [whole]
-        found = exceptions.take(first, end)
+        found = exceptions.take_all(ranges)
         for part in found:
             cursor.move(life.waiting(part.row), event, part.total)
             exceptions.put(part.first, change(part.row))
@@ -145,10 +193,15 @@ class Groups:
     def _new_rows(
         self, cursor: Cursor, fresh: Ranges, row: ExceptionRow
     ) -> Iterator[tuple[Offset, ExceptionRow]]:
-        """The rows that open records get, one for each run of one slice."""
-        for low, high in fresh:
-            for start, stop, at in self._host.slices.between(cursor.state.partition, low, high):
-                yield start, _placed(row, stop, at, at.first + start - at.offset)
+        """The rows that open records get which fare alike: one for those of each slice."""
+        parts = (part for each in fresh for part in self._host.slices.between(cursor.state.partition, *each))
+        for at, group in groupby(parts, itemgetter(2)):
+            ranges = [(first, end) for first, end, _ in group]
+            for low in range(0, len(ranges), ROW_RANGES_MAX):
+                some = ranges[low : low + ROW_RANGES_MAX]
+                first = some[0][0]
+                placed = _placed(row, some[-1][1], at, at.first + first - at.offset)
+                yield first, msgspec.structs.replace(placed, ranges=some) if len(some) > 1 else placed
 
     def lease(self, entry: Entry) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.LeaseRows)
@@ -158,23 +211,25 @@ class Groups:
                 continue
             hold = Hold(row.session, row.deadline_ms, row.attempt, row.consumer, row.started)
             longer = self._longer(cursor, row) if row.session and cursor.holds else NO_INTERVALS
-            held = cursor.fresh(row.first, row.end)
-            for first, end in held:
-                cursor.move(life.OPEN, life.HAND_OUT, end - first)
-                cursor.holds.set(first, end, hold)
+            ranges = row.ranges or [(row.first, row.end)]
+            fresh = held = cursor.fresh_in(ranges)
+            if fresh:
+                cursor.move(life.OPEN, life.HAND_OUT, count_of(fresh))
+                cursor.holds.set_all(fresh, hold)
             due_ms = row.deadline_ms if row.session else entry.time_ms
             handed = partial(msgspec.structs.replace, lane=b"", due_ms=due_ms, attempts=row.attempt)
-            for part in self._changed(cursor, row.first, row.end, life.HAND_OUT, held, handed):
+            for part in self._changed(cursor, ranges, life.HAND_OUT, fresh, handed):
                 if row.session:
-                    cursor.holds.set(part.first, part.end, hold)
+                    cursor.holds.set_all(ranges_of(part), hold)
                 else:
-                    cursor.holds.clear(part.first, part.end)
-                held.append((part.first, part.end))
-            for first, end in (gap for part in held for gap in longer.missing(*part)) if longer else held:
-                if row.session and row.attempt > 1:
-                    cursor.state.redelivered += end - first
-                if self._traces(row.partition, "all"):
-                    what = "handed_out" if row.session else "given_back"
+                    cursor.holds.clear_all(ranges_of(part))
+                held = held + ranges_of(part)
+            again = [gap for part in held for gap in longer.missing(*part)] if longer else held
+            if row.session and row.attempt > 1:
+                cursor.state.redelivered += count_of(again)
+            if self._traces(row.partition, "all"):
+                what = "handed_out" if row.session else "given_back"
+                for first, end in again:
                     self._trace(
                         cursor,
                         first,
@@ -213,44 +268,104 @@ class Groups:
         return self.acked(entry, msgspec.msgpack.decode(entry.payload, type=payloads.AckRanges))
 
     def acked(self, entry: Entry, payload: payloads.AckRanges) -> Counted:
+        return self._over(entry, payload.group_id, payload.consumer, payload.ranges, payload.failed)
+
+    def fail(self, entry: Entry) -> Counted:
+        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Fail)
+        return self._over(entry, payload.group_id, "", [], payload.rows)
+
+    def _over(
+        self,
+        entry: Entry,
+        group_id: int,
+        consumer: str,
+        acked: list[Range],
+        failed: list[payloads.FailRow],
+    ) -> Counted:
+        """Attempts are over: records are acked, or come again."""
+        over: dict[PartitionKey, tuple[list[tuple[Offset, Offset]], list[payloads.FailRow]]] = {}
+        for partition, first, end in acked:
+            over.setdefault(partition, ([], []))[0].append((first, end))
+        for row in failed:
+            over.setdefault(row.partition, ([], []))[1].append(row)
         count, lost = 0, list[Range]()
-        for partition, ranges in groupby(payload.ranges, itemgetter(0)):
-            cursor = self._host.cursor(partition, payload.group_id)
+        for partition, (ranges, rows) in over.items():
+            cursor = self._host.cursor(partition, group_id)
             if cursor is None:
-                lost += ranges
-            else:
-                count += self._acked_in(cursor, entry, payload.consumer, ranges)
+                lost += [(partition, *each) for each in ranges]
+                lost += [(partition, *each) for row in rows for each in ranges_in(row)]
+                continue
+            next_ = self._host.partitions[partition].next
+            fails = [(row, clip(ranges_in(row), 0, next_)) for row in rows]
+            ended = Ended(cursor, entry, consumer, clip(rising(ranges), 0, next_), fails)
+            count += self._end(ended)
+            cursor.advance()
+            self._page(cursor)
         return Counted(count, lost)
 
-    def _acked_in(self, cursor: Cursor, entry: Entry, consumer: str, ranges: Iterable[Range]) -> int:
-        """As many records as are acked by that."""
-        state, partition = cursor.state, self._host.partitions[cursor.state.partition]
-        fresh, rows = Passing(cursor, life.ACK), list[Run]()
-        for _, low, high in ranges:
-            done = fresh.of(low, min(high, partition.next))
-            rows += [(first, AckRow(end, entry.time_ms, consumer, entry.index)) for first, end in done]
-            for part in self._taken(cursor, low, high, life.ACK, done):
-                rows.append((part.first, AckRow(part.end, entry.time_ms, consumer, entry.index)))
-                self._acked_late(cursor, part, entry, consumer)
-            fresh.add(done)
-        fresh.end()
+    def _end(self, ended: "Ended") -> int:
+        """As many records as are acked."""
+        cursor, entry, ranges, fails = ended.cursor, ended.entry, ended.acked, ended.failed
+        fresh = cursor.fresh_in(ranges) if ranges else []
+        again = [(row, each, cursor.fresh_in(each)) for row, each in fails if each]
+        passing = melted(sorted([*fresh, *(part for _, _, new in again for part in new)]))
+        if passing is None:  # something is said twice: one after the other
+            count = self._end(ended._replace(failed=[]))
+            for fail in fails:
+                self._end(ended._replace(acked=[], failed=[fail]))
+            return count
+        late = self._taken(cursor, ranges, life.ACK, fresh) if ranges else []
+        for row, ranges_of_row, new in again:
+            self._failed_again(ended, row, ranges_of_row, new)
+        counts = {life.ACK: count_of(fresh), life.FAIL: sum(count_of(new) for _, _, new in again)}
+        if passing:
+            cursor.pass_all(passing, {event: count for event, count in counts.items() if count})
+        for row, _, new in again:
+            history = _failed(None, row, entry.time_ms, row.reason)
+            first = ExceptionRow(0, row.due_ms, row.attempts, int(row.counted), 0, 0, history=history)
+            cursor.exceptions.put_many(list(self._new_rows(cursor, new, first)))
+        self._told(ended, fresh, passing, late)
+        return counts[life.ACK] + sum(part.total for part in late)
+
+    @staticmethod
+    def _failed_again(ended: "Ended", row: payloads.FailRow, ranges: Ranges, fresh: Ranges) -> None:
+        """Records fail that wait already."""
+        cursor = ended.cursor
+        change = partial(_failed_again, row, ended.entry.time_ms)
+        for part in Groups._changed(cursor, ranges, life.FAIL, fresh, change):
+            cursor.holds.clear_all(ranges_of(part))
+
+    def _told(self, ended: "Ended", fresh: Ranges, passed: Ranges, late: list[Found[ExceptionRow]]) -> None:
+        """Rows of acks: one for what passes together, with gaps where records failed."""
+        cursor, entry, at = ended.cursor, ended.entry, 0
+        told = entry.time_ms, ended.consumer, entry.index
+        rows, filled = list[Run](), list[Run]()
+        for _, end in passed:
+            stop = bisect_left(fresh, end, lo=at, key=itemgetter(0))
+            for low in range(at, stop, PAGE_RUNS):
+                ranges = fresh[low : min(stop, low + PAGE_RUNS)]
+                rows.append((ranges[0][0], page_for(ranges, *told)))
+            at = stop
+        for part in late:
+            filled += [(first, AckRow(end, *told)) for first, end in ranges_of(part)]
+            self._acked_late(cursor, part, entry, ended.consumer)
         cursor.acks.put_many(rows)
-        state.unmerged += len(rows)
-        cursor.advance()
-        for _ in range(0, len(rows), DRAINED_RUNS):
-            if state.unmerged < PAGE_RUNS:
-                break
-            cursor.acks.merge(state, partition.first, cursor.done_below())
-        return sum(row.end - first for first, row in rows)
+        cursor.state.unmerged += len(rows) + cursor.acks.fill(filled)
+
+    def _page(self, cursor: Cursor) -> None:
+        """Rows of acks become pages."""
+        state = cursor.state
+        if state.unmerged >= PAGE_RUNS:
+            first = self._host.partitions[state.partition].first
+            cursor.acks.merge(state, first, cursor.done_below())
 
     def _acked_late(self, cursor: Cursor, part: Found[ExceptionRow], entry: Entry, consumer: str) -> None:
         """Records are acked that had an exception row."""
         if part.row.own_body:
             self._host.not_needed(part.row.index, part.total)
         if part.row.history and self._traces(cursor.state.partition, "failures"):
-            row = TraceRow(
-                part.end, entry.time_ms, "acked", consumer, "", part.row.attempts, part.row.history
-            )
+            told = "acked", consumer, "", part.row.attempts, part.row.history, part.row.ranges
+            row = TraceRow(part.end, entry.time_ms, *told)
             self._trace(cursor, part.first, entry, row)
 
     def _unacked(self, cursor: Cursor, first: Offset, end: Offset) -> None:
@@ -261,37 +376,6 @@ class Groups:
                 trace = TraceRow(row.end, row.time_ms, "acked", row.consumer, "", 0)
                 trace_key = records.row_key(b"Q", *name, low, row.index)
                 state.put(trace_key, state.get(trace_key) or records.encode(trace))
-
-    def fail(self, entry: Entry) -> Counted:
-        payload = msgspec.msgpack.decode(entry.payload, type=payloads.Fail)
-        count, lost = 0, list[Range]()
-        for partition, failed in groupby(payload.rows, attrgetter("partition")):
-            cursor = self._host.cursor(partition, payload.group_id)
-            if cursor is None:
-                lost += [(partition, row.first, row.end) for row in failed]
-            else:
-                count += self._failed_in(cursor, entry, failed)
-        return Counted(count, lost)
-
-    def _failed_in(self, cursor: Cursor, entry: Entry, failed: Iterable[payloads.FailRow]) -> int:
-        """As many records as come again."""
-        count, next_ = 0, self._host.partitions[cursor.state.partition].next
-        fresh = Passing(cursor, life.FAIL)
-        for row in failed:
-            new = fresh.of(row.first, min(row.end, next_))
-            again = partial(_failed_again, row, entry.time_ms)
-            for part in self._changed(cursor, row.first, row.end, life.FAIL, new, again):
-                cursor.holds.clear(part.first, part.end)
-                count += part.total
-            if new:
-                history = _failed(None, row, entry.time_ms, row.reason)
-                first = ExceptionRow(0, row.due_ms, row.attempts, int(row.counted), 0, 0, history=history)
-                rows = list(self._new_rows(cursor, new, first))
-                fresh.add(new, rows)
-                count += sum(each.end - start for start, each in rows)
-        fresh.end()
-        cursor.advance()
-        return count
 
     def park(self, entry: Entry) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Park)
@@ -316,7 +400,7 @@ class Groups:
             return Counted(0, [(payload.partition, payload.first, payload.end)])
         kept, count = bool(entry.body), 0
         reason, event = payload.error or payload.reason, life.BURY if kept else life.DROP
-        for part in self._taken(cursor, payload.first, payload.end, event):
+        for part in self._taken(cursor, [(payload.first, payload.end)], event):
             self._bury(cursor, entry, payload, part.first, part.end, part.row, reason) if kept else None
             if part.row.own_body:
                 self._host.not_needed(part.row.index, part.total)
@@ -425,7 +509,7 @@ class Groups:
         )
         due = partial(msgspec.structs.replace, lane=b"", due_ms=entry.time_ms)
         for first, end in payload.ranges:
-            for part in self._changed(cursor, first, end, life.REQUEUE, NO_RANGES, due):
+            for part in self._changed(cursor, [(first, end)], life.REQUEUE, None, due):
                 cursor.holds.clear(part.first, part.end)
                 self._again(cursor, part.first, part.end, entry, "requeued")
                 count += part.total
@@ -457,12 +541,14 @@ class Groups:
 
     def leave(self, cursor: Cursor, first: Offset, end: Offset, event: str) -> None:
         """Takes out what is neither acked nor dead. Retention leaves rows that have a body of their own."""
-        for part in cursor.exceptions.overlap(first, end) if cursor.exceptional else ():
-            if part.row.own_body and event == life.TRIM:
-                continue
-            self._found(cursor, part.first, part.end)
-            cursor.move(life.waiting(part.row), event, part.total)
-            if part.row.own_body:
-                self._host.not_needed(part.row.index, part.total)
+        kept: Ranges = []
+        if cursor.exceptional and event == life.TRIM:
+            rows = cursor.exceptions.within(first, end)
+            kept = [(found.first, found.end) for found in rows if found.row.own_body]
+        for low, high in Intervals(kept).missing(first, end):
+            for part in self._found(cursor, low, high):
+                cursor.move(life.waiting(part.row), event, part.total)
+                if part.row.own_body:
+                    self._host.not_needed(part.row.index, part.total)
         for low, high in cursor.fresh(first, end):
             cursor.passes(low, high, event)

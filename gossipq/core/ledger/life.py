@@ -53,6 +53,7 @@ class LifeChange(NamedTuple):
 
 
 _ACK, _DEAD, _VOID = (log.ACK, log.STEP), (log.DEAD,), (log.VOID, log.EDIT)
+_FAIL = (log.FAIL, log.ACK)  #: with what the same consumer has acked meanwhile
 
 CHANGES: dict[tuple[str, str], LifeChange] = {
     (OPEN, HAND_OUT): LifeChange(OPEN, (log.LEASE,)),
@@ -63,10 +64,10 @@ CHANGES: dict[tuple[str, str], LifeChange] = {
     (RETRYING, ACK): LifeChange(ACKED, _ACK),
     (PARKED, ACK): LifeChange(ACKED, _ACK),
     (UNMATCHED, ACK): LifeChange(ACKED, _ACK),
-    (OPEN, FAIL): LifeChange(RETRYING, (log.FAIL,)),
-    (RETRYING, FAIL): LifeChange(RETRYING, (log.FAIL,)),
-    (PARKED, FAIL): LifeChange(RETRYING, (log.FAIL,)),
-    (UNMATCHED, FAIL): LifeChange(RETRYING, (log.FAIL,)),
+    (OPEN, FAIL): LifeChange(RETRYING, _FAIL),
+    (RETRYING, FAIL): LifeChange(RETRYING, _FAIL),
+    (PARKED, FAIL): LifeChange(RETRYING, _FAIL),
+    (UNMATCHED, FAIL): LifeChange(RETRYING, _FAIL),
     (OPEN, PARK): LifeChange(PARKED, (log.PARK,)),
     (OPEN, PARK + " unmatched"): LifeChange(UNMATCHED, (log.PARK,)),
     (OPEN, BURY): LifeChange(DEAD, _DEAD),

@@ -50,6 +50,7 @@ hot rows ("O" and the offsets inside "S"), which are fixed little-endian numbers
 
 from array import array
 from struct import Struct
+from typing import ClassVar
 
 import msgspec
 
@@ -259,8 +260,8 @@ class Failure(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ExceptionRow(msgspec.Struct, array_like=True, frozen=True):
-    """Records [first, end) of a group that wait: for their time (`lane` empty), or for their lane to be
-    free."""
+    """Records [first, end) of a group that wait: for their time (`lane` empty), or for their lane to be free.
+    With `ranges` only those in them, of one batch that failed alike: then `record` is that of the first."""
 
     end: Offset
     due_ms: int
@@ -273,9 +274,11 @@ class ExceptionRow(msgspec.Struct, array_like=True, frozen=True):
     lane: bytes = b""
     own_body: bool = False  #: the body belongs to these records alone (they were dead letters)
     history: list[Failure] = []
+    ranges: list[tuple[Offset, Offset]] = []
 
 
 class DeadRow(msgspec.Struct, array_like=True, frozen=True):
+    ranges: ClassVar[list[tuple[Offset, Offset]]] = []  #: letters that lie together are neighbours
     end: Offset
     reason: str
     error: str
@@ -290,6 +293,8 @@ class DeadRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TraceRow(msgspec.Struct, array_like=True, frozen=True):
+    """`ranges`: only these of what lies before `end`."""
+
     end: Offset
     time_ms: int
     what: str
@@ -297,6 +302,13 @@ class TraceRow(msgspec.Struct, array_like=True, frozen=True):
     reason: str
     attempt: int
     history: list[Failure] = []
+    ranges: list[tuple[Offset, Offset]] = []
+
+    def tells_of(self, offset: Offset) -> bool:
+        """Of an offset that is not before the row."""
+        if not self.ranges:
+            return offset < self.end
+        return any(first <= offset < end for first, end in self.ranges)
 
 
 class ScheduledRow(msgspec.Struct, array_like=True, frozen=True):

@@ -13,12 +13,15 @@ from gossipq.types import Offset
 
 
 class RunRow(Protocol):
-    """`end` is behind the last record; `record` is the place of the first one in its batch."""
+    """`end` is behind the last record; `record` is the place of the first one in its batch. With `ranges` it
+    speaks of those only."""
 
     @property
     def end(self) -> Offset: ...
     @property
     def record(self) -> int: ...
+    @property
+    def ranges(self) -> list[tuple[Offset, Offset]]: ...
 
 
 R = TypeVar("R", bound=RunRow)
@@ -34,7 +37,8 @@ class Found(NamedTuple, Generic[R]):
 
     @property
     def total(self) -> int:
-        return self.row.end - self.first
+        ranges = self.row.ranges
+        return sum(end - first for first, end in ranges) if ranges else self.row.end - self.first
 
     def part(self, first: Offset, end: Offset) -> "Found[R]":
         if (first, end) == (self.first, self.row.end):
@@ -55,12 +59,20 @@ class Runs(Generic[R]):
         return Found(U64.unpack_from(row_key, len(self._prefix))[0], self._decode(row))
 
     def scan(self, first: Offset = 0) -> Iterator[Found[R]]:
+        """What begins at `first` or behind it."""
+        return self._rows(first)
+
+    def _rows(self, first: Offset) -> Iterator[Found[R]]:
         """Rows that begin at `first` or behind it."""
         for row_key, row in self._state.scan(self._prefix + U64.pack(first), records.after(self._prefix)):
             yield self._found(row_key, row)
 
     def at(self, offset: Offset) -> Found[R] | None:
-        """The row that holds an offset."""
+        """What holds an offset."""
+        return self.row_at(offset)
+
+    def row_at(self, offset: Offset) -> Found[R] | None:
+        """The row in which an offset lies."""
         row_key = self._prefix + U64.pack(offset)
         begins = self._state.get(row_key)
         if begins is not None:  # as most do that are looked for: a search costs more
@@ -72,22 +84,32 @@ class Runs(Generic[R]):
         found = self._found(*row)
         return found if offset < found.end else None
 
+    def row_before(self, offset: Offset) -> Found[R] | None:
+        """The last row that begins below an offset."""
+        row = self._state.floor(self._prefix + U64.pack(offset - 1)) if offset > 0 else None
+        return self._found(*row) if row is not None and row[0].startswith(self._prefix) else None
+
     def within(self, first: Offset, end: Offset) -> Iterator[Found[R]]:
         """What lies in [first, end), rows at its edges cut to it, one after the other."""
         for found in self._reaching(first, end):
-            yield found.part(max(found.first, first), min(found.end, end))
+            yield from self.pieces(found, first, end)
 
     def _reaching(self, first: Offset, end: Offset) -> Iterator[Found[R]]:
         """Whole rows that reach into [first, end)."""
-        before = self.at(first)
+        before = self.row_at(first)
         if before is not None:
             yield before
             first = before.end
         if first < end:
-            for found in self.scan(first):
+            for found in self._rows(first):
                 if found.first >= end:
                     return
                 yield found
+
+    @staticmethod
+    def pieces(whole: Found[R], first: Offset, end: Offset) -> list[Found[R]]:
+        """The records of a row that lie in [first, end), run by run."""
+        return [whole.part(max(whole.first, first), min(whole.end, end))]
 
     def overlap(self, first: Offset, end: Offset) -> list[Found[R]]:
         """All of what lies in [first, end)."""
@@ -105,17 +127,21 @@ class Runs(Generic[R]):
 
     def take(self, first: Offset, end: Offset) -> list[Found[R]]:
         """Takes what lies in [first, end) out, splitting the rows at its edges."""
-        begins = self.at(first)
+        begins = self.row_at(first)
         if begins is not None and (begins.first, begins.end) == (first, end):  # as records that come alone
             self.delete(begins)
-            return [begins]
-        parts = []
+            return self.pieces(begins, first, end)
+        parts: list[Found[R]] = []
         for whole in list(self._reaching(first, end)):
-            part = whole.part(max(whole.first, first), min(whole.end, end))
-            parts.append(part)
-            self.delete(whole)
-            if whole.first < part.first:
-                self.put(*whole.part(whole.first, part.first))
-            if part.end < whole.end:
-                self.put(*whole.part(part.end, whole.end))
+            taken = self.pieces(whole, first, end)
+            if taken:
+                parts += taken
+                self.delete(whole)
+                self.leave(whole, whole.first, first)
+                self.leave(whole, end, whole.end)
         return parts
+
+    def leave(self, whole: Found[R], first: Offset, end: Offset) -> None:
+        """Of a row that goes, what lies in [first, end) stays."""
+        if first < end:
+            self.put(*whole.part(first, end))

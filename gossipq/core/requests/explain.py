@@ -478,7 +478,7 @@ class ExplainRequests:
             row = _decode_trace(raw)
             if count >= TRACE_ROWS_MAX:
                 break
-            if row.end > named.offset:
+            if row.tells_of(named.offset):
                 history = history or row.history
                 if row.what == "acked" and row.time_ms in acked_ms:
                     continue

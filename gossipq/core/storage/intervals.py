@@ -1,7 +1,7 @@
 """Sorted, disjoint, half-open ranges of offsets: plain (`Intervals`) and with a value each (`RangeMap`)."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Generic, TypeVar
 
 from gossipq.types import Offset
@@ -74,6 +74,11 @@ class Intervals:
     def _replace(self, low: int, high: int, starts: list[Offset], ends: list[Offset]) -> None:
         self.starts[low:high] = starts
         self.ends[low:high] = ends
+
+    def reaches(self, first: Offset, end: Offset) -> bool:
+        """Whether some of [first, end) is covered."""
+        at = bisect_right(self.ends, first)
+        return at < len(self.starts) and self.starts[at] < end
 
     def overlap(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
         """The parts of [first, end) that are covered."""
@@ -184,6 +189,75 @@ class RangeMap(Generic[V]):
         else:
             del self.starts[at], self.ends[at], self.values[at]
 
+    def set_all(self, ranges: list[tuple[Offset, Offset]], value: V) -> None:
+        """As `set` of each; they rise."""
+        at = bisect_right(self.ends, ranges[0][0])
+        if at < len(self.starts) and self.starts[at] < ranges[-1][1]:
+            for first, end in ranges:
+                self.set(first, end, value)
+            return
+        self.starts[at:at], self.ends[at:at] = zip(*ranges, strict=True)
+        self.values[at:at] = [value] * len(ranges)
+
+    def begins(self, ranges: list[tuple[Offset, Offset]], value: V) -> bool:
+        """Whether it begins with just these, all with that value."""
+        count = len(ranges)
+        there = zip(self.starts[:count], self.ends[:count], strict=True)
+        return list(there) == ranges and self.values[:count].count(value) == count
+
+    def drop_first(self, count: int) -> None:
+        """Takes out so many ranges."""
+        del self.starts[:count], self.ends[:count], self.values[:count]
+
+    def carve(
+        self, ranges: list[tuple[Offset, Offset]], fits: Callable[[V], bool], instead: V | None
+    ) -> list[tuple[V, list[tuple[Offset, Offset]]]] | None:
+        """Takes ranges out, or gives them another value; returns what they had, in runs of the same. Each
+        lies in one range that is there, whose value fits, and they rise; else nothing changes, and it is
+        None. Goes once over all that lies between the first and the last."""
+        low = bisect_right(self.ends, ranges[0][0])
+        high = bisect_left(self.starts, ranges[-1][1], lo=low)
+        if low == high or high - low > SPARSE * len(ranges):
+            return None
+        found: list[tuple[V, list[tuple[Offset, Offset]]]] = []
+        kept: list[tuple[Offset, Offset, V]] = []
+        at, last = low, None
+        start, stop, value = self.starts[low], self.ends[low], self.values[low]
+        for each in ranges:
+            first, end = each
+            while stop <= first:
+                if start < stop:
+                    kept.append((start, stop, value))
+                at += 1
+                if at == high:
+                    return None
+                start, stop, value = self.starts[at], self.ends[at], self.values[at]
+            if first < start or end > stop or first >= end:
+                return None
+            if value is not last:
+                if not fits(value):
+                    return None
+                last = value
+                found.append((value, []))
+            found[-1][1].append(each)
+            if start < first:
+                kept.append((start, first, value))
+            if instead is not None:
+                kept.append((first, end, instead))
+            start = end
+        if start < stop:
+            kept.append((start, stop, value))
+        rest = slice(at + 1, high)
+        kept += zip(self.starts[rest], self.ends[rest], self.values[rest], strict=True)
+        self._put(low, high, kept)
+        return found
+
+    def _put(self, low: int, high: int, kept: list[tuple[Offset, Offset, V]]) -> None:
+        """In the place of the ranges from `low` to `high`."""
+        self.starts[low:high] = [first for first, _, _ in kept]
+        self.ends[low:high] = [end for _, end, _ in kept]
+        self.values[low:high] = [value for _, _, value in kept]
+
     def reaches(self, first: Offset, end: Offset) -> bool:
         """Whether some of [first, end) has a value."""
         at = bisect_right(self.ends, first)
@@ -203,9 +277,7 @@ class RangeMap(Generic[V]):
             kept.append((self.starts[low], first, self.values[low]))
         if self.ends[high - 1] > end:
             kept.append((end, self.ends[high - 1], self.values[high - 1]))
-        self.starts[low:high] = [first for first, _, _ in kept]
-        self.ends[low:high] = [end for _, end, _ in kept]
-        self.values[low:high] = [value for _, _, value in kept]
+        self._put(low, high, kept)
 
     def drop(self, ranges: list[tuple[Offset, Offset]], values: Collection[V]) -> list[tuple[Offset, Offset]]:
         """Takes out what is just one of these ranges, with one of these values; returns the other ranges."""
@@ -221,9 +293,7 @@ class RangeMap(Generic[V]):
                 left.discard((first, end))
             else:
                 kept.append((first, end, value))
-        self.starts[low:high] = [first for first, _, _ in kept]
-        self.ends[low:high] = [end for _, end, _ in kept]
-        self.values[low:high] = [value for _, _, value in kept]
+        self._put(low, high, kept)
         return sorted(left)
 
     def pop(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset, V]]:
@@ -285,7 +355,8 @@ class StoredIntervals(Intervals):
 
 
 class StoredRangeMap(RangeMap[V]):
-    """As StoredIntervals, with a value in each row. `cut` and `drop` tell of nothing, and are not for it."""
+    """As StoredIntervals, with a value in each row. `cut`, `carve` and `drop` tell of nothing, and
+    are not for it."""
 
     __slots__ = ("_stored", "_touched")
 
@@ -310,6 +381,22 @@ class StoredRangeMap(RangeMap[V]):
             self._touched.update(self.starts[low:high])
             self._touched.add(end)
             super().clear(first, end)
+
+    def set_all(self, ranges: list[tuple[Offset, Offset]], value: V) -> None:
+        self._touched.update(first for first, _ in ranges)
+        super().set_all(ranges, value)
+
+    def clear_all(self, ranges: list[tuple[Offset, Offset]]) -> None:
+        """As `clear` of each; they rise."""
+        low = bisect_right(self.ends, ranges[0][0])
+        high = bisect_left(self.starts, ranges[-1][1], lo=low)
+        there = self.starts[low:high]
+        if list(zip(there, self.ends[low:high], strict=True)) == ranges:
+            self._touched.update(there)
+            self._put(low, high, [])
+        elif there:
+            for first, end in ranges:
+                self.clear(first, end)
 
     def changes(self) -> list[tuple[Offset, tuple[Offset, V] | None]]:
         """(start, (end, value)) of the rows to write since the last call; None: the row goes."""

@@ -40,7 +40,8 @@ RELEASE, FAIL, PARK, DEAD, REPLAY, PURGE, VOID, RESCHEDULE, EDIT, REQUEUE, STEP 
 MEMBER, INSTALLED, OPTIONS = 22, 23, 24
 ROLLUP, REGROUP = 40, 41
 ACCESS = 42
-VERSION = 1  #: highest payload version this code writes and reads, for every kind
+VERSION = 2  #: highest payload version this code writes and reads, for every kind
+SINCE_2 = (LEASE, ACK, FAIL)  #: written as version 2: they speak of ranges, and an ACK of failures
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -52,16 +53,17 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     body: bytes
     body_crc: int
     chain: bytes
-    version: int = VERSION
+    version: int = 1
 
 
 def seal(
     prev_chain: bytes, index: int, term: int, time_ms: int, kind: int, payload: bytes, body: bytes, crc: int
 ) -> Entry:
     """The next entry after the one that `prev_chain` belongs to."""
-    head = HEAD.pack(term, time_ms, kind, VERSION, 0, crc)
+    version = 2 if kind in SINCE_2 else 1
+    head = HEAD.pack(term, time_ms, kind, version, 0, crc)
     chain = blake2b(prev_chain + head + payload, digest_size=CHAIN_BYTES).digest()
-    return Entry(index, term, time_ms, kind, payload, body, crc, chain)
+    return Entry(index, term, time_ms, kind, payload, body, crc, chain, version)
 
 
 def chained(prev_chain: bytes, entry: Entry) -> bool:

@@ -68,7 +68,7 @@ class GroupChange(msgspec.Struct, array_like=True, frozen=True):
 
 
 class LeaseRow(msgspec.Struct, array_like=True, frozen=True):
-    """An empty session: given back, or expired."""
+    """An empty session: given back, or expired. `ranges`: only these of [first, end)."""
 
     partition: PartitionKey
     first: Offset
@@ -78,6 +78,7 @@ class LeaseRow(msgspec.Struct, array_like=True, frozen=True):
     attempt: int
     consumer: str = ""
     started: bool = False
+    ranges: list[tuple[Offset, Offset]] = []
 
 
 class LeaseRows(msgspec.Struct, array_like=True, frozen=True):
@@ -85,10 +86,28 @@ class LeaseRows(msgspec.Struct, array_like=True, frozen=True):
     rows: list[LeaseRow]
 
 
+class FailRow(msgspec.Struct, array_like=True, frozen=True):
+    """An attempt is over without success; the records come again at `due_ms`, leader time. `ranges`: only
+    these of [first, end)."""
+
+    partition: PartitionKey
+    first: Offset
+    end: Offset
+    attempts: int
+    counted: bool
+    due_ms: int
+    reason: str
+    consumer: str
+    ranges: list[tuple[Offset, Offset]] = []
+
+
 class AckRanges(msgspec.Struct, array_like=True, frozen=True):
+    """`failed`: what the same consumer has failed to do meanwhile."""
+
     group_id: int
     consumer: str
     ranges: list[Range]
+    failed: list[FailRow] = []
 
 
 class Trim(msgspec.Struct, array_like=True, frozen=True):
@@ -120,19 +139,6 @@ class Release(msgspec.Struct, array_like=True, frozen=True):
     """In the order in which the offsets are given."""
 
     rows: list[ReleaseRow]
-
-
-class FailRow(msgspec.Struct, array_like=True, frozen=True):
-    """An attempt is over without success; the records come again at `due_ms`, leader time."""
-
-    partition: PartitionKey
-    first: Offset
-    end: Offset
-    attempts: int
-    counted: bool
-    due_ms: int
-    reason: str
-    consumer: str
 
 
 class Fail(msgspec.Struct, array_like=True, frozen=True):

@@ -150,9 +150,8 @@ class Sender:
                 if not self._hand_over(shard, delivery, term, slices, bodies):
                     break
                 slices, bodies, size, sent = [], [], 0, at
-            slices.append(
-                Delivered(part.partition, part.offset, part.count, part.attempt, len(body), part.charge)
-            )
+            name = part.partition, part.offset, part.count, part.attempt
+            slices.append(Delivered(*name, len(body), part.charge, part.ranges))
             bodies.append(body)
             size += len(body)
             if part.attempt == 1 and part.time_ms:
@@ -178,7 +177,7 @@ class Sender:
         """The bytes of a part; `opened` are batches that were cut before. Raises CorruptLog when the disk
         does not give back what was stored."""
         if not part.whole and part.index in opened:
-            return bytes(opened[part.index].cut(part.first, part.count))
+            return _cut(opened[part.index], part)
         body, from_disk = shard.body(part.index)
         if body is None:
             raise CorruptLog(f"shard {shard.id}: the batch of entry {part.index} is missing")
@@ -193,7 +192,14 @@ class Sender:
             return body
         opened.clear()  # one is enough, and some may be large
         batch = opened[part.index] = batches.Batch(body, batches.peek(body))
+        return _cut(batch, part)
+
+
+def _cut(batch: batches.Batch, part: Part) -> bytes:
+    if not part.ranges:
         return bytes(batch.cut(part.first, part.count))
+    base = part.offset - part.first
+    return bytes(batch.pick([(first - base, end - base) for first, end in part.ranges]))
 
 
 def _frames(

@@ -2,6 +2,7 @@
 pauses, ends."""
 
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
 
 from gossipq import limits
@@ -14,7 +15,7 @@ from gossipq.wire.batch import Batch, split
 from gossipq_client.session.calls import Call
 from gossipq_client.session.connections import NOWHERE
 from gossipq_client.session.credit import Part, Subscription
-from gossipq_client.session.held import Held, Piece, merge, subtract
+from gossipq_client.session.held import Held, Piece, Ranges, SharedBatch, merge, subtract
 from gossipq_client.session.known import Known
 from gossipq_client.session.pace import CREDIT_MIN
 from gossipq_client.session.settlement import LATE_MAX, Settling
@@ -44,35 +45,45 @@ class Consuming(Settling):
             if part.subscribed:  # else it is of a loan that has ended
                 part.lent_records -= piece.count
                 part.lent_bytes -= piece.charge
-            if piece.offset + piece.count > part.ends.get(piece.partition, 0):
+            if runs_of(piece)[-1][1] > part.ends.get(piece.partition, 0):
                 part.at_end = False
             self._receive(part, piece, raw, deliver.lease_ms, known)
         if part.due:
             self._due[part] = None
 
     def _receive(self, part: Part, piece: Delivered, raw: memoryview, lease_ms: int, known: Known) -> None:
-        subscription, end = part.subscription, piece.offset + piece.count
+        subscription, runs = part.subscription, runs_of(piece)
         try:
-            batch = Batch(raw)
-            if len(batch) != piece.count:
+            batch = SharedBatch(raw) if piece.ranges else Batch(raw)
+            if len(batch) != piece.count or piece.count != sum([end - first for first, end in runs]):
                 raise BadBatch(f"slice of {piece.count} records with a batch of {len(batch)}")
         except BadBatch as error:
-            self._unopened(part, (piece.partition, piece.offset, end), error)
+            self._unopened(part, [(piece.partition, *run) for run in runs], error)
             return
-        charge = piece.charge
-        for first, last in known.unseen(piece.partition, piece.offset, end):
-            aside = known.settled(piece.partition, first, last) if subscription.leased else []
-            for low, high in [*aside, *subtract([(first, last)], aside)]:
-                held = Held(part, piece.partition, piece.offset, low, high, batch, piece.attempt)
-                held.deadline_ms, held.lease_ms = self._links.now_ms + lease_ms, lease_ms
+        charge, deadline_ms = piece.charge, self._links.now_ms + lease_ms
+        again = subscription.leased and bool(known.settled(piece.partition, runs[0][0], runs[-1][1]))
+        for offset, first, last in self._unseen(piece, known):
+            aside = known.settled(piece.partition, first, last) if again else []
+            for low, high in [*aside, *subtract([(first, last)], aside)] if aside else [(first, last)]:
+                held = Held(part, piece.partition, offset, low, high, batch, piece.attempt)
+                held.deadline_ms, held.lease_ms = deadline_ms, lease_ms
                 if (low, high) in aside:
                     self._put_aside(held)
                     continue
                 held.charge, charge = charge, 0
                 self._keep(held)
         if not (subscription.closing or subscription.paused):
-            part.saw(piece.partition, end)
+            part.saw(piece.partition, runs[-1][1])
             subscription.arrange(self._links.now_ms)
+
+    @staticmethod
+    def _unseen(piece: Delivered, known: Known) -> Iterator[tuple[Offset, Offset, Offset]]:
+        """What is not here yet of a slice, run by run, and which offset its batch would begin at for each."""
+        at, fresh = 0, bool(piece.ranges) and known.none_of(piece.partition, piece.ranges)
+        for low, high in runs_of(piece):
+            for first, last in ((low, high),) if fresh else known.unseen(piece.partition, low, high):
+                yield low - at, first, last
+            at += high - low
 
     def _keep(self, held: Held) -> None:
         """For the user; while nobody takes records they go to others."""
@@ -99,10 +110,10 @@ class Consuming(Settling):
         else:
             subscription.order.add(held.partition, held.batch.info.publish_ms, held, self._links.now_ms)
 
-    def _unopened(self, part: Part, records: Range, error: BadBatch) -> None:
+    def _unopened(self, part: Part, records: list[Range], error: BadBatch) -> None:
         """What was damaged on its way, or has columns that only newer clients know: a group gets it again,
         and has dead letters in the end."""
-        subscription, (partition, first, end) = part.subscription, records
+        subscription, (partition, first, _), end = part.subscription, records[0], records[-1][2]
         topic = subscription.topics.get(topic_id_of(partition))
         name = f"{topic.name if topic else 'an unknown topic'}/{partition_of(partition)}"
         text = f"records {first} to {end - 1} of {name} cannot be opened: {error}"
@@ -110,7 +121,7 @@ class Consuming(Settling):
             subscription.error = BadBatch(text, hint="read it again; if that fails, update this client")
             return
         if subscription.leased:
-            self._nack(part, [records], failed(None, str(error)), {})
+            self._nack(part, records, failed(None, str(error)), {})
         self.warnings.append(text + ("" if subscription.leased else "; they are passed over"))
 
     def take(self, subscription: Subscription, count: int, fetch: object = None) -> list[Piece]:
@@ -335,7 +346,7 @@ class Consuming(Settling):
             self.ack_due_ms = 0
             fresh, self._fresh = self._fresh, fresh
         for part in fresh:
-            ranges = merge((partition, first, end) for partition, first, end in part.fresh)
+            ranges = merge([(partition, first, end) for partition, first, end in part.fresh])
             for at in range(0, len(ranges), limits.RANGES_MAX):
                 some = ranges[at : at + limits.RANGES_MAX]
                 self._calls.ask(Ack(part.number, some), part.shard, partial(self._acked, part, some))
@@ -504,6 +515,10 @@ class Consuming(Settling):
         for subscription in subscriptions:
             if subscription.closing:
                 self._close(subscription)
+
+
+def runs_of(piece: Delivered) -> Ranges:
+    return piece.ranges or [(piece.offset, piece.offset + piece.count)]
 
 
 def _urgent(part: Part) -> bool:

@@ -16,6 +16,26 @@ Ranges = list[tuple[Offset, Offset]]  #: half-open, rising, apart
 ALOUD_ATTEMPT = 3
 
 
+class SharedBatch(Batch):
+    """A batch that several have records of: what is opened of it is kept."""
+
+    __slots__ = ("_opened",)
+
+    def __init__(self, raw: bytes | memoryview) -> None:
+        super().__init__(raw)
+        self._opened: dict[int, list[bytes] | None] = {}
+
+    def values(self) -> list[bytes]:
+        found = self.column(0)
+        assert found is not None, "the values are always present"
+        return found
+
+    def column(self, bit: int) -> list[bytes] | None:
+        if bit not in self._opened:
+            self._opened[bit] = super().column(bit)
+        return self._opened[bit]
+
+
 class Held:
     """Records `first` .. `end` of one delivered batch whose record 0 has offset `base`."""
 
@@ -241,9 +261,13 @@ def join(ranges: Iterable[tuple[Offset, Offset]]) -> Ranges:
 def merge(ranges: Iterable[tuple[PartitionKey, Offset, Offset]]) -> list[tuple[PartitionKey, Offset, Offset]]:
     """Sorted by partition and offset, adjacent ones joined."""
     merged: list[tuple[PartitionKey, Offset, Offset]] = []
-    for partition, first, end in sorted(ranges):
-        if merged and merged[-1][0] == partition and merged[-1][2] >= first:
-            merged[-1] = partition, merged[-1][1], max(end, merged[-1][2])
-        else:
-            merged.append((partition, first, end))
+    where, low, high = -1, 0, -1
+    for each in sorted(ranges):
+        partition, first, end = each
+        if first > high or partition != where:
+            where, low, high = each
+            merged.append(each)
+        elif end > high:
+            high = end
+            merged[-1] = where, low, high
     return merged

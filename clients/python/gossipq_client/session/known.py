@@ -31,6 +31,13 @@ class _Spans:
         starts.insert(at, first)
         ends.insert(at, end)
 
+    def add_all(self, partition: PartitionKey, ranges: Ranges) -> None:
+        """Between two that are there."""
+        starts, ends = self._of.setdefault(partition, ([], []))
+        at = bisect_left(starts, ranges[0][0])
+        starts[at:at] = [first for first, _ in ranges]
+        ends[at:at] = [end for _, end in ranges]
+
     def reaching(self, partition: PartitionKey, first: Offset, end: Offset) -> Ranges:
         starts, ends = self._of.get(partition, ([], []))
         low = bisect_right(ends, first)
@@ -57,16 +64,28 @@ class Known:
             if self._here is not None:
                 self._here.add(partition, first, end)
             return [(first, end)]
+        here = self._all_here()
+        found = subtract([(first, end)], here.reaching(partition, first, end))
+        for each in found:
+            here.add(partition, *each)
+        return found
+
+    def _all_here(self) -> _Spans:
         if self._here is None:
             self._here = _Spans(
                 (held.partition, *piece)
-                for held in part.outstanding
+                for held in self._part.outstanding
                 for piece in held.open_ranges(held.first, held.end)
             )
-        found = subtract([(first, end)], self._here.reaching(partition, first, end))
-        for each in found:
-            self._here.add(partition, *each)
-        return found
+        return self._here
+
+    def none_of(self, partition: PartitionKey, ranges: Ranges) -> bool:
+        """Whether nothing of a slice with gaps is here, and nothing in its gaps: it counts as here then."""
+        here = self._all_here()
+        if here.reaching(partition, ranges[0][0], ranges[-1][1]):
+            return False
+        here.add_all(partition, ranges)
+        return True
 
     def settled(self, partition: PartitionKey, first: Offset, end: Offset) -> Ranges:
         """What of a slice waits for an answer: nothing if it came for the first time."""

@@ -26,8 +26,15 @@ class Settling(Subscribing):
         if not fresh:
             self._flush_soon(part)
         partition, done = held.partition, held.done
-        if fresh and done and fresh[-1][2] == first == done[-1][1] and fresh[-1][0] == partition:
-            fresh[-1][2] = done[-1][1] = end  # one by one in order, as most are
+        if not done or done[-1][1] == first:  # one by one in order, as most are
+            if fresh and fresh[-1][2] == first and fresh[-1][0] == partition:
+                fresh[-1][2] = end
+            else:
+                fresh.append([partition, first, end])
+            if done:
+                done[-1][1] = end
+            else:
+                held.done = [[first, end]]
             held.left -= end - first
             if not held.left:
                 part.outstanding.pop(held, None)

@@ -148,6 +148,7 @@ class Subscribing:
                 subscription.acks,
                 sorted({each.shard for each in subscription.parts}),
                 shares=subscription.shares,
+                gaps=subscription.leased,
             ),
             part.shard,
             part.request_id,

@@ -140,11 +140,12 @@ async def messages(client: "Consumers", subscription: credit.Subscription) -> As
     the loop ends."""
     engine, consuming = client._engine, client._engine.session.consuming
     end, leave_later = partial(consuming.close, subscription), engine.later.append
+    front = partial(consuming.front, subscription)
     held, handed, waits = None, 0, False
     try:
         yield Message.__new__(Message)  # taken by `started`
         while not subscription.stopping:
-            held = client._do(lambda: consuming.front(subscription))
+            held = client._do(front)
             if held is None:
                 waits = True
                 more = await client._await_records(subscription, None)
