@@ -27,7 +27,7 @@ class Host:
 
     def __init__(self, directory: Path, name: str) -> None:
         self.name, self.directory = name, directory
-        self.port = settled_port()
+        self.port = settled_port(doors=True)  # one that others reach opens them by itself
         self.endpoint, self.gossip = f"tcp://127.0.0.1:{self.port}", f"127.0.0.1:{self.port + 90}"
         self.data = directory / name
         self.log = directory / f"{name}.log"
