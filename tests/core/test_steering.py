@@ -225,3 +225,14 @@ def test_who_falls_silent_on_the_way_is_a_learner_again() -> None:
     assert next_change(four, Target([A, B, C], [], []), KnownCopies(A, {A, B}, {A, B})) == ChangeVoters(
         [A, B, C], [], []
     )
+
+
+def test_who_is_silent_gets_no_vote_while_it_still_counts_as_synced() -> None:
+    """Its silence has ended its vote, and not yet its word that it is synced."""
+    config, target = CopySet([A, B, C], [], [D, "e"]), Target([A, B, C, D, "e"], [], [])
+    known = KnownCopies(A, {A, B, C}, {A, B, C, D, "e"})
+    assert next_change(config, target, known) is None
+    assert next_change(config, target, known._replace(answering={A, B, C, D})) is None, "four, and no fifth"
+    both = next_change(config, target, known._replace(answering={A, B, C, D, "e"}))
+    assert isinstance(both, ChangeVoters)
+    assert both.voters == [A, B, C, D]

@@ -97,10 +97,11 @@ class _NextChange:
         return None
 
     def _promote(self, even: bool) -> ChangeVoters | None:
-        """A synced learner votes. Towards an even size only when another one can follow, or a voter can
-        go."""
+        """A synced learner that answers votes. Towards an even size only when another one can follow, or a
+        voter can go."""
         voters, learners = self._config.voters, self._config.learners
-        ready = [name for name in self._target.voters if name in learners and name in self._known.synced]
+        fit = self._known.synced & self._known.answering  # who falls silent is synced for some time yet
+        ready = [name for name in self._target.voters if name in learners and name in fit]
         if not ready or len(voters) >= limits.COPIES_MAX or not (even or len(ready) > 1 or self._surplus):
             return None
         return self._change([*voters, ready[0]], _others(learners, ready[0]))
