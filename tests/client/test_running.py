@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import pytest
 
+from e2e.harness import until
 from gossipq_client import BadRequest, ClientClosed, LeaseLost, Message, NoReply, Reject, Retry, testing
 from gossipq_client.aio import Client as AioClient
 from gossipq_client.aio import connect as aio_connect
@@ -792,13 +793,17 @@ class TestMessages:
         def interrupt(number: int, frame: object) -> None:
             raise InterruptedError
 
+        def broken_off(loop: Iterator[Message]) -> None:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            next(loop)
+
         before = signal.signal(signal.SIGALRM, interrupt)
         try:
             with contextlib.closing(getattr(mq, verb)("orders", "threads", start="new")) as loop:
                 for _ in range(3):
-                    signal.setitimer(signal.ITIMER_REAL, 0.05)
                     with pytest.raises(InterruptedError):
-                        next(loop)
+                        broken_off(loop)
+                until(lambda: {row.group for row in mq.admin.groups("orders")} == {"tasks", "threads"})
                 publish(mq, 1)
                 with next(loop) as msg:
                     assert msg.offset == 2
