@@ -5,21 +5,29 @@ groups of which ten have consumers, against a topic with these ten only. In one 
 """
 
 import argparse
+import asyncio
 import statistics
 import time
 
 from stage import cpu_s, node
 
-from gossipq_client import Client, connect
+from gossipq_client import Client, aio, connect
 
-CONSUMED, BATCH, SIZE, SETTLE_S = 10, 500, 100, 3.0
+CONSUMED, BATCH, SIZE, SETTLE_S, PATIENCE_S = 10, 500, 100, 3.0, 120.0
+MADE_AT_ONCE = 250
 
 
-def found(mq: Client, topic: str, groups: int) -> None:
-    """A topic with so many groups, of which nobody is consuming."""
-    mq.create_topic(topic, if_not_exists=True)
-    for number in range(groups):
-        mq.fetch(topic, group=f"g{number}", n=1, wait=0.0)
+async def make_groups(server: str, groups: list[tuple[str, str]], at_once: int) -> None:
+    """Topics with groups in which nobody consumes: (topic, group) each. Some at a time, as programs do that
+    start together."""
+    async with aio.connect(server, timeout=PATIENCE_S) as mq:
+
+        async def make(topic: str, group: str) -> None:
+            await mq.create_topic(topic, if_not_exists=True)
+            await mq.fetch(topic, group, n=1, wait=0.0)
+
+        for first in range(0, len(groups), at_once):
+            await asyncio.gather(*(make(*each) for each in groups[first : first + at_once]))
 
 
 def spent_s(mq: Client, pid: int, topic: str, batches: int) -> float:
@@ -46,9 +54,9 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3)
     given = parser.parse_args()
     with node() as at:
-        with connect(at.server) as founder:
-            found(founder, "many", given.groups)
-            found(founder, "few", CONSUMED)
+        numbers = [("many", given.groups), ("few", CONSUMED)]
+        groups = [(topic, f"g{number}") for topic, count in numbers for number in range(count)]
+        asyncio.run(make_groups(at.server, groups, MADE_AT_ONCE))
         time.sleep(SETTLE_S)
         ratios = []
         with connect(at.server) as mq:

@@ -10,6 +10,7 @@ run of a size replaces the older), tables and charts are made of it: GROWTH.md a
 """
 
 import argparse
+import asyncio
 import json
 import os
 import signal
@@ -25,7 +26,7 @@ from typing import Any
 import chart
 import members
 from cluster import cluster, leads_of
-from groups import found as found_groups
+from groups import MADE_AT_ONCE, make_groups
 from grown import FIGURES, WHAT, page
 from report import machine
 from stage import HERE, Node, cpu_s, directory, disk_mb, memory_mb, node_in, tree
@@ -79,41 +80,39 @@ def look(at: Node, mq: Client, group: str = GROUP) -> Found:
     return {"memory": memory, "idle": idle, "batch": batch_ms([at.pid], mq, idle, group)}
 
 
-def one_node(fill: Callable[[Client], None], partitions: int = 1) -> Found:
+def one_node(fill: Callable[[Node, Client], None], partitions: int = 1) -> Found:
     """A node that holds what `fill` puts there; then killed, and started again."""
     with directory() as home:
         with node_in(home) as at, connect(at.server, timeout=PATIENCE_S) as mq:
             mq.create_topic(USED, partitions)
             mq.fetch(USED, GROUP, n=1, wait=0.0)
-            fill(mq)
-            found = look(at, mq)
+            fill(at, mq)
+            seen = look(at, mq)
             mq.close()
             for pid in list(tree(at.pid)):
                 os.kill(pid, signal.SIGKILL)
         with node_in(home) as again:
-            found |= {"start": again.ready_s, "disk": disk_mb(home)}
-    return found
+            return seen | {"start": again.ready_s, "disk": disk_mb(home)}
+
+
+def with_groups_of(groups: list[tuple[str, str]]) -> Found:
+    return one_node(lambda at, mq: asyncio.run(make_groups(at.server, groups, MADE_AT_ONCE)))
 
 
 def with_topics(size: int) -> Found:
-    def fill(mq: Client) -> None:
-        for number in range(size - 1):
-            mq.create_topic(f"t{number:05}", 1)
-            mq.fetch(f"t{number:05}", GROUP, n=1, wait=0.0)
-
-    return one_node(fill)
+    return with_groups_of([(f"t{number:05}", GROUP) for number in range(size - 1)])
 
 
 def with_groups(size: int) -> Found:
-    return one_node(lambda mq: found_groups(mq, USED, size - 1))
+    return with_groups_of([(USED, f"g{number}") for number in range(size - 1)])
 
 
 def with_partitions(size: int) -> Found:
-    return one_node(lambda mq: None, size)
+    return one_node(lambda at, mq: None, size)
 
 
 def with_records(size: int) -> Found:
-    def fill(mq: Client) -> None:
+    def fill(at: Node, mq: Client) -> None:
         mq.create_topic("stored", 4)
         for _ in range(0, size, BATCH):
             mq.publish_many("stored", [VALUE] * BATCH)
