@@ -537,10 +537,10 @@ def ids(scale: float) -> list[Figure]:
     with node() as at, connect(at.server) as mq:
 
         def published(topic: str, named: bool) -> Measured:
+            made = [[b"order-%d" % number for number in numbers] for numbers in batches(records)]
             watch = Watch(at.pid)
-            for numbers in batches(records):
-                many = [b"order-%d" % number for number in numbers] if named else None
-                mq.publish_many(topic, [VALUE] * BATCH, ids=many)
+            for ids in made:
+                mq.publish_many(topic, [VALUE] * BATCH, ids=ids if named else None)
             mq.flush()
             return watch.spent().of_each(records)
 
