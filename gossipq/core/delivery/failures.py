@@ -1,7 +1,9 @@
 """What follows a failed attempt, and an expiry: another attempt later, or a dead letter. Decided by the
 leader, row by row."""
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import NamedTuple
 
 from msgspec import structs
@@ -84,7 +86,7 @@ class Failures(Leases):
         place: Place | None = None
         for first, end in failed.of:
             while first < end:
-                if place is None or first >= place.end or place.row is not None or _special(place):
+                if place is None or first >= _reach(place, first) or _special(place):
                     if some and place is not None:
                         yield some, place
                     some = []
@@ -92,7 +94,7 @@ class Failures(Leases):
                     if place is None:  # retention, or a purge, was faster
                         first = self._left_from(failed.view, first + 1, end)
                         continue
-                stop = first + 1 if _special(place) else min(end, place.end)
+                stop = first + 1 if _special(place) else min(end, _reach(place, first))
                 some.append((first, stop))
                 first = stop
         if some and place is not None:
@@ -137,6 +139,15 @@ class Failures(Leases):
         body = b"" if dropped else self._ledger.opened.cut(place.entry, place.record, end - first)
         name = view.group.id, view.partition, first, end, reason, _short(failed.reason)
         return Burial(Dead(*name, failed.consumer, failed.attempts, failed.counted), body)
+
+
+def _reach(place: Place, offset: Offset) -> Offset:
+    """Where records of a place end, from one on that lies behind its first. Not behind `offset`: that is not
+    of them."""
+    if not place.ranges:
+        return place.end
+    at = bisect_right(place.ranges, offset, key=itemgetter(0)) - 1
+    return place.ranges[at][1]
 
 
 def _special(place: Place) -> bool:

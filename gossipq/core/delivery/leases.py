@@ -9,8 +9,7 @@ records.
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import groupby, islice
-from operator import itemgetter
+from itertools import islice
 from typing import NamedTuple
 
 from gossipq import limits
@@ -131,6 +130,10 @@ class Leases:
         if view.holds_some(first, end):
             for each in ranges:
                 view.enters("leased", *each)
+        self._open_all(view, ranges, lease, deadline_ms)
+
+    def _open_all(self, view: PartitionView, ranges: Ranges, lease: Lease, deadline_ms: int) -> None:
+        first, end = ranges[0][0], ranges[-1][1]
         lease.first, lease.end, lease.open = first, end, sum([high - low for low, high in ranges])
         view.leases.set_all(list(ranges), lease)
         self._begin(view, first, end, lease, deadline_ms)
@@ -655,21 +658,21 @@ class Leases:
 
     def start(self, subscription: Subscription, ranges: list[Range]) -> None:
         """A handler begins: from now on a lease that just ends is a failure."""
+        begun: dict[Lease, list[tuple[Offset, Offset]]] = {}
         for view, low, high in self._by_view(subscription, ranges):
-            for first, end, old in view.leases.overlap(low, high):
-                if old.session != subscription.session or old.started:
-                    continue
-                if (old.first, old.end, old.open) == (
-                    first,
-                    end,
-                    end - first,
-                ) and old.owner == subscription.name:
-                    old.started = True
-                    self.log_later(view, first, end)
-                else:
-                    lease = self._renewed(subscription, view, old)
-                    lease.started = True
-                    self._replace(view, first, end, old, lease, old.deadline_ms)
+            for first, end, lease in view.leases.overlap(low, high):
+                if lease.session == subscription.session and not lease.started:
+                    begun.setdefault(lease, []).append((first, end))
+        for old, parts in begun.items():
+            view, count = old.view, sum([end - first for first, end in parts])
+            if count == old.open and old.owner == subscription.name:
+                old.started = True
+                self.log_later(view, parts[0][0], parts[-1][1])
+            else:
+                lease = self._renewed(subscription, view, old)
+                lease.started = True
+                self._close(old, count)
+                self._open_all(view, parts, lease, old.deadline_ms)
 
     def extend(
         self, subscription: Subscription, ranges: list[Range], lease_ms: int, boot_ms: int
@@ -856,13 +859,15 @@ class Leases:
             rows = taken.setdefault(view.group.id, [])
             unlogged, view.unlogged = view.unlogged, []
             for low, high in unlogged:
-                for lease, parts in groupby(view.leases.overlap(low, high), itemgetter(2)):
+                held: dict[Lease, list[tuple[Offset, Offset]]] = {}
+                for first, end, lease in view.leases.overlap(low, high):
+                    held.setdefault(lease, []).append((first, end))
+                for lease, ranges in held.items():
                     if lease.session:
-                        ranges = [(first, end) for first, end, _ in parts]
                         deadline_ms = leader_ms + lease.deadline_ms - boot_ms
-                        name = lease.session, deadline_ms, lease.attempt, lease.consumer, lease.started
-                        whole = view.partition, ranges[0][0], ranges[-1][1]
-                        rows.append(LeaseRow(*whole, *name, ranges if len(ranges) > 1 else []))
+                        whole = view.partition, ranges[0][0], ranges[-1][1], lease.session, deadline_ms
+                        told = lease.attempt, lease.consumer, lease.started
+                        rows.append(LeaseRow(*whole, *told, ranges if len(ranges) > 1 else []))
                 for first, end, attempts in view.returned.overlap(low, high) if view.returned else ():
                     rows.append(LeaseRow(view.partition, first, end, b"", 0, attempts))
         return {group_id: rows for group_id, rows in taken.items() if rows}
