@@ -85,6 +85,7 @@ class Engine:
         self.asking = Operating(self.session)
         self.forked = self.closed = False
         self.ended = False  #: closed, and nothing more is sent
+        self.closing = False  #: nobody begins to publish: who publishes without a pause would keep it open
         self.busy = False  #: a step is under way
         self.torn = False  #: a step ended half way: see `_recover`
         #: what finalizers leave for the next step; done twice it does no harm
@@ -259,7 +260,9 @@ class Engine:
 
     def find_topic(self, name: str, create: bool = True) -> Topic | Call:
         """The topic, or the request that looks it up (and makes it when missing). What a virtual one is bound
-        to may change."""
+        to may change. Raises ClientClosed."""
+        if self.closing:
+            raise ClientClosed("this client is being closed", hint="call connect() again")
         known = self.session.publishing.topics.get(name)
         if known is not None and (known.writers or self.now_ms() - known.learned_ms < VIRTUAL_MS):
             return known
@@ -381,6 +384,11 @@ class Engine:
         return Unreachable(f"no node answers at {addresses}", hint=hint)
 
     # --- farewell
+
+    def take_leave(self) -> None:
+        """What is published up to now is still stored."""
+        self.closing = True
+        self.session.publishing.plain.clear()
 
     def leave_settled(self) -> bool:
         """Closed for callers, if nothing waits for an answer: one step, so that nobody publishes in between.

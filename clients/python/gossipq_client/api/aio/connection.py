@@ -87,6 +87,7 @@ class Connection(Driver):
         try:
             if seconds:
                 self._before_flush()
+                self._do(self._engine.take_leave)
                 await self._flush(self._engine.leave_settled, seconds)
         except ClientClosed:  # by somebody else meanwhile
             self._shut()

@@ -88,6 +88,7 @@ class Connection(Driver):
         try:
             if seconds:
                 self._before_flush()
+                self._do(self._engine.take_leave)
                 self._flush(self._engine.leave_settled, seconds)
         except ClientClosed:  # by somebody else meanwhile
             self._shut()
