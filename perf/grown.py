@@ -1,5 +1,6 @@
 """GROWTH.md, made of the rows of growth.json. Pure."""
 
+from textwrap import fill
 from typing import Any
 
 from report import table
@@ -11,6 +12,27 @@ WHAT = {
     "partitions": "partitions of the topic that is used",
     "records": "records of 100 bytes that are stored, in batches of 500",
     "nodes": "nodes on this one machine; memory and idle time of the busiest, batches by all together",
+}
+#: what the curves say, and why
+SEEN = {
+    "topics": (
+        "A topic with its group takes 11 KB, and a thousand of them 0.4 % of a core. A batch costs the same."
+    ),
+    "groups": "A group takes 10 KB. A batch costs the same.",
+    "connections": (
+        "A connected consumer takes 33 KB, and each of its pings 55 us of the node's time. A "
+        "batch costs no more."
+    ),
+    "partitions": (
+        "One partition is one worker. From two on both workers have turns of their own, half "
+        "as full: that is the step. Behind it a fetch gets its records in slices of more "
+        "partitions, with a lease and an ack for each."
+    ),
+    "records": (
+        "Memory counts pages of the store that are mapped and in the system's cache, which "
+        "takes them back when somebody needs memory. A start reads no records."
+    ),
+    "nodes": ("From two nodes on a batch is stored by two or three of them, and their answers cost turns."),
 }
 FIGURES = {
     "memory": ("MB", "memory of a node, PSS"),
@@ -64,6 +86,6 @@ def page(rows: list[dict[str, Any]], sizes: list[dict[str, Any]]) -> str:
             for row in mine
         ]
         parts.append(f"\n## {name.capitalize()}\n\n{WHAT[name].capitalize()}.\n\n{table(head, cells)}")
-        parts.append(f"\n![{name}](growth-{name}.svg)\n")
+        parts.append(f"\n{fill(SEEN[name], 110)}\n\n![{name}](growth-{name}.svg)\n")
     means = "; ".join(f"{figure}: {text}" for figure, (_, text) in FIGURES.items())
     return "".join(parts) + f"\n{means}. On {rows[-1]['on']}.\n" + simulated(sizes)

@@ -40,7 +40,7 @@ SIZES = {
     "groups": (1, 10, 100, 1_000),
     "connections": (1, 10, 100, 1_000, 10_000),
     "partitions": (1, 2, 4, 8, 16, 32),
-    "records": (1_000_000, 2_000_000, 5_000_000, 10_000_000),
+    "records": (1_000_000, 2_000_000, 5_000_000, 10_000_000, 50_000_000),
     "nodes": (1, 2, 3, 5),
 }
 BATCH, VALUE, BATCHES = 500, bytes(100), 1_000
@@ -226,14 +226,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What grows with what.")
     parser.add_argument("--only", action="append", default=[], choices=list(SIZES), metavar="NAME")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the largest size")
-    parser.add_argument(
-        "--records", type=int, action="append", default=[], help="another size, such as 50000000"
-    )
     parser.add_argument("--write", action="store_true", help="only make tables and charts again")
     given = parser.parse_args()
     for name in [] if given.write else given.only or SIZES:
-        more = given.records if name == "records" else []
-        for size in [*sizes(name, given.scale), *more]:
+        for size in sizes(name, given.scale):
             found = MEASURES[name](size)
             note(name, size, found)
             print(name, f"{size:,}", {each: round(value, 3) for each, value in found.items()}, flush=True)
