@@ -134,7 +134,7 @@ class Dedup:
 
     @staticmethod
     def _runs(
-        index: Index, names: list[bytes], known: dict[bytes, Place], fresh: dict[bytes, int]
+        index: Index, names: Sequence[bytes], known: dict[bytes, Place], fresh: dict[bytes, int]
     ) -> list[Run]:
         """Of a batch with ids that were `known`, that come twice in it, or with records without one."""
         runs: list[Run] = []
@@ -240,13 +240,13 @@ class Dedup:
         self._state.delete_many(self._keys(partition, names_of(row[U64.size :])), own)
 
 
-def _row(time_ms: int, names: list[bytes], numbers: Sequence[int] = ()) -> bytes:
+def _row(time_ms: int, names: Sequence[bytes], numbers: Sequence[int] = ()) -> bytes:
     """Of the ids that an entry brought; without `numbers` its records have one each."""
     row = ID_BATCH.pack(time_ms, len(names)) + b"".join(names)
     return row + array("I", numbers).tobytes() if numbers and numbers[-1] >= len(names) else row
 
 
-def _parts(row: bytes) -> tuple[int, list[bytes], Sequence[int]]:
+def _parts(row: bytes) -> tuple[int, Sequence[bytes], Sequence[int]]:
     """Leader time, ids, and their records, of the row of an entry."""
     time_ms, count = ID_BATCH.unpack_from(row)
     end = ID_BATCH.size + count * NAME.size
