@@ -22,6 +22,7 @@ from gossipq.messages import (
     Ack,
     Acked,
     Cancel,
+    Credit,
     DropTopic,
     Explained,
     Extend,
@@ -730,3 +731,19 @@ def test_a_key_opens_when_its_record_is_done_though_that_left_while_it_was_held(
     worker.ask(1, ADA, Ack(1, [(orders, 0, 1)]))
     worker.tick(1)
     assert worker.taken() == [(BOB.session, 1, 2, 1)]
+
+
+def test_a_record_that_failed_as_often_as_it_may_is_dead_though_another_lies_before_it_in_a_lease(
+    worker: FakeWorker,
+) -> None:
+    orders = single(worker.topic("orders", TopicOptions(attempts_max=2, backoff_ms=[0])))
+    worker.subscribe(ADA, orders, records=2)
+    worker.publish(orders, [b"was given back", b"failed"])
+    worker.ask(1, ADA, Nack(1, [(orders, 1, 2)], 0), origin=MINE)
+    worker.ask(1, ADA, Nack(1, [(orders, 0, 1)], failed=False), origin=MINE)
+    worker.ask(1, ADA, Credit(1, 2, limits.MIB), origin=MINE)
+    worker.tick(1)
+    worker.ask(1, ADA, Nack(1, [(orders, 0, 2)]), origin=MINE)
+    cursor = view_of(worker, orders).cursor
+    assert [(found.first, found.end) for found in cursor.exceptions.scan()] == [(0, 1)]
+    assert [(found.first, found.end) for found in cursor.dead.scan()] == [(1, 2)]

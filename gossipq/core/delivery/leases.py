@@ -206,6 +206,7 @@ class Leases:
                 and last.owner == member.name
                 and not (last.started or last.missed)
                 and last.waits == (view.group.state.config.mode == EXCLUSIVE)
+                and self._alike(view, first)
             ):
                 leases.ends[-1] = last.end = end
                 last.open += end - first
@@ -214,6 +215,15 @@ class Leases:
         lease = Lease(view, member.session, member.number, member.consumer, attempt, boot_ms)
         lease.started = member.auto and attempt > 1  # it does not say when a handler begins
         self.lease(view, first, end, lease, deadline_ms)
+
+    @staticmethod
+    def _alike(view: PartitionView, offset: Offset) -> bool:
+        """Whether a record and the one before it both have exception rows, or neither: of records without,
+        what follows a failure is decided for all of a slice."""
+        if not view.cursor.exceptional:
+            return True
+        fresh = view.cursor.fresh(offset - 1, offset + 1)
+        return not fresh or fresh[0] == (offset - 1, offset + 1)
 
     def _close(self, lease: Lease, count: int) -> None:
         lease.open -= count
