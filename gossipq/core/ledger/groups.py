@@ -401,7 +401,8 @@ class Groups:
         kept, count = bool(entry.body), 0
         reason, event = payload.error or payload.reason, life.BURY if kept else life.DROP
         for part in self._taken(cursor, [(payload.first, payload.end)], event):
-            self._bury(cursor, entry, payload, part.first, part.end, part.row, reason) if kept else None
+            for first, end in ranges_of(part) if kept else ():
+                self._bury(cursor, entry, payload, first, end, part.row, reason)
             if part.row.own_body:
                 self._host.not_needed(part.row.index, part.total)
             count += part.total
@@ -510,8 +511,9 @@ class Groups:
         due = partial(msgspec.structs.replace, lane=b"", due_ms=entry.time_ms)
         for first, end in payload.ranges:
             for part in self._changed(cursor, [(first, end)], life.REQUEUE, None, due):
-                cursor.holds.clear(part.first, part.end)
-                self._again(cursor, part.first, part.end, entry, "requeued")
+                cursor.holds.clear_all(ranges_of(part))
+                for low, high in ranges_of(part):
+                    self._again(cursor, low, high, entry, "requeued")
                 count += part.total
         for first, end in payload.ready:
             taken = cursor.fresh(first, end) or cursor.exceptions.at(first) or cursor.dead.at(first)
