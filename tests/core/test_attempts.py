@@ -39,6 +39,8 @@ FIRST = 238  #: among these are several that fail when a row that comes due repl
 
 
 class Life:
+    batch, most, credit, attempts_max, gaps = 4, 3, 1, ATTEMPTS_MAX, False
+
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
         self.fleet = Fleet(1, random.choice(["a", "abc"]))
@@ -46,10 +48,10 @@ class Life:
         for name in self.fleet.seats:
             self.keep_disk(name)
         self.mode = random.choice(["shared", "shared", "exclusive", "key_ordered"])
-        self.partition = self.fleet.topic(backoff_ms=[200, 1_000], attempts_max=ATTEMPTS_MAX)
+        self.partition = self.fleet.topic(backoff_ms=[200, 1_000], attempts_max=self.attempts_max)
         self.options = GroupOptions(mode=self.mode, lease_ms=LEASE_MS, in_flight_max=WINDOW)
         self.routed = random.random() < 0.3
-        self.published = self.requests = self.events = 0
+        self.published = self.requests = self.events = self.together = 0
         self.last: dict[int, tuple[int, int, int]] = {}  # offset -> term, attempt, event of its last delivery
         self.acks: dict[int, tuple[bytes, list[int], int, int]] = {}  # request -> session, what, term, event
         self.acked: set[int] = set()
@@ -88,8 +90,10 @@ class Life:
             self.answered(effects)
             for delivery in effects.deliveries:
                 for part in delivery.parts:
-                    for offset in range(part.offset, part.end):
-                        self.delivered(delivery.origin[1], offset, part.attempt, term)
+                    self.together += bool(part.ranges)
+                    for first, end in part.ranges or [(part.offset, part.end)]:
+                        for offset in range(first, end):
+                            self.delivered(delivery.origin[1], offset, part.attempt, term)
 
     def delivered(self, session: bytes, offset: int, attempt: int, term: int) -> None:
         assert offset not in self.acked, f"{offset} came again after its ack"
@@ -125,7 +129,7 @@ class Life:
     def some(self) -> tuple[bytes, list[int]]:
         session = self.random.choice(SESSIONS)
         has = sorted(self.has[session])
-        return session, sorted(self.random.sample(has, self.random.randint(0, min(3, len(has)))))
+        return session, sorted(self.random.sample(has, self.random.randint(0, min(self.most, len(has)))))
 
     def join(self, session: bytes, holding: bool = False, records: int = 4) -> None:
         routes = ["eu"] if self.routed and session != SESSIONS[0] else []
@@ -134,11 +138,15 @@ class Life:
             self.has[session].clear()
         start = [Start(self.partition)]
         size = limits.CREDIT_BYTES
-        message = Subscribe(1, "g", start, records, size, self.options, holding=held, routes=routes)
+        gaps = self.gaps and self.random.random() < 0.8
+        records *= self.credit
+        message = Subscribe(
+            1, "g", start, records, size, self.options, holding=held, routes=routes, gaps=gaps
+        )
         self.send(session, message)
 
     def publish(self) -> None:
-        count = self.random.randint(1, 4)
+        count = self.random.randint(1, self.batch)
         values = [b"%d" % (self.published + n) for n in range(count)]
         keys = [self.random.choice([b"", b"k", b"l"]) for _ in values] if self.mode == "key_ordered" else None
         self.fleet.publish(self.partition, *values, route=self.random.choice([b"eu", b""]), keys=keys)
@@ -175,7 +183,9 @@ class Life:
             self.send(session, Extend(1, self.ranges(offsets), self.random.choice([50, 1_000, LEASE_MS])))
 
     def lend(self) -> None:
-        self.send(self.random.choice(SESSIONS), Credit(1, self.random.randint(1, 6), limits.MIB))
+        self.send(
+            self.random.choice(SESSIONS), Credit(1, self.random.randint(1, 6 * self.credit), limits.MIB)
+        )
 
     def leave(self) -> None:
         session = self.random.choice(SESSIONS)
@@ -284,6 +294,7 @@ class Life:
         if not list(shard.unapplied()):  # an ack that waits to be applied has it in no place
             assert fresh <= known.keys() | taken, "open, and nobody would ever get it"
         assert not fresh & rows.keys()
+        self.counted(view)
         assert not self.acked & (fresh | rows.keys()), "acked, and comes again"
         anew = Dispatch(shard.ledger, GroupConfig())
         anew.rebuild(shard.boot_ms, shard.leader_ms)
@@ -292,6 +303,22 @@ class Life:
         for offset, attempts in self.remembered(found):
             came = self.last.get(offset, (0, 0, 0))[1]
             assert attempts <= came or self.mode == "exclusive", f"{offset}: rows know of {attempts}"
+
+    def counted(self, view: PartitionView) -> None:
+        """Counters say what rows say, each record is in one of them, and none failed too often to wait."""
+        state, rows = view.cursor.state, view.cursor.exceptions.scan()
+        waiting = {at: found.row for found in rows for at in range(found.first, found.end)}
+        dead = [at for found in view.cursor.dead.scan() for at in range(found.first, found.end)]
+        count = self.fleet.leader.ledger.partitions[self.partition].next
+        acked = [at for low, run in view.cursor.acks.within(0, count) for at in range(low, run.end)]
+        assert len(waiting) == state.retrying + state.parked
+        assert (len(dead), len(acked)) == (state.dead, state.acked)
+        fresh = sum(end - first for first, end in view.cursor.fresh(0, count))
+        assert len({*waiting, *dead, *acked}) == len(waiting) + len(dead) + len(acked) == count - fresh
+        tired = [at for at, row in waiting.items() if row.failures >= self.attempts_max]
+        assert not tired, f"{tired} failed {self.attempts_max} times and wait"
+        held = [at for first, end, _ in view.cursor.holds for at in range(first, end)]
+        assert not set(held) & {*dead, *acked}, "a hold of what is done"
 
     def end(self) -> None:
         """All come out; each is acked or dead."""
@@ -317,11 +344,40 @@ class Life:
         assert self.acked | dead <= set(range(count)), "an answer to an ack may be lost, not its record"
 
 
-def test_memory_rows_and_consumers_agree_on_the_attempts_of_each_record() -> None:
-    for seed in range(FIRST, FIRST + LIVES):
+class Together(Life):
+    """Larger batches, of which consumers do some and fail others, and take them together."""
+
+    batch, most, credit, attempts_max, gaps = 16, 12, 6, 3, True
+
+    def nack(self) -> None:
+        session = self.random.choice(SESSIONS)
+        failed = [at for at in sorted(self.has[session]) if self.random.random() < 0.3]
+        done = [at for at in sorted(self.has[session] - set(failed)) if self.random.random() < 0.9]
+        if done:
+            self.ack_these(session, done)
+        if failed and self.random.random() < 0.7:
+            self.send(session, Nack(1, self.ranges(failed), self.random.choice([-1, 0, 200]), True, "no", ""))
+            self.has[session] -= set(failed)
+        super().nack()
+
+
+def lives(kind: type[Life], seeds: range) -> int:
+    """How many slices had gaps."""
+    together = 0
+    for seed in seeds:
         try:
-            life = Life(seed)
+            life = kind(seed)
             life.live()
             life.end()
         except AssertionError as error:
             raise AssertionError(f"life {seed}: {error}") from error
+        together += life.together
+    return together
+
+
+def test_memory_rows_and_consumers_agree_on_the_attempts_of_each_record() -> None:
+    lives(Life, range(FIRST, FIRST + LIVES))
+
+
+def test_so_they_do_where_records_fail_and_come_together() -> None:
+    assert lives(Together, range(LIVES)) > 0
