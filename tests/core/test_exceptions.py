@@ -4,10 +4,12 @@ its offset."""
 from itertools import pairwise
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from gossipq.core.ledger import acks as acks_module
 from gossipq.core.ledger import records
 from gossipq.core.ledger.acks import AckRows, page_of
 from gossipq.core.ledger.exceptions import Exceptions, decode_exception
@@ -115,9 +117,26 @@ def test_acks_of_what_failed_before_are_put_into_the_gaps(seed):
         some = sorted(random.sample(left, random.randrange(1, len(left) + 1)))
         left = [each for each in left if each not in some]
         runs = [(first, AckRow(end, random.randrange(1_000), "eve", 9)) for first, end in some]
-        acks.fill(runs)
+        before = len(list(table.scan(b"A", b"B")))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(acks_module, "FILLED_RUNS", random.choice([4, 512]))
+            more = acks.fill(runs)
+        assert len(list(table.scan(b"A", b"B"))) == before + more
         said |= dict(runs)
         assert dict(acks.within(0, at)) == said
         for offset in range(at):
             before = max((each for each in said if each <= offset), default=None)
             assert acks.last(offset) == (None if before is None else (before, said[before]))
+
+
+def test_what_failed_together_and_is_acked_one_by_one_does_not_grow_a_page_without_end():
+    """Between two that were acked, a page has a gap of many records: with each of them it would be written
+    anew, with all before."""
+    count, table = 3_000, MemoryTable()
+    acks = AckRows(table, 2, 1)
+    acks.put(0, page_of([(0, AckRow(1, 5, "ada", 1)), (count, AckRow(count + 1, 5, "ada", 1))]))
+    written = sum(acks.fill([(at, AckRow(at + 1, 5, "ada", at))]) for at in range(1, count))
+    assert written == len(list(table.scan(b"A", b"B"))) - 1
+    assert max(len(row) for _, row in table.scan(b"A", b"B")) < 8 * acks_module.FILLED_RUNS
+    assert acks.cover(0, count + 1)
+    assert [at for at, _ in acks.within(0, count + 1)] == list(range(count + 1))

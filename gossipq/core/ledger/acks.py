@@ -17,6 +17,7 @@ from gossipq.types import Index, Offset, PartitionKey
 
 PAGE_RUNS = 1_024  #: of a page at most, and so many rows are worth a look
 LARGE = 16  #: this part of a page is a page of some size
+FILLED_RUNS = 512  #: a page that is filled beyond becomes several: each ack that fills one writes it anew
 DRAINED_RUNS = 64  #: a look at more rows than a page follows after so many new ones
 
 GAP = -1  #: in place of a consumer: nothing is said of these
@@ -92,9 +93,9 @@ class AckRows:
             self._state.put_many([(prefix + U64.pack(first), records.encode(row)) for first, row in runs])
 
     def fill(self, runs: list[Run]) -> int:
-        """Acks of records that the cursor has passed, which rise. Those in the gap of a page go in there; as
-        many as get a row."""
-        alone, at = list[Run](), 0
+        """Acks of records that the cursor has passed, which rise. Those in the gap of a page go in there; by
+        how many rows these are more."""
+        alone, at, parts = list[Run](), 0, 0
         while at < len(runs):
             first = runs[at][0]
             page, end = self._row(first), at + 1
@@ -103,10 +104,14 @@ class AckRows:
             else:
                 while end < len(runs) and runs[end][0] < page[1].end:
                     end += 1
-                self.put(page[0], page_of(sorted([*runs_of(*page), *runs[at:end]], key=itemgetter(0))))
+                whole = sorted([*runs_of(*page), *runs[at:end]], key=itemgetter(0))
+                size = len(whole) if len(whole) <= FILLED_RUNS else FILLED_RUNS // 2
+                pieces = [whole[low : low + size] for low in range(0, len(whole), size)]
+                self.put_many([(piece[0][0], page_of(piece)) for piece in pieces])
+                parts += len(pieces) - 1
             at = end
         self.put_many(alone)
-        return len(alone)
+        return len(alone) + parts
 
     def last(self, offset: Offset) -> Run | None:
         """The ack that holds an offset, or the last one below it."""
