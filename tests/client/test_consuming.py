@@ -36,9 +36,10 @@ from gossipq.messages import (
 from gossipq.types import Now
 from gossipq.values import Delivered, GroupOptions, TopicConfig, TopicInfo
 from gossipq.wire import batch as wire
+from gossipq_client.session import settlement
 from gossipq_client.session.credit import Part, Subscription
 from gossipq_client.session.deliveries import Consuming
-from gossipq_client.session.held import Held, merge, subtract
+from gossipq_client.session.held import Held, Ranges, merge, subtract
 from gossipq_client.session.pace import CREDIT_START
 from gossipq_client.session.packer import WINDOW_BATCHES
 from gossipq_client.session.settlement import ACK_LINGER_MS
@@ -373,6 +374,32 @@ class TestRepeats:
             hand.answer(each, Acked())
         hand.deliver(part, 1, 1, attempt=3)
         assert take(hand, subscription) == ([] if lost else [b"1"]), "now it is meant"
+
+    def test_an_answer_costs_as_much_for_each_copy_that_waits_for_it_however_many_there_are(
+        self, hand: Hand, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Records that failed came again, one by one, before the answer: half a second went by at 1,000."""
+        subscription, count, looked = hand.subscribe(), 200, list[int]()
+        part = subscription.parts[0]
+        for at in range(0, 2 * count, 2):
+            hand.deliver(part, at, 1)
+        take(hand, subscription)
+        for each in list(part.outstanding):
+            hand.session.consuming.nack(each, each.first, each.end, outcomes.failed(0.05, "why"))
+        (nack,) = [each for each in hand.flush() if isinstance(each.body, Nack)]
+        for at in range(0, 2 * count, 2):
+            hand.deliver(part, at, 1, attempt=2)
+        assert len(part.aside) == count
+
+        def subtract(ranges: Ranges, taken: Ranges) -> Ranges:
+            looked.append(len(taken))
+            return arithmetic(ranges, taken)
+
+        arithmetic = settlement.subtract
+        monkeypatch.setattr(settlement, "subtract", subtract)
+        hand.answer(nack, Acked())
+        assert not part.aside
+        assert sum(looked) <= 6 * count
 
     def test_what_waits_for_an_answer_is_held_and_the_end_waits_for_it(self, hand: Hand) -> None:
         subscription = hand.subscribe()

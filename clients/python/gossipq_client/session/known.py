@@ -14,7 +14,7 @@ from gossipq_client.session.credit import Part
 from gossipq_client.session.held import Ranges, merge, subtract
 
 
-class _Spans:
+class Spans:
     """Ranges of partitions: which of them reach into another one is found without a look at all."""
 
     def __init__(self, ranges: Iterable[Range]) -> None:
@@ -51,8 +51,8 @@ class Known:
 
     def __init__(self, part: Part, settled: Callable[[], list[Range]]) -> None:
         self._part, self._ask_settled = part, settled
-        self._here: _Spans | None = None
-        self._settled: _Spans | None = None
+        self._here: Spans | None = None
+        self._settled: Spans | None = None
 
     def unseen(self, partition: PartitionKey, first: Offset, end: Offset) -> Ranges:
         """What of a delivered slice is not here already. It counts as here from now on."""
@@ -70,9 +70,9 @@ class Known:
             here.add(partition, *each)
         return found
 
-    def _all_here(self) -> _Spans:
+    def _all_here(self) -> Spans:
         if self._here is None:
-            self._here = _Spans(
+            self._here = Spans(
                 (held.partition, *piece)
                 for held in self._part.outstanding
                 for piece in held.open_ranges(held.first, held.end)
@@ -92,6 +92,6 @@ class Known:
         if first >= self._part.high.get(partition, 0):
             return []
         if self._settled is None:
-            self._settled = _Spans(self._ask_settled())
+            self._settled = Spans(self._ask_settled())
         reaching = self._settled.reaching(partition, first, end)
         return [(max(first, low), min(end, high)) for low, high in reaching]

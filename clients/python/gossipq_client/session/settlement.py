@@ -8,7 +8,7 @@ from gossipq.values import Range
 from gossipq_client.session.calls import Call
 from gossipq_client.session.credit import Part
 from gossipq_client.session.held import Held, Ranges, merge, subtract
-from gossipq_client.session.known import Known
+from gossipq_client.session.known import Known, Spans
 from gossipq_client.session.subscriptions import Subscribing
 from gossipq_client.values import GIVEN_BACK, Outcome, failed
 
@@ -72,20 +72,18 @@ class Settling(Subscribing):
         piece by piece, and a record come again before the last of them: what is no copy is given back."""
         assert isinstance(call.message, Ack | Nack)
         refused = call.reply.lost if isinstance(call.reply, Acked) else call.message.ranges
-        untold, back = self._untold(part), list[Range]()
+        asked, refusals = Spans(call.message.ranges), Spans(refused)
+        untold, back = Spans(self._untold(part)), list[Range]()
         for held in list(part.aside):
-
-            def here(ranges: list[Range], where: PartitionKey = held.partition) -> Ranges:
-                return [each[1:] for each in ranges if each[0] == where]
-
+            place = held.partition, held.first, held.end
             mine = held.open_ranges(held.first, held.end)
-            taken = subtract(mine, subtract(mine, here(call.message.ranges)))
-            gone = subtract(taken, here(refused))
+            taken = subtract(mine, subtract(mine, asked.reaching(*place)))
+            gone = subtract(taken, refusals.reaching(*place))
             held.give_up(gone)
             if gone and isinstance(call.message, Nack) and call.message.failed:
                 back += [(held.partition, *each) for each in gone]
             left = subtract(held.open_ranges(held.first, held.end), held.lost)
-            if subtract(left, here(untold)) != left:
+            if subtract(left, untold.reaching(*place)) != left:
                 continue
             del part.aside[held]
             if left:
