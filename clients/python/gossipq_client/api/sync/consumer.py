@@ -363,8 +363,8 @@ class Consumers(Producers):
         wait: inputs.Duration = 1.0,
         **options: Unpack[FetchOptions],
     ) -> FetchedBatch[Message]:
-        """At most `n` messages; returns as soon as there is one, and empty after `wait`. Ack with
-        `ack(batch)`.
+        """At most `n` messages; returns as soon as there is one, and empty after `wait`; wait=0 gives its
+        nodes half a second to answer. Ack with `ack(batch)`.
 
         Options count for the first fetch of these topics and group. Raises BadRequest; NoQuorum or
         Unreachable when nobody who could have records has answered for the client's timeout.
