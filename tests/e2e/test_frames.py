@@ -389,10 +389,13 @@ class TestBatches:
 
 
 def publish(client: Raw, key: int, shard: int, batch: bytes) -> Message:
-    """CONFIRM or REFUSED of one publish; a Busy while the shard learns the topic is asked again."""
+    """CONFIRM or REFUSED of one publish; a Busy while the shard learns the topic is asked again. What was
+    asked before may be answered late."""
     while True:
         client.say(Publish(key), shard, 77, batch)
-        answer = client.receive()
+        while (answer := client.receive()) is not None:
+            if isinstance(answer.message, Confirm) or answer.header.request_id == 77:
+                break
         assert answer is not None
         if not (isinstance(answer.message, RefusedMessage) and answer.message.code == "busy"):
             return answer.message
