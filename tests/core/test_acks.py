@@ -13,7 +13,8 @@ from gossipq.core.ledger.records import AckRow, CursorState
 from gossipq.core.storage import log, payloads
 from gossipq.core.storage.tables import MemoryTable
 from gossipq.export_messages import ListAcks
-from gossipq.messages import Ack, Done, Nack, Requeue, Why
+from gossipq.messages import Ack, Done, Nack, ReplayDead, Requeue, Why
+from gossipq.operator_messages import PurgeTopic
 from gossipq.types import topic_id_of
 from gossipq.values import Ref, TopicOptions
 
@@ -149,6 +150,31 @@ def test_who_acked_a_record_of_a_page_may_ack_it_again(worker, orders):
     mine = next(at for at in held if held[at] == ADA.session)
     assert worker.ask(1, ADA, Ack(1, [(orders, mine, mine + 1)])).lost == []
     assert worker.ask(1, BOB, Ack(1, [(orders, mine, mine + 1)])).lost == [(orders, mine, mine + 1)]
+
+
+@pytest.mark.parametrize("another_waits", [False, True])
+def test_of_what_retention_removed_an_ack_is_lost_where_a_letter_is_and_nowhere_else(
+    worker, orders, another_waits
+):
+    """Who acked a letter late was told that it is done, and it came again with the next replay; and where any
+    record waited, who repeated an ack of a record that was removed since was told that it is lost."""
+    worker.publish(orders, [b"x"] * 4)
+    worker.publish(orders, [b"y"])
+    worker.subscribe(ADA, orders)
+    worker.ask(1, ADA, Ack(1, [(orders, 1, 3)]))
+    worker.ask(1, ADA, Nack(1, [(orders, 0, 1), (orders, 3, 4)], dead="rejected"))
+    if another_waits:
+        worker.ask(1, ADA, Nack(1, [(orders, 4, 5)], 3_600_000))
+    late = Ack(1, [(orders, 0, 4)])
+    letters = [(orders, 0, 1), (orders, 3, 4)]
+    assert worker.ask(1, ADA, late).lost == letters
+    assert worker.ask(1, ADA, PurgeTopic(orders, 4)) == Done(4)
+    worker.settle()
+    assert worker.ask(1, ADA, late).lost == letters
+    assert worker.ask(1, ADA, ReplayDead(orders, "billing", [(3, 4)])) == Done(1)
+    worker.tick(10)
+    assert worker.ask(1, ADA, late).lost == letters[:1]
+    assert worker.ask(1, ADA, ReplayDead(orders, "billing")) == Done(1)
 
 
 def test_records_that_wait_for_another_attempt_hold_the_pages_up(worker, orders):

@@ -804,7 +804,7 @@ class Leases:
         self, subscription: Subscription, ranges: list[Range], lost: list[Range] | None = None
     ) -> Iterator[tuple[PartitionView, Offset, Offset]]:
         """Ranges by view, as far as records are there; what is not goes to `lost`, but for what retention
-        removed. Raises BadRequest before the first one."""
+        removed with nothing left of it. Raises BadRequest before the first one."""
         assert subscription.group is not None, "readers are refused before"
         ranges = apart(ranges)
         for _, low, high in ranges:
@@ -818,9 +818,32 @@ class Leases:
                 continue
             if lost is not None and max(low, state.next) < high:
                 lost.append((partition, max(low, state.next), high))
-            low, high = max(low, 0 if view.cursor.exceptional else state.first), min(high, state.next)
+            low, high = max(low, 0), min(high, state.next)
+            if low < state.first:
+                yield from self._removed(view, low, min(high, state.first), lost)
+                low = state.first
             if low < high:
                 yield view, low, high
+
+    @staticmethod
+    def _removed(
+        view: PartitionView, low: Offset, high: Offset, lost: list[Range] | None
+    ) -> Iterator[tuple[PartitionView, Offset, Offset]]:
+        """Of records that retention removed, those that wait still: they were letters, which have a body.
+        Letters are `lost`, whatever was acked is not. Of many rows it looks at some, and the rest is
+        lost."""
+        cursor, most = view.cursor, limits.RANGES_MAX
+        waiting: list[tuple[Offset, Offset]] = []
+        if cursor.exceptional:
+            waiting = [(row.first, row.end) for row in islice(cursor.exceptions.within(low, high), most)]
+        if lost is not None:
+            letters: list[tuple[Offset, Offset]] = []
+            if cursor.state.dead:
+                letters = [(row.first, row.end) for row in islice(cursor.dead.within(low, high), most)]
+            rests = [(some[-1][1], high) for some in (letters, waiting) if len(some) == most]
+            lost += [(view.partition, *each) for each in (*letters, *rests)]
+        for first, end in waiting:
+            yield view, first, end
 
     # --- what must be logged --------------------------------------------------------------------------------
 
