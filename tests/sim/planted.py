@@ -308,7 +308,7 @@ def apply_reads_outside(patch: pytest.MonkeyPatch) -> None:
 
 def handed_out_when_over(patch: pytest.MonkeyPatch) -> None:
     """Nobody looks whether a record has expired."""
-    patch.setattr(Selection, "_living", lambda self, view, source, first, end, attempts, place: end)
+    patch.setattr(Selection, "_over", lambda self, view, first, end, attempts, place: (False, end))
 
 
 def early(patch: pytest.MonkeyPatch) -> None:

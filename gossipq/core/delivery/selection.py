@@ -239,10 +239,11 @@ class Selection(Failures):
             if place is None:
                 return
             end = min(end, place.end, first + PARK_ROWS)
-            if not self._over(view, first, end, 0, place)[0]:
+            over, end = self._over(view, first, end, 0, place)
+            if not over:
                 return
-            view.next = first
-            self._living(view, None, first, end, 0, place)
+            self._used(view, None, first, end)
+            self._expire(view, first, end, 0)
 
     def _in_key_order(
         self,
