@@ -14,6 +14,7 @@ from gossipq.core.ledger.acks import decode_ack
 from gossipq.core.ledger.exceptions import decode_dead, decode_exception
 from gossipq.core.ledger.ledger import Ledger
 from gossipq.core.ledger.producers import decode_producer
+from gossipq.core.ledger.runs import Found
 from gossipq.core.ledger.schedule import decode_scheduled
 from gossipq.core.storage import (
     INDEX_KEY,
@@ -379,7 +380,7 @@ class Sweeper:
             elif row_key[:1] == b"V":
                 exception = decode_exception(row)
                 if exception.own_body:
-                    not_needed(exception.index, exception.end - first)
+                    not_needed(exception.index, Found(first, exception).total)
             else:
                 scheduled, (index,) = decode_scheduled(row), records.U64.unpack_from(row_key, 9)
                 not_needed(index, scheduled.end - first)
