@@ -3,8 +3,8 @@
 from core.harness import FakeWorker, client, single
 from gossipq import limits
 from gossipq.export_messages import AckRuns, ListAcks, ListStates, States
-from gossipq.messages import Ack, Nack
-from gossipq.values import TopicOptions
+from gossipq.messages import Ack, Nack, Subscribe
+from gossipq.values import Start, TopicOptions
 from gossipq.wire.frames import decode, encode
 
 
@@ -42,3 +42,23 @@ def test_acks_of_names_of_wide_letters() -> None:
     page = worker.ask(1, wide, ListAcks(orders))
     assert isinstance(page, AckRuns)
     decode(encode(page))
+
+
+def test_what_was_given_back_and_waits_for_its_route_is_not_in_flight() -> None:
+    """It said so for good, and the next leader waited for the end of a lease that was over."""
+    worker, ada, bob = FakeWorker(), client("ada"), client("bob")
+    orders = single(worker.topic("orders"))
+    worker.publish(orders, [b"x"] * 2)
+    worker.subscribe(ada, orders)
+    worker.settle()
+    only_eu = Subscribe(1, "billing", [Start(orders)], 10, limits.MIB, routes=["eu"])
+    worker.ask(1, bob, only_eu, 2, (b"c", bob.session))
+    worker.turn(lambda: worker.end_session(ada.session))
+    worker.settle()
+    page = worker.ask(1, bob, ListStates(orders))
+    assert isinstance(page, States)
+    assert [(run.state, run.first, run.end) for run in page.runs] == [("ready", 0, 2)]
+    worker.restart()
+    worker.taken()
+    worker.subscribe(ada, orders)
+    assert worker.taken() == [(ada.session, 0, 2, 2)], "with the attempts that it had"

@@ -107,8 +107,8 @@ class Lease:
     its way."""
 
     __slots__ = (
-        "attempt", "consumer", "deadline_ms", "end", "first", "missed", "number", "open", "session",
-        "since_ms", "started", "view",
+        "attempt", "consumer", "deadline_ms", "end", "failed", "first", "missed", "number", "open",
+        "session", "since_ms", "started", "view",
         "waits",
     )  # fmt: skip
 
@@ -128,6 +128,9 @@ class Lease:
         self.first: Offset = 0  #: from here
         self.end: Offset = 0  #: to here, among others that are not
         self.started = False  #: if it just ends, that is a failure
+        #: its records have exception rows; None: not known. Of those without, what follows a failure is
+        #: decided for all of a slice
+        self.failed: bool | None = None
         self.waits = False  #: till an entry is stored; its taker has not seen the records
         self.missed = False  #: the connection did not take the records: no sign of life renews it
 
@@ -140,11 +143,12 @@ class Lanes(dict[bytes, RangeMap[int]]):
     """What waits in memory for a route or a key, by lane: attempts so far. No lane is empty, and what leaves
     is found by its offset: the cost goes with that, not with how many lanes there are."""
 
-    __slots__ = ("newest", "of_keys", "places", "routes")
+    __slots__ = ("newest", "of_keys", "places", "routes", "tried")
 
     def __init__(self) -> None:
         super().__init__()
         self.places: RangeMap[bytes] = RangeMap()  # the lane of each record that waits
+        self.tried = False  #: some may have been handed out before
         self.newest = 0  #: number of the last lane of a route
         self.routes: dict[bytes, int] = {}  #: lanes of routes, by number, which rises,
         self.of_keys: dict[int, RangeMap[int]] = {}  #: and those of keys
@@ -160,6 +164,7 @@ class Lanes(dict[bytes, RangeMap[int]]):
                 self.of_keys[key_of(lane)] = self[lane]
         self[lane].set(first, end, attempts)
         self.places.set(first, end, lane)
+        self.tried = self.tried or attempts > 0
 
     def leave(self, first: Offset, end: Offset) -> None:
         """[first, end) waits no more."""
@@ -171,6 +176,7 @@ class Lanes(dict[bytes, RangeMap[int]]):
                 del self[lane]
                 self.routes.pop(lane, None)
                 self.of_keys.pop(key_of(lane), None)
+        self.tried = self.tried and bool(self)
 
     def take(self, lane: bytes) -> list[tuple[Offset, Offset, int]]:
         """All of a lane, out of it."""
@@ -183,6 +189,16 @@ class Lanes(dict[bytes, RangeMap[int]]):
         """What of [first, end) waits, whatever for."""
         places = self.places.overlap(first, end)
         return [part for low, high, lane in places for part in self[lane].overlap(low, high)]
+
+    def back(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset, int]]:
+        """What of [first, end) waits and was handed out before; neighbours of so many attempts are one."""
+        found: list[tuple[Offset, Offset, int]] = []
+        for low, high, attempts in self.overlap(first, end):
+            if found and found[-1][1] == low and found[-1][2] == attempts:
+                found[-1] = found[-1][0], high, attempts
+            elif attempts:
+                found.append((low, high, attempts))
+        return found
 
 
 class TwoPlaces(Exception):

@@ -194,9 +194,10 @@ class Leases:
         attempt: int,
         boot_ms: int,
         lease_ms: int,
+        failed: bool,
     ) -> None:
-        """Leases [first, end) to a member; grows the last lease when it is of this turn. One of the same
-        millisecond that has left, or did not reach its taker, is not."""
+        """Leases [first, end), that `failed` before or did not, to a member; grows the last lease when it is
+        of this turn. One of the same millisecond that has left, or did not reach its taker, is not."""
         leases, deadline_ms = view.leases, boot_ms + lease_ms
         if view.keys is None and leases.ends and leases.ends[-1] == first:
             last = leases.values[-1]
@@ -206,7 +207,7 @@ class Leases:
                 and last.owner == member.name
                 and not (last.started or last.missed)
                 and last.waits == (view.group.state.config.mode == EXCLUSIVE)
-                and self._alike(view, first)
+                and last.failed is failed
             ):
                 leases.ends[-1] = last.end = end
                 last.open += end - first
@@ -214,16 +215,8 @@ class Leases:
                 return
         lease = Lease(view, member.session, member.number, member.consumer, attempt, boot_ms)
         lease.started = member.auto and attempt > 1  # it does not say when a handler begins
+        lease.failed = failed
         self.lease(view, first, end, lease, deadline_ms)
-
-    @staticmethod
-    def _alike(view: PartitionView, offset: Offset) -> bool:
-        """Whether a record and the one before it both have exception rows, or neither: of records without,
-        what follows a failure is decided for all of a slice."""
-        if not view.cursor.exceptional:
-            return True
-        fresh = view.cursor.fresh(offset - 1, offset + 1)
-        return not fresh or fresh[0] == (offset - 1, offset + 1)
 
     def _close(self, lease: Lease, count: int) -> None:
         lease.open -= count
@@ -901,6 +894,9 @@ class Leases:
                         whole = view.partition, ranges[0][0], ranges[-1][1], lease.session, deadline_ms
                         told = lease.attempt, lease.consumer, lease.started
                         rows.append(LeaseRow(*whole, *told, ranges if len(ranges) > 1 else []))
-                for first, end, attempts in view.returned.overlap(low, high) if view.returned else ():
+                back = view.returned.overlap(low, high) if view.returned else []
+                if view.lanes.tried:  # and waits for a consumer of its route or key since
+                    back += view.lanes.back(low, high)
+                for first, end, attempts in back:
                     rows.append(LeaseRow(view.partition, first, end, b"", 0, attempts))
         return {group_id: rows for group_id, rows in taken.items() if rows}

@@ -292,7 +292,8 @@ class Selection(Failures):
         lease_ms = 0
         if member.ack:
             lease_ms = self.policy(view, place).lease_ms
-            self.grant(member, view, first, end, attempts + 1, self.boot_ms, lease_ms)
+            failed = place.row is not None
+            self.grant(member, view, first, end, attempts + 1, self.boot_ms, lease_ms, failed)
         else:
             self.reserve(view, first, end)
             self.ack_all(member, view, first, end)
