@@ -64,6 +64,7 @@ _BOUNDS = {
     IDS: ("id", limits.ID_BYTES_MAX),
     0: ("value", limits.VALUE_BYTES_MAX),
 }
+NEIGHBOURS = 8  #: records of which `verify` first looks at the sum
 _PAD = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
 
 
@@ -331,11 +332,19 @@ def verify(batch: bytes | memoryview) -> BatchInfo:
     for bit in VARIABLE_AND_VALUES if columns else VALUES:
         column = opened.variable(bit)
         what, bytes_max = _BOUNDS[bit]
-        if column is not None and len(column.data) > bytes_max:
+        if column is not None and len(column.data) > bytes_max and not _all_short(column.offsets, bytes_max):
             largest = max(map(sub, column.offsets[1:], column.offsets))
             if largest > bytes_max:
                 raise TooLarge(f"{what} of {largest} bytes; at most {bytes_max} are allowed")
     return opened.info
+
+
+def _all_short(offsets: "array[int]", bytes_max: int) -> bool:
+    """Whether neighbours are so short that some of them together are within the limit, as ids and keys mostly
+    are: that takes a tenth of the time. False: each is to be looked at. Offsets rise."""
+    some = offsets[::NEIGHBOURS]
+    some.append(offsets[-1])
+    return all(map(bytes_max.__ge__, map(sub, some[1:], some)))
 
 
 def _verify_times(opened: Batch) -> None:

@@ -72,7 +72,8 @@ def sort_out_one_by_one(batches: list[tuple[int, list[int]]], restarts: bool) ->
             expected.append((index, record, False))
             if each:
                 known[each] = now_ms, index, record
-        runs = dedup.sort_out(PARTITION, index, hashes, now_ms, WINDOW_MS)
+        runs, new = dedup.sort_out(PARTITION, index, hashes, now_ms, WINDOW_MS)
+        assert new == sum(each != 0 and not place[2] for each, place in zip(ids, expected, strict=True))
         assert one_by_one(runs) == expected
         assert all(each.count > 0 for each in runs)
         for each, (time_ms, its_index, its_record) in known.items():
@@ -83,9 +84,9 @@ def sort_out_one_by_one(batches: list[tuple[int, list[int]]], restarts: bool) ->
 
 def test_a_batch_of_known_ids_is_one_run() -> None:
     dedup, ids = opened(MemoryTables().state), array("Q", range(1, 501))
-    assert dedup.sort_out(PARTITION, 3, ids, 0, WINDOW_MS) == [Run(500, -1, 3, 0)]
-    assert dedup.sort_out(PARTITION, 4, ids, 1, WINDOW_MS) == [Run(500, -1, 3, 0, True)]
-    assert dedup.sort_out(PARTITION, 5, ids[100:200], 1, WINDOW_MS) == [Run(100, -1, 3, 100, True)]
+    assert dedup.sort_out(PARTITION, 3, ids, 0, WINDOW_MS) == ([Run(500, -1, 3, 0)], 500)
+    assert dedup.sort_out(PARTITION, 4, ids, 1, WINDOW_MS) == ([Run(500, -1, 3, 0, True)], 0)
+    assert dedup.sort_out(PARTITION, 5, ids[100:200], 1, WINDOW_MS) == ([Run(100, -1, 3, 100, True)], 0)
 
 
 @ROOM
@@ -118,7 +119,7 @@ def remember_the_newest(batches: list[tuple[int, list[int]]], count_max: int, re
     for index, (passed_ms, ids) in enumerate(batches, 1):
         now_ms += passed_ms
         dedup = opened(tables.state) if restarts else dedup
-        runs = dedup.sort_out(PARTITION, index, array("Q", ids), now_ms, WINDOW_MS)
+        runs, _ = dedup.sort_out(PARTITION, index, array("Q", ids), now_ms, WINDOW_MS)
         new = [each for each, place in zip(ids, one_by_one(runs), strict=True) if each and not place[2]]
         if new:
             entries[index] = now_ms, new
@@ -142,9 +143,9 @@ def remember_the_newest(batches: list[tuple[int, list[int]]], count_max: int, re
 def test_an_id_that_one_partition_knows_is_new_in_another() -> None:
     dedup, ids = opened(MemoryTables().state), array("Q", range(1, 501))
     for index, partition in enumerate((PARTITION, OTHER), 1):
-        assert dedup.sort_out(partition, index, ids, 0, WINDOW_MS) == [Run(500, -1, index, 0)]
+        assert dedup.sort_out(partition, index, ids, 0, WINDOW_MS) == ([Run(500, -1, index, 0)], 500)
     for index, partition in enumerate((PARTITION, OTHER), 1):
-        assert dedup.sort_out(partition, 3, ids[1:], 0, WINDOW_MS) == [Run(499, -1, index, 1, True)]
+        assert dedup.sort_out(partition, 3, ids[1:], 0, WINDOW_MS) == ([Run(499, -1, index, 1, True)], 0)
 
 
 def test_the_room_of_a_partition_that_is_gone_is_free_on_all_copies() -> None:
@@ -192,8 +193,8 @@ def test_numbers_that_look_like_ids_are_none() -> None:
     dedup, known = opened(MemoryTables().state), [7, 8]
     dedup.sort_out(PARTITION, 1, array("Q", [0, *known]), 0, WINDOW_MS)
     looks_so = int.from_bytes(array("I", [1, 2]).tobytes(), "little")
-    runs = dedup.sort_out(PARTITION, 2, array("Q", [*known, looks_so]), 0, WINDOW_MS)
-    assert runs == [Run(2, -1, 1, 1, True), Run(1, -1, 2, 2)]
+    runs, new = dedup.sort_out(PARTITION, 2, array("Q", [*known, looks_so]), 0, WINDOW_MS)
+    assert (runs, new) == ([Run(2, -1, 1, 1, True), Run(1, -1, 2, 2)], 1)
 
 
 @pytest.mark.parametrize("older", [0, 1, 50])

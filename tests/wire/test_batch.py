@@ -460,6 +460,22 @@ def test_id_has_a_bound() -> None:
         verify(plain([b""], ids=[bytes(limits.ID_BYTES_MAX + 1)], fixed=hashes))
 
 
+@pytest.mark.parametrize("among", [1, 8, 9, 40])
+def test_each_id_has_a_bound(among: int) -> None:
+    """Wherever it stands, however short those beside it are."""
+    hashes = {ID_HASH: array("Q", range(1, among + 1))}
+    for at in range(among):
+        for size in (limits.ID_BYTES_MAX, limits.ID_BYTES_MAX + 1):
+            ids = [b"x"] * among
+            ids[at] = bytes(size)
+            batch = plain([b""] * among, ids=ids, fixed=hashes)
+            if size == limits.ID_BYTES_MAX:
+                assert verify(batch).count == among
+                continue
+            with pytest.raises(TooLarge, match=f"id of {size} bytes"):
+                verify(batch)
+
+
 @pytest.mark.parametrize("what", ["keys", "ids"])
 def test_names_come_with_their_hashes(what: str) -> None:
     with pytest.raises(BadBatch, match=f"{what} without"):

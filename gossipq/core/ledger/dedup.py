@@ -61,13 +61,15 @@ class Dedup:
 
     def sort_out(
         self, partition: PartitionKey, index: Index, hashes: "array[int]", time_ms: int, window_ms: int
-    ) -> list[Run]:
-        """Runs over the records of a batch: fresh ones, remembered now, and duplicates. Id 0 is none and
-        always fresh."""
+    ) -> tuple[list[Run], int]:
+        """Runs over the records of a batch, fresh ones and duplicates, and how many ids are remembered now.
+        Id 0 is none and always fresh."""
         since_ms = time_ms - window_ms
         same = self._index.newest(partition, hashes[:1].tobytes())
         if same is not None and self._is_repeated(partition, same, hashes, since_ms):
-            return [Run(len(hashes), -1, same, 0, True)]  # as a batch mostly repeats another one as a whole
+            return [
+                Run(len(hashes), -1, same, 0, True)
+            ], 0  # as a batch mostly repeats another one as a whole
         names = names_of(hashes)
         different = set(names)
         if (
@@ -78,7 +80,7 @@ class Dedup:
             and self._index.add_unless_known(partition, index, time_ms, names)
         ):
             self._state.put(records.key(b"j", partition, index), _row(time_ms, names))
-            return [Run(len(names), -1, index, 0)]  # as most batches are
+            return [Run(len(names), -1, index, 0)], len(names)  # as most batches are
         first = dict[bytes, int]()  # record of each id
         for record, name in enumerate(names):
             first.setdefault(name, record)
@@ -86,7 +88,7 @@ class Dedup:
         known = self._known(partition, first, since_ms)
         fresh = {name: record for name, record in first.items() if name not in known}
         self._remember(partition, index, time_ms, list(fresh), list(fresh.values()))
-        return self._runs(index, names, known, fresh)
+        return self._runs(index, names, known, fresh), len(fresh)
 
     # --- what is known --------------------------------------------------------------------------------------
 

@@ -120,8 +120,7 @@ class Partitions:
         if hashes is None:
             return [Run(info.count, -1, entry.index)]
         state, config = self._host.partitions[partition], self._host.config(partition)
-        runs = self._host.dedup.sort_out(partition, entry.index, hashes, entry.time_ms, config.dedup_ms)
-        new = len(hashes) - sum(run.count for run in runs if run.duplicate) - hashes.count(0)
+        runs, new = self._host.dedup.sort_out(partition, entry.index, hashes, entry.time_ms, config.dedup_ms)
         state.ids += new
         state.ids -= self._host.dedup.evict(
             partition, state.ids, config.dedup_count, entry.time_ms - config.dedup_ms
