@@ -5,8 +5,10 @@ P8, P10 to P13 and P16 (at most once, exclusive groups, due times, expiry, dead 
 `job_checks`. P19 was dropped, P20 needs sockets; P21 is a trace invariant.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 
 from gossipq.types import META_SHARD, topic_id_of
 from sim.history import LOOSE, RIVAL, Copy, History, Pushed
@@ -287,17 +289,18 @@ def topics_are_linear(history: History) -> Iterator[str]:
 
 
 def roster_is_linear(history: History) -> Iterator[str]:
-    """P18: answers never go back, one version has one content; nobody has the name or address of another
-    one."""
+    """P18: who asks is told no older version than anybody before, one version has one content; nobody has the
+    name or address of another one. What was changed may be confirmed late, with the roster of that change."""
     known: dict[int, tuple[tuple[str, str, str, str], ...]] = {}
-    newest = 0
-    for row in sorted(history.rosters, key=lambda row: (row.time_ms, row.version)):
-        if row.version < newest:
+    said = sorted(history.rosters, key=lambda row: row.time_ms)
+    times, newest = [row.time_ms for row in said], [0, *accumulate((row.version for row in said), max)]
+    for row in said:
+        before = newest[bisect_left(times, row.asked_ms)]
+        if row.version < before:
             yield (
-                f"P18 the roster was said to be of version {row.version} at {row.time_ms}, after version "
-                f"{newest}"
+                f"P18 the roster was said to be of version {row.version} at {row.time_ms}, and of version "
+                f"{before} before that was asked at {row.asked_ms}"
             )
-        newest = max(newest, row.version)
         if known.setdefault(row.version, row.rows) != row.rows:
             yield f"P18 version {row.version} of the roster was {known[row.version]} and is {row.rows}"
     for rows in [*known.values(), *(copy.members for copy in history.copies)]:

@@ -5,7 +5,7 @@ Nobody here names voters: each leader steers by the roster in its own ledger, as
 
 from typing import TYPE_CHECKING, Any
 
-from gossipq.messages import AskMembers, Join, Members, RefusedMessage, SetMember
+from gossipq.messages import AskMembers, Join, Members, Message, RefusedMessage, SetMember
 from gossipq.peer_messages import Transfer
 from gossipq.values import Member
 from sim.clients import Party
@@ -24,7 +24,28 @@ def row_of(node: "Node") -> Member:
     return Member(node.name, f"node-{host}", f"tcp://{host}:7700", 1, node.witness)
 
 
-class Doorman(Party):
+class Insider(Party):
+    """Somebody who is told the roster."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        super().__init__(world, name)
+        self.asked_ms: dict[int, int] = {}  #: by request
+
+    def ask(self, message: Message, batch: bytes = b"") -> int:
+        request_id = super().ask(message, batch)
+        self.asked_ms[request_id] = self.world.now
+        return request_id
+
+    def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
+        if isinstance(answer, Members):
+            rows = tuple(
+                (member.copy, member.name, member.endpoint, member.state) for member in answer.members
+            )
+            said = RosterSaid(self.asked_ms[request_id], sent_ms, answer.version, rows)
+            self.world.history.rosters.append(said)
+
+
+class Doorman(Insider):
     """The frontdoor of a host: it says who its node is, again and again."""
 
     def __init__(self, world: "World", host: str) -> None:
@@ -50,19 +71,13 @@ class Doorman(Party):
         self.world.at(self.dice.randrange(300, 1_500), self.look)
 
     def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
-        heard(self.world, answer, sent_ms)
+        super().receive(node, request_id, term, answer, sent_ms)
         if isinstance(answer, RefusedMessage):
             self.world.history.count(f"join {answer.code}")
             self.node = ""
 
 
-def heard(world: "World", answer: Any, sent_ms: int) -> None:
-    if isinstance(answer, Members):
-        rows = tuple((member.copy, member.name, member.endpoint, member.state) for member in answer.members)
-        world.history.rosters.append(RosterSaid(sent_ms, answer.version, rows))
-
-
-class Chief(Party):
+class Chief(Insider):
     """One decision after the other, whatever is going on."""
 
     def __init__(self, world: "World") -> None:
@@ -128,5 +143,5 @@ class Chief(Party):
                 return
 
     def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
-        heard(self.world, answer, sent_ms)
+        super().receive(node, request_id, term, answer, sent_ms)
         self.world.history.count("refused" if isinstance(answer, RefusedMessage) else "roster changed")

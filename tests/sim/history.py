@@ -123,6 +123,7 @@ class TopicUsed(NamedTuple):
 class RosterSaid(NamedTuple):
     """What the leader of the meta shard answered: (copy, name, address, state) of each member."""
 
+    asked_ms: int
     time_ms: int
     version: int
     rows: tuple[tuple[str, str, str, str], ...]
