@@ -143,12 +143,11 @@ class Lanes(dict[bytes, RangeMap[int]]):
     """What waits in memory for a route or a key, by lane: attempts so far. No lane is empty, and what leaves
     is found by its offset: the cost goes with that, not with how many lanes there are."""
 
-    __slots__ = ("newest", "of_keys", "places", "routes", "tried")
+    __slots__ = ("newest", "of_keys", "places", "routes")
 
     def __init__(self) -> None:
         super().__init__()
         self.places: RangeMap[bytes] = RangeMap()  # the lane of each record that waits
-        self.tried = False  #: some may have been handed out before
         self.newest = 0  #: number of the last lane of a route
         self.routes: dict[bytes, int] = {}  #: lanes of routes, by number, which rises,
         self.of_keys: dict[int, RangeMap[int]] = {}  #: and those of keys
@@ -164,7 +163,6 @@ class Lanes(dict[bytes, RangeMap[int]]):
                 self.of_keys[key_of(lane)] = self[lane]
         self[lane].set(first, end, attempts)
         self.places.set(first, end, lane)
-        self.tried = self.tried or attempts > 0
 
     def leave(self, first: Offset, end: Offset) -> None:
         """[first, end) waits no more."""
@@ -176,7 +174,6 @@ class Lanes(dict[bytes, RangeMap[int]]):
                 del self[lane]
                 self.routes.pop(lane, None)
                 self.of_keys.pop(key_of(lane), None)
-        self.tried = self.tried and bool(self)
 
     def take(self, lane: bytes) -> list[tuple[Offset, Offset, int]]:
         """All of a lane, out of it."""

@@ -895,7 +895,7 @@ class Leases:
                         told = lease.attempt, lease.consumer, lease.started
                         rows.append(LeaseRow(*whole, *told, ranges if len(ranges) > 1 else []))
                 back = view.returned.overlap(low, high) if view.returned else []
-                if view.lanes.tried:  # and waits for a consumer of its route or key since
+                if view.lanes:  # and waits for a consumer of its route or key since
                     back += view.lanes.back(low, high)
                 for first, end, attempts in back:
                     rows.append(LeaseRow(view.partition, first, end, b"", 0, attempts))

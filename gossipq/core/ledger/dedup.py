@@ -67,9 +67,8 @@ class Dedup:
         since_ms = time_ms - window_ms
         same = self._index.newest(partition, hashes[:1].tobytes())
         if same is not None and self._is_repeated(partition, same, hashes, since_ms):
-            return [
-                Run(len(hashes), -1, same, 0, True)
-            ], 0  # as a batch mostly repeats another one as a whole
+            # as a batch mostly repeats another one as a whole
+            return [Run(len(hashes), -1, same, 0, True)], 0
         names = names_of(hashes)
         different = set(names)
         if (
