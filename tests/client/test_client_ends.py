@@ -4,15 +4,19 @@ up."""
 import asyncio
 import errno
 import gc
+import logging
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import zmq
 
 from gossipq.errors import BadRequest, ClientClosed, NotConfirmed
+from gossipq.types import Offset
 from gossipq_client import Client, testing
 from gossipq_client.aio import connect
 from gossipq_client.io import transport
@@ -183,10 +187,35 @@ def test_without_descriptors_a_client_waits_for_some(
     monkeypatch.setattr(transport, "Peer", peer)
     with broker.connect() as mq:
         assert left == [0]
-        assert "no descriptor is left" in caplog.text
         left[0] = 3
         assert mq.publish("later", b"x").result(PATIENCE_S).offset == 0
         assert left == [0]
+    assert "no descriptor is left" in caplog.text
+
+
+class Publishing(logging.Handler):
+    """Sends lines of the log to a topic, from a thread of its own, as one with a queue does."""
+
+    def __init__(self, mq: Client) -> None:
+        super().__init__()
+        self._mq, self._pool, self.stored = mq, ThreadPoolExecutor(1), queue.Queue[Offset]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        pending = self._pool.submit(self._mq.publish_and_wait, "log", record.getMessage().encode())
+        self.stored.put(pending.result(PATIENCE_S).offset)
+
+
+def test_the_log_may_go_to_the_broker_by_the_client_that_writes_it(mq: Client) -> None:
+    """Who writes a line waits for what the handlers of the log wait for: nobody has the client meanwhile."""
+    mq.publish_and_wait("log", b"first")
+    publishing, log = Publishing(mq), logging.getLogger("gossipq_client")
+    log.addHandler(publishing)
+    try:
+        mq._engine.session.consuming.warnings.append("lease lost: 1..2 of partition 0x3")
+        mq.flush(PATIENCE_S)
+        assert publishing.stored.get(timeout=PATIENCE_S) == 1
+    finally:
+        log.removeHandler(publishing)
 
 
 def closing(mq: Client, flush: bool, told: list[BaseException]) -> None:

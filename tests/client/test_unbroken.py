@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ import pytest
 from gossipq.errors import Backpressure, ClientClosed, TooLarge, Unreachable
 from gossipq.values import TopicConfig, TopicInfo
 from gossipq_client import Client, LeaseLost, aio, connect, embedded, testing
+from gossipq_client.session.credit import Part
 from gossipq_client.session.packer import WINDOW_BATCHES
 from gossipq_client.session.sender import FAILURES_MAX
 from tests.client.hand import SHARD, Hand
@@ -48,6 +49,19 @@ def broker() -> Iterator[testing.Broker]:
 def mq(broker: testing.Broker) -> Iterator[Client]:
     with broker.connect() as mq:
         yield mq
+
+
+def in_an_ack(mq: Client, monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
+    """Does it once, in the middle of the next ack."""
+    consuming, left = mq._engine.session.consuming, [do]
+    real = consuming._flush_soon
+
+    def flush_soon(part: Part) -> None:
+        real(part)
+        if left:
+            left.pop()()
+
+    monkeypatch.setattr(consuming, "_flush_soon", flush_soon)
 
 
 def script(text: str, endpoint: str) -> "subprocess.Popen[str]":
@@ -199,6 +213,37 @@ class TestSignals:
             signal.signal(signal.SIGUSR1, before)
         mq.flush(PATIENCE_S)
         assert mq.fetch("handled", "g", n=10, wait=PATIENCE_S).values() == [b"0", b"1"]
+
+    def test_a_handler_that_publishes_in_an_ack_is_told_and_no_ack_is_lost(
+        self, broker: testing.Broker, mq: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        mq.publish_many("acked", [b"1", b"2"]).result(PATIENCE_S)
+        batch = mq.fetch("acked", "g", n=2, wait=PATIENCE_S)
+        in_an_ack(mq, monkeypatch, lambda: signal.raise_signal(signal.SIGUSR1))
+        before = signal.signal(signal.SIGUSR1, lambda *_: mq.publish("handled", b"2"))
+        try:
+            with pytest.raises(RuntimeError, match="signal handler"):
+                mq.ack(batch)
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        mq.ack(batch)
+        mq.flush(PATIENCE_S)
+        mq.close()
+        with broker.connect() as other:
+            assert not other.fetch("acked", "g", wait=0)
+
+    def test_a_loop_that_is_dropped_in_an_ack_loses_none(
+        self, broker: testing.Broker, mq: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        mq.publish_many("dropped", [b"1", b"2"]).result(PATIENCE_S)
+        loops = [mq.consume("dropped", group="other")]
+        batch = mq.fetch("dropped", "g", n=2, wait=PATIENCE_S)
+        in_an_ack(mq, monkeypatch, loops.clear)
+        mq.ack(batch)
+        mq.flush(PATIENCE_S)
+        mq.close()
+        with broker.connect() as other:
+            assert not other.fetch("dropped", "g", wait=0)
 
     @pytest.mark.parametrize("signals", [True, False])
     def test_run_takes_signals_only_where_it_may(self, mq: Client, signals: bool) -> None:

@@ -90,6 +90,8 @@ class Engine:
         self.torn = False  #: a step ended half way: see `_recover`
         #: what finalizers leave for the next step; done twice it does no harm
         self.later: deque[Callable[[], None]] = deque()
+        #: for the log: a handler of it may wait for who has this client, so nothing is told within a step
+        self.untold: deque[tuple[str, Exception | None]] = deque()
         self.on_fork = on_fork
         self._due_ms = 0
         self._recovering = False
@@ -128,6 +130,18 @@ class Engine:
         finally:
             self.busy = False
 
+    def note(
+        self, do: Callable[[Held, Offset, Offset], None], held: Held, first: Offset, end: Offset
+    ) -> None:
+        """Notes what becomes of records that are here. It is whole at any moment, so that no exception from
+        outside tears it; what a finalizer or a signal handler would send in the middle of it comes later."""
+        self.enter()
+        try:
+            self.busy = True
+            do(held, first, end)
+        finally:
+            self.busy = False
+
     def _start_recovery(self) -> None:
         """No signal handler runs in a thread that is not the main one, so nothing ends it half way."""
         if threading.current_thread() is not threading.main_thread():
@@ -148,8 +162,8 @@ class Engine:
             self.transport.restart()
             self.session.recover(self.clock.now())
             self._due_ms = 0
-        except Exception:
-            log.exception("mending a client after an interrupt")
+        except Exception as error:
+            self.untold.append(("mending a client after an interrupt", error))
         finally:
             self._recovering = self.torn = False
 
@@ -191,10 +205,15 @@ class Engine:
                 break  # only now: a send may swallow the signal of something that came
             moved = True
         if session.consuming.warnings:
-            for text in session.consuming.warnings:
-                log.warning(text)
+            self.untold += [(text, None) for text in session.consuming.warnings]
             session.consuming.warnings.clear()
         return moved
+
+    def tell(self) -> None:
+        """To the log, what there is to tell. Call outside of a step, and of what keeps others from one."""
+        while self.untold:
+            text, error = self.untold.popleft()
+            log.log(logging.ERROR if error else logging.WARNING, text, exc_info=error)
 
     def begin(self, held: Held, offset: Offset) -> None:
         """The user gets a record that was handed out before: its leader is told now, and nothing else is
@@ -228,7 +247,7 @@ class Engine:
             links.refusal = Unreachable(
                 "no descriptor is left for a connection", hint="close files, or raise ulimit -n"
             )
-            log.warning("%s: %s", later[0][1], links.refusal)
+            self.untold.append((f"{later[0][1]}: {links.refusal}", None))
         links.actions += later
         return changed
 
@@ -243,7 +262,7 @@ class Engine:
         try:
             read = contexts.read_credentials(Path(known.file))
         except ConfigError as error:
-            log.warning("the credentials that were read before stay in use: %s", error.message)
+            self.untold.append((f"the credentials that were read before stay in use: {error.message}", None))
             return
         self._credentials = known._replace(token=read.token, door=read.door)
         self.transport.keys_of_doors(read.door)

@@ -129,19 +129,16 @@ class Driver:
         return PendingReceipt(self, awaited)
 
     def _ack_range(self, held: Held, first: int, end: int) -> None:
-        """Notes acks, to be sent within milliseconds. Whole at any moment, so it is no step."""
-        self._engine.enter()
-        self._engine.session.consuming.ack(held, first, end)
+        """Notes acks, to be sent within milliseconds."""
+        self._engine.note(self._engine.session.consuming.ack, held, first, end)
         self._soon()
 
     def _begin(self, held: Held, offset: int) -> None:
-        """The user gets a record that was handed out before. Whole at any moment, unless it is told at
-        once."""
+        """The user gets a record that was handed out before."""
         if held.begins_aloud:
             self._do(lambda: self._engine.begin(held, offset))
             return
-        self._engine.enter()
-        self._engine.session.consuming.begin(held, offset, offset + 1)
+        self._engine.note(self._engine.session.consuming.begin, held, offset, offset + 1)
         self._soon()
 
     def _turn(self, thorough: bool = False) -> None:
@@ -152,6 +149,7 @@ class Driver:
             self._again(PAUSE_SECONDS)  # after an error of whatever kind the client goes on
         thorough = thorough or self._engine.torn
         self._do(lambda: self._engine.exchange(thorough))
+        self._engine.tell()
         rest_s = self._engine.session.rest_ms() / 1000
         if rest_s:
             self._rest()

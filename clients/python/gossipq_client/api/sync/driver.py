@@ -55,7 +55,7 @@ class Driver:
                 self._addresses, self._label, self._in_child, self._key, self._credentials
             )
             self._made(engine)
-            self._keeper = Keeper(self)
+            self._keeper = Keeper(self, engine)
             exits.note(self)
         try:
             seconds = self._timeout if timeout is None else timeout
@@ -106,11 +106,10 @@ class Driver:
         return PendingReceipts(self, awaited)
 
     def _ack_range(self, held: Held, first: int, end: int) -> None:
-        """Notes acks, to be sent within milliseconds. Whole at any moment, so it is no step."""
+        """Notes acks, to be sent within milliseconds."""
         with self._lock:
             engine = self._engine
-            engine.enter()
-            engine.session.consuming.ack(held, first, end)
+            engine.note(engine.session.consuming.ack, held, first, end)
             if self._keeper.parked:
                 self._keeper.wake()
 
@@ -127,8 +126,7 @@ class Driver:
             return
         with self._lock:
             engine = self._engine
-            engine.enter()
-            engine.session.consuming.begin(held, offset, offset + 1)
+            engine.note(engine.session.consuming.begin, held, offset, offset + 1)
             if self._keeper.parked:
                 self._keeper.wake()
 
@@ -160,6 +158,8 @@ class Driver:
         """One exchange with the sockets; call within a step."""
         if self._engine.exchange(thorough):
             self._wake()
+        if self._engine.untold:
+            self._keeper.wake()
 
     def _keep(self) -> None:
         """The keeper's turn: acks go on waiting for their neighbours; call within a step."""

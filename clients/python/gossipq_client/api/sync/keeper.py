@@ -10,7 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from gossipq_client.io import PAUSE_SECONDS, Bell, log, wait
+from gossipq_client.io import PAUSE_SECONDS, Bell, Engine, log, wait
 from gossipq_client.session import ACK_LINGER_MS
 
 if TYPE_CHECKING:
@@ -24,11 +24,12 @@ JOIN_SECONDS = (
 
 
 class Keeper:
-    def __init__(self, client: "Driver") -> None:
+    def __init__(self, client: "Driver", engine: Engine) -> None:
+        """Of one engine: a client that could not connect makes another one."""
         self.parked = False  #: waits for long: who makes something urgent wakes it
         self.aside = False  #: leaves everything to a caller who waits: who stops waiting wakes it
         self._stood = False  #: it stood aside until that was over by itself
-        self._client = client
+        self._client, self._engine = client, engine
         self._bell = Bell()
         self._thread = threading.Thread(target=self._run, name="gossipq-keeper", daemon=True)
         self._thread.start()
@@ -56,12 +57,13 @@ class Keeper:
     def _round(self, seen: int) -> int | None:
         """One wait and what it brings. `seen`, in and out: how often callers have done I/O; None: the client
         is closed."""
-        client = self._client
+        client, engine = self._client, self._engine
         client._close_as_told()
+        engine.tell()
         with client._lock:
-            if client._engine.closed:
+            if engine.closed:
                 return None
-            engine, waits = client._engine, bool(client._waiting)
+            waits = bool(client._waiting)
             timeout_ms = 0 if engine.torn else engine.timeout_ms()
             busy = client._exchanges != seen and not (self._stood and waits)
             seen = client._exchanges
