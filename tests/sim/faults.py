@@ -46,9 +46,10 @@ class Clocks:
         self.world.history.count("clock jumped")
 
     def boot(self, node: Node) -> None:
-        """Its machine starts anew, unless a copy might be left alone with a wrong clock."""
+        """Its machine starts anew, unless a copy might be left alone with a wrong clock, or nobody is up to
+        tell how many there are."""
         shards = [shard for other in self.world.nodes.values() for shard in other.shards()]
-        if self.boots and all(len(shard.replica.config.voters) > 2 for shard in shards):
+        if self.boots and shards and all(len(shard.replica.config.voters) > 2 for shard in shards):
             node.boot_anew(self.dice.randrange(1, 60_000))
             self.world.history.count("boot")
 

@@ -442,6 +442,9 @@ class World:
         self.run_until(self.now + self.fault_ms)
         self.calm = True
         core = self.core()
+        # a copy that is hollow counts for a majority once its snapshot is there, and that takes as long again
+        hollow = any(shard.replica.hollow for node in core for shard in node.shards())
+        patience_ms = (1 + hollow) * LIVENESS_MS
         self.frozen = {node.name for node in self.nodes.values() if node not in core}
         names = {node.name[0] for node in core} | {"x"}
         self.faults.cuts = {pair for pair in self.faults.cuts if not names.issuperset(pair)}
@@ -453,26 +456,26 @@ class World:
             if node not in core:
                 choice = self.dice.random()
                 if choice < FULL_SHARE:
-                    self.faults.full[node.name] = self.now + 2 * LIVENESS_MS
+                    self.faults.full[node.name] = self.now + patience_ms + LIVENESS_MS
                     self.full = True
                 elif choice < (1 + FULL_SHARE) / 2 and node.up:
                     node.crash()
                 else:
-                    node.paused_until = self.now + LIVENESS_MS
+                    node.paused_until = self.now + patience_ms
         self.operator.stopped = True
         if self.admin.places or self.run_until(self.now + LIVENESS_MS, lambda: bool(self.admin.places)):
-            self._prove_alive()
+            self._prove_alive(patience_ms)
         else:
             self.broken("L2 no topic could be made after the faults ended")
         self._rest()
 
-    def _prove_alive(self) -> None:
+    def _prove_alive(self, patience_ms: int) -> None:
         """Every shard with records confirms a new one."""
         probes = [Probe(self, number) for number in range(len(self.admin.places))]
         self.parties |= {probe.name: probe for probe in probes}
-        if not self.run_until(self.now + LIVENESS_MS, lambda: all(probe.confirmed for probe in probes)):
+        if not self.run_until(self.now + patience_ms, lambda: all(probe.confirmed for probe in probes)):
             silent = [probe.shard for probe in probes if not probe.confirmed]
-            self.broken(f"L2 shards {silent} confirm nothing {LIVENESS_MS} ms after a majority was healed")
+            self.broken(f"L2 shards {silent} confirm nothing {patience_ms} ms after a majority was healed")
             return
         if not self.full:
             return
