@@ -326,8 +326,19 @@ class Dispatch(Selection):
                     self.forget(view, *gap)
             view.next = max(view.next, first)
             if view.keys is not None:
-                for key_hash in view.keys.trim(first):
-                    self.let_on(view, key_hash)
+                self._trim_keys(view, view.keys, first)
+
+    def _trim_keys(self, view: PartitionView, keys: Keys, first: Offset) -> None:
+        """What is kept of the records below `first`, as letters that were replayed, has no key any more, so
+        nothing that waits behind it hears of its end."""
+        kept = view.lanes.places.overlap(0, first)
+        for lane in {lane for _, _, lane in kept if key_of(lane)}:
+            view.open_lane(lane)
+        touched = keys.trim(first)
+        if kept or view.returned.reaches(0, first):
+            touched += keys.on_disk
+        for key_hash in touched:
+            self.let_on(view, key_hash)
 
     def voided(self, entry: Entry) -> None:
         """A VOID or EDIT took a record away, and may have brought another."""
@@ -361,8 +372,9 @@ class Dispatch(Selection):
             self._failed(fail.group_id, fail.rows)
         elif entry.kind == log.PARK:
             park = decode(entry.payload, type=payloads.Park)
-            for parked in park.rows:
-                self._landed(park.group_id, parked.partition, parked.first, parked.end)
+            for row in park.rows:
+                if (view := self._view_of(park.group_id, row.partition)) is not None:
+                    self.parked(view, row.lane, row.first, row.end)
         elif entry.kind == log.DEAD:
             dead = decode(entry.payload, type=payloads.Dead)
             self._buried(dead.group_id, dead.partition, dead.first, dead.end)

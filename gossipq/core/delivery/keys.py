@@ -19,7 +19,9 @@ FREE_KEYS_MAX = 4_096  #: of which something is remembered that does not count a
 
 
 class Keys:
-    __slots__ = ("_counts", "_failed", "_held", "_last", "_owners", "_parked_from", "_sole", "_top")
+    __slots__ = (
+        "_counts", "_failed", "_held", "_last", "_owners", "_parked_from", "_parking", "_sole", "_top",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._held: dict[Offset, int] = {}  # in flight: the key of each
@@ -31,7 +33,8 @@ class Keys:
         self._top: Offset = 0  # nothing at or above it was in flight yet
         self._sole: Owner | None = None  # who has all that is in flight; None: nobody is sure to
         self._failed: dict[int, set[Offset]] = {}  # by key: these wait for another attempt
-        self._parked_from: dict[int, Offset] = {}  # by key: the first that waits on disk
+        self._parked_from: dict[int, Offset] = {}  # by key: none that waits on disk lies before it
+        self._parking: dict[int, set[Offset]] = {}  # by key: where what is on its way there begins
 
     def allowed(
         self, hashes: Sequence[int], first: Offset, owner: Owner, waiting: Mapping[int, RangeMap[int]]
@@ -111,21 +114,31 @@ class Keys:
         """Whether `done` can change anything."""
         return bool(self._failed)
 
+    def parks(self, key_hash: int, offset: Offset) -> None:
+        """The entry is on its way by which a record of the key, and some behind it, wait on disk."""
+        self._parking.setdefault(key_hash, set()).add(offset)
+        self._parked_from[key_hash] = min(offset, self._parked_from.get(key_hash, offset))
+
     def parked(self, key_hash: int, offset: Offset) -> None:
         """A record of the key waits on disk, and so do all behind it."""
-        if key_hash:
-            self._parked_from[key_hash] = min(offset, self._parked_from.get(key_hash, offset))
+        parking = self._parking.get(key_hash, set())
+        parking.discard(offset)
+        if not parking:
+            self._parking.pop(key_hash, None)
+        self._parked_from[key_hash] = min(offset, self._parked_from.get(key_hash, offset))
 
     def unparked(self, key_hash: int, next_first: Offset | None) -> None:
-        """Records of the key were read back; on disk go on from `next_first`."""
-        if next_first is None:
+        """Records of the key were read back; on disk go on from `next_first`, or from what is on its way
+        there."""
+        firsts = [*self._parking.get(key_hash, ()), *([] if next_first is None else [next_first])]
+        if firsts:
+            self._parked_from[key_hash] = min(firsts)
+        else:
             self._parked_from.pop(key_hash, None)
-        elif key_hash:
-            self._parked_from[key_hash] = next_first
 
     @property
     def on_disk(self) -> Mapping[int, Offset]:
-        """The first record that waits on disk, by key."""
+        """Where what waits on disk begins, or before, by key: some of it may have left."""
         return self._parked_from
 
     def opens(self, key_hash: int, first: Offset) -> bool:

@@ -375,8 +375,8 @@ class Leases:
     def _let_go(
         self, view: PartitionView, first: Offset, end: Offset, outcome: str, held: bool = True
     ) -> None:
-        """Records of a key-ordered group are no longer in flight; keys that this frees let go on what
-        waits."""
+        """Records of a key-ordered group are no longer in flight, or wait for a route; keys that this frees
+        let go on what waits."""
         keys = view.keys
         if keys is None:
             return
@@ -396,7 +396,8 @@ class Leases:
         self.dirty.add(view.group.id)
 
     def let_on(self, view: PartitionView, key_hash: int) -> None:
-        """What waits behind a key goes on, if the key is free: the first of it, in memory or on disk."""
+        """What waits behind a key goes on, if the key is free: the first of it, in memory or on disk. Both,
+        where one record is the first of both: it was taken off the disk meanwhile."""
         assert view.keys is not None
         lane, on_disk = key_lane(key_hash), view.keys.on_disk.get(key_hash)
         waiting = view.lanes.of_keys.get(key_hash)
@@ -404,9 +405,9 @@ class Leases:
         firsts = [each for each in (here, on_disk) if each is not None]
         if not view.keys.opens(key_hash, min(firsts, default=0)) or not firsts:
             return
-        if here is not None and here == min(firsts):
+        if here == min(firsts):
             view.open_lane(lane)  # what lies behind those on disk comes back into it
-        elif on_disk is not None:
+        if on_disk == min(firsts):
             view.draining.setdefault(lane, on_disk)
 
     def key_done(self, view: PartitionView, offset: Offset, key_hash: int) -> None:

@@ -20,7 +20,7 @@ from gossipq.core.delivery.consumers import (
     place_of,
 )
 from gossipq.core.delivery.failures import EXPIRED, Failures
-from gossipq.core.delivery.leases import Failed
+from gossipq.core.delivery.leases import BACK, Failed
 from gossipq.core.ledger import Ledger, clip, key_lane, key_of, ranges_of, route_lane
 from gossipq.core.storage import ParkRow, RangeMap
 from gossipq.types import KEY_HASH, LEASE, TTL, Offset
@@ -116,6 +116,7 @@ class Selection(Failures):
                 self._used(view, source, first, end)
                 view.enters("lane", first, end)
                 view.lanes.wait(route_lane(place.route), first, end, attempts)
+                self._let_go(view, first, end, BACK, held=False)
                 continue
             end = min(end, first + max(1, -(-(candidate.end - first) // sharers)))
             if view.keys is not None:
@@ -428,9 +429,23 @@ class Selection(Failures):
     def _wake(self, view: PartitionView, behind: bytes) -> None:
         lanes = view.cursor.exceptions.lanes(behind, REFILL_ROWS)
         for lane in lanes:
-            if view.keys is None if key_of(lane) else view.group.takes(lane[1:]):
-                view.draining.setdefault(lane, 0)
+            self._wake_lane(view, lane)
         view.waking = lanes[-1] if len(lanes) == REFILL_ROWS else None
+
+    @staticmethod
+    def _wake_lane(view: PartitionView, lane: bytes) -> None:
+        if view.keys is None if key_of(lane) else view.group.takes(lane[1:]):
+            view.draining.setdefault(lane, 0)
+
+    def parked(self, view: PartitionView, lane: bytes, first: Offset, end: Offset) -> None:
+        """Records have come to a lane on disk. Who may have them by now found nobody there before."""
+        self.landed(view, first, end)
+        if view.keys is not None and key_of(lane):
+            view.keys.parked(key_of(lane), first)
+            self.let_on(view, key_of(lane))
+        else:
+            self._wake_lane(view, lane)
+        self.dirty.add(view.group.id)
 
     def _make_way(self, view: PartitionView, member: Subscription) -> None:
         """A window full of records that nobody can have: they go to disk, so that the cursor can pass."""
@@ -449,7 +464,7 @@ class Selection(Failures):
                     continue  # it has its row, and is not in the way
                 view.lanes.leave(first, end)
                 if view.keys is not None and key_of(lane):
-                    view.keys.parked(key_of(lane), first)
+                    view.keys.parks(key_of(lane), first)
                 rows.append(ParkRow(view.partition, first, end, attempts, lane))
                 self.reserve(view, first, end)
                 room -= (end - first) if key_of(lane) else 0
