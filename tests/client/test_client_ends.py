@@ -16,6 +16,7 @@ from gossipq.errors import BadRequest, ClientClosed, NotConfirmed
 from gossipq_client import Client, testing
 from gossipq_client.aio import connect
 from gossipq_client.io import transport
+from gossipq_client.session import PendingReceipt
 from gossipq_client.session.held import Held
 from gossipq_client.session.packer import WINDOW_BATCHES
 
@@ -281,6 +282,71 @@ def test_who_closes_with_a_flush_hears_that_somebody_closed_without() -> None:
     assert pending.done(), "result raises at once"
     with pytest.raises(ClientClosed):
         pending.result()
+
+
+def test_who_waits_for_a_record_that_a_close_gets_confirmed_hears_so(broker: testing.Broker) -> None:
+    """Its flight was done, and the client closed, before it looked again."""
+    offsets, errors = list[int](), list[BaseException]()
+
+    def wait(pending: PendingReceipt, ready: threading.Event) -> None:
+        ready.set()
+        try:
+            offsets.append(pending.result(PATIENCE_S).offset)
+        except BaseException as error:
+            errors.append(error)
+
+    for number in range(2):
+        mq, ready = broker.connect(), threading.Event()
+        mq.publish_and_wait("waited", b"x")
+        real = mq._engine.transport.receive
+        mq._engine.transport.receive = list  # type: ignore[method-assign]  # it is confirmed by the close
+        pending = mq.publish_many("waited", [b"x"]) if number % 2 else mq.publish("waited", b"x")
+        thread = threading.Thread(target=wait, args=(pending, ready))
+        thread.start()
+        ready.wait()
+        while not mq._waiting:
+            time.sleep(0.001)
+        mq._engine.transport.receive = real  # type: ignore[method-assign]
+        with mq._lock:  # whoever waits looks again behind it
+            mq.close()
+        thread.join()
+        assert pending.done()
+        assert pending.result() == pending.result(0)
+    assert errors == []
+    assert offsets == [1, 3]
+
+
+def test_an_asyncio_result_whose_time_ends_with_the_confirm_is_the_receipt(broker: testing.Broker) -> None:
+    async def main() -> None:
+        async with connect(broker.endpoint) as mq:
+            await (await mq.publish("in.time", b"x"))
+            pending = await mq.publish("in.time", b"y")
+            result = asyncio.create_task(pending.result(0.02))
+            await asyncio.sleep(0)
+            real = mq._engine.transport.receive
+            mq._engine.transport.receive = list  # type: ignore[method-assign]
+            await asyncio.sleep(0.01)
+            mq._engine.transport.receive = real  # type: ignore[method-assign]
+            time.sleep(0.1)  # the loop is busy until both have come
+            mq._turn()
+            assert (await result).offset == 1
+
+    asyncio.run(main())
+
+
+def test_asyncio_waiters_for_what_a_close_gets_confirmed_hear_so(broker: testing.Broker) -> None:
+    async def main() -> None:
+        for number in range(10):
+            mq = connect(broker.endpoint)
+            pending = await mq.publish("awaited", b"x")
+            result = asyncio.create_task(pending.result(PATIENCE_S))
+            await asyncio.sleep(0)
+            await mq.close()
+            assert (await result).offset == number
+            assert pending.done()
+            assert (await pending).offset == number
+
+    asyncio.run(main())
 
 
 def test_asyncio_closes_leave_nothing_behind() -> None:

@@ -157,16 +157,20 @@ class Driver:
             self._rest()
         elif thorough or self._resting:
             self._watch()
-        for flight in [flight for flight in self._landings if flight.done]:
-            landing = self._landings[flight]
-            if not landing.done():
-                landing.set_result(None)
-            del self._landings[flight]
+        self._land()
         for future, ready in list(self._waiters.items()):
             if not future.done():
                 self._look(future, ready)
         due_s = self._engine.timeout_ms() / 1000
         self._again(min(due_s, rest_s) if rest_s else due_s)
+
+    def _land(self) -> None:
+        """Who waits for what is done hears so."""
+        for flight in [flight for flight in self._landings if flight.done]:
+            landing = self._landings[flight]
+            if not landing.done():
+                landing.set_result(None)
+            del self._landings[flight]
 
     def _again(self, seconds: float) -> None:
         """Turns after so long. At any moment there is one timer at least, whatever interrupts this."""
@@ -286,7 +290,8 @@ class Driver:
                     if not flight.done:
                         await asyncio.shield(self._landing(flight))
         except TimeoutError:
-            raise self._engine.unconfirmed(timeout) from None
+            if not all(flight.done for flight in flights):  # else both came together
+                raise self._engine.unconfirmed(timeout) from None
 
     def _landing(self, flight: Flight) -> asyncio.Future[None]:
         """One future for all who wait for the same flight."""
@@ -316,6 +321,7 @@ class Driver:
             for fd in self._watched:
                 self._loop.remove_reader(fd)
             self._watched.clear()
+            self._land()
         if self._timer is not None:
             self._timer.cancel()
         for future in [*self._waiters, *self._landings.values()]:

@@ -221,16 +221,22 @@ class Driver:
                 self._keeper.wake()
 
     def _await_flights(self, flights: list[Flight], timeout: float | None) -> None:
-        if all(flight.done for flight in flights):
-            return
+        def done() -> bool:
+            return all(flight.done for flight in flights)
 
         def hurry() -> None:
             for flight in flights:
                 self._engine.session.publishing.hurry(flight)
 
-        self._do(hurry)
-        if not self._until(lambda: all(flight.done for flight in flights), timeout):
-            raise self._engine.unconfirmed(timeout)
+        if done():
+            return
+        try:
+            self._do(hurry)
+            if not self._until(done, timeout):
+                raise self._engine.unconfirmed(timeout)
+        except ClientClosed:
+            if not done():  # else it was closed once they were
+                raise
 
     # --- farewell
 
