@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import zmq
 
-from gossipq.errors import BadRequest, ClientClosed, NotConfirmed
+from gossipq.errors import Backpressure, BadRequest, ClientClosed, NotConfirmed
 from gossipq_client import Client, testing
 from gossipq_client.aio import connect
 from gossipq_client.io import transport
@@ -57,6 +57,41 @@ def test_who_waits_together_for_the_window_goes_one_by_one(broker: testing.Broke
         return high
 
     assert asyncio.run(main()) <= WINDOW_BATCHES
+
+
+def test_who_waits_for_the_window_goes_before_who_comes_later(broker: testing.Broker) -> None:
+    """Who had just sent one found room for the next before those who waited for it had looked."""
+
+    async def main() -> list[bytes]:
+        async with connect(broker.endpoint, timeout=60) as mq:
+            await mq.create_topic("queue", 1)
+            await mq.publish_and_wait("queue", b"first")
+            real = mq._engine.transport.receive
+            mq._engine.transport.receive = list  # type: ignore[method-assign]  # the confirms come all at once
+            for _ in range(WINDOW_BATCHES):
+                await mq.publish_many("queue", [b"filling"])
+
+            async def publish(number: int) -> None:
+                for turn in range(2):
+                    await mq.publish_many("queue", [b"%d.%d" % (turn, number)])
+                    if not number and not turn:
+                        for values in ([b"no"], [b"no", b"no"]):
+                            with pytest.raises(Backpressure):
+                                await mq.publish_many("queue", values, wait=0)
+                        with pytest.raises(Backpressure):
+                            await mq.publish("queue", b"no", wait=0)
+
+            tasks = [asyncio.create_task(publish(number)) for number in range(30)]
+            await asyncio.sleep(0.1)
+            mq._engine.transport.receive = real  # type: ignore[method-assign]
+            await asyncio.gather(*tasks)
+            await mq.flush(PATIENCE_S)
+            assert not mq._gates
+            assert not mq._queued
+            return [msg.value async for msg in mq.consume("queue", start="first", stop_at_end=True)]
+
+    values = asyncio.run(main())[1 + WINDOW_BATCHES :]
+    assert values == [b"%d.%d" % (turn, number) for turn in range(2) for number in range(30)]
 
 
 def test_steps_wait_for_the_window(mq: Client) -> None:

@@ -2,7 +2,7 @@
 outcome."""
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,6 +14,7 @@ from gossipq_client.session import Awaited, Flight, Held, Patience, Receipt, Wri
 from gossipq_client.values import NO_CREDENTIALS, inputs
 
 T = TypeVar("T")
+Place = tuple[str, int]  #: a partition by topic and number, which outlive its writer
 Gate = asyncio.Lock  #: one after the other
 BREATH_S = 0.01  #: who goes on without waiting lets others have the loop so often
 
@@ -63,7 +64,8 @@ class Driver:
         self._watched: dict[int, object] = {}  #: whose the descriptors are that the loop watches
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._landings: dict[Flight, asyncio.Future[None]] = {}
-        self._gates: defaultdict[Writer, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._gates: defaultdict[Place, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._queued: Counter[Place] = Counter()  #: how many wait for room there, or to be let through
         self._resting = False  #: whether they are left alone until the next turn
         self._timer: asyncio.Handle | None = None
         self._breath_s = 0.0  #: when others shall have the loop
@@ -235,18 +237,24 @@ class Driver:
         `Patience` is over."""
         engine, heir = self._engine, self._engine.session.publishing.heir
         engine.check()
-        gate = self._gates[writer]
-        if gate.locked() or engine.full(heir(writer)):
+        place = _place(writer)
+        if self._queued[place] or engine.full(heir(writer)):
             if wait_s == 0:
                 raise engine.backpressure(writer)
             patience = engine.patience(writer, wait_s, self._timeout)
+            self._queued[place] += 1
             try:
                 # who waits first goes first, and the others do not look in between
-                async with self._within(patience), gate:
+                async with self._within(patience), self._gates[place]:
                     while engine.full(heir(writer)):
                         await self._until(lambda: not engine.full(heir(writer)), None)
             except TimeoutError:
                 raise engine.backpressure(writer, patience.silent_s) from None
+            finally:
+                self._queued[place] -= 1
+                if not self._queued[place]:
+                    del self._queued[place]
+                    self._gates.pop(place, None)
         engine.session.advance(engine.clock.now())
         sent = self._do(lambda: send(heir(writer)))
         if engine.session.links.out:
@@ -254,6 +262,12 @@ class Driver:
         else:
             self._soon()
         return sent
+
+    def _require_turn(self, writers: list[Writer]) -> None:
+        """Raises Backpressure when others wait to publish there: they go first."""
+        for writer in writers:
+            if self._queued[_place(writer)]:
+                raise self._engine.backpressure(writer)
 
     @asynccontextmanager
     async def _within(self, patience: Patience) -> AsyncIterator[None]:
@@ -359,6 +373,10 @@ def started(items: AsyncIterator[Item]) -> AsyncIterator[Item]:
     except StopIteration:
         pass
     return items
+
+
+def _place(writer: Writer) -> Place:
+    return writer.topic.name, writer.number
 
 
 def _nothing() -> None:

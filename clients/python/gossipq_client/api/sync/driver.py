@@ -154,6 +154,9 @@ class Driver:
             self._until(lambda: not engine.full(heir(writer)), left_s)
         return sent[0]
 
+    def _require_turn(self, writers: list[Writer]) -> None:
+        """Threads that wait have no order among them."""
+
     # --- I/O
 
     def _turn(self, thorough: bool = False) -> None:
