@@ -13,12 +13,13 @@ import pytest
 import zmq
 
 from gossipq.errors import Backpressure, BadRequest, ClientClosed, NotConfirmed
+from gossipq.limits import BATCH_RECORDS_MAX
 from gossipq_client import Client, testing
 from gossipq_client.aio import connect
 from gossipq_client.io import transport
 from gossipq_client.session import PendingReceipt
 from gossipq_client.session.held import Held
-from gossipq_client.session.packer import WINDOW_BATCHES
+from gossipq_client.session.packer import UNCONFIRMED_MAX, WINDOW_BATCHES
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 10
@@ -92,6 +93,24 @@ def test_who_waits_for_the_window_goes_before_who_comes_later(broker: testing.Br
 
     values = asyncio.run(main())[1 + WINDOW_BATCHES :]
     assert values == [b"%d.%d" % (turn, number) for turn in range(2) for number in range(30)]
+
+
+def test_a_list_of_more_batches_than_the_window_has_goes_at_once_where_nothing_waits(
+    broker: testing.Broker, mq: Client
+) -> None:
+    count = (UNCONFIRMED_MAX + 5) * BATCH_RECORDS_MAX
+    values = [b""] * count
+    receipt = mq.publish_many("long", values, wait=0, partition=0).result(PATIENCE_S)
+    assert (receipt.count, len(receipt.receipts)) == (count, UNCONFIRMED_MAX + 5)
+
+    async def main() -> None:
+        async with connect(broker.endpoint) as mq:
+            pending = await mq.publish_many("long", values, wait=0, partition=0)
+            with pytest.raises(Backpressure):
+                await mq.publish_many("long", [b"no"], wait=0, partition=0)
+            assert (await pending.result(PATIENCE_S)).offset == count
+
+    asyncio.run(main())
 
 
 def test_steps_wait_for_the_window(mq: Client) -> None:
