@@ -83,15 +83,18 @@ class Driver:
         return engine
 
     async def _start(self) -> None:
-        """Raises Unreachable when no node answers in time."""
+        """Raises Unreachable when no node answers in time, ClientClosed."""
         engine = self._engine
+        engine.check()
         links = engine.session.links
         try:
             if not await self._until(lambda: links.decided, self._wait) or not links.home.greeting:
                 raise engine.unreachable()
         except BaseException:
-            self._shut()
-            self.__dict__.pop("_engine", None)
+            others = self._waiters or self._landings or not engine.session.settled
+            if not (engine.closed or links.greetings or others):
+                self._shut()
+                self.__dict__.pop("_engine", None)
             raise
 
     @property

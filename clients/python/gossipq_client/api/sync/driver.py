@@ -43,30 +43,43 @@ class Driver:
         self._over = False  #: closed before it was used
 
     def _open(self, timeout: float | None = None) -> Engine:
-        """Connects, unless somebody did. Raises Unreachable when no node answers in time, ClientClosed; a
-        client that could not connect tries again when it is used again."""
+        """Connects, unless somebody did. Raises Unreachable when no node answers in time, ClientClosed,
+        ForkedClient; a client that could not connect tries again when it is used again."""
         with self._lock:
-            made: Engine | None = self.__dict__.get("_engine")
-            if made is not None:
-                return made
-            if self._over:
-                raise ClientClosed("this client is closed", hint="call connect() again")
-            engine = self.__dict__["_engine"] = Engine(
-                self._addresses, self._label, self._in_child, self._key, self._credentials
-            )
-            self._made(engine)
-            self._keeper = Keeper(self)
-            exits.note(self)
+            engine = self.__dict__.get("_engine") or self._make()
+            engine.check()
+        links = engine.session.links
+        if links.greetings:
+            return engine
         try:
             seconds = self._timeout if timeout is None else timeout
-            links = engine.session.links
             if not self._until(lambda: links.decided, seconds) or not links.home.greeting:
                 raise engine.unreachable()
         except BaseException:
-            self._shut()
-            self.__dict__.pop("_engine", None)
+            self._give_up(engine)
             raise
         return engine
+
+    def _make(self) -> Engine:
+        """Raises ClientClosed."""
+        if self._over:
+            raise ClientClosed("this client is closed", hint="call connect() again")
+        engine = self.__dict__["_engine"] = Engine(
+            self._addresses, self._label, self._in_child, self._key, self._credentials
+        )
+        self._made(engine)
+        self._keeper = Keeper(self)
+        exits.note(self)
+        return engine
+
+    def _give_up(self, engine: Engine) -> None:
+        """Could not connect: that is over, unless others wait for the same."""
+        with self._lock:
+            if engine.closed or engine.forked or self._waiting or not engine.session.settled:
+                return
+            engine.farewell()
+        self._shut()
+        self.__dict__.pop("_engine", None)
 
     def _made(self, engine: Engine) -> None:
         """There is an engine now, and nobody has used it."""
