@@ -202,6 +202,7 @@ class Driver:
         engine, me = self._engine, threading.get_ident()
         deadline_ms = None if timeout is None else engine.now_ms() + timeout * 1000
         bell, thorough = self._bells.pop() if self._bells else Bell(), False
+        outer = self._waiting.get(me)  # this may be a signal handler that interrupted a wait
 
         def look() -> bool:
             self._exchanges += 1
@@ -233,6 +234,8 @@ class Driver:
         finally:
             self._waiting.pop(me, None)
             self._bells.append(bell)
+            if outer is not None:
+                outer.ring()  # perhaps what it waits for was taken here
             if self._keeper.aside:
                 self._keeper.wake()
 
