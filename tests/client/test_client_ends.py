@@ -15,13 +15,15 @@ from typing import Any
 import pytest
 import zmq
 
-from gossipq.errors import BadRequest, ClientClosed, NotConfirmed
+from gossipq.errors import Backpressure, BadRequest, ClientClosed, NotConfirmed
+from gossipq.limits import BATCH_RECORDS_MAX
 from gossipq.types import Offset
 from gossipq_client import Client, testing
 from gossipq_client.aio import connect
 from gossipq_client.io import transport
+from gossipq_client.session import PendingReceipt
 from gossipq_client.session.held import Held
-from gossipq_client.session.packer import WINDOW_BATCHES
+from gossipq_client.session.packer import UNCONFIRMED_MAX, WINDOW_BATCHES
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 10
@@ -60,6 +62,59 @@ def test_who_waits_together_for_the_window_goes_one_by_one(broker: testing.Broke
         return high
 
     assert asyncio.run(main()) <= WINDOW_BATCHES
+
+
+def test_who_waits_for_the_window_goes_before_who_comes_later(broker: testing.Broker) -> None:
+    """Who had just sent one found room for the next before those who waited for it had looked."""
+
+    async def main() -> list[bytes]:
+        async with connect(broker.endpoint, timeout=60) as mq:
+            await mq.create_topic("queue", 1)
+            await mq.publish_and_wait("queue", b"first")
+            real = mq._engine.transport.receive
+            mq._engine.transport.receive = list  # type: ignore[method-assign]  # the confirms come all at once
+            for _ in range(WINDOW_BATCHES):
+                await mq.publish_many("queue", [b"filling"])
+
+            async def publish(number: int) -> None:
+                for turn in range(2):
+                    await mq.publish_many("queue", [b"%d.%d" % (turn, number)])
+                    if not number and not turn:
+                        for values in ([b"no"], [b"no", b"no"]):
+                            with pytest.raises(Backpressure):
+                                await mq.publish_many("queue", values, wait=0)
+                        with pytest.raises(Backpressure):
+                            await mq.publish("queue", b"no", wait=0)
+
+            tasks = [asyncio.create_task(publish(number)) for number in range(30)]
+            await asyncio.sleep(0.1)
+            mq._engine.transport.receive = real  # type: ignore[method-assign]
+            await asyncio.gather(*tasks)
+            await mq.flush(PATIENCE_S)
+            assert not mq._gates
+            assert not mq._queued
+            return [msg.value async for msg in mq.consume("queue", start="first", stop_at_end=True)]
+
+    values = asyncio.run(main())[1 + WINDOW_BATCHES :]
+    assert values == [b"%d.%d" % (turn, number) for turn in range(2) for number in range(30)]
+
+
+def test_a_list_of_more_batches_than_the_window_has_goes_at_once_where_nothing_waits(
+    broker: testing.Broker, mq: Client
+) -> None:
+    count = (UNCONFIRMED_MAX + 5) * BATCH_RECORDS_MAX
+    values = [b""] * count
+    receipt = mq.publish_many("long", values, wait=0, partition=0).result(PATIENCE_S)
+    assert (receipt.count, len(receipt.receipts)) == (count, UNCONFIRMED_MAX + 5)
+
+    async def main() -> None:
+        async with connect(broker.endpoint) as mq:
+            pending = await mq.publish_many("long", values, wait=0, partition=0)
+            with pytest.raises(Backpressure):
+                await mq.publish_many("long", [b"no"], wait=0, partition=0)
+            assert (await pending.result(PATIENCE_S)).offset == count
+
+    asyncio.run(main())
 
 
 def test_steps_wait_for_the_window(mq: Client) -> None:
@@ -310,6 +365,71 @@ def test_who_closes_with_a_flush_hears_that_somebody_closed_without() -> None:
     assert pending.done(), "result raises at once"
     with pytest.raises(ClientClosed):
         pending.result()
+
+
+def test_who_waits_for_a_record_that_a_close_gets_confirmed_hears_so(broker: testing.Broker) -> None:
+    """Its flight was done, and the client closed, before it looked again."""
+    offsets, errors = list[int](), list[BaseException]()
+
+    def wait(pending: PendingReceipt, ready: threading.Event) -> None:
+        ready.set()
+        try:
+            offsets.append(pending.result(PATIENCE_S).offset)
+        except BaseException as error:
+            errors.append(error)
+
+    for number in range(2):
+        mq, ready = broker.connect(), threading.Event()
+        mq.publish_and_wait("waited", b"x")
+        real = mq._engine.transport.receive
+        mq._engine.transport.receive = list  # type: ignore[method-assign]  # it is confirmed by the close
+        pending = mq.publish_many("waited", [b"x"]) if number % 2 else mq.publish("waited", b"x")
+        thread = threading.Thread(target=wait, args=(pending, ready))
+        thread.start()
+        ready.wait()
+        while not mq._waiting:
+            time.sleep(0.001)
+        mq._engine.transport.receive = real  # type: ignore[method-assign]
+        with mq._lock:  # whoever waits looks again behind it
+            mq.close()
+        thread.join()
+        assert pending.done()
+        assert pending.result() == pending.result(0)
+    assert errors == []
+    assert offsets == [1, 3]
+
+
+def test_an_asyncio_result_whose_time_ends_with_the_confirm_is_the_receipt(broker: testing.Broker) -> None:
+    async def main() -> None:
+        async with connect(broker.endpoint) as mq:
+            await (await mq.publish("in.time", b"x"))
+            pending = await mq.publish("in.time", b"y")
+            result = asyncio.create_task(pending.result(0.02))
+            await asyncio.sleep(0)
+            real = mq._engine.transport.receive
+            mq._engine.transport.receive = list  # type: ignore[method-assign]
+            await asyncio.sleep(0.01)
+            mq._engine.transport.receive = real  # type: ignore[method-assign]
+            time.sleep(0.1)  # the loop is busy until both have come
+            mq._turn()
+            assert (await result).offset == 1
+
+    asyncio.run(main())
+
+
+def test_asyncio_waiters_for_what_a_close_gets_confirmed_hear_so(broker: testing.Broker) -> None:
+    async def main() -> None:
+        for number in range(10):
+            mq = connect(broker.endpoint)
+            pending = await mq.publish("awaited", b"x")
+            result = asyncio.create_task(pending.result(PATIENCE_S))
+            await asyncio.sleep(0)
+            await mq.close()
+            assert (await result).offset == number
+            assert pending.done()
+            assert (await pending).offset == number
+
+    asyncio.run(main())
 
 
 def test_asyncio_closes_leave_nothing_behind() -> None:

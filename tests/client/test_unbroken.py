@@ -16,6 +16,7 @@ import pytest
 from gossipq.errors import Backpressure, ClientClosed, TooLarge, Unreachable
 from gossipq.values import TopicConfig, TopicInfo
 from gossipq_client import Client, LeaseLost, aio, connect, embedded, testing
+from gossipq_client.io import Bell
 from gossipq_client.session.credit import Part
 from gossipq_client.session.packer import WINDOW_BATCHES
 from gossipq_client.session.sender import FAILURES_MAX
@@ -191,6 +192,36 @@ class TestSignals:
         finally:
             signal.signal(signal.SIGUSR1, before)
         assert pending.result().offset == 1
+
+    def test_who_was_interrupted_hears_what_a_handler_that_waits_has_taken(self, mq: Client) -> None:
+        """The wait of the handler took the place of the other one, which nobody woke any more."""
+        mq.publish("nested", b"0").result(PATIENCE_S)
+        real, bells, rung = mq._engine.transport.receive, list[Bell](), list[bool]()
+
+        def handle(*_: object) -> None:
+            mq._engine.transport.receive = real  # type: ignore[method-assign]
+            mq.admin.groups("nested")
+            rung.extend(bell.rung for bell in bells)
+
+        def interrupt() -> None:
+            while not mq._waiting:
+                time.sleep(0.001)
+            time.sleep(0.05)  # it sleeps by then
+            bells.extend(mq._waiting.values())
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+        before = signal.signal(signal.SIGUSR1, handle)
+        interrupter = threading.Thread(target=interrupt)
+        try:
+            mq._engine.transport.receive = list  # type: ignore[method-assign]  # the handler takes the confirm
+            pending = mq.publish("nested", b"1")
+            interrupter.start()
+            assert pending.result(PATIENCE_S).offset == 1
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+            interrupter.join()
+        assert rung == [True]
+        assert not mq._waiting
 
     def test_a_handler_that_publishes_in_a_step_is_told(
         self, mq: Client, monkeypatch: pytest.MonkeyPatch

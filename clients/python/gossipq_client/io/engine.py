@@ -404,18 +404,21 @@ class Engine:
 
     # --- farewell
 
-    def take_leave(self) -> None:
-        """What is published up to now is still stored."""
+    def take_leave(self) -> Callable[[], bool]:
+        """What is published up to now is still stored, also by who waits for room, and what is acked. The
+        function closes for callers once it is: one step, so that nobody publishes in between. Acks of a loop
+        that goes on are sent with the farewell. Call both within a step."""
         self.closing = True
-        self.session.publishing.plain.clear()
+        publishing, passed = self.session.publishing, self.session.mark()
+        publishing.plain.clear()
 
-    def leave_settled(self) -> bool:
-        """Closed for callers, if nothing waits for an answer: one step, so that nobody publishes in between.
-        Call within a step."""
-        if self.session.settled:
-            self.session.publishing.plain.clear()
-            self.closed = True
-        return self.closed
+        def settled() -> bool:
+            if publishing.idle and passed():
+                publishing.plain.clear()
+                self.closed = True
+            return self.closed
+
+        return settled
 
     def farewell(self) -> None:
         self.closed = self.ended = True

@@ -121,6 +121,10 @@ class Calls:
         self._open.pop(call, None)
         self._sent.pop(call.request_id, None)
 
+    def is_open(self, call: Call) -> bool:
+        """Whether it waits for its answer."""
+        return call in self._open and not call.done
+
     def open_calls(self) -> list[Call]:
         """Those without an answer, in the order they were asked."""
         return [call for call in self._open if not call.done]

@@ -169,6 +169,19 @@ class Publishing(Sending):
         for topic in self.topics.values():
             self._seal_topic(topic)
 
+    def mark(self) -> Callable[[], bool]:
+        """Sends what waits. The function says whether all that has an outcome, whatever came after it."""
+        self.seal_all()
+        flights = [flight for writer in self._writers() for flight in reversed(writer.flights)]
+        loose = set(self._loose)
+
+        def passed() -> bool:
+            while flights and flights[-1].done:
+                flights.pop()
+            return not flights and loose.isdisjoint(self._loose)
+
+        return passed
+
     def _seal_topic(self, topic: Topic) -> None:
         for writer in topic.writers:
             self.seal(writer)

@@ -113,7 +113,7 @@ class Sending:
         size = self.unconfirmed_bytes + sum(flight.size for flight in flights)
         counts = Counter(flight.writer for flight in flights)
         return all(
-            len(writer.flights) + count <= WINDOW_BATCHES
+            (not writer.flights or len(writer.flights) + count <= WINDOW_BATCHES)
             and (not self.unconfirmed_bytes or size <= self._window_bytes(writer))
             for writer, count in counts.items()
         )

@@ -366,6 +366,20 @@ class Session:
         self.consuming.recover()
         self.calls.recover()
 
+    def mark(self) -> Callable[[], bool]:
+        """Sends publishes and acks that wait. The function says whether everything that waits for an answer
+        now has it: who goes on publishing or acking meanwhile keeps nobody waiting."""
+        published = self.publishing.mark()
+        self.consuming.flush()
+        calls = self.calls.open_calls()[::-1]
+
+        def passed() -> bool:
+            while calls and not self.calls.is_open(calls[-1]):
+                calls.pop()
+            return not calls and published()
+
+        return passed
+
     @property
     def owes(self) -> bool:
         """Whether publishes have no confirm yet, or acks are not stored."""

@@ -48,20 +48,19 @@ class Connection(Driver):
     # --- farewell
 
     async def flush(self, timeout: inputs.Duration | None = None) -> None:
-        """Waits until every publish is confirmed and every ack is stored.
+        """Waits until every publish up to now is confirmed and every ack is stored; what others publish and
+        ack meanwhile is theirs to wait for.
 
         Raises NotConfirmed when `timeout` (seconds, or "5s") is over, and the error of a failed publish whose
         receipt nobody asked.
         """
-        session = self._engine.session
-        await self._flush(lambda: session.settled, inputs.limit_s(timeout))
+        seconds = inputs.limit_s(timeout)
+        await self._flush(self._do(self._engine.session.mark), seconds)
 
     async def _flush(self, settled: Callable[[], bool], seconds: float | None) -> None:
-        session = self._engine.session
-        self._do(session.publishing.seal_all)
         if not await self._until(settled, seconds):
             raise self._engine.lost()
-        failure = session.publishing.failure()
+        failure = self._engine.session.publishing.failure()
         if failure is not None:
             raise failure
 
@@ -87,8 +86,7 @@ class Connection(Driver):
         try:
             if seconds:
                 self._before_flush()
-                self._do(self._engine.take_leave)
-                await self._flush(self._engine.leave_settled, seconds)
+                await self._flush(self._do(self._engine.take_leave), seconds)
         except ClientClosed:  # by somebody else meanwhile
             self._shut()
             if self._unconfirmed():

@@ -2,7 +2,7 @@
 outcome."""
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,6 +14,7 @@ from gossipq_client.session import Awaited, Flight, Held, Patience, Receipt, Wri
 from gossipq_client.values import NO_CREDENTIALS, inputs
 
 T = TypeVar("T")
+Place = tuple[str, int]  #: a partition by topic and number, which outlive its writer
 Gate = asyncio.Lock  #: one after the other
 BREATH_S = 0.01  #: who goes on without waiting lets others have the loop so often
 
@@ -63,7 +64,8 @@ class Driver:
         self._watched: dict[int, object] = {}  #: whose the descriptors are that the loop watches
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._landings: dict[Flight, asyncio.Future[None]] = {}
-        self._gates: defaultdict[Writer, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._gates: defaultdict[Place, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._queued: Counter[Place] = Counter()  #: how many wait for room there, or to be let through
         self._resting = False  #: whether they are left alone until the next turn
         self._timer: asyncio.Handle | None = None
         self._breath_s = 0.0  #: when others shall have the loop
@@ -81,15 +83,18 @@ class Driver:
         return engine
 
     async def _start(self) -> None:
-        """Raises Unreachable when no node answers in time."""
+        """Raises Unreachable when no node answers in time, ClientClosed."""
         engine = self._engine
+        engine.check()
         links = engine.session.links
         try:
             if not await self._until(lambda: links.decided, self._wait) or not links.home.greeting:
                 raise engine.unreachable()
         except BaseException:
-            self._shut()
-            self.__dict__.pop("_engine", None)
+            others = self._waiters or self._landings or not engine.session.settled
+            if not (engine.closed or links.greetings or others):
+                self._shut()
+                self.__dict__.pop("_engine", None)
             raise
 
     @property
@@ -155,16 +160,20 @@ class Driver:
             self._rest()
         elif thorough or self._resting:
             self._watch()
-        for flight in [flight for flight in self._landings if flight.done]:
-            landing = self._landings[flight]
-            if not landing.done():
-                landing.set_result(None)
-            del self._landings[flight]
+        self._land()
         for future, ready in list(self._waiters.items()):
             if not future.done():
                 self._look(future, ready)
         due_s = self._engine.timeout_ms() / 1000
         self._again(min(due_s, rest_s) if rest_s else due_s)
+
+    def _land(self) -> None:
+        """Who waits for what is done hears so."""
+        for flight in [flight for flight in self._landings if flight.done]:
+            landing = self._landings[flight]
+            if not landing.done():
+                landing.set_result(None)
+            del self._landings[flight]
 
     def _again(self, seconds: float) -> None:
         """Turns after so long. At any moment there is one timer at least, whatever interrupts this."""
@@ -229,18 +238,24 @@ class Driver:
         `Patience` is over."""
         engine, heir = self._engine, self._engine.session.publishing.heir
         engine.check()
-        gate = self._gates[writer]
-        if gate.locked() or engine.full(heir(writer)):
+        place = _place(writer)
+        if self._queued[place] or engine.full(heir(writer)):
             if wait_s == 0:
                 raise engine.backpressure(writer)
             patience = engine.patience(writer, wait_s, self._timeout)
+            self._queued[place] += 1
             try:
                 # who waits first goes first, and the others do not look in between
-                async with self._within(patience), gate:
+                async with self._within(patience), self._gates[place]:
                     while engine.full(heir(writer)):
                         await self._until(lambda: not engine.full(heir(writer)), None)
             except TimeoutError:
                 raise engine.backpressure(writer, patience.silent_s) from None
+            finally:
+                self._queued[place] -= 1
+                if not self._queued[place]:
+                    del self._queued[place]
+                    self._gates.pop(place, None)
         engine.session.advance(engine.clock.now())
         sent = self._do(lambda: send(heir(writer)))
         if engine.session.links.out:
@@ -248,6 +263,12 @@ class Driver:
         else:
             self._soon()
         return sent
+
+    def _require_turn(self, writers: list[Writer]) -> None:
+        """Raises Backpressure when others wait to publish there: they go first."""
+        for writer in writers:
+            if self._queued[_place(writer)]:
+                raise self._engine.backpressure(writer)
 
     @asynccontextmanager
     async def _within(self, patience: Patience) -> AsyncIterator[None]:
@@ -284,7 +305,8 @@ class Driver:
                     if not flight.done:
                         await asyncio.shield(self._landing(flight))
         except TimeoutError:
-            raise self._engine.unconfirmed(timeout) from None
+            if not all(flight.done for flight in flights):  # else both came together
+                raise self._engine.unconfirmed(timeout) from None
 
     def _landing(self, flight: Flight) -> asyncio.Future[None]:
         """One future for all who wait for the same flight."""
@@ -314,6 +336,7 @@ class Driver:
             for fd in self._watched:
                 self._loop.remove_reader(fd)
             self._watched.clear()
+            self._land()
         if self._timer is not None:
             self._timer.cancel()
         for future in [*self._waiters, *self._landings.values()]:
@@ -351,6 +374,10 @@ def started(items: AsyncIterator[Item]) -> AsyncIterator[Item]:
     except StopIteration:
         pass
     return items
+
+
+def _place(writer: Writer) -> Place:
+    return writer.topic.name, writer.number
 
 
 def _nothing() -> None:

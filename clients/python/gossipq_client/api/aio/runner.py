@@ -77,7 +77,7 @@ class Runner(Run):
                     client._do(crew.lanes.give_back)
                     client._end(crew.lanes.subscription)
         if client._engine.usable:
-            await client._until(lambda: client._engine.session.settled, CLOSE_SECONDS)
+            await client._until(client._do(client._engine.session.mark), CLOSE_SECONDS)
 
     # --- workers
 

@@ -43,30 +43,43 @@ class Driver:
         self._over = False  #: closed before it was used
 
     def _open(self, timeout: float | None = None) -> Engine:
-        """Connects, unless somebody did. Raises Unreachable when no node answers in time, ClientClosed; a
-        client that could not connect tries again when it is used again."""
+        """Connects, unless somebody did. Raises Unreachable when no node answers in time, ClientClosed,
+        ForkedClient; a client that could not connect tries again when it is used again."""
         with self._lock:
-            made: Engine | None = self.__dict__.get("_engine")
-            if made is not None:
-                return made
-            if self._over:
-                raise ClientClosed("this client is closed", hint="call connect() again")
-            engine = self.__dict__["_engine"] = Engine(
-                self._addresses, self._label, self._in_child, self._key, self._credentials
-            )
-            self._made(engine)
-            self._keeper = Keeper(self, engine)
-            exits.note(self)
+            engine = self.__dict__.get("_engine") or self._make()
+            engine.check()
+        links = engine.session.links
+        if links.greetings:
+            return engine
         try:
             seconds = self._timeout if timeout is None else timeout
-            links = engine.session.links
             if not self._until(lambda: links.decided, seconds) or not links.home.greeting:
                 raise engine.unreachable()
         except BaseException:
-            self._shut()
-            self.__dict__.pop("_engine", None)
+            self._give_up(engine)
             raise
         return engine
+
+    def _make(self) -> Engine:
+        """Raises ClientClosed."""
+        if self._over:
+            raise ClientClosed("this client is closed", hint="call connect() again")
+        engine = self.__dict__["_engine"] = Engine(
+            self._addresses, self._label, self._in_child, self._key, self._credentials
+        )
+        self._made(engine)
+        self._keeper = Keeper(self, engine)
+        exits.note(self)
+        return engine
+
+    def _give_up(self, engine: Engine) -> None:
+        """Could not connect: that is over, unless others wait for the same."""
+        with self._lock:
+            if engine.closed or engine.forked or self._waiting or not engine.session.settled:
+                return
+            engine.farewell()
+        self._shut()
+        self.__dict__.pop("_engine", None)
 
     def _made(self, engine: Engine) -> None:
         """There is an engine now, and nobody has used it."""
@@ -152,6 +165,9 @@ class Driver:
             self._until(lambda: not engine.full(heir(writer)), left_s)
         return sent[0]
 
+    def _require_turn(self, writers: list[Writer]) -> None:
+        """Threads that wait have no order among them."""
+
     # --- I/O
 
     def _turn(self, thorough: bool = False) -> None:
@@ -186,6 +202,7 @@ class Driver:
         engine, me = self._engine, threading.get_ident()
         deadline_ms = None if timeout is None else engine.now_ms() + timeout * 1000
         bell, thorough = self._bells.pop() if self._bells else Bell(), False
+        outer = self._waiting.get(me)  # this may be a signal handler that interrupted a wait
 
         def look() -> bool:
             self._exchanges += 1
@@ -217,20 +234,28 @@ class Driver:
         finally:
             self._waiting.pop(me, None)
             self._bells.append(bell)
+            if outer is not None:
+                outer.ring()  # perhaps what it waits for was taken here
             if self._keeper.aside:
                 self._keeper.wake()
 
     def _await_flights(self, flights: list[Flight], timeout: float | None) -> None:
-        if all(flight.done for flight in flights):
-            return
+        def done() -> bool:
+            return all(flight.done for flight in flights)
 
         def hurry() -> None:
             for flight in flights:
                 self._engine.session.publishing.hurry(flight)
 
-        self._do(hurry)
-        if not self._until(lambda: all(flight.done for flight in flights), timeout):
-            raise self._engine.unconfirmed(timeout)
+        if done():
+            return
+        try:
+            self._do(hurry)
+            if not self._until(done, timeout):
+                raise self._engine.unconfirmed(timeout)
+        except ClientClosed:
+            if not done():  # else it was closed once they were
+                raise
 
     # --- farewell
 

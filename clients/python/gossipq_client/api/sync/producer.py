@@ -162,6 +162,7 @@ class Producers(Connection):
         checked, targets = checked.with_id(self._engine.made_ids(1)[0]), self._targets(known)
         writers = [target.writer(checked.chooser, checked.partition) for target in targets]
         if checked.wait_s == 0:
+            self._require_turn(writers)
             self._do(lambda: self._engine.require_open(writers))
         ids = [checked.made_id]
         copies = [] if copies is None else copies
@@ -231,6 +232,7 @@ class Producers(Connection):
         if parts is not None:
             parts += listed
         if many.wait_s == 0:
+            self._require_turn([flight.writer for flight in flights])
             self._do(lambda: self._engine.take_all(flights))
             self._exchange()
         else:

@@ -75,7 +75,7 @@ class Runner(Run):
         if self._loop is not None:
             self._loop.close()
         if client._engine.usable:
-            client._until(lambda: client._engine.session.settled, CLOSE_SECONDS)
+            client._until(client._do(client._engine.session.mark), CLOSE_SECONDS)
 
     # --- workers
 
