@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import uvloop
 
-from gossipq.errors import BadRequest, LeaseLost, NoSubscription
+from gossipq.errors import BadRequest, LeaseLost, NoSubscription, UnknownTopic
 from gossipq_client import aio, testing
 
 
@@ -107,3 +107,81 @@ def test_an_asyncio_client_runs_on_uvloop(broker: testing.Broker) -> None:
             return (await mq.admin.groups("orders"))[0].acked
 
     assert uvloop.run(whole()) == 200
+
+
+def test_who_did_not_fetch_a_batch_cannot_ack_it(broker: testing.Broker) -> None:
+    """The ranges of one client may be those of other records in another one."""
+    with broker.connect() as mq, broker.connect() as other:
+        mq.publish_many("orders", [b"%d" % number for number in range(4)]).result()
+        batch, theirs = mq.fetch("orders", "billing", n=2), other.fetch("orders", "billing", n=2)
+        for ack in (other.ack, other.ack_and_wait):
+            with pytest.raises(BadRequest, match="fetched by another client"):
+                ack(batch)
+        other.flush()
+        assert mq.admin.groups("orders")[0].acked == 0
+        mq.ack(batch)
+        other.ack_and_wait(theirs)
+        mq.flush()
+        assert mq.admin.groups("orders")[0].acked == 4
+
+
+def test_an_asyncio_client_neither(broker: testing.Broker) -> None:
+    async def main() -> None:
+        async with aio.connect(broker.endpoint) as mq, aio.connect(broker.endpoint) as other:
+            await (await mq.publish("orders", b"one"))
+            batch = await mq.fetch("orders", "billing", n=1)
+            with pytest.raises(BadRequest, match="fetched by another client"):
+                await other.ack(batch)
+            with pytest.raises(BadRequest, match="fetched by another client"):
+                await other.ack_and_wait(batch)
+            await mq.ack_and_wait(batch)
+
+    asyncio.run(main())
+
+
+def test_a_topic_that_was_missing_is_fetched_once_it_is_there(broker: testing.Broker) -> None:
+    with broker.connect() as mq:
+        for _ in range(2):
+            with pytest.raises(UnknownTopic):
+                mq.fetch("later", "g", wait=0)
+        mq.publish("later", b"x").result()
+        assert mq.fetch("later", "g", wait=5).values() == [b"x"]
+
+
+def test_threads_that_begin_to_fetch_what_is_missing_hear_of_it(broker: testing.Broker) -> None:
+    with broker.connect() as mq:
+        fetcher = mq.fetcher("missing", "g")
+        for _ in range(2):  # both found that nobody had asked for the topic
+            mq._do(lambda: mq._engine.session.subscribe(fetcher._state))
+        with pytest.raises(UnknownTopic):
+            fetcher.fetch(1, wait=5)
+
+
+def test_a_wait_for_the_next_message_is_left_alone_by_who_wants_it_too(broker: testing.Broker) -> None:
+    async def main() -> None:
+        async with aio.connect(broker.endpoint) as mq:
+            await mq.create_topic("orders", 1)
+            subscription = mq.subscribe("orders", "g")
+            waiting = asyncio.ensure_future(anext(subscription))
+            await asyncio.sleep(0.1)
+            with pytest.raises(BadRequest, match="somebody waits"):
+                await anext(subscription)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            await (await mq.publish("orders", b"one"))
+            async with asyncio.timeout(10):
+                assert (await anext(subscription)).value == b"one"
+            await subscription.aclose()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("group", ["g", None])
+def test_a_subscription_that_was_closed_hands_out_nothing(broker: testing.Broker, group: str | None) -> None:
+    with broker.connect() as mq:
+        mq.publish_many("orders", [b"one", b"two", b"three"], partition=0).result()
+        subscription = mq.subscribe("orders", group, start="first")
+        assert next(subscription).value == b"one"
+        subscription.close()
+        assert list(subscription) == []
