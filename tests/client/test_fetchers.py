@@ -109,45 +109,6 @@ def test_an_asyncio_client_runs_on_uvloop(broker: testing.Broker) -> None:
     assert uvloop.run(whole()) == 200
 
 
-def test_who_did_not_fetch_a_batch_cannot_ack_it(broker: testing.Broker) -> None:
-    """The ranges of one client may be those of other records in another one."""
-    with broker.connect() as mq, broker.connect() as other:
-        mq.publish_many("orders", [b"%d" % number for number in range(4)]).result()
-        batch, theirs = mq.fetch("orders", "billing", n=2), other.fetch("orders", "billing", n=2)
-        for ack in (other.ack, other.ack_and_wait):
-            with pytest.raises(BadRequest, match="fetched by another client"):
-                ack(batch)
-        other.flush()
-        assert mq.admin.groups("orders")[0].acked == 0
-        mq.ack(batch)
-        other.ack_and_wait(theirs)
-        mq.flush()
-        assert mq.admin.groups("orders")[0].acked == 4
-
-
-def test_an_asyncio_client_neither(broker: testing.Broker) -> None:
-    async def main() -> None:
-        async with aio.connect(broker.endpoint) as mq, aio.connect(broker.endpoint) as other:
-            await (await mq.publish("orders", b"one"))
-            batch = await mq.fetch("orders", "billing", n=1)
-            with pytest.raises(BadRequest, match="fetched by another client"):
-                await other.ack(batch)
-            with pytest.raises(BadRequest, match="fetched by another client"):
-                await other.ack_and_wait(batch)
-            await mq.ack_and_wait(batch)
-
-    asyncio.run(main())
-
-
-def test_a_topic_that_was_missing_is_fetched_once_it_is_there(broker: testing.Broker) -> None:
-    with broker.connect() as mq:
-        for _ in range(2):
-            with pytest.raises(UnknownTopic):
-                mq.fetch("later", "g", wait=0)
-        mq.publish("later", b"x").result()
-        assert mq.fetch("later", "g", wait=5).values() == [b"x"]
-
-
 def test_threads_that_begin_to_fetch_what_is_missing_hear_of_it(broker: testing.Broker) -> None:
     with broker.connect() as mq:
         fetcher = mq.fetcher("missing", "g")
@@ -185,3 +146,72 @@ def test_a_subscription_that_was_closed_hands_out_nothing(broker: testing.Broker
         assert next(subscription).value == b"one"
         subscription.close()
         assert list(subscription) == []
+
+
+def test_a_client_acks_only_what_it_was_given(broker: testing.Broker) -> None:
+    """The numbers in an ack belong to a session: in that of another client they name other records."""
+    with broker.connect() as mq, broker.connect() as other:
+        mq.publish_many("orders", [b"one", b"two"]).result()
+        mq.publish_many("bills", [b"one", b"two"]).result()
+        orders, bills = mq.fetch("orders", "g", n=2), other.fetch("bills", "g", n=2)
+        for done in (orders, orders[0], list(orders), [*bills, orders[1]]):
+            with pytest.raises(BadRequest, match="was given to another client") as refused:
+                other.ack_and_wait(done)
+            assert "msg.ack()" in refused.value.hint
+        for done in (orders, orders[0], list(orders)):
+            with pytest.raises(BadRequest, match="was given to another client"):
+                other.ack(done)
+        other.flush(5)
+        assert [mq.admin.groups(topic)[0].acked for topic in ("orders", "bills")] == [0, 0]
+        mq.ack(orders)
+        other.ack(list(bills))
+        mq.flush(5)
+        other.flush(5)
+        assert [mq.admin.groups(topic)[0].acked for topic in ("orders", "bills")] == [2, 2]
+
+
+def test_an_asyncio_client_acks_only_what_it_was_given(broker: testing.Broker) -> None:
+    async def main() -> None:
+        async with aio.connect(broker.endpoint) as mq, aio.connect(broker.endpoint) as other:
+            await (await mq.publish_many("orders", [b"one", b"two"]))
+            batch = await mq.fetch("orders", "g", n=2)
+            for verb in (other.ack, other.ack_and_wait):
+                for done in (batch, batch[0], list(batch)):
+                    with pytest.raises(BadRequest, match="was given to another client"):
+                        await verb(done)
+            await mq.ack_and_wait(batch)
+            with broker.connect() as sync, pytest.raises(BadRequest, match="was given to another client"):
+                sync.ack(batch)  # type: ignore[arg-type]
+
+    asyncio.run(main())
+
+
+def test_a_fetch_of_a_topic_that_was_missing_finds_it(broker: testing.Broker) -> None:
+    with broker.connect() as mq:
+        for _ in range(2):
+            with pytest.raises(UnknownTopic):
+                mq.fetch("orders", "g")
+        mq.publish("orders", b"one").result()
+        assert mq.fetch("orders", "g", wait=10).values() == [b"one"]
+        with pytest.raises(UnknownTopic):
+            mq.fetch("bills", "g")
+        assert not mq.fetch("bills", "g", create=True, wait=0)
+        mq.admin.delete_topic("bills")
+        mq.publish("bills", b"two").result()
+        try:
+            values = mq.fetch("bills", "g", wait=10).values()
+        except UnknownTopic:  # the subscription to the one that was removed
+            values = mq.fetch("bills", "g", wait=10).values()
+        assert values == [b"two"]
+
+
+def test_an_asyncio_fetch_of_a_topic_that_was_missing_finds_it(broker: testing.Broker) -> None:
+    async def main() -> None:
+        async with aio.connect(broker.endpoint) as mq:
+            for _ in range(2):
+                with pytest.raises(UnknownTopic):
+                    await mq.fetch("orders", "g")
+            await (await mq.publish("orders", b"one"))
+            assert (await mq.fetch("orders", "g", wait=10)).values() == [b"one"]
+
+    asyncio.run(main())

@@ -35,6 +35,7 @@ from gossipq.messages import (
     Share,
     Subscribed,
     Topics,
+    Unsubscribe,
     Welcome,
 )
 from gossipq.types import META_SHARD, Now
@@ -289,7 +290,9 @@ class Session:
 
     def subscribe(self, subscription: Subscription) -> None:
         """Looks the topics up (and makes those named in full, if that is asked for), then subscribes to their
-        shards."""
+        shards. Done twice it does no harm."""
+        if subscription.asked:
+            return
         patterns = [name for name in subscription.names if "*" in name]
         literal = [name for name in subscription.names if "*" not in name]
         subscription.touched_ms = self.links.now_ms
@@ -368,17 +371,24 @@ class Session:
 
     def mark(self) -> Callable[[], bool]:
         """Sends publishes and acks that wait. The function says whether everything that waits for an answer
-        now has it: who goes on publishing or acking meanwhile keeps nobody waiting."""
+        now has it, and the ends of subscriptions that this brings: who goes on publishing or acking meanwhile
+        keeps nobody waiting."""
         published = self.publishing.mark()
         self.consuming.flush()
-        calls = self.calls.open_calls()[::-1]
+        calls, stages = self.calls.open_calls()[::-1], [self._farewells]
 
         def passed() -> bool:
-            while calls and not self.calls.is_open(calls[-1]):
-                calls.pop()
-            return not calls and published()
+            while True:
+                while calls and not self.calls.is_open(calls[-1]):
+                    calls.pop()
+                if calls or not stages:
+                    return not calls and published()
+                calls.extend(stages.pop()())
 
         return passed
+
+    def _farewells(self) -> list[Call]:
+        return [call for call in self.calls.open_calls() if isinstance(call.message, Unsubscribe)]
 
     @property
     def owes(self) -> bool:

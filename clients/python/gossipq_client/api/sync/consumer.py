@@ -143,7 +143,7 @@ def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator
     held, handed, waits = None, 0, False
     try:
         yield Message.__new__(Message)  # taken by `started`
-        while not subscription.stopping:
+        while not subscription.over:
             held = client._do(front)
             if held is None:
                 waits = True
@@ -169,7 +169,7 @@ def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator
                 message = Message(client, held, offset)
                 handed = offset + 1
                 yield message
-                if subscription.stopping:
+                if subscription.over:
                     return
             client._do(partial(consuming.took, subscription, held, held.taken - first))
             held = None
@@ -198,13 +198,19 @@ class Subscription:
     def __init__(self, client: "Consumers", state: credit.Subscription) -> None:
         self._client, self._state = client, state
         self._messages = started(messages(client, state))
+        self._turns = [True]  #: who waits for the next message has it: only taking it is one moment
 
     def __iter__(self) -> Iterator[Message]:
         return self._messages
 
     def __next__(self) -> Message:
         """The next message. A wait for it that is broken off, as by a time limit, ends and loses nothing:
-        this can be called again."""
+        this can be called again. Raises BadRequest while somebody else waits for it."""
+        try:
+            turn = self._turns.pop()
+        except IndexError:
+            hint = "subscribe once more, with the same group: each has its own messages then"
+            raise BadRequest("somebody waits for the next message of this subscription", hint=hint) from None
         self._state.kept = True
         try:
             return self._messages.__next__()
@@ -212,6 +218,7 @@ class Subscription:
             if not self._state.kept:
                 self._messages = started(messages(self._client, self._state))
             self._state.kept = False
+            self._turns.append(turn)
 
     @property
     def trouble(self) -> str:
@@ -282,7 +289,7 @@ class Fetcher:
             client._do(lambda: consuming.fetched(subscription, bool(pieces), fetch))
             if engine.session.links.out:
                 client._exchange()
-            batch = FetchedBatch(pieces, client._message)
+            batch = FetchedBatch(pieces, client._message, client)
             del subscription.fetches[fetch]
             return batch
         except BaseException:  # as an interrupt or a cancellation: what was taken for it goes back
@@ -372,17 +379,27 @@ class Consumers(Producers):
         count = credit_of(n, options.get("mode"), "n")
         wait_s = inputs.seconds(wait)
         name = (topics,) if isinstance(topics, str) else tuple(topics)
-        fetcher = self._fetchers.get((name, group))
-        # refused before: this may be another try
-        if fetcher is not None and fetcher._state.error is not None:
-            self._end(fetcher._state)
-            fetcher = None
+        fetcher = self._usable_fetcher(name, group)
         if fetcher is None:
             asked = joining(name, group, credit=count, **options)
             fetcher = self._fetchers.setdefault(
                 (name, group), Fetcher(self, self._engine.made_subscription(asked, False))
             )
         return fetcher._fetch(count, wait_s)
+
+    def _usable_fetcher(self, name: tuple[str, ...], group: str | None) -> Fetcher | None:
+        """That of earlier fetches. One that was refused goes: this may be another try."""
+        fetcher = self._fetchers.get((name, group))
+        if fetcher is None or fetcher._state.error is None:
+            return fetcher
+
+        def drop() -> None:
+            if self._fetchers.get((name, group)) is fetcher:  # else another thread has another one by now
+                del self._fetchers[name, group]
+
+        self._do(drop)
+        self._end(fetcher._state)
+        return self._fetchers.get((name, group))
 
     @shows(joining, FetchOptions)
     def fetcher(
@@ -395,12 +412,15 @@ class Consumers(Producers):
     def ack(self, done: FetchedBatch[Message] | Message | Iterable[Message]) -> None:
         """A message is done, or each of several, or all of a fetched batch, which costs nothing for each.
         Told within milliseconds; `flush` waits until it is stored. Raises LeaseLost for a message that
-        somebody else is known to have; those before it are done."""
+        somebody else is known to have, and BadRequest for one that another client was given; those before it
+        are done."""
         if isinstance(done, FetchedBatch):
+            self._require_own(done, done.client)
             for piece in done.pieces:
                 self._ack_range(piece.held, piece.first, piece.end)
             return
         for message in [done] if isinstance(done, Message) else done:
+            self._require_own(message, message._client)
             message.ack()
 
     def ack_and_wait(
@@ -413,9 +433,11 @@ class Consumers(Producers):
 
         Raises NotConfirmed when it is over (may be stored), what an ack was refused with, as when its topic
         was removed, and LeaseLost, when all others are stored, for what somebody else has; see
-        `Message.lost`.
+        `Message.lost`. Raises BadRequest, and acks none, when another client was given one of them.
         """
         messages = [done] if isinstance(done, Message) else list(done)
+        for message in messages:
+            self._require_own(message, message._client)
         for message in messages:
             if not message.lost:
                 message.ack()
@@ -433,6 +455,12 @@ class Consumers(Producers):
                 self._do(partial(message._held.lose, late))
         for message in messages:
             message._require_lease()
+
+    def _require_own(self, done: FetchedBatch[Message] | Message, client: object) -> None:
+        """Raises BadRequest: in the session of this client the same numbers name other records."""
+        if client is not self:
+            hint = "ack it with the client that it came from, or each message by itself: msg.ack()"
+            raise BadRequest(f"{done!r} was given to another client", hint=hint)
 
     def _message(self, held: Held, offset: int) -> Message:
         return Message(self, held, offset)
