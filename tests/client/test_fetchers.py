@@ -107,3 +107,41 @@ def test_an_asyncio_client_runs_on_uvloop(broker: testing.Broker) -> None:
             return (await mq.admin.groups("orders"))[0].acked
 
     assert uvloop.run(whole()) == 200
+
+
+def test_a_client_acks_only_what_it_was_given(broker: testing.Broker) -> None:
+    """The numbers in an ack belong to a session: in that of another client they name other records."""
+    with broker.connect() as mq, broker.connect() as other:
+        mq.publish_many("orders", [b"one", b"two"]).result()
+        mq.publish_many("bills", [b"one", b"two"]).result()
+        orders, bills = mq.fetch("orders", "g", n=2), other.fetch("bills", "g", n=2)
+        for done in (orders, orders[0], list(orders), [*bills, orders[1]]):
+            with pytest.raises(BadRequest, match="was given to another client") as refused:
+                other.ack_and_wait(done)
+            assert "msg.ack()" in refused.value.hint
+        for done in (orders, orders[0], list(orders)):
+            with pytest.raises(BadRequest, match="was given to another client"):
+                other.ack(done)
+        other.flush(5)
+        assert [mq.admin.groups(topic)[0].acked for topic in ("orders", "bills")] == [0, 0]
+        mq.ack(orders)
+        other.ack(list(bills))
+        mq.flush(5)
+        other.flush(5)
+        assert [mq.admin.groups(topic)[0].acked for topic in ("orders", "bills")] == [2, 2]
+
+
+def test_an_asyncio_client_acks_only_what_it_was_given(broker: testing.Broker) -> None:
+    async def main() -> None:
+        async with aio.connect(broker.endpoint) as mq, aio.connect(broker.endpoint) as other:
+            await (await mq.publish_many("orders", [b"one", b"two"]))
+            batch = await mq.fetch("orders", "g", n=2)
+            for verb in (other.ack, other.ack_and_wait):
+                for done in (batch, batch[0], list(batch)):
+                    with pytest.raises(BadRequest, match="was given to another client"):
+                        await verb(done)
+            await mq.ack_and_wait(batch)
+            with broker.connect() as sync, pytest.raises(BadRequest, match="was given to another client"):
+                sync.ack(batch)  # type: ignore[arg-type]
+
+    asyncio.run(main())

@@ -130,10 +130,11 @@ class FetchedBatch(Sequence[Item], Generic[Item]):
     of its key failed.
     """
 
-    __slots__ = ("_ends", "_make", "pieces")
+    __slots__ = ("_ends", "_make", "client", "pieces")
 
-    def __init__(self, pieces: list[Piece], make: Callable[[Held, int], Item]) -> None:
-        self.pieces, self._make = pieces, make
+    def __init__(self, pieces: list[Piece], make: Callable[[Held, int], Item], client: object) -> None:
+        """`client`: who fetched it, and acks it."""
+        self.pieces, self._make, self.client = pieces, make, client
         self._ends: list[int] | None = None
 
     def values(self) -> list[bytes]:

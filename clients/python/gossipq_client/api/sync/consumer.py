@@ -282,7 +282,7 @@ class Fetcher:
             client._do(lambda: consuming.fetched(subscription, bool(pieces), fetch))
             if engine.session.links.out:
                 client._exchange()
-            batch = FetchedBatch(pieces, client._message)
+            batch = FetchedBatch(pieces, client._message, client)
             del subscription.fetches[fetch]
             return batch
         except BaseException:  # as an interrupt or a cancellation: what was taken for it goes back
@@ -395,12 +395,15 @@ class Consumers(Producers):
     def ack(self, done: FetchedBatch[Message] | Message | Iterable[Message]) -> None:
         """A message is done, or each of several, or all of a fetched batch, which costs nothing for each.
         Told within milliseconds; `flush` waits until it is stored. Raises LeaseLost for a message that
-        somebody else is known to have; those before it are done."""
+        somebody else is known to have, and BadRequest for one that another client was given; those before it
+        are done."""
         if isinstance(done, FetchedBatch):
+            self._require_own(done, done.client)
             for piece in done.pieces:
                 self._ack_range(piece.held, piece.first, piece.end)
             return
         for message in [done] if isinstance(done, Message) else done:
+            self._require_own(message, message._client)
             message.ack()
 
     def ack_and_wait(
@@ -413,9 +416,11 @@ class Consumers(Producers):
 
         Raises NotConfirmed when it is over (may be stored), what an ack was refused with, as when its topic
         was removed, and LeaseLost, when all others are stored, for what somebody else has; see
-        `Message.lost`.
+        `Message.lost`. Raises BadRequest, and acks none, when another client was given one of them.
         """
         messages = [done] if isinstance(done, Message) else list(done)
+        for message in messages:
+            self._require_own(message, message._client)
         for message in messages:
             if not message.lost:
                 message.ack()
@@ -433,6 +438,12 @@ class Consumers(Producers):
                 self._do(partial(message._held.lose, late))
         for message in messages:
             message._require_lease()
+
+    def _require_own(self, done: FetchedBatch[Message] | Message, client: object) -> None:
+        """Raises BadRequest: in the session of this client the same numbers name other records."""
+        if client is not self:
+            hint = "ack it with the client that it came from, or each message by itself: msg.ack()"
+            raise BadRequest(f"{done!r} was given to another client", hint=hint)
 
     def _message(self, held: Held, offset: int) -> Message:
         return Message(self, held, offset)
