@@ -1,12 +1,13 @@
 """A fetcher of one's own, and acks that are waited for."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 
 import pytest
 import uvloop
 
-from gossipq.errors import BadRequest, LeaseLost, NoSubscription
+from gossipq.errors import BadRequest, LeaseLost, NoSubscription, UnknownTopic
 from gossipq_client import aio, testing
 
 
@@ -143,5 +144,34 @@ def test_an_asyncio_client_acks_only_what_it_was_given(broker: testing.Broker) -
             await mq.ack_and_wait(batch)
             with broker.connect() as sync, pytest.raises(BadRequest, match="was given to another client"):
                 sync.ack(batch)  # type: ignore[arg-type]
+
+    asyncio.run(main())
+
+
+def test_a_fetch_of_a_topic_that_was_missing_finds_it(broker: testing.Broker) -> None:
+    with broker.connect() as mq:
+        for _ in range(2):
+            with pytest.raises(UnknownTopic):
+                mq.fetch("orders", "g")
+        mq.publish("orders", b"one").result()
+        assert mq.fetch("orders", "g", wait=10).values() == [b"one"]
+        with pytest.raises(UnknownTopic):
+            mq.fetch("bills", "g")
+        assert not mq.fetch("bills", "g", create=True, wait=0)
+        mq.admin.delete_topic("bills")
+        mq.publish("bills", b"two").result()
+        with contextlib.suppress(UnknownTopic):  # the subscription to the one that was removed
+            mq.fetch("bills", "g", wait=1)
+        assert mq.fetch("bills", "g", wait=10).values() == [b"two"]
+
+
+def test_an_asyncio_fetch_of_a_topic_that_was_missing_finds_it(broker: testing.Broker) -> None:
+    async def main() -> None:
+        async with aio.connect(broker.endpoint) as mq:
+            for _ in range(2):
+                with pytest.raises(UnknownTopic):
+                    await mq.fetch("orders", "g")
+            await (await mq.publish("orders", b"one"))
+            assert (await mq.fetch("orders", "g", wait=10)).values() == [b"one"]
 
     asyncio.run(main())

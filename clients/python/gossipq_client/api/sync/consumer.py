@@ -372,17 +372,27 @@ class Consumers(Producers):
         count = credit_of(n, options.get("mode"), "n")
         wait_s = inputs.seconds(wait)
         name = (topics,) if isinstance(topics, str) else tuple(topics)
-        fetcher = self._fetchers.get((name, group))
-        # refused before: this may be another try
-        if fetcher is not None and fetcher._state.error is not None:
-            self._end(fetcher._state)
-            fetcher = None
+        fetcher = self._usable_fetcher(name, group)
         if fetcher is None:
             asked = joining(name, group, credit=count, **options)
             fetcher = self._fetchers.setdefault(
                 (name, group), Fetcher(self, self._engine.made_subscription(asked, False))
             )
         return fetcher._fetch(count, wait_s)
+
+    def _usable_fetcher(self, name: tuple[str, ...], group: str | None) -> Fetcher | None:
+        """That of earlier fetches. One that was refused goes: this may be another try."""
+        fetcher = self._fetchers.get((name, group))
+        if fetcher is None or fetcher._state.error is None:
+            return fetcher
+
+        def drop() -> None:
+            if self._fetchers.get((name, group)) is fetcher:  # else another thread has another one by now
+                del self._fetchers[name, group]
+
+        self._do(drop)
+        self._end(fetcher._state)
+        return self._fetchers.get((name, group))
 
     @shows(joining, FetchOptions)
     def fetcher(
