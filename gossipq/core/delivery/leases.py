@@ -48,11 +48,13 @@ class Waiter:
 class Acks:
     """Ranges of one group and consumer, gathered over a turn."""
 
-    __slots__ = ("ranges", "waiters")
+    __slots__ = ("_found", "_sorted", "ranges", "waiters")
 
     def __init__(self) -> None:
         self.ranges: list[Range] = []
         self.waiters: list[Waiter] = []
+        self._found: dict[PartitionKey, Intervals] = {}  # the first `_sorted` ranges
+        self._sorted = 0
 
     def add(self, partition: PartitionKey, first: Offset, end: Offset) -> None:
         if self.ranges and self.ranges[-1][0] == partition and self.ranges[-1][2] == first:
@@ -62,6 +64,17 @@ class Acks:
     def add_all(self, ranges: list[Range]) -> None:
         self.add(*ranges[0])
         self.ranges += ranges[1:]
+
+    def without(
+        self, partition: PartitionKey, parts: list[tuple[Offset, Offset]]
+    ) -> list[tuple[Offset, Offset]]:
+        """What of these is not among the ranges. Hardly anybody asks: those that came since are sorted
+        then."""
+        for number, first, end in self.ranges[self._sorted :]:
+            self._found.setdefault(number, Intervals()).add(first, end)
+        self._sorted = max(0, len(self.ranges) - 1)  # the last one may grow
+        found = self._found.get(partition)
+        return parts if found is None else [left for part in parts for left in found.missing(*part)]
 
 
 class Failed(NamedTuple):
@@ -109,8 +122,8 @@ class Leases:
         self._deadlines: Deadlines[Lease] = Deadlines()
         self._by_session: dict[SessionId, dict[int, dict[Lease, None]]] = {}  # and by subscription
         self._acks: dict[tuple[int, str], Acks] = {}
-        #: by the same names: ranges of entries that are not applied, the oldest first
-        self._acking: dict[tuple[int, str], deque[list[Range]]] = {}
+        #: by the same names: those of entries that are not applied, the oldest first
+        self._acking: dict[tuple[int, str], deque[Acks]] = {}
         self._unlogged: dict[PartitionView, None] = {}  # views with something for the lazy log
 
     # --- leases ---------------------------------------------------------------------------------------------
@@ -553,12 +566,10 @@ class Leases:
     ) -> list[Range]:
         """The parts less what this consumer has acked by an entry that is on its way: an ACK may be
         repeated."""
-        acking, name = Intervals(), (view.group.id, consumer)
-        for ranges in (*self._acking.get(name, ()), self._acks[name].ranges):
-            for partition, first, end in ranges:
-                if partition == view.partition:
-                    acking.add(first, end)
-        return [(view.partition, *left) for part in parts for left in acking.missing(*part)]
+        name = view.group.id, consumer
+        for acks in (*self._acking.get(name, ()), self._acks[name]):
+            parts = acks.without(view.partition, parts)
+        return [(view.partition, *part) for part in parts]
 
     @staticmethod
     def _look_up_to(view: PartitionView, low: Offset, end: Offset) -> None:
@@ -856,7 +867,7 @@ class Leases:
         taken, self._acks = self._acks, {}
         for name, acks in taken.items():
             if acks.ranges:
-                self._acking.setdefault(name, deque()).append(acks.ranges)
+                self._acking.setdefault(name, deque()).append(acks)
         return taken
 
     def _acked_by(self, name: tuple[int, str]) -> None:
