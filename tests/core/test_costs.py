@@ -4,6 +4,9 @@ import pytest
 
 from core.harness import FakeWorker, client, single
 from core.test_corners import calls_of
+from gossipq.core.ledger.exceptions import Exceptions
+from gossipq.core.ledger.records import ExceptionRow
+from gossipq.core.storage.tables import MemoryTable
 from gossipq.messages import Ack, Acked
 from gossipq.types import PartitionKey
 from gossipq.values import Range
@@ -47,3 +50,19 @@ def cost_of_acks_of_what_nobody_had(count: int, requests: int) -> int:
 def test_acks_of_what_nobody_had_cost_as_much_for_each_beside_many_that_are_stored(requests: int) -> None:
     few, many = (cost_of_acks_of_what_nobody_had(count, requests) for count in (100, 400))
     assert many < 5 * few
+
+
+def cost_of_two_far_apart(between: int) -> int:
+    """Records that wait for another attempt, with as many others that do between them."""
+    exceptions = Exceptions(MemoryTable(), 2, 1)
+    for first in range(between + 2):
+        exceptions.put(first, ExceptionRow(first + 1, first, 1, 1, 7, first))
+    ends = [(0, 1), (between + 1, between + 2)]
+    found = []
+    cost = calls_of(lambda: found.extend(exceptions.take_all(ends)))
+    assert [(each.first, each.end) for each in found] == ends
+    return cost
+
+
+def test_taking_records_far_apart_goes_over_none_between_them() -> None:
+    assert cost_of_two_far_apart(1_000) == cost_of_two_far_apart(100)
