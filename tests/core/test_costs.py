@@ -1,15 +1,20 @@
 """What a client may send in one message, or in many of one turn, costs as much for each record as few do."""
 
+from collections.abc import Callable
+
+import msgspec
 import pytest
 
 from core.harness import FakeWorker, client, single
-from core.test_corners import calls_of
+from core.test_corners import calls_of, view_of
+from gossipq import limits
 from gossipq.core.ledger.exceptions import Exceptions
 from gossipq.core.ledger.records import ExceptionRow
+from gossipq.core.storage import log, payloads
 from gossipq.core.storage.tables import MemoryTable
-from gossipq.messages import Ack, Acked
+from gossipq.messages import Ack, Acked, Started, Subscribe
 from gossipq.types import PartitionKey
-from gossipq.values import Range
+from gossipq.values import Range, Start
 
 ADA = client("ada")
 MINE = (b"c", ADA.session)
@@ -66,3 +71,83 @@ def cost_of_two_far_apart(between: int) -> int:
 
 def test_taking_records_far_apart_goes_over_none_between_them() -> None:
     assert cost_of_two_far_apart(1_000) == cost_of_two_far_apart(100)
+
+
+def from_the_ends(orders: PartitionKey, count: int) -> list[list[Range]]:
+    """So many pairs of records, each with all later pairs between them."""
+    return [each(orders, low, 2 * count - low, 2 * (count - low) - 1) for low in range(count)]
+
+
+def begin(worker: FakeWorker, pairs: list[list[Range]]) -> None:
+    """The handlers of records that Ada has begin, pair by pair: a lease for each."""
+    worker.turn(*[lambda pair=pair: worker.step(1, MINE, 0, ADA, Started(1, pair)) for pair in pairs])
+    worker.settle()
+
+
+def leases_logged(worker: FakeWorker) -> int:
+    """Last."""
+    stored = worker.disk[1].log
+    entries = [log.decode_row(int.from_bytes(key, "big"), stored.rows[key]) for key in stored.keys]
+    *_, last = [entry.payload for entry in entries if entry.kind == log.LEASE]
+    return len(msgspec.msgpack.decode(last, type=payloads.LeaseRows).rows)
+
+
+def test_leases_that_reach_over_each_other_are_logged_once_each() -> None:
+    costs = []
+    for count in (50, 200):
+        worker, orders = holding(2 * count, 2 * count)
+        worker.settle()
+        costs.append(calls_of(lambda: begin(worker, from_the_ends(orders, count))))  # noqa: B023
+        assert leases_logged(worker) == count
+    few, many = costs
+    assert many < 5 * few
+
+
+def test_a_lease_is_logged_without_those_that_lie_between_its_records() -> None:
+    worker, orders = holding(100, 100)
+    outermost, *others = from_the_ends(orders, 50)
+    begin(worker, others)
+    begin(worker, [outermost])
+    assert leases_logged(worker) == 1
+
+
+def test_leases_that_reach_over_each_other_last_longer_at_the_cost_of_each() -> None:
+    costs = []
+    for count in (50, 200):
+        worker, orders = holding(2 * count, 2 * count)
+        message = Subscribe(1, "billing", [Start(orders)], 0, 0, holding=[(orders, 0, 2 * count)], auto=True)
+        worker.ask(1, ADA, message, origin=MINE)
+        begin(worker, from_the_ends(orders, count))
+        worker.advance(limits.LEASE_MS * 3 // 4)
+        worker.turn(lambda: worker.shards[1].dispatch.renew(ADA.session, worker.now.boot_ms))  # noqa: B023
+        costs.append(calls_of(worker.settle))
+        assert leases_logged(worker) == count
+    few, many = costs
+    assert many < 5 * few
+
+
+def end_of_the_session(worker: FakeWorker, orders: PartitionKey) -> None:
+    worker.turn(lambda: worker.end_session(ADA.session))
+
+
+def end_of_the_leases(worker: FakeWorker, orders: PartitionKey) -> None:
+    worker.tick(limits.LEASE_MS)
+
+
+def claim_of_others(worker: FakeWorker, orders: PartitionKey) -> None:
+    worker.subscribe(ADA, orders, records=0, holding=[(orders, 2_000, 2_001)])
+
+
+@pytest.mark.parametrize("end", [end_of_the_session, end_of_the_leases, claim_of_others])
+def test_leases_that_reach_over_each_other_end_at_the_cost_of_each(
+    end: Callable[[FakeWorker, PartitionKey], None],
+) -> None:
+    costs = []
+    for count in (50, 200):
+        worker, orders = holding(2 * count, 2 * count)
+        begin(worker, from_the_ends(orders, count))
+        costs.append(calls_of(lambda: end(worker, orders)))  # noqa: B023
+        view = view_of(worker, orders)
+        assert not [lease for _, _, lease in view.leases if lease.session], "they have ended"
+    few, many = costs
+    assert many < 5 * few
