@@ -8,8 +8,10 @@ import pytest
 from core.harness import FakeWorker, client, single
 from core.test_corners import calls_of, view_of
 from gossipq import limits
+from gossipq.core.delivery.leases import apart
+from gossipq.core.ledger.acks import AckRows, page_of
 from gossipq.core.ledger.exceptions import Exceptions
-from gossipq.core.ledger.records import ExceptionRow
+from gossipq.core.ledger.records import AckRow, ExceptionRow
 from gossipq.core.storage import log, payloads
 from gossipq.core.storage.tables import MemoryTable
 from gossipq.messages import Ack, Acked, Started, Subscribe
@@ -71,6 +73,33 @@ def cost_of_two_far_apart(between: int) -> int:
 
 def test_taking_records_far_apart_goes_over_none_between_them() -> None:
     assert cost_of_two_far_apart(1_000) == cost_of_two_far_apart(100)
+
+
+def cost_of_every_other_record(of_page: int) -> int:
+    """Of a page of acks."""
+    acks = AckRows(MemoryTable(), 2, 1)
+    runs = [(first, AckRow(first + 1, first, "ada", first)) for first in range(of_page)]
+    acks.put(0, page_of(runs))
+    found = []
+
+    def ask() -> None:
+        for first in range(0, of_page, 2):
+            found.extend(acks.within(first, first + 1))
+
+    cost = calls_of(ask)
+    assert found == runs[::2]
+    return cost
+
+
+def test_records_of_a_page_of_acks_do_not_cost_the_page_each() -> None:
+    assert cost_of_every_other_record(1_000) < 5 * cost_of_every_other_record(250)
+
+
+def test_what_is_asked_of_one_partition_comes_together_and_no_record_twice() -> None:
+    rising = [(2, 0, 1), (2, 1, 3), (1, 5, 6)]
+    assert apart(rising) is rising
+    assert apart([(1, 0, 1), (2, 0, 1), (1, 2, 3)]) == [(1, 0, 1), (1, 2, 3), (2, 0, 1)]
+    assert apart([(1, 0, 2), (1, 1, 3)]) == [(1, 0, 3)]
 
 
 def from_the_ends(orders: PartitionKey, count: int) -> list[list[Range]]:

@@ -99,12 +99,14 @@ class Failed(NamedTuple):
 
 
 def apart(ranges: list[Range]) -> list[Range]:
-    """The same records, none of them in two ranges: what is asked of one costs once."""
+    """The same records, none of them in two ranges, partition by partition: what is asked of one costs once,
+    and what neighbours need is looked up once."""
     ends: dict[PartitionKey, Offset] = {}
+    last = None
     for partition, first, end in ranges if len(ranges) > 1 else ():
-        if first < ends.get(partition, first):
+        if partition in ends and (partition != last or first < ends[partition]):
             break
-        ends[partition] = max(end, first)
+        ends[partition], last = max(end, first), partition
     else:
         return ranges
     found: dict[PartitionKey, Intervals] = {}
