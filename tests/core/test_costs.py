@@ -1,5 +1,6 @@
 """What a client may send in one message, or in many of one turn, costs as much for each record as few do."""
 
+from array import array
 from collections.abc import Callable
 
 import msgspec
@@ -14,11 +15,11 @@ from gossipq.core.ledger.exceptions import Exceptions
 from gossipq.core.ledger.records import AckRow, ExceptionRow
 from gossipq.core.storage import log, payloads
 from gossipq.core.storage.tables import MemoryTable
-from gossipq.messages import Ack, Acked, Started, Subscribe
-from gossipq.types import PartitionKey
-from gossipq.values import Range, Start
+from gossipq.messages import Ack, Acked, Credit, Started, Subscribe
+from gossipq.types import KEY_HASH, PartitionKey
+from gossipq.values import GroupOptions, Range, Start
 
-ADA = client("ada")
+ADA, BOB = client("ada"), client("bob")
 MINE = (b"c", ADA.session)
 
 
@@ -180,3 +181,53 @@ def test_leases_that_reach_over_each_other_end_at_the_cost_of_each(
         assert not [lease for _, _, lease in view.leases if lease.session], "they have ended"
     few, many = costs
     assert many < 5 * few
+
+
+def one_key_for_two(count: int, options: GroupOptions) -> tuple[FakeWorker, PartitionKey]:
+    """Ada has the first of so many records of a key, and Bob lends credit, too."""
+    worker = FakeWorker()
+    orders = single(worker.topic())
+    worker.publish(orders, [b"x"] * count, fixed={KEY_HASH: array("I", [7] * count)})
+    for who in (ADA, BOB):
+        worker.subscribe(who, orders, records=1, config=options)
+    worker.turn()
+    return worker, orders
+
+
+def cost_of_the_next_of_a_key(count: int) -> int:
+    worker, orders = one_key_for_two(count, GroupOptions(mode="key_ordered"))
+    worker.taken()
+
+    def next_one() -> None:
+        worker.turn(
+            lambda: worker.step(1, MINE, 1, ADA, Ack(1, each(orders, 0, 1))),
+            lambda: worker.step(1, MINE, 0, ADA, Credit(1, 1, limits.MIB)),
+        )
+
+    cost = calls_of(next_one)
+    ((_, first, end, _),) = [
+        (delivery.origin[1], part.offset, part.end, part.attempt)
+        for delivery in worker.effects[1].deliveries
+        for part in delivery.parts
+    ]
+    assert (first, end) == (1, 2)
+    return cost
+
+
+def test_the_next_record_of_a_key_costs_the_same_however_many_wait_behind_it() -> None:
+    few, many = cost_of_the_next_of_a_key(100), cost_of_the_next_of_a_key(1_000)
+    assert many < 2 * few
+
+
+def test_of_a_run_of_a_key_as_many_are_parked_as_may_be() -> None:
+    worker, orders = one_key_for_two(30, GroupOptions(mode="key_ordered", in_flight_max=20, parked_max=5))
+    view = view_of(worker, orders)
+    assert view.cursor.state.parked == 5
+    for first in range(30):
+        who = next(lease.session for _, _, lease in view.leases if lease.session)
+        assert [(low, end) for low, end, lease in view.leases if lease.session] == [(first, first + 1)]
+        asker = ADA if who == ADA.session else BOB
+        worker.ask(1, asker, Ack(1, each(orders, first, first + 1)), origin=(b"c", who))
+        worker.ask(1, asker, Credit(1, 1, limits.MIB), origin=(b"c", who))
+        worker.turn()
+    assert view.cursor.state.cursor == 30
