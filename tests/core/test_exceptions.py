@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from gossipq.core.ledger import acks as acks_module
+from gossipq.core.ledger import exceptions as exceptions_module
 from gossipq.core.ledger import records
 from gossipq.core.ledger.acks import AckRows, page_of
 from gossipq.core.ledger.exceptions import Exceptions, decode_exception
@@ -78,7 +79,9 @@ def test_each_record_is_found_in_whatever_row_it_lies(seed):
             exceptions.put(*row_of(fresh, step))
             said |= dict.fromkeys(fresh, step)
         elif what == 1 and some:
-            taken = exceptions.take_all(ranges_of(some))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(exceptions_module, "NEAR", random.choice([0, 1, 8]))
+                taken = exceptions.take_all(ranges_of(some))
             assert {
                 at for found in taken for run in exceptions.pieces(found, 0, OFFSETS) for at in told(run)
             } == there

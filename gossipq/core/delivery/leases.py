@@ -48,11 +48,13 @@ class Waiter:
 class Acks:
     """Ranges of one group and consumer, gathered over a turn."""
 
-    __slots__ = ("ranges", "waiters")
+    __slots__ = ("_found", "_sorted", "ranges", "waiters")
 
     def __init__(self) -> None:
         self.ranges: list[Range] = []
         self.waiters: list[Waiter] = []
+        self._found: dict[PartitionKey, Intervals] = {}  # the first `_sorted` ranges
+        self._sorted = 0
 
     def add(self, partition: PartitionKey, first: Offset, end: Offset) -> None:
         if self.ranges and self.ranges[-1][0] == partition and self.ranges[-1][2] == first:
@@ -62,6 +64,17 @@ class Acks:
     def add_all(self, ranges: list[Range]) -> None:
         self.add(*ranges[0])
         self.ranges += ranges[1:]
+
+    def without(
+        self, partition: PartitionKey, parts: list[tuple[Offset, Offset]]
+    ) -> list[tuple[Offset, Offset]]:
+        """What of these is not among the ranges. Hardly anybody asks: those that came since are sorted
+        then."""
+        for number, first, end in self.ranges[self._sorted :]:
+            self._found.setdefault(number, Intervals()).add(first, end)
+        self._sorted = max(0, len(self.ranges) - 1)  # the last one may grow
+        found = self._found.get(partition)
+        return parts if found is None else [left for part in parts for left in found.missing(*part)]
 
 
 class Failed(NamedTuple):
@@ -86,12 +99,14 @@ class Failed(NamedTuple):
 
 
 def apart(ranges: list[Range]) -> list[Range]:
-    """The same records, none of them in two ranges: what is asked of one costs once."""
+    """The same records, none of them in two ranges, partition by partition: what is asked of one costs once,
+    and what neighbours need is looked up once."""
     ends: dict[PartitionKey, Offset] = {}
+    last = None
     for partition, first, end in ranges if len(ranges) > 1 else ():
-        if first < ends.get(partition, first):
+        if partition in ends and (partition != last or first < ends[partition]):
             break
-        ends[partition] = max(end, first)
+        ends[partition], last = max(end, first), partition
     else:
         return ranges
     found: dict[PartitionKey, Intervals] = {}
@@ -109,8 +124,8 @@ class Leases:
         self._deadlines: Deadlines[Lease] = Deadlines()
         self._by_session: dict[SessionId, dict[int, dict[Lease, None]]] = {}  # and by subscription
         self._acks: dict[tuple[int, str], Acks] = {}
-        #: by the same names: ranges of entries that are not applied, the oldest first
-        self._acking: dict[tuple[int, str], deque[list[Range]]] = {}
+        #: by the same names: those of entries that are not applied, the oldest first
+        self._acking: dict[tuple[int, str], deque[Acks]] = {}
         self._unlogged: dict[PartitionView, None] = {}  # views with something for the lazy log
 
     # --- leases ---------------------------------------------------------------------------------------------
@@ -131,23 +146,24 @@ class Leases:
             for each in ranges:
                 view.enters("leased", *each)
         self._open_all(view, ranges, lease, deadline_ms)
+        self.log_later(view, first, end)
 
     def _open_all(self, view: PartitionView, ranges: Ranges, lease: Lease, deadline_ms: int) -> None:
-        first, end = ranges[0][0], ranges[-1][1]
-        lease.first, lease.end, lease.open = first, end, sum([high - low for low, high in ranges])
+        lease.first, lease.end = ranges[0][0], ranges[-1][1]
+        lease.open = sum([high - low for low, high in ranges])
         view.leases.set_all(list(ranges), lease)
-        self._begin(view, first, end, lease, deadline_ms)
+        self._begin(lease, deadline_ms)
 
     def _open(self, view: PartitionView, first: Offset, end: Offset, lease: Lease, deadline_ms: int) -> None:
         lease.first, lease.end, lease.open = first, end, end - first
         view.leases.set(first, end, lease)
-        self._begin(view, first, end, lease, deadline_ms)
+        self._begin(lease, deadline_ms)
+        self.log_later(view, first, end)
 
-    def _begin(self, view: PartitionView, first: Offset, end: Offset, lease: Lease, deadline_ms: int) -> None:
+    def _begin(self, lease: Lease, deadline_ms: int) -> None:
         lease.deadline_ms = deadline_ms
         self._deadlines.set(lease, deadline_ms)
         self._by_session.setdefault(lease.session, {}).setdefault(lease.number, {})[lease] = None
-        self.log_later(view, first, end)
 
     def reserve(self, view: PartitionView, first: Offset, end: Offset, number: int = 0) -> None:
         """An entry that moves these records is on its way: nobody gets them."""
@@ -323,13 +339,24 @@ class Leases:
 
     def _end_subscription(self, name: tuple[SessionId, int], why: str = "") -> None:
         """All leases of a subscription end; without a `why` by its own word."""
-        for lease in self._of(name):
-            self._end(lease, why)
+        self._end(self._of(name), why)
 
-    def _end(self, lease: Lease, why: str) -> None:
-        for first, end, other in lease.view.leases.overlap(lease.first, lease.end):
-            if other is lease:
-                self._end_part(lease.view, first, end, lease, why)
+    def _end(self, leases: list[Lease], why: str) -> None:
+        for first, end, lease in self._parts_of(leases):
+            self._end_part(lease.view, first, end, lease, why)
+
+    @staticmethod
+    def _parts_of(leases: list[Lease]) -> Iterator[tuple[Offset, Offset, Lease]]:
+        """What leases hold, view by view. They may reach over each other: no place is looked at twice."""
+        spans: dict[PartitionView, Intervals] = {}
+        for lease in leases:
+            spans.setdefault(lease.view, Intervals()).add(lease.first, lease.end)
+        these = set(leases)
+        for view, span in spans.items():
+            for low, high in span:
+                for part in view.leases.overlap(low, high):
+                    if part[2] in these:
+                        yield part
 
     def _ends_ms(self) -> int | None:
         """When the next lease ends."""
@@ -337,8 +364,7 @@ class Leases:
 
     def expire(self, boot_ms: int) -> None:
         """Leases that end by now."""
-        for lease in self._deadlines.expire(boot_ms):
-            self._end(lease, "its lease ended")
+        self._end(self._deadlines.expire(boot_ms), "its lease ended")
 
     # --- keys -----------------------------------------------------------------------------------------------
 
@@ -554,12 +580,10 @@ class Leases:
     ) -> list[Range]:
         """The parts less what this consumer has acked by an entry that is on its way: an ACK may be
         repeated."""
-        acking, name = Intervals(), (view.group.id, consumer)
-        for ranges in (*self._acking.get(name, ()), self._acks[name].ranges):
-            for partition, first, end in ranges:
-                if partition == view.partition:
-                    acking.add(first, end)
-        return [(view.partition, *left) for part in parts for left in acking.missing(*part)]
+        name = view.group.id, consumer
+        for acks in (*self._acking.get(name, ()), self._acks[name]):
+            parts = acks.without(view.partition, parts)
+        return [(view.partition, *part) for part in parts]
 
     @staticmethod
     def _look_up_to(view: PartitionView, low: Offset, end: Offset) -> None:
@@ -671,12 +695,13 @@ class Leases:
             view, count = old.view, sum([end - first for first, end in parts])
             if count == old.open and old.owner == subscription.name:
                 old.started = True
-                self.log_later(view, parts[0][0], parts[-1][1])
             else:
                 lease = self._renewed(subscription, view, old)
                 lease.started = True
                 self._close(old, count)
                 self._open_all(view, parts, lease, old.deadline_ms)
+            for first, end in parts:  # not what lies between: that may be the leases of many others
+                self.log_later(view, first, end)
 
     def extend(
         self, subscription: Subscription, ranges: list[Range], lease_ms: int, boot_ms: int
@@ -771,15 +796,12 @@ class Leases:
         """After a lost connection: what the client still holds is its own, unless others hold it; the rest
         goes back."""
         before = self._of(subscription.name) + self._of((subscription.session, UNKNOWN_NUMBER))
-        for mine in [lease for lease in before if lease.view is view]:
-            for low, high, lease in view.leases.overlap(mine.first, mine.end):
-                if lease is not mine:
-                    continue
-                for first, end in kept.missing(low, high):
-                    self._let_go(view, first, end, BACK)
-                    view.leases.clear(first, end)
-                    self._close(lease, end - first)
-                    self.give_back(view, first, end, lease.attempt)
+        for low, high, lease in self._parts_of([lease for lease in before if lease.view is view]):
+            for first, end in kept.missing(low, high):
+                self._let_go(view, first, end, BACK)
+                view.leases.clear(first, end)
+                self._close(lease, end - first)
+                self.give_back(view, first, end, lease.attempt)
         for first, end in kept:
             # what lies between was handed out too, and lost
             self._look_up_to(view, view.next, min(end, view.inherited))
@@ -857,7 +879,7 @@ class Leases:
         taken, self._acks = self._acks, {}
         for name, acks in taken.items():
             if acks.ranges:
-                self._acking.setdefault(name, deque()).append(acks.ranges)
+                self._acking.setdefault(name, deque()).append(acks)
         return taken
 
     def _acked_by(self, name: tuple[int, str]) -> None:
@@ -883,21 +905,23 @@ class Leases:
         taken: dict[int, list[LeaseRow]] = {}
         views, self._unlogged = self._unlogged, {}
         for view in views:
-            rows = taken.setdefault(view.group.id, [])
-            unlogged, view.unlogged = view.unlogged, []
-            for low, high in unlogged:
-                held: dict[Lease, list[tuple[Offset, Offset]]] = {}
+            spans, held, back = Intervals(), dict[Lease, list[tuple[Offset, Offset]]](), []
+            for low, high in sorted(view.unlogged):
+                spans.add(low, high)
+            view.unlogged.clear()
+            for low, high in spans:
                 for first, end, lease in view.leases.overlap(low, high):
                     held.setdefault(lease, []).append((first, end))
-                for lease, ranges in held.items():
-                    if lease.session:
-                        deadline_ms = leader_ms + lease.deadline_ms - boot_ms
-                        whole = view.partition, ranges[0][0], ranges[-1][1], lease.session, deadline_ms
-                        told = lease.attempt, lease.consumer, lease.started
-                        rows.append(LeaseRow(*whole, *told, ranges if len(ranges) > 1 else []))
-                back = view.returned.overlap(low, high) if view.returned else []
+                back += view.returned.overlap(low, high) if view.returned else []
                 if view.lanes:  # and waits for a consumer of its route or key since
                     back += view.lanes.back(low, high)
-                for first, end, attempts in back:
-                    rows.append(LeaseRow(view.partition, first, end, b"", 0, attempts))
+            rows = taken.setdefault(view.group.id, [])
+            for lease, ranges in held.items():
+                if lease.session:
+                    deadline_ms = leader_ms + lease.deadline_ms - boot_ms
+                    whole = view.partition, ranges[0][0], ranges[-1][1], lease.session, deadline_ms
+                    told = lease.attempt, lease.consumer, lease.started
+                    rows.append(LeaseRow(*whole, *told, ranges if len(ranges) > 1 else []))
+            for first, end, attempts in back:
+                rows.append(LeaseRow(view.partition, first, end, b"", 0, attempts))
         return {group_id: rows for group_id, rows in taken.items() if rows}

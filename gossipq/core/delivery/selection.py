@@ -264,10 +264,11 @@ class Selection(Failures):
             return end
         hashes = column[place.record : place.record + end - first]
         allowed = keys.allowed(hashes, first, member.name, view.lanes.of_keys)
-        if not allowed and first < end:
-            self._used(view, source, first, first + 1)
-            view.enters("lane", first, first + 1)
-            view.lanes.wait(key_lane(hashes[0]), first, first + 1, attempts)
+        if not allowed and first < end:  # nor those of its key that follow
+            stop = first + sum(1 for _ in takewhile(hashes[0].__eq__, hashes))
+            self._used(view, source, first, stop)
+            view.enters("lane", first, stop)
+            view.lanes.wait(key_lane(hashes[0]), first, stop, attempts)
         return first + allowed
 
     def _hand(
@@ -458,7 +459,9 @@ class Selection(Failures):
             if not key_of(lane) and view.group.takes_lane(view, lane):
                 continue  # its consumers are slow, but there
             for first, end, attempts in list(ranges):
-                if len(rows) >= PARK_ROWS or (key_of(lane) and room < end - first):
+                if key_of(lane):
+                    end = min(end, first + room)
+                if len(rows) >= PARK_ROWS or end <= first:
                     break
                 if not view.cursor.fresh(first, end):
                     continue  # it has its row, and is not in the way

@@ -5,7 +5,9 @@ says the same of each record: so records that are acked one by one do not stay a
 records that failed is a page with gaps: what is said of those later is put in there.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from operator import itemgetter
 
 import msgspec
@@ -38,6 +40,16 @@ def runs_of(first: Offset, row: AckRow) -> Iterator[Run]:
         if who >= 0:
             yield first, AckRow(first + count, time_ms, row.consumers[who], index)
         first += count
+
+
+@lru_cache(maxsize=4)
+def _opened(first: Offset, row: bytes) -> tuple[Run, ...]:
+    """`runs_of` a row as it is stored: who asks for records one by one asks for many of one page."""
+    return tuple(runs_of(first, decode_ack(row)))
+
+
+def _end_of(run: Run) -> Offset:
+    return run[1].end
 
 
 def page_of(runs: list[Run]) -> AckRow:
@@ -122,12 +134,16 @@ class AckRows:
 
     def within(self, first: Offset, end: Offset) -> Iterator[Run]:
         """Each ack that reaches into [first, end)."""
-        before = self._row(first)
-        low = self._prefix + U64.pack(first if before is None else before[0])
+        low = self._prefix + U64.pack(first)
+        before = self._state.floor(low)
+        if before is not None and before[0].startswith(self._prefix):
+            low = before[0]
         for row_key, row in self._state.scan(low, self._prefix + U64.pack(end)):
-            for run in runs_of(U64.unpack_from(row_key, len(self._prefix))[0], decode_ack(row)):
-                if run[0] < end and run[1].end > first:
-                    yield run
+            runs = _opened(U64.unpack_from(row_key, len(self._prefix))[0], row)
+            for at in range(bisect_right(runs, first, key=_end_of), len(runs)):
+                if runs[at][0] >= end:
+                    break
+                yield runs[at]
 
     def cover(self, first: Offset, end: Offset) -> bool:
         """Whether all of [first, end) is acked. What was dropped, or purged as a dead letter, is passed

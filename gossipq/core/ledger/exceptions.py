@@ -19,6 +19,7 @@ from gossipq.core.storage import Intervals, Table
 from gossipq.types import Offset, PartitionKey
 
 MAX_OFFSET = 2**63
+NEAR = 8  #: so many records between two that are asked for cost no more than to look anew
 Ranges = list[tuple[Offset, Offset]]
 
 decode_exception = msgspec.msgpack.Decoder(ExceptionRow).decode
@@ -41,6 +42,17 @@ def _reaching(ranges: Ranges, first: Offset, end: Offset) -> Ranges:
     """Those of ranges, which rise, that reach into [first, end)."""
     low = bisect_right(ranges, first, key=itemgetter(1))
     return ranges[low : bisect_left(ranges, end, lo=low, key=itemgetter(0))]
+
+
+def _near(ranges: Ranges) -> Ranges:
+    """Spans of ranges, which rise: what lies between two of a span are a few records."""
+    spans = ranges[:1]
+    for first, end in ranges[1:]:
+        if first - spans[-1][1] > NEAR:
+            spans.append((first, end))
+        else:
+            spans[-1] = spans[-1][0], end
+    return spans
 
 
 def _parted(mine: Ranges, asked: Ranges) -> tuple[Ranges, Ranges]:
@@ -115,11 +127,19 @@ class Exceptions(Runs[ExceptionRow]):
         elif left := clip(whole.row.ranges, first, end):
             self._store(*_some(whole, left))
 
+    def _touched(self, ranges: Ranges) -> Iterator[Found[ExceptionRow]]:
+        """Whole rows that reach into some of the ranges, which rise, and a few more between those."""
+        behind = 0
+        for first, end in _near(ranges):
+            for found in self._reaching(max(first, behind), end) if behind < end else ():
+                yield found
+                behind = found.end
+
     def take_all(self, ranges: Ranges) -> list[Found[ExceptionRow]]:
         """As `take` of each, which rise; rows that are taken as a whole, or up to some record, are not taken
         apart."""
         found: list[Found[ExceptionRow]] = []
-        for whole in list(self._reaching(ranges[0][0], ranges[-1][1])):
+        for whole in list(self._touched(ranges)):
             mine = whole.row.ranges or [(whole.first, whole.end)]
             if mine == ranges:
                 self.delete(whole)

@@ -242,9 +242,10 @@ class Groups:
     def _longer(cursor: Cursor, row: payloads.LeaseRow) -> Intervals:
         """What that session has already, by the same handing-over: it only keeps it longer."""
         longer = Intervals()
-        for first, end, hold in cursor.holds.overlap(row.first, row.end):
-            if hold.session == row.session and hold.attempt == row.attempt:
-                longer.add(first, end)
+        for part in ranges_in(row):
+            for first, end, hold in cursor.holds.overlap(*part):
+                if hold.session == row.session and hold.attempt == row.attempt:
+                    longer.add(first, end)
         return longer
 
     def held(self, payload: payloads.AckRanges) -> list[Range]:

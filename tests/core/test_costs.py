@@ -1,0 +1,233 @@
+"""What a client may send in one message, or in many of one turn, costs as much for each record as few do."""
+
+from array import array
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from core.harness import FakeWorker, client, single
+from core.test_corners import calls_of, view_of
+from gossipq import limits
+from gossipq.core.delivery.leases import apart
+from gossipq.core.ledger.acks import AckRows, page_of
+from gossipq.core.ledger.exceptions import Exceptions
+from gossipq.core.ledger.records import AckRow, ExceptionRow
+from gossipq.core.storage import log, payloads
+from gossipq.core.storage.tables import MemoryTable
+from gossipq.messages import Ack, Acked, Credit, Started, Subscribe
+from gossipq.types import KEY_HASH, PartitionKey
+from gossipq.values import GroupOptions, Range, Start
+
+ADA, BOB = client("ada"), client("bob")
+MINE = (b"c", ADA.session)
+
+
+@pytest.fixture
+def worker() -> FakeWorker:
+    return FakeWorker()
+
+
+def holding(count: int, published: int) -> tuple[FakeWorker, PartitionKey]:
+    """Ada has the first records of a batch."""
+    worker = FakeWorker()
+    orders = single(worker.topic())
+    worker.publish(orders, [b"x"] * published)
+    worker.subscribe(ADA, orders, records=count)
+    return worker, orders
+
+
+def each(partition: PartitionKey, first: int, end: int, step: int = 1) -> list[Range]:
+    return [(partition, offset, offset + 1) for offset in range(first, end, step)]
+
+
+def cost_of_acks_of_what_nobody_had(count: int, requests: int) -> int:
+    """One of records that Ada has, and more in the same turn; in so many requests."""
+    worker, orders = holding(2 * count, 4 * count)
+    had, never = each(orders, 0, 2 * count, 2), each(orders, 2 * count, 4 * count, 2)
+    size = len(had + never) // requests
+    asked = [(had + never)[low : low + size] for low in range(0, 2 * count, size)]
+    steps = [lambda ranges=ranges: worker.step(1, MINE, 1, ADA, Ack(1, ranges)) for ranges in asked]
+    cost = calls_of(lambda: worker.turn(*steps))
+    answers = [message for _, _, message in worker.effects[1].replies if isinstance(message, Acked)]
+    assert sorted(lost for answer in answers for lost in answer.lost) == never
+    return cost
+
+
+@pytest.mark.parametrize("requests", [1, 50])
+def test_acks_of_what_nobody_had_cost_as_much_for_each_beside_many_that_are_stored(requests: int) -> None:
+    few, many = (cost_of_acks_of_what_nobody_had(count, requests) for count in (100, 400))
+    assert many < 5 * few
+
+
+def cost_of_two_far_apart(between: int) -> int:
+    """Records that wait for another attempt, with as many others that do between them."""
+    exceptions = Exceptions(MemoryTable(), 2, 1)
+    for first in range(between + 2):
+        exceptions.put(first, ExceptionRow(first + 1, first, 1, 1, 7, first))
+    ends = [(0, 1), (between + 1, between + 2)]
+    found = []
+    cost = calls_of(lambda: found.extend(exceptions.take_all(ends)))
+    assert [(each.first, each.end) for each in found] == ends
+    return cost
+
+
+def test_taking_records_far_apart_goes_over_none_between_them() -> None:
+    assert cost_of_two_far_apart(1_000) == cost_of_two_far_apart(100)
+
+
+def cost_of_every_other_record(of_page: int) -> int:
+    """Of a page of acks."""
+    acks = AckRows(MemoryTable(), 2, 1)
+    runs = [(first, AckRow(first + 1, first, "ada", first)) for first in range(of_page)]
+    acks.put(0, page_of(runs))
+    found = []
+
+    def ask() -> None:
+        for first in range(0, of_page, 2):
+            found.extend(acks.within(first, first + 1))
+
+    cost = calls_of(ask)
+    assert found == runs[::2]
+    return cost
+
+
+def test_records_of_a_page_of_acks_do_not_cost_the_page_each() -> None:
+    assert cost_of_every_other_record(1_000) < 5 * cost_of_every_other_record(250)
+
+
+def test_what_is_asked_of_one_partition_comes_together_and_no_record_twice() -> None:
+    rising = [(2, 0, 1), (2, 1, 3), (1, 5, 6)]
+    assert apart(rising) is rising
+    assert apart([(1, 0, 1), (2, 0, 1), (1, 2, 3)]) == [(1, 0, 1), (1, 2, 3), (2, 0, 1)]
+    assert apart([(1, 0, 2), (1, 1, 3)]) == [(1, 0, 3)]
+
+
+def from_the_ends(orders: PartitionKey, count: int) -> list[list[Range]]:
+    """So many pairs of records, each with all later pairs between them."""
+    return [each(orders, low, 2 * count - low, 2 * (count - low) - 1) for low in range(count)]
+
+
+def begin(worker: FakeWorker, pairs: list[list[Range]]) -> None:
+    """The handlers of records that Ada has begin, pair by pair: a lease for each."""
+    worker.turn(*[lambda pair=pair: worker.step(1, MINE, 0, ADA, Started(1, pair)) for pair in pairs])
+    worker.settle()
+
+
+def leases_logged(worker: FakeWorker) -> int:
+    """Last."""
+    stored = worker.disk[1].log
+    entries = [log.decode_row(int.from_bytes(key, "big"), stored.rows[key]) for key in stored.keys]
+    *_, last = [entry.payload for entry in entries if entry.kind == log.LEASE]
+    return len(msgspec.msgpack.decode(last, type=payloads.LeaseRows).rows)
+
+
+def test_leases_that_reach_over_each_other_are_logged_once_each() -> None:
+    costs = []
+    for count in (50, 200):
+        worker, orders = holding(2 * count, 2 * count)
+        worker.settle()
+        costs.append(calls_of(lambda: begin(worker, from_the_ends(orders, count))))  # noqa: B023
+        assert leases_logged(worker) == count
+    few, many = costs
+    assert many < 5 * few
+
+
+def test_a_lease_is_logged_without_those_that_lie_between_its_records() -> None:
+    worker, orders = holding(100, 100)
+    outermost, *others = from_the_ends(orders, 50)
+    begin(worker, others)
+    begin(worker, [outermost])
+    assert leases_logged(worker) == 1
+
+
+def test_leases_that_reach_over_each_other_last_longer_at_the_cost_of_each() -> None:
+    costs = []
+    for count in (50, 200):
+        worker, orders = holding(2 * count, 2 * count)
+        message = Subscribe(1, "billing", [Start(orders)], 0, 0, holding=[(orders, 0, 2 * count)], auto=True)
+        worker.ask(1, ADA, message, origin=MINE)
+        begin(worker, from_the_ends(orders, count))
+        worker.advance(limits.LEASE_MS * 3 // 4)
+        worker.turn(lambda: worker.shards[1].dispatch.renew(ADA.session, worker.now.boot_ms))  # noqa: B023
+        costs.append(calls_of(worker.settle))
+        assert leases_logged(worker) == count
+    few, many = costs
+    assert many < 5 * few
+
+
+def end_of_the_session(worker: FakeWorker, orders: PartitionKey) -> None:
+    worker.turn(lambda: worker.end_session(ADA.session))
+
+
+def end_of_the_leases(worker: FakeWorker, orders: PartitionKey) -> None:
+    worker.tick(limits.LEASE_MS)
+
+
+def claim_of_others(worker: FakeWorker, orders: PartitionKey) -> None:
+    worker.subscribe(ADA, orders, records=0, holding=[(orders, 2_000, 2_001)])
+
+
+@pytest.mark.parametrize("end", [end_of_the_session, end_of_the_leases, claim_of_others])
+def test_leases_that_reach_over_each_other_end_at_the_cost_of_each(
+    end: Callable[[FakeWorker, PartitionKey], None],
+) -> None:
+    costs = []
+    for count in (50, 200):
+        worker, orders = holding(2 * count, 2 * count)
+        begin(worker, from_the_ends(orders, count))
+        costs.append(calls_of(lambda: end(worker, orders)))  # noqa: B023
+        view = view_of(worker, orders)
+        assert not [lease for _, _, lease in view.leases if lease.session], "they have ended"
+    few, many = costs
+    assert many < 5 * few
+
+
+def one_key_for_two(count: int, options: GroupOptions) -> tuple[FakeWorker, PartitionKey]:
+    """Ada has the first of so many records of a key, and Bob lends credit, too."""
+    worker = FakeWorker()
+    orders = single(worker.topic())
+    worker.publish(orders, [b"x"] * count, fixed={KEY_HASH: array("I", [7] * count)})
+    for who in (ADA, BOB):
+        worker.subscribe(who, orders, records=1, config=options)
+    worker.turn()
+    return worker, orders
+
+
+def cost_of_the_next_of_a_key(count: int) -> int:
+    worker, orders = one_key_for_two(count, GroupOptions(mode="key_ordered"))
+    worker.taken()
+
+    def next_one() -> None:
+        worker.turn(
+            lambda: worker.step(1, MINE, 1, ADA, Ack(1, each(orders, 0, 1))),
+            lambda: worker.step(1, MINE, 0, ADA, Credit(1, 1, limits.MIB)),
+        )
+
+    cost = calls_of(next_one)
+    ((_, first, end, _),) = [
+        (delivery.origin[1], part.offset, part.end, part.attempt)
+        for delivery in worker.effects[1].deliveries
+        for part in delivery.parts
+    ]
+    assert (first, end) == (1, 2)
+    return cost
+
+
+def test_the_next_record_of_a_key_costs_the_same_however_many_wait_behind_it() -> None:
+    few, many = cost_of_the_next_of_a_key(100), cost_of_the_next_of_a_key(1_000)
+    assert many < 2 * few
+
+
+def test_of_a_run_of_a_key_as_many_are_parked_as_may_be() -> None:
+    worker, orders = one_key_for_two(30, GroupOptions(mode="key_ordered", in_flight_max=20, parked_max=5))
+    view = view_of(worker, orders)
+    assert view.cursor.state.parked == 5
+    for first in range(30):
+        who = next(lease.session for _, _, lease in view.leases if lease.session)
+        assert [(low, end) for low, end, lease in view.leases if lease.session] == [(first, first + 1)]
+        asker = ADA if who == ADA.session else BOB
+        worker.ask(1, asker, Ack(1, each(orders, first, first + 1)), origin=(b"c", who))
+        worker.ask(1, asker, Credit(1, 1, limits.MIB), origin=(b"c", who))
+        worker.turn()
+    assert view.cursor.state.cursor == 30
