@@ -57,7 +57,7 @@ VARIABLE, VALUES = (KEYS, HEADERS, IDS), (0,)
 VARIABLE_AND_VALUES = VARIABLE + VALUES
 KNOWN = sum(FIXED) + sum(VARIABLE)
 
-_INT32, _ROUTE_SIZE = Struct("<i").unpack_from, Struct("<H").unpack_from
+_INT32, _CRC = Struct("<i").unpack_from, Struct("<4xI").unpack_from
 _BOUNDS = {
     KEYS: ("key", limits.KEY_BYTES_MAX),
     HEADERS: ("headers", limits.HEADERS_BYTES_MAX),
@@ -150,6 +150,12 @@ def peek(batch: bytes | memoryview) -> BatchInfo:
     return BatchInfo(count, size, crc, producer, sequence, publish_ms, columns, _route(batch, route_size))
 
 
+def crc_of(batch: bytes | memoryview) -> int:
+    """That in the header of a batch that was checked before."""
+    crc: int = _CRC(batch)[0]
+    return crc
+
+
 class Variable(NamedTuple):
     """A variable column in place: record i is data[offsets[i] - offsets[0] : offsets[i + 1] - offsets[0]]."""
 
@@ -175,9 +181,8 @@ class Batch:
         self.info = info or check(raw)
         if self.info.columns & ~KNOWN:
             raise BadBatch(f"batch has columns this side does not know: {self.info.columns & ~KNOWN:#x}")
-        (route_size,) = _ROUTE_SIZE(raw, 52)
-        self.route = bytes(self._raw[HEADER.size : HEADER.size + route_size])
-        self._at = self._layout(HEADER.size + _padded(route_size))
+        self.route = self.info.route
+        self._at = self._layout(HEADER.size + _padded(len(self.route)))
 
     def _layout(self, at: int) -> dict[int, tuple[int, int]]:
         """(start, bytes) of each fixed column, (start of offsets, start of data) of each variable one; 0 =

@@ -22,7 +22,7 @@ class Opener:
         return batches.peek(body)
 
     def crc(self, body: bytes) -> int:
-        return batches.peek(body).crc
+        return batches.crc_of(body)
 
     def check(self, body: bytes) -> int:
         return batches.check(body).crc

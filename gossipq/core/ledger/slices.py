@@ -22,14 +22,11 @@ class Tail:
         self.offsets: list[Offset] = []
         self.parts: list[Slice] = []
 
-    def add(self, part: Slice) -> int:
-        """Returns by how many slices it grew."""
-        before = len(self.offsets)
-        if before >= TAIL_SLICES:
-            del self.offsets[: TAIL_SLICES // 2], self.parts[: TAIL_SLICES // 2]
-        self.offsets.append(part.offset)
-        self.parts.append(part)
-        return len(self.offsets) - before
+    def forget_half(self) -> int:
+        """Returns how many slices these were."""
+        half = len(self.parts) // 2
+        del self.offsets[:half], self.parts[:half]
+        return half
 
     def find(self, offset: Offset) -> Slice | None:
         at = bisect_right(self.offsets, offset) - 1
@@ -44,9 +41,12 @@ class Slices:
 
     def add(self, partition: PartitionKey, part: Slice) -> None:
         self._state.put(records.slice_key(partition, part.offset), records.encode_slice(part))
-        tail = self._tails.pop(partition, None) or Tail()
-        self._tails[partition] = tail
-        self._remembered += tail.add(part)
+        self._tails[partition] = tail = self._tails.pop(partition, None) or Tail()
+        tail.offsets.append(part.offset)
+        tail.parts.append(part)
+        self._remembered += 1
+        if len(tail.parts) > TAIL_SLICES:
+            self._remembered -= tail.forget_half()
         while self._remembered > TAILS_SLICES and len(self._tails) > 1:
             self._forget(next(iter(self._tails)))
 

@@ -1,7 +1,6 @@
 """Publishes at the door: refused before they are logged, or confirmed when they are on a majority of
 disks."""
 
-from collections import deque
 from functools import partial
 from typing import Protocol
 
@@ -45,6 +44,7 @@ from gossipq.values import Message, TopicConfig, TopicInfo
 
 TOPIC_ASK_MS = 200
 TOPIC_ID_MAX = NUMBER_MAX >> PARTITION_BITS
+BRINGING_MIN = 4_096  #: batches of which it is remembered by which entry they come, applied or not
 BatchName = tuple[PartitionKey, bytes, int]  #: a partition, a producer, and its sequence there
 GONE, ELSEWHERE = -1, -2  #: in place of a time: there is no such topic; it has nothing in this shard
 SYSTEM = "_"  #: names of topics that nodes write begin with it
@@ -91,8 +91,8 @@ class PublishRequests:
     ) -> None:
         self._host, self._ledger, self._dispatch, self._consuming = host, ledger, dispatch, consuming
         self._columns, self._pending = columns, pending
-        self._logged: deque[tuple[Index, BatchName]] = deque()  # entries with a sequence, the oldest first
-        self._bringing: dict[BatchName, Index] = {}  # and which of them brings a batch
+        self._bringing: dict[BatchName, Index] = {}  # by which entry a batch comes; some are applied by now
+        self._bringing_max = BRINGING_MIN  # before it is looked which
         self._asked: dict[int, int] = {}  # topic id -> boot time of the last AskTopic, GONE or ELSEWHERE
 
     def publish(
@@ -170,14 +170,13 @@ class PublishRequests:
 
     def _brings(self, index: Index, partition: PartitionKey, info: BatchInfo) -> None:
         """This entry stores a batch. A look at all that are not applied would cost as much as they are."""
-        while self._logged and self._logged[0][0] <= self._ledger.applied:
-            old, name = self._logged.popleft()
-            if self._bringing[name] == old:
-                del self._bringing[name]
-        if info.sequence:
-            name = partition, info.producer, info.sequence
-            self._logged.append((index, name))
-            self._bringing[name] = index
+        if not info.sequence:
+            return
+        self._bringing[partition, info.producer, info.sequence] = index
+        if len(self._bringing) > self._bringing_max:
+            applied = self._ledger.applied
+            self._bringing = {name: at for name, at in self._bringing.items() if at > applied}
+            self._bringing_max = max(BRINGING_MIN, 2 * len(self._bringing))
 
     def due_of(self, info: BatchInfo, batch: bytes, age_ms: int) -> Due | None:
         """When a batch with a DELAY column was sealed and is first due; None without one. Raises
