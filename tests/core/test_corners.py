@@ -733,6 +733,22 @@ def test_a_key_opens_when_its_record_is_done_though_that_left_while_it_was_held(
     assert worker.taken() == [(BOB.session, 1, 2, 1)]
 
 
+def test_key_order_that_begins_while_somebody_holds_records_closes_their_keys(
+    worker: FakeWorker, orders: PartitionKey
+) -> None:
+    """Held since before a restart: a lease, but no member yet."""
+    worker.publish(orders, [b"x"] * 4, fixed={KEY_HASH: array("I", [7, 8, 7, 9])})
+    worker.subscribe(ADA, orders, records=2)
+    worker.settle()
+    worker.restart()
+    worker.taken()
+    worker.subscribe(BOB, orders, config=GroupOptions(mode="key_ordered"))
+    assert worker.taken() == [(BOB.session, 3, 4, 1)]
+    worker.subscribe(ADA, orders, records=0, holding=[(orders, 0, 2)])
+    worker.ask(1, ADA, Ack(1, [(orders, 0, 1)]), origin=MINE)
+    assert worker.taken() == [(BOB.session, 2, 3, 1)]
+
+
 def test_a_record_that_failed_as_often_as_it_may_is_dead_though_another_lies_before_it_in_a_lease(
     worker: FakeWorker,
 ) -> None:

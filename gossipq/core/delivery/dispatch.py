@@ -429,11 +429,15 @@ class Dispatch(Selection):
                     self._remode(view)
 
     def _remode(self, view: PartitionView) -> None:
-        """Key order begins or ends; nobody consumes meanwhile."""
+        """Key order begins or ends. Nobody consumes meanwhile; who did before a restart may hold records
+        still."""
         for lane in [lane for lane in view.lanes if key_of(lane)]:
             view.open_lane(lane)
         view.keys = Keys() if view.group.state.config.mode == KEY_ORDERED else None
         if view.keys is not None:
+            for first, end, lease in view.leases:
+                if lease.session:
+                    self._take_keys(view, first, end, lease)
             self._reopen_keys(view)
         else:
             self.wake_lanes(view)

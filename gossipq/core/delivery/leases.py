@@ -119,6 +119,10 @@ class Leases:
         """Records are handed out. Raises TwoPlaces."""
         view.enters("leased", first, end)
         self._open(view, first, end, lease, deadline_ms)
+        self._take_keys(view, first, end, lease)
+
+    def _take_keys(self, view: PartitionView, first: Offset, end: Offset, lease: Lease) -> None:
+        """In a key-ordered group the keys of what somebody holds are closed to all others."""
         if view.keys is not None:
             for at, hashes in self._columns(view, first, end):
                 view.keys.took(hashes, at, lease.owner)
