@@ -164,13 +164,14 @@ class Dispatch(Selection):
         partitions: list[tuple[PartitionKey, Offset]],
         payers: tuple[Payer, ...] = (),
     ) -> None:
-        """Adds a member to a group, or a reader at the given positions. Replaces one of the same name, in its
-        place."""
+        """Adds a member to a group, or a reader at the given positions. Replaces one of the same name: in its
+        place, with what it holds, or, if it was of another group, as if that had ended."""
         self.joining.pop(subscription.name, None)
         old = self.subscriptions.get(subscription.name)
         mine = self.groups.get(group_id) if group_id is not None else None
         if old is not None and (old.group is None or old.group is not mine):
             self._detach(subscription.name)
+            self._end_subscription(subscription.name)
         self._not_automatic(subscription.name)
         self.subscriptions[subscription.name] = subscription
         self.numbers.add(*subscription.name, payers)
