@@ -48,7 +48,7 @@ class Delivery(NamedTuple):
     lease_ms: int
     parts: list[Part]
     late: Subscription | None = None
-    at_ms: int = 0  #: boot time of the handing-over
+    run: int = 0  #: which handing-out it is of
     taker: Subscription | None = None  #: who has to be told when the connection did not take it
     plain: bool = False  #: the records go out opened
 
@@ -532,6 +532,7 @@ class Dispatch(Selection):
     def run(self) -> list[Delivery]:
         """Hands out what credit allows."""
         deliveries: list[Delivery] = []
+        self.runs += 1
         self.looks, dirty = limits.SLICES_PER_TURN, sorted(self.dirty)
         self.dirty, self.more = set(), False
         at = bisect_right(dirty, self._last)  # who was cut short comes last
@@ -595,7 +596,7 @@ class Dispatch(Selection):
         known, views, parts = self.subscriptions.get(member.name), member.group.views, list[Part]()
         for part in delivery.parts:
             if known is not None and known.group is member.group and part.partition in views:
-                parts += self.still_held(views[part.partition], member, part, delivery.at_ms)
+                parts += self.still_held(views[part.partition], member, part, delivery.run)
         if known is member and member.auto and parts != delivery.parts:
             self._settle_but(member, delivery.parts, parts)
         elif known is member and parts != delivery.parts:
@@ -682,9 +683,6 @@ class Dispatch(Selection):
             if subscription.group is not None:
                 subscription.group.file(subscription)
         part, lease_ms = handed
-        if late is not None and late.ack and late.group is not None:
-            for _, _, lease in late.group.views[part.partition].leases.overlap(part.offset, part.end):
-                lease.waits = True
         last = deliveries[-1] if deliveries else None
         name = subscription.origin, subscription.number, lease_ms
         if last is not None and (last.origin, last.subscription, last.lease_ms) == name:
@@ -694,8 +692,7 @@ class Dispatch(Selection):
                 return
         subscription.frame_bytes = part.charge
         taker = subscription if subscription.group is None or subscription.auto else None
-        at_ms = self.boot_ms
-        deliveries.append(Delivery(*name, [part], late, at_ms, taker, subscription.plain))
+        deliveries.append(Delivery(*name, [part], late, self.runs, taker, subscription.plain))
 
     def _notify(self, subscription: Subscription) -> None:
         """READY when records wait and nothing is lent; AT_END when everything readable is handed out."""
