@@ -733,6 +733,45 @@ def test_a_key_opens_when_its_record_is_done_though_that_left_while_it_was_held(
     assert worker.taken() == [(BOB.session, 1, 2, 1)]
 
 
+def test_key_order_that_begins_while_somebody_holds_records_closes_their_keys(
+    worker: FakeWorker, orders: PartitionKey
+) -> None:
+    """Held since before a restart: a lease, but no member yet."""
+    worker.publish(orders, [b"x"] * 4, fixed={KEY_HASH: array("I", [7, 8, 7, 9])})
+    worker.subscribe(ADA, orders, records=2)
+    worker.settle()
+    worker.restart()
+    worker.taken()
+    worker.subscribe(BOB, orders, config=GroupOptions(mode="key_ordered"))
+    assert worker.taken() == [(BOB.session, 3, 4, 1)]
+    worker.subscribe(ADA, orders, records=0, holding=[(orders, 0, 2)])
+    worker.ask(1, ADA, Ack(1, [(orders, 0, 1)]), origin=MINE)
+    assert worker.taken() == [(BOB.session, 2, 3, 1)]
+
+
+def test_a_number_that_goes_to_another_group_gives_back_what_it_held(
+    worker: FakeWorker, orders: PartitionKey
+) -> None:
+    """It could not ack that any more, and its signs of life would renew it."""
+
+    def subscribe(group: str) -> None:
+        message = Subscribe(1, group, [Start(orders)], 3, limits.MIB, auto=True)
+        worker.ask(1, ADA, message, origin=MINE)
+
+    worker.publish(orders, [b"x"] * 3)
+    worker.subscribe(BOB, orders, "first", records=0)
+    subscribe("first")
+    assert worker.taken() == [(ADA.session, 0, 3, 1)]
+    subscribe("first")
+    worker.ask(1, BOB, Credit(1, 9, limits.MIB), origin=(b"c", BOB.session))
+    assert worker.taken() == [], "of the same group: it has them still"
+    subscribe("second")
+    assert sorted(worker.taken()) == [(ADA.session, 0, 3, 1), (BOB.session, 0, 3, 2)]
+    worker.subscribe(ADA, orders, "")
+    worker.ask(1, BOB, Ack(1, [(orders, 0, 3)]), origin=(b"c", BOB.session))
+    assert not worker.shards[1].dispatch.holds_some(ADA.session), "nor does a reader hold any"
+
+
 def test_a_record_that_failed_as_often_as_it_may_is_dead_though_another_lies_before_it_in_a_lease(
     worker: FakeWorker,
 ) -> None:

@@ -108,7 +108,7 @@ class Lease:
 
     __slots__ = (
         "attempt", "consumer", "deadline_ms", "end", "failed", "first", "missed", "number", "open",
-        "session", "since_ms", "started", "view",
+        "run", "session", "since_ms", "started", "view",
         "waits",
     )  # fmt: skip
 
@@ -131,12 +131,18 @@ class Lease:
         #: its records have exception rows; None: not known. Of those without, what follows a failure is
         #: decided for all of a slice
         self.failed: bool | None = None
+        self.run = 0  #: which handing-out it is of, in an exclusive group
         self.waits = False  #: till an entry is stored; its taker has not seen the records
         self.missed = False  #: the connection did not take the records: no sign of life renews it
 
     @property
     def owner(self) -> tuple[SessionId, int]:
         return self.session, self.number
+
+    @property
+    def attempts(self) -> int:
+        """What counts when the records are given back."""
+        return self.attempt - self.waits
 
 
 class Lanes(dict[bytes, RangeMap[int]]):
@@ -188,12 +194,12 @@ class Lanes(dict[bytes, RangeMap[int]]):
         return [part for low, high, lane in places for part in self[lane].overlap(low, high)]
 
     def back(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset, int]]:
-        """What of [first, end) waits and was handed out before; neighbours of so many attempts are one."""
+        """What of [first, end) waits, all handed out before; neighbours of so many attempts are one."""
         found: list[tuple[Offset, Offset, int]] = []
         for low, high, attempts in self.overlap(first, end):
             if found and found[-1][1] == low and found[-1][2] == attempts:
                 found[-1] = found[-1][0], high, attempts
-            elif attempts:
+            else:
                 found.append((low, high, attempts))
         return found
 

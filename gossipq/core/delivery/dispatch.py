@@ -48,7 +48,7 @@ class Delivery(NamedTuple):
     lease_ms: int
     parts: list[Part]
     late: Subscription | None = None
-    at_ms: int = 0  #: boot time of the handing-over
+    run: int = 0  #: which handing-out it is of
     taker: Subscription | None = None  #: who has to be told when the connection did not take it
     plain: bool = False  #: the records go out opened
 
@@ -164,13 +164,14 @@ class Dispatch(Selection):
         partitions: list[tuple[PartitionKey, Offset]],
         payers: tuple[Payer, ...] = (),
     ) -> None:
-        """Adds a member to a group, or a reader at the given positions. Replaces one of the same name, in its
-        place."""
+        """Adds a member to a group, or a reader at the given positions. Replaces one of the same name: in its
+        place, with what it holds, or, if it was of another group, as if that had ended."""
         self.joining.pop(subscription.name, None)
         old = self.subscriptions.get(subscription.name)
         mine = self.groups.get(group_id) if group_id is not None else None
         if old is not None and (old.group is None or old.group is not mine):
             self._detach(subscription.name)
+            self._end_subscription(subscription.name)
         self._not_automatic(subscription.name)
         self.subscriptions[subscription.name] = subscription
         self.numbers.add(*subscription.name, payers)
@@ -441,11 +442,15 @@ class Dispatch(Selection):
                     self._remode(view)
 
     def _remode(self, view: PartitionView) -> None:
-        """Key order begins or ends; nobody consumes meanwhile."""
+        """Key order begins or ends. Nobody consumes meanwhile; who did before a restart may hold records
+        still."""
         for lane in [lane for lane in view.lanes if key_of(lane)]:
             view.open_lane(lane)
         view.keys = Keys() if view.group.state.config.mode == KEY_ORDERED else None
         if view.keys is not None:
+            for first, end, lease in view.leases:
+                if lease.session:
+                    self._take_keys(view, first, end, lease)
             self._reopen_keys(view)
         else:
             self.wake_lanes(view)
@@ -539,6 +544,7 @@ class Dispatch(Selection):
     def run(self) -> list[Delivery]:
         """Hands out what credit allows."""
         deliveries: list[Delivery] = []
+        self.runs += 1
         self.looks, dirty = limits.SLICES_PER_TURN, sorted(self.dirty)
         self.dirty, self.more = set(), False
         at = bisect_right(dirty, self._last)  # who was cut short comes last
@@ -602,7 +608,7 @@ class Dispatch(Selection):
         known, views, parts = self.subscriptions.get(member.name), member.group.views, list[Part]()
         for part in delivery.parts:
             if known is not None and known.group is member.group and part.partition in views:
-                parts += self.still_held(views[part.partition], member, part, delivery.at_ms)
+                parts += self.still_held(views[part.partition], member, part, delivery.run)
         if known is member and member.auto and parts != delivery.parts:
             self._settle_but(member, delivery.parts, parts)
         elif known is member and parts != delivery.parts:
@@ -689,9 +695,6 @@ class Dispatch(Selection):
             if subscription.group is not None:
                 subscription.group.file(subscription)
         part, lease_ms = handed
-        if late is not None and late.ack and late.group is not None:
-            for _, _, lease in late.group.views[part.partition].leases.overlap(part.offset, part.end):
-                lease.waits = True
         last = deliveries[-1] if deliveries else None
         name = subscription.origin, subscription.number, lease_ms
         if last is not None and (last.origin, last.subscription, last.lease_ms) == name:
@@ -701,8 +704,7 @@ class Dispatch(Selection):
                 return
         subscription.frame_bytes = part.charge
         taker = subscription if subscription.group is None or subscription.auto else None
-        at_ms = self.boot_ms
-        deliveries.append(Delivery(*name, [part], late, at_ms, taker, subscription.plain))
+        deliveries.append(Delivery(*name, [part], late, self.runs, taker, subscription.plain))
 
     def _notify(self, subscription: Subscription) -> None:
         """READY when records wait and nothing is lent; AT_END when everything readable is handed out."""

@@ -120,6 +120,7 @@ class Leases:
         self._ledger = ledger
         self.failed: deque[Failed] = deque()  #: oldest first
         self.dirty: set[int] = set()  #: groups that may have something to hand out
+        self.runs = 0  #: how often it was looked who gets what
         self.again: Deadlines[PartitionView] = Deadlines()  #: when exception rows are due; leader time
         self._deadlines: Deadlines[Lease] = Deadlines()
         self._by_session: dict[SessionId, dict[int, dict[Lease, None]]] = {}  # and by subscription
@@ -134,6 +135,10 @@ class Leases:
         """Records are handed out. Raises TwoPlaces."""
         view.enters("leased", first, end)
         self._open(view, first, end, lease, deadline_ms)
+        self._take_keys(view, first, end, lease)
+
+    def _take_keys(self, view: PartitionView, first: Offset, end: Offset, lease: Lease) -> None:
+        """In a key-ordered group the keys of what somebody holds are closed to all others."""
         if view.keys is not None:
             for at, hashes in self._columns(view, first, end):
                 view.keys.took(hashes, at, lease.owner)
@@ -215,6 +220,7 @@ class Leases:
         """Leases [first, end), that `failed` before or did not, to a member; grows the last lease when it is
         of this turn. One of the same millisecond that has left, or did not reach its taker, is not."""
         leases, deadline_ms = view.leases, boot_ms + lease_ms
+        run = self.runs if view.group.state.config.mode == EXCLUSIVE else 0
         if view.keys is None and leases.ends and leases.ends[-1] == first:
             last = leases.values[-1]
             if (
@@ -222,7 +228,7 @@ class Leases:
                 and last.attempt == attempt
                 and last.owner == member.name
                 and not (last.started or last.missed)
-                and last.waits == (view.group.state.config.mode == EXCLUSIVE)
+                and last.run == run
                 and last.failed is failed
             ):
                 leases.ends[-1] = last.end = end
@@ -232,6 +238,7 @@ class Leases:
         lease = Lease(view, member.session, member.number, member.consumer, attempt, boot_ms)
         lease.started = member.auto and attempt > 1  # it does not say when a handler begins
         lease.failed = failed
+        lease.run, lease.waits = run, run > 0
         self.lease(view, first, end, lease, deadline_ms)
 
     def _close(self, lease: Lease, count: int) -> None:
@@ -289,16 +296,16 @@ class Leases:
         self.dirty.add(view.group.id)
 
     def _end_part(self, view: PartitionView, first: Offset, end: Offset, lease: Lease, why: str) -> None:
-        """A lease ends. When nobody said so (`why` tells how), what was started has failed; all else is given
-        back."""
+        """A lease ends. When nobody said so (`why` tells how), what was started has failed, if its taker has
+        seen it; all else is given back."""
         view.leases.clear(first, end)
         self._close(lease, end - first)
-        if lease.started and why:
+        if lease.started and why and not lease.waits:
             self._let_go(view, first, end, FAILED)
             self._fail(Failed(view, first, end, lease.attempt, lease.consumer, why))
         else:
             self._let_go(view, first, end, BACK)
-            self.give_back(view, first, end, lease.attempt)
+            self.give_back(view, first, end, lease.attempts)
 
     def _fail(self, failed: Failed) -> None:
         self.reserve(failed.view, failed.first, failed.end)
@@ -678,7 +685,7 @@ class Leases:
             for first, end, lease in mine:
                 if plain:
                     self._let_go(view, first, end, BACK)
-                    self.give_back(view, first, end, lease.attempt)
+                    self.give_back(view, first, end, lease.attempts)
                 else:
                     self._let_go(view, first, end, FAILED)
                     subscription.failed += end - first if failed or dead else 0
@@ -738,7 +745,7 @@ class Leases:
         lease = Lease(
             view, subscription.session, subscription.number, subscription.consumer, old.attempt, old.since_ms
         )
-        lease.started, lease.waits = old.started, old.waits
+        lease.started, lease.run, lease.waits = old.started, old.run, old.waits
         return lease
 
     def _replace(
@@ -782,7 +789,7 @@ class Leases:
                 count += high - low
             for low, high in left:
                 self._let_go(view, low, high, BACK)
-                self.give_back(view, low, high, lease.attempt)
+                self.give_back(view, low, high, lease.attempts)
         return count if done else 0
 
     def _keep(
@@ -801,7 +808,7 @@ class Leases:
                 self._let_go(view, first, end, BACK)
                 view.leases.clear(first, end)
                 self._close(lease, end - first)
-                self.give_back(view, first, end, lease.attempt)
+                self.give_back(view, first, end, lease.attempts)
         for first, end in kept:
             # what lies between was handed out too, and lost
             self._look_up_to(view, view.next, min(end, view.inherited))

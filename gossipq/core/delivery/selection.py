@@ -209,13 +209,12 @@ class Selection(Failures):
         self.reserve(view, first, end)
         self.failed.append(Failed(view, first, end, attempts, "", "", counted=False, dead=EXPIRED))
 
-    def still_held(self, view: PartitionView, member: Subscription, part: Part, at_ms: int) -> list[Part]:
+    def still_held(self, view: PartitionView, member: Subscription, part: Part, run: int) -> list[Part]:
         """What is left of a part that waited since it was handed over: what its taker holds by that, and has
         not expired."""
         left: list[Part] = []
-        handing = member.name, part.attempt, at_ms
         for at, stop, lease in view.leases.overlap(part.offset, part.end):
-            while (lease.owner, lease.attempt, lease.since_ms) == handing and at < stop:
+            while (lease.owner, lease.run) == (member.name, run) and at < stop:
                 lease.waits = False
                 place = place_of(self._ledger, view.cursor, part.partition, at)
                 assert place is not None, "what is held is there"
