@@ -484,6 +484,9 @@ class Shard:
     def due_of(self, info: BatchInfo, batch: bytes, age_ms: int) -> Due | None:
         return self._admitting.due_of(info, batch, age_ms)
 
+    def require_space(self, partition: PartitionKey, info: BatchInfo) -> None:
+        self._admitting.require_space(partition, info)
+
     def peek(self, batch: bytes) -> BatchInfo:
         return self._columns.peek(batch)
 

@@ -24,6 +24,7 @@ from gossipq.messages import (
     Cancel,
     Credit,
     DropTopic,
+    Edit,
     Explained,
     Extend,
     GroupExplained,
@@ -41,8 +42,8 @@ from gossipq.messages import (
     WhyGroup,
 )
 from gossipq.operator_messages import DropGroup, PurgeTopic, SeekGroup, Sought
-from gossipq.types import ATTEMPTS, DELAY, KEY_HASH, LEASE, Now, PartitionKey, topic_id_of
-from gossipq.values import GroupConfig, GroupOptions, Message, Ref, Start, TopicOptions
+from gossipq.types import ATTEMPTS, DELAY, ID_HASH, KEY_HASH, LEASE, Now, PartitionKey, topic_id_of
+from gossipq.values import GroupConfig, GroupOptions, Message, Ref, Run, Start, TopicOptions
 from gossipq.wire import batch as batches
 
 ADA, BOB, OPERATOR = client("ada"), client("bob"), client("operator")
@@ -786,3 +787,52 @@ def test_a_record_that_failed_as_often_as_it_may_is_dead_though_another_lies_bef
     cursor = view_of(worker, orders).cursor
     assert [(found.first, found.end) for found in cursor.exceptions.scan()] == [(0, 1)]
     assert [(found.first, found.end) for found in cursor.dead.scan()] == [(1, 2)]
+
+
+def test_what_was_cancelled_and_left_is_told_after_a_restart_as_before(
+    worker: FakeWorker, orders: PartitionKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        worker.publish(orders, [b"x"])
+    worker.ask(1, OPERATOR, Cancel(Ref(orders, 0)))
+    with monkeypatch.context() as slow:
+        slow.setattr(retention.Sweeper, "sweep", lambda sweeper, rows_max: None)
+        worker.ask(1, OPERATOR, PurgeTopic(orders, 1))
+        worker.restart()
+    worker.tick(1_000)
+    answer = worker.ask(1, OPERATOR, Why(Ref(orders, 0)))
+    assert isinstance(answer, Explained), answer
+    assert [each.state for each in answer.standings] == ["removed"]
+
+
+@pytest.mark.parametrize("code", ["topic_full", "store_full"])
+def test_an_edit_needs_space_as_a_publish_does(worker: FakeWorker, code: str) -> None:
+    orders = single(worker.topic("orders", TopicOptions(bytes_max=1_000)))
+    worker.publish(orders, [b"x"], b"p" * 16, 1)
+    if code == "store_full":
+        worker.shards[1].full = "the disk is full"
+    size = 10 if code == "store_full" else 1_000
+    known = bytes(batches.seal([b"y" * size], producer=b"p" * 16, sequence=1))  # of an edit that says nothing
+    effects = worker.turn(lambda: worker.step(1, MINE, 9, OPERATOR, Edit(Ref(orders, 0)), batch=known))
+    (refusal,) = [message for _, _, message in effects[1].replies]
+    assert isinstance(refusal, RefusedMessage)
+    assert refusal.code == code
+    assert worker.shards[1].ledger.partitions[orders].next == 1
+
+
+def test_a_repeat_is_told_its_places_though_its_ids_are_forgotten(worker: FakeWorker) -> None:
+    orders = single(worker.topic("orders", TopicOptions(dedup_count=2)))
+
+    def publish(sequence: int, *ids: int) -> object:
+        return worker.publish(
+            orders, [b"x"] * len(ids), b"p" * 16, sequence, fixed={ID_HASH: array("Q", ids)}
+        )
+
+    publish(1, 1)
+    publish(2, 1, 2)
+    publish(3, 3, 4)
+    publish(4, 5, 6)
+    publish(3, 3, 4)
+    assert worker.effects[1].runs[b"c", b"p"][0][1] == [Run(2, 2, 6)]
+    publish(2, 1, 2)  # the first of these was a duplicate of one that nobody knows any more
+    assert worker.effects[1].runs[b"c", b"p"][0][1] == [Run(1, -1, 0, 0, True), Run(1, 1, 5, 1)]

@@ -154,16 +154,21 @@ class Dedup:
         runs.append(Run(len(names) - first, -1, *place))
         return runs
 
-    def again(self, partition: PartitionKey, index: Index, hashes: "array[int]") -> list[Run]:
+    def again(
+        self, partition: PartitionKey, index: Index, hashes: "array[int]", stored: Callable[[int], bool]
+    ) -> list[Run]:
         """The answer to a repeat of the batch that entry `index` stored: neighbours that lie side by side are
-        one run."""
+        one run. `stored`: whether the batch brought this record itself, for ids that are forgotten."""
         if self._is_repeated(partition, index, hashes):
             return [Run(len(hashes), -1, index, 0)]
         names = names_of(hashes)
         known = self._known(partition, set(names) - {NO_NAME}, EVER)
         runs, begun, run = [], 0, (0, 0, False)
         for record, name in enumerate(names):
-            its_index, its_record = (index, record) if name == NO_NAME else known.get(name, (0, 0))
+            place = None if name == NO_NAME else known.get(name)
+            if place is None:
+                place = (index, record) if name == NO_NAME or stored(record) else (0, 0)
+            its_index, its_record = place
             here = its_index, its_record, (its_index, its_record) != (index, record)
             if record and (not its_index or here != (run[0], run[1] + record - begun, run[2])):
                 runs.append(Run(record - begun, -1, *run))

@@ -154,7 +154,8 @@ class Ledger:
                 cursor.holds.load(first, held.end, held.hold)
         for row_key, row in self._scan(b"Z"):
             partition, first = records.U64X2.unpack_from(row_key, 1)
-            if partition in self.partitions:
+            known = self.partitions.get(partition)
+            if known is not None and first >= known.first:  # those below wait to be swept
                 self.voids.setdefault(partition, Intervals()).add(first, decode_void(row).end)
         if (options := self.state.get(records.OPTIONS)) is not None:
             self.options = msgspec.msgpack.decode(options, type=dict[str, str])
@@ -233,6 +234,15 @@ class Ledger:
         offset, count = PLACE.unpack(found[1])
         first = int(records.U64.unpack_from(found[0], 17)[0])
         return (int(offset) + record - first, first + count) if record < first + count else (None, record)
+
+    def stored(self, partition: PartitionKey, index: Index, record: int) -> bool:
+        """Whether a record of a batch is known by that: it has an offset by now, is scheduled, or left before
+        it had one."""
+        return (
+            self.offset_of(partition, index, record) is not None
+            or self.schedule.get(partition, index, record) is not None
+            or self.void_of(partition, index, record) is not None
+        )
 
     def void_of(self, partition: PartitionKey, index: Index, record: int) -> VoidRow | None:
         """How a record left before it had an offset."""

@@ -1,6 +1,7 @@
 """What committed entries do to partitions: PUBLISH, RELEASE, STEP, VOID, EDIT, RESCHEDULE. Part of the
 ledger."""
 
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -39,6 +40,7 @@ class PartitionsHost(Protocol):
         """Its row is written with the next flush."""
 
     def located(self, partition: PartitionKey, run: Run) -> list[Run]: ...
+    def stored(self, partition: PartitionKey, index: Index, record: int) -> bool: ...
     def is_void(self, partition: PartitionKey, offset: Offset) -> bool: ...
     def done_everywhere(self, partition: PartitionKey, offset: Offset) -> bool: ...
     def needed(self, index: Index, count: int) -> None: ...
@@ -81,7 +83,8 @@ class Partitions:
         if hashes is None:
             runs = self._host.located(partition, Run(info.count, -1, index))
         else:
-            again = self._host.dedup.again(partition, index, hashes)
+            stored = partial(self._host.stored, partition, index)
+            again = self._host.dedup.again(partition, index, hashes, stored)
             runs = [at for run in again for at in self._host.located(partition, run)]
         return Published(partition, runs[0].offset, 0, duplicate=True, runs=runs)
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+import msgspec
+
 from gossipq import limits
 from gossipq.core.delivery import Dispatch, within
 from gossipq.core.ledger import Counted, Cursor, Ledger, Outcome, Published, Voided
@@ -42,6 +44,7 @@ class MendHost(Protocol):
         """Header of a batch that was verified."""
 
     def due_of(self, info: BatchInfo, batch: bytes, age_ms: int) -> Due | None: ...
+    def require_space(self, partition: PartitionKey, info: BatchInfo) -> None: ...
 
 
 class MendRequests:
@@ -167,6 +170,8 @@ class MendRequests:
         if info.count != 1:
             raise BadBatch(f"an edit puts one record in the place of another, not {info.count}")
         named = self._removable(message.ref)
+        new = msgspec.structs.replace(info, sequence=0)  # no repeat of a publish
+        self._host.require_space(named.partition, new)
         publish = log.publish_payload(named.partition, info, self._host.due_of(info, batch, 0))
         name = named.partition, named.offset, named.entry, named.record
         payload = payloads.encode(payloads.Void(*name, "", client.consumer, publish))

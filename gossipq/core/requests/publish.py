@@ -132,17 +132,18 @@ class PublishRequests:
                 f"{info.count} records with ids in one batch; at most {limits.ID_RECORDS_MAX} are allowed",
                 hint="send them in several batches",
             )
-        if self._host.full or topic.config.bytes_max:
-            self._require_space(partition, info, topic, state.bytes)
+        self.require_space(partition, info)
         if not self._host.leading:
             raise NotLeader(f"this worker is not the leader of shard {self._host.id}")
         return topic.config
 
-    def _require_space(self, partition: PartitionKey, info: BatchInfo, topic: TopicInfo, used: int) -> None:
-        """Raises Busy, StoreFull, TopicFull."""
-        full, config = self._host.full, topic.config
+    def require_space(self, partition: PartitionKey, info: BatchInfo) -> None:
+        """For a batch, unless it is a repeat. Raises Busy, StoreFull, TopicFull."""
+        state, full = self._ledger.partitions[partition], self._host.full
+        topic = self._ledger.topics[state.topic_id]
+        config = topic.config
         if not full:
-            if used + info.size <= config.bytes_max:
+            if not config.bytes_max or state.bytes + info.size <= config.bytes_max:
                 return
             self._host.retain_soon()
             if config.overflow != "refuse":
