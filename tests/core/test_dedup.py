@@ -213,3 +213,32 @@ def test_memory_goes_with_the_ids_that_are_remembered(older: int) -> None:
         assert rows <= 2 * (older + 4 * brought) + brought
         assert dedup.find(PARTITION, ids[-1]) == FirstStored(199, brought - 1)
         assert all(dedup.find(OTHER, each) == FirstStored(1, each - 1) for each in old)
+
+
+def test_an_id_that_is_forgotten_each_time_it_comes_costs_the_same_each_time() -> None:
+    """As where a topic remembers none."""
+    dedup, ids = opened(MemoryTables().state), array("Q", [7])
+    for index in range(1, 500):
+        assert dedup.sort_out(PARTITION, index, ids, index, 0) == ([Run(1, -1, index, 0)], 1)
+        assert dedup.evict(PARTITION, 1, 0, index) == 1
+    assert max(map(len, dedup._index._buckets)) <= 2 * id_index.PASSED_MAX * id_index.ROW.size
+
+
+@pytest.mark.parametrize("shift", [0, 32])
+def test_a_few_ids_are_looked_for_without_taking_apart_what_came_with_them(shift: int) -> None:
+    """Also one that is parts of two others."""
+    dedup, others = opened(MemoryTables().state), [each << shift for each in range(1, 1_000)]
+    across = (others[5] & 0xFFFFFFFF) << 32 | others[4] >> 32
+    known = array("Q", [each for each in dict.fromkeys([*others, across]) if each])
+    dedup.sort_out(PARTITION, 1, known, 0, WINDOW_MS)
+    asked, taken = array("Q", known[-3:][::-1]), list[int]()
+
+    def counted(hashes: "array[int] | bytes") -> tuple[bytes, ...]:
+        found = names_of(hashes)
+        taken.append(len(found))
+        return found
+
+    with patch("gossipq.core.ledger.dedup.names_of", counted):
+        runs, new = dedup.sort_out(PARTITION, 2, asked, 0, WINDOW_MS)
+    places = [(1, len(known) - each, True) for each in (1, 2, 3)]
+    assert (one_by_one(runs), new, max(taken)) == (places, 0, 3)

@@ -22,6 +22,7 @@ from gossipq.values import Run
 EVICT_ENTRIES_MAX = (
     8  #: forgotten by one entry; more than one brings, so the window never grows past its bound
 )
+FEW = 16  #: so many ids of an entry are looked for in its row; for more it pays to take that apart
 HASH = Struct("<Q")
 EVER = -1  #: before all leader times
 Place = tuple[Index, int]  #: entry, and number of the record in its batch
@@ -49,7 +50,7 @@ class Dedup:
                 partition, index = records.U64X2.unpack_from(row_key, 1)
                 if self._exists(partition):
                     time_ms, names, _ = _parts(row)
-                    loaded.add(partition, index, time_ms, names)
+                    loaded.add(partition, index, time_ms, names_of(names))
             self._loaded = loaded  # all or nothing: one that lacks ids would store their records again
         return self._loaded
 
@@ -94,13 +95,13 @@ class Dedup:
     def _known(self, partition: PartitionKey, names: Collection[bytes], since_ms: int) -> dict[bytes, Place]:
         """Those of these ids that came after `since_ms`, leader time, and where they were stored last."""
         known = dict[bytes, Place]()
-        entries, brought = self._index.entries(partition), dict[Index, dict[bytes, int]]()
+        entries, brought = self._index.entries(partition), dict[Index, list[bytes]]()
         for name in names:
             index = self._index.newest(partition, name)
             if index is not None and entries[index].time_ms > since_ms:
-                if index not in brought:
-                    brought[index] = self._records(partition, index)
-                known[name] = index, brought[index][name]
+                brought.setdefault(index, []).append(name)
+        for index, its in brought.items():
+            known |= {name: (index, record) for name, record in self._records(partition, index, its)}
         if self._oldest_row(partition) is not None:
             rows = self._state.get_many(self._keys(partition, names))
             for key, row in rows.items():
@@ -120,12 +121,17 @@ class Dedup:
         its_ms, count = ID_BATCH.unpack_from(row)
         return its_ms > since_ms and count == len(hashes) and row[ID_BATCH.size :] == hashes.tobytes()
 
-    def _records(self, partition: PartitionKey, index: Index) -> dict[bytes, int]:
-        """The ids that an entry brought, and the record of each."""
+    def _records(
+        self, partition: PartitionKey, index: Index, wanted: list[bytes]
+    ) -> Iterator[tuple[bytes, int]]:
+        """Some of the ids that an entry brought, and the record of each."""
         row = self._state.get(records.key(b"j", partition, index))
         assert row is not None, "what is in memory has a row"
         _, names, numbers = _parts(row)
-        return dict(zip(names, numbers, strict=True))
+        if len(wanted) <= FEW:
+            return ((name, numbers[_place(names, name)]) for name in wanted)
+        places = dict(zip(names_of(names), numbers, strict=True))
+        return ((name, places[name]) for name in wanted)
 
     @staticmethod
     def _keys(partition: PartitionKey, names: Iterable[bytes]) -> list[bytes]:
@@ -252,9 +258,17 @@ def _row(time_ms: int, names: Sequence[bytes], numbers: Sequence[int] = ()) -> b
     return row + array("I", numbers).tobytes() if numbers and numbers[-1] >= len(names) else row
 
 
-def _parts(row: bytes) -> tuple[int, Sequence[bytes], Sequence[int]]:
+def _parts(row: bytes) -> tuple[int, bytes, Sequence[int]]:
     """Leader time, ids, and their records, of the row of an entry."""
     time_ms, count = ID_BATCH.unpack_from(row)
     end = ID_BATCH.size + count * NAME.size
     numbers = array("I", row[end:]) if end < len(row) else range(count)
-    return time_ms, names_of(row[ID_BATCH.size : end]), numbers
+    return time_ms, row[ID_BATCH.size : end], numbers
+
+
+def _place(names: bytes, name: bytes) -> int:
+    """Which of these ids it is; it is one of them."""
+    at = names.index(name)
+    while at % NAME.size:  # parts of two others
+        at = names.index(name, at + 1)
+    return at // NAME.size

@@ -17,6 +17,7 @@ ENTRY = Struct("=Q")  #: behind the name in a row: the entry that brought it
 ROW = Struct("=8sQ")
 BUCKETS = 1 << 16  #: of each shard that has ids
 IDS_MAX = 1 << 20  #: of a shard: as many as one partition remembers by default, and a batch more
+PASSED_MAX = 16  #: rows of an id that count for nothing; more of them do not wait for the hand
 ENTRY_IDS_MIN = 16  #: an entry takes the room of so many at least: who opens the shard reads a row for each
 
 
@@ -96,14 +97,18 @@ class IdIndex:
 
     def newest(self, partition: PartitionKey, name: bytes) -> Index | None:
         """The last entry of this partition that brought it."""
-        entries, bucket = self.entries(partition), self._buckets[hash(name) & (BUCKETS - 1)]
+        entries, place = self.entries(partition), hash(name) & (BUCKETS - 1)
+        bucket, passed = self._buckets[place], 0
         at = bucket.rfind(name)
         while at >= 0:
             if at % ROW.size == 0:  # else it is parts of two numbers
                 (index,) = ENTRY.unpack_from(bucket, at + NAME.size)
                 if index in entries:
                     return int(index)
+                passed += index not in self._live
             at = bucket.rfind(name, 0, at + NAME.size - 1)
+        if passed > PASSED_MAX:  # an id that comes again and again, and is forgotten each time
+            self._pick(place)
         return None
 
     def forget(self, partition: PartitionKey, index: Index) -> None:
