@@ -11,10 +11,11 @@ from gossipq.core.ledger import producers, retention
 from gossipq.core.raft.replica import LogPoint
 from gossipq.core.storage.payloads import CopySet
 from gossipq.core.storage.tables import MemoryTables
-from gossipq.messages import Ack, Credit, DropTopic, Subscribe
+from gossipq.messages import Ack, Credit, DropTopic, Edit, RefusedMessage, Subscribe
 from gossipq.peer_messages import Installed
-from gossipq.types import KEY_HASH
-from gossipq.values import GroupOptions, Start
+from gossipq.types import DELAY, KEY_HASH
+from gossipq.values import GroupOptions, Ref, Start, TopicOptions
+from gossipq.wire import batch as batches
 
 ADA = client("ada")
 
@@ -90,3 +91,26 @@ def test_a_snapshot_goes_on_however_slow_the_disk_of_its_receiver(sync_ms: int) 
             wanted += part[0].number == wanted
             answers.append((busy_ms, Installed("b", 5, wanted, sent_ms=part[0].sent_ms)))
     assert sending.number >= min(15, 60_000 // sync_ms // 4)
+
+
+def test_what_is_not_due_takes_half_of_a_topic_that_drops_its_oldest() -> None:
+    worker = FakeWorker()
+    orders = single(worker.topic("orders", TopicOptions(bytes_max=10_000, overflow="drop_oldest")))
+    later = {DELAY: array("q", [1_000])}
+    for _ in range(100):
+        answer = worker.publish(orders, [b"x" * 100], fixed=later)
+    assert isinstance(answer, RefusedMessage)
+    assert answer.code == "topic_full"
+    state = worker.shards[1].ledger.partitions[orders]
+    assert 4_000 < state.scheduled_bytes == state.bytes <= 5_000
+    large = bytes(batches.seal([b"x" * 5_000]))
+    edit = Edit(Ref(orders, -1, worker.shards[1].ledger.applied, 0))
+    effects = worker.turn(lambda: worker.step(1, (b"c", b"1"), 9, client("op"), edit, batch=large))
+    assert [message.code for _, _, message in effects[1].replies if isinstance(message, RefusedMessage)] == [
+        "topic_full"
+    ]
+    assert worker.publish(orders, [b"x" * 100], fixed=None) == (7, 0, 1, False), "others have room"
+    worker.tick(1_000)
+    worker.tick(1_000)
+    assert (state.first, state.scheduled, state.scheduled_bytes) == (0, 0, 0), "nothing left early"
+    assert worker.publish(orders, [b"x" * 100], fixed=later) == (7, -1, 1, False)

@@ -139,6 +139,7 @@ class Partitions:
     def _schedule(
         self, entry: Entry, partition: PartitionKey, info: BatchInfo, due: Due, fresh: list[Run]
     ) -> None:
+        state = self._host.partitions[partition]
         for run in fresh:
             due_ms = due.due_ms
             if run.record:
@@ -150,7 +151,8 @@ class Partitions:
                 end, due_ms, due.base_ms, info.size, info.count, info.columns, info.route, entry.time_ms
             )
             self._host.schedule.add(partition, entry.index, run.record, row)
-            self._host.partitions[partition].scheduled += run.count
+            state.scheduled += run.count
+            state.scheduled_bytes += share(info.size, info.count, run.record, end)
 
     def _add(self, partition: PartitionKey, part: Slice) -> None:
         self._host.slices.add(partition, part)
@@ -173,6 +175,7 @@ class Partitions:
             if part is not None:
                 self._place(row.partition, part)
                 state.scheduled -= part.count
+                state.scheduled_bytes -= part.share_bytes
                 self._host.changed(row.partition)
                 grown.add(row.partition)
         return Released(frozenset(grown))
@@ -216,6 +219,7 @@ class Partitions:
             )
             self._host.schedule.add(partition, entry.index, 0, row)
             state.scheduled += 1
+            state.scheduled_bytes += info.size
         else:
             run = Run(1, state.next, entry.index)
             columns = info.columns | ID_HASH  # it has a row of its own
@@ -281,18 +285,22 @@ class Partitions:
         row = self._host.schedule.take(partition, index, record, delay_of)
         if row is None:
             return None
-        self._host.partitions[partition].scheduled -= 1
+        state = self._host.partitions[partition]
+        state.scheduled -= 1
+        state.scheduled_bytes -= share(row.size, row.batch_count, record, record + 1)
         return row if row.fixed else msgspec.structs.replace(row, due_ms=row.base_ms + delay_of(record))
 
     def reschedule(self, entry: Entry) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.DueChange)
-        if payload.partition not in self._host.partitions:
+        state = self._host.partitions.get(payload.partition)
+        if state is None:
             return _gone(payload.partition)
         row = self._unschedule(payload.partition, payload.index, payload.record)
         if row is None:
             return refused("wrong_state", CHANGED)
         changed = msgspec.structs.replace(row, due_ms=payload.due_ms, fixed=True)
         self._host.schedule.add(payload.partition, payload.index, payload.record, changed)
-        self._host.partitions[payload.partition].scheduled += 1
+        state.scheduled += 1
+        state.scheduled_bytes += share(row.size, row.batch_count, payload.record, payload.record + 1)
         self._host.changed(payload.partition)
         return DONE

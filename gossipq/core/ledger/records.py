@@ -166,6 +166,7 @@ class PartitionState(msgspec.Struct, array_like=True):
     scheduled: int = 0
     voided: int = 0
     ids: int = 0  #: remembered
+    scheduled_bytes: int = 0  #: of `bytes`
 
 
 class ProducerState(msgspec.Struct, array_like=True):

@@ -20,7 +20,7 @@ from gossipq.core.requests.operate import OperateRequests
 from gossipq.core.storage import Due, log, payloads
 from gossipq.errors import BadBatch, BadRequest, GossipqError, WrongState
 from gossipq.messages import Cancel, Done, Edit, PurgeDead, ReplayDead, Requeue, Reschedule, SetGroup
-from gossipq.types import BatchInfo, Index, Offset, Origin, PartitionKey, topic_id_of
+from gossipq.types import DELAY, BatchInfo, Index, Offset, Origin, PartitionKey, topic_id_of
 from gossipq.values import Message, Ref
 
 
@@ -170,7 +170,9 @@ class MendRequests:
         if info.count != 1:
             raise BadBatch(f"an edit puts one record in the place of another, not {info.count}")
         named = self._removable(message.ref)
-        new = msgspec.structs.replace(info, sequence=0)  # no repeat of a publish
+        waits = DELAY if named.offset < 0 else 0  # it keeps its time
+        # it is no repeat of a publish
+        new = msgspec.structs.replace(info, sequence=0, columns=info.columns | waits)
         self._host.require_space(named.partition, new)
         publish = log.publish_payload(named.partition, info, self._host.due_of(info, batch, 0))
         name = named.partition, named.offset, named.entry, named.record

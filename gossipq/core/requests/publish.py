@@ -7,7 +7,7 @@ from typing import Protocol
 from gossipq import limits
 from gossipq.core.copies import Reconfiguration
 from gossipq.core.delivery import NUMBER_MAX, Dispatch, Lease, PartitionView, Subscription, apart, within
-from gossipq.core.ledger import Ledger, Outcome, Published
+from gossipq.core.ledger import Ledger, Outcome, PartitionState, Published
 from gossipq.core.raft import Pending, Requester
 from gossipq.core.requests.consume import Client, ConsumeRequests
 from gossipq.core.storage import Columns, Due, log, payloads
@@ -46,6 +46,7 @@ TOPIC_ASK_MS = 200
 TOPIC_ID_MAX = NUMBER_MAX >> PARTITION_BITS
 BRINGING_MIN = 4_096  #: batches of which it is remembered by which entry they come, applied or not
 BatchName = tuple[PartitionKey, bytes, int]  #: a partition, a producer, and its sequence there
+SCHEDULED_PART = 2  #: this part of bytes_max is for records that are not due where the oldest are dropped
 GONE, ELSEWHERE = -1, -2  #: in place of a time: there is no such topic; it has nothing in this shard
 SYSTEM = "_"  #: names of topics that nodes write begin with it
 #: those that clients write all the same: answers to requests, and declarations of schemas
@@ -142,13 +143,7 @@ class PublishRequests:
         state, full = self._ledger.partitions[partition], self._host.full
         topic = self._ledger.topics[state.topic_id]
         config = topic.config
-        if not full:
-            if not config.bytes_max or state.bytes + info.size <= config.bytes_max:
-                return
-            self._host.retain_soon()
-            if config.overflow != "refuse":
-                return
-        if self._knows(partition, info):
+        if (not full and self._fits(state, info, config)) or self._knows(partition, info):
             return
         if full:
             if self._host.reconfiguration.can_leave(soon=True):
@@ -157,9 +152,28 @@ class PublishRequests:
                 )
             raise StoreFull(full, hint=FULL_HINT, retry_after_ms=1_000)
         name = f"{topic.name}/{partition_of(partition)}"
+        if config.overflow != "refuse":
+            raise TopicFull(
+                f"{name} is full of records that are not due: they may take half of bytes_max, which is "
+                f"{config.bytes_max}",
+                hint="wait until some are due, cancel some, or raise bytes_max",
+            )
         raise TopicFull(
             f"{name} is full: bytes_max is {config.bytes_max}", hint="wait for acks, or raise bytes_max"
         )
+
+    def _fits(self, state: PartitionState, info: BatchInfo, config: TopicConfig) -> bool:
+        """Whether a partition has room for a batch, or gets it: the oldest leave, but none that is not
+        due."""
+        if not config.bytes_max:
+            return True
+        crowded = state.bytes + info.size > config.bytes_max
+        if crowded:
+            self._host.retain_soon()
+        if config.overflow == "refuse":
+            return not crowded
+        scheduled_max = config.bytes_max // SCHEDULED_PART
+        return not info.columns & DELAY or state.scheduled_bytes + info.size <= scheduled_max
 
     def _knows(self, partition: PartitionKey, info: BatchInfo) -> bool:
         """Whether a batch is stored, or logged and about to be: a refusal would say that it certainly is
