@@ -48,6 +48,7 @@ from gossipq.core.requests import (
     MendRequests,
     PublishRequests,
     Shown,
+    named_now,
     stats,
     subscriptions,
 )
@@ -594,7 +595,9 @@ class Shard:
         elif type(message) in ROSTER_VERBS:
             self._roster.serve(origin, request_id, AskAccess())
         else:
-            self.reply(origin, request_id, Done(done.count, getattr(message, "ref", None)))
+            ref = getattr(message, "ref", None)
+            named = None if ref is None else named_now(self.ledger, ref)
+            self.reply(origin, request_id, Done(done.count, named))
         return True
 
     def _back_up(self, asker: Requester, client: Client | None, message: BackUp) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from core.harness import FakeWorker, client, single
+from core.harness import FakeWorker, client, counters, single
 from core.test_copies import PARTITION, Copies
 from gossipq import limits
 from gossipq.core import shard
@@ -836,3 +836,19 @@ def test_a_repeat_is_told_its_places_though_its_ids_are_forgotten(worker: FakeWo
     assert worker.effects[1].runs[b"c", b"p"][0][1] == [Run(2, 2, 6)]
     publish(2, 1, 2)  # the first of these was a duplicate of one that nobody knows any more
     assert worker.effects[1].runs[b"c", b"p"][0][1] == [Run(1, -1, 0, 0, True), Run(1, 1, 5, 1)]
+
+
+def test_the_age_of_the_oldest_is_told_behind_a_letter_whose_record_left(worker: FakeWorker) -> None:
+    orders = single(worker.topic("orders", TopicOptions(backoff_ms=[60_000])))
+    for _ in range(2):
+        worker.publish(orders, [b"x"])
+    worker.subscribe(ADA, orders)
+    worker.ask(1, ADA, Nack(1, [(orders, 0, 1)], dead="rejected"))
+    worker.ask(1, ADA, Nack(1, [(orders, 1, 2)], failed=True))
+    worker.ask(1, ADA, Ack(1, [(orders, 2, 3)]))
+    worker.ask(1, OPERATOR, PurgeTopic(orders, 1))
+    worker.turn(lambda: worker.end_session(ADA.session))
+    worker.ask(1, OPERATOR, ReplayDead(orders, "billing"))
+    worker.tick(1_000)
+    (row,) = counters(worker.shards[1].ledger, worker.shards[1].dispatch)[1]
+    assert (row.cursor, row.oldest_ms) == (2, 1_000)

@@ -1,6 +1,7 @@
 """A client that heard no answer asks again: what was done is not done twice, and the answer is that of the
 first time, by the same leader or the next one."""
 
+from array import array
 from collections.abc import Callable
 
 import pytest
@@ -24,7 +25,7 @@ from gossipq.messages import (
     Topics,
 )
 from gossipq.operator_messages import DropGroup, SetTopic
-from gossipq.types import topic_id_of
+from gossipq.types import ID_HASH, topic_id_of
 from gossipq.values import AccessChange, GroupOptions, Message, Ref, Role, Rule, TopicOptions
 from gossipq.wire import batch as batches
 from gossipq.wire.frames import decode, encode
@@ -132,6 +133,21 @@ def test_records_and_groups_are_changed_once(worker: FakeWorker, lose: Callable[
         last = entries(worker, 1)
         assert worker.ask(1, ADA, message) == first
         assert entries(worker, 1) - last <= 1, "nothing but the word of a new leader"
+
+
+def test_the_answer_names_the_record_as_the_first_one_did(
+    worker: FakeWorker, lose: Callable[[], None]
+) -> None:
+    orders = single(worker.topic("orders"))
+    worker.publish(orders, [b"a"])
+    worker.publish(orders, [b"b"], fixed={ID_HASH: array("Q", [7])})
+    asked = Cancel(Ref(orders, -1, id_hash=7), idempotency_key=KEY)
+    first = worker.ask(1, ADA, asked)
+    assert isinstance(first, Done)
+    assert first.ref is not None
+    assert first.ref.offset == 1
+    lose()
+    assert worker.ask(1, ADA, asked) == first
 
 
 def test_a_record_is_replaced_once(worker: FakeWorker, lose: Callable[[], None]) -> None:

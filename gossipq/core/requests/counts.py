@@ -166,8 +166,8 @@ def _oldest_ms(ledger: Ledger, cursor: Cursor, first: Offset, end: Offset, leade
     state = cursor.state
     parts = [ledger.slices.at(state.partition, state.cursor)] if first <= state.cursor < end else []
     if cursor.exceptional:
-        waiting = islice(cursor.exceptions.scan(), 1)
-        parts += [ledger.slices.at(state.partition, found.first) for found in waiting if found.first >= first]
+        waiting = islice(cursor.exceptions.scan(first), 1)
+        parts += [ledger.slices.at(state.partition, found.first) for found in waiting]
     return max([max(1, leader_ms - part.time_ms) for part in parts if part is not None], default=0)
 
 
