@@ -215,7 +215,7 @@ class Lane {
   #stall(ms) {
     if (this.stalled) return;
     this.stalled = true;
-    setTimeout(() => this.#resend(), ms);
+    this.publisher.link.later(ms, () => this.#resend());
   }
 
   #resend() {
