@@ -1,5 +1,6 @@
 // The client of gossipq. See README.md, and index.d.ts for all of it with types.
 
+import { setMaxListeners } from "node:events";
 import { readFileSync, statSync } from "node:fs";
 import { curveKeyPair } from "zeromq";
 import { Link, isHere, until } from "./link.js";
@@ -95,7 +96,7 @@ export class Client {
 
   /** Records to a topic that is asked for wait in line: what knows it by then does not go before them. */
   #put(topic, values, options, many, publish) {
-    const { signal } = options ?? {}, known = this.#asked.has(topic) ? undefined : this.#topics.get(topic);
+    const signal = signalOf(options), known = this.#asked.has(topic) ? undefined : this.#topics.get(topic);
     try {
       signal?.throwIfAborted();
       const records = readRecords(values, options ?? {}, many && known !== undefined);
@@ -111,7 +112,7 @@ export class Client {
 
   /** A subscription: messages for a group, each to be acked. Iterate it with `for await`. */
   async subscribe(topic, options) {
-    const { create = true, signal } = options ?? {};
+    const { create = true } = options ?? {}, signal = signalOf(options);
     for (let again = true; ; again = false) {
       const known = this.#topics.get(topic), found = await until(this.#resolve(topic, create), signal);
       const subscription = new Subscription(this.#link, found, options);
@@ -175,6 +176,13 @@ export class Client {
   #forget(topic) {
     if (this.#topics.get(topic.name) === topic) this.#topics.delete(topic.name);
   }
+}
+
+/** One signal may end as many calls as there are: Node warns of more than ten. */
+function signalOf(options) {
+  const signal = options?.signal;
+  if (signal instanceof EventTarget) setMaxListeners(0, signal);
+  return signal;
 }
 
 /** What the promise gives, or the signal's reason if that comes first. */

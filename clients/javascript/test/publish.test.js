@@ -1,6 +1,7 @@
 // Topics that are asked for, and what is published, at odd moments, by several at a time, or with odd values; against a node that is none.
 
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { decode } from "@msgpack/msgpack";
@@ -173,4 +174,13 @@ test("a topic that was made anew is found by who subscribes", async () => {
     id++;
     await (await soon(mq.subscribe("t", { group: "g" }))).close();
   });
+});
+
+test("one signal may be that of many calls", () => {
+  const program = `import { connect } from "./index.js";
+    const mq = connect("tcp://127.0.0.1:9"), { signal } = new AbortController();
+    for (let i = 0; i < 20; i++) mq.publish("t", "x", { signal }).catch(() => {}), mq.subscribe("t", { signal }).catch(() => {});
+    await mq.close({ flush: false });`;
+  const ran = spawnSync(process.execPath, ["--input-type=module", "-e", program], { cwd: new URL("..", import.meta.url), encoding: "utf8" });
+  assert.equal(ran.stderr, "");
 });
