@@ -11,7 +11,7 @@ export interface Publish {
   id?: Bytes;
   /** Words separated by dots, for consumers that take only some. */
   route?: string;
-  /** Until consumers get it. */
+  /** Until consumers get it; parts of a millisecond are rounded up. */
   delayMs?: number;
   /** From then until it expires; 0: as the topic says. */
   ttlMs?: number;
@@ -79,9 +79,9 @@ export declare class Message {
   /** It is done. Resolves when that is stored: true, or false if the record is in other hands by now. */
   ack(): Promise<boolean>;
   /** It failed: it comes again after `delayMs`, or as the group's policy says. */
-  nack(reason?: string, options?: { delayMs?: number }): Promise<boolean>;
+  nack(reason?: string | Error, options?: { delayMs?: number }): Promise<boolean>;
   /** It is not to come again, and becomes a dead letter. */
-  reject(reason?: string): Promise<boolean>;
+  reject(reason?: string | Error): Promise<boolean>;
   /** It was not begun: it comes again at once, uncounted. */
   release(): Promise<boolean>;
 }
@@ -96,13 +96,14 @@ export declare class Subscription implements AsyncIterable<Message> {
 
 export declare class Client {
   constructor(servers: string[], options?: Connect);
-  /** Resolves when the record is stored. Rejects with GossipqError. */
+  /** Resolves when the record is stored. Rejects with GossipqError. What it is given may be changed at once. */
   publish(topic: string, value: Bytes, options?: Publish): Promise<Stored>;
-  /** The same for many values with the same options, as batches of their own: the place of each. */
+  /** The same for many values with the same options, as batches of their own: the place of each. All or none
+   * of them are taken; if some are refused later, others may be stored. */
   publishMany(topic: string, values: Bytes[], options?: Publish): Promise<Stored[]>;
   subscribe(topic: string, options?: Subscribe): Promise<Subscription>;
   consume(topic: string, options?: Subscribe): AsyncGenerator<Message, void, void>;
-  /** Resolves when all that was published is stored, or has failed. */
+  /** Resolves when all that was published by now is stored, or has failed. */
   flush(): Promise<void>;
   close(options?: { flush?: boolean }): Promise<void>;
 }

@@ -1,15 +1,17 @@
 // The client of gossipq. See README.md, and index.d.ts for all of it with types.
 
+import { setMaxListeners } from "node:events";
 import { readFileSync, statSync } from "node:fs";
 import { curveKeyPair } from "zeromq";
 import { Link, isHere, until } from "./link.js";
 import { GossipqError, RESOLVE } from "./protocol.js";
-import { Publisher } from "./publisher.js";
+import { Publisher, readRecords } from "./publisher.js";
 import { Message, Subscription } from "./subscription.js";
 
 export { GossipqError, Message, Subscription };
 export const VERSION = "0.2.0";
 const SERVER = "tcp://127.0.0.1:7700";
+const MOVED = new Set(["unknown_topic", "wrong_shard"]); // by a topic that is known from before
 
 /** A client of the nodes at these addresses, one of which is enough. Without any: $GOSSIPQ_SERVER, or this host's node.
  * options: credentials, token, door, insecure, forward; see index.d.ts. */
@@ -67,7 +69,9 @@ function address(text) {
 export class Client {
   #link;
   #publisher;
-  #topics = new Map();
+  #topics = new Map(); // by name, as far as they are known
+  #asked = new Map(); // name -> promise of the topic, until it is known
+  #waiting = new Set(); // what is published and waits for its topic
   #subscriptions = new Set();
 
   constructor(servers, options = {}) {
@@ -76,39 +80,52 @@ export class Client {
       throw new GossipqError("bad_request", "the token would cross a network in the clear, where others may read it", "insecure: true, if that network is yours");
     }
     this.#link = new Link(servers, VERSION, { token, insecure, curve: curveOf(door), forward: Boolean(options.forward) });
-    this.#publisher = new Publisher(this.#link, (topic) => this.#topics.get(topic.name) === topic && this.#topics.delete(topic.name));
+    this.#publisher = new Publisher(this.#link, (topic) => this.#forget(topic));
   }
 
   /** Resolves when the record is stored: {topic, partition, offset, copies, duplicate}. Many may be under way at a time;
    * records of one key are stored in the order in which they were published. */
   publish(topic, value, options) {
-    if (options?.signal?.aborted) return Promise.reject(options.signal.reason);
-    const known = this.#topics.get(topic);
-    if (!known || known instanceof Promise) return this.#later(topic, options, (found) => this.#publisher.publish(found, value, options));
-    const stored = this.#publisher.publish(known, value, options);
-    return options?.signal ? raced(stored, options.signal) : stored;
+    return this.#put(topic, [value], options, false, (found, records) => this.#publisher.publish(found, records));
   }
 
   /** The same for many values with the same options: resolves with the place of each when all are stored. */
   publishMany(topic, values, options) {
-    return this.#later(topic, options, (found) => this.#publisher.publishMany(found, values, options));
+    return this.#put(topic, values, options, true, (found, records) => this.#publisher.publishMany(found, records));
   }
 
-  async #later(topic, options, publish) {
-    const known = this.#topics.get(topic);
-    const found = !known || known instanceof Promise ? await this.#resolve(topic, true, options?.signal) : known;
-    options?.signal?.throwIfAborted();
-    const stored = publish(found);
-    return options?.signal ? raced(stored, options.signal) : stored;
+  /** Records to a topic that is asked for wait in line: what knows it by then does not go before them. */
+  #put(topic, values, options, many, publish) {
+    const signal = signalOf(options), known = this.#asked.has(topic) ? undefined : this.#topics.get(topic);
+    try {
+      signal?.throwIfAborted();
+      const records = readRecords(values, options ?? {}, many && known !== undefined);
+      if (known) return raced(publish(known, records), signal);
+      const found = this.#resolve(topic, true).then((each) => (signal?.throwIfAborted(), publish(each, records)));
+      const stored = raced(found, signal);
+      this.#waiting.add(stored);
+      return stored.finally(() => this.#waiting.delete(stored));
+    } catch (error) {
+      return Promise.reject(error);
+    }
   }
 
   /** A subscription: messages for a group, each to be acked. Iterate it with `for await`. */
   async subscribe(topic, options) {
-    const { create = true, signal } = options ?? {};
-    const subscription = new Subscription(this.#link, await this.#resolve(topic, create, signal), options);
-    this.#subscriptions.add(subscription);
-    subscription.onOver = () => this.#subscriptions.delete(subscription);
-    return subscription.open();
+    const { create = true } = options ?? {}, signal = signalOf(options);
+    for (let again = true; ; again = false) {
+      const known = this.#topics.get(topic), found = await until(this.#resolve(topic, create), signal);
+      const subscription = new Subscription(this.#link, found, options);
+      this.#subscriptions.add(subscription);
+      subscription.onOver = () => this.#subscriptions.delete(subscription);
+      try {
+        return await subscription.open();
+      } catch (error) {
+        if (!MOVED.has(error.code)) throw error;
+        this.#forget(found); // it may be made anew, under another id
+        if (!again || found !== known) throw error;
+      }
+    }
   }
 
   /** The same as an AsyncIterable that need not be awaited first. */
@@ -116,9 +133,9 @@ export class Client {
     yield* await this.subscribe(topic, options);
   }
 
-  /** Resolves when all that was published is confirmed, or has failed. */
-  flush() {
-    return this.#publisher.flush();
+  /** Resolves when all that was published by now is confirmed, or has failed. */
+  async flush() {
+    await Promise.all([this.#publisher.flush(), Promise.allSettled(this.#waiting)]);
   }
 
   /** Confirms what is on its way, gives back what was not acked, and ends. */
@@ -134,32 +151,43 @@ export class Client {
     await this.close();
   }
 
-  /** Several may wait for the same answer, each with a signal of its own. */
-  #resolve(name, create, signal) {
-    const known = this.#topics.get(name);
-    if (known) return until(known, signal);
-    const asked = this.#link.ask(RESOLVE, 0, [[name], create]).then(
-      ([found]) => {
-        const info = found?.[0];
-        if (!info) throw new GossipqError("unknown_topic", `no topic ${name}`, `gossipq topic create ${name}`);
-        if (!Array.isArray(info[4])) throw new GossipqError("protocol", "the node's answer cannot be read");
-        const topic = { id: info[0], name: info[1], shards: info[4] };
-        if (!topic.shards.length) throw new GossipqError("bad_request", `${name} is a virtual topic`, "name the real ones");
-        this.#topics.set(name, topic);
-        return topic;
-      },
-      (error) => {
-        this.#topics.delete(name);
-        throw error;
-      },
-    );
-    this.#topics.set(name, asked);
-    asked.catch(() => this.#topics.delete(name));
-    return until(asked, signal);
+  /** The topic of that name. Several may wait for the same answer. */
+  #resolve(name, create) {
+    const asked = this.#asked.get(name);
+    if (asked) return asked;
+    if (this.#topics.has(name)) return Promise.resolve(this.#topics.get(name));
+    const found = this.#link.ask(RESOLVE, 0, [[name], create]).then(([topics]) => this.#learn(name, topics?.[0]));
+    if (create) this.#asked.set(name, found); // who does not make it has no answer for who does
+    const settled = () => create && this.#asked.delete(name);
+    found.then(settled, settled);
+    return found;
+  }
+
+  #learn(name, info) {
+    if (!info) throw new GossipqError("unknown_topic", `no topic ${name}`, `gossipq topic create ${name}`);
+    if (!Array.isArray(info[4])) throw new GossipqError("protocol", "the node's answer cannot be read");
+    const topic = { id: info[0], name, shards: info[4] }, known = this.#topics.get(name);
+    if (!topic.shards.length) throw new GossipqError("bad_request", `${name} is a virtual topic`, "name the real ones");
+    if (known?.id === topic.id) return known; // what is under way there has its order
+    this.#topics.set(name, topic);
+    return topic;
+  }
+
+  #forget(topic) {
+    if (this.#topics.get(topic.name) === topic) this.#topics.delete(topic.name);
   }
 }
 
+/** One signal may end as many calls as there are: Node warns of more than ten. */
+function signalOf(options) {
+  const signal = options?.signal;
+  if (signal instanceof EventTarget) setMaxListeners(0, signal);
+  return signal;
+}
+
+/** What the promise gives, or the signal's reason if that comes first. */
 function raced(promise, signal) {
+  if (!signal) return promise;
   return new Promise((resolve, reject) => {
     const abort = () => reject(signal.reason);
     signal.addEventListener("abort", abort, { once: true });

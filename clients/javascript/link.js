@@ -110,6 +110,7 @@ export class Link {
   #routesMs = 0;
   #timer = null;
   #closed = false;
+  #ending = new AbortController();
   #key = randomBytes(32);
 
   /** options: token (32 bytes, or empty), insecure, curve, forward. */
@@ -181,7 +182,22 @@ export class Link {
     for (const [request, asked] of this.#asked) {
       if (asked.shard === number) this.#drop(request, asked);
     }
-    if (shard.tenants.size && !this.#closed) this.join(number).catch(() => {});
+    if (shard.tenants.size && !this.#closed) this.join(number).catch((error) => this.#failed(shard, error));
+  }
+
+  /** Who comes back is refused for good: that is for all who use the shard. */
+  #failed(shard, error) {
+    if (!this.#closed) for (const tenant of [...shard.tenants]) tenant.fail(error);
+  }
+
+  /** Does that then, if the client is not closed by then. */
+  later(ms, run) {
+    this.#pause(ms).then(() => this.#closed || run());
+  }
+
+  /** So long, or until the client is closed. */
+  #pause(ms) {
+    return sleep(ms, undefined, { signal: this.#ending.signal }).catch(() => {});
   }
 
   /** Who was asked leads the shard no more. */
@@ -246,6 +262,7 @@ export class Link {
     if (this.#closed) return;
     this.#closed = true;
     clearInterval(this.#timer);
+    this.#ending.abort();
     for (const shard of this.#shards.values()) if (shard.joined) this.say(BYE, shard.number, []);
     const ways = [this.#home, ...this.#ways.values()];
     for (let i = 0; i < 20 && !ways.every((way) => way.idle); i++) await sleep(10);
@@ -262,7 +279,7 @@ export class Link {
     if (!LATER.has(error.code)) throw error;
     if (error.code === "not_leader") this.notLeader(number);
     else if (OVER.has(error.code)) this.over(number);
-    await until(sleep(error.retryAfterMs || AGAIN_MS), signal);
+    await until(this.#pause(error.retryAfterMs || AGAIN_MS), signal);
   }
 
   #hello() {
@@ -285,6 +302,7 @@ export class Link {
     shard.way = null;
     for (const tenant of shard.tenants) tenant.ended?.(shard.number);
     await this.#askRoutes();
+    if (this.#closed) return;
     const direct = this.#straight(shard);
     const way = (shard.way = direct ?? this.#home);
     for (const [verb, fields] of this.#greetings(shard)) {
@@ -298,7 +316,7 @@ export class Link {
         if (verb === HELLO || LATER.has(error.code)) {
           if (!LATER.has(error.code)) throw error;
           if (direct) shard.detour(); // it leads no more
-          await sleep(error.retryAfterMs || AGAIN_MS);
+          await this.#pause(error.retryAfterMs || AGAIN_MS);
           return;
         }
         for (const tenant of shard.tenants) tenant.refused?.(fields, error);
@@ -317,7 +335,8 @@ export class Link {
   }
 
   /** One question and its answer. LOST: none comes any more, or none came within `withinMs` (0: for as long as the way is there). */
-  #once(verb, number, fields, body, signal, withinMs = 0) {
+  async #once(verb, number, fields, body, signal, withinMs = 0) {
+    if (this.#closed) return LOST;
     return new Promise((resolve, reject) => {
       let timer = null;
       const abort = () => (this.#asked.delete(request), reject(signal.reason));
@@ -389,7 +408,7 @@ export class Link {
       for (const row of fields[0]) this.#answer(row[0], { verb, fields: [row, runs.get(row[0])], term });
       this.#learn(number, term, fields[2]);
     } else if (request) {
-      if (verb === SUBSCRIBED && shard?.way === way) for (const tenant of shard.tenants) tenant.accepted?.(fields[0]);
+      if (verb === SUBSCRIBED && shard?.way === way) for (const tenant of shard.tenants) tenant.accepted?.(fields);
       this.#answer(request, message);
       if (verb === SUBSCRIBED) this.#learn(number, term, fields[3]);
     } else if (verb === DELIVER && shard && shard.way === way) {

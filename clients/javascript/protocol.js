@@ -72,6 +72,21 @@ export function frame(verb, shard, request, fields) {
   return Buffer.concat([head, encode(fields)]);
 }
 
+/** A text of a user, as it can be sent: what was cut within a character gets U+FFFD there. */
+export function text(given, what) {
+  if (typeof given !== "string") throw new TypeError(`${what} must be a string, not ${given === null ? "null" : typeof given}`);
+  return given.toWellFormed();
+}
+
+/** Milliseconds of a user as a node takes them: whole ones, rounded up. */
+export function wholeMs(given, what, least = 0) {
+  const ms = Math.ceil(given ?? 0);
+  if (typeof (given ?? 0) !== "number" || !(ms >= least && ms <= Number.MAX_SAFE_INTEGER)) {
+    throw new GossipqError("bad_request", `${what} = ${given}: not a time in milliseconds`);
+  }
+  return ms;
+}
+
 /** What a request ends with. `code` is one of PROTOCOL.md section 2, or "closed", "not_confirmed", "backpressure". */
 export class GossipqError extends Error {
   constructor(code, message, hint = "", retryAfterMs = 0, detail = 0) {

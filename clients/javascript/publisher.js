@@ -4,7 +4,7 @@ import { encode } from "@msgpack/msgpack";
 import { crc32 } from "node:zlib";
 import { restamped, seal } from "./batch.js";
 import { AGAIN_MS, LOST } from "./link.js";
-import { GossipqError, PUBLISH, PUBLISH_PLAIN, REFUSED } from "./protocol.js";
+import { GossipqError, PUBLISH, PUBLISH_PLAIN, REFUSED, text, wholeMs } from "./protocol.js";
 
 const BATCH_RECORDS = 4096;
 const BATCH_BYTES = 256 * 1024; // a larger record travels alone
@@ -13,7 +13,7 @@ const WAITING_BYTES = 64 * 1024 * 1024; // of a client: then publish() rejects
 const RECORD_BYTES = 16; // about what a record takes beside its bytes
 const VALUE_MAX = 16 << 20, KEY_MAX = 4096, ID_MAX = 1024, HEADERS_MAX = 65_536, ROUTE_MAX = 255;
 const LATER = new Set(["busy", "joining", "not_leader", "no_session", "no_subscription", "out_of_sequence"]);
-const NOTHING = Buffer.alloc(0);
+const NOTHING = Buffer.alloc(0), NO_HEADERS = {};
 let producers = 0; // numbers of the producers of this process: each starts from sequence 1
 
 /** Records that go together: of one route, delay and time to live. With ids they travel as msgpack, since the worker hashes ids. */
@@ -105,7 +105,7 @@ class Lane {
     this.open = null;
     const sequence = ++this.sequence, body = packing.body(this.name, sequence);
     const { waiters, plain, route, delayMs, ttlMs, bytes, values } = packing;
-    this.batches.push({ body, waiters, plain, route, delayMs, ttlMs, bytes, count: values.length, sequence, sealedMs: performance.now(), before: false, say: 0 });
+    this.batches.push({ body, waiters, plain, route, delayMs, ttlMs, bytes, count: values.length, sequence, sealedMs: performance.now(), before: false, say: 0, flushes: [] });
     this.publisher.turned(this);
   }
 
@@ -215,7 +215,7 @@ class Lane {
   #stall(ms) {
     if (this.stalled) return;
     this.stalled = true;
-    setTimeout(() => this.#resend(), ms);
+    this.publisher.link.later(ms, () => this.#resend());
   }
 
   #resend() {
@@ -240,17 +240,17 @@ export class Publisher {
   #lanes = new Map(); // topic -> lanes by partition
   #bytes = 0;
   #turn = 0; // where the next records without key and id go: a batch to each partition in turn
-  #idle = [];
 
   constructor(link, forget) {
     this.link = link;
     this.forgetTopic = forget;
   }
 
-  /** Resolves when the record is stored. */
-  publish(topic, value, options) {
+  /** Resolves when the record is stored. `given` is what readRecords() gave. */
+  publish(topic, given) {
     try {
-      const lane = this.#put(topic, [value], options ?? {});
+      this.#room(given.size);
+      const lane = this.#put(topic, given, given.values, given.size);
       return new Promise((resolve, reject) => lane.open.waiters.push({ count: 1, resolve, reject, many: false }));
     } catch (error) {
       return Promise.reject(error);
@@ -258,49 +258,42 @@ export class Publisher {
   }
 
   /** Resolves when all values are stored: their places. */
-  publishMany(topic, values, options) {
-    const parts = [];
+  publishMany(topic, given) {
+    const { values, each } = given, parts = [];
+    try {
+      this.#room(given.size); // for all, or for none
+    } catch (error) {
+      return Promise.reject(error);
+    }
     for (let at = 0; at < values.length; ) {
-      let end = at, bytes = 0;
-      while (end < values.length && end - at < BATCH_RECORDS && (end === at || bytes + values[end].length <= BATCH_BYTES)) bytes += values[end++].length;
-      try {
-        const lane = this.#put(topic, values.slice(at, end), options ?? {});
-        parts.push(new Promise((resolve, reject) => lane.open.waiters.push({ count: end - at, resolve, reject, many: true })));
-        lane.close();
-        lane.pump();
-      } catch (error) {
-        parts.push(Promise.reject(error));
+      let end = at, size = 0;
+      while (end < values.length && end - at < BATCH_RECORDS && (end === at || size + each + values[end].length <= BATCH_BYTES)) {
+        size += each + values[end++].length;
       }
+      const count = end - at, lane = this.#put(topic, given, values.slice(at, end), size);
+      parts.push(new Promise((resolve, reject) => lane.open.waiters.push({ count, resolve, reject, many: true })));
+      lane.close();
+      lane.pump();
       at = end;
     }
-    return parts.length === 1 ? parts[0] : Promise.all(parts).then((each) => each.flat());
+    return parts.length === 1 ? parts[0] : Promise.all(parts).then((found) => found.flat());
   }
 
-  /** Puts values into the batch of their partition, and returns its lane. */
-  #put(topic, values, { key, headers, id, route = "", delayMs = 0, ttlMs = 0 }) {
+  #room(size) {
     if (this.link.closed) throw new GossipqError("closed", "this client is closed");
-    const of = key === undefined ? NOTHING : bytes(key, "key"), name = id === undefined ? NOTHING : bytes(id, "id");
-    const packed = headers && Object.keys(headers).length ? Buffer.from(encode(headers)) : NOTHING;
-    const raw = new Array(values.length);
-    let size = 0;
-    for (let i = 0; i < values.length; i++) {
-      raw[i] = bytes(values[i], "value");
-      bound("value", raw[i].length, VALUE_MAX);
-      size += raw[i].length + of.length + name.length + packed.length + RECORD_BYTES;
-    }
-    bound("key", of.length, KEY_MAX);
-    bound("id", name.length, ID_MAX);
-    bound("headers", packed.length, HEADERS_MAX);
-    if (route) bound("route", Buffer.byteLength(route), ROUTE_MAX);
     if (this.#bytes && this.#bytes + size > WAITING_BYTES) {
       const text = `${this.#bytes} bytes wait for their confirm`;
       throw new GossipqError("backpressure", text, "await some of what was published before");
     }
-    const place = of.length || name.length ? crc32(of.length ? of : name) : this.#turn;
+  }
+
+  /** Puts values, of `size` bytes with all that they have, into the batch of their partition, and returns its lane. */
+  #put(topic, { key, id, headers, packed, route, delayMs, ttlMs }, values, size) {
+    const place = key.length || id.length ? crc32(key.length ? key : id) : this.#turn;
     const lane = this.#lane(topic, place % topic.shards.length);
-    const packing = lane.packingFor(route, delayMs, ttlMs, name.length > 0, size);
-    for (const each of raw) packing.add(each, of, packed, name);
-    if (packing.plain) (packing.raw ??= []).push(...raw.map(() => headers ?? {}));
+    const packing = lane.packingFor(route, delayMs, ttlMs, id.length > 0, size);
+    for (const each of values) packing.add(each, key, packed, id);
+    if (packing.plain) (packing.raw ??= []).push(...values.map(() => headers));
     this.#bytes += size;
     return lane;
   }
@@ -318,7 +311,7 @@ export class Publisher {
 
   settled(batch) {
     this.#bytes -= batch.bytes;
-    if (!this.#bytes) for (const resolve of this.#idle.splice(0)) resolve();
+    for (const resolve of batch.flushes) resolve();
   }
 
   forget(topic) {
@@ -326,10 +319,18 @@ export class Publisher {
     this.forgetTopic(topic);
   }
 
-  /** Until all is confirmed, or has failed. */
+  /** Until all that was published by now is confirmed, or has failed. */
   async flush() {
-    for (const lanes of this.#lanes.values()) for (const lane of lanes) if (lane) lane.close(), lane.pump();
-    while (this.#bytes) await new Promise((resolve) => (this.#idle.push(resolve), setTimeout(resolve, 50)));
+    const waits = [];
+    for (const lanes of this.#lanes.values()) {
+      for (const lane of lanes) {
+        if (!lane) continue;
+        lane.close();
+        lane.pump();
+        for (const batch of lane.batches) waits.push(new Promise((resolve) => batch.flushes.push(resolve)));
+      }
+    }
+    await Promise.all(waits);
   }
 
   close() {
@@ -338,13 +339,51 @@ export class Publisher {
   }
 }
 
+/** What a user gave to be published: checked, and in memory of its own, since it is sealed later. With `sealed` values are sealed
+ * in the same call, and need none. */
+export function readRecords(given, { key, headers, id, route = "", delayMs, ttlMs } = {}, sealed = false) {
+  if (!Array.isArray(given)) throw new TypeError("values must be an array");
+  const read = {
+    key: key === undefined ? NOTHING : bytes(key, "key"),
+    id: id === undefined ? NOTHING : bytes(id, "id"),
+    headers: headers ? readHeaders(headers) : NO_HEADERS,
+    packed: NOTHING,
+    route: route === "" ? route : text(route, "route"),
+    delayMs: delayMs === undefined ? 0 : wholeMs(delayMs, "delayMs"),
+    ttlMs: ttlMs === undefined ? 0 : wholeMs(ttlMs, "ttlMs"),
+    values: new Array(given.length),
+    each: 0, // what a record takes beside its value
+    size: 0,
+  };
+  if (headers && Object.keys(read.headers).length) read.packed = Buffer.from(encode(read.headers));
+  bound("key", read.key.length, KEY_MAX);
+  bound("id", read.id.length, ID_MAX);
+  bound("headers", read.packed.length, HEADERS_MAX);
+  if (route) bound("route", Buffer.byteLength(read.route), ROUTE_MAX);
+  read.each = read.key.length + read.id.length + read.packed.length + RECORD_BYTES;
+  for (let i = 0; i < given.length; i++) {
+    const value = (read.values[i] = bytes(given[i], "value", sealed));
+    bound("value", value.length, VALUE_MAX);
+    read.size += value.length + read.each;
+  }
+  return read;
+}
+
+function readHeaders(headers) {
+  const read = {};
+  for (const [name, value] of Object.entries(headers)) {
+    read[name.toWellFormed()] = typeof value === "string" ? value.toWellFormed() : bytes(value, "a header");
+  }
+  return read;
+}
+
 function bound(what, size, most) {
   if (size > most) throw new GossipqError("too_large", `${what} of ${size} bytes; at most ${most} are allowed`);
 }
 
-/** Bytes of what a user gave. */
-export function bytes(given, what) {
+/** Bytes of what a user gave; in memory of their own, unless they are `lent`. */
+function bytes(given, what, lent = false) {
   if (typeof given === "string") return Buffer.from(given);
-  if (given instanceof Uint8Array) return given;
+  if (given instanceof Uint8Array) return lent ? given : Buffer.from(given);
   throw new TypeError(`${what} must be a string or a Uint8Array, not ${given === null ? "null" : typeof given}`);
 }

@@ -1,7 +1,7 @@
 // What is consumed: records that came and wait, those that the user has, and the acks on their way.
 
-import { LOST } from "./link.js";
-import { ACK, DELIVER, GossipqError, NACK, REFUSED, SUBSCRIBE, UNSUBSCRIBE, unpack } from "./protocol.js";
+import { AGAIN_MS, LOST } from "./link.js";
+import { ACK, GossipqError, NACK, REFUSED, SUBSCRIBE, UNSUBSCRIBE, unpack, wholeMs } from "./protocol.js";
 import { Opened } from "./batch.js";
 
 const TIMER_MS_MAX = 0x7fffffff;
@@ -46,13 +46,13 @@ export class Message {
   }
 
   /** It failed, for that reason: it comes again after `delayMs`, -1: as the policy of the group says. */
-  nack(reason = "", { delayMs = -1 } = {}) {
-    return this.#part.settle(this, NACK, JSON.stringify([delayMs, true, reason]));
+  async nack(reason = "", { delayMs = -1 } = {}) {
+    return this.#part.settle(this, NACK, JSON.stringify([wholeMs(delayMs, "delayMs", -1), true, reasonOf(reason)]));
   }
 
   /** It is not to come again: a dead letter. */
   reject(reason = "") {
-    return this.#part.settle(this, NACK, JSON.stringify([-1, true, reason, "rejected"]));
+    return this.#part.settle(this, NACK, JSON.stringify([-1, true, reasonOf(reason), "rejected"]));
   }
 
   /** It was not begun, and comes again at once, to whoever takes it. */
@@ -81,6 +81,7 @@ class Part {
 
   /** What is said when the shard is joined. */
   greeting() {
+    if (this.subscription.over) return [[UNSUBSCRIBE, [this.number]]]; // it has not heard that yet
     const { group, start, credit, creditBytes, options, routes } = this.subscription;
     const starts = [...this.next].map(([key, offset]) => (offset === null ? startAt(key, start) : [key, "offset", offset]));
     const holding = group ? [...this.held.values()].map((each) => this.#range(each)) : null;
@@ -90,8 +91,15 @@ class Part {
   }
 
   joined() {
+    if (this.subscription.over) return this.leave();
     this.live = true;
     this.flush();
+  }
+
+  /** The shard has heard that the subscription is over. */
+  leave() {
+    this.live = false;
+    this.subscription.link.shard(this.shard).tenants.delete(this);
   }
 
   ended() {
@@ -100,12 +108,19 @@ class Part {
     this.subscription.drop(this);
   }
 
-  accepted(number) {
-    if (number === this.number) this.accepting = true;
+  accepted([number, , ends]) {
+    if (number !== this.number) return;
+    this.accepting = true;
+    if (this.subscription.group || this.subscription.start !== "new") return;
+    for (const [key, offset] of ends ?? []) if (this.next.get(key) === null) this.next.set(key, offset); // a reader goes on where it began
   }
 
   refused(fields, error) {
-    if (fields[0] === this.number) this.subscription.fail(error);
+    if (fields[0] === this.number) this.fail(error);
+  }
+
+  fail(error) {
+    this.subscription.fail(error);
   }
 
   heard({ fields: [number, slices], body }) {
@@ -147,7 +162,7 @@ class Part {
   }
 
   settle(message, verb, how) {
-    if (!this.held.has(name(message)) && this.subscription.group) {
+    if (this.held.get(name(message)) !== message && this.subscription.group) {
       return Promise.resolve(false); // settled before
     }
     return new Promise((resolve, reject) => {
@@ -183,7 +198,7 @@ class Part {
         this.pending.set(index, { verb, how, waiters: [...waiters, ...before] });
         if (error?.code === "not_leader") this.subscription.link.notLeader(this.shard);
         else if (error?.code === "no_session" || error?.code === "no_subscription") this.subscription.link.over(this.shard);
-        else setTimeout(() => this.flush(), error?.retryAfterMs || 50);
+        else this.subscription.link.later(error?.retryAfterMs || AGAIN_MS, () => this.flush());
         return;
       }
       const stored = waiters.filter(({ message }) => !error && !lost(answer.fields[0], this.#range(message)));
@@ -195,12 +210,12 @@ class Part {
 
   /** What came of a record meanwhile is as much settled as the one that the user had, or else it is shown. */
   #settled({ message, resolve, reject }, stored, error) {
+    if (error) return reject(error); // the user has it still
     const index = name(message), again = this.again.get(index);
     this.held.delete(index);
     this.again.delete(index);
     if (again && !stored) this.subscription.push(again);
-    if (error) reject(error);
-    else resolve(stored);
+    resolve(stored);
   }
 
   #range(message) {
@@ -216,7 +231,8 @@ export class Subscription {
   #repeats = false; // what waits may have come before
   #wakes = new Set(); // of those that wait in next()
   #error = null;
-  #last = null; // what a reader has taken
+  #taken = []; // by a reader, and not lent again yet: {part, message}
+  #closing = null;
   over = false;
 
   constructor(link, topic, { group = "", start = group ? "first" : "new", credit = 1000, creditBytes = 8 << 20, leaseMs = null, mode = null, routes = [], signal } = {}) {
@@ -247,16 +263,14 @@ export class Subscription {
 
   /** The next message; null when none comes within `waitMs`, or the subscription is closed. */
   async next(waitMs = Infinity) {
-    if (this.#last) {
-      this.#last.part.settleReader(this.#last.message);
-      this.#last = null;
-    }
+    this.#lendAgain();
     const end = Date.now() + waitMs;
     for (;;) {
       if (this.#error) throw this.#error;
       const stretch = this.#waiting[0];
       if (!stretch) {
         if (this.over || end <= Date.now()) return null;
+        this.#lendAgain(); // others may have taken what there was
         await this.#woken(end);
         continue;
       }
@@ -268,9 +282,13 @@ export class Subscription {
         continue;
       }
       part.taken(message);
-      if (!this.group) this.#last = { part, message };
+      if (!this.group) this.#taken.push({ part, message });
       return message;
     }
+  }
+
+  #lendAgain() {
+    for (const { part, message } of this.#taken.splice(0)) part.settleReader(message);
   }
 
   /** Until something has changed, or then. */
@@ -296,6 +314,7 @@ export class Subscription {
   }
 
   push(stretch) {
+    if (this.over) return;
     this.#waiting.push(stretch);
     this.#repeats ||= stretch.repeats;
     this.#wake();
@@ -326,13 +345,17 @@ export class Subscription {
   }
 
   fail(error) {
+    if (this.over) return;
     this.#error = error;
     this.#wake();
   }
 
   /** Ends it. Records that the user has can still be acked before this resolves; the others go back. */
-  async close() {
-    if (this.over) return;
+  close() {
+    return (this.#closing ??= this.#close());
+  }
+
+  async #close() {
     this.over = true;
     this.signal?.removeEventListener("abort", this.onAbort);
     this.#waiting = [];
@@ -344,11 +367,12 @@ export class Subscription {
   async #leave(part) {
     part.flush();
     if (!this.link.closed && part.live) {
-      await new Promise((resolve) => this.link.say(UNSUBSCRIBE, part.shard, [part.number], undefined, resolve));
+      const answer = await new Promise((resolve) => this.link.say(UNSUBSCRIBE, part.shard, [part.number], undefined, resolve));
+      if (answer !== LOST && answer.verb !== REFUSED) part.leave();
+      else this.link.over(part.shard); // it may go on there: that is said when the shard is joined again
     } else if (!this.link.closed) {
       this.link.say(UNSUBSCRIBE, part.shard, [part.number]); // it may be subscribed, and not say so yet
     }
-    this.link.shard(part.shard).tenants.delete(part);
     part.left();
   }
 }
@@ -362,6 +386,11 @@ function startAt(key, start) {
   if (typeof start === "number") return [key, "offset", start];
   if (start instanceof Date) return [key, "time", start.getTime()];
   return [key, start];
+}
+
+/** Of a failure, for people: an error says what it is. */
+function reasonOf(given) {
+  return String(given ?? "").toWellFormed();
 }
 
 function name(message) {

@@ -1,0 +1,161 @@
+// What is consumed and closed at odd moments, or by several at a time; against a node that is none.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { ACK, HELLO, NACK, PUBLISH, REFUSED, RESET, RESOLVE, SUBSCRIBE, SUBSCRIBED, UNSUBSCRIBE } from "../protocol.js";
+import { ACKED, NONE, SILENT, TOPIC, TOPICS, deliver, soon, subscribed, withNode } from "./node.js";
+
+test("an error may be the reason of a failure, and what was refused can still be given back", async () => {
+  const said = [];
+  const leader = async ({ verb, fields, request, say }) => {
+    if (verb === SUBSCRIBE) return subscribed({ request, fields, say }, [NONE, NONE]);
+    if (verb !== NACK) return undefined;
+    said.push(fields.slice(2, 5));
+    if (fields[4] === "refuse") await say(request, REFUSED, ["bad_request", "no"]);
+    else await say(request, ACKED, [[]]);
+  };
+  await withNode(leader, async (mq) => {
+    const subscription = await mq.subscribe("t", { group: "g" });
+    const [first, second] = [await subscription.next(3_000), await subscription.next(3_000)];
+    assert.equal(await soon(first.nack(new Error("it broke\ud83d"), { delayMs: 0.5 })), true);
+    await assert.rejects(soon(second.nack("refuse")), { code: "bad_request" });
+    assert.equal(await soon(second.release()), true);
+    assert.deepEqual(said, [[1, true, "Error: it broke\ufffd"], [-1, true, "refuse"], [-1, false]]);
+  });
+});
+
+test("who settles a record that came again has settled that one, not the one before", async () => {
+  const node = async ({ verb, fields, request, say }) => {
+    if (verb === SUBSCRIBE) return subscribed({ request, fields, say }, [NONE]);
+    if (verb !== NACK) return undefined;
+    await say(request, ACKED, [[]]);
+    await deliver(say, fields[0], [NONE], 2);
+  };
+  await withNode(node, async (mq, { said }) => {
+    const subscription = await mq.subscribe("t", { group: "g" });
+    const first = await subscription.next(3_000);
+    await first.release();
+    const again = await subscription.next(3_000);
+    assert.equal(await soon(first.ack()), false);
+    assert.ok(!said.includes(ACK));
+    assert.equal(await soon(again.ack()), true);
+  });
+});
+
+test("several may read at a time, and what they took is lent again", async () => {
+  let offset = 0, credit = 2;
+  const node = async ({ verb, fields, request, say }) => {
+    const give = async () => {
+      for (; credit > 0; credit--) await deliver(say, fields[0], [NONE], 1, offset++);
+    };
+    if (verb === SUBSCRIBE) {
+      await say(request, SUBSCRIBED, [fields[0], 0, [[TOPIC * 65536, 0, 100]]]);
+      await give();
+      return SILENT;
+    }
+    if (verb !== ACK) return undefined;
+    credit += fields[1].reduce((sum, [, first, end]) => sum + end - first, 0);
+    await give();
+  };
+  await withNode(node, async (mq) => {
+    const reader = await mq.subscribe("t", { start: "first", credit: 2 }), found = [];
+    for (let i = 0; i < 5; i++) {
+      const pair = await Promise.all([reader.next(1_000), reader.next(1_000)]);
+      found.push(...pair.map((each) => each?.offset));
+    }
+    assert.deepEqual(found.sort((a, b) => a - b), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+  });
+});
+
+test("a reader of what is new goes on where it began, though it has taken nothing", async () => {
+  const starts = [];
+  const node = async ({ verb, fields, request, say }) => {
+    if (verb !== SUBSCRIBE) return undefined;
+    starts.push(fields[2][0].slice(1));
+    await say(request, SUBSCRIBED, [fields[0], 0, [[TOPIC * 65536, 7, 7]]]);
+    if (starts.length === 1) await say(0, RESET, [[1]]);
+    return SILENT;
+  };
+  await withNode(node, async (mq) => {
+    const reader = await mq.subscribe("t", {});
+    await reader.next(500);
+    assert.deepEqual(starts.slice(0, 2), [["new"], ["offset", 7]]);
+  });
+});
+
+test("who closes a client waits for a subscription that somebody else closes", async () => {
+  const node = async ({ verb, fields, request, say }) => {
+    if (verb === SUBSCRIBE) return subscribed({ request, fields, say }, [NONE]);
+    if (verb === ACK) await sleep(400);
+  };
+  await withNode(node, async (mq) => {
+    const subscription = await mq.subscribe("t", { group: "g" });
+    const acked = (await subscription.next(3_000)).ack();
+    subscription.close();
+    await Promise.all([mq.close(), mq.close()]);
+    assert.equal(await soon(acked), true);
+  });
+});
+
+test("a subscription that was closed while its node was away ends there, too", async () => {
+  let away = true;
+  const node = async ({ verb, fields, request, say }) => {
+    if (verb === SUBSCRIBE) return subscribed({ request, fields, say }, [NONE]);
+    if (verb === UNSUBSCRIBE && away) {
+      away = false;
+      await say(0, RESET, [[1]]); // its answer is lost
+      return SILENT;
+    }
+    if (verb === UNSUBSCRIBE) await say(request, ACKED, [[]]);
+  };
+  await withNode(node, async (mq, { said }) => {
+    await mq.publish("t", "x");
+    const subscription = await mq.subscribe("t", { group: "g" });
+    await soon(subscription.close());
+    await sleep(500);
+    assert.equal(said.filter((verb) => verb === UNSUBSCRIBE).length, 2);
+    assert.equal(said.filter((verb) => verb === SUBSCRIBE).length, 1);
+  });
+});
+
+test("a shard that refuses who comes back tells all who use it", async () => {
+  let refuses = false, publishes = 0;
+  const node = async ({ verb, request, say }) => {
+    if (verb === HELLO && refuses) {
+      await say(request, REFUSED, ["forbidden", "not this token"]);
+      return SILENT;
+    }
+    if (verb !== PUBLISH || ++publishes === 1) return undefined;
+    refuses = true;
+    await say(0, RESET, [[1]]);
+    return SILENT;
+  };
+  await withNode(node, async (mq) => {
+    await mq.publish("t", "x");
+    const subscription = await mq.subscribe("t", { group: "g" });
+    const waiting = assert.rejects(soon(subscription.next()), { code: "forbidden" });
+    await assert.rejects(soon(mq.publish("t", "y")), { code: "forbidden" });
+    await waiting;
+  });
+});
+
+test("a pause that a node asks for does not outlive the client", async () => {
+  const node = async ({ verb, request, say }) => {
+    if (verb !== PUBLISH && verb !== SUBSCRIBE) return undefined;
+    await say(request, REFUSED, ["busy", "later", "", 60_000]);
+    return SILENT;
+  };
+  const timers = () => process.getActiveResourcesInfo().filter((each) => each === "Timeout").length;
+  let before = 0;
+  await withNode(node, async (mq) => {
+    before = timers();
+    const published = mq.publish("t", "x").catch(({ code }) => code);
+    await sleep(200);
+    const subscribing = mq.subscribe("t", { group: "g" }).catch(({ code }) => code);
+    await sleep(200);
+    await mq.close({ flush: false });
+    assert.deepEqual(await Promise.all([soon(published), soon(subscribing)]), ["not_confirmed", "closed"]);
+  });
+  assert.ok(timers() <= before, `${timers()} timers, ${before} before`);
+});
