@@ -249,3 +249,10 @@ def test_a_producer_that_spoke_in_the_same_turn_is_not_forgotten(worker: FakeWor
     worker.settle()
     worker.restart()
     assert worker.publish(orders, [b"y"], b"p" * 16, 2) == (7, 1, 1, True)
+
+
+def test_a_topic_cannot_lie_beside_one_that_has_no_records(worker: FakeWorker) -> None:
+    worker.topic("orders")
+    worker.ask(0, ADA, BindTopic("all", ["orders"]))
+    assert code(worker.ask(0, ADA, CreateTopic("bills", TopicOptions(beside="all")))) == "bad_request"
+    assert isinstance(worker.ask(0, ADA, CreateTopic("bills", TopicOptions(beside="orders"))), Topics)

@@ -338,6 +338,11 @@ class TopicRegister:
         other = self._ledger.names.get(config.beside)
         if other is None:
             raise UnknownTopic(f"no topic {config.beside}, beside which {name} was to lie")
+        if not other.shards:
+            raise BadRequest(
+                f"{config.beside} is virtual: {name} cannot lie beside it",
+                hint=f"name one of its topics: {', '.join(other.config.virtual)}",
+            )
         return [other.shards[i % len(other.shards)] for i in range(config.partitions)]
 
     def drop(self, origin: Origin, request_id: int, message: DropTopic) -> None:
