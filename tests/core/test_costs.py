@@ -13,9 +13,9 @@ from gossipq.core.delivery.leases import apart
 from gossipq.core.ledger.acks import AckRows, page_of
 from gossipq.core.ledger.exceptions import Exceptions
 from gossipq.core.ledger.records import AckRow, ExceptionRow
-from gossipq.core.storage import log, payloads
+from gossipq.core.storage import Intervals, log, payloads
 from gossipq.core.storage.tables import MemoryTable
-from gossipq.messages import Ack, Acked, Credit, Started, Subscribe
+from gossipq.messages import Ack, Acked, Credit, GroupExplained, Started, Subscribe, WhyGroup
 from gossipq.types import KEY_HASH, PartitionKey
 from gossipq.values import GroupOptions, Range, Start
 
@@ -231,3 +231,20 @@ def test_of_a_run_of_a_key_as_many_are_parked_as_may_be() -> None:
         worker.ask(1, asker, Credit(1, 1, limits.MIB), origin=(b"c", who))
         worker.turn()
     assert view.cursor.state.cursor == 30
+
+
+def test_why_a_group_stands_still_goes_over_none_of_its_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, orders = holding(100, 100)
+    worker.ask(1, ADA, Ack(1, each(orders, 1, 100, 2)))
+    looked_at, missing = list[int](), Intervals.missing
+
+    def counted(intervals: Intervals, first: int, end: int) -> list[tuple[int, int]]:
+        found = missing(intervals, first, end)
+        looked_at.append(len(found))
+        return found
+
+    monkeypatch.setattr(Intervals, "missing", counted)
+    answer = worker.ask(1, ADA, WhyGroup("billing", [orders]))
+    assert isinstance(answer, GroupExplained)
+    assert answer.rows[0][1] == "working"
+    assert max(looked_at, default=0) <= 1

@@ -383,7 +383,7 @@ class ExplainRequests:
         topic = ledger.topics[state.topic_id].name
         acked = cursor.acks.last(cursor.state.cursor)
         since_ms = acked[1].time_ms if acked is not None else 0
-        behind = cursor.fresh(cursor.state.cursor, state.next)
+        behind = cursor.state.cursor + cursor.passed.total() < state.next
         config = ledger.groups[group_id].config
         if config.paused:
             return (*self._stands(topic, name, view, cursor, cursor.state.cursor), 0)
