@@ -48,7 +48,6 @@ from gossipq.core.requests import (
     MendRequests,
     PublishRequests,
     Shown,
-    named_now,
     stats,
     subscriptions,
 )
@@ -595,9 +594,7 @@ class Shard:
         elif type(message) in ROSTER_VERBS:
             self._roster.serve(origin, request_id, AskAccess())
         else:
-            ref = getattr(message, "ref", None)
-            named = None if ref is None else named_now(self.ledger, ref)
-            self.reply(origin, request_id, Done(done.count, named))
+            self.reply(origin, request_id, Done(done.count, done.ref or getattr(message, "ref", None)))
         return True
 
     def _back_up(self, asker: Requester, client: Client | None, message: BackUp) -> None:

@@ -138,7 +138,7 @@ def test_records_and_groups_are_changed_once(worker: FakeWorker, lose: Callable[
 def test_the_answer_names_the_record_as_the_first_one_did(
     worker: FakeWorker, lose: Callable[[], None]
 ) -> None:
-    orders = single(worker.topic("orders"))
+    orders = single(worker.topic("orders", TopicOptions(dedup_ms=100)))
     worker.publish(orders, [b"a"])
     worker.publish(orders, [b"b"], fixed={ID_HASH: array("Q", [7])})
     asked = Cancel(Ref(orders, -1, id_hash=7), idempotency_key=KEY)
@@ -146,6 +146,8 @@ def test_the_answer_names_the_record_as_the_first_one_did(
     assert isinstance(first, Done)
     assert first.ref is not None
     assert first.ref.offset == 1
+    worker.tick(200)
+    worker.publish(orders, [b"c"], fixed={ID_HASH: array("Q", [7])})  # another one, by now
     lose()
     assert worker.ask(1, ADA, asked) == first
 

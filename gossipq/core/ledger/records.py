@@ -56,7 +56,7 @@ import msgspec
 
 from gossipq.core.storage import NO_CHAIN
 from gossipq.types import Index, Offset, PartitionKey, SessionId, Slice, Term
-from gossipq.values import GroupConfig, Run, TopicInfo
+from gossipq.values import GroupConfig, Ref, Run, TopicInfo
 
 META, HARD, INSTALLING, CLOCK = b"M", b"H", b".", b"K"
 ROSTER, OPTIONS, ACCESS, ANNOUNCED = b"n", b"o", b"a", b"q"
@@ -130,6 +130,7 @@ class DoneRow(msgspec.Struct, array_like=True, frozen=True):
     partition: PartitionKey = -1  #: of a record that it stored, and where that lies; -1 = it stored none
     offset: Offset = -1
     runs: list[Run] | None = None
+    ref: Ref | None = None  #: of a single record that it was about
 
 
 class Announced(msgspec.Struct, array_like=True, frozen=True):

@@ -12,8 +12,9 @@ from gossipq import limits
 from gossipq.core.ledger import records
 from gossipq.core.ledger.outcomes import Counted, Outcome, Published, Voided, refused
 from gossipq.core.ledger.records import Announced, DoneRow
-from gossipq.core.storage import Entry, Table, payloads
+from gossipq.core.storage import Entry, Table, log, payloads
 from gossipq.types import Index
+from gossipq.values import Ref
 
 KEPT_MS = 10 * limits.MINUTE_MS  #: leader time for which a key is known: longer than clients ask again
 KEPT_MAX = 4_096  #: keys of a shard; the oldest go first
@@ -59,7 +60,8 @@ class Repeats:
         """An entry is applied; what was refused is asked anew."""
         if not key or outcome.error:
             return
-        done = DoneRow(key, entry.time_ms, outcome.count if isinstance(outcome, Counted) else 1)
+        count = outcome.count if isinstance(outcome, Counted) else 1
+        done = DoneRow(key, entry.time_ms, count, ref=_record_of(entry))
         if isinstance(outcome, Voided) and (stored := outcome.published) is not None:
             place = {"partition": stored.partition, "offset": stored.offset, "runs": stored.runs}
             done = msgspec.structs.replace(done, **place)
@@ -71,6 +73,17 @@ class Repeats:
                 break
             del self._done[index], self._by_key[old.key]
             self._state.delete(records.key(b"k", index))
+
+
+def _record_of(entry: Entry) -> Ref | None:
+    """The record that a request named, by its place."""
+    if entry.kind == log.VOID:
+        void = msgspec.msgpack.decode(entry.payload, type=payloads.Void)
+        return Ref(void.partition, void.offset, void.index, void.record)
+    if entry.kind == log.REQUEUE:
+        letters = msgspec.msgpack.decode(entry.payload, type=payloads.Letters)
+        return Ref(letters.partition, letters.ranges[0][0])
+    return None
 
 
 def stored_by(done: DoneRow) -> Published | None:

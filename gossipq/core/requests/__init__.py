@@ -11,7 +11,7 @@ from gossipq.core.requests.alarms import (
 )
 from gossipq.core.requests.consume import Client, ConsumeRequests
 from gossipq.core.requests.counts import Shown, stats, subscriptions
-from gossipq.core.requests.explain import ExplainRequests, named_now
+from gossipq.core.requests.explain import ExplainRequests
 from gossipq.core.requests.idle import IdleGroups
 from gossipq.core.requests.mend import MendRequests
 from gossipq.core.requests.publish import PublishRequests
@@ -31,7 +31,6 @@ __all__ = [
     "Watch",
     "alarm",
     "key_of",
-    "named_now",
     "stats",
     "subscriptions",
 ]

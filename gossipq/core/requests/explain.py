@@ -107,14 +107,6 @@ def find(ledger: Ledger, ref: Ref) -> Named:
     return Named(ref.partition, offset, index, record)
 
 
-def named_now(ledger: Ledger, ref: Ref) -> Ref:
-    """The same record by its place, if that is known still."""
-    try:
-        return find(ledger, ref).ref if ref.partition in ledger.partitions else ref
-    except UnknownRecord:
-        return ref
-
-
 def _waits(count: int) -> str:
     return f"{many(count, 'record')} {'waits' if count == 1 else 'wait'}"
 
