@@ -72,7 +72,7 @@ void gq_parts_over(gq *c, uint16_t number) {
 
 int gq_parts_use(gq *c, uint16_t number) {
     for (gq_subscription *s = c->subscriptions; s; s = s->next)
-        for (size_t i = 0; i < s->part_count; i++)
+        for (size_t i = 0; !s->over && i < s->part_count; i++)
             if (s->parts[i].shard == number) return 1;
     return 0;
 }
@@ -187,12 +187,27 @@ void gq_deliver(gq *c, uint16_t number, gq_reader in, zmq_msg_t *body) {
     }
 }
 
+/* A reader of what is new goes on where it began, also if it has taken nothing. */
+static void begin_at(part *p, gq_reader ends) {
+    uint32_t count = gq_get_array(&ends);
+    for (uint32_t i = 0; i < count && !ends.bad; i++) {
+        uint32_t fields = gq_get_array(&ends);
+        int64_t key = gq_get_int(&ends), offset = gq_get_int(&ends);
+        for (uint32_t more = 2; more < fields; more++) gq_skip(&ends);
+        for (size_t k = 0; k < p->key_count && !ends.bad; k++)
+            if (p->keys[k] == key && p->next[k] < 0) p->next[k] = offset;
+    }
+}
+
 void gq_subscribed(gq *c, uint16_t number, gq_reader in, uint64_t term) {
     uint32_t fields = gq_get_array(&in);
     part *p;
-    if (subscription_of(c, number, gq_get_int(&in), &p)) p->live = 1;
+    gq_subscription *s = subscription_of(c, number, gq_get_int(&in), &p);
+    if (s) p->live = 1;
     gq_skip(&in);
+    gq_reader ends = in;
     gq_skip(&in);
+    if (s && !*s->group && !strcmp(s->start, "new")) begin_at(p, ends);
     const uint8_t *direct;
     size_t size = fields > 3 ? gq_get_bytes(&in, &direct) : 0;
     if (!in.bad && size) gq_learn(c, number, term, direct, size);
@@ -214,7 +229,8 @@ void gq_acked(gq *c, uint64_t request, int verb, gq_reader in) {
                 }
                 s->refused = GQ_REFUSED;
             }
-            for (size_t n = 0; n < p->sent.count; n++) gq_ranges_cut(&p->held, p->sent.at[n].key, p->sent.at[n].first, p->sent.at[n].end);
+            for (size_t n = 0; verb != REFUSED && n < p->sent.count; n++) /* else the user has them still */
+                gq_ranges_cut(&p->held, p->sent.at[n].key, p->sent.at[n].first, p->sent.at[n].end);
             if (verb == REFUSED) p->sent.count = 0;
             uint32_t fields = verb == ACKED ? gq_get_array(&in) : 0, lost = fields ? gq_get_array(&in) : 0;
             s->lost |= lost > 0;
@@ -259,15 +275,64 @@ static void put_subscribe(gq_buffer *out, const gq_subscription *s, const part *
     gq_put_bool(out, 1); /* auto; records come sealed */
 }
 
-/* SUBSCRIBE to all that is subscribed in a shard; the answer of the last one is in c->answer. */
+static void put_unsubscribe(gq_buffer *out, int64_t number) {
+    gq_put_array(out, 1);
+    gq_put_int(out, number);
+}
+
+/* Ends in a shard what goes on there, since it has not heard of that. */
+static int leave_in(gq *c, uint16_t number, int64_t end_ms) {
+    for (size_t i = 0; i < c->left.count;) {
+        range r = c->left.at[i];
+        if (r.key != number) {
+            i++;
+            continue;
+        }
+        gq_buffer fields = {0};
+        put_unsubscribe(&fields, r.first);
+        int code = gq_once(c, UNSUBSCRIBE, number, &fields, end_ms);
+        if (code) return code;
+        gq_reader in = gq_answer_of(c);
+        if (c->answer_verb == REFUSED) gq_keep_refusal(c, &in);
+        if (c->answer_verb == REFUSED && gq_later(c->code)) return GQ_OK;
+        c->answer_verb = ACKED;
+        gq_ranges_cut(&c->left, r.key, r.first, r.first + 1);
+    }
+    return GQ_OK;
+}
+
+/* It was refused for good: that is for its user, and nothing to others. */
+static void end(gq_subscription *s) {
+    gq *c = s->client;
+    s->over = 1;
+    snprintf(s->over_text, sizeof s->over_text, "%s", c->text);
+    snprintf(s->over_code, sizeof s->over_code, "%s", c->code);
+    if (!strcmp(c->code, "unknown_topic") || !strcmp(c->code, "wrong_shard")) s->topic->stale = 1; /* it may be made anew, under another id */
+}
+
+static int ended(gq_subscription *s) {
+    snprintf(s->client->text, sizeof s->client->text, "%s", s->over_text);
+    snprintf(s->client->code, sizeof s->client->code, "%s", s->over_code);
+    return GQ_REFUSED;
+}
+
+/* SUBSCRIBE to all that is subscribed in a shard. c->answer is REFUSED if that is to be tried again. */
 int gq_subscribe_in(gq *c, uint16_t number, int64_t end_ms) {
+    int code = leave_in(c, number, end_ms);
+    if (code || c->answer_verb == REFUSED) return code;
     for (gq_subscription *s = c->subscriptions; s; s = s->next)
-        for (size_t i = 0; i < s->part_count; i++) {
+        for (size_t i = 0; !s->over && i < s->part_count; i++) {
             if (s->parts[i].shard != number) continue;
             gq_buffer fields = {0};
             put_subscribe(&fields, s, s->parts + i);
-            int code = gq_once(c, SUBSCRIBE, number, &fields, end_ms);
-            if (code || c->answer_verb == REFUSED) return code;
+            code = gq_once(c, SUBSCRIBE, number, &fields, end_ms);
+            if (code) return code;
+            if (c->answer_verb != REFUSED) continue;
+            gq_reader in = gq_answer_of(c);
+            gq_keep_refusal(c, &in);
+            if (gq_later(c->code)) return GQ_OK;
+            end(s);
+            c->answer_verb = SUBSCRIBED;
         }
     return GQ_OK;
 }
@@ -328,23 +393,18 @@ static void unlist(gq_subscription *s) {
 /* Where it may be subscribed, it would take records that nobody gets. */
 static void leave(gq_subscription *s) {
     for (size_t i = 0; i < s->part_count; i++) {
-        shard *at = gq_shard_of(s->client, s->parts[i].shard);
+        part *p = s->parts + i;
+        shard *at = gq_shard_of(s->client, p->shard);
+        gq_ranges_add(&s->client->left, p->shard, p->number, p->number + 1);
         if (!at || !at->way) continue;
         gq_buffer fields = {0};
-        gq_put_array(&fields, 1);
-        gq_put_int(&fields, s->parts[i].number);
-        gq_say(s->client, UNSUBSCRIBE, s->parts[i].shard, &fields, NULL);
+        put_unsubscribe(&fields, p->number);
+        gq_say(s->client, UNSUBSCRIBE, p->shard, &fields, NULL);
     }
 }
 
-int gq_subscribe(gq *c, const char *name, const char *group, const gq_options *options, gq_subscription **subscription) {
-    static const gq_options NONE = {0};
-    if (!c || !name || !subscription) return c ? gq_fail(c, GQ_ARGUMENT, "no topic, or no place for the subscription") : GQ_ARGUMENT;
-    const gq_options *o = options ? options : &NONE;
-    topic *t;
-    int64_t end_ms = gq_deadline(o->timeout_ms > 0 ? o->timeout_ms : -1);
-    int code = gq_find_topic(c, name, &t, end_ms);
-    if (code) return code;
+static int subscribe(gq *c, topic *t, const char *group, const gq_options *o, gq_subscription **subscription, int64_t end_ms) {
+    int code = GQ_OK;
     gq_subscription *s = calloc(1, sizeof *s);
     if (!s) return gq_no_memory(c);
     s->client = c;
@@ -364,6 +424,7 @@ int gq_subscribe(gq *c, const char *name, const char *group, const gq_options *o
     for (size_t i = 0; i < s->part_count && !code; i++) {
         gq_over(c, s->parts[i].shard);
         code = gq_join(c, s->parts[i].shard, end_ms);
+        if (!code && s->over) code = ended(s);
     }
     if (code) {
         leave(s);
@@ -375,10 +436,24 @@ int gq_subscribe(gq *c, const char *name, const char *group, const gq_options *o
     return GQ_OK;
 }
 
+int gq_subscribe(gq *c, const char *name, const char *group, const gq_options *options, gq_subscription **subscription) {
+    static const gq_options NONE = {0};
+    if (!c || !name || !subscription) return c ? gq_fail(c, GQ_ARGUMENT, "no topic, or no place for the subscription") : GQ_ARGUMENT;
+    const gq_options *o = options ? options : &NONE;
+    int64_t end_ms = gq_deadline(o->timeout_ms > 0 ? o->timeout_ms : -1);
+    topic *t = NULL, *known = NULL;
+    for (;;) {
+        int code = gq_find_topic(c, name, &t, end_ms);
+        if (!code) code = subscribe(c, t, group, o, subscription, end_ms);
+        if (code != GQ_REFUSED || known || !t || !t->stale) return code; /* else it may be there anew */
+        known = t;
+    }
+}
+
 static int join_all(gq_subscription *s, int64_t end_ms) {
     int code = GQ_OK;
-    for (size_t i = 0; i < s->part_count && !code; i++) code = gq_join(s->client, s->parts[i].shard, end_ms);
-    return code;
+    for (size_t i = 0; i < s->part_count && !code && !s->over; i++) code = gq_join(s->client, s->parts[i].shard, end_ms);
+    return !code && s->over ? ended(s) : code;
 }
 
 /* Sends what is acked, where nothing is on its way. Whether something waits for its answer. */
@@ -486,9 +561,17 @@ static part *part_with(gq_subscription *s, uint32_t partition) {
     return NULL;
 }
 
+/* Whether the user has that record, and has not settled it. */
+static int has(const gq_subscription *s, const part *p, uint32_t partition, int64_t offset) {
+    return gq_ranges_have(&p->held, s->topic->id * 65536 + partition, offset);
+}
+
+static const char NOT_HELD[] = "the subscription has not given out this record, or it is settled";
+
 int gq_ack(gq_subscription *s, uint32_t partition, int64_t offset) {
     part *p = s ? part_with(s, partition) : NULL;
-    if (!p) return s ? gq_fail(s->client, GQ_ARGUMENT, "the topic has no such partition") : GQ_ARGUMENT;
+    if (s && !*s->group) return GQ_OK; /* a reader's records are done when the next is asked for */
+    if (!p || !has(s, p, partition, offset)) return s ? gq_fail(s->client, GQ_ARGUMENT, NOT_HELD) : GQ_ARGUMENT;
     if (!gq_ranges_add(&p->pending, s->topic->id * 65536 + partition, offset, offset + 1)) return gq_no_memory(s->client);
     range *last = p->pending.at + p->pending.count - 1;
     if (p->pending.count >= ACKS_WAITING || last->end - last->first >= ACKS_WAITING) {
@@ -533,7 +616,8 @@ static void put_nack(gq_buffer *out, const void *what) {
 
 int gq_nack(gq_subscription *s, uint32_t partition, int64_t offset, const char *reason, int64_t delay_ms, int timeout_ms) {
     part *p = s ? part_with(s, partition) : NULL;
-    if (!p) return s ? gq_fail(s->client, GQ_ARGUMENT, "the topic has no such partition") : GQ_ARGUMENT;
+    if (s && s->over) return ended(s);
+    if (!p || !has(s, p, partition, offset)) return s ? gq_fail(s->client, GQ_ARGUMENT, NOT_HELD) : GQ_ARGUMENT;
     failure f = {p->number, s->topic->id * 65536 + partition, offset, delay_ms, reason ? reason : ""};
     int code = gq_ask(s->client, NACK, p->shard, put_nack, &f, gq_deadline(timeout_ms));
     if (code) return code;
@@ -550,12 +634,13 @@ void gq_unsubscribe(gq_subscription *s) {
     int64_t end_ms = gq_now_ms() + CLOSE_MS;
     gq_flush(s, CLOSE_MS);
     for (size_t i = 0; i < s->part_count; i++) {
-        shard *at = gq_shard_of(c, s->parts[i].shard);
-        if (!at || !at->joined) continue;
+        part *p = s->parts + i;
+        shard *at = gq_shard_of(c, p->shard);
         gq_buffer fields = {0};
-        gq_put_array(&fields, 1);
-        gq_put_int(&fields, s->parts[i].number);
-        gq_once(c, UNSUBSCRIBE, s->parts[i].shard, &fields, end_ms);
+        int said = at && at->joined;
+        if (said) put_unsubscribe(&fields, p->number);
+        said = said && !gq_once(c, UNSUBSCRIBE, p->shard, &fields, end_ms) && c->answer_verb != REFUSED;
+        if (!said) gq_ranges_add(&c->left, p->shard, p->number, p->number + 1);
     }
     unlist(s);
     free_subscription(s);

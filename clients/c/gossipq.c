@@ -129,6 +129,7 @@ void gq_close(gq *c) {
     free(c->servers);
     free(c->shards);
     free(c->polled);
+    free(c->left.at);
     gq_buffer_free(&c->answer);
     explicit_bzero(c->token, sizeof c->token);
     explicit_bzero(c->curve_secret, sizeof c->curve_secret);

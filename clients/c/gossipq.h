@@ -131,9 +131,10 @@ typedef struct {
 /* Consumes a topic for a group; with "" or NULL as a reader, who sees all and acks nothing. `options` may be NULL. */
 int gq_subscribe(gq *client, const char *topic, const char *group, const gq_options *options, gq_subscription **subscription);
 /* The next record; its pointers are good until the next call of gq_next, gq_unsubscribe or gq_close. GQ_TIMEOUT: none came. After a
- * lost connection it may take 3 s longer than it is told. */
+ * lost connection it may take 3 s longer than it is told. GQ_REFUSED: it has ended, since its topic was removed, for example. */
 int gq_next(gq_subscription *subscription, gq_message *message, int timeout_ms);
-/* The record is done. It is sent with others, by the next gq_next that waits, gq_flush or gq_unsubscribe. */
+/* The record is done. It is sent with others, by the next gq_next that waits, gq_flush or gq_unsubscribe. GQ_ARGUMENT, of gq_nack too:
+ * the subscription has not given it out, or it is settled. */
 int gq_ack(gq_subscription *subscription, uint32_t partition, int64_t offset);
 /* Returns when all acks are stored. GQ_LOST: all are, but for some whose records others have by now. */
 int gq_flush(gq_subscription *subscription, int timeout_ms);

@@ -34,6 +34,7 @@ typedef struct link {
 typedef struct {
     uint16_t number;
     int joined;
+    int ended;        /* since it was begun to join it */
     uint64_t term;    /* of its newest leader */
     int64_t heard_ms; /* sign of life */
     int64_t mute_ms;  /* since when a question waits for its answer, over several short calls */
@@ -130,6 +131,8 @@ struct gq_subscription {
     int repeats; /* what waits may have come before */
     int lost;    /* acks of records that others had */
     int refused; /* for good: the error of the client says why */
+    int over;    /* it could not be subscribed again, and this is why: */
+    char over_text[512], over_code[64];
 };
 
 enum { RECENT = 1024 };
@@ -150,6 +153,7 @@ struct gq {
     size_t shard_count;
     topic *topics, *last_topic;
     gq_subscription *subscriptions;
+    ranges left; /* (shard, numbers of subscriptions) that go on there unless it hears of their end when it is joined */
     zmq_pollitem_t *polled; /* two for each connection */
     size_t polled_room;
     int64_t looked_ms, pumped_ms, dialed_ms, routes_ms;

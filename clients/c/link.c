@@ -79,7 +79,7 @@ int gq_ranges_cut(ranges *r, int64_t key, int64_t first, int64_t end) {
 }
 
 int gq_ranges_have(const ranges *r, int64_t key, int64_t offset) {
-    for (size_t i = 0; i < r->count; i++)
+    for (size_t i = r->count; i-- > 0;) /* mostly of those that came last */
         if (r->at[i].key == key && r->at[i].first <= offset && offset < r->at[i].end) return 1;
     return 0;
 }
@@ -233,6 +233,7 @@ void gq_over(gq *c, uint16_t number) {
     shard *s = gq_shard_of(c, number);
     if (!s) return;
     s->joined = 0;
+    s->ended = 1;
     s->ping = 0;
     s->mute_ms = 0;
     gq_parts_over(c, number);
@@ -605,6 +606,7 @@ int gq_join(gq *c, uint16_t number, int64_t end_ms) {
         if (!(s = gq_shard_of(c, number))) continue;
         link *direct = straight(c, s);
         s->way = direct ? direct : c->home;
+        s->ended = 0;
         gq_buffer hello = {0};
         put_hello(c, &hello);
         code = gq_once(c, HELLO, number, &hello, end_ms);
@@ -620,7 +622,7 @@ int gq_join(gq *c, uint16_t number, int64_t end_ms) {
             pause(c, end_ms);
             code = GQ_TIMEOUT;
         }
-        if (code || !(s = gq_shard_of(c, number)) || !s->way) continue;
+        if (code || !(s = gq_shard_of(c, number)) || !s->way || s->ended) continue;
         s->joined = 1;
         s->ping = 0;
         s->heard_ms = gq_now_ms();

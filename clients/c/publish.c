@@ -141,8 +141,16 @@ void gq_confirmed(gq *c, gq_reader in, uint16_t number, uint64_t term) {
     }
 }
 
+/* What was sent over an earlier connection may be stored all the same. */
 static void refuse_lane(gq *c, lane *l) {
-    while (l->first) settle(c, l->first, GQ_REFUSED);
+    char text[sizeof c->text], code[sizeof c->code]; /* of the refusal: it is that of each */
+    snprintf(text, sizeof text, "%s", c->text);
+    snprintf(code, sizeof code, "%s", c->code);
+    while (l->first) {
+        settle(c, l->first, l->first->before ? GQ_NOT_CONFIRMED : GQ_REFUSED);
+        snprintf(c->text, sizeof c->text, "%s", text);
+        snprintf(c->code, sizeof c->code, "%s", code);
+    }
 }
 
 void gq_publish_refused(gq *c, batch *b, gq_reader in) {

@@ -26,6 +26,7 @@ class Shard {
     this.number = number;
     this.joined = false;
     this.joining = null;
+    this.ended = false; // since it was begun to join it
     this.term = 0;
     this.heard = Date.now();
     this.awayMs = 0; // since when all answers say that its leader cannot be reached
@@ -305,6 +306,7 @@ export class Link {
     if (this.#closed) return;
     const direct = this.#straight(shard);
     const way = (shard.way = direct ?? this.#home);
+    shard.ended = false;
     for (const [verb, fields] of this.#greetings(shard)) {
       const answer = await this.#once(verb, shard.number, fields, undefined, undefined, direct && verb === HELLO ? DIRECT_MS : 0);
       if (answer === LOST || shard.way !== way) {
@@ -322,6 +324,7 @@ export class Link {
         for (const tenant of shard.tenants) tenant.refused?.(fields, error);
       }
     }
+    if (shard.ended) return;
     shard.joined = true;
     shard.heard = Date.now();
     if (direct) shard.detourForMs = 0;
@@ -402,7 +405,12 @@ export class Link {
       this.#learn(number, term, fields[5]);
     }
     if (verb === RESET) {
-      for (const each of fields[0]) if (this.#shards.get(each)?.way === way) this.over(each);
+      for (const each of fields[0]) {
+        const of = this.#shards.get(each);
+        if (of?.way !== way) continue;
+        of.ended = true;
+        this.over(each);
+      }
     } else if (verb === CONFIRM) {
       const runs = new Map(fields[3] ?? []);
       for (const row of fields[0]) this.#answer(row[0], { verb, fields: [row, runs.get(row[0])], term });

@@ -172,6 +172,7 @@ class Lane {
     } else if (error.code === "out_of_sequence" && this.batches[0] && error.detail < this.batches[0].sequence) {
       this.#forgotten();
     } else if (LATER.has(error.code)) {
+      batch.before ||= error.code === "not_leader"; // it may be stored
       if (error.code === "not_leader") link.notLeader(this.number);
       else if (error.code === "no_session") link.over(this.number);
       this.#stall(error.retryAfterMs || AGAIN_MS);

@@ -11,21 +11,28 @@ import pytest
 from msgspec import msgpack
 
 from bindings.fake import (
+    ACK,
     CONFIRM,
+    DELIVER,
     DELIVER_PLAIN,
     HELLO,
+    NACK,
+    PARTITION,
     PUBLISH,
     PUBLISH_PLAIN,
     REFUSED,
+    RESET,
     RESOLVE,
     SHARD,
     SUBSCRIBE,
+    SUBSCRIBED,
     TOPIC,
     TOPICS,
     UNSUBSCRIBE,
     WELCOME,
     FakeNode,
     Said,
+    batch,
 )
 from bindings.languages import (
     CLIENTS,
@@ -182,10 +189,95 @@ def test_c_each_of_many_leaders_is_heard_at_once() -> None:
         routes = [[shard, 1, endpoint] for shard, endpoint in enumerate(node.leaders)]
         if said[0] == HELLO:
             return WELCOME, ["n", "c", "0.2.0", 1 << 25, 5000, 1000, routes, 1]
+        if said[0] == SUBSCRIBE:
+            _, shard, request, [number, _, [[key, *_]], *_], _ = said
+            node.say(shard, request, SUBSCRIBED, [number, 30000, []])
+            body = batch(b"")
+            return DELIVER, [number, [[key, 0, 1, 1, len(body), len(body)]], 30000], body
         return (TOPICS, [[[TOPIC, "t", 1, [1], [*range(40)]]], ""]) if said[0] == RESOLVE else NotImplemented
 
     with FakeNode(answer, leaders=40) as node:
         run_c(node.endpoint, "many")
+
+
+@needs_c
+def test_c_a_topic_that_is_gone_is_nothing_to_others_and_is_found_when_it_is_made_anew() -> None:
+    ids = {"t": TOPIC, "u": TOPIC + 1}
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        verb, _, _, fields, _ = said
+        if verb == RESOLVE:
+            name = fields[0][0]
+            return TOPICS, [[[ids[name], name, 1, [1], [SHARD]]], ""]
+        if verb == PUBLISH and ids["t"] == TOPIC:
+            ids["t"] = TOPIC + 2
+            node.say(SHARD, 0, RESET, [[SHARD]])
+            return None
+        if verb == SUBSCRIBE and fields[2][0][0] // 65536 not in ids.values():
+            return REFUSED, ["unknown_topic", "it was removed"]
+        return NotImplemented
+
+    with FakeNode(answer) as node:
+        run_c(node.endpoint, "gone")
+
+
+@needs_c
+def test_c_a_reader_of_what_is_new_goes_on_where_it_began() -> None:
+    starts: list[list[Any]] = []
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        verb, _, request, fields, _ = said
+        if verb != SUBSCRIBE:
+            return NotImplemented
+        starts.append(fields[2][0])
+        node.say(SHARD, request, SUBSCRIBED, [fields[0], 0, [[PARTITION, 7, 7]]])
+        if len(starts) == 1:
+            node.say(SHARD, 0, RESET, [[SHARD]])
+        return None
+
+    with FakeNode(answer) as node:
+        run_c(node.endpoint, "reader")
+    assert starts == [[PARTITION, "new"], [PARTITION, "offset", 7]]
+
+
+@needs_c
+def test_c_what_was_unsubscribed_in_vain_is_left_when_its_shard_is_joined_again() -> None:
+    """Else it would go on there, and hold records, as long as the client lives."""
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        if said[0] != UNSUBSCRIBE or node.verbs().count(UNSUBSCRIBE) > 1:
+            return NotImplemented
+        node.say(SHARD, 0, RESET, [[SHARD]])
+        return None
+
+    with FakeNode(answer) as node:
+        run_c(node.endpoint, "left")
+    assert node.verbs().count(UNSUBSCRIBE) == 2
+    assert node.verbs().count(SUBSCRIBE) == 1
+
+
+@needs_c
+def test_c_a_refusal_of_who_comes_back_does_not_say_that_nothing_is_stored() -> None:
+    def answer(node: FakeNode, said: Said) -> Any:
+        verb, shard, *_ = said
+        publishes = node.verbs().count(PUBLISH)
+        if verb == HELLO and shard == SHARD and publishes > 1:
+            return REFUSED, ["forbidden", "not this token"]
+        if verb != PUBLISH or publishes == 1:
+            return NotImplemented
+        node.say(SHARD, 0, RESET, [[SHARD]])
+        return None
+
+    with FakeNode(answer) as node:
+        run_c(node.endpoint, "unsure")
+
+
+@needs_c
+def test_c_what_the_user_does_not_have_is_not_acked() -> None:
+    with FakeNode(delivering(b"", b"")) as node:
+        run_c(node.endpoint, "strange")
+    assert [fields[1] for verb, _, _, fields, _ in node.said if verb == ACK] == [[[PARTITION, 0, 1]]]
+    assert NACK not in node.verbs()
 
 
 needs_go = pytest.mark.skipif(bool(go_misses()), reason=go_misses())

@@ -107,11 +107,73 @@ static int many(gq *mq) {
     enum { LEADERS = 40, SOON_S = 3 };
     gq_subscription *s;
     struct timespec began, ended;
+    gq_message m;
     CHECK(!gq_subscribe(mq, "t", "g", NULL, &s));
+    for (int i = 0; i < LEADERS; i++) CHECK(!gq_next(s, &m, WAIT_MS));
     clock_gettime(CLOCK_MONOTONIC, &began);
     for (uint32_t i = 0; i < LEADERS; i++) CHECK(!gq_nack(s, i, 0, "x", -1, WAIT_MS));
     clock_gettime(CLOCK_MONOTONIC, &ended);
     CHECK(ended.tv_sec - began.tv_sec < SOON_S);
+    gq_unsubscribe(s);
+    return 0;
+}
+
+/* While the first publish is under way, t is removed, and made anew: that is nothing to u. */
+static int gone(gq *mq) {
+    gq_subscription *t, *u;
+    gq_message m;
+    CHECK(!gq_subscribe(mq, "t", "g", NULL, &t) && !gq_subscribe(mq, "u", "g", NULL, &u));
+    for (int i = 0; i < 2; i++) CHECK(!gq_publish(mq, "u", &R, 1, NULL, NULL, WAIT_MS));
+    CHECK(gq_next(u, &m, SHORT_MS) == GQ_TIMEOUT);
+    CHECK(gq_next(t, &m, SHORT_MS) == GQ_REFUSED && !strcmp(gq_error_code(mq), "unknown_topic"));
+    CHECK(gq_nack(t, 0, 0, "x", -1, SHORT_MS) == GQ_REFUSED);
+    gq_unsubscribe(t);
+    CHECK(!gq_subscribe(mq, "t", "g", NULL, &t));
+    CHECK(gq_next(t, &m, SHORT_MS) == GQ_TIMEOUT);
+    gq_unsubscribe(t);
+    gq_unsubscribe(u);
+    return 0;
+}
+
+/* A reader of what is new that has taken nothing. */
+static int reader(gq *mq) {
+    gq_subscription *s;
+    gq_message m;
+    CHECK(!gq_subscribe(mq, "t", "", &(gq_options){.start = "new"}, &s));
+    CHECK(gq_next(s, &m, SHORT_MS) == GQ_TIMEOUT);
+    gq_unsubscribe(s);
+    return 0;
+}
+
+/* The end of a subscription is not answered. */
+static int left(gq *mq) {
+    gq_subscription *s;
+    CHECK(!gq_subscribe(mq, "t", "g", NULL, &s));
+    gq_unsubscribe(s);
+    for (int i = 0; i < 2; i++) CHECK(!gq_publish(mq, "t", &R, 1, NULL, NULL, WAIT_MS));
+    return 0;
+}
+
+/* Whoever comes back is refused: what was sent before may be stored. */
+static int unsure(gq *mq) {
+    gq_place place;
+    CHECK(!gq_publish(mq, "t", &R, 1, NULL, NULL, WAIT_MS));
+    CHECK(gq_publish(mq, "t", &R, 1, NULL, &place, WAIT_MS) == GQ_NOT_CONFIRMED && place.code == GQ_NOT_CONFIRMED);
+    CHECK(gq_publish(mq, "t", &R, 1, NULL, &place, WAIT_MS) == GQ_REFUSED && place.code == GQ_REFUSED);
+    return 0;
+}
+
+/* What the user does not have is not acked. */
+static int strange(gq *mq) {
+    gq_subscription *s;
+    gq_message m;
+    CHECK(!gq_subscribe(mq, "t", "g", NULL, &s));
+    CHECK(!gq_next(s, &m, WAIT_MS) && m.offset == 0);
+    CHECK(gq_ack(s, m.partition, 1) == GQ_ARGUMENT && gq_ack(s, m.partition, -1) == GQ_ARGUMENT);
+    CHECK(gq_nack(s, m.partition, 1, "x", -1, WAIT_MS) == GQ_ARGUMENT);
+    CHECK(!gq_ack(s, m.partition, 0) && !gq_flush(s, WAIT_MS));
+    CHECK(gq_ack(s, m.partition, 0) == GQ_ARGUMENT);
+    CHECK(!gq_flush(s, WAIT_MS));
     gq_unsubscribe(s);
     return 0;
 }
@@ -137,7 +199,8 @@ int main(int count, char **words) {
         const char *name;
         int (*run)(gq *);
     } ALL[] = {{"refused", refused}, {"late", late}, {"runs", runs}, {"headers", headers}, {"subscribe", subscribe}, {"nobody", nobody},
-               {"again-flush", again_flush}, {"again-next", again_next}, {"failed", failed}, {"many", many}, {"here", here}};
+               {"again-flush", again_flush}, {"again-next", again_next}, {"failed", failed}, {"many", many}, {"here", here}, {"gone", gone}, {"reader", reader}, {"left", left}, {"unsure", unsure},
+               {"strange", strange}};
     gq *mq;
     int code = 2;
     if (gq_open(&mq, NULL)) return 2;

@@ -159,3 +159,21 @@ test("a pause that a node asks for does not outlive the client", async () => {
   });
   assert.ok(timers() <= before, `${timers()} timers, ${before} before`);
 });
+
+test("what ends while its shard is joined is joined again", async () => {
+  const numbers = [];
+  const node = async ({ verb, fields, request, say }) => {
+    if (verb !== SUBSCRIBE) return undefined;
+    numbers.push(fields[0]);
+    await say(request, SUBSCRIBED, [fields[0], 30000, []]);
+    if (numbers.length === 2) await say(0, RESET, [[1]]); // when the first one is back, and the second is not there yet
+    return SILENT;
+  };
+  await withNode(node, async (mq) => {
+    await mq.subscribe("t", { group: "g" });
+    await soon(mq.subscribe("t", { group: "h" }));
+    await sleep(500);
+    const last = numbers.slice(-2);
+    assert.deepEqual([numbers.length, numbers[0] === last[0]], [5, true], `${numbers}`);
+  });
+});

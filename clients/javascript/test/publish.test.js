@@ -184,3 +184,19 @@ test("one signal may be that of many calls", () => {
   const ran = spawnSync(process.execPath, ["--input-type=module", "-e", program], { cwd: new URL("..", import.meta.url), encoding: "utf8" });
   assert.equal(ran.stderr, "");
 });
+
+test("what a leader that leads no more was sent may be stored, and is not sent under another producer", async () => {
+  const names = [];
+  const node = async ({ verb, body, request, say }) => {
+    if (verb !== PUBLISH) return undefined;
+    names.push(body.toString("hex", 16, 32));
+    if (names.length === 1) return undefined;
+    await say(request, REFUSED, names.length === 2 ? ["not_leader", "another one does"] : ["out_of_sequence", "one is missing", "", 50, 1]);
+    return SILENT;
+  };
+  await withNode(node, async (mq) => {
+    await mq.publish("t", "x");
+    await assert.rejects(soon(mq.publish("t", "y")), { code: "not_confirmed" });
+    assert.equal(new Set(names).size, 1);
+  });
+});
