@@ -199,16 +199,17 @@ class TestSignals:
         real, bells, rung = mq._engine.transport.receive, list[Bell](), list[bool]()
 
         def handle(*_: object) -> None:
+            if mq._engine.busy or not mq._waiting or bells:
+                return  # it does not wait just now
+            bells.extend(mq._waiting.values())
             mq._engine.transport.receive = real  # type: ignore[method-assign]
             mq.admin.groups("nested")
             rung.extend(bell.rung for bell in bells)
 
         def interrupt() -> None:
-            while not mq._waiting:
-                time.sleep(0.001)
-            time.sleep(0.05)  # it sleeps by then
-            bells.extend(mq._waiting.values())
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+            while not rung:
+                time.sleep(0.01)
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
         before = signal.signal(signal.SIGUSR1, handle)
         interrupter = threading.Thread(target=interrupt)
@@ -218,9 +219,10 @@ class TestSignals:
             interrupter.start()
             assert pending.result(PATIENCE_S).offset == 1
         finally:
-            signal.signal(signal.SIGUSR1, before)
+            rung.append(False)  # at the latest now no more is sent
             interrupter.join()
-        assert rung == [True]
+            signal.signal(signal.SIGUSR1, before)
+        assert rung == [True, False]
         assert not mq._waiting
 
     def test_a_handler_that_publishes_in_a_step_is_told(
