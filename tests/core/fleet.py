@@ -1,5 +1,7 @@
 """Several nodes' copies of one shard: real turns, messages that arrive at once, a clock moved by hand."""
 
+from collections.abc import Callable
+
 from core.seat import Seat
 from gossipq.core.copies import Mail
 from gossipq.core.copies.placement import plan
@@ -10,6 +12,7 @@ from gossipq.core.requests.consume import Client
 from gossipq.core.shard import Shard
 from gossipq.core.storage.settings import ShardSettings
 from gossipq.core.storage.tables import MemoryTables
+from gossipq.errors import StoreError
 from gossipq.messages import Join, Members, Publish
 from gossipq.peer_messages import InstallTopic
 from gossipq.types import Now, PartitionKey, partition_key
@@ -155,6 +158,95 @@ class Fleet:
         return sum(
             len(rows) for seen in self.seen.values() for effects in seen for rows in effects.confirms.values()
         )
+
+
+class FallibleFleet(Fleet):
+    """Copies that fall: what is left of a disk is what its last commit wrote. What a copy says in its turn is
+    handed to `hear`."""
+
+    def __init__(self, shard: int, voters: str, hear: Callable[[str, list[Effects]], None]) -> None:
+        self.disks: dict[str, MemoryTables] = {}
+        self.hear = hear
+        super().__init__(shard, voters)
+        for seen in self.seen.values():
+            seen.clear()
+
+    def open(self, name: str, witness: bool = False) -> Shard:
+        shard = super().open(name, witness)
+        seat, tables, commit = self.seats[name], self.tables[name], self.seats[name].commit
+
+        def committed() -> None:
+            commit()
+            self.disks[name] = tables.copy()
+
+        seat.commit = committed  # type: ignore[method-assign]
+        self.disks[name] = tables.copy()
+        return shard
+
+    def pass_time(self, ms: int) -> None:
+        self.now = Now(self.now.boot_ms + ms, self.now.wall_ms + ms)
+
+    def turns(self, *names: str) -> None:
+        """One turn of each that is not away."""
+        for name in names:
+            if name not in self.away:
+                self.turn(name)
+                heard, self.seats[name].seen[:] = list(self.seats[name].seen), []
+                self.hear(name, heard)
+
+    def take_turns(self, ms: int, slow: bool = False) -> None:
+        """The leader's turn, and unless the other copies are `slow` theirs, till nothing is under way."""
+        self.pass_time(ms)
+        leading = self.led.name
+        self.turns(leading)
+        if not slow:
+            self.turns(*self.seats)
+            self.turns(leading)
+
+    def lead(self) -> None:
+        """Till somebody serves."""
+        for _ in range(400):
+            self.pass_time(50)
+            self.turns(*self.seats)
+            if self.serving and self.led.shard.serving:
+                return
+        raise AssertionError("nobody leads")
+
+    def settle(self) -> None:
+        """Till somebody leads whose copies keep up. A backlog may take an entry for each step of it."""
+        for _ in range(400):
+            self.lead()
+            self.take_turns(50)
+            if self.serving and not list(self.leader.unapplied()):
+                return
+        raise AssertionError("entries are not applied")
+
+    def refuse(self) -> None:
+        """The leader takes a turn whose commit the disk refuses, and starts over."""
+        seat = self.led
+
+        def refused() -> None:
+            raise StoreError("no space")
+
+        seat.commit = refused  # type: ignore[method-assign]
+        seat.abort = lambda: None  # type: ignore[method-assign]
+        seat.refused = lambda error: None  # type: ignore[method-assign]
+        self.turns(seat.name)
+        self.start_over(seat.name)
+
+    def start_over(self, name: str) -> None:
+        self.tables[name] = self.disks[name].copy()
+        self.open(name)
+
+    def fall(self, elsewhere: bool) -> None:
+        """The leader starts over from its disk, or another copy leads."""
+        name = self.led.name
+        if elsewhere:
+            self.away = {name}
+        else:
+            self.start_over(name)
+        self.lead()
+        self.away = set()
 
 
 def entered(answer: Message) -> Members:

@@ -10,12 +10,11 @@ import os
 from collections.abc import Iterator
 from random import Random
 
-from core.fleet import Fleet
+from core.fleet import FallibleFleet
 from gossipq import limits
 from gossipq.core.delivery import Dispatch, PartitionView
 from gossipq.core.effects import Effects
 from gossipq.core.requests.consume import Client
-from gossipq.core.storage.tables import MemoryTables
 from gossipq.messages import (
     Ack,
     Acked,
@@ -27,7 +26,7 @@ from gossipq.messages import (
     Subscribe,
     Unsubscribe,
 )
-from gossipq.types import Now, topic_id_of
+from gossipq.types import topic_id_of
 from gossipq.values import GroupConfig, GroupOptions, Message, Range, Start
 
 CONSUMERS = {name.ljust(16, b"."): Client(name.ljust(16, b"."), name.decode()) for name in (b"ada", b"bob")}
@@ -43,10 +42,7 @@ class Life:
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
-        self.fleet = Fleet(1, random.choice(["a", "abc"]))
-        self.disks: dict[str, MemoryTables] = {}
-        for name in self.fleet.seats:
-            self.keep_disk(name)
+        self.fleet = FallibleFleet(1, random.choice(["a", "abc"]), self.hear)
         self.mode = random.choice(["shared", "shared", "exclusive", "key_ordered"])
         self.partition = self.fleet.topic(backoff_ms=[200, 1_000], attempts_max=self.attempts_max)
         self.options = GroupOptions(mode=self.mode, lease_ms=LEASE_MS, in_flight_max=WINDOW)
@@ -59,33 +55,13 @@ class Life:
         self.join(SESSIONS[0])
         self.turn(50)
 
-    def keep_disk(self, name: str) -> None:
-        """What a crash leaves is what the last commit left."""
-        seat, tables, commit = self.fleet.seats[name], self.fleet.tables[name], self.fleet.seats[name].commit
-
-        def committed() -> None:
-            commit()
-            self.disks[name] = tables.copy()
-
-        seat.commit = committed
-        self.disks[name] = tables.copy()
-
     # --- turns ------------------------------------------------------------------------------------------
 
     def turn(self, ms: int, slow: bool = False) -> None:
-        """The leader's turn, and unless the other copies are `slow` theirs, till nothing is under way."""
-        fleet = self.fleet
-        fleet.now = Now(fleet.now.boot_ms + ms, fleet.now.wall_ms + ms)
-        leading = fleet.led.name
-        for names in [[leading]] if slow else [[leading], list(fleet.seats), [leading]]:
-            for name in names:
-                if name not in fleet.away:
-                    fleet.turn(name)
-                    self.hear(name)
+        self.fleet.take_turns(ms, slow)
 
-    def hear(self, name: str) -> None:
-        seat, term = self.fleet.seats[name], self.fleet.seats[name].shard.term
-        heard, seat.seen[:] = list(seat.seen), []
+    def hear(self, name: str, heard: list[Effects]) -> None:
+        term = self.fleet.seats[name].shard.term
         for effects in heard:
             self.answered(effects)
             for delivery in effects.deliveries:
@@ -202,40 +178,10 @@ class Life:
         self.send(SESSIONS[0], SetGroup(topic_id_of(self.partition), "g", options))
 
     def fall(self) -> None:
-        """The leader starts over from its disk, or another copy leads."""
-        fleet, name = self.fleet, self.fleet.led.name
-        if len(fleet.seats) > 1 and self.random.random() < 0.5:
-            fleet.away = {name}
-        else:
-            fleet.tables[name] = self.disks[name].copy()
-            fleet.open(name)
-            self.keep_disk(name)
-        self.lead()
-        fleet.away = set()
+        self.fleet.fall(elsewhere=len(self.fleet.seats) > 1 and self.random.random() < 0.5)
         for session in SESSIONS:
             if self.random.random() < 0.8:
                 self.join(session, self.random.random() < 0.7)
-
-    def lead(self) -> None:
-        """Till somebody serves."""
-        fleet = self.fleet
-        for _ in range(400):
-            fleet.now = Now(fleet.now.boot_ms + 50, fleet.now.wall_ms + 50)
-            for name in [name for name in fleet.seats if name not in fleet.away]:
-                fleet.turn(name)
-                self.hear(name)
-            if fleet.serving and fleet.led.shard.serving:
-                return
-        raise AssertionError("nobody leads")
-
-    def settle(self) -> None:
-        """Till somebody leads whose copies keep up."""
-        for _ in range(40):
-            self.lead()
-            self.turn(50)
-            if self.fleet.serving and not list(self.fleet.leader.unapplied()):
-                return
-        raise AssertionError("entries are not applied")
 
     def live(self) -> None:
         deeds = {
@@ -248,7 +194,7 @@ class Life:
             ms = self.random.choice([10, 10, 50, 200, 500, LEASE_MS])
             self.turn(ms, slow=ms <= 60 and self.random.random() < 0.4)
             if not any(s.leading and s.serving for s in self.fleet.shards.values()):
-                self.lead()
+                self.fleet.lead()
             if self.random.random() < 0.03:
                 self.fall()
             self.agree()
@@ -322,12 +268,12 @@ class Life:
 
     def end(self) -> None:
         """All come out; each is acked or dead."""
-        self.settle()
+        self.fleet.settle()
         led = self.fleet.led
         for session in SESSIONS:
             led.inbox.append(lambda session=session: led.turn.end_session(session))
         self.send(SESSIONS[0], SetGroup(topic_id_of(self.partition), "g", GroupOptions(paused=False)))
-        self.settle()
+        self.fleet.settle()
         self.join(SESSIONS[0], records=MANY)
         for _ in range(40):
             self.turn(500)

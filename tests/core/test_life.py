@@ -19,8 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from core.harness import FakeWorker, client, single
 from core.harness import counters as stats
+from core.places import one_for_each, reopened, rows_add_up
 from gossipq import limits
-from gossipq.core.delivery import Dispatch
 from gossipq.core.delivery.routes import matcher
 from gossipq.core.ledger import life, records
 from gossipq.core.ledger.exceptions import decode_dead, decode_exception
@@ -53,7 +53,7 @@ from gossipq.messages import (
     WhyGroup,
 )
 from gossipq.types import ATTEMPTS, DELAY, ID_HASH, KEY_HASH, TTL, Now, Offset, topic_id_of
-from gossipq.values import GroupConfig, GroupOptions, Message, Ref, Start, TopicOptions
+from gossipq.values import GroupOptions, Message, Ref, Start, TopicOptions
 from gossipq.wire import batch as batches
 
 CONSUMERS = [client(name) for name in ("ada", "bob", "eve")]
@@ -575,14 +575,7 @@ class FullLife(RuleBasedStateMachine):
     def rows_count_what_they_say(self):
         if not hasattr(self, "partition"):
             return
-        cursor, table = self.cursor, self.worker.tables[1].state
-        counts = Counter()
-        for found in cursor.exceptions.scan():
-            counts["parked" if found.row.lane else "retrying"] += found.total
-        assert (cursor.state.retrying, cursor.state.parked) == (counts["retrying"], counts["parked"])
-        assert cursor.state.dead == sum(found.total for found in cursor.dead.scan())
-        indexes = sum(1 for prefix in (b"Y", b"U") for _ in table.scan(prefix, records.after(prefix)))
-        assert indexes == sum(1 for _ in table.scan(b"V", b"W"))
+        rows_add_up(self.worker.tables[1].state, self.cursor)
 
     @invariant()
     def every_row_finds_its_batch(self):
@@ -612,33 +605,12 @@ class FullLife(RuleBasedStateMachine):
 
     @invariant()
     def the_leader_has_one_place_for_each_record(self):
-        """What the leader alone knows says where a record is that the ledger has as open or waiting; it adds
-        no state. Each is in one place at most, each open one in exactly one, and a leader that knows only
-        what is on disk finds a place for each of them."""
+        """Also by a leader that knows only what is on disk."""
         if not hasattr(self, "partition"):
             return
         group_id = self.shard.ledger.group_ids[self.topic_id, "g"]
-        for dispatch in (self.shard.dispatch, self.reopened()):
-            view = dispatch.groups[group_id].views[self.partition]
-            ends = self.shard.ledger.partitions[self.partition].next
-            places = Counter(range(view.next, ends))
-            for ranges in (view.leases, view.returned, *view.lanes.values()):
-                places.update(at for first, end, _ in ranges for at in range(first, end))
-            cursor = self.cursor
-            opened = {
-                at for low, high in cursor.fresh(view.cursor.state.start, ends) for at in range(low, high)
-            }
-            waiting = {at for found in cursor.exceptions.scan() for at in range(found.first, found.end)}
-            lost = {at for at in opened - places.keys() if not self.shard.ledger.is_void(self.partition, at)}
-            assert not lost, f"nobody would ever get {lost}"
-            assert max(places.values(), default=1) == 1, "one place for each"
-            assert {at for first, end, _ in view.returned for at in range(first, end)} <= opened | waiting
-
-    def reopened(self):
-        """The same by a leader that knows only what is on disk."""
-        dispatch = Dispatch(self.shard.ledger, GroupConfig())
-        dispatch.rebuild(self.boot_ms, self.leader_ms())
-        return dispatch
+        for dispatch in (self.shard.dispatch, reopened(self.shard)):
+            one_for_each(self.shard.ledger, dispatch.groups[group_id].views[self.partition])
 
     @invariant()
     def what_is_done_stays_done(self):

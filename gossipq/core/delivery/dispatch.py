@@ -327,16 +327,16 @@ class Dispatch(Selection):
                     self.forget(view, *gap)
             view.next = max(view.next, first)
             if view.keys is not None:
-                self._trim_keys(view, view.keys, first)
+                self._trim_keys(view, view.keys, first, bool(here))
 
-    def _trim_keys(self, view: PartitionView, keys: Keys, first: Offset) -> None:
+    def _trim_keys(self, view: PartitionView, keys: Keys, first: Offset, some: bool) -> None:
         """What is kept of the records below `first`, as letters that were replayed, has no key any more, so
-        nothing that waits behind it hears of its end."""
-        kept = view.lanes.places.overlap(0, first)
-        for lane in {lane for _, _, lane in kept if key_of(lane)}:
+        nothing that waits behind it hears of its end; nor of that of one that went on and left at once.
+        `some`: memory had records of them."""
+        for lane in {lane for _, _, lane in view.lanes.places.overlap(0, first) if key_of(lane)}:
             view.open_lane(lane)
         touched = keys.trim(first)
-        if kept or view.returned.reaches(0, first):
+        if some:
             touched += keys.on_disk
         for key_hash in touched:
             self.let_on(view, key_hash)

@@ -1,0 +1,260 @@
+"""Where the records of one group in one partition are: each in exactly one place, and memory, its indexes,
+rows and counters all say the same. Each check takes a leader's view, and raises AssertionError."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from gossipq.core.delivery import Dispatch, PartitionView
+from gossipq.core.delivery.consumers import Lease
+from gossipq.core.ledger import Cursor, Ledger, key_of, records
+from gossipq.core.ledger.exceptions import decode_exception, ranges_of
+from gossipq.core.shard import Shard
+from gossipq.core.storage import log, payloads
+from gossipq.core.storage.tables import Table
+from gossipq.types import Offset
+from gossipq.values import GroupConfig
+
+NEVER = 2**63
+DRIFT_MS = 100  #: of leader time against boot time, while a leader takes hundreds of turns
+
+
+def offsets(ranges: Iterable[tuple[Offset, Offset, object]]) -> Iterator[Offset]:
+    for first, end, _ in ranges:
+        yield from range(first, end)
+
+
+def reopened(shard: Shard) -> Dispatch:
+    """The same by a leader that knows only what is on disk."""
+    dispatch = Dispatch(shard.ledger, GroupConfig())
+    dispatch.rebuild(shard.boot_ms, shard.leader_ms)
+    return dispatch
+
+
+def returned(view: PartitionView) -> set[Offset]:
+    """What waits in memory, also for its route or key."""
+    return {at for ranges in (view.returned, *view.lanes.values()) for at in offsets(ranges)}
+
+
+def fresh(view: PartitionView, end: Offset) -> set[Offset]:
+    """What is open, and has no row."""
+    cursor = view.cursor
+    return {at for low, high in cursor.fresh(cursor.state.start, end) for at in range(low, high)}
+
+
+def waiting(cursor: Cursor) -> set[Offset]:
+    """What has a row: it failed, or waits on disk."""
+    return {at for found in cursor.exceptions.scan() for at in range(found.first, found.end)}
+
+
+def on_the_way_to_disk(shard: Shard) -> set[Offset]:
+    """What is to be parked, and is not yet."""
+    found = list(shard.dispatch.parking.values())
+    decode = msgspec.msgpack.Decoder(payloads.Park).decode
+    found += [decode(entry.payload).rows for entry in shard.unapplied() if entry.kind == log.PARK]
+    return {at for rows in found for row in rows for at in range(row.first, row.end)}
+
+
+# --- one place for each -----------------------------------------------------------------------------------
+
+
+def one_for_each(ledger: Ledger, view: PartitionView, applied: bool = True) -> None:
+    """Memory says where a record is that the ledger has as open or waiting; it adds no state. Each is in one
+    place at most, each open one in exactly one, unless an entry that moves it is not `applied`."""
+    end = ledger.partitions[view.partition].next
+    places = Counter(range(view.next, end))
+    places.update(offsets(view.leases))
+    for ranges in (view.returned, *view.lanes.values()):
+        places.update(offsets(ranges))
+    opened = fresh(view, end)
+    twice = [at for at, count in places.items() if count > 1]
+    assert not twice, f"in two places: {twice}"
+    if applied:
+        lost = {at for at in opened - places.keys() if not ledger.is_void(view.partition, at)}
+        assert not lost, f"nobody would ever get {lost}"
+        here = returned(view) | set(offsets(view.leases))
+        done = {at for at in here - opened - waiting(view.cursor) if not ledger.is_void(view.partition, at)}
+        assert not done, f"in memory, and done on disk: {done}"
+
+
+def leases_are_kept(dispatch: Dispatch, view: PartitionView) -> None:
+    """Each lease counts what it holds, has a time when it ends, and is known to its session; none holds
+    nothing."""
+    held: Counter[Lease] = Counter()
+    for first, end, lease in view.leases:
+        if lease.session:
+            held[lease] += end - first
+            assert lease.first <= first < end <= lease.end, f"{first} to {end} are not of their lease"
+    for lease, count in held.items():
+        assert lease.open == count, f"a lease counts {lease.open} and holds {count}"
+        assert lease in dispatch._deadlines, "a lease that never ends"
+    known = {
+        lease
+        for numbers in dispatch._by_session.values()
+        for leases in numbers.values()
+        for lease in leases
+        if lease.view is view
+    }
+    assert known == held.keys(), "leases that their session does not know, or that hold nothing"
+
+
+# --- keys -------------------------------------------------------------------------------------------------
+
+
+def keys_are_kept(dispatch: Dispatch, view: PartitionView) -> None:
+    """Keys are closed by what is in flight, by what failed and by what waits on disk, each of it, and by
+    nothing else."""
+    if view.keys is None:
+        return
+    first = dispatch._ledger.partitions[view.partition].first
+    leased = {
+        at: key_hash
+        for low, high, lease in view.leases
+        if lease.session
+        for at, key_hash in dispatch.hashes(view, low, high)
+        if at >= first
+    }
+    held = {at: key_hash for at, key_hash in view.keys._held.items() if key_hash}
+    in_flight = {at: key_hash for at, key_hash in held.items() if at >= first}
+    assert in_flight == leased, f"keys of what is in flight: {in_flight}, and of leases: {leased}"
+    assert Counter(held.values()) == +view.keys._counts, "counts of keys"
+    rows_close_their_keys(dispatch, view)
+    taken = set(offsets(view.leases)) | waiting(view.cursor)
+    for key_hash, failed in view.keys._failed.items():
+        done = {at for at in failed - taken if at >= first}
+        assert not done, f"key {key_hash} is closed by {done}, which do not wait"
+
+
+def rows_close_their_keys(dispatch: Dispatch, view: PartitionView) -> None:
+    assert view.keys is not None
+    here = returned(view) | set(offsets(view.leases))
+    for found in view.cursor.exceptions.scan():
+        lane = found.row.lane
+        for at, key_hash in dispatch.hashes(view, found.first, found.end):
+            if at in here:
+                continue
+            if key_of(lane):
+                known = view.keys.on_disk.get(key_hash, NEVER) <= at or lane in view.draining
+                assert known, f"{at} is parked, and its key {key_hash} does not know"
+            elif not lane:
+                assert at in view.keys._failed.get(key_hash, ()), f"{at} failed, and its key is open"
+
+
+def free_keys_go_on(dispatch: Dispatch, view: PartitionView) -> None:
+    """What waits in memory or on disk for a key that is free is on its way."""
+    if view.keys is None:
+        return
+    coming = {
+        key_hash for low, high, _ in view.returned for _, key_hash in dispatch.hashes(view, low, high)
+    } | {key_of(lane) for lane in view.draining}
+    for key_hash, lane in view.lanes.of_keys.items():
+        first = min(lane.starts[0], view.keys.on_disk.get(key_hash, NEVER))
+        stuck = key_hash not in coming and view.keys.opens(key_hash, first)
+        assert not stuck, f"{lane.starts[0]} waits for key {key_hash}, which is free"
+    for key_hash, first in view.keys.on_disk.items():
+        behind = key_hash in coming or key_hash in view.lanes.of_keys
+        stuck = not behind and view.keys.opens(key_hash, first)
+        assert not stuck, f"what is parked from {first} on waits for key {key_hash}, which is free"
+
+
+# --- rows -------------------------------------------------------------------------------------------------
+
+
+def rows_add_up(table: Table, cursor: Cursor) -> None:
+    """Rows of a group do not reach into one another nor into what is open, each has its index row, and
+    counters say what rows say."""
+    partition, group_id = cursor.state.partition, cursor.state.group_id
+    name = records.row_key(b"V", partition, group_id)
+    indexed, counts, last = set(), Counter[bool](), 0
+    for key, row in table.scan(name, records.after(name)):
+        exception = decode_exception(row)
+        first = records.U64.unpack_from(key, len(name))[0]
+        assert last <= first < exception.end, f"rows reach into one another at {first}"
+        last = exception.end
+        ranges = exception.ranges or [(first, exception.end)]
+        assert (ranges[0][0], ranges[-1][1]) == (first, exception.end), f"ranges of the row at {first}"
+        indexed.add(cursor.exceptions._index_key(first, exception))
+        for low, high in ranges:
+            counts[bool(exception.lane)] += high - low
+            assert not cursor.fresh(low, high), f"{low} to {high} have a row, and are open too"
+    names = [records.row_key(prefix, partition, group_id) for prefix in (b"Y", b"U")]
+    found = {key for each in names for key, _ in table.scan(each, records.after(each))}
+    assert found == indexed, f"index rows: {found ^ indexed}"
+    counted = cursor.state.parked, cursor.state.retrying, cursor.state.dead
+    dead = sum(found.total for found in cursor.dead.scan())
+    assert counted == (counts[True], counts[False], dead), "counts of what is parked, retrying and dead"
+    assert cursor.unaccounted() == 0
+
+
+def acks_are_apart(cursor: Cursor, end: Offset) -> None:
+    last = 0
+    for first, row in cursor.acks.within(0, end):
+        assert last <= first, f"rows of acks reach into one another at {first}"
+        last = row.end
+
+
+# --- a quiet shard ----------------------------------------------------------------------------------------
+
+
+def memory_is_as_reopened(shard: Shard, view: PartitionView, anew: PartitionView) -> None:
+    """Nothing is under way and all is logged: another leader would have the same leases and attempts."""
+    assert not [each for each in view.leases if not each[2].session], "reserved, and no entry is on its way"
+    assert not view.unlogged, "leases that are not logged"
+    held, same = held_as(view), held_as(anew)
+    assert {at: who for at, (_, *who) in held.items()} == {at: who for at, (_, *who) in same.items()}, (
+        "leases, and what they are from disk"
+    )
+    for at, (deadline_ms, *_) in held.items():
+        assert abs(deadline_ms - same[at][0]) <= DRIFT_MS, f"the lease of {at} ends at another time from disk"
+    known = attempts_of(view)
+    rows = view.cursor.exceptions.scan()
+    from_disk = {at: found.row.attempts for found in rows for at in range(found.first, found.end)}
+    from_disk |= attempts_of(anew)
+    for at, attempts in known.items():
+        assert attempts == from_disk.get(at, 0) or shard.ledger.is_void(view.partition, at), (
+            f"{at} had {attempts} attempts, and {from_disk.get(at, 0)} from disk"
+        )
+
+
+def held_as(view: PartitionView) -> dict[Offset, tuple[int, bytes, int, bool, str]]:
+    return {
+        at: (lease.deadline_ms, lease.session, lease.attempt, lease.started, lease.consumer)
+        for first, end, lease in view.leases
+        if lease.session
+        for at in range(first, end)
+    }
+
+
+def attempts_of(view: PartitionView) -> dict[Offset, int]:
+    return {
+        at: attempts
+        for ranges in (view.returned, *view.lanes.values())
+        for first, end, attempts in ranges
+        for at in range(first, end)
+    }
+
+
+def rows_are_looked_for(view: PartitionView) -> None:
+    """What waits on disk alone comes back: what failed when it is due, what is parked when somebody takes its
+    route, or its key is free."""
+    here = returned(view) | set(offsets(view.leases))
+    for found in view.cursor.exceptions.scan():
+        lane = found.row.lane
+        if here.intersection(at for low, high in ranges_of(found) for at in range(low, high)):
+            continue
+        if not lane:
+            looked = view.due_ms is not None and found.row.due_ms >= view.since[0]
+            assert looked, f"{found.first} is due at {found.row.due_ms}, and nobody looks"
+        elif lane not in view.draining and view.waking is None:
+            wanted = view.keys is None if key_of(lane) else view.group.takes(lane[1:])
+            assert not wanted, f"{found.first} waits in {lane!r}, which somebody takes, and nobody looks"
+
+
+def disk_is_as_memory(ledger: Ledger, kept: Ledger, cursor: Cursor) -> None:
+    """A ledger opened from the tables, `kept`, says what the ledger in memory says."""
+    same = kept.cursors[cursor.state.partition][cursor.state.group_id]
+    assert list(same.passed) == list(cursor.passed), "what has passed, in memory and on disk"
+    assert list(same.holds) == list(cursor.holds), "holds, in memory and on disk"
+    assert same.state == cursor.state, "the cursor, in memory and on disk"
+    assert kept.partitions == ledger.partitions, "partitions, in memory and on disk"
