@@ -431,8 +431,10 @@ class Busy:
                 for at in range(first, end):
                     assert at not in self.done, f"{at} came as attempt {part.attempt} after its ack"
                     if at not in self.anew:
-                        # of an exclusive group what waited is taken back, and counted all the same
-                        self.attempts.came(at, part.attempt, part.attempt if self.mode == "exclusive" else 0)
+                        # a leader that takes over counts what the log says was handed out, also what waited
+                        # in an exclusive group and was taken back
+                        unseen = self.mode == "exclusive" and self.attempts.fell
+                        self.attempts.came(at, part.attempt, part.attempt if unseen else 0)
         self.in_order(came)
 
     def in_order(self, came: list[Offset]) -> None:
