@@ -128,18 +128,34 @@ class Client:
         return self.ack(NACK, -1, True, reason)
 
     def ping(self) -> None:
-        """Shows that this client is there. A silence ends it after 6 s: the next one goes on."""
-        if time.monotonic() < self._ping_s + PING_S:
-            return
-        self._ping_s, wait_s = time.monotonic(), self.wait_s
+        """Shows that this client is there, and joins what it is to join. A silence ends it after 6 s: the
+        next one goes on."""
+        assert self._socket is not None
+        self._show()
+        while self._socket.poll(0):
+            self._hear(0)
+        if any(time.monotonic() > since_s + SILENT_S for since_s in self._unanswered.values()):
+            self._dial()
+        wait_s = self.wait_s
         self.wait_s = min(wait_s, 2 * SILENT_S)
         try:
-            for shard in self._groups:
+            for shard in [shard for shard in self._groups if shard not in self._joined]:
                 self._ask(PING, shard, [])
         except TimeoutError:
             pass
         finally:
             self.wait_s = wait_s
+
+    def _show(self) -> None:
+        """One PING a second to each shard, all at once: in a slow network, one after the other would take
+        longer than a session lasts."""
+        now_s = time.monotonic()
+        if now_s < self._ping_s + PING_S:
+            return
+        self._ping_s = now_s
+        for shard in self._joined & self._groups.keys():
+            self._send(PING, shard, [], None)
+            self._unanswered.setdefault(shard, now_s)
 
     # --- the one rule of recovery: what is over is joined again, what has no answer is asked again ---
 
@@ -184,6 +200,7 @@ class Client:
 
     def _over(self, shard: int) -> None:
         self._joined.discard(shard)
+        self._unanswered.pop(shard, None)
         self._waiting = deque(row for row in self._waiting if row[0] != shard)
 
     def _dial(self) -> None:
@@ -201,20 +218,25 @@ class Client:
                 if not left:
                     raise
         self._joined: set[int] = set()
+        self._unanswered: dict[int, float] = {}  # shard -> when a PING was sent that has no answer
         self._waiting.clear()
 
     def _once(self, verb: int, shard: int, fields: list[Any], body: bytes | None) -> tuple[int, list[Any]]:
         """(verb, fields) of the answer. Raises Silence."""
-        self._request += 1
-        frame = HEADER.pack(b"GQ", VERSION, verb, shard, 0, self._request, 0) + msgpack.encode(fields)
-        assert self._socket is not None
-        self._socket.send_multipart([frame] if body is None else [frame, body])
+        self._show()
+        self._send(verb, shard, fields, body)
         end_s = time.monotonic() + SILENT_S
         while (left_s := end_s - time.monotonic()) > 0:
             said, request, answer = self._hear(left_s)
             if said and request == self._request:
                 return said, answer
         raise Silence
+
+    def _send(self, verb: int, shard: int, fields: list[Any], body: bytes | None) -> None:
+        self._request += 1
+        frame = HEADER.pack(b"GQ", VERSION, verb, shard, 0, self._request, 0) + msgpack.encode(fields)
+        assert self._socket is not None
+        self._socket.send_multipart([frame] if body is None else [frame, body])
 
     def _hear(self, wait_s: float) -> tuple[int, int, list[Any]]:
         """(verb, request, fields) of the next message; verb 0: none came in time."""
@@ -231,12 +253,15 @@ class Client:
             fields = msgpack.decode(frame[HEADER.size :])
             records = list(msgpack.decode(body[0])) if verb == DELIVER_PLAIN else []
             over = [int(each) for each in fields[0]] if verb == RESET else []
+            if verb == REFUSED and request != self._request and fields[0] in (*OVER, *AWAY):
+                over = [shard]  # a PING
             request = fields[0][0][0] if verb == CONFIRM else request
         except (StructError, MsgspecError, IndexError, TypeError, ValueError, KeyError, RecursionError):
             magic = b""
         if magic != b"GQ" or version != VERSION or not isinstance(fields, list):  # of nobody
             return 0, 0, []
         known = self._terms[shard] = max(term, self._terms.get(shard, 0))
+        self._unanswered.pop(shard, None)
         if verb == DELIVER_PLAIN and shard in self._joined and term == known:  # else from an old leader
             self._waiting += [(shard, record) for record in records]
         for each in over:

@@ -1,7 +1,9 @@
 """A node that is none: it answers as one does, but for what a test says of single messages."""
 
 import threading
+import time
 import zlib
+from collections import deque
 from collections.abc import Callable
 from struct import pack
 from types import TracebackType
@@ -12,7 +14,7 @@ from msgspec import msgpack
 
 from gossipq.wire.frames import HEADER
 
-HELLO, WELCOME, PONG, REFUSED, RESET, PUBLISH, CONFIRM, PUBLISH_PLAIN = 1, 2, 4, 6, 7, 16, 17, 18
+HELLO, WELCOME, PING, PONG, REFUSED, RESET, PUBLISH, CONFIRM, PUBLISH_PLAIN = 1, 2, 3, 4, 6, 7, 16, 17, 18
 SUBSCRIBE, SUBSCRIBED, UNSUBSCRIBE, DELIVER, ACK, ACKED, NACK = 32, 33, 34, 36, 37, 38, 39
 DELIVER_PLAIN, RESOLVE, TOPICS = 46, 64, 65
 SHARD, TOPIC = 1, 3
@@ -42,12 +44,15 @@ def batch(*headers: bytes) -> bytes:
 
 class FakeNode(threading.Thread):
     """`answer` gets each message, and gives (verb, fields, [body]) or frames to send, None for silence, or
-    NotImplemented for what a node would say."""
+    NotImplemented for what a node would say. `shards`: of the topic's partitions. `delay_s`: what it says is
+    under way for so long."""
 
     def __init__(
         self,
         answer: Callable[["FakeNode", Said], Any] = lambda node, said: NotImplemented,
         leaders: int = 0,
+        shards: tuple[int, ...] = (SHARD,),
+        delay_s: float = 0.0,
     ) -> None:
         super().__init__(daemon=True)
         self._context = zmq.Context()
@@ -61,6 +66,8 @@ class FakeNode(threading.Thread):
         ]
         self._answer, self.said, self._over = answer, list[Said](), threading.Event()
         self._name, self._offset = b"", 0
+        self._shards, self._delay_s = shards, delay_s
+        self._under_way = deque[tuple[float, list[bytes]]]()
 
     def __enter__(self) -> "FakeNode":
         self.start()
@@ -78,6 +85,8 @@ class FakeNode(threading.Thread):
 
     def run(self) -> None:
         while not self._over.is_set():
+            while self._under_way and self._under_way[0][0] <= time.monotonic():
+                self._router.send_multipart(self._under_way.popleft()[1])
             if not self._router.poll(20):
                 continue
             self._name, control, *body = self._router.recv_multipart()
@@ -88,14 +97,21 @@ class FakeNode(threading.Thread):
             if answer is NotImplemented:
                 answer = self.due(said)
             if isinstance(answer, list):
-                self._router.send_multipart([self._name, *answer])
+                self._send(*answer)
             elif answer is not None:
                 number = 0 if answer[0] in (CONFIRM, DELIVER, DELIVER_PLAIN) else request
                 self.say(shard, number, *answer)
 
     def say(self, shard: int, request: int, verb: int, fields: Any, *body: bytes) -> None:
         head = HEADER.pack(b"GQ", 2, verb, shard, 0, request, 0)
-        self._router.send_multipart([self._name, head + msgpack.encode(fields), *body])
+        self._send(head + msgpack.encode(fields), *body)
+
+    def _send(self, *frames: bytes) -> None:
+        message = [self._name, *frames]
+        if self._delay_s:
+            self._under_way.append((time.monotonic() + self._delay_s, message))
+        else:
+            self._router.send_multipart(message)
 
     def subscribed(self, said: Said, *headers: bytes, plain: bool = False) -> None:
         """A SUBSCRIBE is answered, and records of these headers are delivered."""
@@ -117,7 +133,7 @@ class FakeNode(threading.Thread):
     def raw(self, verb: int, *frames: bytes) -> None:
         """A message whose fields are these bytes."""
         head = HEADER.pack(b"GQ", 2, verb, SHARD, 0, 0, 0)
-        self._router.send_multipart([self._name, head + frames[0], *frames[1:]])
+        self._send(head + frames[0], *frames[1:])
 
     def due(self, said: Said) -> Answer:
         verb, _, request, fields, _ = said
@@ -127,7 +143,7 @@ class FakeNode(threading.Thread):
             case 3:
                 return PONG, []
             case 64:
-                return TOPICS, [[[TOPIC, fields[0][0], 1, [1], [SHARD]]], ""]
+                return TOPICS, [[[TOPIC, fields[0][0], 1, [1], [*self._shards]]], ""]
             case 16 | 18:
                 self._offset += 1
                 run = [1, self._offset - 1, 0, 0, False]

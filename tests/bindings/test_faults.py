@@ -18,6 +18,7 @@ from bindings.fake import (
     HELLO,
     NACK,
     PARTITION,
+    PING,
     PUBLISH,
     PUBLISH_PLAIN,
     REFUSED,
@@ -381,9 +382,24 @@ def codes(
     line: list[str], answer: Callable[[FakeNode, Said], Any], servers: Callable[[str], str] = str
 ) -> list[str]:
     with FakeNode(answer) as node:
-        done = subprocess.run([*line, servers(node.endpoint)], capture_output=True, text=True, timeout=60)
+        return codes_of(line, servers(node.endpoint))
+
+
+def codes_of(line: list[str], servers: str) -> list[str]:
+    done = subprocess.run([*line, servers], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout.split()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", SMALL)
+def test_small_who_joins_many_shards_in_a_slow_network_keeps_the_first(line: list[str]) -> None:
+    """A session that is silent for 5 s is over, and to join all of them takes longer than that."""
+    with FakeNode(shards=(1, 2, 3), delay_s=0.5) as node:
+        assert codes_of(line, node.endpoint) == ["done"] * 3
+        said = [(verb, shard) for verb, shard, *_ in node.said]
+    joining = said[said.index((SUBSCRIBE, 1)) : said.index((SUBSCRIBE, 3))]
+    assert joining.count((PING, 1)) >= 3
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ FIRST = int(os.environ.get("GOSSIPQ_FIRST", "0"))
 LIVES = int(os.environ.get("GOSSIPQ_SEEDS", "35"))
 #: fail when a key forgets what is on its way to disk, what waits behind a record of another route, or what
 #: waits behind one that a purge takes
-RARE = {"key_ordered": (151, 295, 2006, 2011, 20529, 21590)}
+RARE = {"key_ordered": (151, 295, 2006, 2011, 20529, 21590), "exclusive": (49,)}
 STEPS = 60
 
 

@@ -842,9 +842,9 @@ class Leases:
             if lost is not None and max(low, state.next) < high:
                 lost.append((partition, max(low, state.next), high))
             low, high = max(low, 0), min(high, state.next)
-            if low < state.first:
-                yield from self._removed(view, low, min(high, state.first), lost)
-                low = state.first
+            if low < (removed := min(high, state.first)):
+                yield from self._removed(view, low, removed, lost)
+                low = removed
             if low < high:
                 yield view, low, high
 

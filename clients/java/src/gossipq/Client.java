@@ -41,6 +41,7 @@ public final class Client implements AutoCloseable {
     private final Deque<Waiting> waiting = new ArrayDeque<>();
     private final List<Waiting> held = new ArrayList<>(); // what the user has
     private final Set<Integer> joined = new HashSet<>();
+    private final Map<Integer, Long> unanswered = new HashMap<>(); // shard -> when the first PING was sent that has no answer yet
     private ZMQ.Socket socket;
     private long request;
     private long pingMs;
@@ -152,7 +153,7 @@ public final class Client implements AutoCloseable {
             joined.remove(shard);
         }
         try {
-            ping(true);
+            ping();
         } catch (GossipqException error) {
             groups.clear(); // else whatever is asked later would be refused, too
             joined.clear();
@@ -201,22 +202,30 @@ public final class Client implements AutoCloseable {
         return false; // settled before
     }
 
-    /** Shows that this client is there. A silence ends it after 6 s: the next one goes on. */
+    /** Shows that this client is there, and joins what it is to join. A silence ends it after 6 s: the next one goes on. */
     public void ping() {
-        ping(false);
-    }
-
-    private void ping(boolean now) {
-        if (!now && now() < pingMs + PING_MS) return;
-        pingMs = now();
+        show();
+        while (hear(0) != null) continue;
+        if (unanswered.values().stream().anyMatch(sinceMs -> now() > sinceMs + SILENT_MS)) dial();
         long before = waitMs;
         waitMs = Math.min(waitMs, 2 * SILENT_MS);
         try {
-            for (int shard : groups.keySet()) ask(PING, shard, List.of(), null);
+            for (int shard : groups.keySet()) if (!joined.contains(shard)) ask(PING, shard, List.of(), null);
         } catch (GossipqException error) {
             if (!error.code().equals("not_confirmed")) throw error; // nobody answers: the next one goes on
         } finally {
             waitMs = before;
+        }
+    }
+
+    /** One PING a second to each shard, all at once: in a slow network, one after the other would take longer than a session lasts. */
+    private void show() {
+        if (now() < pingMs + PING_MS) return;
+        pingMs = now();
+        for (int shard : groups.keySet()) {
+            if (!joined.contains(shard)) continue;
+            say(PING, shard, List.of(), null);
+            unanswered.putIfAbsent(shard, pingMs);
         }
     }
 
@@ -279,6 +288,7 @@ public final class Client implements AutoCloseable {
 
     private void over(int shard) {
         joined.remove(shard);
+        unanswered.remove(shard);
         waiting.removeIf(each -> each.shard == shard);
     }
 
@@ -305,6 +315,7 @@ public final class Client implements AutoCloseable {
             old.close();
         }
         joined.clear();
+        unanswered.clear();
         waiting.clear();
     }
 
@@ -320,6 +331,7 @@ public final class Client implements AutoCloseable {
 
     /** The answer; null when none comes in time. */
     private Heard once(int verb, int shard, List<?> fields, byte[] body) {
+        show();
         long asked = say(verb, shard, fields, body), endMs = now() + SILENT_MS;
         while (now() < endMs) {
             Heard heard = hear(Math.max(1, endMs - now()));
@@ -349,9 +361,12 @@ public final class Client implements AutoCloseable {
         if (heard.version != VERSION) return heard;
         try {
             heard.fields = (List<?>) Pack.unpack(control, HEADER_BYTES);
+            unanswered.remove(shard);
             boolean old = term < terms.merge(shard, term, Math::max); // from an old leader
             if (heard.verb == DELIVER_PLAIN && joined.contains(shard) && !old) take(shard, (List<?>) Pack.unpack(body, 0));
             if (heard.verb == RESET) for (Object each : (List<?>) heard.fields.get(0)) over(((Long) each).intValue());
+            boolean unasked = heard.verb == REFUSED && heard.request != request; // of a PING
+            if (unasked && (AWAY.contains(text(heard.fields, 0)) || OVER.contains(text(heard.fields, 0)))) over(shard);
             if (heard.verb == CONFIRM) heard.request = (Long) ((List<?>) ((List<?>) heard.fields.get(0)).get(0)).get(0);
         } catch (RuntimeException error) {
             return null; // of somebody who is no node
