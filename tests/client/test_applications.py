@@ -34,12 +34,6 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "clients" / "python" / "example
 PATIENCE_S = 60
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[testing.Broker]:
-    with testing.Broker() as broker:
-        yield broker
-
-
 @pytest.fixture
 def mq(broker: testing.Broker) -> Iterator[testing.Client]:
     with broker.connect() as mq:

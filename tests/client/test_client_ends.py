@@ -29,12 +29,6 @@ pytestmark = pytest.mark.e2e
 PATIENCE_S = 10
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[testing.Broker]:
-    with testing.Broker() as broker:
-        yield broker
-
-
 @pytest.fixture
 def mq(broker: testing.Broker) -> Iterator[Client]:
     with broker.connect() as mq:

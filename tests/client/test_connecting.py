@@ -4,27 +4,15 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gossipq.errors import ClientClosed, GossipqError, Unreachable
 from gossipq_client import Client, aio, connect, testing
-from ports import settled_port
 
 PATIENCE_S = 10
-
-
-@pytest.fixture
-def nobody() -> str:
-    return f"tcp://127.0.0.1:{settled_port()}"
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[testing.Broker]:
-    with testing.Broker() as broker:
-        yield broker
 
 
 def in_thread(do: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:

@@ -2,24 +2,11 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from gossipq.errors import ClientClosed, Unreachable
 from gossipq_client import aio, connect, testing
-from ports import settled_port
-
-
-@pytest.fixture
-def nobody() -> str:
-    return f"tcp://127.0.0.1:{settled_port()}"
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[testing.Broker]:
-    with testing.Broker() as broker:
-        yield broker
 
 
 def test_making_a_client_does_nothing(nobody: str) -> None:

@@ -287,12 +287,6 @@ def test_a_row_asks_for_what_its_publish_asked_for_also_after_a_restart() -> Non
     assert late.terms.due_ms == 0, "due meanwhile"
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[testing.Broker]:
-    with testing.Broker() as broker:
-        yield broker
-
-
 def everything(mq: testing.Client, topic: str) -> list[bytes]:
     return [msg.value for msg in mq.consume(topic, start="first", stop_at_end=True)]
 

@@ -11,15 +11,9 @@ from gossipq.types import DELAY, HEADERS, IDS, KEYS
 from gossipq.values import TopicConfig, TopicInfo
 from gossipq.wire import batch as batches
 from gossipq.wire.batch import Batch
-from gossipq_client import columns, testing
+from gossipq_client import columns
 from gossipq_client.aio import connect as aio_connect
 from gossipq_client.session.stretch import Stretch
-
-
-@pytest.fixture(scope="module")
-def broker():
-    with testing.Broker() as broker:
-        yield broker
 
 
 @pytest.fixture

@@ -40,12 +40,6 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[testing.Broker]:
-    with testing.Broker() as broker:
-        yield broker
-
-
 @pytest.fixture
 def mq(broker: testing.Broker) -> Iterator[Client]:
     with broker.connect() as mq:
