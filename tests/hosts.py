@@ -5,10 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -16,6 +13,7 @@ from gossipq.messages import StatusReply
 from gossipq_client import connect
 from gossipq_node.directory import DirectoryManifest
 from ports import settled_port
+from waiting import until
 
 HOME = Path(__file__).parents[1]
 PATHS = [HOME, HOME / "nodes"]
@@ -57,11 +55,11 @@ class Host:
             assert self.process.poll() is None, self.said
             return "ready in" in self.said
 
-        until(done, self)
+        until(done, what=lambda: self.said)
         return self
 
     def says(self, text: str) -> None:
-        until(lambda: text in self.said, self)
+        until(lambda: text in self.said, what=lambda: self.said)
 
     def ended(self) -> int:
         assert self.process is not None
@@ -113,10 +111,3 @@ def lives(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def until(done: Callable[[], Any], host: Host | None = None) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < end, host.said if host else ""
-        time.sleep(0.05)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from attacks.test_publishing import offset, publish, topic_of
-from e2e.harness import Node, Raw, until
+from e2e.harness import Node, Raw
 from gossipq import limits
 from gossipq.messages import (
     Ack,
@@ -26,6 +26,7 @@ from gossipq.types import META_SHARD, partition_key
 from gossipq.values import Message, Ref, Start
 from gossipq.wire import batch as batches
 from gossipq.wire.plain import id_hash
+from waiting import until
 
 pytestmark = pytest.mark.e2e
 Connect = Callable[..., Raw]

@@ -8,10 +8,11 @@ from contextlib import ExitStack, closing, suppress
 import pytest
 
 from attacks.test_strangers import serves
-from e2e.harness import Node, Raw, Tcp, until
+from e2e.harness import Node, Raw, Tcp
 from gossipq.values import Quota
 from gossipq_client import connect
 from gossipq_node.adapters.visitors import CROWD, ENDLESS_BYTES, FIRST_BYTES, Visitors
+from waiting import until
 
 pytestmark = pytest.mark.e2e
 PIECE = bytes(1 << 20)

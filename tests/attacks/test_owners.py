@@ -9,7 +9,7 @@ import pytest
 
 from attacks.test_publishing import offset, publish, topic_of
 from e2e.cluster import cluster
-from e2e.harness import Node, Raw, until
+from e2e.harness import Node, Raw
 from gossipq import limits
 from gossipq.messages import (
     Ack,
@@ -28,6 +28,7 @@ from gossipq.values import Message, Start, TopicInfo
 from gossipq.wire import batch as batches
 from gossipq.wire import ownership
 from gossipq_client import connect
+from waiting import until
 
 pytestmark = pytest.mark.e2e
 Connect = Callable[..., Raw]

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from e2e.harness import Node, Raw, until
+from e2e.harness import Node, Raw
 from gossipq.messages import Confirm, CreateTopic, Publish, RefusedMessage, Subscribe, Topics
 from gossipq.types import META_SHARD, partition_key
 from gossipq.values import Message, Start, TopicInfo, TopicOptions
 from gossipq.wire import batch as batches
+from waiting import until
 
 pytestmark = pytest.mark.e2e
 Connect = Callable[..., Raw]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from attacks.test_publishing import topic_of
-from e2e.harness import Node, Raw, until
+from e2e.harness import Node, Raw
 from gossipq.config import Config, Quotas
 from gossipq.limits import GIB, MIB
 from gossipq.messages import (
@@ -22,6 +22,7 @@ from gossipq.messages import (
 from gossipq.types import META_SHARD, partition_key
 from gossipq.values import Message, Start, TopicOptions
 from gossipq_client import connect
+from waiting import until
 
 pytestmark = pytest.mark.e2e
 Connect = Callable[..., Raw]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.harness import Node, Raw, until
+from e2e.harness import Node, Raw
 from gossipq import limits
 from gossipq.messages import (
     AskMembers,
@@ -28,6 +28,7 @@ from gossipq.wire import proofs
 from gossipq.wire.frames import encode
 from gossipq_client import connect
 from gossipq_node import trust
+from waiting import until
 
 pytestmark = pytest.mark.e2e
 Connect = Callable[..., Raw]

@@ -8,9 +8,9 @@ from random import Random
 
 from chaos.places import Places
 from e2e.cluster import Cluster, hung
-from e2e.harness import until
 from gossipq.errors import GossipqError
 from gossipq_client import connect
+from waiting import until
 
 RETURN_S = 8.0  #: after its start leadership goes back to a node soon
 DAY_S = 24 * 3600

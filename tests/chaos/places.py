@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster import Member
-from e2e.harness import until
 from gossipq_client.values.credentials import file_text
 from gossipq_node import trust
 from gossipq_node.adapters.curve import public_of
+from waiting import until
 
 CLONE_NEWNET = 0x40000000
 HERE = Path(__file__).parent

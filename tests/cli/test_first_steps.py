@@ -24,7 +24,7 @@ import pytest
 from chaos.places import Network
 from chaos.runs import COMMIT
 from conftest import HOME
-from e2e.harness import until
+from waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1_500)]
 README = (HOME / "README.md").read_text("utf-8")

@@ -12,6 +12,7 @@ import gossipq_client
 from gossipq_cli import names
 from gossipq_cli.main import root
 from gossipq_client import Client
+from waiting import until
 
 pytestmark = pytest.mark.e2e
 
@@ -31,13 +32,6 @@ def ref_of(ask):
         return str(row["ref"])
 
     return publish
-
-
-def until(true: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
 
 
 def all_of(ask, topic: str) -> list[str]:

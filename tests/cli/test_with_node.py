@@ -17,7 +17,7 @@ import pytest
 
 from gossipq.wire.ownership import key_of_node
 from gossipq_client import Client, connect
-from hosts import until
+from waiting import until
 
 pytestmark = pytest.mark.e2e
 

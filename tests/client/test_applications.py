@@ -29,6 +29,7 @@ from gossipq_client.api.sync.runner import Runner
 from gossipq_client.metrics import Metrics
 from gossipq_client.middleware import MessageLog
 from gossipq_client.traces import Tracing
+from waiting import until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "clients" / "python" / "examples"
 PATIENCE_S = 60
@@ -49,13 +50,6 @@ def running(mq: testing.Client) -> Iterator[None]:
     finally:
         mq.stop()
         thread.join()
-
-
-def until(true: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < deadline_s, "it never came"
-        time.sleep(0.01)
 
 
 class Noting(Middleware):

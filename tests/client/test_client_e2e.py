@@ -45,16 +45,6 @@ def topic() -> str:
     return f"t-{uuid.uuid4().hex[:12]}"
 
 
-def eventually(what: Callable[[], bool]) -> bool:
-    """Polls for something that another process does in its own time."""
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        if what():
-            return True
-        time.sleep(0.02)
-    return False
-
-
 class TestPublish:
     def test_a_record_keeps_everything_it_was_given(self, mq: Client, topic: str) -> None:
         receipt = mq.publish(

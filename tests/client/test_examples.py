@@ -9,8 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable
 from contextlib import closing
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -19,6 +17,7 @@ import pytest
 
 from conftest import HOME, ROOTS, RunningNode
 from gossipq_client import connect
+from waiting import until
 
 FOLDER = HOME / "clients" / "python" / "examples"
 OWN_TESTS = ("mail_alarms", "web")  #: need another server
@@ -141,13 +140,6 @@ def applied(database: Path) -> int:
             return 0  # not made yet
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < end, f"not within {PATIENCE_S} s: {what}"
-        time.sleep(0.01)
-
-
 @pytest.mark.e2e
 def test_one_effect_for_each_record_over_kill_9(node: RunningNode, tmp_path: Path) -> None:
     database, line = tmp_path / "accounts.db", [sys.executable, str(FOLDER / "inbox.py")]
@@ -159,7 +151,7 @@ def test_one_effect_for_each_record_over_kill_9(node: RunningNode, tmp_path: Pat
             )
             try:
                 goal = APPLIED_BEFORE_KILL * number
-                until(lambda goal=goal: applied(database) >= goal, f"{goal} transfers")
+                until(lambda goal=goal: applied(database) >= goal, what=f"{goal} transfers")
                 assert running.poll() is None, f"it ended by itself after {applied(database)} transfers"
             finally:
                 running.send_signal(signal.SIGKILL)
@@ -171,7 +163,7 @@ def test_one_effect_for_each_record_over_kill_9(node: RunningNode, tmp_path: Pat
             )
             return sum(row.acked for row in mq.admin.groups("transfers")) == TRANSFERS + 3
 
-        until(acked, "what the killed ones held has come again")
+        until(acked, what="what the killed ones held has come again")
         assert sum(row.redelivered for row in mq.admin.groups("transfers")) > 0, (
             "the kills left records handed out and not acked"
         )

@@ -15,6 +15,7 @@ from gossipq.values import Alarm
 from gossipq_client import BadRequest, Client, GossipqError, UnknownTopic, WrongState, connect, testing
 from gossipq_client.aio import connect as aio_connect
 from gossipq_client.values import growth
+from waiting import until
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 10
@@ -82,13 +83,6 @@ def test_a_group_goes_back_and_forth_over_all_shards(mq: Client, topic: str) -> 
     assert sum(row.ready for row in mq.admin.groups(topic)) == 0
     mq.admin.seek_group(topic, "g", "-1h")
     assert len(list(mq.consume(topic, "g", ack=False, stop_at_end=True))) == 40
-
-
-def until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_a_group_that_has_not_been_everywhere_is_moved_everywhere(mq: Client, topic: str) -> None:

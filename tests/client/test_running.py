@@ -13,11 +13,11 @@ from itertools import pairwise
 
 import pytest
 
-from e2e.harness import until
 from gossipq_client import BadRequest, ClientClosed, LeaseLost, Message, NoReply, Reject, Retry, testing
 from gossipq_client.aio import Client as AioClient
 from gossipq_client.aio import connect as aio_connect
 from gossipq_client.values import inputs
+from waiting import until
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 10

@@ -11,9 +11,10 @@ import pytest
 
 from conftest import RunningNode
 from console.test_console import console_of
-from dialects.harness import Gateway, gateway_of, until
+from dialects.harness import Gateway, gateway_of
 from gossipq_cli.demo.shop import Shop
 from gossipq_client import connect
+from waiting import until
 
 webdriver = pytest.importorskip("selenium.webdriver")
 from selenium.webdriver.common.by import By  # noqa: E402

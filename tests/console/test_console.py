@@ -20,11 +20,12 @@ import pytest
 
 import gossipq_client
 from conftest import RunningNode
-from dialects.harness import Gateway, gateway_of, until
+from dialects.harness import Gateway, gateway_of
 from gossipq_cli.main import main
 from gossipq_client import Client
 from gossipq_gateway.console import Console
 from gossipq_gateway.console.console import COOKIE, FORM_BYTES_MAX, HEADERS
+from waiting import until
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 30.0

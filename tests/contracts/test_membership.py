@@ -24,6 +24,7 @@ from gossipq_node.adapters.serf_membership import SerfMembership, _happened
 from gossipq_node.adapters.static_membership import StaticMembership
 from gossipq_node.ports import Membership, SeenNode
 from gossipq_node.settings import GossipSettings
+from waiting import until
 
 PATIENCE_S = 30.0
 HOME = Path(__file__).parents[2]
@@ -40,13 +41,6 @@ def free_port() -> int:
             with suppress(OSError):
                 udp.bind(tcp.getsockname())
                 return int(tcp.getsockname()[1])
-
-
-def until(done: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 class Town:

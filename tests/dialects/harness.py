@@ -4,8 +4,7 @@ import asyncio
 import json
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -94,11 +93,3 @@ def gateway_of(endpoint: str, *dialects: Dialect) -> Iterator[Gateway]:
         yield running
     finally:
         running.stop()
-
-
-def until(done: Callable[[], Any]) -> Any:
-    end = time.monotonic() + PATIENCE_S
-    while not (found := done()):
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.05)
-    return found

@@ -18,9 +18,9 @@ from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
 from conftest import HOME, ROOTS, RunningNode
-from dialects.harness import until
 from gossipq_client import connect as connect_gossipq
 from ports import settled_port
+from waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 KILLS, PAUSE_S, WINDOW = 4, 2.0, 100

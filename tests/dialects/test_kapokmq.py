@@ -15,11 +15,12 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from conftest import RunningNode
-from dialects.harness import ANYWHERE, Gateway, gateway_of, until, vectors
+from dialects.harness import ANYWHERE, Gateway, gateway_of, vectors
 from gossipq_client import connect as connect_gossipq
 from gossipq_gateway.dialects import forms
 from gossipq_gateway.dialects.kapokmq import KapokMq, wire
 from gossipq_gateway.dialects.options import KapokMqOptions
+from waiting import until
 
 VECTORS = vectors("kapokmq")
 KEY = "test"

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from conftest import RunningNode
-from dialects.harness import ANYWHERE, Gateway, gateway_of, until, vectors
+from dialects.harness import ANYWHERE, Gateway, gateway_of, vectors
 from gossipq_client import connect
 from gossipq_gateway.dialects.moonmq import MoonMq, wire
 from gossipq_gateway.dialects.options import MoonMqOptions
+from waiting import until
 
 VECTORS = vectors("moonmq")
 

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from conftest import RunningNode
-from dialects.harness import ANYWHERE, Gateway, gateway_of, until, vectors
+from dialects.harness import ANYWHERE, Gateway, gateway_of, vectors
 from gossipq.errors import ConfigError
 from gossipq_client import connect
 from gossipq_gateway.dialects import options
 from gossipq_gateway.dialects.options import QueueServerOptions
 from gossipq_gateway.dialects.queue_server import QueueServer, wire
+from waiting import until
 
 VECTORS = vectors("queue_server")
 NOW_S = 1_000

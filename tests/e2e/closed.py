@@ -11,8 +11,9 @@ from gossipq.values import Member
 from gossipq_cli.main import main
 from gossipq_client import connect
 from gossipq_node import machine
-from hosts import PATIENCE_S, Host, until
+from hosts import PATIENCE_S, Host
 from ports import settled_port
+from waiting import until
 
 TOPIC = "load"
 CUT_S = 1.0  #: who is not allowed any more is served for so long at most
@@ -108,7 +109,7 @@ def running(roll: Roll, flags: Sequence[str] = ENCRYPTED) -> Iterator[Roll]:
         for host in roll.hosts:
             roll.start(host, flags)
             host.ready()
-        until(lambda: len(first.names()) == len(roll.hosts), first)
+        until(lambda: len(first.names()) == len(roll.hosts), what=lambda: first.said)
         with connect(first.endpoint) as mq:
             mq.create_topic(TOPIC, partitions=1, if_not_exists=True)
         assert main(["-s", first.endpoint, "status", "--wait-healthy", "60"]) == 0

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from e2e.harness import Node, until
+from e2e.harness import Node
 from gossipq.errors import GossipqError
 from gossipq.limits import GOSSIP_PORT_STEP
 from gossipq.messages import StatusReply
 from gossipq_client import connect
+from waiting import until
 
 HEALTHY_S = 40.0
 STATUS_S = 3.0  #: how long a node may take to say how it is

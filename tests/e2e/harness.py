@@ -8,11 +8,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from struct import pack
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import zmq
 
@@ -27,15 +27,6 @@ PATIENCE_S = 60.0
 KEY = b"raw-session-0000" * 2
 SESSION = ownership.session_of(KEY)
 PRODUCER = ownership.producer_of(KEY, 1)
-
-
-def until(done: Callable[[], Any], patience_s: float = PATIENCE_S, what: str = "") -> Any:
-    """Polls for something that another process does in its own time; returns what `done` returned."""
-    end = time.monotonic() + patience_s
-    while not (found := done()):
-        assert time.monotonic() < end, what or "it did not happen in time"
-        time.sleep(0.02)
-    return found
 
 
 class Node(RunningNode):

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import zmq
 from minimal import Client as PlainClient
 
-from e2e.harness import until
 from gossipq.core.storage.intervals import Intervals
 from gossipq.endpoints import door_of
 from gossipq.errors import Refused, StoreFull, UnknownTopic
@@ -28,6 +27,7 @@ from gossipq_client.aio import connect as aio_connect
 from gossipq_client.io.contexts import read_credentials
 from gossipq_client.session.deliveries import runs_of
 from gossipq_client.session.receipts import PendingReceipts
+from waiting import until
 
 TOPIC, GROUP, PARTITIONS = "load", "group", 4
 UNCONFIRMED_MAX = 60  #: batches of one publisher

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from chaos.places import Network, run
-from e2e.harness import until
+from waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
 NAMES = ("ada", "bob", "cat")

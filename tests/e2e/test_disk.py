@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from e2e.harness import Node, until
+from e2e.harness import Node
 from gossipq import limits
 from gossipq.errors import GossipqError, Refused, StoreFull
 from gossipq.values import WorkerStats
 from gossipq_client import Client, connect
 from gossipq_node import store_tool
 from gossipq_node.directory import FORMAT
+from waiting import until
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 10

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from e2e.harness import PRODUCER, Node, Raw, Tcp, anonymous_bytes, until
+from e2e.harness import PRODUCER, Node, Raw, Tcp, anonymous_bytes
 from gossipq import limits
 from gossipq.messages import (
     Ack,
@@ -46,6 +46,7 @@ from gossipq.values import GroupOptions, Message, Start, TopicConfig, TopicInfo,
 from gossipq.wire import batch as batches
 from gossipq.wire.frames import HEADER, MAGIC, VERSION, decode, encode
 from gossipq_client import connect
+from waiting import until
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 10

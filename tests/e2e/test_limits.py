@@ -17,13 +17,14 @@ import pytest
 import zmq
 
 from conftest import HOME, ROOTS
-from e2e.harness import Node, Raw, Tcp, stopped, until
+from e2e.harness import Node, Raw, Tcp, stopped
 from gossipq import limits
 from gossipq.messages import Credit, Hello, RefusedMessage, Subscribe, Subscribed, Welcome
 from gossipq.types import NODE_SHARD, partition_key
 from gossipq.values import Start, WorkerStats
 from gossipq_client import Client, connect
 from gossipq_client.session.receipts import PendingReceipts
+from waiting import until
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 10

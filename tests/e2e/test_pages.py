@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from e2e.harness import Node, until
+from e2e.harness import Node
 from gossipq import limits
 from gossipq.types import partition_of
 from gossipq_client import Client, connect
+from waiting import until
 
 pytestmark = pytest.mark.e2e
 ROUNDS, ROUND_RECORDS, PARTITIONS = 50, 6_000, 2

@@ -9,7 +9,7 @@ import pytest
 
 from e2e.closed import CUT_S, LOOK_S, TOPIC, Load, Roll, rows, running, stored
 from gossipq_cli.main import main
-from hosts import until
+from waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(400)]
 

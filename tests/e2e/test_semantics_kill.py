@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from e2e.harness import Node, until
+from e2e.harness import Node
 from gossipq.errors import GossipqError, LeaseLost, UnknownRecord, WrongState
 from gossipq.messages import Acked, Deliver
 from gossipq.types import partition_of
@@ -25,6 +25,7 @@ from gossipq.wire.batch import Batch, split
 from gossipq_client import Client, Message, PendingReceipt, Receipt, Reject, Retry, connect
 from gossipq_client.session.deliveries import runs_of
 from gossipq_client.session.held import Held, subtract
+from waiting import until
 
 KILLS = int(os.environ.get("GOSSIPQ_KILLS", "6"))
 pytestmark = [

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster import Member, cluster
-from e2e.harness import until
 from e2e.replicas import records
 from gossipq_client import connect
 from gossipq_node import store_tool, trust
 from gossipq_node.directory import DataDirectory
 from gossipq_node.store_tool import open_store
+from waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
 TOPIC, PARTITIONS, COUNT = "orders", 8, 400

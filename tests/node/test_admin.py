@@ -29,6 +29,7 @@ from gossipq_node.actors.timings import Timings
 from gossipq_node.adapters.metrics import exposition
 from gossipq_node.admin import PAGES, REQUESTS_MAX, Admin, Answer, Callers, Pages
 from ports import settled_port
+from waiting import until
 
 Families = dict[str, dict[tuple[tuple[str, str], ...], float]]
 
@@ -509,13 +510,6 @@ def test_a_place_that_is_taken_is_named(house: House) -> None:
 # --- a real node
 
 
-def eventually(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
 @pytest.mark.e2e
 @pytest.mark.slow
 def test_a_node_is_scraped_and_a_worker_that_hangs_shows(make_node: Callable[..., RunningNode]) -> None:
@@ -526,7 +520,7 @@ def test_a_node_is_scraped_and_a_worker_that_hangs_shows(make_node: Callable[...
         batch = mq.fetch("orders", group="billing", n=40, wait=10)
         mq.ack(batch)
         mq.flush()
-        eventually(lambda: http_get(port, "/readyz")[0] == 200)
+        until(lambda: http_get(port, "/readyz")[0] == 200)
 
         def seen() -> bool:
             families = parsed(http_get(port, "/metrics")[1])
@@ -541,18 +535,18 @@ def test_a_node_is_scraped_and_a_worker_that_hangs_shows(make_node: Callable[...
                 and sum(families["gossipq_delivery_duration_seconds_count"].values()) >= 1
             )
 
-        eventually(seen)
+        until(seen)
         pid = mq.admin.status().workers[0].pid
     os.kill(pid, signal.SIGSTOP)
     try:
-        eventually(lambda: http_get(port, "/livez")[0] == 503)
+        until(lambda: http_get(port, "/livez")[0] == 503)
         assert f"worker-0 (pid {pid})" in http_get(port, "/livez")[1].decode()
         raised = (("name", "worker_hangs"), ("severity", "critical"), ("subject", "worker-0"))
-        eventually(lambda: raised in parsed(http_get(port, "/metrics")[1]).get("gossipq_alarm", {}))
+        until(lambda: raised in parsed(http_get(port, "/metrics")[1]).get("gossipq_alarm", {}))
         assert shown(parsed(http_get(port, "/metrics")[1]), "gossipq_scrape_complete") == 0
     finally:
         os.kill(pid, signal.SIGCONT)
-    eventually(lambda: http_get(port, "/livez")[0] == 200)
+    until(lambda: http_get(port, "/livez")[0] == 200)
 
 
 @pytest.mark.e2e

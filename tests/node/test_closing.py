@@ -15,6 +15,7 @@ from gossipq_cli.main import main
 from gossipq_client import connect
 from gossipq_client.io import contexts
 from gossipq_client.values import Credentials, file_text
+from waiting import until
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 60.0
@@ -30,13 +31,6 @@ def gossipq(node: RunningNode, capsys: pytest.CaptureFixture[str]) -> Callable[.
         return code, *capsys.readouterr()
 
     return run
-
-
-def until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def refused(ask: Callable[[], Any]) -> str:

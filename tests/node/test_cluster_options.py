@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from gossipq_cli.main import main
-from hosts import Host, until
+from hosts import Host
+from waiting import until
 
 START_S = 10.0  #: until the others have heard what a node runs with
 pytestmark = pytest.mark.e2e

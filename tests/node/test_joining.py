@@ -13,7 +13,8 @@ import pytest
 
 from gossipq_cli.main import main
 from gossipq_client import connect
-from hosts import Host, until
+from hosts import Host
+from waiting import until
 
 pytestmark = pytest.mark.e2e
 needs_serf = pytest.mark.skipif(

@@ -22,6 +22,7 @@ from gossipq.wire import ownership
 from gossipq.wire.frames import decode, encode
 from gossipq_node.machine import raise_file_limit
 from ports import settled_port
+from waiting import until
 
 pytestmark = pytest.mark.e2e
 HOME = Path(__file__).parents[2]
@@ -138,13 +139,6 @@ def gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
-
-
-def until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def test_a_node_is_ready_small_answers_and_drains(

@@ -18,7 +18,8 @@ from gossipq_node import recovery
 from gossipq_node.adapters.lmdb_store import LmdbStore
 from gossipq_node.directory import DataDirectory
 from gossipq_node.files import keep_roster
-from hosts import Host, until
+from hosts import Host
+from waiting import until
 
 OTHER = "other.copy"
 

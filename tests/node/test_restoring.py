@@ -8,7 +8,8 @@ import pytest
 
 from gossipq_client import connect
 from gossipq_node import store_dump
-from hosts import Host, until
+from hosts import Host
+from waiting import until
 
 pytestmark = pytest.mark.e2e
 

@@ -17,6 +17,7 @@ from gossipq_node.processes import STOP
 from gossipq_node.settings import WorkerState
 from gossipq_node.supervisor import Child, Entry, Supervisor, restart_pause_ms
 from node import fakes
+from waiting import until
 
 PATIENCE_S = 20
 
@@ -54,12 +55,6 @@ class House:
                 thread.join()
             assert not self.worker.running
             assert not self.frontdoor.running
-
-
-def until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not done() and time.monotonic() < end:
-        time.sleep(0.005)
 
 
 def term() -> None:

@@ -25,7 +25,7 @@ from gossipq_cli.dashboard.asked import (
 )
 from gossipq_cli.dashboard.desk import PAGE_BYTES, Desk
 from gossipq_client import Client, connect
-from hosts import until
+from waiting import until
 
 
 def stored(topic: str, partition: int, offset: int, value: bytes = b"v") -> SimpleNamespace:

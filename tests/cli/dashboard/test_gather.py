@@ -1,6 +1,5 @@
 """Asking nodes: what is too old, what is silent, what comes back; with clients that are scripted."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +11,7 @@ from gossipq.messages import StatsReply, StatusReply
 from gossipq.values import ClientRow, GroupStats, Member, PartitionStats, WorkerStats
 from gossipq_cli.ask import own_name
 from gossipq_cli.dashboard.gather import ClusterTeller, Gathering, NodeTeller, Slow, carried, once, pause_s
-
-WAIT_S = 10.0
+from waiting import until
 
 
 def status(node: str = "vm") -> StatusReply:
@@ -92,14 +90,6 @@ def test_nobody_there() -> None:
     node.there = False
     with pytest.raises(Unreachable):
         once(node.connect, "tcp://vm:7700")
-
-
-def until(ready: Callable[[], Any]) -> Any:
-    end = time.monotonic() + WAIT_S
-    while not (found := ready()):
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    return found
 
 
 def test_snapshots_stop_with_the_answers_and_come_back_with_them() -> None:

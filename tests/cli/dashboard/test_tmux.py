@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from gossipq_client import connect
-from hosts import Host, until
+from hosts import Host
+from waiting import until
 
 pytestmark = [
     pytest.mark.e2e,
