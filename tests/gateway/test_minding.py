@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from gossipq.errors import ClientClosed
+from gossipq.errors import ClientClosed, Unreachable
 from gossipq.types import Now
 from gossipq_gateway import callers
 from gossipq_gateway.callers import CALLERS_MAX, IDLE_MS, Caller, Callers
@@ -116,3 +116,44 @@ async def _left() -> None:
     assert caller.users == 1
     await cast(Any, told).aclose()
     assert caller.users == 0
+
+
+class Unreached(Fake):
+    """A client that reaches nobody at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def __await__(self) -> Any:
+        return self._connected().__await__()
+
+    async def _connected(self) -> None:
+        self.asked += 1
+        first = self.asked == 1
+        await asyncio.sleep(0.01)
+        if first:
+            raise Unreachable("no node answers")
+
+
+def test_who_waited_for_a_connection_that_fails_has_no_caller_that_nobody_minds() -> None:
+    """It was connected after all by the next one in line, yet no lease of it ended, and nobody closed it."""
+    asyncio.run(_in_vain())
+
+
+async def _in_vain() -> None:
+    made = list[Unreached]()
+
+    def connect(token: bytes | None) -> Any:
+        made.append(Unreached())
+        return made[-1]
+
+    crowd = Callers(connect, cast(Any, Clock()), "g")
+
+    async def ask() -> Caller:
+        async with crowd.of(b"same") as caller:
+            return caller
+
+    found = await asyncio.gather(*(ask() for _ in range(3)), return_exceptions=True)
+    assert [type(each) for each in found] == [Unreachable] * 3
+    assert [each.asked for each in made] == [1], "they share one attempt"

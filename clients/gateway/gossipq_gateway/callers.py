@@ -44,6 +44,7 @@ class Caller:
         self.publishing = 0  #: single records under way
         self.ready = asyncio.Lock()
         self.connected = False
+        self.failed: GossipqError | None = None  #: why it never was, and never will be
         self._consumers: OrderedDict[Hashable, Consumer] = OrderedDict()
 
     def now_ms(self) -> int:
@@ -180,15 +181,18 @@ class Callers:
 
     async def _connected(self, token: bytes, caller: Caller) -> None:
         async with caller.ready:
+            if caller.failed is not None:  # it is not known any more: who asks next is another one
+                raise caller.failed
             if caller.connected:
                 return
             self._connecting += 1
             try:
                 await caller.mq
-            except BaseException as error:
+            except GossipqError as error:
+                caller.failed = error
                 if self._known.get(token) is caller:
                     del self._known[token]
-                if isinstance(error, GossipqError) and is_forbidden(error):
+                if is_forbidden(error):
                     self._refused[token] = self._clock.now().boot_ms + REFUSED_MS, error
                     if len(self._refused) > REFUSED_MAX:
                         self._refused.popitem(last=False)
