@@ -281,7 +281,7 @@ def test_a_socket_is_a_consumer(http: httpx.Client, gateway: RunningGateway) -> 
         ws.send(json.dumps({"do": "nack", "leases": [second["lease"]], "delay": "0s"}))
         again = json.loads(ws.recv(10))
         assert (again["value"], again["attempt"]) == ("b", 2)
-        ws.send(json.dumps({"do": "ack", "leases": [first["lease"]]}))
+        ws.send(json.dumps({"do": "ack", "leases": [first["lease"]]}).encode())  # in a binary frame
         assert json.loads(ws.recv(10)) == {"lost": [first["lease"]]}
     assert third["value"] == "c"
     back = fetch(http, "socket")

@@ -122,11 +122,15 @@ class Leases(Generic[Record]):
 
     def drop(self, lease: Lease[Record], acked: bool = False) -> None:
         """It was settled."""
-        self._held.pop(lease.token, None)
+        self.forget(lease.token)
         if acked:
             self._done[lease.token] = None
             if len(self._done) > DONE_MAX:
                 self._done.popitem(last=False)
+
+    def forget(self, token: str) -> bool:
+        """It is over; whether it was not before."""
+        return self._held.pop(token, None) is not None
 
     def due(self, now_ms: int) -> list[Lease[Record]]:
         """Those whose time is over; they are dropped."""

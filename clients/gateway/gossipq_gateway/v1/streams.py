@@ -147,21 +147,28 @@ class Conversation:
 
     async def _listen(self) -> None:
         while True:
-            text = await self._socket.receive_text()
+            heard = await self._heard()
             self._counters.request()
-            said, lost = read(Saying, text.encode()), list[str]()
+            said, lost = read(Saying, heard), list[str]()
             for token in said.leases:
                 try:
-                    lease = self._leases.find(token)
-                    await self._settle(lease.record, said)
+                    await self._settle(self._leases.find(token).record, said)
                 except LeaseLost:
                     lost.append(token)
-                    continue
-                if said.do != "extend":
-                    self._leases.drop(lease)
+                    over = True
+                else:
+                    over = said.do != "extend"
+                if over and self._leases.forget(token):
                     self._free.release()
             if lost:
                 await self._socket.send_text(_json({"lost": lost}).decode())
+
+    async def _heard(self) -> bytes:
+        """The next message, sent as text or as bytes. Raises WebSocketDisconnect."""
+        message = await self._socket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message["code"])
+        return message.get("bytes") or (message.get("text") or "").encode()
 
     async def _settle(self, record: Message, said: Saying) -> None:
         if said.do == "ack":
