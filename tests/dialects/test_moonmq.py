@@ -14,6 +14,7 @@ import pytest
 from conftest import RunningNode
 from dialects.harness import ANYWHERE, Gateway, gateway_of, vectors
 from gossipq_client import connect
+from gossipq_gateway.dialects import lines
 from gossipq_gateway.dialects.moonmq import MoonMq, wire
 from gossipq_gateway.dialects.options import MoonMqOptions
 from waiting import until
@@ -321,6 +322,24 @@ def test_silence_ends_a_connection(shared_node: RunningNode) -> None:
         assert silent.is_closed()
         silent.line.close()
         loud.line.close()
+
+
+@pytest.mark.e2e
+def test_who_stands_still_keeps_no_message(shared_node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection ends also when it takes nothing of what was sent: others get what it had."""
+    monkeypatch.setattr(lines, "FAREWELL_S", 1.0)
+    dialect = MoonMq(ANYWHERE, None, MoonMqOptions(keepalive=1, in_flight_max=1))
+    with gateway_of(shared_node.endpoint, dialect), ExitStack() as stack:
+        still, other = Caller(dialect.at.port), Caller(dialect.at.port)
+        stack.callback(still.line.close)
+        stack.callback(other.line.close)
+        still.bind("stands")
+        other.publish("stands", bytes(15 << 20))
+        time.sleep(4)
+        again = Caller(dialect.at.port)
+        stack.callback(again.line.close)
+        again.bind("stands")
+        assert len(again.pushed("stands")) == 15 << 20
 
 
 def http(port: int, method: str, path: str, body: bytes = b"", host: str = "localhost") -> tuple[int, bytes]:

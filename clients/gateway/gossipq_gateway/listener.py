@@ -10,6 +10,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from gossipq_gateway.dialect import Place
 
@@ -18,6 +19,7 @@ HEADER_BYTES_MAX = 1 << 16
 HEADERS_S = 10.0  #: from the connection, or the end of the answer before, to the end of the headers
 KEEP_ALIVE_S = 60
 GRACE_S = 5  #: what runs at the end is finished within so long, or cancelled
+FAREWELL_S = 5.0  #: a connection that is told to end takes what is left for it within so long
 FRAME_BYTES_MAX = 17 << 20  #: of a WebSocket: a record of the largest size
 
 
@@ -59,6 +61,15 @@ class BoundedHttp(HttpToolsProtocol):
             self._patience = None
 
 
+class BoundedWebSocket(WebSocketsSansIOProtocol):
+    """Ends a connection that answers no ping, also one that takes nothing of what lies there for it: its
+    close would wait for that without end, and what a consumer has in hand with it."""
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        asyncio.get_running_loop().call_later(FAREWELL_S, self.transport.abort)
+
+
 class Server(uvicorn.Server):
     """Signals are for the gateway, which may have several servers."""
 
@@ -91,7 +102,7 @@ async def listening(app: ASGIApp, where: Place, **settings: Any) -> AsyncIterato
         app,
         **{
             "http": BoundedHttp,
-            "ws": "websockets-sansio",
+            "ws": BoundedWebSocket,
             "ws_max_size": FRAME_BYTES_MAX,
             "ws_per_message_deflate": False,
             "lifespan": "off",

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from gossipq_gateway.counters import Counters
 from gossipq_gateway.dialect import Place
 from gossipq_gateway.dialects.answers import Answers, Slot
-from gossipq_gateway.listener import bound
+from gossipq_gateway.listener import FAREWELL_S, bound
 
 LINES_MAX = 8_192  #: connections of one dialect
 PENDING_MAX = 2_048  #: requests of a connection that wait for their answers; then it is not read
@@ -29,6 +29,7 @@ class Line(asyncio.Protocol):
     def __init__(self, lines: "Lines") -> None:
         self.lines, self.answers = lines, Answers()
         self.heard_s = 0.0  #: when the last bytes came, on the clock of the loop
+        self.ends_s = 0.0  #: since when it is seen to end; 0.0: it is not
         self.is_open = self.is_full = self._ending = self._braked = self._flushing = False
 
     # --- what a dialect does
@@ -186,12 +187,17 @@ class Lines:
             await asyncio.sleep(0)
 
     async def _sweep(self) -> None:
-        """Ends who has been silent for too long."""
+        """Ends who has been silent for too long, and who is told to end and does not take what is left for
+        it: a close waits for that without end, and what the connection holds with it."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(SWEEP_S)
             oldest_s = loop.time() - self._idle_s if self._idle_s else 0.0
             for line in list(self._open):
                 line.swept()
-                if line.heard_s < oldest_s and not line.answers:
+                if line.transport.is_closing():
+                    line.ends_s = line.ends_s or loop.time()
+                    if loop.time() - line.ends_s >= FAREWELL_S:
+                        line.transport.abort()
+                elif line.heard_s < oldest_s and not line.answers:
                     line.transport.close()
