@@ -114,6 +114,22 @@ def test_produce_pull_consume(app: Caller, topic: str, shared_node: RunningNode)
 
 
 @pytest.mark.e2e
+def test_a_topic_that_was_removed_and_made_anew_is_pulled_again(
+    app: Caller, topic: str, shared_node: RunningNode
+) -> None:
+    app.produce({"topic": topic, "data": "one"})
+    assert [row["data"] for row in app.pull(topic)] == ["one"]
+    with connect(shared_node.endpoint) as mq:
+        mq.admin.delete_topic(topic)
+        asked = {"appname": app.app, "instanceUuid": app.instance, "topicList": [topic]}
+        until(lambda: app.post("pullAndLock", asked)["code"] != 200)
+        mq.create_topic(topic)
+        mq.publish(topic, b"two").result()
+    (again,) = until(lambda: app.post("pullAndLock", asked)["data"])
+    assert again["data"] == "two"
+
+
+@pytest.mark.e2e
 def test_failures_and_timeouts_come_again_with_their_log(
     app: Caller, topic: str, shared_node: RunningNode
 ) -> None:

@@ -135,7 +135,13 @@ class Broker:
         count = min(max(1, asked.batchsize or 1), wire.BATCH_MAX)
         async with pulling.lock:
             pulling.used_s = self._loop.time()
-            batch = await pulling.fetcher.fetch(count, PULL_S)
+            try:
+                batch = await pulling.fetcher.fetch(count, PULL_S)
+            except GossipqError:  # as of a topic that was removed: the next pull has another one
+                if self._pulling.get(place) is pulling:
+                    del self._pulling[place]
+                await pulling.fetcher.aclose()
+                raise
             pulling.fetcher.rest()
         self._desk.counters.delivered(len(batch))
         return [self._show(message, asked.instanceUuid or "") for message in batch]
