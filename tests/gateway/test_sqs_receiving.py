@@ -122,3 +122,34 @@ def test_groups_of_a_session_that_was_ended_are_not_busy_any_more() -> None:
         assert await receive(second) == [], "while the first one of the group is in hand"
 
     asyncio.run(run())
+
+
+def test_a_group_waits_while_a_dead_letter_that_was_received_with_it_is_moved() -> None:
+    """Another receive got its second message meanwhile, before the first."""
+    over, first, second = came = [Item(0, attempt=4, key=b"b"), Item(1), Item(2)]
+    waits = asyncio.Event()
+
+    async def moving() -> None:
+        await waits.wait()
+
+    async def run() -> None:
+        actions, caller = Actions(cast(Any, Table(Queue("q.fifo", REDRIVE)))), Caller(came, moving)
+        two = asked(caller)
+        two.data["MaxNumberOfMessages"] = 2
+        receiving = asyncio.create_task(actions.receive(two))
+        await asyncio.sleep(0)
+        assert await actions.receive(asked(caller)) == {}, "the first of the group is not handed out yet"
+        actions.rest(10**9, 0)
+        assert second.outcome == GIVEN_BACK
+        caller.came = [second]
+        assert await actions.receive(asked(caller)) == {}, "also when nobody has asked for a while"
+        waits.set()
+        (message,) = (await receiving)["Messages"]
+        assert message["ReceiptHandle"].startswith("sqs@q/0/1~")
+        assert await actions.receive(asked(caller)) == {}
+        caller.leases.drop(caller.leases.find(message["ReceiptHandle"]), acked=True)
+        (message,) = (await actions.receive(asked(caller)))["Messages"]
+        assert message["ReceiptHandle"].startswith("sqs@q/0/2~")
+
+    asyncio.run(run())
+    assert (over.outcome, first.outcome) == (None, None)

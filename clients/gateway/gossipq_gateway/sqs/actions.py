@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import nullcontext
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -345,11 +346,12 @@ class Actions:
             return found
         mq = asked.caller.mq
         try:
-            for msg in over:
-                await mq.publish_and_wait(
-                    target, msg.value, key=msg.key, headers=msg.header_bytes, id=f"{queue.name}/{msg.ref}"
-                )
-            await mq.ack_and_wait(over)
+            with self._order(asked, queue).kept(found) if queue.fifo else nullcontext():
+                for msg in over:
+                    await mq.publish_and_wait(
+                        target, msg.value, key=msg.key, headers=msg.header_bytes, id=f"{queue.name}/{msg.ref}"
+                    )
+                await mq.ack_and_wait(over)
         except BaseException:
             for msg in reversed(found):
                 msg.settle(GIVEN_BACK)

@@ -1,7 +1,8 @@
 """The order of a FIFO queue among those who receive over one gateway: while a message of a group is in hand,
 later ones of that group wait."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 from gossipq_gateway.leases import Leasable, Lease, Leases
@@ -25,6 +26,7 @@ class Order(Generic[Item]):
         self.leases = leases  #: of the client that the caller has
         self._busy: dict[bytes | None, list[Lease[Item]]] = {}
         self._waiting: list[Item] = []
+        self._taken: list[Item] = []  #: and not handed out yet
         self.used_ms = 0
 
     def __len__(self) -> int:
@@ -32,7 +34,7 @@ class Order(Generic[Item]):
 
     def take(self, came: Iterable[Item], n: int) -> list[Item]:
         """At most `n` to hand out, of what waits and what came, in order."""
-        found, waiting, held = list[Item](), list[Item](), set[bytes | None]()
+        found, waiting, held = list[Item](), list[Item](), {item.key for item in self._taken}
         self._busy = {key: left for key, leases in self._busy.items() if (left := self._standing(leases))}
         for item in (*self._waiting, *came):
             if item.lost:
@@ -48,13 +50,22 @@ class Order(Generic[Item]):
     def hand_out(self, lease: Lease[Item]) -> None:
         self._busy.setdefault(lease.record.key, []).append(lease)
 
+    @contextmanager
+    def kept(self, taken: list[Item]) -> Iterator[None]:
+        """While something is done with what was taken, before it is handed out, or moved."""
+        self._taken += taken
+        try:
+            yield
+        finally:
+            self._taken = [item for item in self._taken if item not in taken]
+
     def _standing(self, leases: list[Lease[Item]]) -> list[Lease[Item]]:
         return [lease for lease in leases if self.leases.holds(lease)]
 
     @property
     def in_hand(self) -> bool:
-        """Whether somebody has a message, so that its group must be remembered."""
-        return any(map(self._standing, self._busy.values()))
+        """Whether somebody has a message, or is about to, so that its group must be remembered."""
+        return bool(self._taken) or any(map(self._standing, self._busy.values()))
 
     def give_up(self) -> list[Item]:
         """What waits, to go back: the last first."""
