@@ -106,6 +106,28 @@ def test_batches(sqs: Any) -> None:
     assert bodies(sqs.receive_message(QueueUrl=url)) == []
 
 
+def test_what_is_wrong_with_one_of_a_batch_is_no_matter_of_the_others(sqs: Any) -> None:
+    given = {"MaximumMessageSize": "1024"}
+    url = sqs.create_queue(QueueName="parts", Attributes=given)["QueueUrl"]
+    entries = [{"Id": body[0], "MessageBody": body} for body in ("a" * 1_025, "b", "c" * 1_024)]
+    sent = sqs.send_message_batch(QueueUrl=url, Entries=entries)
+    assert [each["Id"] for each in sent["Successful"]] == ["b", "c"]
+    assert [(each["Id"], each["SenderFault"]) for each in sent["Failed"]] == [("a", True)]
+    (message,) = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=5)["Messages"]
+    handle = message["ReceiptHandle"]
+    changed = sqs.change_message_visibility_batch(
+        QueueUrl=url,
+        Entries=[
+            {"Id": "good", "ReceiptHandle": handle, "VisibilityTimeout": 60},
+            {"Id": "late", "ReceiptHandle": handle, "VisibilityTimeout": 43_201},
+            {"Id": "none", "ReceiptHandle": handle},
+            {"Id": "last", "ReceiptHandle": handle, "VisibilityTimeout": 0},
+        ],
+    )
+    assert [each["Id"] for each in changed["Successful"]] == ["good", "last"]
+    assert [each["Id"] for each in changed["Failed"]] == ["late", "none"]
+
+
 def test_visibility_delay_and_long_poll(sqs: Any) -> None:
     url = sqs.create_queue(QueueName="time", Attributes={"VisibilityTimeout": "1"})["QueueUrl"]
     began = time.monotonic()

@@ -250,7 +250,8 @@ class Actions:
         for at, said in enumerate(entries):
             made = messages.message_id(os.urandom(16))
             try:
-                messages.check(said.message_body, said.message_attributes)
+                bytes_max = queue.number("MaximumMessageSize")
+                messages.check(said.message_body, said.message_attributes, bytes_max)
                 options = _options(queue, said)
                 options["headers"] = messages.headers(
                     made, said.message_attributes, said.message_system_attributes
@@ -411,7 +412,13 @@ class Actions:
 
     async def change_visibility_batch(self, asked: Asked) -> dict[str, Any]:
         queue, entries = self._queue(asked), _entries(asked.data)
-        return _settled(entries, [await self._changed(asked, queue, entry) for entry in entries])
+        found = list[SqsFault | None]()
+        for entry in entries:  # each by itself, as when they are sent
+            try:
+                found.append(await self._changed(asked, queue, entry))
+            except SqsFault as fault:
+                found.append(fault)
+        return _settled(entries, found)
 
     async def _changed(self, asked: Asked, queue: Queue, data: dict[str, Any]) -> SqsFault | None:
         seconds = _number(data, "VisibilityTimeout", 0, 43_200)

@@ -59,8 +59,8 @@ def digest_of(attributes: Mapping[str, Attribute]) -> str:
     return found.hexdigest()
 
 
-def check(body: str, attributes: Mapping[str, Attribute]) -> None:
-    """Raises SqsFault for a message that SQS would not take."""
+def check(body: str, attributes: Mapping[str, Attribute], bytes_max: int = BODY_BYTES_MAX) -> None:
+    """Raises SqsFault for a message that SQS would not take; `bytes_max` is what its queue takes."""
     if not body:
         raise SqsFault("MissingParameter", "The request must contain the parameter MessageBody.")
     if _BAD_TEXT.search(body):
@@ -75,9 +75,9 @@ def check(body: str, attributes: Mapping[str, Attribute]) -> None:
         if not raw:
             raise bad_value(f"The message attribute '{name}' must contain a non-empty value.")
         size += len(name.encode()) + len(each.data_type) + len(raw)
-    if size > BODY_BYTES_MAX:
+    if size > bytes_max:
         raise bad_value(
-            f"One or more parameters are invalid. Message must be shorter than {BODY_BYTES_MAX} bytes."
+            f"One or more parameters are invalid. Message must be shorter than {bytes_max} bytes."
         )
 
 
