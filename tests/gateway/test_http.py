@@ -105,6 +105,19 @@ def test_what_is_acked_is_done_and_the_rest_comes_again(http: httpx.Client) -> N
     assert [record["value"] for record in fetch(http, "settle")] == ["b"]
 
 
+def test_an_ack_of_several_topics_stands_though_one_was_removed(http: httpx.Client) -> None:
+    publish(http, "removed", "a", "b")
+    publish(http, "stands", "c")
+    (first, second), (other,) = fetch(http, "removed"), fetch(http, "stands")
+    assert http.delete("/v1/topics/removed").status_code == 204
+    answer = http.post("/v1/ack", json={"leases": leases([first, other])})
+    assert (answer.status_code, answer.json()) == (200, {"settled": 1, "lost": leases([first])})
+    answer = http.post("/v1/ack", json={"leases": leases([second])})
+    assert (answer.status_code, answer.json()["code"]) == (409, "lease_lost")
+    (group,) = http.get("/v1/topics/stands/groups").json()["groups"]
+    assert group["acked"] == 1
+
+
 def test_a_fetch_waits_for_what_comes(http: httpx.Client, shared_node: RunningNode) -> None:
     http.post("/v1/topics", json={"name": "poll"})
     began = time.monotonic()

@@ -3,15 +3,15 @@ consumers, and what it has in hand. All of it is bounded, and what nobody uses e
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 from gossipq.clock import Clock
-from gossipq.errors import Busy, ClientClosed, GossipqError
+from gossipq.errors import Busy, ClientClosed, GossipqError, LeaseLost, NoSubscription, UnknownTopic
 from gossipq_client.aio import Client, Fetcher, Message
 from gossipq_gateway.dialect import log
-from gossipq_gateway.leases import Leases
+from gossipq_gateway.leases import Lease, Leases
 from gossipq_gateway.problems import is_forbidden
 
 CALLERS_MAX = 256
@@ -96,6 +96,30 @@ class Caller:
                 await consumer.fetcher.aclose()
                 return True
         return False
+
+    async def ack(self, leases: Sequence[Lease[Message]]) -> tuple[set[Lease[Message]], LeaseLost | None]:
+        """Those whose ack is stored now, and why the others are over, as those of a topic that was removed.
+        Raises what says neither: those leases stand, and can be acked again."""
+        by_topic: dict[str, list[Lease[Message]]] = {}
+        for lease in leases:
+            by_topic.setdefault(lease.record.topic, []).append(lease)
+        asked = (self.mq.ack_and_wait([lease.record for lease in some]) for some in by_topic.values())
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        acked, why, unknown = set[Lease[Message]](), cast(LeaseLost | None, None), list[BaseException]()
+        for some, error in zip(by_topic.values(), outcomes, strict=True):
+            if isinstance(error, NoSubscription | UnknownTopic):
+                stored, why = set(), LeaseLost(f"the topic was removed: {error.message}")
+            elif error is None or isinstance(error, LeaseLost):
+                stored, why = {lease for lease in some if not lease.record.lost}, error or why
+            else:
+                unknown.append(error)
+                continue
+            for lease in some:
+                self.leases.drop(lease, acked=lease in stored)
+            acked |= stored
+        for error in unknown:
+            raise error
+        return acked, why
 
     async def mind(self) -> None:
         """What time brings: leases that end, what was fetched ahead, consumers that nobody needs."""

@@ -218,16 +218,8 @@ async def ack(call: Call) -> Any:
     again = sum(map(caller.leases.was_acked, dict.fromkeys(call.body.leases)))
     found, lost, why = _in_hand(call)
     lost = [token for token in lost if not caller.leases.was_acked(token)]
-    late: GossipqError | None = None
-    if found:
-        try:
-            await caller.mq.ack_and_wait([lease.record for lease in found])
-        except LeaseLost as error:
-            late = error
-    acked = [lease for lease in found if not lease.record.lost]
-    for lease in found:
-        caller.leases.drop(lease, acked=not lease.record.lost)
-    lost += [lease.token for lease in found if lease.record.lost]
+    acked, late = await caller.ack(found)
+    lost += [lease.token for lease in found if lease not in acked]
     call.counters.acked(len(acked))
     return _settled(len(acked) + again, lost, why or late)
 
