@@ -148,6 +148,27 @@ def test_reading_holds_nothing(http: httpx.Client) -> None:
     ]
 
 
+def test_a_page_of_large_records_has_an_end(http: httpx.Client) -> None:
+    """8 MiB of values, and what came with the last of them."""
+    http.post("/v1/topics", json={"name": "large", "partitions": 2})
+    options = {"content-type": "text/plain"}
+    for number in range(24):
+        path = f"/v1/topics/large/records?key={number % 8}"
+        assert http.post(path, content=b"%02d" % number * (1 << 19), headers=options).status_code == 201
+    found, place = list[str](), dict[str, int]()
+    for partition in ("0", "1"):
+        place = {partition: 0}
+        while page := http.get(
+            f"/v1/topics/large/records?n=100&{partition=!s}&start={place[partition]}"
+        ).json():
+            if not page["records"]:
+                break
+            assert len(page["records"]) < 12
+            found += [record["value"][:2] for record in page["records"]]
+            place = page["next"]
+    assert sorted(found) == [f"{number:02}" for number in range(24)]
+
+
 def test_one_record_is_shown_explained_and_mended(http: httpx.Client) -> None:
     made = http.post("/v1/topics/mend/records", json={"value": "x", "id": "a", "delay": "1h"}).json()
     assert made["offset"] == -1

@@ -271,10 +271,16 @@ async def read_range(call: Call) -> shapes.Page:
     for number in wanted:
         while len(found) < asked.n and size < READ_BYTES_MAX and places[number] < ends[number]:
             first, end = places[number], min(places[number] + asked.n - len(found), ends[number])
-            async for stretch in mq.batches(topic, start=first, end=end, partition=number):
+            stretches = mq.batches(topic, start=first, end=end, partition=number)
+            async for stretch in stretches:
                 found += plain.deliveries_of(stretch)
                 size += sum(map(len, stretch.values()))
-            places[number] = end
+                places[number] = stretch.end
+                if size >= READ_BYTES_MAX:
+                    await stretches.aclose()  # type: ignore[attr-defined]
+                    break
+            else:
+                places[number] = end
     call.counters.delivered(len(found))
     return shapes.Page(records=found, next={str(number): place for number, place in places.items()})
 
