@@ -15,6 +15,7 @@ from gossipq_gateway import problems
 from gossipq_gateway.callers import Caller
 from gossipq_gateway.leases import Lease
 from gossipq_gateway.manners import unless_gone
+from gossipq_gateway.problems import Refusal
 from gossipq_gateway.v1 import plain, shapes
 from gossipq_gateway.v1.operation import JSON, NDJSON, Call, read
 
@@ -297,5 +298,12 @@ async def find(call: Call) -> shapes.Deliveries:
         header=plain.headers_of(asked.header),
         limit=asked.n,
     )
-    async with asyncio.timeout(FIND_S_MAX):
-        return shapes.Deliveries(records=[plain.delivery(msg) async for msg in found])
+    try:
+        async with asyncio.timeout(FIND_S_MAX):
+            return shapes.Deliveries(records=[plain.delivery(msg) async for msg in found])
+    except TimeoutError:
+        told, hint = (
+            f"the search was not over within {FIND_S_MAX:g} s",
+            "search less at a time: start=, end=, n=",
+        )
+        raise Refusal(504, "too_slow", told, hint) from None
