@@ -293,3 +293,8 @@ def test_the_demo_opens_it_over_live_data_and_leaves_nothing(tmp_path: Path) -> 
     with pytest.raises(OSError, match="refused"):
         page()
     assert list(tmp_path.iterdir()) == [], "its nodes were in there"
+
+
+def test_a_number_of_thousands_of_digits_is_no_fault(browser: Browser) -> None:
+    for name in ("back", "partition"):
+        assert browser.get(f"messages?topic=orders&{name}={'9' * 5_000}").status == 200
