@@ -209,10 +209,11 @@ def agreed(
 
 def check_alone(loaded: Loaded, directory: DataDirectory, manifest: DirectoryManifest) -> None:
     """Raises ConfigError when the node is told to be alone, and its directory belongs to a cluster with other
-    nodes."""
+    nodes. What it replaces as an adopted copy is no other node, and is listed until the copy has joined."""
     if loaded.config.node.mode != "standalone":
         return
-    others = [member.name for member in known_members(directory, manifest) if member.copy != manifest.voter]
+    mine = {manifest.voter, *manifest.predecessors}
+    others = [member.name for member in known_members(directory, manifest) if member.copy not in mine]
     if not others and not manifest.joined:
         return
     place, names = loaded.config.node.data, ", ".join(sorted(others)) or "others"

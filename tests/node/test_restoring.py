@@ -80,6 +80,21 @@ def test_an_adopted_backup_takes_the_place_of_a_disk_that_is_gone(pair: tuple[Ho
     until(lambda: any(member.copy == new.voter for member in ada.status().members))
 
 
+def test_an_adopted_copy_of_a_standalone_node_stands_alone(host: Callable[[str], Host]) -> None:
+    """The copy that it replaces is still listed when it starts."""
+    ada = host("ada").start("--mode", "standalone").ready()
+    publish(ada, "orders", 3)
+    until(lambda: ada.names() == ["ada"])
+    assert ada.process is not None
+    ada.process.terminate()
+    assert ada.ended() == 0, ada.said
+    backup = dumped(ada)
+    ada.wipe()
+    store_dump.load(ada.data, backup, adopt=True)
+    ada.start("--mode", "standalone").ready()
+    until(lambda: topics(ada) == {"orders": 3})
+
+
 @pytest.mark.slow
 def test_a_standalone_node_does_not_start_among_others(pair: tuple[Host, Host]) -> None:
     _, bob = pair
