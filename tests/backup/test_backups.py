@@ -346,6 +346,35 @@ def test_a_restore_does_not_count_on_what_another_one_has_cleared(life, back_up,
     assert len(stored) == 4
 
 
+def test_a_restore_goes_on_with_no_point_of_another_folder(mq, back_up, tmp_path, monkeypatch):
+    """Both points are number 1 of one cluster: shards of an older and of a newer one were mixed."""
+    shard_of, made = Restore._shard, list[str]()
+
+    def cut_short(self, told, store):
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        made.append(told.state.path)
+        return shard_of(self, told, store)
+
+    def stored(self, told, store):
+        made.append(told.state.path)
+        return shard_of(self, told, store)
+
+    for number, place in enumerate(("old", "new")):
+        for topic in range(8):
+            mq.publish(f"orders{topic}", b"%d" % number).result()
+        back_up(str(tmp_path / place))
+    for place, shard in (("old", cut_short), ("new", stored)):
+        made.clear()
+        monkeypatch.setattr(Restore, "_shard", shard)
+        with (
+            folder_at(str(tmp_path / place), writes=False) as folder,
+            contextlib.suppress(KeyboardInterrupt),
+        ):
+            point = Restore(folder, tmp_path / "cut", 1).run().point
+    assert made == [shard.state.path for shard in point.shards]
+
+
 @pytest.mark.parametrize("kind", ["state", "batches"])
 def test_what_somebody_removed_is_brought_again(life, mq, back_up, restore, tmp_path, kind):
     """A rule of a bucket that removes old files takes those of the first backup: batches never change."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,20 +52,14 @@ class Restored(NamedTuple):
 class _Done(msgspec.Struct):
     """Which shards of which point are in the directory that is being made, and what it is to have."""
 
-    cluster: str
-    sequence: int
+    point: str  #: SHA-256 of it: two folders may have different points of one cluster and number
     workers: int
     topics: list[str]
     shards: list[int]
+    batches: int = 0
 
     def is_of(self, other: "_Done") -> bool:
-        return self.cluster == other.cluster and (self.sequence, self.workers, self.topics) == (
-            other.sequence,
-            other.workers,
-            other.topics,
-        )
-
-    batches: int = 0
+        return (self.point, self.workers, self.topics) == (other.point, other.workers, other.topics)
 
 
 class Restore:
@@ -91,7 +86,8 @@ class Restore:
             raise StoreError(f"{self._workers} workers", f"1 to {min(len(point.shards), limits.WORKERS_MAX)}")
         try:
             with building_at(self._building):
-                done = self._begun(_Done(point.cluster, point.sequence, self._workers, list(topics), []))
+                digest = sha256(points.encode(point)).hexdigest()
+                done = self._begun(_Done(digest, self._workers, list(topics), []))
                 manifest, removed = self._build(point, done, topics)
                 take_place(self._building, target)
             self._notes.unlink(missing_ok=True)
