@@ -5,7 +5,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, cast
+from typing import Any
 
 from gossipq.clock import Clock
 from gossipq.errors import Busy, ClientClosed, GossipqError, LeaseLost, NoSubscription, UnknownTopic
@@ -105,7 +105,8 @@ class Caller:
             by_topic.setdefault(lease.record.topic, []).append(lease)
         asked = (self.mq.ack_and_wait([lease.record for lease in some]) for some in by_topic.values())
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
-        acked, why, unknown = set[Lease[Message]](), cast(LeaseLost | None, None), list[BaseException]()
+        acked, unknown = set[Lease[Message]](), list[BaseException]()
+        why: LeaseLost | None = None
         for some, error in zip(by_topic.values(), outcomes, strict=True):
             if isinstance(error, NoSubscription | UnknownTopic):
                 stored, why = set(), LeaseLost(f"the topic was removed: {error.message}")

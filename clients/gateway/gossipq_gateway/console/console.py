@@ -44,7 +44,7 @@ from gossipq_client.values import series
 from gossipq_gateway.console import pages, views
 from gossipq_gateway.console.watches import Connect, Watch, Watches
 from gossipq_gateway.dialect import Desk
-from gossipq_gateway.dialects.numbers import DIGITS_MAX
+from gossipq_gateway.dialects.numbers import whole
 from gossipq_gateway.problems import is_forbidden
 
 ROOT = "/console"
@@ -378,10 +378,10 @@ async def _messages(watch: Watch, asked: Query) -> Shown:
         name: asked.get(name, "").strip() for name in ("topic", "partition", "text", "key", "from", "to")
     }
     searched = any(given[name] for name in ("text", "key", "from", "to"))
-    back = max(0, _number(asked.get("back", "")))
+    back = whole(asked.get("back"))
     found: Answer | None = None
     if given["topic"]:
-        number = _number(given["partition"])
+        number = whole(given["partition"], otherwise=-1)
         if searched:
             text = f"key={given['key']}" if given["key"] else given["text"]
             found = await watch.answer(Find(given["topic"], text, given["from"], given["to"]))
@@ -395,11 +395,6 @@ async def _messages(watch: Watch, asked: Query) -> Shown:
         "searched": searched,
         "back_next": back + PAGE_RECORDS,
     }
-
-
-def _number(text: str) -> int:
-    """-1 for what is none, or one of more digits than anything here has."""
-    return int(text) if text.isdecimal() and len(text) <= DIGITS_MAX else -1
 
 
 async def _message(watch: Watch, ref: str) -> Shown:
