@@ -563,7 +563,7 @@ class Dispatch(Selection):
         for subscription in readers:
             del self._dirty_readers[subscription]
             while subscription.has_credit and (part := self._read(subscription)):
-                self._add(deliveries, subscription, Handed(part, NO_LEASE_MS))
+                self._add(deliveries, subscription, Handed([part], NO_LEASE_MS))
             self._notify(subscription)
             if self.looks <= 0:
                 self._dirty_readers[subscription] = None  # behind the others
@@ -575,7 +575,7 @@ class Dispatch(Selection):
         exclusive, lenders, idle = group.state.config.mode == EXCLUSIVE, group.lenders, 0
         while (sharers := self.sharers(group)) > idle:
             member = next(iter((group.members if exclusive else lenders).values()))
-            handed = self.next_part(member, sharers)
+            handed = self.next_parts(member, sharers)
             if handed is None and member.matches is None and len(member.views) == len(group.views):
                 break  # it takes whatever there is: nothing is left for anybody
             if not exclusive:
@@ -694,17 +694,19 @@ class Dispatch(Selection):
             subscription.told_end = False
             if subscription.group is not None:
                 subscription.group.file(subscription)
-        part, lease_ms = handed
         last = deliveries[-1] if deliveries else None
-        name = subscription.origin, subscription.number, lease_ms
-        if last is not None and (last.origin, last.subscription, last.lease_ms) == name:
+        name = subscription.origin, subscription.number, handed.lease_ms
+        if last is not None and (last.origin, last.subscription, last.lease_ms) != name:
+            last = None
+        for part in handed.parts:
             subscription.frame_bytes += part.charge
-            if subscription.frame_bytes <= limits.DELIVER_BYTES_MAX:
+            if last is not None and subscription.frame_bytes <= limits.DELIVER_BYTES_MAX:
                 last.parts.append(part)
-                return
-        subscription.frame_bytes = part.charge
-        taker = subscription if subscription.group is None or subscription.auto else None
-        deliveries.append(Delivery(*name, [part], late, self.runs, taker, subscription.plain))
+                continue
+            subscription.frame_bytes = part.charge
+            taker = subscription if subscription.group is None or subscription.auto else None
+            last = Delivery(*name, [part], late, self.runs, taker, subscription.plain)
+            deliveries.append(last)
 
     def _notify(self, subscription: Subscription) -> None:
         """READY when records wait and nothing is lent; AT_END when everything readable is handed out."""

@@ -23,9 +23,11 @@ from gossipq.core.delivery.failures import EXPIRED, Failures
 from gossipq.core.delivery.leases import BACK, Failed
 from gossipq.core.ledger import Ledger, clip, key_lane, key_of, ranges_of, route_lane
 from gossipq.core.storage import ParkRow, RangeMap
-from gossipq.types import KEY_HASH, LEASE, TTL, Offset
+from gossipq.types import ATTEMPTS, BACKOFF, KEY_HASH, LEASE, TTL, Offset
 from gossipq.values import GroupConfig
 
+#: columns by which records of a batch may fare differently in a group without key order
+RULED = LEASE | TTL | ATTEMPTS | BACKOFF
 REFILL_ROWS = 512  #: exception rows read back in one go
 PARK_ROWS = 2_048  #: in one entry
 
@@ -40,7 +42,7 @@ class Candidate(NamedTuple):
 
 
 class Handed(NamedTuple):
-    part: Part
+    parts: list[Part]
     lease_ms: int
 
 
@@ -71,8 +73,8 @@ class Selection(Failures):
             return int(next(iter(group.members)) in group.lenders)
         return len(group.lenders)
 
-    def next_part(self, member: Subscription, sharers: int) -> Handed | None:
-        """The next part for a member; `sharers` divide what there is."""
+    def next_parts(self, member: Subscription, sharers: int) -> Handed | None:
+        """The next parts for a member, with one lease; `sharers` divide what there is."""
         for _ in range(len(member.views)):
             view = member.views[0]
             if len(member.views) > 1:
@@ -123,7 +125,10 @@ class Selection(Failures):
                 end = self._in_key_order(view, member, source, first, end, attempts, place)
                 if end == first:
                     continue
-            return self._hand(view, member, source, first, end, attempts, place)
+            handed = self._hand(view, member, source, first, end, attempts, place)
+            if source is None and sharers == 1:
+                self._hand_on(view, member, handed, place, candidate.end)
+            return handed
         if view.lanes:
             self._make_way(view, member)
         if view.draining or view.waking is not None:  # another turn goes on
@@ -310,7 +315,34 @@ class Selection(Failures):
             charge,
             place.time_ms,
         )
-        return Handed(part, lease_ms)
+        return Handed([part], lease_ms)
+
+    def _hand_on(
+        self, view: PartitionView, member: Subscription, handed: Handed, place: Place, end: Offset
+    ) -> None:
+        """After the new slice at `place`: whole slices behind it, below `end`, that fare like it by what is
+        known of all of them. It spares plain batches the way through `_from`; whatever is special takes
+        that."""
+        ledger, partition, first = self._ledger, view.partition, view.next
+        special = view.keys is not None or view.cursor.exceptional or view.draining or view.waking is not None
+        if special or not member.ack or place.columns & RULED or partition in ledger.voids:
+            return  # what a topic lets live is no matter: a later slice lives longer
+        for each in ledger.slices.whole(partition, first, end, self.looks):
+            record_bytes = -(-each.size // each.batch_count)
+            charge = each.count * record_bytes
+            alike = each.route == place.route and not each.columns & RULED
+            if not alike or each.count > member.credit_records or charge > member.credit_bytes:
+                break
+            member.spend(partition, each.offset, each.end, record_bytes)
+            name = partition, each.offset, each.index, each.first, each.count
+            handed.parts.append(Part(*name, each.count == each.batch_count, 1, charge, each.time_ms))
+            view.next = each.end
+        if view.next > first:
+            count = view.next - first
+            self.looks -= len(handed.parts) - 1
+            self.delivered += count
+            view.delivered += count
+            self.grant(member, view, first, view.next, 1, self.boot_ms, handed.lease_ms, False)
 
     def _hand_together(
         self,
@@ -347,7 +379,7 @@ class Selection(Failures):
         self.lease_all(view, ranges, lease, self.boot_ms + lease_ms)
         name = partition, first, place.entry, place.record, count, False
         part = Part(*name, attempts + 1, count * record_bytes, place.time_ms, ranges)
-        return Handed(part, lease_ms)
+        return Handed([part], lease_ms)
 
     def _same_lease(self, place: Place, count: int) -> int:
         """How many records from the first on ask for the same lease."""

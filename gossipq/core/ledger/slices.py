@@ -1,6 +1,6 @@
 """Where the records of a partition lie: a row for each slice, and the newest of them in memory."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from gossipq.core.ledger import records
@@ -60,6 +60,18 @@ class Slices:
                 return None
             part = records.decode_slice(*row)
         return part if offset < part.end else None
+
+    def whole(self, partition: PartitionKey, first: Offset, end: Offset, slices_max: int) -> list[Slice]:
+        """Slices that follow each other from `first` on and end at `end` or before, as far as they are
+        remembered; none when no slice begins at `first`."""
+        tail = self._tails.get(partition)
+        if tail is None:
+            return []
+        low = bisect_left(tail.offsets, first)
+        found = tail.parts[low : min(bisect_left(tail.offsets, end, low), low + slices_max)]
+        if found and found[-1].end > end:
+            found.pop()
+        return found if found and found[0].offset == first else []
 
     def between(
         self, partition: PartitionKey, first: Offset, end: Offset
