@@ -54,6 +54,7 @@ FIXED = {
     BACKOFF: ("I", 4),  #: milliseconds after each failure
 }
 VARIABLE, VALUES = (KEYS, HEADERS, IDS), (0,)
+HASHED = ((KEYS, KEY_HASH, "keys"), (IDS, ID_HASH, "ids"))
 VARIABLE_AND_VALUES = VARIABLE + VALUES
 KNOWN = sum(FIXED) + sum(VARIABLE)
 
@@ -159,7 +160,7 @@ def crc_of(batch: bytes | memoryview) -> int:
 class Variable(NamedTuple):
     """A variable column in place: record i is data[offsets[i] - offsets[0] : offsets[i + 1] - offsets[0]]."""
 
-    offsets: "array[int]"
+    offsets: list[int]
     data: memoryview
 
     def items(self) -> list[bytes]:
@@ -225,10 +226,8 @@ class Batch:
         if bit not in self._at:
             return None
         at, data = self._at[bit]
-        offsets = array("i")
-        offsets.frombytes(self._raw[at : at + 4 * self.info.count + 4])
-        ordered = offsets.tolist()
-        if ordered != sorted(ordered):  # linear when they are in order
+        offsets: list[int] = self._raw[at : at + 4 * self.info.count + 4].cast("i").tolist()
+        if offsets != sorted(offsets):  # linear when they are in order
             raise BadBatch("batch column offsets do not rise")
         return Variable(offsets, self._raw[data : data + offsets[-1] - offsets[0]])
 
@@ -328,7 +327,7 @@ def verify(batch: bytes | memoryview) -> BatchInfo:
     """
     opened = Batch(batch)
     columns = opened.info.columns
-    for named, hashes, what in ((KEYS, KEY_HASH, "keys"), (IDS, ID_HASH, "ids")):
+    for named, hashes, what in HASHED if columns else ():
         # nodes read the hashes: it would be taken as a batch without
         if columns & named and not columns & hashes:
             raise BadBatch(f"batch has {what} without the column of their hashes")
@@ -344,7 +343,7 @@ def verify(batch: bytes | memoryview) -> BatchInfo:
     return opened.info
 
 
-def _all_short(offsets: "array[int]", bytes_max: int) -> bool:
+def _all_short(offsets: list[int], bytes_max: int) -> bool:
     """Whether neighbours are so short that some of them together are within the limit, as ids and keys mostly
     are: that takes a tenth of the time. False: each is to be looked at. Offsets rise."""
     some = offsets[::NEIGHBOURS]

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from hashlib import blake2b
 from itertools import repeat
-from struct import unpack
 from typing import NamedTuple, TypedDict
 from zlib import crc32
 
@@ -16,8 +15,8 @@ from gossipq.types import ATTEMPTS, BACKOFF, DELAY, ID_HASH, KEY_HASH, LEASE, TT
 from gossipq_client.values import inputs
 
 Clock = Callable[[], Now]
-HASH_BYTES = 8
-NO_HASH = bytes(HASH_BYTES)
+HASH = blake2b(digest_size=8)  #: of nothing yet: each id has a copy
+NO_HASH = bytes(HASH.digest_size)
 BACKOFF_MS_MAX = 2**32 - 1  #: a column of 4 bytes
 WHILE_CONFIRMED = (
     -1.0
@@ -320,13 +319,19 @@ def delay_of(now: Clock, delay: inputs.Duration | None, at: inputs.Time | None) 
 
 def id_hash(raw: bytes) -> int:
     """BLAKE2b-64, little endian; 0 without an id."""
-    return int.from_bytes(blake2b(raw, digest_size=HASH_BYTES).digest(), "little") if raw else 0
+    return id_column([raw])[0]
 
 
 def id_column(ids: Sequence[bytes]) -> "array[int]":
     """`id_hash` of each."""
-    hashes = b"".join([blake2b(raw, digest_size=HASH_BYTES).digest() if raw else NO_HASH for raw in ids])
-    return array("Q", unpack(f"<{len(ids)}Q", hashes))
+    hashes, begun = list[bytes](), HASH.copy  # a new one takes twice the time
+    for raw in ids:
+        hashed = begun()
+        hashed.update(raw)
+        hashes.append(hashed.digest() if raw else NO_HASH)
+    column = array("Q")
+    column.frombytes(b"".join(hashes))
+    return column
 
 
 def key_column(keys: list[bytes]) -> dict[int, "array[int]"]:
