@@ -94,6 +94,7 @@ from gossipq.values import (
 from gossipq.values import Consuming as Consumes
 
 CONTAINED_AGAIN_MS = 10_000  #: a shard that meets two faults of its own within it stops
+SWEPT = frozenset((log.TRIM, log.TOPIC, log.REGROUP))  #: entries that leave rows to delete
 SWEEP_ROWS = 1_024  #: deleted in one turn, about 5 ms at the most
 TAKEOVER_MS = 50  #: a client waits so long while a leader takes over or hands over
 AGAIN_MS = 20  #: and so long when another entry came before its own
@@ -807,7 +808,7 @@ class Shard:
         if not self._outcomes:
             return
         outcomes, self._outcomes = self._outcomes, []
-        self._sweeper.behind |= any(entry.kind in (log.TRIM, log.TOPIC, log.REGROUP) for entry, _ in outcomes)
+        self._sweeper.behind |= not SWEPT.isdisjoint([entry.kind for entry, _ in outcomes])
         self._guarded("answers", lambda: self._answer_each(outcomes))
 
     def _answer_each(self, outcomes: list[tuple[Entry, Outcome]]) -> None:

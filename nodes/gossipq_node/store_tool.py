@@ -290,13 +290,15 @@ def _copy_shard(source: LmdbStore, copy: LmdbStore, shard: int) -> None:
 
 
 def _copy_table(old: LmdbTable, new: LmdbTable, store: LmdbStore) -> None:
-    pending = 0
-    for key, value in old.scan(b"", KEY_END):
-        new.append(key, value)
-        pending += len(value)
+    rows, pending = list[tuple[bytes, bytes]](), 0
+    for row in old.scan(b"", KEY_END):
+        rows.append(row)
+        pending += len(row[1])
         if pending >= COPY_BYTES:
+            new.append_many(rows)
             store.commit()
-            pending = 0
+            rows, pending = [], 0
+    new.append_many(rows)
 
 
 def _clear_other_generations(directory: DataDirectory, manifest: DirectoryManifest) -> None:

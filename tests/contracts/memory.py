@@ -40,8 +40,8 @@ class _Handle:
     def put_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         self._write().put_many(rows)
 
-    def append(self, key: bytes, value: bytes) -> None:
-        self._write().append(key, value)
+    def append_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        self._write().append_many(rows)
 
     def delete(self, key: bytes) -> bool:
         return self._write().delete(key)

@@ -68,9 +68,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 def test_committed_rows_are_there_after_a_crash_and_others_are_not(place: Place) -> None:
     store = place.open()
-    store.tables(3).log.append(b"1", b"kept")
+    store.tables(3).log.append_many([(b"1", b"kept")])
     store.commit()
-    store.tables(3).log.append(b"2", b"lost")
+    store.tables(3).log.append_many([(b"2", b"lost")])
     again = place.open().tables(3)
     assert [again.log.get(b"1"), again.log.get(b"2")] == [b"kept", None]
 
@@ -79,7 +79,7 @@ def test_handles_stay_good_over_commit_and_abort(place: Place) -> None:
     store = place.open()
     tables = store.tables(0)
     for turn in range(3):
-        tables.body.append(bytes([turn]), b"v")
+        tables.body.append_many([(bytes([turn]), b"v")])
         store.commit()
     tables.body.put(b"x", b"forgotten")
     store.abort()
@@ -149,7 +149,7 @@ def test_a_failed_commit_keeps_the_last_good_one_and_the_store_goes_on(place: Pl
 
 def test_usage_counts_what_is_stored(place: Place) -> None:
     store = place.open()
-    store.tables(0).body.append(b"k", b"x" * 100_000)
+    store.tables(0).body.append_many([(b"k", b"x" * 100_000)])
     store.commit()
     usage = store.usage()
     assert 100_000 <= usage.used_bytes <= usage.map_bytes
@@ -181,7 +181,7 @@ def test_a_full_map_is_a_store_error_of_the_put_and_the_store_goes_on(tmp_path: 
     [
         lambda store, table: table.get(b""),
         lambda store, table: table.put(b"k" * 600, b""),
-        lambda store, table: table.append(b"k" * 600, b""),
+        lambda store, table: table.append_many([(b"k" * 600, b"")]),
         lambda store, table: table.delete(b""),
         lambda store, table: store.tables(4),
     ],
@@ -272,7 +272,7 @@ def test_space_of_removed_rows_is_used_again(tmp_path: Path) -> None:
         body = store.tables(0).body
         sizes = []
         for number in range(2_000):  # LMDB commits some ten times
-            body.append(number.to_bytes(8, "big"), b"x" * 20_000)
+            body.append_many([(number.to_bytes(8, "big"), b"x" * 20_000)])
             body.delete_range(b"", max(0, number - 20).to_bytes(8, "big"), 10)
             store.commit()
             sizes.append(store.usage().file_bytes)
@@ -321,7 +321,7 @@ def test_what_is_removed_goes_back_to_the_disk_in_bounded_steps(
     with closing(new_store(tmp_path, MAP_BYTES)) as store:
         body = store.tables(0).body
         for number in range(400):
-            body.append(number.to_bytes(8, "big"), b"x" * 20_000)
+            body.append_many([(number.to_bytes(8, "big"), b"x" * 20_000)])
             store.commit()
         full_bytes = store.usage().file_bytes
         body.delete_range(b"", b"\xff" * 9, 1 << 20)
@@ -334,7 +334,7 @@ def test_what_is_removed_goes_back_to_the_disk_in_bounded_steps(
             sizes.append(store.usage().file_bytes)
         assert full_bytes - sizes[0] < 2 * limits.MIB
         assert sizes[-1] < limits.MIB
-        body.append(b"y", b"again" * 10_000)
+        body.append_many([(b"y", b"again" * 10_000)])
         store.commit()
     with closing(new_store(tmp_path, MAP_BYTES)) as store:
         assert store.tables(0).body.get(b"y") == b"again" * 10_000
@@ -363,7 +363,7 @@ def test_a_file_that_is_cut_short_is_refused_and_kills_nobody(tmp_path: Path, ke
     path = tmp_path / "worker-0"
     with closing(new_store(path, MAP_BYTES)) as store:
         for number in range(200):
-            store.tables(0).body.append(b"%08d" % number, bytes(5_000))
+            store.tables(0).body.append_many([(b"%08d" % number, bytes(5_000))])
         store.commit()
     file = path / DATA_FILE
     os.truncate(file, int(file.stat().st_size * kept))

@@ -40,16 +40,16 @@ def test_a_row_is_what_was_put_last(table: Table) -> None:
     "value", [b"", b"v", bytearray(b"mutable"), memoryview(b"a view")[2:], b"x" * 3_000_000]
 )
 def test_values_may_be_any_bytes_and_come_back_as_bytes(table: Table, value: bytes) -> None:
-    table.append(b"k", value)
+    table.append_many([(b"k", value)])
     assert type(table.get(b"k")) is bytes
     assert table.get(b"k") == bytes(value)
 
 
 def test_append_goes_above_all_others(table: Table) -> None:
-    table.append(b"a", b"")
-    table.append(b"c", b"")
+    table.append_many([(b"a", b"")])
+    table.append_many([(b"c", b"")])
     with pytest.raises(AssertionError):
-        table.append(b"b", b"")
+        table.append_many([(b"b", b"")])
 
 
 def test_delete_says_whether_there_was_a_row(table: Table) -> None:

@@ -50,7 +50,7 @@ def house(tmp_path: Path) -> Path:
             }
             for shard, meta in states.items():
                 tables = store.tables(shard)
-                tables.log.append((1).to_bytes(8, "big"), encode_row(entry(1, 1_000 * shard + 1)))
+                tables.log.append_many([((1).to_bytes(8, "big"), encode_row(entry(1, 1_000 * shard + 1)))])
                 tables.state.put(records.META, records.encode(meta))
             store.tables(3).state.put(records.INSTALLING, b"")
             for copy in (me, OTHER):
@@ -136,7 +136,9 @@ def damage(house: Path, shard: int) -> None:
         manifest = directory.read()
         assert manifest is not None
         with closing(LmdbStore(directory.store(manifest, 0), shards=5)) as store:
-            store.tables(shard).log.append((9).to_bytes(8, "big"), b"no row of a log, and not the next one")
+            store.tables(shard).log.append_many(
+                [((9).to_bytes(8, "big"), b"no row of a log, and not the next one")]
+            )
             store.commit()
 
 

@@ -61,8 +61,8 @@ def data(tmp_path: Path) -> Path:
                     for index in range(1, 6):
                         entry = log.seal(chain, index, 1, 1_000, log.NOOP, b"", b"", 0)
                         chain = entry.chain
-                        tables.log.append(key(index), log.encode_row(entry))
-                        tables.body.append(key(index), seal([b"%d" % shard] * index))
+                        tables.log.append_many([(key(index), log.encode_row(entry))])
+                        tables.body.append_many([(key(index), seal([b"%d" % shard] * index))])
                     tables.state.put(b"?", b"shard %d" % shard)
                 store.commit()
     return path

@@ -1,7 +1,7 @@
 """A disk in memory: what was not committed is lost when the process ends, what was not synced when the
 machine does, and a commit may fail. Undone by journals, so that a commit costs what it wrote."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 
 from gossipq.core.storage.tables import MemoryTable, Reader
@@ -39,9 +39,9 @@ class JournalTable(MemoryTable):
         self.journal.append((key, self.rows.get(key)))
         super().put(key, value)
 
-    def append(self, key: bytes, value: bytes) -> None:
-        self.journal.append((key, None))
-        super().append(key, value)
+    def append_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        self.journal += [(key, None) for key, _ in rows]
+        super().append_many(rows)
 
     def delete(self, key: bytes) -> bool:
         if key in self.rows:

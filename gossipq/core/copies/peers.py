@@ -375,15 +375,18 @@ class Peers:
             low = _pack(unsaved.cut_from)
             for table in (self._tables.log, self._tables.body):
                 table.delete_range(low, b"\xff" * 8, 2**31)
-        append_log, append_body = self._tables.log.append, self._tables.body.append
-        for entry in unsaved.entries:
-            key = _pack(entry.index)
-            append_log(key, log.encode_row(entry))
-            if entry.body and not self._witness:
-                append_body(key, entry.body)
-                self._bodies.put(self._shard, entry.index, entry.body)
+        if unsaved.entries:
+            self._append(unsaved.entries)
         if self.emptying:
             self._empty()
+
+    def _append(self, entries: list[Entry]) -> None:
+        self._tables.log.append_many([(_pack(entry.index), log.encode_row(entry)) for entry in entries])
+        bodies = [] if self._witness else [entry for entry in entries if entry.body]
+        if bodies:
+            self._tables.body.append_many([(_pack(entry.index), entry.body) for entry in bodies])
+        for entry in bodies:
+            self._bodies.put(self._shard, entry.index, entry.body)
 
     def reset(self) -> None:
         """This copy does not lead any more."""

@@ -99,7 +99,7 @@ class OwnRows:
     def put_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         self._state.put_many([row for row in rows if row[0] in records.OWN_ROWS])
 
-    append = put
+    append_many = put_many
 
     def delete(self, key: bytes) -> bool:
         return False

@@ -12,11 +12,10 @@ ENTRY_BYTES = 256  #: of an entry besides its payload and its body
 class Unapplied:
     """Oldest first. `bytes` is what they hold in memory, about."""
 
-    __slots__ = ("_entries", "_sizes", "bytes")
+    __slots__ = ("_entries", "bytes")
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._entries: deque[Entry] = deque()
-        self._sizes: deque[int] = deque()  # of the same entries
         self.bytes = 0
         self.extend(entries)
 
@@ -27,10 +26,8 @@ class Unapplied:
         return iter(self._entries)
 
     def append(self, entry: Entry) -> None:
-        size = ENTRY_BYTES + len(entry.payload) + len(entry.body)
         self._entries.append(entry)
-        self._sizes.append(size)
-        self.bytes += size
+        self.bytes += _size(entry)
 
     def extend(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -39,11 +36,15 @@ class Unapplied:
     def cut(self, first: Index) -> None:
         """Entries from `first` on are no longer in the log."""
         while self._entries and self._entries[-1].index >= first:
-            self._entries.pop()
-            self.bytes -= self._sizes.pop()
+            self.bytes -= _size(self._entries.pop())
 
     def take(self, last: Index) -> Iterator[Entry]:
         """Takes out what may be applied now: entries up to `last`."""
         while self._entries and self._entries[0].index <= last:
-            self.bytes -= self._sizes.popleft()
-            yield self._entries.popleft()
+            entry = self._entries.popleft()
+            self.bytes -= _size(entry)
+            yield entry
+
+
+def _size(entry: Entry) -> int:
+    return ENTRY_BYTES + len(entry.payload) + len(entry.body)

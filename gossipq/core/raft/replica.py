@@ -385,9 +385,10 @@ class Replica:
 
     def copies(self, index: Index) -> int:
         """How many full copies have an entry on disk, as far as the leader knows."""
-        return (self.saved >= index) + sum(
-            other.full and other.match >= index for other in self.progress.values()
-        )
+        own = int(self.saved >= index)
+        if not self.progress:
+            return own
+        return own + sum([other.full and other.match >= index for other in self.progress.values()])
 
     def hears(self, name: str) -> bool:
         """Whether another copy answers this leader: not something that was long on its way."""

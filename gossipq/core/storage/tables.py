@@ -28,8 +28,8 @@ class Table(Protocol):
     def put_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """As `put` of each; fast when they are in order."""
 
-    def append(self, key: bytes, value: bytes) -> None:
-        """Put, for a key above all others (a caller's error otherwise)."""
+    def append_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Put, for rising keys above all others (a caller's error otherwise)."""
 
     def delete(self, key: bytes) -> bool: ...
     def delete_many(self, keys: Iterable[bytes], prefix: bytes) -> None:
@@ -84,10 +84,11 @@ class MemoryTable:
         for key, value in rows:
             self.put(key, value)
 
-    def append(self, key: bytes, value: bytes) -> None:
-        assert not self.keys or key > self.keys[-1], "append goes above all other keys"
-        self.keys.append(key)
-        self.rows[key] = bytes(value)
+    def append_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        for key, value in rows:
+            assert not self.keys or key > self.keys[-1], "append goes above all other keys"
+            self.keys.append(key)
+            self.rows[key] = bytes(value)
 
     def delete(self, key: bytes) -> bool:
         if key not in self.rows:

@@ -2,6 +2,7 @@
 cut."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import structs
@@ -144,6 +145,9 @@ class Sender:
         many small ones each counts the same."""
         slices, bodies, size, sent = list[Delivered](), list[bytes](), 0, 0
         opened: dict[Index, batches.Batch] = {}  # records that come again one by one are of few batches
+        new = Counter([part.time_ms for part in delivery.parts if part.attempt == 1 and part.time_ms])
+        for time_ms, parts in new.items():  # most are of one turn
+            self._timings.delivery.add(max(0, shard.leader_ms - time_ms) * 1_000, parts)
         for at, part in enumerate(delivery.parts):
             body = self._body(shard, part, opened)
             if slices and size + len(body) > limits.DELIVER_BYTES_MAX:
@@ -154,8 +158,6 @@ class Sender:
             slices.append(Delivered(*name, len(body), part.charge, part.ranges))
             bodies.append(body)
             size += len(body)
-            if part.attempt == 1 and part.time_ms:
-                self._timings.delivery.add(max(0, shard.leader_ms - part.time_ms) * 1_000)
         else:
             if self._hand_over(shard, delivery, term, slices, bodies):
                 return

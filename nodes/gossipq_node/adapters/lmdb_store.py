@@ -143,24 +143,21 @@ class LmdbTable:
             self._store.fail(error)
 
     def put_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        self._put_all(rows, append=False)
+
+    def append_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        self._put_all(rows, append=True)
+
+    def _put_all(self, rows: Sequence[tuple[bytes, bytes]], append: bool) -> None:
         store, name = self._store, self.name
         try:
             with store.txn.cursor(self._db) as cursor:
-                cursor.putmulti(rows)
+                _, stored = cursor.putmulti(rows, append=append)
         except lmdb.Error as error:
             store.fail(error)
+        assert stored == len(rows), "append goes above all other keys"
         store.changes += [(name, key, value) for key, value in rows]
-        store.changed_bytes += sum(len(value) for _, value in rows)
-
-    def append(self, key: bytes, value: bytes) -> None:
-        store = self._store
-        try:
-            stored = store.txn.put(key, value, True, True, True, self._db)
-        except lmdb.Error as error:
-            store.fail(error)
-        assert stored, "append goes above all other keys"
-        store.changes.append((self.name, key, value))
-        store.changed_bytes += len(value)
+        store.changed_bytes += sum([len(value) for _, value in rows])
 
     def delete(self, key: bytes) -> bool:
         store = self._store
