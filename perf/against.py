@@ -90,7 +90,8 @@ def sides(checkouts: list[Path], copies: bool) -> Iterator[list[Side]]:
 def compare(pair: Pair, both: list[Side], times: int, records: int) -> list[Row]:
     raw = answer([sys.executable, str(HERE / "limit.py"), *pair.raw])[pair.raw_field]
     found = in_turns([partial(side.measure, pair, records) for side in both], times, heard(pair.name, times))
-    speeds = f"{times} pairs; the raw loop in this run: {raw:,.0f}/s"
+    each = f" of {records:,} records" if records else ""
+    speeds = f"{times} pairs{each}; the raw loop in this run: {raw:,.0f}/s"
     return [
         row(f"against {pair.name}", [[e.per_s for e in side] for side in found], "{:,.0f}/s", "", speeds),
         row(

@@ -18,6 +18,8 @@ from gossipq.types import ATTEMPTS, BACKOFF, LEASE, TTL, Offset
 from gossipq.values import GroupConfig, TopicConfig
 
 EXPIRED, FAILURES = "expired", "failures"
+#: columns by which records of a batch may have a policy of their own
+RULED = LEASE | ATTEMPTS | BACKOFF | TTL
 
 
 def expires_ms(ledger: Ledger, view: PartitionView, place: Place) -> int:
@@ -152,7 +154,7 @@ def _reach(place: Place, offset: Offset) -> Offset:
 
 def _special(place: Place) -> bool:
     """Whether records of a place may have a policy of their own."""
-    return bool(place.columns & (LEASE | ATTEMPTS | BACKOFF | TTL))
+    return bool(place.columns & RULED)
 
 
 def _behind(failed: Failed, offset: Offset) -> Failed:

@@ -19,15 +19,13 @@ from gossipq.core.delivery.consumers import (
     Subscription,
     place_of,
 )
-from gossipq.core.delivery.failures import EXPIRED, Failures
+from gossipq.core.delivery.failures import EXPIRED, RULED, Failures
 from gossipq.core.delivery.leases import BACK, Failed
 from gossipq.core.ledger import Ledger, clip, key_lane, key_of, ranges_of, route_lane
 from gossipq.core.storage import ParkRow, RangeMap
-from gossipq.types import ATTEMPTS, BACKOFF, KEY_HASH, LEASE, TTL, Offset
+from gossipq.types import KEY_HASH, LEASE, TTL, Offset
 from gossipq.values import GroupConfig
 
-#: columns by which records of a batch may fare differently in a group without key order
-RULED = LEASE | TTL | ATTEMPTS | BACKOFF
 REFILL_ROWS = 512  #: exception rows read back in one go
 PARK_ROWS = 2_048  #: in one entry
 
