@@ -891,6 +891,35 @@ class TestEnds:
         assert sent[0] == Nack(subscription.parts[0].number, [(9 << 16, 2, 10)], 0, False)
         assert [type(each) for each in sent[1:]] == [Ack, Bye, Bye]
 
+    @pytest.mark.parametrize("taken", [1, 2])
+    def test_who_waits_for_the_end_waits_for_what_still_arrives_and_not_for_the_user(
+        self, hand: Hand, taken: int
+    ) -> None:
+        """The loan stands until the subscription ends: what was given back comes once more. Of two records
+        taken one is acked."""
+        subscription = hand.subscribe()
+        part, consuming = subscription.parts[0], hand.session.consuming
+        hand.deliver(part, 0, 3)
+        take(hand, subscription, taken)
+        consuming.ack(held(part), 0, 1)
+        (ack,) = hand.flush(Ack)
+        consuming.close(subscription)
+        (given,) = hand.sent(Nack)
+        passed = hand.session.mark()
+        hand.answer(given, Acked())
+        hand.deliver(part, 2, 1, attempt=2)
+        (again,) = hand.sent(Nack)
+        hand.answer(ack, Acked())
+        if taken == 2:
+            assert passed(), "the user has one of them"
+            return
+        assert not passed(), "the subscription lives"
+        hand.answer(again, Acked())
+        assert not passed()
+        (end,) = hand.sent(Unsubscribe)
+        hand.answer(end, Acked())
+        assert passed()
+
     def test_close_with_nothing_in_hand(self, hand: Hand) -> None:
         subscription = hand.subscribe()
         hand.session.consuming.close(subscription)

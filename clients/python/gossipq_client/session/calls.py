@@ -129,6 +129,10 @@ class Calls:
         """Those without an answer, in the order they were asked."""
         return [call for call in self._open if not call.done]
 
+    def of_subscriptions(self, numbers: set[int]) -> list[Call]:
+        """Those without an answer that speak of one of these."""
+        return [call for call in self.open_calls() if getattr(call.message, "subscription", 0) in numbers]
+
     def unanswered(self) -> list[Message]:
         """In the order they were asked."""
         return [call.message for call in self.open_calls()]

@@ -469,6 +469,12 @@ class Consuming(Settling):
         for part in list(subscription.parts):
             self._leave(part)
 
+    def ending(self) -> set[int]:
+        """Numbers of the subscriptions that end without another word of the user: nothing of them is in its
+        hands."""
+        parts = [part for part in self._parts.values() if part.subscription.closing]
+        return {part.number for part in parts if all(held in part.aside for held in part.outstanding)}
+
     def farewell(self) -> None:
         """The session ends: what the user still has goes back uncounted, also what was begun."""
         for part in self._parts.values():

@@ -35,7 +35,6 @@ from gossipq.messages import (
     Share,
     Subscribed,
     Topics,
-    Unsubscribe,
     Welcome,
 )
 from gossipq.types import META_SHARD, Now
@@ -375,20 +374,20 @@ class Session:
         keeps nobody waiting."""
         published = self.publishing.mark()
         self.consuming.flush()
-        calls, stages = self.calls.open_calls()[::-1], [self._farewells]
+        calls, ending = self.calls.open_calls()[::-1], self.consuming.ending()
 
         def passed() -> bool:
             while True:
                 while calls and not self.calls.is_open(calls[-1]):
                     calls.pop()
-                if calls or not stages:
+                if calls or not ending:
                     return not calls and published()
-                calls.extend(stages.pop()())
+                # what still arrived goes back, and the end of the subscription comes behind it
+                calls.extend(self.calls.of_subscriptions(ending))
+                if not calls:
+                    ending.clear()
 
         return passed
-
-    def _farewells(self) -> list[Call]:
-        return [call for call in self.calls.open_calls() if isinstance(call.message, Unsubscribe)]
 
     @property
     def owes(self) -> bool:
