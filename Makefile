@@ -7,6 +7,7 @@ USED := $(VENV)/.installed
 STAMP := $(VENV)/.installed-dev
 SPARK := $(VENV)/.installed-spark
 ROOTS := $(VENV)/.roots
+WARM := $(VENV)/.warm
 PYTEST_ARGS ?=
 JOBS ?= 4
 SEEDS ?= 2000
@@ -25,7 +26,7 @@ PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc lib
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: browser checked warm onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install dev serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
+.PHONY: browser checked onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install dev serf demo test check unit accept accept-slow accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -104,11 +105,12 @@ test: checked unit  ## check, then all tests but the slow ones (less than six mi
 
 # beside mypy, which leaves a core free
 checked: $(STAMP) $(SPARK) $(ROOTS)
-	@$(MAKE) --no-print-directory -j 2 check warm
+	@$(MAKE) --no-print-directory -j 2 check $(WARM)
 
 # the tests as pytest reads them are kept, so that not each of its processes compiles all of them again
-warm: $(STAMP) $(SPARK) $(ROOTS)
+$(WARM): $(STAMP) $(SPARK) $(ROOTS) $(wildcard tests/*.py tests/*/*.py tests/*/*/*.py)
 	@$(BIN)/python -m pytest --collect-only -q -m "not slow" >/dev/null 2>&1 || true  # make unit says what is wrong
+	@touch $@
 
 check: $(STAMP) $(ROOTS)  ## format, lint, types
 	$(BIN)/ruff format --check .

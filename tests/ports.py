@@ -17,7 +17,8 @@ OF_WORKERS = [step + i for step in (CLIENT_PORT_STEP, PEER_PORT_STEP) for i in r
 STEPS = [0, FRONTDOOR_PEER_PORT_STEP, ADMIN_PORT_STEP, GOSSIP_PORT_STEP, *OF_WORKERS]
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 BLOCK = 100  #: ports, one node each
-HELD_MAX = 40  #: blocks of a process, more than any test has nodes; with them several processes find enough
+HELD_MAX = 30  #: blocks of a process, more than any test has nodes; there are enough for six processes
+TRIES = 10_000
 
 _held: list[socket.socket] = []
 
@@ -26,9 +27,10 @@ def settled_port(doors: bool = False) -> int:
     """A free port, and its neighbours, out of the range from which the system takes ports for outgoing
     connections: while a node is down its clients knock, and one of their own connections would sooner or
     later sit on its port. Nor do tests that run at the same time take it meanwhile: a block of ports is held
-    by a name that ends with this process; with encrypted doors, which lie 100 ports above, two blocks."""
+    by a name that ends with this process; with encrypted doors, which lie 100 ports above, two blocks.
+    Raises RuntimeError when none is found."""
     lowest = int(RANGE.read_text().split()[0])
-    while True:
+    for _ in range(TRIES):
         port = random.randrange(10_000, min(lowest, 60_000) - 2 * BLOCK, BLOCK)
         blocks = [port, port + BLOCK] if doors else [port]
         holders = [socket.socket(socket.AF_UNIX) for _ in blocks]
@@ -47,3 +49,4 @@ def settled_port(doors: bool = False) -> int:
             _held.pop(0).close()
         _held.extend(holders)
         return port
+    raise RuntimeError(f"no {BLOCK} ports in a row are free for a node under test")

@@ -49,11 +49,12 @@ def told(found):
 def check(exceptions, table, said):
     expected = {at: (due_ms, at + 10) for at, due_ms in said.items()}
     assert {k: v for found in exceptions.scan() for k, v in told(found).items()} == expected
+    firsts = [found.first for found in exceptions.scan()]
     for at in range(OFFSETS):
         found = exceptions.at(at)
         assert (None if found is None else told(found).get(at)) == expected.get(at)
         behind = [found.first for found in exceptions.scan(at)]
-        assert behind == [found.first for found in exceptions.scan() if found.first >= at]
+        assert behind == [first for first in firsts if first >= at]
         within = [k for found in exceptions.within(at, at + 9) for k in told(found)]
         assert within == [k for k in sorted(said) if at <= k < at + 9]
     stored = [

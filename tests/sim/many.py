@@ -50,14 +50,14 @@ def run_some(first: int, end: int) -> Outcome:
     return totals, wrong
 
 
-def run_many(first: int, seeds: int) -> Iterator[Outcome]:
-    """Outcomes as they come, each of CHUNK seeds or less."""
+def run_many(first: int, seeds: int, processes: int | None = None) -> Iterator[Outcome]:
+    """Outcomes as they come, each of CHUNK seeds or less. `processes`: None = one for each core."""
     starts = range(first, first + seeds, CHUNK)
     ends = [min(start + CHUNK, first + seeds) for start in starts]
-    if len(starts) == 1:
-        yield run_some(starts[0], ends[0])
+    if len(starts) == 1 or processes == 1:
+        yield from map(run_some, starts, ends)
         return
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes or os.cpu_count(), mp_context=get_context("spawn")) as pool:
         yield from pool.map(run_some, starts, ends)
 
 
