@@ -380,12 +380,12 @@ class Session:
             while True:
                 while calls and not self.calls.is_open(calls[-1]):
                     calls.pop()
-                if calls or not ending:
-                    return not calls and published()
+                if calls:
+                    return False
                 # what still arrived goes back, and the end of the subscription comes behind it
                 calls.extend(self.calls.of_subscriptions(ending))
                 if not calls:
-                    ending.clear()
+                    return published()
 
         return passed
 
