@@ -148,6 +148,7 @@ def free_keys_go_on(dispatch: Dispatch, view: PartitionView) -> None:
     coming = {
         key_hash for low, high, _ in view.returned for _, key_hash in dispatch.hashes(view, low, high)
     } | {key_of(lane) for lane in view.draining}
+    coming |= view.lanes.opened.keys()
     for key_hash, lane in view.lanes.of_keys.items():
         first = min(lane.starts[0], view.keys.on_disk.get(key_hash, NEVER))
         stuck = key_hash not in coming and view.keys.opens(key_hash, first)

@@ -7,6 +7,7 @@ out after its ack. In the end all comes out. Who changes where records wait runs
 """
 
 import os
+from collections.abc import Iterable
 
 import pytest
 
@@ -24,7 +25,7 @@ from core.places import (
     rows_are_looked_for,
 )
 from gossipq import limits
-from gossipq.core.delivery import Dispatch, PartitionView
+from gossipq.core.delivery import Dispatch, PartitionView, consumers
 from gossipq.core.ledger import Ledger
 from gossipq.messages import Ack, Credit, Subscribe
 from gossipq.values import GroupOptions, Start
@@ -35,6 +36,8 @@ LIVES = int(os.environ.get("GOSSIPQ_SEEDS", "35"))
 #: fail when a key forgets what is on its way to disk, what waits behind a record of another route, or what
 #: waits behind one that a purge takes
 RARE = {"key_ordered": (151, 295, 2006, 2011, 20529, 21590), "exclusive": (49,)}
+#: fail when what follows of a key waits for the first of it to end, though that leaves without a word
+ONE_BY_ONE = (500394, 500855)
 STEPS = 60
 
 
@@ -147,7 +150,17 @@ def end(busy: Busy) -> None:
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("mode", ["shared", "key_ordered", "exclusive"])
 def test_nothing_waits_for_ever_in_a_busy_life(mode: str) -> None:
-    for seed in (*range(FIRST, FIRST + LIVES), *RARE.get(mode, ())):
+    lead(mode, (*range(FIRST, FIRST + LIVES), *RARE.get(mode, ())))
+
+
+@pytest.mark.timeout(3_600)
+def test_nor_behind_a_key_that_goes_on_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumers, "KEY_RANGES", 1)
+    lead("key_ordered", (*range(FIRST, FIRST + LIVES // 2), *ONE_BY_ONE))
+
+
+def lead(mode: str, seeds: Iterable[int]) -> None:
+    for seed in seeds:
         busy = Busy(seed, mode)
         try:
             live(busy)

@@ -15,11 +15,11 @@ from gossipq.core.ledger.exceptions import Exceptions
 from gossipq.core.ledger.records import AckRow, ExceptionRow
 from gossipq.core.storage import Intervals, log, payloads
 from gossipq.core.storage.tables import MemoryTable
-from gossipq.messages import Ack, Acked, Credit, GroupExplained, Started, Subscribe, WhyGroup
+from gossipq.messages import Ack, Acked, Credit, GroupExplained, Started, Subscribe, Unsubscribe, WhyGroup
 from gossipq.types import KEY_HASH, PartitionKey
 from gossipq.values import GroupOptions, Range, Start
 
-ADA, BOB = client("ada"), client("bob")
+ADA, BOB, CARL = client("ada"), client("bob"), client("carl")
 MINE = (b"c", ADA.session)
 
 
@@ -217,6 +217,52 @@ def cost_of_the_next_of_a_key(count: int) -> int:
 def test_the_next_record_of_a_key_costs_the_same_however_many_wait_behind_it() -> None:
     few, many = cost_of_the_next_of_a_key(100), cost_of_the_next_of_a_key(1_000)
     assert many < 2 * few
+
+
+def cost_of_the_next_of_two_hot_keys(count: int) -> int:
+    """Ada and Bob have a record of one key each, and Carl, who lends credit too, may have none of them."""
+    worker = FakeWorker()
+    orders = single(worker.topic())
+    worker.publish(orders, [b"x"] * count, fixed={KEY_HASH: array("I", [7, 9] * (count // 2))})
+    for who in (ADA, BOB, CARL):
+        worker.subscribe(who, orders, records=1, config=GroupOptions(mode="key_ordered"))
+    worker.turn()
+    view, leaders = view_of(worker, orders), {who.session: who for who in (ADA, BOB, CARL)}
+
+    def next_ones() -> None:
+        for _ in range(4):
+            first, end, who = next((low, high, leaders[each.session]) for low, high, each in view.leases)
+            origin = b"c", who.session
+            worker.turn(
+                lambda: worker.step(1, origin, 1, who, Ack(1, each(orders, first, end))),  # noqa: B023
+                lambda: worker.step(1, origin, 0, who, Credit(1, 1, limits.MIB)),  # noqa: B023
+            )
+
+    cost = calls_of(next_ones)
+    assert [(low, high) for low, high, _ in view.leases] == [(4, 5), (5, 6)]
+    return cost
+
+
+def test_nor_does_it_when_others_look_at_what_waits_behind_two_keys() -> None:
+    few, many = cost_of_the_next_of_two_hot_keys(200), cost_of_the_next_of_two_hot_keys(2_000)
+    assert many < 2 * few
+
+
+def test_a_group_whose_key_is_free_waits_for_credit_and_not_for_the_key() -> None:
+    worker = FakeWorker()
+    orders = single(worker.topic())
+    worker.publish(orders, [b"x"] * 400, fixed={KEY_HASH: array("I", [7, 9] * 200)})
+    for who in (ADA, BOB, CARL):
+        worker.subscribe(who, orders, records=1, config=GroupOptions(mode="key_ordered"))
+    worker.turn()
+    worker.step(1, (b"c", CARL.session), 2, CARL, Unsubscribe(1))
+    for at, who in enumerate((ADA, BOB)):
+        worker.ask(1, who, Ack(1, each(orders, at, at + 1)), origin=(b"c", who.session))
+    worker.turn()
+    assert view_of(worker, orders).in_lanes(), "some of it still waits behind the first of its key"
+    answer = worker.ask(1, ADA, WhyGroup("billing", [orders]))
+    assert isinstance(answer, GroupExplained)
+    assert answer.rows[0][1] == "no credit"
 
 
 def test_of_a_run_of_a_key_as_many_are_parked_as_may_be() -> None:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from gossipq import limits
 from gossipq.core.copies import snapshot
+from gossipq.core.delivery import consumers
 from gossipq.core.ledger import retention
 from gossipq.core.register import roster
 
@@ -27,6 +28,7 @@ SMALL = [
     (limits, "UNEVEN_MS", 60),
     (limits, "STRAY_ROWS", 5),
     (roster, "LIVING_MS", 2_000),
+    (consumers, "KEY_RANGES", 2),
 ]
 
 

@@ -2,7 +2,7 @@
 handed."""
 
 from collections import OrderedDict
-from itertools import takewhile
+from itertools import islice, takewhile
 
 import msgspec
 
@@ -16,6 +16,8 @@ from gossipq.values import Range
 
 UNKNOWN_NUMBER = -1  #: of a subscription before a restart
 EXCLUSIVE, KEY_ORDERED = "exclusive", "key_ordered"
+#: of a key that go on together: all that wait would be looked at by each consumer that may have none of them
+KEY_RANGES = 64
 LANES_GONE_MAX = 64  #: that are remembered of one that takes them, beside as many as are there
 MODES = ("shared", EXCLUSIVE, KEY_ORDERED)
 
@@ -149,7 +151,7 @@ class Lanes(dict[bytes, RangeMap[int]]):
     """What waits in memory for a route or a key, by lane: attempts so far. No lane is empty, and what leaves
     is found by its offset: the cost goes with that, not with how many lanes there are."""
 
-    __slots__ = ("newest", "of_keys", "places", "routes")
+    __slots__ = ("newest", "of_keys", "opened", "places", "routes")
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,6 +159,8 @@ class Lanes(dict[bytes, RangeMap[int]]):
         self.newest = 0  #: number of the last lane of a route
         self.routes: dict[bytes, int] = {}  #: lanes of routes, by number, which rises,
         self.of_keys: dict[int, RangeMap[int]] = {}  #: and those of keys
+        #: keys of which the first went on, and the rest follows when these are through
+        self.opened: dict[int, None] = {}
 
     def wait(self, lane: bytes, first: Offset, end: Offset, attempts: int) -> None:
         self.leave(first, end)
@@ -180,10 +184,11 @@ class Lanes(dict[bytes, RangeMap[int]]):
                 del self[lane]
                 self.routes.pop(lane, None)
                 self.of_keys.pop(key_of(lane), None)
+                self.opened.pop(key_of(lane), None)
 
-    def take(self, lane: bytes) -> list[tuple[Offset, Offset, int]]:
-        """All of a lane, out of it."""
-        ranges = list(self.get(lane, ()))
+    def take(self, lane: bytes, most: int | None = None) -> list[tuple[Offset, Offset, int]]:
+        """The first ranges of a lane, out of it; None: all."""
+        ranges = list(islice(self.get(lane, ()), most))
         for first, end, _ in ranges:
             self.leave(first, end)
         return ranges
@@ -261,7 +266,8 @@ class PartitionView:
     def offers(self, ledger: Ledger) -> bool:
         """Whether anybody who has credit may have something of it."""
         end = min(ledger.partitions[self.partition].next, self.window_end)
-        return bool(self.returned.starts or self.draining) or self.waking is not None or self.next < end
+        here = self.returned.starts or self.draining or self.lanes.opened
+        return bool(here) or self.waking is not None or self.next < end
 
     def in_flight(self) -> int:
         return sum(end - first for first, end, lease in self.leases if lease.session)
@@ -270,7 +276,17 @@ class PartitionView:
         return sum(ranges.total() for ranges in self.lanes.values())
 
     def open_lane(self, lane: bytes) -> None:
-        """What waits in a lane may be looked at again; on disk it goes on when these are through."""
+        """What waits in a lane may be looked at again: of a key's the first of it, and the rest when these
+        are through. On disk it goes on when the lane is."""
+        key_hash = key_of(lane)
+        for first, end, attempts in self.lanes.take(lane, KEY_RANGES if key_hash else None):
+            self.returned.set(first, end, attempts)
+        if key_hash in self.lanes.of_keys:
+            self.lanes.opened[key_hash] = None
+
+    def empty_lane(self, lane: bytes) -> None:
+        """All that waits in a lane may be looked at again: nothing would tell the rest when the first is
+        through."""
         for first, end, attempts in self.lanes.take(lane):
             self.returned.set(first, end, attempts)
 

@@ -334,7 +334,7 @@ class Dispatch(Selection):
         nothing that waits behind it hears of its end; nor of that of one that went on and left at once.
         `some`: memory had records of them."""
         for lane in {lane for _, _, lane in view.lanes.places.overlap(0, first) if key_of(lane)}:
-            view.open_lane(lane)
+            view.empty_lane(lane)
         touched = keys.trim(first)
         if some:
             touched += keys.on_disk
@@ -445,7 +445,7 @@ class Dispatch(Selection):
         """Key order begins or ends. Nobody consumes meanwhile; who did before a restart may hold records
         still."""
         for lane in [lane for lane in view.lanes if key_of(lane)]:
-            view.open_lane(lane)
+            view.empty_lane(lane)
         view.keys = Keys() if view.group.state.config.mode == KEY_ORDERED else None
         if view.keys is not None:
             for first, end, lease in view.leases:

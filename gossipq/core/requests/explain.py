@@ -390,7 +390,8 @@ class ExplainRequests:
             return "keys blocked", because, f"gossipq dlq ls {topic} --group {name}", since_ms
         unmatched = cursor.state.unmatched + (view.in_lanes() if view else 0)
         first = view.next if view else cursor.state.cursor
-        if first >= state.next and unmatched and view is not None and not view.in_flight():
+        stuck = view is not None and not (view.in_flight() or view.offers(self._ledger))
+        if first >= state.next and unmatched and stuck:
             return (
                 "unmatched",
                 f"{_waits(unmatched)} for their route or key",
