@@ -1,6 +1,7 @@
 """Every turn is bounded: what is more than a budget goes on in the next turn, and nothing is forgotten
 between."""
 
+from array import array
 from itertools import pairwise
 
 import msgspec
@@ -11,13 +12,13 @@ from core.test_copies import PARTITION, Copies
 from gossipq import limits
 from gossipq.core.copies.snapshot import Receiving, Sending
 from gossipq.core.delivery.outbox import Outbox
-from gossipq.core.ledger import retention, slices
+from gossipq.core.ledger import retention, schedule, slices
 from gossipq.core.raft import LogPoint
 from gossipq.core.storage import INDEX_KEY, CopySet, decode_row, log, payloads
 from gossipq.core.storage.tables import MemoryTables
 from gossipq.messages import Done, PurgeDead, ReplayDead, Requeue, Subscribe
 from gossipq.peer_messages import Installed
-from gossipq.types import Slice
+from gossipq.types import DELAY, Slice
 from gossipq.values import GroupOptions, Ref, Start, TopicConfig, TopicInfo, TopicOptions
 
 ADA = client("ada")
@@ -358,3 +359,30 @@ def test_what_is_old_leaves_turn_by_turn_over_all_partitions(worker, monkeypatch
     gone = [before - after for before, after in pairwise(left)]
     assert max(gone) <= 16, "two goes at most are applied in one turn"
     assert left[-1] == 0
+
+
+def test_what_is_due_of_many_batches_at_once_gets_its_offsets_in_pieces_and_in_order(worker, monkeypatch):
+    """Each of its records lies between those of other batches, so each is a row of its own."""
+    monkeypatch.setattr(schedule, "RELEASE_ROWS_MAX", 8)
+    monkeypatch.setattr(schedule, "TOGETHER_MS", 0)
+    partition = single(worker.topic())
+    for number in range(10):
+        worker.publish(partition, [b"x"] * 5, fixed={DELAY: array("q", range(1_000 + number, 1_050, 10))})
+    shard = worker.shards[1]
+    before = shard.last
+    worker.tick(2_000)
+    for _ in range(10):
+        worker.turn()
+    rows = [
+        len(msgspec.msgpack.decode(entry.payload, type=payloads.Release).rows)
+        for entry in (
+            decode_row(index, worker.tables[1].log.get(INDEX_KEY.pack(index)))
+            for index in range(before + 1, shard.last + 1)
+        )
+        if entry.kind == log.RELEASE
+    ]
+    assert sum(rows) == 50
+    assert max(rows) == 8
+    places = [shard.ledger.slices.at(partition, offset) for offset in range(50)]
+    due = [1_000 + (place.index - places[0].index) + 10 * place.first for place in places]
+    assert due == sorted(due)
