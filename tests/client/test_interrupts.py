@@ -42,9 +42,10 @@ class Interrupter:
     def __init__(self, at: int) -> None:
         self.left = at
         self.struck = False
+        self._hook = self._look  # as it raises, the interpreter lets go of it, and may still call it
 
     def __enter__(self) -> "Interrupter":
-        sys.setprofile(self._look)
+        sys.setprofile(self._hook)
         return self
 
     def __exit__(self, *_: object) -> None:
