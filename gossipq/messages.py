@@ -210,6 +210,8 @@ class Subscribe(Message):
     plain: bool = False  #: records come opened, as DELIVER_PLAIN
     shares: bool = False  #: SHARE may be sent: it gives back what nobody has started on
     gaps: bool = False  #: a slice may leave records out: it says which offsets it has
+    #: with key order it holds one record of a key at a time; so does one with `auto`
+    one_per_key: bool = False
 
 
 class Subscribed(Message):

@@ -29,6 +29,7 @@ def test_nothing_said_is_nothing_sent() -> None:
         False,
         0,
         None,
+        False,
     )
     assert of(group=None).credit[0] == limits.CREDIT_RECORDS
     assert of(group=None).start == "new"
@@ -60,7 +61,8 @@ def test_routes_are_one_or_several() -> None:
 
 
 def test_a_subscription_says_all_of_it() -> None:
-    asked = joining(["a.*", "b"], "g", start="-1m", mode="exclusive", route=["r"], ack=False, credit=9)
+    said = {"mode": "exclusive", "route": ["r"], "ack": False, "credit": 9, "one_per_key": True}
+    asked = joining(["a.*", "b"], "g", start="-1m", **said)
     subscription = asked.subscription(1_000_000, True)
     assert (subscription.names, subscription.routes, subscription.acks) == (["a.*", "b"], ["r"], False)
     assert (subscription.start, subscription.credit_records, subscription.notify_end) == (
@@ -69,6 +71,7 @@ def test_a_subscription_says_all_of_it() -> None:
         True,
     )
     assert subscription.patterns
+    assert subscription.one_per_key
     assert not subscription.exclusive, "what is not acked cannot be counted as in hand"
 
 

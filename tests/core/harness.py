@@ -198,10 +198,11 @@ class FakeWorker:
         notify_end: bool = False,
         holding: list[Range] | None = None,
         shares: bool = False,
+        auto: bool = False,
     ) -> Message | None:
-        starts = [start or Start(partition)]
+        starts, fields = [start or Start(partition)], {"shares": shares, "auto": auto}
         message = Subscribe(
-            number, group, starts, records, limits.CREDIT_BYTES, config, notify_end, holding, shares=shares
+            number, group, starts, records, limits.CREDIT_BYTES, config, notify_end, holding, **fields
         )
         return self.ask(1, who, message, 2, (b"c", who.session))
 

@@ -119,6 +119,15 @@ def keys_are_kept(dispatch: Dispatch, view: PartitionView) -> None:
     in_flight = {at: key_hash for at, key_hash in held.items() if at >= first}
     assert in_flight == leased, f"keys of what is in flight: {in_flight}, and of leases: {leased}"
     assert Counter(held.values()) == +view.keys._counts, "counts of keys"
+    singles_of = {member.session for member in view.group.members.values() if member.one_per_key}
+    singles = Counter(
+        (lease.session, key_hash)
+        for low, high, lease in view.leases
+        if lease.session in singles_of
+        for _, key_hash in dispatch.hashes(view, low, high)
+        if key_hash
+    )
+    assert max(singles.values(), default=0) <= 1, f"several of a key: {singles}"
     rows_close_their_keys(dispatch, view)
     taken = set(offsets(view.leases)) | waiting(view.cursor)
     for key_hash, failed in view.keys._failed.items():

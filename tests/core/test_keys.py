@@ -20,7 +20,8 @@ LANE = key_lane(KEY)
 
 def test_a_record_that_failed_goes_on_before_those_on_disk_behind_it() -> None:
     """It came back while a later one was held: it waits in memory, and the first of all goes first."""
-    group: Any = SimpleNamespace(id=7, state=SimpleNamespace(config=SimpleNamespace(mode=KEY_ORDERED)))
+    state = SimpleNamespace(config=SimpleNamespace(mode=KEY_ORDERED))
+    group: Any = SimpleNamespace(id=7, state=state, ahead={})
     cursor: Any = SimpleNamespace(state=SimpleNamespace(cursor=0))
     ledger: Any = None
     view, leases = PartitionView(group, 1 << 16, cursor), Leases(ledger)
@@ -123,6 +124,10 @@ def test_what_is_allowed_is_what_the_rule_says(
                 ]
                 allowed = len(list(takewhile(bool, free)))
                 assert keys.allowed(hashes, first, each, {}) == allowed
+                alone = [not key or key not in [*owners, *hashes[:at]] for at, key in enumerate(hashes)]
+                assert keys.allowed(hashes, first, each, {}, one_per_key=True) == len(
+                    list(takewhile(bool, alone))
+                )
             if owner is None:
                 keys.let_go(first, end)
                 let_go(first, end)

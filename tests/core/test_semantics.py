@@ -293,6 +293,21 @@ def test_a_key_goes_to_one_consumer_and_a_failed_record_holds_back_its_key_only(
     assert [first for _, first, _, _ in worker.taken()] == [0]
 
 
+def test_who_has_auto_gets_one_record_of_a_key_at_a_time_and_so_keeps_its_order(worker, orders):
+    """It gives nothing back when one fails."""
+    keys = {KEY_HASH: array("I", [1, 2, 0, 0, 1, 2])}
+    publish(worker, orders, bytes(batches.seal([b"x"] * 6, fixed=keys)))
+    worker.subscribe(ADA, orders, records=10, config=GroupOptions(mode="key_ordered"), auto=True)
+    assert [(first, end) for _, first, end, _ in worker.taken()] == [(0, 4)]
+    worker.ask(1, ADA, Nack(1, [(orders, 0, 1)], 1_000))
+    worker.ask(1, ADA, Ack(1, [(orders, 1, 3)]))
+    assert [(first, end) for _, first, end, _ in worker.taken()] == [(5, 6)], "4 waits for 0"
+    worker.tick(1_000)
+    assert worker.taken() == [(ADA.session, 0, 1, 2)]
+    worker.ask(1, ADA, Ack(1, [(orders, 0, 1)]))
+    assert worker.taken() == [(ADA.session, 4, 5, 1)]
+
+
 def test_a_route_that_nobody_takes_is_parked_and_comes_with_its_consumer(worker, orders):
     publish(worker, orders, bytes(batches.seal([b"x"], route=b"us.ny")))
     join(worker, ADA, orders, routes=["eu.*"])

@@ -118,6 +118,23 @@ def test_an_ack_of_several_topics_stands_though_one_was_removed(http: httpx.Clie
     assert group["acked"] == 1
 
 
+def test_with_key_order_one_record_of_a_key_is_out_at_a_time(http: httpx.Client) -> None:
+    """Whoever else fetches may be another worker of the same user."""
+    body = {"records": [{"value": n, "key": key} for n, key in enumerate(["ada", "ada", "bob"])]}
+    assert http.post("/v1/topics/keys/records", json=body).status_code == 201
+    found = fetch(http, "keys", mode="key_ordered")
+    while len(found) < 2:
+        found += fetch(http, "keys")
+    assert sorted(record["value"] for record in found) == ["0", "2"]
+    assert fetch(http, "keys", wait="300ms") == [], "1 waits for 0"
+    ada = [record for record in found if record["value"] == "0"]
+    assert http.post("/v1/nack", json={"leases": leases(ada), "delay": "100ms"}).is_success
+    again = fetch(http, "keys")
+    assert [record["value"] for record in again] == ["0"]
+    assert http.post("/v1/ack", json={"leases": leases(again)}).is_success
+    assert [record["value"] for record in fetch(http, "keys")] == ["1"]
+
+
 def test_a_fetch_waits_for_what_comes(http: httpx.Client, shared_node: RunningNode) -> None:
     http.post("/v1/topics", json={"name": "poll"})
     began = time.monotonic()

@@ -377,6 +377,7 @@ def samples() -> list[messages.Message]:
             True,
             True,
             True,
+            True,
         ),
         m.Subscribed(1, 30_000, [(PARTITION, 17, 510)], "tcp://127.0.0.1:7701"),
         m.Unsubscribe(1),

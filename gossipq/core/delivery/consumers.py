@@ -279,7 +279,8 @@ class PartitionView:
         """What waits in a lane may be looked at again: of a key's the first of it, and the rest when these
         are through. On disk it goes on when the lane is."""
         key_hash = key_of(lane)
-        for first, end, attempts in self.lanes.take(lane, KEY_RANGES if key_hash else None):
+        of_key = KEY_RANGES if self.group.ahead else 1
+        for first, end, attempts in self.lanes.take(lane, of_key if key_hash else None):
             self.returned.set(first, end, attempts)
         if key_hash in self.lanes.of_keys:
             self.lanes.opened[key_hash] = None
@@ -295,7 +296,7 @@ class Group:
     """`lenders` to `unended` say which of the members something may happen to, so that a turn costs nothing
     for the others."""
 
-    __slots__ = ("id", "lenders", "members", "state", "unended", "unready", "views")
+    __slots__ = ("ahead", "id", "lenders", "members", "state", "unended", "unready", "views")
 
     def __init__(self, state: GroupState) -> None:
         self.id, self.state = state.id, state
@@ -303,6 +304,7 @@ class Group:
         self.lenders: Members = OrderedDict()  #: who has credit, in the order in which they are served
         self.unready: Members = OrderedDict()  #: who has none, and was not told READY since
         self.unended: Members = OrderedDict()  #: who wants AT_END, and was not told since the last record
+        self.ahead: Members = OrderedDict()  #: who may hold several records of a key
         self.views: dict[PartitionKey, PartitionView] = {}
 
     def takes(self, route: bytes) -> bool:
@@ -317,9 +319,10 @@ class Group:
         _list(self.lenders, member, member.has_credit)
         _list(self.unready, member, not member.has_credit and not member.told_ready)
         _list(self.unended, member, member.notify_end and not member.told_end)
+        _list(self.ahead, member, not member.one_per_key)
 
     def leave(self, member: "Subscription") -> None:
-        for members in (self.members, self.lenders, self.unready, self.unended):
+        for members in (self.members, self.lenders, self.unready, self.unended, self.ahead):
             members.pop(member.name, None)
 
 
@@ -336,7 +339,8 @@ class Subscription:
     __slots__ = (
         "_lanes", "ack", "acked", "auto", "charges", "consumer", "credit_bytes", "credit_records",
         "delivered", "failed", "frame_bytes", "gaps", "group", "lease_ms", "matches", "name", "notify_end",
-        "number", "origin", "plain", "positions", "session", "shares", "told_end", "told_ready", "views",
+        "number", "one_per_key", "origin", "plain", "positions", "session", "shares", "told_end",
+        "told_ready", "views",
     )  # fmt: skip
 
     def __init__(
@@ -359,6 +363,7 @@ class Subscription:
         self.frame_bytes = self.delivered = self.acked = self.failed = 0
         self.auto, self.plain, self.lease_ms = message.auto, message.plain, lease_ms
         self.shares = message.shares
+        self.one_per_key = message.auto or message.one_per_key
         #: records of one batch with others between them come to it as one slice
         self.gaps = message.gaps and message.ack and not message.auto and not message.plain
         #: with `auto`: bytes that each record took which was handed out and not settled

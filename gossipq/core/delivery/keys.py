@@ -37,17 +37,28 @@ class Keys:
         self._parking: dict[int, set[Offset]] = {}  # by key: where what is on its way there begins
 
     def allowed(
-        self, hashes: Sequence[int], first: Offset, owner: Owner, waiting: Mapping[int, RangeMap[int]]
+        self,
+        hashes: Sequence[int],
+        first: Offset,
+        owner: Owner,
+        waiting: Mapping[int, RangeMap[int]],
+        one_per_key: bool = False,
     ) -> int:
         """How many of the records from offset `first` on this consumer may have now, up to the first that it
-        may not; `hashes` are their keys, `waiting` is what waits in memory, by key."""
+        may not; `hashes` are their keys, `waiting` is what waits in memory, by key. `one_per_key`: it may
+        hold one record of a key at a time."""
         owners, last, failed, parked_from = self._owners, self._last, self._failed, self._parked_from
         closed, counts = bool(failed or parked_from or waiting), self._counts
-        if not closed and first >= self._top and (not counts or self._sole == owner):
+        if not one_per_key and not closed and first >= self._top and (not counts or self._sole == owner):
             return len(hashes)
+        before = set[int]()
         for offset, key in enumerate(hashes, first):
-            if key in counts and (owners[key] != owner or offset < last[key]):
+            if key in counts and (one_per_key or owners[key] != owner or offset < last[key]):
                 return offset - first  # also not to its owner, while that had a later one
+            if one_per_key and key:
+                if key in before:
+                    return offset - first
+                before.add(key)
             if closed and key:
                 behind = waiting.get(key)
                 if (

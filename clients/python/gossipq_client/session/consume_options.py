@@ -27,6 +27,8 @@ class FetchOptions(TypedDict, total=False):
     route: takes only records whose route matches this, or one of a list: "eu.fr", "eu.*", ["eu.#", "us"]
     create: makes a topic that is not there; else that raises UnknownTopic
     ack: False = at most once: a record counts as done before it leaves the node
+    one_per_key: with key order, no more than one record of a key is here at a time: for threads that fetch
+        with one client, and for programs that pass records on to others
     lease: how long the node waits for a consumer that has gone silent
     attempts_max: failures after which a record is a dead letter
     backoff: pause after the first, second ... failure; the last one repeats
@@ -37,6 +39,7 @@ class FetchOptions(TypedDict, total=False):
     route: Routes | None
     create: bool
     ack: bool
+    one_per_key: bool
     lease: inputs.Duration | None
     attempts_max: int | None
     backoff: Backoff | None
@@ -71,6 +74,7 @@ class Joining(NamedTuple):
     creates: bool = False
     patience_ms: int = 0
     late_after_ms: int | None = None  #: with an order over all partitions
+    one_per_key: bool = False
 
     def subscription(self, wall_ms: int, stop_at_end: bool) -> Subscription:
         offsets = self.start if isinstance(self.start, Mapping) else {}
@@ -89,6 +93,7 @@ class Joining(NamedTuple):
             patience_ms=self.patience_ms,
             late_after_ms=self.late_after_ms,
             offsets=offsets,
+            one_per_key=self.one_per_key,
         )
 
 
@@ -100,6 +105,7 @@ def joining(
     mode: str | None = None,
     route: Routes | None = None,
     ack: bool = True,
+    one_per_key: bool = False,
     credit: int | None = None,
     lease: inputs.Duration | None = None,
     attempts_max: int | None = None,
@@ -124,7 +130,18 @@ def joining(
     group = inputs.text_of(group or "", "group")
     routes = routes_of(route)
     return Joining(
-        names, group, where, lent, options, routes, ack, follows, create, patience_ms, late_after_ms
+        names,
+        group,
+        where,
+        lent,
+        options,
+        routes,
+        ack,
+        follows,
+        create,
+        patience_ms,
+        late_after_ms,
+        one_per_key,
     )
 
 

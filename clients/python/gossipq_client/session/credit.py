@@ -43,9 +43,10 @@ class Subscription:
         patience_ms: int = 0,
         late_after_ms: int | None = None,
         offsets: Mapping[str, Mapping[int, Offset]] = {},
+        one_per_key: bool = False,
     ) -> None:
         self.group, self.start, self.options, self.notify_end = group, start, options, notify_end
-        self.names, self.routes, self.acks = names, list(routes), acks
+        self.names, self.routes, self.acks, self.one_per_key = names, list(routes), acks, one_per_key
         self._offsets = offsets  #: of a reader, by topic and partition: where it begins other than at `start`
         self._begun: dict[str, int] = {}  #: the topics that these were taken for
         self.leased = bool(group) and acks  #: what comes is held for the user until it is acked or given back

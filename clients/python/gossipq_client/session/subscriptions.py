@@ -149,6 +149,7 @@ class Subscribing:
                 sorted({each.shard for each in subscription.parts}),
                 shares=subscription.shares,
                 gaps=subscription.leased,
+                one_per_key=subscription.one_per_key,
             ),
             part.shard,
             part.request_id,

@@ -174,6 +174,29 @@ def what_failed_comes_again_and_ends_as_a_dead_letter(stage: Stage) -> None:
     assert stage.driver.next(0.5) is None
 
 
+def a_key_waits_for_its_record_that_failed(stage: Stage) -> None:
+    """In a key-ordered group; the other key goes on meanwhile."""
+    topic = stage.topic()
+    stage.mq.fetch(topic, "g", n=1, wait=0.1, mode="key_ordered", create=True)  # makes the group
+    for number in range(3):
+        for key in (b"ada", b"bob"):
+            stage.mq.publish(topic, b"%d" % number, key=key)
+    stage.mq.flush()
+    stage.driver.ask("subscribe", topic=topic, group="g")
+    done: dict[bytes, list[bytes]] = {b"ada": [], b"bob": []}
+    failed = False
+    while sum(map(len, done.values())) < 6:
+        record = stage.driver.next(COME_S)
+        assert record is not None, f"only {done} came"
+        if (record.key, record.value, failed) == (b"ada", b"0", False):
+            failed = True
+            stage.driver.nack(record, "not yet")
+        else:
+            stage.driver.ack(record)
+            done[record.key].append(record.value)
+    assert all(values == [b"0", b"1", b"2"] for values in done.values()), f"out of order: {done}"
+
+
 def a_refusal_is_an_error_and_the_client_goes_on(stage: Stage) -> None:
     topic = stage.topic()
     publish = publication("not a name!", {"value": b"x"})
@@ -387,6 +410,7 @@ TRIALS: Sequence[Trial] = (
     Trial("mini", 1, records_come_from_another_language),
     Trial("mini", 1, an_id_is_stored_once),
     Trial("mini", 1, what_failed_comes_again_and_ends_as_a_dead_letter),
+    Trial("mini", 1, a_key_waits_for_its_record_that_failed),
     Trial("mini", 1, a_refusal_is_an_error_and_the_client_goes_on),
     Trial("mini", 1, bad_frames_between_good_ones),
     Trial("mini", 1, a_node_of_another_version_is_told_of),
