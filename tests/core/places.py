@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from gossipq.core.delivery import Dispatch, PartitionView
-from gossipq.core.delivery.consumers import Lease
+from gossipq.core.delivery.consumers import EXCLUSIVE, Lease
 from gossipq.core.ledger import Cursor, Ledger, key_of, records
 from gossipq.core.ledger.exceptions import decode_exception, ranges_of
 from gossipq.core.shard import Shard
@@ -166,6 +166,18 @@ def free_keys_go_on(dispatch: Dispatch, view: PartitionView) -> None:
         behind = key_hash in coming or key_hash in view.lanes.of_keys
         stuck = not behind and view.keys.opens(key_hash, first)
         assert not stuck, f"what is parked from {first} on waits for key {key_hash}, which is free"
+
+
+def who_could_take_is_told(dispatch: Dispatch, view: PartitionView) -> None:
+    """Who has no credit hears that there is something, and who has some has it."""
+    group = view.group
+    if group.state.config.paused or not dispatch.offers(view):
+        return
+    first = list(group.members)[: 1 if group.state.config.mode == EXCLUSIVE else None]
+    untold = [name for name in first if name in group.unready]
+    assert not untold, f"nobody told {untold} that something waits"
+    idle = [name for name in first if name in group.lenders and group.members[name].matches is None]
+    assert not idle, f"{idle} have credit, and something waits"
 
 
 # --- rows -------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from core.places import (
     reopened,
     rows_add_up,
     rows_are_looked_for,
+    who_could_take_is_told,
 )
 from gossipq import limits
 from gossipq.core.delivery import Dispatch, PartitionView, consumers
@@ -87,6 +88,7 @@ def quiet(busy: Busy) -> None:
     if view is not None and anew is not None:
         memory_is_as_reopened(shard, view, anew)
         rows_are_looked_for(view)
+        who_could_take_is_told(dispatch, view)
 
 
 def live(busy: Busy) -> None:

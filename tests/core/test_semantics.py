@@ -14,6 +14,7 @@ from gossipq.messages import (
     BindTopic,
     Cancel,
     CreateTopic,
+    Credit,
     DeadLetters,
     Done,
     DropTopic,
@@ -21,6 +22,7 @@ from gossipq.messages import (
     ListDead,
     Nack,
     Publish,
+    ReadyMessage,
     RefusedMessage,
     ReplayDead,
     Requeue,
@@ -291,6 +293,37 @@ def test_a_key_goes_to_one_consumer_and_a_failed_record_holds_back_its_key_only(
     assert worker.taken() == [], "2 waits behind 0"
     worker.tick(500)
     assert [first for _, first, _, _ in worker.taken()] == [0]
+
+
+@pytest.mark.parametrize("mode", ["shared", "exclusive", "key_ordered"])
+def test_who_has_no_credit_left_hears_of_what_is_due_again(worker, orders, mode):
+    """Its loan is elsewhere by then: nothing else would bring it back."""
+    worker.publish(orders, [b"x"])
+    join(worker, ADA, orders, mode, records=1)
+    assert worker.taken() == [(ADA.session, 0, 1, 1)]
+    worker.ask(1, ADA, Nack(1, [(orders, 0, 1)], 1_000))
+    worker.tick(500)
+    assert not [notice for effects in worker.seen for _, notice in effects.notices]
+    worker.seen.clear()
+    worker.tick(500)
+    assert [notice for effects in worker.seen for _, notice in effects.notices] == [ReadyMessage(1)]
+    worker.seen.clear()
+    worker.ask(1, ADA, Credit(1, 1, limits.MIB))
+    assert worker.taken() == [(ADA.session, 0, 1, 2)]
+
+
+@pytest.mark.parametrize("message", [Requeue, ReplayDead])
+def test_who_has_no_credit_left_hears_of_what_an_operator_gives_back(worker, orders, message):
+    worker.publish(orders, [b"x"])
+    join(worker, ADA, orders, records=1)
+    worker.ask(1, ADA, Nack(1, [(orders, 0, 1)], 0, True, "no", "rejected"))
+    worker.seen.clear()
+    if message is Requeue:
+        worker.ask(1, ADA, Requeue(Ref(orders, 0), "g"))
+    else:
+        worker.ask(1, ADA, ReplayDead(orders, "g"))
+    worker.turn()
+    assert [notice for effects in worker.seen for _, notice in effects.notices] == [ReadyMessage(1)]
 
 
 def test_who_has_auto_gets_one_record_of_a_key_at_a_time_and_so_keeps_its_order(worker, orders):

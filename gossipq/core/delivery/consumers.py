@@ -263,11 +263,13 @@ class PartitionView:
             if ranges.starts and ranges.reaches(first, end) and (name != place or name == "leased"):
                 raise TwoPlaces(f"records {first} to {end} are {name}, and were to be {place} too")
 
-    def offers(self, ledger: Ledger) -> bool:
-        """Whether anybody who has credit may have something of it."""
+    def offers(self, ledger: Ledger, leader_ms: int) -> bool:
+        """Whether anybody who has credit may have something of it: also what is due on disk, which is read
+        back when somebody has."""
         end = min(ledger.partitions[self.partition].next, self.window_end)
         here = self.returned.starts or self.draining or self.lanes.opened
-        return bool(here) or self.waking is not None or self.next < end
+        due = self.due_ms is not None and self.due_ms <= leader_ms
+        return bool(here) or due or self.waking is not None or self.next < end
 
     def in_flight(self) -> int:
         return sum(end - first for first, end, lease in self.leases if lease.session)
@@ -442,21 +444,18 @@ class Subscription:
             if part.partition in self.positions:
                 self.positions[part.partition] = part.offset
 
-    def waiting(self, ledger: Ledger) -> bool:
+    def waiting(self, ledger: Ledger, leader_ms: int) -> bool:
         """Whether something could be handed out now, credit aside."""
         for partition, position in self.positions.items():
             if position < ledger.partitions[partition].next:
                 return True
         if self.group is not None and self.group.state.config.paused:
             return False
-        return any(self._waits_in(view, ledger) for view in self.views)
+        return any(view.offers(ledger, leader_ms) or self.lane_in(view) is not None for view in self.views)
 
-    def _waits_in(self, view: PartitionView, ledger: Ledger) -> bool:
-        return view.offers(ledger) or self.lane_in(view) is not None
-
-    def at_end(self, ledger: Ledger) -> bool:
+    def at_end(self, ledger: Ledger, leader_ms: int) -> bool:
         """Whether everything there is has been handed out once."""
-        if self.waiting(ledger):
+        if self.waiting(ledger, leader_ms):
             return False
         return all(
             view.next == ledger.partitions[view.partition].next and len(view.lanes.routes) == len(view.lanes)

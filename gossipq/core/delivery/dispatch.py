@@ -328,6 +328,7 @@ class Dispatch(Selection):
             view.next = max(view.next, first)
             if view.keys is not None:
                 self._trim_keys(view, view.keys, first, bool(here))
+            self.dirty.add(view.group.id)  # its window may have moved
 
     def _trim_keys(self, view: PartitionView, keys: Keys, first: Offset, some: bool) -> None:
         """What is kept of the records below `first`, as letters that were replayed, has no key any more, so
@@ -526,7 +527,7 @@ class Dispatch(Selection):
         """Asks who has too much while others have nothing. Whoever gets or finishes something later brings
         the group here again."""
         group = self.groups.get(group_id)
-        if group is None or any(view.offers(self._ledger) for view in group.views.values()):
+        if group is None or any(map(self.offers, group.views.values())):
             return
         asked, more = uneven(group, self.held_by, self.boot_ms)
         self.notices += [(member.origin, Share(member.number, keep)) for member, keep in asked]
@@ -589,10 +590,14 @@ class Dispatch(Selection):
         if group.id not in self._uneven and may_be_uneven(group):
             self._uneven.set(group.id, self.boot_ms + limits.UNEVEN_MS)
 
+    def offers(self, view: PartitionView) -> bool:
+        """Whether anybody who has credit may have something of a view now."""
+        return view.offers(self._ledger, self.leader_ms)
+
     def _notify_group(self, group: Group) -> None:
         if group.unready or group.unended:
             views = group.views.values()
-            offers = any(view.offers(self._ledger) for view in views)
+            offers = any(map(self.offers, views))
             for member in list(group.unended.values()) if not offers else ():
                 self._notify(member)
             if offers or any(view.lanes.routes for view in views):
@@ -710,11 +715,15 @@ class Dispatch(Selection):
 
     def _notify(self, subscription: Subscription) -> None:
         """READY when records wait and nothing is lent; AT_END when everything readable is handed out."""
-        waiting = subscription.waiting(self._ledger)
+        waiting = subscription.waiting(self._ledger, self.leader_ms)
         if waiting and not subscription.has_credit and not subscription.told_ready:
             subscription.told_ready = True
             self.notices.append((subscription.origin, ReadyMessage(subscription.number)))
-        elif subscription.notify_end and not subscription.told_end and subscription.at_end(self._ledger):
+        elif (
+            subscription.notify_end
+            and not subscription.told_end
+            and subscription.at_end(self._ledger, self.leader_ms)
+        ):
             subscription.told_end = True
             self.notices.append(
                 (subscription.origin, AtEnd(subscription.number, subscription.ends(self._ledger)))

@@ -390,7 +390,7 @@ class ExplainRequests:
             return "keys blocked", because, f"gossipq dlq ls {topic} --group {name}", since_ms
         unmatched = cursor.state.unmatched + (view.in_lanes() if view else 0)
         first = view.next if view else cursor.state.cursor
-        stuck = view is not None and not (view.in_flight() or view.offers(self._ledger))
+        stuck = view is not None and not (view.in_flight() or self._dispatch.offers(view))
         if first >= state.next and unmatched and stuck:
             return (
                 "unmatched",
