@@ -146,7 +146,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     encrypt: Literal["auto", "always", "never"] = "auto"
     drain_ms: Count = 5_000
     stray_ms: Annotated[int, Meta(ge=2 * limits.SECOND_MS)] = limits.STRAY_MS
-    map_bytes: Annotated[int, Meta(ge=limits.MIB)] = limits.MAP_BYTES
+    map_bytes: Annotated[int, Meta(ge=limits.MIB, le=limits.MAP_BYTES_MAX)] = limits.MAP_BYTES
     disk_reserve_bytes: Count = limits.DISK_RESERVE_BYTES
     disk_reserve_percent: Annotated[int, Meta(ge=0, le=100)] = limits.DISK_RESERVE_PERCENT
     memory_bytes_max: Count = limits.PROCESS_MEMORY_BYTES_MAX

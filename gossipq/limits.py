@@ -170,6 +170,7 @@ REPLACE_MS = 30 * MINUTE_MS  #: a node that is silent for so long is lost: its c
 
 # store
 MAP_BYTES = 256 * GIB
+MAP_BYTES_MAX = 1 << 46  #: half of what a process can address
 #: of the journal of a store: then LMDB commits. Never more than that: a shorter file is one that was cut
 JOURNAL_BYTES = 4 * MIB
 JOURNAL_TURN_BYTES = (

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from gossipq.clock import SystemClock
-from gossipq.config import Loaded
+from gossipq.config import SECRET_FILE, Loaded
 from gossipq.endpoints import Invitation, invitation
 from gossipq.wire import ownership, proofs
 from gossipq_node import trust
@@ -44,7 +44,8 @@ def become_member(
 
     config = loaded.config
     named = next(filter(None, map(invitation, config.cluster.join)), None)
-    secret = trust.secret_of(config.node, directory.path, invited=named is not None)
+    was_let_in = bool(manifest.pledge) and (directory.path / SECRET_FILE).exists()
+    secret = trust.secret_of(config.node, directory.path, invited=named is not None and not was_let_in)
     invited = named if not secret else None
 
     def pledge(what: str) -> None:

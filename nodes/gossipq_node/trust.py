@@ -61,9 +61,11 @@ def secret_of(node: Node, directory: Path, invited: bool = False) -> bytes:
     invitation; b"" when the node listens to a network and has none, or is `invited`. Raises ConfigError."""
     if node.secret_file:
         return read(node.secret_file)
+    if invited:  # what an earlier start has made is not that of the others
+        return b""
     path = directory / SECRET
     if not path.exists():
-        if invited or not endpoint(node.bind).is_loopback:
+        if not endpoint(node.bind).is_loopback:
             return b""
         _write(path, _of_this_user())
     return read(str(path))

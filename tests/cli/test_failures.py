@@ -1,5 +1,6 @@
 """Every error the client can raise, as exit code, text and JSON."""
 
+import errno
 import json
 import re
 import subprocess
@@ -10,6 +11,8 @@ import pytest
 
 from gossipq import errors
 from gossipq_cli import failures
+from gossipq_cli.commands.cluster import _change
+from gossipq_cli.kinds import place_of
 from gossipq_client.io.contexts import UnknownContext
 
 CODES = {
@@ -45,6 +48,33 @@ CODES = {
     UnknownContext: 78,
 }
 FAILED = 1  #: every other one
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError("Error writing bytes. Detail: [errno 28] No space"),
+    ],
+)
+def test_a_full_disk_says_what_to_do(error: OSError) -> None:
+    told = failures.explain(error)
+    assert "No space" in told.message
+    assert "free space where the output goes" in told.hint
+
+
+@pytest.mark.parametrize("text", ["replace_ms=abc", "copies=2", "nope=1"])
+def test_an_option_that_cannot_be_is_told_by_its_own_words(text: str) -> None:
+    with pytest.raises(errors.ConfigError) as refused:
+        _change(text)
+    assert text in refused.value.message
+    assert "environment" not in refused.value.message
+
+
+def test_a_bare_negative_number_is_no_place() -> None:
+    with pytest.raises(ValueError, match="write -1s for 1 seconds ago"):
+        place_of("-1")
+    assert place_of("17") == 17
 
 
 def every(kind: type[errors.GossipqError]) -> set[type[errors.GossipqError]]:

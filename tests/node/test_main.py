@@ -224,6 +224,8 @@ def test_who_is_invited_on_this_machine_waits_for_the_secret_and_encrypts_toward
     (tmp_path / "a").mkdir()
     node = load("", {}, {"node.bind": "tcp://127.0.0.1:7800"}).config.node
     assert trust.secret_of(node, tmp_path / "a", invited=True) == b""
+    assert trust.secret_of(node, tmp_path / "a"), "made by a start without an invitation"
+    assert trust.secret_of(node, tmp_path / "a", invited=True) == b"", "and of no use for one with it"
     assert house(tmp_path / "b").member.key == b""
     with closing(DataDirectory(tmp_path / "b")) as directory:
         keep_roster(directory.roster_file, 1, [Member("c.c", "c", "tcp://127.0.0.1:7900", 1, encrypts=True)])
@@ -321,6 +323,21 @@ def test_a_directory_that_has_begun_to_join_does_not_found(tmp_path: Path) -> No
         founded = main.belong(loaded, directory, "static", False, log)
         assert founded is not None
         assert (founded.voter, founded.shards, len(founded.cluster_uuid)) == (begun.voter, 32, 32)
+
+
+def test_an_invitation_is_not_for_a_node_that_founded_a_cluster(tmp_path: Path) -> None:
+    """It would go on alone, and who started it would take it for a member of the other one."""
+    invited, log = Invitation("127.0.0.1:7700", b"d" * 32, b"t" * 32).text, logging.getLogger("node")
+    loaded = load("", {}, {"node.data": str(tmp_path), "cluster.join": [invited]})
+    with closing(DataDirectory(tmp_path)) as directory:
+        founded = directory.found("shop", 1, 32)
+        with pytest.raises(ConfigError, match="an invitation is for a node that has none") as refused:
+            main.belong(loaded, directory, "static", False, log)
+        assert "give another --data" in refused.value.hint
+        directory.write(msgspec.structs.replace(founded, joined=True))
+        again = main.belong(loaded, directory, "static", False, log)
+        assert again is not None
+        assert again.joined, "who was let in by it starts again by what was typed"
 
 
 def test_a_witness_needs_a_cluster_and_a_directory_of_its_own(tmp_path: Path) -> None:

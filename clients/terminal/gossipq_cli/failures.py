@@ -1,5 +1,6 @@
 """Errors to people and to scripts: one line, a hint, an exit code. The only place that knows how they map."""
 
+import errno
 import re
 import sys
 import traceback
@@ -113,12 +114,10 @@ def explain(error: BaseException) -> Told:
     if isinstance(error, TimeoutError):
         return Told(TIMED_OUT, "timed_out", str(error) or "timed out", "give it longer: `--timeout 30s`")
     if isinstance(error, OSError):
-        return Told(
-            FAILED,
-            "system",
-            f"{error.filename or ''}{': ' if error.filename else ''}{error.strerror or error}",
-            "",
-        )
+        text = f"{error.filename or ''}{': ' if error.filename else ''}{error.strerror or error}"
+        full = error.errno == errno.ENOSPC or f"[errno {errno.ENOSPC}]" in text
+        hint = "free space where the output goes (`df -h` shows the disks), then run it again"
+        return Told(FAILED, "system", text, hint if full else "")
     if isinstance(error, UnicodeEncodeError):
         return Told(USAGE, "usage", f"{error.object!r} is no text: {error.reason}", "write it in UTF-8")
     return Told(FAILED, "internal", f"{type(error).__name__}: {error}", "this is a bug; --debug shows where")

@@ -102,6 +102,10 @@ def place_of(text: str) -> str | int | datetime:
         return text
     if text.isdecimal():
         return int(text)
+    if text.removeprefix("-").isdecimal():  # who writes it may mean an offset from the end
+        raise ValueError(
+            f"{text!r} is no place; write {text}s for {text[1:]} seconds ago, first, new, or an offset"
+        )
     try:
         return moment_of(text)
     except ValueError as error:

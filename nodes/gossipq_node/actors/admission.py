@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable
 
 from gossipq import __version__
-from gossipq.errors import NotAdmitted, NotLeader, ProtocolError
+from gossipq.errors import NoSession, NotAdmitted, NotLeader, ProtocolError
 from gossipq.messages import Bye, Challenge, Hello, Join, Members, RefusedMessage, Welcome
 from gossipq.types import META_SHARD, NODE_SHARD, Now
 from gossipq.values import Member, Message
@@ -148,6 +148,8 @@ class Admission:
             self.refusal = NotAdmitted(said.message, said.hint)
         elif said.code == NotLeader.code:
             self._lead(said.endpoint, now)
+        elif said.code == NoSession.code:
+            pass  # it was restarted, or another one answers: this node greets and asks again
         elif said.hint and said.message != self._said:  # more than that somebody is busy
             self._said = said.message
             log.warning("the cluster does not take this node as it is yet: %s; %s", said.message, said.hint)

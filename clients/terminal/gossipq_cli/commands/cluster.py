@@ -629,13 +629,17 @@ def set_options(choices: Choices, changes: tuple[str, ...], dry_run: bool, secre
 def _change(text: str) -> tuple[str, str]:
     """KEY=VALUE -> (dotted key, JSON text). Raises UsageError, ConfigError."""
     from gossipq import config as configuration
+    from gossipq.errors import ConfigError
 
     key, equals, value = text.partition("=")
     key = key.strip() if key.strip().startswith("cluster.") else f"cluster.{key.strip()}"
     if not equals:
         raise click.UsageError(f"{text!r} is not KEY=VALUE")
     variable = f"{configuration.ENVIRONMENT_PREFIX}{key.upper().replace('.', '__')}"
-    loaded = configuration.load("", {variable: value}, {})
+    try:
+        loaded = configuration.load("", {variable: value}, {})
+    except ConfigError as error:  # it was an argument, and no variable
+        raise ConfigError(error.message.replace(f"environment {variable}", text), error.hint) from None
     return key, msgspec.json.encode(configuration.value_of(loaded.config, key)).decode()
 
 

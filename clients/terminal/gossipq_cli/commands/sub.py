@@ -218,6 +218,8 @@ def command(
     as_json = choices.output.startswith("json")
     if pattern is not None and as_json:
         raise click.UsageError("-f and -o json exclude each other")
+    if group is not None and not group.strip():
+        raise click.UsageError("-g is empty: name a group, or leave -g out to read without one")
     given = {name: value for name, value in policy.items() if value is not None}
     if group is None and (given or no_ack):
         option = "no_ack" if no_ack else next(iter(given))
