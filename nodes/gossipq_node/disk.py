@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from gossipq.errors import GossipqError
+from gossipq_node.directory import MANIFEST, STORES
 from gossipq_node.files import make_directory, sync_directory
 
 WRITING, LOCK = ".writing", ".lock"
@@ -32,6 +33,8 @@ class Disk:
         """Locks `root`, which is made with that mode if need be, as are the folders in it. Raises `busy`
         while another one has the lock, `refusal` when it cannot be used."""
         self.root, self._count, self._lock, what = root, 0, -1, "used"
+        if (root / MANIFEST).is_file() and (root / STORES).is_dir():
+            raise refusal(f"{root} is the data directory of a node", "choose another --out")
         try:
             root.parent.mkdir(parents=True, exist_ok=True)
             with suppress(FileExistsError):

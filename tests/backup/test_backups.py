@@ -13,13 +13,15 @@ import pytest
 from backup.life import TOPICS, Life, picture
 from gossipq.core.ledger import PartitionState, records
 from gossipq.core.storage.tables import MemoryTables
-from gossipq.errors import StoreError, UnknownTopic, WrongState
+from gossipq.errors import GossipqError, StoreError, UnknownTopic, WrongState
 from gossipq.types import Slice
 from gossipq_client import testing
 from gossipq_node.backup import backup as backups
 from gossipq_node.backup.backup import Backup, Pace, read_points
 from gossipq_node.backup.folder import folder_at
 from gossipq_node.backup.restore import Restore
+from gossipq_node.directory import STORES, DataDirectory
+from gossipq_node.export.folder import Folder
 from gossipq_node.store_tool import needed_batches
 
 LIVES = int(os.environ.get("GOSSIPQ_LIVES", "3"))
@@ -385,3 +387,17 @@ def test_what_somebody_removed_is_brought_again(life, mq, back_up, restore, tmp_
     before = picture(mq)
     back_up()
     assert picture(restore()) == before
+
+
+@pytest.mark.parametrize(
+    "opens", [lambda path: folder_at(path, writes=True), Folder], ids=["backup", "export"]
+)
+def test_nothing_is_written_into_the_data_of_a_node(tmp_path, opens):
+    with contextlib.closing(DataDirectory(tmp_path / "data")) as directory:
+        directory.found("gossipq", 1, 8)
+        (directory.path / STORES).mkdir(exist_ok=True)
+        before = sorted(os.listdir(directory.path))
+        with pytest.raises(GossipqError, match="is the data directory of a node") as refused:
+            opens(str(directory.path))
+        assert refused.value.hint == "choose another --out"
+        assert sorted(os.listdir(directory.path)) == before

@@ -79,8 +79,10 @@ def command(
         "cluster": done.manifest.cluster_uuid,
     }
     row |= {"point": done.point.sequence, "batches": done.batches, "left_out": done.removed}
+    # what was brought is of all topics
+    what = many(len(topics), "topic") if done.removed else many(done.batches, "batch", "batches")
     text = (
-        f"{data} has {many(done.batches, 'batch', 'batches')} of point {done.point.sequence} and is a new "
+        f"{data} has {what} of point {done.point.sequence} and is a new "
         f"cluster, {done.manifest.cluster_uuid[:8]}: gossipq node --data {data} starts there"
     )
     output.one(row, text, data)
