@@ -230,7 +230,7 @@ def load(path: str, environment: Mapping[str, str], flags: Mapping[str, object])
     nested: dict[str, Any] = {}
     for key, (value, origin) in found.items():
         if key not in known:
-            raise _unknown(key, origin, list(known))
+            raise (_unknown_table if isinstance(value, dict) else _unknown)(key, origin, list(known))
         checked = _checked(key, known[key], value, origin)
         *tables, name = key.split(".")
         place = nested
@@ -330,6 +330,14 @@ def _unknown(key: str, origin: str, known: list[str]) -> ConfigError:
     if any(other.startswith(f"{key}.") for other in known):
         return ConfigError(f"{origin}: `{key}` is a table", f"write [{key}] on a line of its own")
     return ConfigError(f"{origin}: unknown key `{key}`", hint or "the tables are [cluster] and [node]")
+
+
+def _unknown_table(key: str, origin: str, known: list[str]) -> ConfigError:
+    tables = sorted({other.rpartition(".")[0] for other in known})
+    near = get_close_matches(key, tables, 1, 0.6)
+    hint = f"did you mean [{near[0]}]? " if near else ""
+    shown = ", ".join(f"[{table}]" for table in tables)
+    return ConfigError(f"{origin}: unknown table [{key}]", f"{hint}the tables are {shown}")
 
 
 def admin_place(config: Config) -> str:

@@ -123,7 +123,6 @@ def test_lists_and_tables_in_the_environment_are_written_as_in_the_file() -> Non
         ("[cluster.topic]\npartiton = 3", "cluster.topic.partiton", "`cluster.topic.partitions`"),
         ("[cluster]\npartitions = 3", "cluster.partitions", "`cluster.topic.partitions`"),
         ("[node]\nbindd = 3", "node.bindd", "`node.bind`"),
-        ("[nodes]\nbind = 3", "nodes", "[cluster] and [node]"),
         ("node = 3", "node", "[node]"),
     ],
 )
@@ -133,6 +132,14 @@ def test_an_unknown_key_is_named_with_the_nearest_right_one(write, text: str, ke
         load(path, {}, {})
     assert path in refused.value.message
     assert nearest in refused.value.hint
+
+
+@pytest.mark.parametrize(("table", "nearest"), [("cluster.topics", "cluster.topic"), ("nodes", "node")])
+def test_an_unknown_table_is_named_with_the_nearest_right_one(write, table: str, nearest: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(write(f"[{table}]\nname = 5"), {}, {})
+    assert refused.value.message.endswith(f"unknown table [{table}]")
+    assert refused.value.hint.startswith(f"did you mean [{nearest}]? the tables are [cluster], ")
 
 
 def test_an_unknown_variable_is_named() -> None:

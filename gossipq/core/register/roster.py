@@ -132,7 +132,7 @@ class Roster:
             if key in limits.OPTIONS_FOUNDED:
                 raise WrongState(
                     f"{key} is settled when a cluster is founded",
-                    hint="dump the stores and load them elsewhere",
+                    hint="it stays as it is; another cluster, founded with it, may have it otherwise",
                 )
             if key not in options:
                 raise BadRequest(f"{key} is no option of the cluster", hint="gossipq cluster config show")
