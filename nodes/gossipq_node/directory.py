@@ -179,9 +179,9 @@ class DataDirectory:
                 f"{self.path / MANIFEST} is damaged: {error}", "restore it from a copy"
             ) from None
 
-    def check(self, manifest: DirectoryManifest, older: bool = False) -> None:
-        """Raises StoreError when the stores cannot be used as they are: another engine, a copy of another
-        directory, or an `older` format where that is not good enough."""
+    def check(self, manifest: DirectoryManifest, older: bool = False, copied: bool = False) -> None:
+        """Raises StoreError when the stores cannot be used as they are: another engine, and, unless that is
+        good enough, an `older` format, or a directory that was `copied` from another one."""
         if manifest.format < FORMAT and not older:
             raise StoreError(
                 f"{self.path} was made by an older gossipq (format {manifest.format}; this one uses "
@@ -194,10 +194,11 @@ class DataDirectory:
                 f"{self.path} was made with {manifest.engine}; this gossipq uses {ENGINE_NAME}",
                 "start the gossipq that made it",
             )
-        if (manifest.machine, manifest.inode) != (machine.machine_id(), self.lock.inode):
+        if not copied and (manifest.machine, manifest.inode) != (machine.machine_id(), self.lock.inode):
             raise StoreError(
                 f"{self.path} is a copy of another node's directory, and two nodes must never be one",
-                f"if the original is gone for good: gossipq store adopt --data {self.path}",
+                f"gossipq store verify --data {self.path} looks at it; if the original is gone for good: "
+                f"gossipq store adopt --data {self.path}",
             )
 
     def write(self, manifest: DirectoryManifest) -> None:

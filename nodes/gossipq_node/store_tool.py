@@ -66,10 +66,10 @@ class Verified(msgspec.Struct, frozen=True):
 
 @contextmanager
 def opened(
-    path: str | os.PathLike[str], adopting: bool = False, older: bool = False
+    path: str | os.PathLike[str], adopting: bool = False, older: bool = False, copied: bool = False
 ) -> Iterator[tuple[DataDirectory, DirectoryManifest]]:
-    """The locked directory of a founded node; with `older` also one that an older gossipq made. Raises
-    StoreError."""
+    """The locked directory of a founded node; with `older` also one that an older gossipq made, with `copied`
+    also a copy. Raises StoreError."""
     if not Path(path).is_dir():
         raise StoreError(f"{path} is not a directory", "give the node's data directory with --data")
     directory = DataDirectory(path)
@@ -80,7 +80,7 @@ def opened(
                 f"{path} is empty: no node has run there", "give the node's data directory with --data"
             )
         if not adopting:
-            directory.check(manifest, older)
+            directory.check(manifest, older, copied)
         yield directory, manifest
     finally:
         directory.close()
@@ -99,7 +99,7 @@ def open_store(path: Path, shards: int, map_bytes: int = AS_STORED) -> Iterator[
 
 def info(path: str | os.PathLike[str]) -> Info:
     """What the directory holds. Raises StoreError, also while a node uses it."""
-    with opened(path) as (directory, manifest):
+    with opened(path, copied=True) as (directory, manifest):
         workers = []
         for worker in range(manifest.workers):
             place = directory.store(manifest, worker)
@@ -118,7 +118,7 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int], None] = lambd
     looks for the batches of its records. `progress` is told the batches so far, now and then."""
     batches = records = size = 0
     damaged: list[Damage] = []
-    with opened(path) as (directory, manifest):
+    with opened(path, copied=True) as (directory, manifest):
         for worker in range(manifest.workers):
             with open_store(directory.store(manifest, worker), manifest.shards) as store:
                 for shard in store.shards():
@@ -255,6 +255,13 @@ def compact(
     before = info(path)
     reshard(path, before.manifest.workers, progress)
     return tuple(sum(worker.file_bytes for worker in each.workers) for each in (before, info(path)))  # type: ignore[return-value]
+
+
+def original_address(path: str | os.PathLike[str]) -> str:
+    """Where the node ran whose directory this is a copy of; "" = not known. Raises StoreError."""
+    with opened(path, adopting=True) as (directory, manifest):
+        rows = [member for member in directory.roster().members if member.copy == manifest.voter]
+        return rows[0].endpoint if rows else ""
 
 
 def adopt(path: str | os.PathLike[str]) -> DirectoryManifest:

@@ -15,6 +15,8 @@ from typing import TextIO
 
 import pytest
 
+from cli.conftest import Ran
+from conftest import RunningNode
 from gossipq.wire.ownership import key_of_node
 from gossipq_client import Client, connect
 from waiting import until
@@ -776,3 +778,17 @@ def test_who_would_take_work_from_consumers_is_asked_first(shared_node, topic: s
             assert "Go on?" not in alone.seen, "nobody is there whom it could take it from"
         finally:
             alone.close()
+
+
+def test_a_copy_does_not_take_the_place_of_a_node_that_runs(
+    shared_node: RunningNode, gossipq: Callable[..., Ran], tmp_path: Path
+) -> None:
+    """Both would be taken for one, and what one of them confirms is lost."""
+    until(lambda: (shared_node.data / "roster.json").exists())
+    copy = tmp_path / "copy"
+    shutil.copytree(shared_node.data, copy, ignore=shutil.ignore_patterns("stores", "gossip"))
+    refused = gossipq("store", "adopt", "--data", str(copy))
+    assert refused.code == 5
+    assert f"a node answers at {shared_node.endpoint}, where the original of {copy} ran" in refused.err
+    assert "--force" in refused.err
+    assert gossipq("store", "adopt", "--data", str(copy), "--force").code == 0

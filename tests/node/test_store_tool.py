@@ -218,11 +218,14 @@ def test_a_number_that_cannot_be_is_refused(data: Path, workers: int) -> None:
         store_tool.reshard(data, workers)
 
 
-def test_a_copy_is_refused_until_it_is_adopted(data: Path) -> None:
+def test_a_copy_is_looked_at_and_not_changed_before_it_is_adopted(data: Path) -> None:
     copy = data.parent / "copy"
     shutil.copytree(data, copy)
-    with pytest.raises(StoreError, match="is a copy"):
-        store_tool.info(copy)
+    assert store_tool.verify(copy).batches == 30
+    assert len(store_tool.info(copy).workers) == len(store_tool.info(data).workers)
+    with pytest.raises(StoreError, match="is a copy") as refused:
+        store_tool.compact(copy)
+    assert "gossipq store verify --data" in refused.value.hint
     before = json.loads((copy / MANIFEST).read_text())
     after = store_tool.adopt(copy)
     assert after.dir_uuid != before["dir_uuid"]
@@ -254,7 +257,9 @@ def test_an_adopted_copy_knows_the_others_and_enters_the_roster_anew(tmp_path: P
         voter = directory.found("shop", 1, SHARDS).voter
         members = [Member(voter, "ada", "tcp://ada:7700", 1), Member("b.b", "bob", "tcp://bob:7700", 1)]
         keep_roster(directory.roster_file, 9, members)
+    assert store_tool.original_address(tmp_path) == "tcp://ada:7700"
     store_tool.adopt(tmp_path)
+    assert store_tool.original_address(tmp_path) == ""
     with closing(DataDirectory(tmp_path)) as directory:
         assert directory.roster() == SavedRoster(0, members[1:])
 

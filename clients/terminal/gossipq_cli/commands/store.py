@@ -10,6 +10,7 @@ from gossipq.texts import many, size
 from gossipq_cli import failures
 from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Column, Output, counter, is_special
+from gossipq_cli.reach import CONNECT_S, trouble_of
 
 if TYPE_CHECKING:
     from gossipq_node.store_dump import Dumped, Progress
@@ -86,18 +87,27 @@ def verify(choices: Choices, data: str) -> int:
 
 @command.command("adopt")
 @data_option
+@click.option("--force", is_flag=True, help="also while something answers where the original ran")
 @pass_choices
-def adopt(choices: Choices, data: str) -> None:
+def adopt(choices: Choices, data: str, force: bool) -> None:
     """Let a node run on a copied data directory.
 
     \b
     gossipq store adopt --data restored
 
     For a backup whose original is gone for good: two nodes that run on copies of one directory are taken for
-    one node.
+    one node, and records that one of them confirms are lost.
     """
     from gossipq_node import store_tool
 
+    address = "" if force else store_tool.original_address(data)
+    if address.startswith("tcp://") and trouble_of(address, CONNECT_S) is None:
+        raise failures.Failure(
+            "wrong_state",
+            f"a node answers at {address}, where the original of {data} ran",
+            "end that one for good first; --force if it is another one",
+            failures.CONFLICT,
+        )
     manifest = store_tool.adopt(data)
     row = {"node_id": manifest.node_id, "dir_uuid": manifest.dir_uuid, "predecessors": manifest.predecessors}
     Output(choices).one(
