@@ -1,12 +1,15 @@
 """Nobody acks what was not handed out, and what a client says that it holds is believed only where it can be
 so."""
 
+from array import array
+
 import pytest
 
 from core.harness import FakeWorker, client, single
+from core.test_corners import view_of
 from gossipq import limits
 from gossipq.messages import Ack, Acked, Extend, Nack
-from gossipq.types import PartitionKey
+from gossipq.types import KEY_HASH, PartitionKey
 from gossipq.values import GroupOptions, TopicOptions
 
 ADA, BOB = client("ada"), client("bob")
@@ -54,6 +57,28 @@ def test_so_it_is_for_what_is_given_back_or_held_longer(
     answer = worker.ask(1, ADA, verb(1, [(orders, 2, 400), (orders + 9, 0, 1)]))
     assert isinstance(answer, Acked)
     assert sorted(answer.lost) == [(orders, 3, 300), (orders, 300, 400), (orders + 9, 0, 1)]
+
+
+def test_a_claim_takes_no_record_whose_key_is_with_another(worker: FakeWorker) -> None:
+    """Who was silent for too long had the first of a key, and all that follow."""
+    orders = single(worker.topic("keys"))
+    worker.publish(orders, [b"x"] * 6, fixed={KEY_HASH: array("I", [7, 7, 7, 9, 7, 0])})
+    ordered = GroupOptions(mode="key_ordered")
+    worker.subscribe(ADA, orders, records=6, config=ordered)
+    worker.turn(lambda: worker.end_session(ADA.session))
+    worker.subscribe(BOB, orders, records=1, config=ordered, auto=True)
+    worker.taken()
+    worker.subscribe(ADA, orders, records=10, config=ordered, holding=[(orders, 0, 6)])
+    assert [taken for taken in worker.taken() if taken[0] == ADA.session] == []
+    view = view_of(worker, orders)
+    assert {(lease.session, at) for low, end, lease in view.leases for at in range(low, end)} == {
+        (BOB.session, 0), (ADA.session, 3), (ADA.session, 5),
+    }  # fmt: skip
+    worker.publish(orders, [b"y"], fixed={KEY_HASH: array("I", [7])})
+    assert worker.taken() == [], "6 waits for those before it"
+    worker.ask(1, BOB, Ack(1, [(orders, 0, 1)]), origin=(b"c", BOB.session))
+    worker.turn()
+    assert (6, 7) not in [(first, end) for _, first, end, _ in worker.taken()]
 
 
 def test_a_topic_that_the_group_does_not_have_is_lost(worker: FakeWorker, orders: PartitionKey) -> None:

@@ -312,6 +312,21 @@ def test_who_has_no_credit_left_hears_of_what_is_due_again(worker, orders, mode)
     assert worker.taken() == [(ADA.session, 0, 1, 2)]
 
 
+def test_of_an_exclusive_group_only_the_first_is_told_to_lend(worker, orders):
+    """To the others nothing can be handed out: they would move their credit about for nothing."""
+    join(worker, ADA, orders, "exclusive", records=0)
+    join(worker, BOB, orders, records=0)
+    worker.seen.clear()
+    worker.publish(orders, [b"x"])
+    worker.turn()
+    told = [(origin, notice) for effects in worker.seen for origin, notice in effects.notices]
+    assert told == [((b"c", ADA.session), ReadyMessage(1))]
+    worker.seen.clear()
+    worker.seen += worker.turn(lambda: worker.end_session(ADA.session)).values()
+    told = [origin for effects in worker.seen for origin, _ in effects.notices]
+    assert told == [(b"c", BOB.session)]
+
+
 @pytest.mark.parametrize("message", [Requeue, ReplayDead])
 def test_who_has_no_credit_left_hears_of_what_an_operator_gives_back(worker, orders, message):
     worker.publish(orders, [b"x"])

@@ -601,8 +601,11 @@ class Dispatch(Selection):
             for member in list(group.unended.values()) if not offers else ():
                 self._notify(member)
             if offers or any(view.lanes.routes for view in views):
-                for member in list(group.unready.values()):
-                    self._notify(member)
+                # to the others of an exclusive group nothing can be handed out, whatever they lend
+                exclusive = group.state.config.mode == EXCLUSIVE
+                for member in self.members(group) if exclusive else list(group.unready.values()):
+                    if member.name in group.unready:
+                        self._notify(member)
 
     def still(self, delivery: Delivery) -> Delivery:
         """What waited for an entry, less what its taker does not hold any more or has expired; that part of

@@ -69,6 +69,13 @@ class Keys:
                     return offset - first
         return len(hashes)
 
+    def barred(self, key_hash: int, offset: Offset, session: SessionId) -> bool:
+        """Whether this record may be with nobody of that session: others have its key, or an earlier one of
+        it failed."""
+        owner, failed = self._owners.get(key_hash), self._failed.get(key_hash)
+        held = key_hash in self._counts and owner is not None and owner[0] != session
+        return held or (failed is not None and offset > min(failed))
+
     def took(self, hashes: Sequence[int], first: Offset, owner: Owner) -> None:
         """Records from `first` on are in flight, with this consumer."""
         end = first + len(hashes)

@@ -821,7 +821,21 @@ class Leases:
                 lease = Lease(
                     view, subscription.session, subscription.number, subscription.consumer, attempts, boot_ms
                 )
-                self.lease(view, low, high, lease, boot_ms + lease_ms)
+                barred = self._barred(view, subscription.session, low, high)
+                for start, stop in barred:
+                    view.returned.set(start, stop, attempts)
+                for start, stop in barred.missing(low, high):
+                    self.lease(view, start, stop, lease, boot_ms + lease_ms)
+
+    def _barred(self, view: PartitionView, session: SessionId, low: Offset, high: Offset) -> Intervals:
+        """What of [low, high) a claim must not take: somebody has records of its key by now."""
+        found = Intervals()
+        if view.keys is None:
+            return found
+        for at, key_hash in self.hashes(view, low, high):
+            if view.keys.barred(key_hash, at, session):
+                found.add(at, at + 1)
+        return found
 
     def _by_view(
         self, subscription: Subscription, ranges: list[Range], lost: list[Range] | None = None
