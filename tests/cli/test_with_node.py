@@ -535,7 +535,7 @@ def test_a_copied_directory_runs_when_adopted(make_node: Callable, gossipq) -> N
     assert refused.code == 1
     hint = refused.err.splitlines()[-1]
     assert hint.endswith(f"gossipq store adopt --data {copy.data}")
-    ran = gossipq(*hint.partition("gossipq ")[2].split())
+    ran = gossipq(*hint.rpartition("gossipq ")[2].split())
     assert (ran.code, ran.err) == (0, "")
     copy.start()
     assert gossipq("-s", copy.endpoint, "sub", "orders", "--from", "first", "--exit-at-end").out.split() == [
