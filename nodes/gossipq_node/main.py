@@ -136,7 +136,8 @@ def belong(
             f"{config.node.data} is that of a full node",
             "give the witness a directory of its own with --data",
         )
-    if manifest.cluster_uuid and not manifest.joined and any(map(invitation, cluster.join)):
+    has_joined = manifest.joined or manifest.former  # a recover went on from the cluster that it had joined
+    if manifest.cluster_uuid and not has_joined and any(map(invitation, cluster.join)):
         raise ConfigError(
             f"{config.node.data} has a cluster of its own, and an invitation is for a node that has none",
             "give another --data to join that cluster; leave --join out to start this one again",

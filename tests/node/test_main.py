@@ -334,6 +334,8 @@ def test_an_invitation_is_not_for_a_node_that_founded_a_cluster(tmp_path: Path) 
         with pytest.raises(ConfigError, match="an invitation is for a node that has none") as refused:
             main.belong(loaded, directory, "static", False, log)
         assert "give another --data" in refused.value.hint
+        directory.write(msgspec.structs.replace(founded, former=["ab" * 16]))
+        assert main.belong(loaded, directory, "static", False, log), "and who has recovered, too"
         directory.write(msgspec.structs.replace(founded, joined=True))
         again = main.belong(loaded, directory, "static", False, log)
         assert again is not None

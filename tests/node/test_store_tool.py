@@ -218,7 +218,7 @@ def test_a_number_that_cannot_be_is_refused(data: Path, workers: int) -> None:
         store_tool.reshard(data, workers)
 
 
-def test_a_copy_is_looked_at_and_not_changed_before_it_is_adopted(data: Path) -> None:
+def test_a_copy_is_looked_at_and_not_laid_out_anew_before_it_is_adopted(data: Path) -> None:
     copy = data.parent / "copy"
     shutil.copytree(data, copy)
     assert store_tool.verify(copy).batches == 30
