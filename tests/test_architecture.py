@@ -219,6 +219,7 @@ IMPORTERS = {
         "gossipq_node.export.lmdb_file",
         "pyspark_gossipq.files",
     ),
+    "zlib_ng": ("gossipq.wire.checksum",),
     "serfclient": ("gossipq_node.adapters.serf_membership",),
     "prometheus_client": (
         "gossipq_node.adapters.metrics",

@@ -24,7 +24,6 @@ from itertools import accumulate, pairwise
 from operator import sub
 from struct import Struct, pack, pack_into, unpack_from
 from typing import NamedTuple
-from zlib import crc32
 
 from gossipq import limits
 from gossipq.errors import BadBatch, TooLarge
@@ -39,6 +38,7 @@ from gossipq.types import KEYS as KEYS
 from gossipq.types import LEASE as LEASE
 from gossipq.types import TTL as TTL
 from gossipq.types import BatchInfo
+from gossipq.wire.checksum import crc32
 
 MAGIC = b"GQB\x01"
 HEADER = Struct("<4sIII16sQqIHH")

@@ -9,7 +9,6 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
-from zlib import crc32
 
 import msgspec
 
@@ -18,6 +17,7 @@ from gossipq.errors import BadBatch, BadRequest, TooLarge
 from gossipq.messages import PublishPlain
 from gossipq.values import Delivered, PlainDelivered, PlainRecord
 from gossipq.wire import batch as batches
+from gossipq.wire.checksum import crc32
 
 RECORDS = msgspec.msgpack.Decoder(list[PlainRecord])
 HEADERS = msgspec.msgpack.Decoder(dict[str, Any])

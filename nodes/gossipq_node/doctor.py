@@ -26,7 +26,7 @@ PAGE = 4_096
 SLOW_SYNC_MS, BAD_SYNC_MS = 20.0, 200.0
 FILES_MIN = 4_096
 PYTHON_MIN = (3, 11)
-LIBRARIES = ("pyzmq", "lmdb", "msgspec", "click", "rich", "prometheus-client", "serfclient")
+LIBRARIES = ("pyzmq", "lmdb", "msgspec", "zlib-ng", "click", "rich", "prometheus-client", "serfclient")
 CLOCK_S = 3.0
 
 

@@ -17,10 +17,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
-from zlib import crc32
 
 from gossipq import limits
 from gossipq.errors import StoreError
+from gossipq.wire.checksum import crc32
 
 JOURNAL_FILE = "journal"
 NEW_JOURNAL_FILE = "journal.new"

@@ -4,7 +4,6 @@ to."""
 from array import array
 from collections import deque
 from collections.abc import Callable
-from zlib import crc32
 
 from gossipq import limits
 from gossipq.errors import BadRequest, GossipqError
@@ -12,6 +11,7 @@ from gossipq.messages import Publish
 from gossipq.types import PartitionKey, partition_key
 from gossipq.values import Range, Run, TopicInfo
 from gossipq.wire import batch as wire
+from gossipq.wire.checksum import crc32
 from gossipq_client.values import NOTHING, Terms, columns, key_column
 
 #: batches of one partition under way: repeats of older ones are refused

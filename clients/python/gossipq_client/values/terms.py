@@ -7,11 +7,11 @@ from datetime import timedelta
 from hashlib import blake2b
 from itertools import repeat
 from typing import NamedTuple, TypedDict
-from zlib import crc32
 
 from gossipq import limits
 from gossipq.errors import BadRequest
 from gossipq.types import ATTEMPTS, BACKOFF, DELAY, ID_HASH, KEY_HASH, LEASE, TTL, Now
+from gossipq.wire.checksum import crc32
 from gossipq_client.values import inputs
 
 Clock = Callable[[], Now]
