@@ -27,6 +27,7 @@ from gossipq_client.session.packer import UNCONFIRMED_MAX, WINDOW_BATCHES
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 10
+KEY = ["k"]  # a list with keys has batches of its own
 
 
 @pytest.fixture
@@ -68,11 +69,11 @@ def test_who_waits_for_the_window_goes_before_who_comes_later(broker: testing.Br
             real = mq._engine.transport.receive
             mq._engine.transport.receive = list  # type: ignore[method-assign]  # the confirms come all at once
             for _ in range(WINDOW_BATCHES):
-                await mq.publish_many("queue", [b"filling"])
+                await mq.publish_many("queue", [b"filling"], keys=KEY)
 
             async def publish(number: int) -> None:
                 for turn in range(2):
-                    await mq.publish_many("queue", [b"%d.%d" % (turn, number)])
+                    await mq.publish_many("queue", [b"%d.%d" % (turn, number)], keys=KEY)
                     if not number and not turn:
                         for values in ([b"no"], [b"no", b"no"]):
                             with pytest.raises(Backpressure):

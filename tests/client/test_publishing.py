@@ -4,12 +4,17 @@ from zlib import crc32
 
 import pytest
 
-from client.hand import HOME, LEADER, OTHER, SHARD, Hand
+from client.hand import HOME, LEADER, OTHER, SHARD, Hand, Sent
 from gossipq import limits
 from gossipq.errors import BadRequest, NotConfirmed, StoreFull, TooLarge, UnknownTopic
 from gossipq.messages import Confirm, Publish, RefusedMessage, Resolve, Topics
+from gossipq.types import Now
 from gossipq.values import Route, TopicConfig, TopicInfo
-from gossipq_client.session.packer import WINDOW_BATCHES, runs
+from gossipq.wire import batch as wire
+from gossipq_client.session import Merged, writer_to_merge
+from gossipq_client.session.packer import WINDOW_BATCHES, Flight, Topic, runs
+from gossipq_client.values import list_options
+from gossipq_client.values.terms import Terms
 
 
 @pytest.fixture
@@ -43,6 +48,95 @@ def test_a_full_batch_does_not_wait(hand: Hand) -> None:
     for _ in range(5):
         hand.publish(topic, bytes(limits.BATCH_BYTES_MAX // 4))
     assert [sent.batch.count for sent in hand.published() if sent.batch] == [1, limits.BATCH_RECORDS_MAX, 4]
+
+
+def column(opened: wire.Batch, bit: int) -> list[bytes]:
+    found = opened.variable(bit)
+    assert found is not None
+    return list(found.items())
+
+
+def values(sent: Sent) -> list[bytes]:
+    return column(wire.Batch(sent.raw), wire.VALUES[0])
+
+
+def merge(hand: Hand, topic: Topic, *values: bytes, route: bytes = b"") -> tuple[Flight, int]:
+    """A short list of plain values."""
+    writer = topic.writer(None, None)
+    return hand.session.publishing.merge(writer, list(values), sum(map(len, values)), route, "")
+
+
+def test_lists_share_a_batch_while_one_is_unconfirmed(hand: Hand) -> None:
+    topic = hand.topic()
+    first, _ = merge(hand, topic, b"1", b"2")
+    (sent,) = hand.published()
+    assert values(sent) == [b"1", b"2"]
+    flight, second = merge(hand, topic, b"3", b"4")
+    hand.publish(topic, b"5")
+    same, third = merge(hand, topic, b"6", b"7", b"8")
+    assert hand.published() == []
+    assert (same is flight, second, third) == (True, 0, 3)
+    hand.confirm(sent, offset=40)
+    (more,) = hand.published()
+    assert values(more) == [b"3", b"4", b"5", b"6", b"7", b"8"]
+    hand.confirm(more, offset=42)
+    receipts = [Merged(first, 0, 2), Merged(flight, second, 2), Merged(flight, third, 3)]
+    assert [(each.receipt().offset, each.receipt().count) for each in receipts] == [(40, 2), (42, 2), (45, 3)]
+    assert hand.session.settled
+
+
+def test_a_list_that_does_not_fit_into_the_open_batch_opens_another(hand: Hand) -> None:
+    topic = hand.topic()
+    hand.publish(topic)
+    merge(hand, topic, *[b"v"] * (limits.BATCH_RECORDS_MAX - 1))
+    merge(hand, topic, b"v", b"v")  # two, where there is room for one
+    merge(hand, topic, bytes(limits.BATCH_BYTES_MAX - 1))
+    merge(hand, topic, b"routed", route=b"eu")
+    hand.session.publishing.seal_all()
+    assert [sent.batch.count for sent in hand.published() if sent.batch] == [
+        *(1, limits.BATCH_RECORDS_MAX - 1),
+        *(2, 1, 1),
+    ]
+
+
+def test_a_list_joins_a_batch_whose_records_have_headers_and_terms(hand: Hand) -> None:
+    topic = hand.topic()
+    hand.publish(topic)
+    append, writer = hand.session.publishing.append, topic.writers[0]
+    append(writer, b"1", None, b"h", b"", "", Terms(ttl_ms=9_000))
+    merge(hand, topic, b"2", b"3")
+    append(writer, b"4", None, b"i", b"", "")
+    hand.session.publishing.seal_all()
+    _, sent = hand.published()
+    assert values(sent) == [b"1", b"2", b"3", b"4"]
+    opened = wire.Batch(sent.raw)
+    assert column(opened, wire.HEADERS) == [b"h", b"", b"", b"i"]
+    assert list(opened.fixed(wire.TTL) or ()) == [9_000, 0, 0, 0]
+
+
+def clock() -> Now:
+    return Now(0, 0)
+
+
+def test_what_has_terms_of_its_own_is_not_merged(hand: Hand) -> None:
+    topic, unconfirmed = hand.topic(), hand.topic(name="none", topic_id=8, level="none")
+    plain = list_options(2, clock)
+    assert writer_to_merge(topic, [b"1", b"2"], 2, plain) is topic.writers[0]
+    assert writer_to_merge(topic, [], 0, plain) is None
+    assert writer_to_merge(topic, [b"1"] * limits.BATCH_RECORDS_MAX, limits.BATCH_RECORDS_MAX, plain) is None
+    assert writer_to_merge(topic, [b"1", b"2"], limits.BATCH_BYTES_MAX, plain) is None
+    assert writer_to_merge(unconfirmed, [b"1", b"2"], 2, plain) is None
+    with pytest.raises(BadRequest):
+        writer_to_merge(topic, [b"1", b"2"], 2, plain._replace(partition=1))
+    for options in (
+        {"keys": ["a", "b"]},
+        {"ids": ["a", "b"]},
+        {"headers": {"a": "b"}},
+        {"ttl": 5},
+        {"delay": 5},
+    ):
+        many = list_options(2, clock, **options)  # type: ignore[arg-type]
+        assert writer_to_merge(topic, [b"1", b"2"], 2, many) is None
 
 
 def test_a_record_above_the_batch_size_travels_alone(hand: Hand) -> None:

@@ -24,6 +24,7 @@ from tests.client.hand import SHARD, Hand
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 20
+KEY = ["k"]  # a list with keys has batches of its own
 HOME = Path(__file__).resolve().parents[2]
 SYNC = """
 import sys, gossipq_client
@@ -360,9 +361,9 @@ class TestFullWindows:
         with monkeypatch.context() as patched:
             patched.setattr(mq._engine.transport, "receive", list)  # no confirm comes
             for _ in range(WINDOW_BATCHES):
-                mq.publish_many("full", [b"x"], wait=0.2)
+                mq.publish_many("full", [b"x"], keys=KEY, wait=0.2)
             with pytest.raises(Backpressure):
-                mq.publish_many("full", [b"x"], wait=0.2)
+                mq.publish_many("full", [b"x"], keys=KEY, wait=0.2)
             begun_s = time.monotonic()
             with pytest.raises(Backpressure):
                 mq.publish("full", b"x", key=b"k", wait="300ms")
@@ -392,9 +393,9 @@ class TestFullWindows:
                 real = mq._engine.transport.receive
                 mq._engine.transport.receive = list  # type: ignore[method-assign]
                 for _ in range(WINDOW_BATCHES):
-                    await mq.publish_many("afull", [b"x"], wait=0.2)
+                    await mq.publish_many("afull", [b"x"], keys=KEY, wait=0.2)
                 with pytest.raises(Backpressure):
-                    await mq.publish_many("afull", [b"x"], wait=0.2)
+                    await mq.publish_many("afull", [b"x"], keys=KEY, wait=0.2)
                 with pytest.raises(Backpressure):
                     await mq.publish("afull", b"x", wait=0)
                 mq._engine.transport.receive = real  # type: ignore[method-assign]

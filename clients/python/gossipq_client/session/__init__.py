@@ -7,12 +7,13 @@ from gossipq_client.session.consume_options import ConsumeOptions, FetchOptions,
 from gossipq_client.session.credit import Subscription
 from gossipq_client.session.deliveries import Consuming
 from gossipq_client.session.held import Held, Piece
-from gossipq_client.session.lists import plan
+from gossipq_client.session.lists import plan, writer_to_merge
 from gossipq_client.session.packer import Flight, Topic, Writer
 from gossipq_client.session.patience import Patience
 from gossipq_client.session.receipts import (
     Awaited,
     Copied,
+    Merged,
     One,
     PendingReceipt,
     PendingReceipts,
@@ -41,6 +42,7 @@ __all__ = [
     "Flight",
     "Held",
     "Joining",
+    "Merged",
     "One",
     "Patience",
     "PendingReceipt",
@@ -64,4 +66,5 @@ __all__ = [
     "part_sent",
     "plan",
     "receipt_of",
+    "writer_to_merge",
 ]

@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Sequence
 from itertools import groupby
 
+from gossipq import limits
 from gossipq_client.session.packer import Topic, Writer
 from gossipq_client.session.publisher import Publishing
 from gossipq_client.session.receipts import Listed
@@ -48,6 +49,16 @@ def plan(publishing: Publishing, topic: Topic, values: list[bytes], many: Many) 
             order[at] = place
         placed += len(rows)
     return Listed(flights, order, single)
+
+
+def writer_to_merge(topic: Topic, values: list[bytes], size: int, many: Many) -> Writer | None:
+    """The partition in which a list of `size` bytes in all may share a batch with its neighbours; None: it
+    gets batches of its own. Raises BadRequest for a partition that the topic lacks."""
+    plain = many.keys is None and many.terms is None and many.ids is None and not many.headers
+    fits = 0 < len(values) < limits.BATCH_RECORDS_MAX and size < limits.BATCH_BYTES_MAX
+    if not plain or not fits or (many.level or topic.level) == "none":
+        return None
+    return topic.writer(None, many.partition)
 
 
 def _sole(topic: Topic, many: Many) -> Writer | None:

@@ -110,13 +110,14 @@ class Flight:
         """Whether it is under way, or was."""
         return self.values is None
 
-    def takes(self, size: int, keyed: bool, route: bytes, level: str, scheduled: bool) -> bool:
-        """Whether a record of `size` bytes can join; a record above the batch size travels alone."""
+    def takes(self, size: int, count: int, keyed: bool, route: bytes, level: str, scheduled: bool) -> bool:
+        """Whether `count` records of `size` bytes in all can join; a record above the batch size travels
+        alone."""
         values = self.values
         return (
             values is not None
             and self.size + size <= limits.BATCH_BYTES_MAX
-            and len(values) < limits.BATCH_RECORDS_MAX
+            and len(values) + count <= limits.BATCH_RECORDS_MAX
             and (self.keys is not None) == keyed
             and self.route == route
             and self.level == level
@@ -146,6 +147,20 @@ class Flight:
             self.special.terms.append(terms or NOTHING)
             self.size += len(terms.id) if terms is not None else 0
         values.append(value)  # last: it makes the record, see `trim`
+        return index
+
+    def merge(self, more: list[bytes], size: int) -> int:
+        """Adds plain records of `size` bytes in all. Index of the first of them in this flight."""
+        values = self.values
+        assert values is not None, "records join an open flight"
+        index, count = len(values), len(more)
+        self.size += size
+        self.count = index + count
+        if self.headers is not None:
+            self.headers += [b""] * count
+        if self.special is not None:
+            self.special.terms += [NOTHING] * count
+        values += more  # last, as in `add`
         return index
 
     def trim(self) -> int:

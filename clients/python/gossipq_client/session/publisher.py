@@ -30,7 +30,6 @@ class Publishing(Sending):
     ) -> tuple[Flight, int]:
         """The flight that took the record, and its index there. With nothing unconfirmed before it, it goes
         at once."""
-        flight = writer.open
         size = len(value) + len(key or b"") + len(headers)
         keyed, level, scheduled = (
             key is not None,
@@ -39,22 +38,54 @@ class Publishing(Sending):
         )
         if level == "none" and size >= limits.BATCH_BYTES_MAX:
             level = "stored"  # else nothing would hold back who publishes large records
-        if flight is not None and not flight.takes(size, keyed, route, level, scheduled):
+        flight = self._opened(writer, size, 1, keyed, route, level, scheduled)
+        index = flight.add(value, key, headers, terms)
+        self._added(flight)
+        return flight, index
+
+    def merge(
+        self, writer: Writer, values: list[bytes], size: int, route: bytes, level: str
+    ) -> tuple[Flight, int]:
+        """As `append`, for a list of plain records of `size` bytes in all, which one batch takes: the flight
+        and the index of the first."""
+        level = level or writer.topic.level
+        flight = self._opened(writer, size, len(values), False, route, level, False)
+        index = flight.merge(values, size)
+        self._added(flight)
+        return flight, index
+
+    def _opened(
+        self,
+        writer: Writer,
+        size: int,
+        count: int,
+        keyed: bool,
+        route: bytes,
+        level: str,
+        scheduled: bool,
+    ) -> Flight:
+        """The open flight of a partition, if so many records of `size` bytes in all can join it; else a new
+        one."""
+        flight = writer.open
+        if flight is not None and not flight.takes(size, count, keyed, route, level, scheduled):
             self.seal(writer)
             flight = None
         if flight is None:
             flight = writer.open = Flight(writer, keyed, route, level, scheduled)
-        index = flight.add(value, key, headers, terms)
-        if flight.size >= limits.BATCH_BYTES_MAX or index + 1 >= limits.BATCH_RECORDS_MAX:
+        return flight
+
+    def _added(self, flight: Flight) -> None:
+        """Something has joined it: it goes when it is full, or when nothing is unconfirmed before it."""
+        writer = flight.writer
+        if flight.size >= limits.BATCH_BYTES_MAX or flight.count >= limits.BATCH_RECORDS_MAX:
             self.seal(writer)
-        elif level == "none":
+        elif flight.level == "none":
             self.linger_ms = self.linger_ms or self._links.now_ms + LINGER_MS
             self._note_plain(flight)
         elif not writer.flights:
             self.seal(writer)
         else:
             self._note_plain(flight)
-        return flight, index
 
     def _note_plain(self, flight: Flight) -> None:
         topic = flight.writer.topic

@@ -121,6 +121,21 @@ class One:
         return UnderWay([0], self.flights)
 
 
+class Merged:
+    """A list of plain records, which share a batch with what was published before and after them."""
+
+    __slots__ = ("_count", "_first", "flights")
+
+    def __init__(self, flight: Flight, first: int, count: int) -> None:
+        self.flights, self._first, self._count = [flight], first, count
+
+    def receipt(self) -> Receipt:
+        return receipt_of(self.flights[0], self._first, self._count)
+
+    def under_way(self) -> "UnderWay":
+        return UnderWay(list(range(self._count)), self.flights)
+
+
 class Listed(Sequence[Receipt]):
     """The records of a list. As a sequence: the receipt of each, made when touched.
 

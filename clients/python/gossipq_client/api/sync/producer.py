@@ -18,6 +18,7 @@ from gossipq_client.session import (
     Copied,
     Flight,
     Held,
+    Merged,
     One,
     Receipt,
     Topic,
@@ -25,6 +26,7 @@ from gossipq_client.session import (
     half_way,
     part_sent,
     plan,
+    writer_to_merge,
 )
 from gossipq_client.values import (
     PLAIN,
@@ -205,7 +207,10 @@ class Producers(Connection):
     ) -> PendingReceipt:
         """Sends a list in order, packed, under one receipt. Options as in `publish`, and for each value one
         of `keys`, `ids`, `delays`. Records that are due later go in the order of their due
-        times. A spool takes all of them by one sync, or none."""
+        times. A spool takes all of them by one sync, or none.
+
+        A short list of plain values shares a batch with its neighbours, as records of `publish` do, while
+        earlier batches wait for their confirm."""
         if topic in self._checking:
             values = [self._raw(topic, value) for value in values]
         raws = inputs.values_of(values)
@@ -223,7 +228,9 @@ class Producers(Connection):
     ) -> Awaited:
         """`parts` gets what is to go; of that, what is sealed is under way."""
         known = self._topic(topic)
-        targets = [known]
+        targets, size = [known], sum(map(len, raws))
+        if not known.virtual and (writer := writer_to_merge(known, raws, size, many)) is not None:
+            return self._merged(writer, raws, size, many)
         if known.virtual:
             many, targets = many.with_ids(self._engine.made_ids(len(raws))), self._targets(known)
         publishing = self._engine.session.publishing
@@ -242,6 +249,13 @@ class Producers(Connection):
                 except Backpressure as full:
                     raise part_sent(full, flights[:at]) if at else full from None
         return Copied(listed, many.made_ids) if known.virtual else listed[0]
+
+    def _merged(self, writer: Writer, raws: list[bytes], size: int, many: Many) -> Merged:
+        merge = self._engine.session.publishing.merge
+        flight, first = self._in_window(
+            writer, many.wait_s, lambda heir: merge(heir, raws, size, many.route, many.level)
+        )
+        return Merged(flight, first, len(raws))
 
     def _step(
         self,
