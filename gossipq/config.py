@@ -403,6 +403,12 @@ def _check_relations(config: Config, origins: dict[str, str]) -> None:
             f"{cluster.shards}",
             "a worker without shards has nothing to do",
         )
+    if 0 < node.memory_bytes_max < limits.PROCESS_MEMORY_BYTES_MIN:
+        raise ConfigError(
+            f"{origins['node.memory_bytes_max']}: node.memory_bytes_max = {node.memory_bytes_max}: each "
+            f"process of the node needs {limits.PROCESS_MEMORY_BYTES_MIN} at least",
+            "0 sets no bound",
+        )
     for name, targets in cluster.virtual.items():
         where = f"{origins['cluster.virtual']}: cluster.virtual: {name}"
         if virtual := next((target for target in targets if target in cluster.virtual), None):

@@ -184,6 +184,7 @@ DISK_RESERVE_BYTES = 256 * MIB
 
 #: of a worker or frontdoor; nobody bounds a message whose frames never end
 PROCESS_MEMORY_BYTES_MAX = 4 * GIB
+PROCESS_MEMORY_BYTES_MIN = 128 * MIB  #: with half of that it ends under a single busy client
 
 # ports, counted from the frontdoor's
 PORT = 7700

@@ -2,7 +2,9 @@
 
 import errno
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -101,6 +103,34 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_nobody_writes_escapes_through_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     failures.report(errors.UnknownTopic("no topic \x1b[2J", "\u202eit"), [])
     assert capsys.readouterr().err == "error: no topic \\x1b[2J\n hint: \\u202eit\n"
+
+
+STRUCK = """
+import os, signal, sys
+
+class Strike:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.{heard})
+sys.meta_path.insert(0, Strike())
+sys.argv = ["gossipq", "version"]
+from gossipq_cli.entry import run
+run()
+"""
+
+
+@pytest.mark.parametrize(("heard", "code"), [("default_int_handler", -signal.SIGINT), ("SIG_IGN", 0)])
+def test_an_interrupt_while_the_command_line_is_imported_is_silent(heard: str, code: int) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", STRUCK.format(heard=heard)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+    )
+    assert (ran.returncode, ran.stderr) == (code, "")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()])

@@ -194,6 +194,13 @@ def test_a_file_that_is_not_there_is_named() -> None:
         load("/none/cluster.toml", {}, {})
 
 
+def test_a_bound_of_memory_leaves_room_to_work() -> None:
+    with pytest.raises(ConfigError, match=f"needs {limits.PROCESS_MEMORY_BYTES_MIN} at least"):
+        load("", {}, {"node.memory_bytes_max": limits.PROCESS_MEMORY_BYTES_MIN - 1})
+    for allowed in (0, limits.PROCESS_MEMORY_BYTES_MIN):
+        assert load("", {}, {"node.memory_bytes_max": allowed}).config.node.memory_bytes_max == allowed
+
+
 @pytest.mark.parametrize(
     "bind", ["tcp://0.0.0.0:7700", "tcp://192.0.2.7:7700", "tcp://broker.example:7700", "tcp://*:7700"]
 )

@@ -1,5 +1,5 @@
 """`python -m gossipq_cli` is `gossipq`."""
 
-from gossipq_cli.main import run
+from gossipq_cli.entry import run
 
 run()
