@@ -231,9 +231,14 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _stopped(status: StatusReply) -> set[int]:
-    """Shards whose copy here is damaged, and that nobody else is known to lead."""
-    elsewhere = {lead.shard for lead in status.leads if lead.copy != status.copy}
-    return {shard for worker in status.workers for shard in worker.stopped} - elsewhere
+    """Shards whose copy here is damaged, and that nobody else is known to lead who is not away."""
+    led = {lead.shard: lead.copy for lead in status.leads if lead.copy != status.copy}
+    return {
+        shard
+        for worker in status.workers
+        for shard in worker.stopped
+        if shard not in led or led[shard] in worker.away
+    }
 
 
 def _of_workers(status: StatusReply) -> list[Finding]:

@@ -370,7 +370,9 @@ class WorkerStats(msgspec.Struct, array_like=True, frozen=True):
     cpu_ms: int = 0  #: that this process has used; 0 = not known
     rss_bytes: int = 0  #: of its memory, with what it has mapped of its store; 0 = not known
     leaderless: list[int] = []  #: shards of which it keeps a voting copy, and knows no leader
-    away: list[str] = []  #: other copies of those, of which it hears nothing, where a majority is missed
+    #: of which it hears nothing: other copies of those, where a majority is missed, and the last known
+    #: leaders of shards that have stopped here
+    away: list[str] = []
     stopped: list[int] = []  #: shards whose copy here is damaged
     disk_free_bytes: int = 0  #: of the disk of its store; 0 = not known
     disk_reserve_bytes: int = 0  #: publishes stop when so much is left

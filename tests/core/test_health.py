@@ -94,6 +94,14 @@ def test_a_stopped_copy_whose_shard_is_led_elsewhere_stops_nobody() -> None:
     assert "shard 1 stopped on worker-0 of ada: CRC" in health.text
 
 
+def test_a_stopped_copy_whose_leader_is_gone_stops_the_shard() -> None:
+    said = msgspec.structs.replace(
+        status(worker(stopped=[1], detail="CRC", away=[BOB.copy])),
+        leads=[Lead(0, 1, ADA.copy), Lead(1, 2, BOB.copy)],
+    )
+    assert (of_node(said).state, of_node(said).serves) == (State.STOPPED, False)
+
+
 @pytest.mark.parametrize("encrypts", [True, False])
 def test_who_encrypts_and_is_not_known_to_is_named(encrypts: bool) -> None:
     """They know each other by the roster: two of three that change it at once have no majority to say so."""

@@ -10,6 +10,8 @@ import pytest
 
 from contracts.memory import MemoryClient, MemoryMailbox, MemoryNetwork, MemoryStore
 from gossipq import limits
+from gossipq.core.shard import Shard
+from gossipq.errors import CorruptLog
 from gossipq.messages import (
     Challenge,
     Confirm,
@@ -310,6 +312,41 @@ def test_when_a_leader_dies_another_leads_with_all_that_was_confirmed(trio: Hous
     leader.start()
     trio.until(trio.healthy)
     trio.until(lambda: trio.leader(shard) is leader, 30_000)  # it leads again when it has kept up for a while
+
+
+def test_of_a_shard_that_has_stopped_here_the_leader_is_known_while_it_is_there(
+    trio: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, shard = topic(trio)
+    leader = trio.leader(shard)
+    follower, other = (node for node in trio.nodes.values() if node is not leader)
+    real = Worker.open
+
+    def damaged(worker: Worker, shard_id: int) -> Shard:
+        if worker is follower.worker and shard_id == shard:
+            raise CorruptLog("damaged")
+        return real(worker, shard_id)
+
+    monkeypatch.setattr(Worker, "open", damaged)
+    follower.crash()
+    follower.start(leader)
+
+    def said() -> tuple[set[str], list[str]]:
+        """Who leads the shard, and who is away, as the follower says."""
+        report = follower.reports[-1]
+        assert report.stats.stopped == [shard]
+        return {lead.copy for lead in report.leads if lead.shard == shard}, report.stats.away
+
+    trio.run(3 * limits.FRESH_MS)
+    assert said() == ({leader.member.copy}, [])
+    leader.worker._turn.shards[shard].leave()
+    leader.worker._turn.wake(shard)
+    trio.until(lambda: trio.leader(shard) is other, 30_000)
+    trio.run(3 * limits.FRESH_MS)
+    assert said() == ({other.member.copy}, []), "who leads now goes on speaking to it"
+    other.crash()
+    trio.run(3 * limits.FRESH_MS)
+    assert said() == ({other.member.copy}, [other.member.copy])
 
 
 def test_who_stored_for_longer_than_its_lease_hands_nothing_out(trio: House) -> None:

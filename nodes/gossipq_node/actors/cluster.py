@@ -132,9 +132,11 @@ class OtherNodes:
             if question := shard.stray(now_ms):
                 self.tell(shard.id, question, shard.term)
 
-    def leaderless(self, shards: Iterable[Shard], now_ms: int) -> tuple[list[int], list[str]]:
-        """Shards of which a voting copy is here that knows no leader; and, of those that cannot elect one,
-        the voters that are not heard."""
+    def leaderless(
+        self, shards: Iterable[Shard], stopped: Iterable[ShardId], now_ms: int
+    ) -> tuple[list[int], list[str]]:
+        """Shards of which a voting copy is here that knows no leader. And who is away: of those that cannot
+        elect one the voters that are not heard, of those that have stopped here the leader that is not."""
         self._begun_ms = now_ms if self._begun_ms is None else self._begun_ms
         without = [shard for shard in shards if not shard.leader and self._me in shard.voters]
         away: set[str] = set()
@@ -146,6 +148,8 @@ class OtherNodes:
             ]
             if 2 * (len(voters) - len(silent)) <= len(voters):
                 away |= set(silent)
+        leaders = {self.view.leader(shard) for shard in stopped} - {"", self._me}
+        away |= {copy for copy in leaders if self._silent_ms(copy, now_ms) >= limits.FRESH_MS}
         return [shard.id for shard in without], sorted(away)
 
     def _silent_ms(self, copy: str, now_ms: int) -> int:
@@ -162,6 +166,8 @@ class OtherNodes:
     ) -> None:
         """To the frontdoor, at once: how this worker is, the leaders that its shards know of, the roster."""
         leads = [Lead(shard.id, shard.term, shard.leader) for shard in shards if shard.leader]
+        told = (self.view.leads.get(shard) for shard in stats.stopped)  # what came for them says who leads
+        leads += [lead for lead in told if lead is not None and lead.copy != self._me]
         copies = [row for shard in shards for row in shard.copies()]
         version, members = self.view.version, list(self.view.roster.values())
         given_up = self.view.given_up(now_ms)
@@ -191,6 +197,11 @@ class OtherNodes:
                 yield header, inner, shipment.unpack(inner, frame, self._columns), b""
             else:
                 yield header, inner, [], bytes(frame)
+
+    def overhear(self, header: Header, message: Message) -> None:
+        """What came for a shard that has stopped here: its leader goes on speaking to this copy."""
+        if isinstance(message, Append):
+            self.view.follow([Lead(header.shard, header.term, message.leader)])
 
     def _check_speaker(self, sender: str, message: Message) -> None:
         """Raises ProtocolError when somebody speaks for another copy, or sends a state and is no member."""

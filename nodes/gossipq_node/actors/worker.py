@@ -431,6 +431,8 @@ class Worker:
                         self._aim()
                 elif (shard := self._turn.touch(header.shard)) is not None:
                     self._turn.step(shard, (), header.request_id, None, request, header.term, entries, frame)
+                elif header.shard in self._turn.stopped:
+                    self._cluster.overhear(header, request)
         except (StoreError, ShardStopped):
             raise
         except GossipqError as error:
@@ -586,7 +588,7 @@ class Worker:
         row = tally.row(
             self._settings, self._state, shards, len(self._sessions), self._mailbox, self._space.file_bytes
         )
-        leaderless, away = self._cluster.leaderless(shards, now.boot_ms)
+        leaderless, away = self._cluster.leaderless(shards, self._turn.stopped, now.boot_ms)
         row = structs.replace(
             row,
             detail="; ".join(filter(None, [full, self._space.short, *self._turn.stopped.values()])),
