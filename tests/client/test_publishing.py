@@ -13,6 +13,7 @@ from gossipq.values import Route, TopicConfig, TopicInfo
 from gossipq.wire import batch as wire
 from gossipq_client.session import Merged, writer_to_merge
 from gossipq_client.session.packer import WINDOW_BATCHES, Flight, Topic, runs
+from gossipq_client.session.sender import RETRY_MS
 from gossipq_client.values import list_options
 from gossipq_client.values.terms import Terms
 
@@ -114,6 +115,62 @@ def test_a_list_joins_a_batch_whose_records_have_headers_and_terms(hand: Hand) -
     assert list(opened.fixed(wire.TTL) or ()) == [9_000, 0, 0, 0]
 
 
+@pytest.mark.parametrize("code", ["store_full", "topic_full", "forbidden"])
+def test_what_is_open_goes_when_the_last_batch_before_it_is_refused(hand: Hand, code: str) -> None:
+    topic = hand.topic()
+    merge(hand, topic, b"1", b"2")
+    (sent,) = hand.published()
+    merge(hand, topic, b"3", b"4")
+    hand.publish(topic, b"5")
+    hand.refuse(sent, code)
+    (more,) = hand.published()
+    assert (values(more), more.sequence) == ([b"3", b"4", b"5"], 1)
+
+
+def test_what_is_open_goes_when_the_leader_has_forgotten_the_last_batch_before_it(hand: Hand) -> None:
+    topic = hand.topic()
+    merge(hand, topic, b"1")
+    (sent,) = hand.published()
+    merge(hand, topic, b"2")
+    hand.refuse(sent, "out_of_sequence", detail=limits.PRODUCER_REPEATS + 9)  # stored, its offset forgotten
+    hand.pass_ms(RETRY_MS)
+    (more,) = hand.published()
+    assert (values(more), more.sequence) == ([b"2"], 2)
+
+
+def test_what_was_torn_open_goes_and_nothing_joins_it(hand: Hand) -> None:
+    """As behind a signal handler that raised between opening and sealing a list with ids."""
+    topic = hand.topic()
+    publishing, writer = hand.session.publishing, topic.writers[0]
+    (torn,) = publishing.batches(writer, [b"1", b"2"], None, b"", b"", "", None, [b"a", b"b"])
+    writer.open = torn
+    hand.session.recover(Now(hand.now_ms, 1_000_000))
+    merge(hand, topic, b"3")
+    hand.publish(topic, b"4")
+    hand.up(HOME)
+    hand.up(LEADER)
+    sent = [each for each in hand.held_back if isinstance(each.body, Publish)]
+    assert [values(each) for each in sent] == [[b"1", b"2"]]
+    hand.confirm(*sent)
+    assert [values(each) for each in hand.published()] == [[b"3", b"4"]]
+
+
+def test_an_error_is_told_for_each_list_of_a_batch(hand: Hand) -> None:
+    topic = hand.topic()
+    merge(hand, topic, b"1")
+    (first,) = hand.published()
+    flight, one = merge(hand, topic, b"2", b"3")
+    _, other = merge(hand, topic, b"4")
+    hand.confirm(first)
+    hand.refuse(hand.published()[0], "store_full")
+    with pytest.raises(StoreFull):
+        Merged(flight, one, 2).receipt()
+    assert isinstance(hand.session.publishing.failure(), StoreFull), "nobody has asked for the other"
+    assert hand.session.publishing.failure() is None
+    with pytest.raises(StoreFull):
+        Merged(flight, other, 1).receipt()
+
+
 def clock() -> Now:
     return Now(0, 0)
 
@@ -128,6 +185,9 @@ def test_what_has_terms_of_its_own_is_not_merged(hand: Hand) -> None:
     assert writer_to_merge(unconfirmed, [b"1", b"2"], 2, plain) is None
     with pytest.raises(BadRequest):
         writer_to_merge(topic, [b"1", b"2"], 2, plain._replace(partition=1))
+    for overflow, merged in (("refuse", False), ("drop_oldest", True)):
+        bounded = Topic(TopicInfo(9, "b", 1, TopicConfig(bytes_max=9, overflow=overflow), [SHARD]), b"p" * 16)
+        assert (writer_to_merge(bounded, [b"1", b"2"], 2, plain) is not None) == merged
     for options in (
         {"keys": ["a", "b"]},
         {"ids": ["a", "b"]},

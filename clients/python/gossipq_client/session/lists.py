@@ -53,10 +53,12 @@ def plan(publishing: Publishing, topic: Topic, values: list[bytes], many: Many) 
 
 def writer_to_merge(topic: Topic, values: list[bytes], size: int, many: Many) -> Writer | None:
     """The partition in which a list of `size` bytes in all may share a batch with its neighbours; None: it
-    gets batches of its own. Raises BadRequest for a partition that the topic lacks."""
+    gets batches of its own, also where a full topic may refuse one and have room for the other. Raises
+    BadRequest for a partition that the topic lacks."""
     plain = many.keys is None and many.terms is None and many.ids is None and not many.headers
     fits = 0 < len(values) < limits.BATCH_RECORDS_MAX and size < limits.BATCH_BYTES_MAX
-    if not plain or not fits or (many.level or topic.level) == "none":
+    refuses = topic.info.config.bytes_max and topic.info.config.overflow == "refuse"
+    if not plain or not fits or refuses or (many.level or topic.level) == "none":
         return None
     return topic.writer(None, many.partition)
 

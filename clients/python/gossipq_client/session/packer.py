@@ -99,7 +99,7 @@ class Flight:
         self.size = self.count = 0
         self.batch = NO_BATCH
         self.producer, self.sequence, self.request_id = writer.producer, 0, 0
-        self.told = False  #: the user has seen the error
+        self.told: bytearray | None = None  #: for which of its records the user has seen the error
         self.uncertain = False  #: sent on a connection that was lost: may be stored
         self.done = level == "none"
         self.offset, self.copies, self.duplicate = UNKNOWN_OFFSET, 0, False
@@ -237,6 +237,17 @@ class Flight:
     def fail(self, error: GossipqError) -> None:
         self.error, self.values, self.batch, self.done = error, None, NO_BATCH, True
         self.tell()
+
+    def show_error(self, index: int, count: int) -> None:
+        """The user sees it for so many of its records."""
+        if self.told is None:
+            self.told = bytearray(self.count)
+        self.told[index : index + count] = b"\1" * count
+
+    @property
+    def untold(self) -> bool:
+        """Whether there is an error that the user has not seen for all of its records."""
+        return self.error is not None and (self.told is None or 0 in self.told)
 
     def tell(self) -> None:
         """Who waits for the outcome hears of it; forgotten afterwards, so that it can be done again when it

@@ -343,3 +343,4 @@ class Publishing(Sending):
             writer.sequence = flights[-1].sequence + 1
             self._waiting.add(writer)
         writer.sent = writer.greeting = writer.paused_until_ms = 0
+        self.seal(writer)  # nothing joins what was torn, and what was before it may have ended

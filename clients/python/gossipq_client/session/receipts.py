@@ -49,7 +49,7 @@ def receipt_of(flight: Flight, index: int, count: int = 1) -> Receipt:
     """Of the record that went into the flight as number `index`. Raises the error the batch ended with. The
     flight is done."""
     if flight.error is not None:
-        flight.told = True
+        flight.show_error(index, count)
         raise flight.error
     writer, special, duplicate = flight.writer, flight.special, flight.duplicate
     offset, entry, record = UNKNOWN_OFFSET, 0, 0

@@ -84,7 +84,7 @@ class Sending:
         return first
 
     def _untold_flights(self) -> list[Flight]:
-        return [flight for flight in self._failed if flight.error is not None and not flight.told]
+        return [flight for flight in self._failed if flight.untold]
 
     def _note_failed(self, flight: Flight) -> None:
         self._failed.append(flight)
@@ -233,11 +233,16 @@ class Sending:
             flights.remove(flight)  # the first, since a leader confirms in order
             writer.freed_ms = self._freed_ms = self._links.now_ms
             writer.sent -= writer.sent > 0
-            if not flights and writer.open is not None:
-                self.seal(writer)
-            elif writer.sent < len(flights):
+            if writer.sent < len(flights):
                 self.pump(writer)
+            else:
+                self._send_open(writer)
         return others
+
+    def _send_open(self, writer: Writer) -> None:
+        """What is open waits for nothing once the last flight before it has ended."""
+        if not writer.flights and writer.open is not None:
+            self.seal(writer)
 
     def refused(self, request_id: int, error: GossipqError) -> bool:
         """False when the request is not a publish of ours, or an old one."""
@@ -300,6 +305,7 @@ class Sending:
                     NotConfirmed("stored, but its offset is not remembered any more", hint="read it back"),
                 )
         self._rewind(writer, 0, 0)
+        self._send_open(writer)
 
     def _start_over(self, writer: Writer) -> None:
         """The leader has forgotten this producer: under a new one goes what certainly is not stored, the rest
@@ -327,6 +333,7 @@ class Sending:
         self._drop(flight, error)
         self._close_gap(writer)
         self.pump(writer)
+        self._send_open(writer)
 
     def _close_gap(self, writer: Writer) -> None:
         behind = [flight for flight in writer.flights if flight.sequence >= writer.gap]
