@@ -370,6 +370,11 @@ def test_peek_takes_nothing_and_why_tells_numbers(ask, topic: str) -> None:
     assert (told["lag"], told["done_rate"], told["caught_up_s"], told["holders"]) == (2, 0, None, [])
     (row,) = json.loads(ask("group", "lag", topic, "-g", "billing", "-o", "json").out)
     assert (row["lag"], row["in_flight"], row["acked"]) == (2, 0, 1), "nothing was taken"
+    ask("msg", "requeue", f"{topic}/0/0", "-g", "billing")
+    again = f"1 record more waits to be delivered again: gossipq group lag {topic}"
+    assert again in ask("peek", topic, "-g", "billing").err
+    ask("sub", topic, "-g", "billing", "-n", "3")
+    assert "billing is done with everything" in ask("peek", topic, "-g", "billing").err
 
 
 def test_a_shell_completes_names(shared_node, ask, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,6 +99,24 @@ class TestPublish:
         with pytest.raises(TypeError):
             mq.publish(topic, object())  # type: ignore[arg-type]
 
+    def test_who_says_how_long_to_wait_joins_the_open_batch_at_once(
+        self, mq: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        mq.publish(topic, b"0").result(PATIENCE_S)
+        with monkeypatch.context() as patched:
+            patched.setattr(mq._engine.transport, "receive", list)  # no confirm comes
+            for value in (b"1", b"2"):  # the second opens a batch
+                mq.publish(topic, value)
+            exchanges = mq._exchanges
+            mq.publish(topic, b"3", wait=5, key=None)
+            mq.publish(topic, b"4", wait=0.5)
+            assert mq._exchanges == exchanges
+            for wrong in (True, -1, "soon"):
+                with pytest.raises(BadRequest):
+                    mq.publish(topic, b"no", wait=wrong)  # type: ignore[arg-type]
+        mq.flush(PATIENCE_S)
+        assert mq.fetch(topic, "g", wait=PATIENCE_S).values() == [b"0", b"1", b"2", b"3", b"4"]
+
     def test_level_none_promises_nothing_and_arrives(self, mq: Client, topic: str) -> None:
         receipt = mq.publish(topic, b"fast", level="none").result(0)
         assert (receipt.offset, receipt.copies) == (-1, 0)

@@ -41,7 +41,7 @@ STATES = {
     ACKED: Stage(("acked",), "row A", "{consumer} was done with it"),
     VOIDED: Stage(("voided",), "row Z", "{by} took it away{reason}"),
     DROPPED: Stage(("dropped",), "passed", "it was dropped, or purged as a dead letter"),
-    REMOVED: Stage(("removed",), "below the first offset", "retention removed it"),
+    REMOVED: Stage(("removed",), "below the first offset", "retention or a purge removed it"),
 }
 
 COUNTERS = ("acked", "removed", "retrying", "parked", "dead", "voided", "dropped")  #: of all that is passed

@@ -233,7 +233,9 @@ class ExplainRequests:
                 f"({policy.backoff_by})"
             )
             if expiry_ms := expires_ms(self._ledger, view, place):
-                lines.append(f"{view.group.state.name}: expires in {span(expiry_ms - self._host.leader_ms)}")
+                left_ms = expiry_ms - self._host.leader_ms
+                when = f"expires in {span(left_ms)}" if left_ms > 0 else "has expired"
+                lines.append(f"{view.group.state.name}: {when}")
         return lines
 
     def _view(self, group_id: int, partition: PartitionKey) -> PartitionView | None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gossipq.errors import UnknownRecord
+from gossipq.texts import many
 from gossipq.types import partition_of
+from gossipq.values import GroupStats
 from gossipq_cli import ask, records
 from gossipq_cli.commands.group import found
 from gossipq_cli.options import Choices, Verb, pass_choices
@@ -43,12 +45,16 @@ def command(choices: Choices, topic: str, group: str | None, number: int) -> Non
     with ask.connect(choices) as mq:
         if ask.missing(mq, [topic]):
             raise ask.no_topic(mq, topic)
-        rows = list(islice(_open(mq, topic, group) if group else _newest(mq, topic, number), number))
+        parts = found(mq, topic, group) if group else []
+        rows = list(islice(_open(mq, topic, parts) if group else _newest(mq, topic, number), number))
     columns = [Column("ref"), Column("time", spaced, title="published"), Column("key", dashed)]
     if group:
         columns += [Column("state"), Column("consumer", dashed)]
     out.rows([*columns, Column("value", _beginning)], rows)
-    if not rows:
+    if again := sum(part.retrying + part.parked for part in parts):
+        waits = "waits" if again == 1 else "wait"
+        out.say(f"{many(again, 'record')} more {waits} to be delivered again: gossipq group lag {topic}")
+    elif not rows:
         out.say(f"{group} is done with everything" if group else f"{topic} is empty")
 
 
@@ -61,14 +67,14 @@ def _newest(mq: "Client", topic: str, number: int) -> Iterator[Row]:
     yield from sorted(rows, key=lambda row: str(row["time"]), reverse=True)
 
 
-def _open(mq: "Client", topic: str, group: str) -> Iterator[Row]:
-    """What a group is not done with, partition by partition. Raises Failure: there is no such group."""
+def _open(mq: "Client", topic: str, parts: list[GroupStats]) -> Iterator[Row]:
+    """What a group has not had yet, or holds, partition by partition."""
     ends = {partition: end for partition, (_, end) in mq.admin.positions(topic).items()}
-    for part in found(mq, topic, group):
+    for part in parts:
         partition = partition_of(part.partition)
         last = min(ends.get(partition, part.cursor), part.cursor + LOOKED_MAX)
         for offset in range(part.cursor, last):
-            standings = mq.why(topic, partition, offset, group=group).standings
+            standings = mq.why(topic, partition, offset, group=part.group).standings
             if standings and standings[0].state not in DONE:
                 stands = {"state": standings[0].state.replace("_", " "), "consumer": standings[0].consumer}
                 yield from (row | stands for row in _row(mq, topic, partition, offset))

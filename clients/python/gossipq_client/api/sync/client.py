@@ -39,7 +39,7 @@ class Client(Workers, Records):
         self._plain = {}  # nothing passes by the checks
 
     def publish(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
-        if (not options or list(options.values()).count(None) == len(options)) and type(value) is bytes:
+        if type(value) is bytes and (not options or _asks_nothing(options)):
             added = len(value)
             with self._lock:
                 flight = self._plain.get(topic)
@@ -55,6 +55,13 @@ class Client(Workers, Records):
 
     publish.__doc__ = Workers.publish.__doc__
     publish.__signature__ = signature(Workers.publish)  # type: ignore[attr-defined]
+
+
+def _asks_nothing(options: PublishOptions) -> bool:
+    """Whether they are what holds without them; who joins an open batch waits for no room."""
+    wait = options.get("wait")
+    patient = type(wait) in (float, int) and wait >= 0  # type: ignore[operator]
+    return list(options.values()).count(None) + patient == len(options)
 
 
 @shows(connecting, ConnectOptions)
