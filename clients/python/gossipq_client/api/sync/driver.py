@@ -154,7 +154,11 @@ class Driver:
                 return None
             engine.session.advance(engine.clock.now())
             sent = send(heir(writer))
-            self._own_turn()
+            links = engine.session.links
+            if links.out or links.actions:
+                self._own_turn()
+            else:  # it waits in an open batch, and the keeper hears of what is before it
+                self._soon()
             return (sent,)
 
         while (sent := self._do(try_to)) is None:
