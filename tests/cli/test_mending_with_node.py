@@ -371,8 +371,8 @@ def test_peek_takes_nothing_and_why_tells_numbers(ask, topic: str) -> None:
     (row,) = json.loads(ask("group", "lag", topic, "-g", "billing", "-o", "json").out)
     assert (row["lag"], row["in_flight"], row["acked"]) == (2, 0, 1), "nothing was taken"
     ask("msg", "requeue", f"{topic}/0/0", "-g", "billing")
-    again = f"1 record more waits to be delivered again: gossipq group lag {topic}"
-    assert again in ask("peek", topic, "-g", "billing").err
+    waits = f"1 record more waits to be delivered: gossipq group lag {topic}"
+    assert waits in ask("peek", topic, "-g", "billing").err
     ask("sub", topic, "-g", "billing", "-n", "3")
     assert "billing is done with everything" in ask("peek", topic, "-g", "billing").err
 

@@ -51,9 +51,9 @@ def command(choices: Choices, topic: str, group: str | None, number: int) -> Non
     if group:
         columns += [Column("state"), Column("consumer", dashed)]
     out.rows([*columns, Column("value", _beginning)], rows)
-    if again := sum(part.retrying + part.parked for part in parts):
-        waits = "waits" if again == 1 else "wait"
-        out.say(f"{many(again, 'record')} more {waits} to be delivered again: gossipq group lag {topic}")
+    if behind := sum(part.retrying + part.parked for part in parts):
+        waits = "waits" if behind == 1 else "wait"
+        out.say(f"{many(behind, 'record')} more {waits} to be delivered: gossipq group lag {topic}")
     elif not rows:
         out.say(f"{group} is done with everything" if group else f"{topic} is empty")
 
