@@ -35,7 +35,18 @@ from gossipq.wire import ownership
 from gossipq_client.io import contexts
 from gossipq_client.io.transport import Transport, wait
 from gossipq_client.operations import Operating
-from gossipq_client.session import Call, Flight, Held, Joining, Patience, Session, Subscription, Topic, Writer
+from gossipq_client.session import (
+    ACK_LINGER_MS,
+    Call,
+    Flight,
+    Held,
+    Joining,
+    Patience,
+    Session,
+    Subscription,
+    Topic,
+    Writer,
+)
 from gossipq_client.values import NO_CREDENTIALS, Credentials, Options, refs
 
 Stepped = TypeVar("Stepped")
@@ -83,6 +94,7 @@ class Engine:
             credentials,
         )
         self.asking = Operating(self.session)
+        self.noted = self.session.consuming.noted  #: see there
         self.forked = self.closed = False
         self.ended = False  #: closed, and nothing more is sent
         self.closing = False  #: nobody begins to publish: who publishes without a pause would keep it open
@@ -120,6 +132,8 @@ class Engine:
     def step(self, do: Callable[[], Stepped]) -> Stepped:
         """Does something whole. What an exception from outside ends half way is mended before the next step:
         a signal handler may raise at any point. Call `enter` before; one step at a time."""
+        if self.noted:
+            self._join_noted()
         try:
             self.busy = True
             return do()
@@ -139,6 +153,14 @@ class Engine:
         try:
             self.busy = True
             do(held, first, end)
+        finally:
+            self.busy = False
+
+    def _join_noted(self) -> None:
+        """What was acked since the last step is known in this one."""
+        try:
+            self.busy = True
+            self.session.consuming.join_noted()
         finally:
             self.busy = False
 
@@ -270,7 +292,9 @@ class Engine:
 
     def timeout_ms(self) -> int:
         """How long nothing needs to be done if nothing arrives."""
-        return max(0, self.session.deadline_ms() - self.session.links.now_ms)
+        session = self.session
+        due_ms = max(0, session.deadline_ms() - session.links.now_ms)
+        return min(due_ms, ACK_LINGER_MS) if self.noted else due_ms
 
     def now_ms(self) -> int:
         return self.clock.now().boot_ms
@@ -423,6 +447,8 @@ class Engine:
     def farewell(self) -> None:
         self.closed = self.ended = True
         Engine.alive.discard(self)
+        if self.noted:
+            self._join_noted()
         self.session.publishing.plain.clear()
         self.session.farewell()
         self._send()

@@ -44,7 +44,6 @@ class Held:
         "_headers",
         "_ids",
         "_keys",
-        "_values",
         "attempt",
         "base",
         "batch",
@@ -58,6 +57,7 @@ class Held:
         "left",
         "longer",
         "lost",
+        "opened",
         "part",
         "partition",
         "taken",
@@ -84,16 +84,16 @@ class Held:
         self.longer: dict[Offset, int] = {}  #: deadlines that the user asked for
         self.lost: Ranges = []  #: in other hands, or given back before the user came to them
         self._hashes: array[int] | None = None
-        self._values: list[bytes] | None = None
+        self.opened: list[bytes] | None = None  #: what `values` gives, once it has been asked for
         self._keys: list[bytes] | None = None
         self._headers: list[bytes] | None = None
         self._ids: list[bytes] | None = None
 
     def values(self) -> list[bytes]:
         """Values of the whole batch, opened once."""
-        if self._values is None:
-            self._values = self.batch.values()
-        return self._values
+        if self.opened is None:
+            self.opened = self.batch.values()
+        return self.opened
 
     def value(self, offset: Offset) -> bytes:
         return self.values()[offset - self.base]

@@ -17,6 +17,20 @@ LATE_MAX = 1_000  #: ranges of late acks that are remembered in one part
 
 
 class Settling(Subscribing):
+    def join_noted(self) -> None:
+        """Acks what is noted, neighbours together. Done twice it does no harm: what is done is forgotten
+        last."""
+        noted = self.noted
+        count = len(noted)
+        held, first, end = noted[0]._held, noted[0].offset, noted[0].offset
+        for record in noted[:count]:
+            if record._held is not held or record.offset != end:
+                self.ack(held, first, end)
+                held, first = record._held, record.offset
+            end = record.offset + 1
+        self.ack(held, first, end)
+        del noted[:count]
+
     def ack(self, held: Held, first: Offset, end: Offset) -> None:
         """Idempotent. Goes out with the next flush, joined with its neighbours."""
         part = held.part

@@ -13,11 +13,15 @@ from gossipq_client.session.connections import NOWHERE
 from gossipq_client.session.credit import Part, Subscription
 from gossipq_client.session.held import merge
 from gossipq_client.session.links import Links
+from gossipq_client.session.views import Record
 
 
 class Subscribing:
     def __init__(self, links: Links, calls: Calls) -> None:
         self.warnings: list[str] = []
+        #: records that users are done with, one by one: appended from any thread, at any moment, and joined
+        #: when the next step begins
+        self.noted: list[Record] = []
         self.ack_due_ms = 0  #: when fresh acks must go; 0 = there are none
         self._links, self._calls = links, calls
         calls.stands = self.stands

@@ -5,25 +5,25 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Generic, TypeVar, overload
 
+from msgspec import Struct
+
 from gossipq.errors import LeaseLost
 from gossipq.types import partition_of, topic_id_of
 from gossipq_client.session.held import Held, Piece
 from gossipq_client.values import Undecodable, inputs, payloads
 
 
-class Record:
+class Record(Struct, eq=False):
     """One delivered record: a view into its batch."""
 
-    __slots__ = ("_held", "_settled", "offset")
-
-    def __init__(self, held: Held, offset: int) -> None:
-        self._held, self.offset, self._settled = held, offset, False
+    _held: Held
+    offset: int
 
     @property
     def value(self) -> bytes:
         """As it was published."""
         held = self._held
-        return held.values()[self.offset - held.base]
+        return (held.opened or held.values())[self.offset - held.base]
 
     @property
     def key(self) -> bytes | None:

@@ -4,7 +4,7 @@ all of it."""
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Self, Unpack, cast
 
 from gossipq import limits
 from gossipq.errors import BadRequest, LeaseLost, NotConfirmed
@@ -38,14 +38,12 @@ from gossipq_client.values import (
 LOOK_S = 0.5  #: between two looks of a fetch at who answers
 
 
-class Message(Record):
+class Message(Record, eq=False):
     """One record in hand. Leaving `async with msg:` well acks it, Retry and Reject say what shall become of
     it; any other exception gives it back as failed and goes on up."""
 
-    __slots__ = ("_client",)
-
-    def __init__(self, client: "Consumers", held: Held, offset: int) -> None:
-        self._client, self._held, self.offset, self._settled = client, held, offset, False
+    _client: "Consumers"
+    _settled: bool = False
 
     async def ack(self) -> None:
         """Done. It is told within milliseconds, joined with its neighbours; `flush` waits until it is stored.
@@ -54,11 +52,10 @@ class Message(Record):
         """
         if self._settled:
             return
-        held, offset = self._held, self.offset
-        if held.lost:
+        if self._held.lost:
             self._settled = True
             self._require_lease()
-        self._client._ack_range(held, offset, offset + 1)
+        self._client._ack_one(self)
         self._settled = True  # last, so that an ack that was interrupted can be done again
 
     async def nack(self, delay: inputs.Duration | None = None, reason: str = "") -> None:
@@ -126,13 +123,20 @@ class Message(Record):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if error is None:
-            try:
-                await self.ack()
-            except LeaseLost as lost:  # it ends this message, not the loop
-                log.warning("%s", lost)
+            if self._held.lost:
+                await self._ack_late()
+            elif not self._settled:  # as in `ack`: one call less for each of very many
+                self._client._ack_one(self)
+                self._settled = True
             return False
         self.settle(outcomes.of(error))
         return isinstance(error, Retry | Reject | LeaseLost)
+
+    async def _ack_late(self) -> None:
+        try:
+            await self.ack()
+        except LeaseLost as lost:  # it ends this message, not the loop
+            log.warning("%s", lost)
 
 
 async def messages(client: "Consumers", subscription: credit.Subscription) -> AsyncIterator[Message]:
@@ -143,7 +147,7 @@ async def messages(client: "Consumers", subscription: credit.Subscription) -> As
     front = partial(consuming.front, subscription)
     held, handed, waits = None, 0, False
     try:
-        yield Message.__new__(Message)  # taken by `started`
+        yield cast(Message, None)  # taken by `started`
         while not subscription.over:
             held = client._do(front)
             if held is None:
@@ -167,10 +171,10 @@ async def messages(client: "Consumers", subscription: credit.Subscription) -> As
                     break  # given back; what is open was taken a moment before the pause
                 if again:
                     client._begin(held, offset)
-                message = Message(client, held, offset)
+                message = Message(held, offset, client)
                 handed = offset + 1
                 yield message
-                if subscription.over:
+                if subscription.stopping or subscription.closing:
                     return
             client._do(partial(consuming.took, subscription, held, held.taken - first))
             held = None
@@ -464,7 +468,7 @@ class Consumers(Producers):
             raise BadRequest(f"{done!r} was given to another client", hint=hint)
 
     def _message(self, held: Held, offset: int) -> Message:
-        return Message(self, held, offset)
+        return Message(held, offset, self)
 
     async def _await_records(self, subscription: credit.Subscription, timeout: float | None) -> bool:
         """Waits for something to take; False at the end of the stream or of the time. Raises what was

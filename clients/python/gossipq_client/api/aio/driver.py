@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from gossipq.errors import ClientClosed, GossipqError
 from gossipq_client.io import PAUSE_SECONDS, Engine, exits
-from gossipq_client.session import Awaited, Flight, Held, Patience, Receipt, Writer
+from gossipq_client.session import Awaited, Flight, Held, Patience, Receipt, Record, Writer
 from gossipq_client.values import NO_CREDENTIALS, inputs
 
 T = TypeVar("T")
@@ -133,8 +133,16 @@ class Driver:
     def _pending(self, awaited: Awaited) -> PendingReceipt:
         return PendingReceipt(self, awaited)
 
+    def _ack_one(self, record: Record) -> None:
+        """Notes an ack, to be sent within milliseconds. Raises ClientClosed, ForkedClient."""
+        engine = self._engine
+        engine.check()
+        engine.noted.append(record)
+        if len(engine.noted) == 1:
+            self._soon()
+
     def _ack_range(self, held: Held, first: int, end: int) -> None:
-        """Notes acks, to be sent within milliseconds."""
+        """The same of neighbours."""
         self._engine.note(self._engine.session.consuming.ack, held, first, end)
         self._soon()
 

@@ -8,7 +8,7 @@ from gossipq.errors import ClientClosed, GossipqError
 from gossipq_client.api.sync.keeper import Keeper
 from gossipq_client.io import Bell, Engine, exits, log
 from gossipq_client.io import wait as wait_for
-from gossipq_client.session import Awaited, Flight, Held, Patience, PendingReceipts, Writer
+from gossipq_client.session import Awaited, Flight, Held, Patience, PendingReceipts, Record, Writer
 from gossipq_client.session import PendingReceipt as PendingReceipt
 from gossipq_client.values import NO_CREDENTIALS
 
@@ -118,8 +118,18 @@ class Driver:
     def _pending(self, awaited: Awaited) -> PendingReceipt:
         return PendingReceipts(self, awaited)
 
+    def _ack_one(self, record: Record) -> None:
+        """Notes an ack, to be sent within milliseconds: no lock is taken, and no moment is too early to do it
+        again. Raises ClientClosed, ForkedClient."""
+        engine = self._engine
+        engine.noted.append(record)
+        if engine.closed or engine.forked:  # looked at last: the farewell takes what is noted before it
+            engine.check()
+        if self._keeper.parked:
+            self._keeper.wake()
+
     def _ack_range(self, held: Held, first: int, end: int) -> None:
-        """Notes acks, to be sent within milliseconds."""
+        """The same of neighbours."""
         with self._lock:
             engine = self._engine
             engine.note(engine.session.consuming.ack, held, first, end)
