@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from gossipq.core.copies import Mail
 from gossipq.core.delivery import Delivery
 from gossipq.errors import GossipqError
@@ -29,42 +31,27 @@ class Fault(NamedTuple):
     error: Exception
 
 
-class Effects:
+class Effects(Struct, eq=False):
     """All lists in order of arrival; nothing here may leave before the turn's transaction is on disk."""
 
-    __slots__ = (
-        "abandoned",
-        "answers",
-        "confirms",
-        "deliveries",
-        "enclosed",
-        "enclosed_bytes",
-        "faults",
-        "notices",
-        "replies",
-        "returning",
-        "runs",
-        "told",
-        "warnings",
-    )
-
-    def __init__(self) -> None:
-        self.confirms: dict[Origin, list[ConfirmRow]] = {}  #: publishes that are on a majority of disks
-        self.runs: dict[Origin, list[tuple[int, list[Run]]]] = {}  #: of those confirms that have some
-        self.enclosed: list[tuple[Origin, int, Message, list[bytes]]] = []  #: replies with batches
-        self.enclosed_bytes = 0  #: in those
-        self.replies: list[tuple[Origin, int, Message]] = []  #: (to, request id, message)
-        self.told: list[tuple[int, Message]] = []  #: to the leader of a shard
-        self.answers: list[Mail] = []  #: to other copies of this shard
-        self.warnings: list[str] = []  #: for whoever looks after this node
-        self.faults: list[Fault] = []  #: for the same
-        self.deliveries: list[Delivery] = []
-        self.notices: list[tuple[Origin, Message]] = []  #: after the deliveries: READY, AT_END
-        #: sessions that hold records here since before this leadership
-        self.returning: set[SessionId] = set()
-        #: requests that this copy cannot answer any more: stored or not;
-        self.abandoned: list[tuple[Origin, int]] = []
-        #: request id 0: a subscription that it does not serve any more
+    confirms: dict[Origin, list[ConfirmRow]] = {}  #: publishes that are on a majority of disks
+    runs: dict[Origin, list[tuple[int, list[Run]]]] = {}  #: of those confirms that have some
+    enclosed: list[tuple[Origin, int, Message, list[bytes]]] = []  #: replies with batches
+    enclosed_bytes: int = 0  #: in those
+    replies: list[tuple[Origin, int, Message]] = []  #: (to, request id, message)
+    told: list[tuple[int, Message]] = []  #: to the leader of a shard
+    answers: list[Mail] = []  #: to other copies of this shard
+    warnings: list[str] = []  #: for whoever looks after this node
+    faults: list[Fault] = []  #: for the same
+    deliveries: list[Delivery] = []
+    notices: list[tuple[Origin, Message]] = []  #: after the deliveries: READY, AT_END
+    #: nothing but publishes has happened: who leads, the roster and the copies are as they were
+    routine: bool = False
+    #: sessions that hold records here since before this leadership
+    returning: set[SessionId] = set()
+    #: requests that this copy cannot answer any more: stored or not; request id 0: a subscription that it
+    #: does not serve any more
+    abandoned: list[tuple[Origin, int]] = []
 
     def withdraw(self, origin: Origin, request_id: int) -> None:
         """What this request has been answered so far does not hold."""

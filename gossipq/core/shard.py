@@ -134,6 +134,7 @@ class Shard:
         self.boot_ms = self.leader_ms = 0  #: of this turn: boot time, leader time
         self._timed = False  # that leader time is known for certain, or was waited for
         self._promised = False
+        self._due_ms: int | None = None  # as told last: boot time of the next tick that has something to do
         self._key = b""  # of the request that is being served: its first entry follows a NOOP with that
         self._complain_ms = 0  # when it may be said again that another copy sent what cannot be
         self._contained_ms: int | None = None  # when a part of a turn met a fault last
@@ -171,6 +172,8 @@ class Shard:
         self._led = 0  # term that this copy leads
         self._whole = False  # its NOOP is committed, and so all that was before
         self._serving = False
+        self._stirred = True  # something came that a tick may make something of; plain publishes do not count
+        self._routine = False  # nothing did in this turn, and nothing was due
 
     # --- leading --------------------------------------------------------------------------------------------
 
@@ -332,6 +335,7 @@ class Shard:
 
     def undelivered(self, delivery: Delivery) -> None:
         """A delivery could not be sent: who it was for is gone, or does not read."""
+        self._stirred = True
         self.dispatch.undelivered(delivery)
 
     @property
@@ -468,6 +472,7 @@ class Shard:
         """A verified batch. A refusal is answered, never raised. A full store without a term says that.
         Raises StoreError."""
         last = self.last
+        self._stirred |= bool(message.acks)
         try:
             if not (self.full and self.replica.sole):
                 self._check_serving()
@@ -514,6 +519,7 @@ class Shard:
         frame; `term` and `entries` come with the messages of other copies. Raises StoreError, and what must
         stop this copy: CorruptLog, UnknownKind, any fault in what another copy says."""
         last = self.last
+        self._stirred = True
         try:
             if type(message) in VERBS:
                 self._from_copy(term, message, entries or [], batch)
@@ -664,12 +670,14 @@ class Shard:
 
     def renew(self, session: SessionId) -> None:
         """A session has shown that it is there."""
+        self._stirred = True
         self._guarded("leases of a session", lambda: self.dispatch.renew(session, self.boot_ms))
 
     def tell(self, shard: int, message: Message) -> None:
         self._effects.told.append((shard, message))
 
     def end_session(self, session: SessionId, silent: bool = False) -> None:
+        self._stirred = True
         self._guarded("end of a session", lambda: self.dispatch.end_session(session, silent))
 
     # --- peers ----------------------------------------------------------------------------------------------
@@ -694,8 +702,10 @@ class Shard:
 
     def next_deadline(self) -> int | None:
         """Boot time of the next tick that has something to do."""
-        if self._promised:
-            return self.boot_ms
+        self._due_ms = self.boot_ms if self._promised else self._next_due_ms()
+        return self._due_ms
+
+    def _next_due_ms(self) -> int | None:
         due = [self.peers.deadline_ms()]
         if self.serving:
             ahead_ms = self.replica.time.ahead_ms
@@ -715,13 +725,16 @@ class Shard:
 
     def tick(self) -> None:
         """Time passes, and what dispatch has collected becomes entries."""
-        if not (self.replica.sole and self._serving):
+        sole = self.replica.sole and self._serving
+        if not sole:
             campaign.tick(self.replica)
             self._follow_replica()
             self.reconfiguration.observe(self.boot_ms)
-        if not self.serving:
-            return
-        self._guarded("tick", self._tick_leader)
+        quiet = not self._stirred and (self._due_ms is None or self.boot_ms < self._due_ms)
+        self._routine = sole and quiet
+        if self.serving and not quiet:
+            self._stirred = False
+            self._guarded("tick", self._tick_leader)
 
     def _tick_leader(self) -> None:
         self.dispatch.tick(self.boot_ms, self.leader_ms)
@@ -834,6 +847,7 @@ class Shard:
         self._pending.resolve(entry.index, outcome)
 
     def _follow(self, entry: Entry, outcome: Outcome) -> None:
+        self._stirred = True
         kind = entry.kind
         if isinstance(outcome, Released):
             self._upkeep.released()
@@ -887,6 +901,7 @@ class Shard:
             self._apply(0 if self.replica.hollow else self.replica.commit)
             self._answer_all()
         effects, self._effects = self._effects, Effects()
+        effects.routine = self._routine and not self._stirred
         if self.serving and self.replica.holds_lease:
             handed_out = self._guarded("deliveries", lambda: self._hand_out(effects))
             if not handed_out:

@@ -23,7 +23,7 @@ stopped.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar, TypeVarTuple
 
 from gossipq import limits
 from gossipq.core.copies import Mail
@@ -37,6 +37,8 @@ from gossipq.messages import Publish
 from gossipq.types import BatchInfo, Now, Origin, SessionId, ShardId
 from gossipq.values import Message
 
+Told = TypeVarTuple("Told")
+Answer = TypeVar("Answer")
 RECOVER_MS = 500  #: between two attempts to open the shards, while the disk refuses
 
 
@@ -101,7 +103,7 @@ class Turn:
         self._open_ms: int | None = 0  # when to open the shards (again); None: they are open
         self._opened_before = False
         self._touched: dict[ShardId, Shard] = {}
-        self._due: dict[ShardId, int | None] = {}
+        self._due: dict[ShardId, int] = {}  # boot time at which a shard has a part in a turn by itself
         self._told: list[tuple[ShardId, Message]] = []  # between shards of this worker
         self._waiting: set[ShardId] = set()  # shards with something that rides along
         self._lazy_ms: int | None = None  # when that is committed, if nothing is promised before
@@ -120,7 +122,7 @@ class Turn:
         """Boot time of the next turn that has something to do, though nothing arrives."""
         if self._told:
             return 0
-        times = [self._open_ms, self._lazy_ms, *self._due.values()]
+        times = (self._open_ms, self._lazy_ms, min(self._due.values(), default=None))
         return min([at for at in times if at is not None], default=None)
 
     # --- what work does -------------------------------------------------------------------------------------
@@ -161,12 +163,7 @@ class Turn:
     ) -> None:
         """A request, or what another copy says, for a shard that was touched. Raises StoreError,
         ShardStopped."""
-        try:
-            shard.step(origin, request_id, client, message, term, entries, batch)
-        except StoreError:
-            raise
-        except Exception as error:
-            raise _trouble(shard.id, error) from error
+        self._do(shard, shard.step, origin, request_id, client, message, term, entries, batch)
 
     def publish(
         self,
@@ -179,19 +176,14 @@ class Turn:
         batch: bytes,
     ) -> None:
         """A verified batch for a shard that was touched. Raises StoreError, ShardStopped."""
-        try:
-            shard.publish(origin, request_id, client, message, info, batch)
-        except StoreError:
-            raise
-        except Exception as error:
-            raise _trouble(shard.id, error) from error
+        self._do(shard, shard.publish, origin, request_id, client, message, info, batch)
 
     def end_session(self, session: SessionId, silent: bool = False) -> None:
         """In every shard that knows it. Raises StoreError, ShardStopped."""
         for shard_id, shard in self.shards.items():
             if shard.knows(session):
                 self.touch(shard_id)
-                self._each((shard,), lambda shard: shard.end_session(session, silent))
+                self._do(shard, shard.end_session, session, silent)
 
     def renew(self, session: SessionId) -> None:
         """A session is there, and so keeps what its subscriptions hold that say nothing of it. Raises
@@ -199,7 +191,7 @@ class Turn:
         for shard_id, shard in self.shards.items():
             if shard.renews(session):
                 self.touch(shard_id)
-                self._each((shard,), lambda shard: shard.renew(session))
+                self._do(shard, shard.renew, session)
 
     # --- a turn ---------------------------------------------------------------------------------------------
 
@@ -233,14 +225,16 @@ class Turn:
             shard = self.touch(shard_id)
             if shard is not None:
                 self.step(shard, (), 0, None, message)
-        for shard_id, at_ms in self._due.items():
-            if at_ms is not None and at_ms <= self._now.boot_ms:
+        now_ms = self._now.boot_ms
+        if min(self._due.values(), default=now_ms + 1) <= now_ms:
+            for shard_id in [shard_id for shard_id, at_ms in self._due.items() if at_ms <= now_ms]:
                 self.touch(shard_id)
 
     def _finish(self) -> None:
         """Stores what the turn promises, then sends what that made true."""
         host = self._host
-        self._each(self._touched.values(), Shard.tick)
+        for shard in self._touched.values():
+            self._do(shard, shard.tick)
         lazy = self._lazy_ms is not None and self._now.boot_ms >= self._lazy_ms
         sync = self.open and (lazy or any(shard.promised for shard in self._touched.values()))
         readies = self._ready(sync)
@@ -248,9 +242,11 @@ class Turn:
         if sync:
             self._store(readies)
         touched, self._touched = self._touched, {}
-        self._each(touched.values(), lambda shard: host.answer(shard, shard.answers()))
+        for shard in touched.values():
+            host.answer(shard, self._do(shard, shard.answers))
         host.flush()  # what is stored is said before anything follows from it here: somebody waits for it
-        self._each(touched.values(), self._advance)
+        for shard in touched.values():
+            self._do(shard, self._advance, shard)
         host.flush()
 
     def _ready(self, sync: bool) -> list[tuple[Shard, Ready]]:
@@ -259,23 +255,23 @@ class Turn:
             for shard_id in self._waiting:
                 self.touch(shard_id)
         readies = []
-
-        def collect(shard: Shard) -> None:
-            ready = shard.ready(sync)
+        for shard in self._touched.values():
+            ready = self._do(shard, shard.ready, sync)
             readies.append((shard, ready))
-            self._host.replicate(shard, ready.appends)
-
-        self._each(self._touched.values(), collect)
+            self._do(shard, self._host.replicate, shard, ready.appends)
         return readies
 
     def _store(self, readies: list[tuple[Shard, Ready]]) -> None:
         """One transaction for all shards that have something to write."""
         self._lazy_ms = None
         self._waiting.clear()
-        writers = {shard: ready for shard, ready in readies if ready.must_sync}
-        self._each(writers, lambda shard: shard.write(writers[shard]))
+        for shard, ready in readies:
+            if ready.must_sync:
+                self._do(shard, shard.write, ready)
         self._host.commit()
-        self._each(writers, Shard.stored)
+        for shard, ready in readies:
+            if ready.must_sync:
+                self._do(shard, shard.stored)
 
     def _advance(self, shard: Shard) -> None:
         """Sends what is true now."""
@@ -283,7 +279,11 @@ class Turn:
         if effects.told:
             effects.told = [each for each in effects.told if not self._told_here(*each)]
         self._host.send(shard, effects)
-        self._due[shard.id] = shard.next_deadline()
+        due_ms = shard.next_deadline()
+        if due_ms is None:
+            self._due.pop(shard.id, None)
+        else:
+            self._due[shard.id] = due_ms
         if shard.pending and self.open:
             self._waiting.add(shard.id)
             self._lazy_ms = self._lazy_ms or self._now.boot_ms + limits.LEASE_LOG_MS
@@ -297,15 +297,15 @@ class Turn:
         return True
 
     @staticmethod
-    def _each(shards: Iterable[Shard], part: Callable[[Shard], None]) -> None:
-        """Raises StoreError, and ShardStopped for whatever else goes wrong in a shard."""
-        for shard in shards:
-            try:
-                part(shard)
-            except StoreError:
-                raise
-            except Exception as error:
-                raise _trouble(shard.id, error) from error
+    def _do(shard: Shard, part: Callable[[*Told], Answer], *told: *Told) -> Answer:
+        """A part of a turn that concerns one shard. Raises StoreError, and ShardStopped for whatever else
+        goes wrong in it."""
+        try:
+            return part(*told)
+        except StoreError:
+            raise
+        except Exception as error:
+            raise _trouble(shard.id, error) from error
 
     # --- opening, starting over -----------------------------------------------------------------------------
 
@@ -316,7 +316,8 @@ class Turn:
         self._open_ms, self._lazy_ms = (None, self._now.boot_ms)
         for shard_id in self.shards:
             self.touch(shard_id)
-        self._each(self.shards.values(), lambda shard: shard.lead(self._now))
+        for shard in self.shards.values():
+            self._do(shard, shard.lead, self._now)
 
     def _load(self) -> None:
         """The shards as the disk has them: what was not committed is forgotten. Raises StoreError."""

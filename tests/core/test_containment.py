@@ -282,10 +282,10 @@ def test_a_fault_in_each_turn_stops_the_shard_and_no_other(worker: Worker, order
 
 def test_faults_that_are_far_apart_never_stop_it(worker: Worker, orders: int) -> None:
     for _ in range(5):
+        worker.advance(CONTAINED_AGAIN_MS)
         with pytest.MonkeyPatch.context() as patch:
             fails_after(patch, Dispatch, "tick", times=2)  # of both shards
             worker.turn()
-        worker.advance(CONTAINED_AGAIN_MS)
     assert worker.closed == []
     assert len(worker.faults) == 10
 

@@ -2,6 +2,7 @@
 finished."""
 
 import ast
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +16,9 @@ from gossipq.core.shard import Shard
 from gossipq.core.storage.tables import MemoryTables
 from gossipq.core.turn import RECOVER_MS
 from gossipq.errors import CorruptLog
-from gossipq.messages import CreateTopic, Publish
+from gossipq.messages import Ack, CreateTopic, Publish
 from gossipq.peer_messages import Vote
-from gossipq.types import Now
+from gossipq.types import DELAY, Now
 from gossipq.values import TopicOptions
 from gossipq.wire import batch as batches
 
@@ -112,6 +113,37 @@ def test_a_turn_commits_when_it_promises_something_and_the_rest_rides_along_in_t
     worker.turn()
     assert worker.commits == before + 2
     assert not worker.shards[1].pending
+
+
+def test_a_turn_of_publishes_alone_ticks_only_where_something_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, ticked = FakeWorker(), list[int]()
+    orders, real = single(worker.topic()), Shard._tick_leader
+
+    def tick(shard: Shard) -> None:
+        ticked.append(shard.id)
+        real(shard)
+
+    def ticks(routine: bool) -> list[int]:
+        assert worker.effects[1].routine == routine
+        found, ticked[:] = ticked.copy(), []
+        return found
+
+    worker.settle()
+    worker.turn()
+    monkeypatch.setattr(Shard, "_tick_leader", tick)
+    worker.publish(orders, [b"x"])
+    assert ticks(routine=True) == []
+    worker.publish(orders, [b"later"], fixed={DELAY: array("q", [50])})
+    ticked.clear()
+    worker.publish(orders, [b"z"])
+    assert ticks(routine=True) == []
+    worker.advance(50)
+    worker.publish(orders, [b"z"])
+    assert ticks(routine=False) == [1], "a record is due"
+    worker.subscribe(ADA, orders)
+    assert ticks(routine=False) == [1]
+    worker.ask(1, ADA, Ack(1, [(orders, 0, 1)]), origin=(b"c", ADA.session))
+    assert ticks(routine=False) == [1]
 
 
 def test_what_waits_in_another_shard_rides_along() -> None:

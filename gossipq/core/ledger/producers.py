@@ -1,7 +1,6 @@
 """What a shard remembers of producers, so that a repeat is answered instead of stored again."""
 
 from array import array
-from collections import deque
 from collections.abc import Iterable
 
 import msgspec
@@ -26,7 +25,7 @@ class Producer:
     def __init__(self, state: ProducerState | None) -> None:
         self.last = state.last if state else 0
         self.time_ms = state.time_ms if state else 0
-        self.recent = deque(state.places() if state else (), maxlen=limits.PRODUCER_REPEATS)
+        self.recent = state.places() if state else array("q")
 
 
 class Producers:
@@ -53,12 +52,14 @@ class Producers:
         found = self.get(partition, producer)
         found.last, found.time_ms = sequence, time_ms
         found.recent.append(place)
+        if len(found.recent) > limits.PRODUCER_REPEATS:
+            del found.recent[0]
         self._dirty.add((partition, producer))
 
     def flush(self) -> None:
         for name in self._dirty:
             producer = self._opened[name]
-            row = ProducerState(producer.last, producer.time_ms, array("q", producer.recent).tobytes())
+            row = ProducerState(producer.last, producer.time_ms, producer.recent.tobytes())
             self._state.put(records.key(b"S", name[0]) + name[1], records.encode(row))
         self._dirty.clear()
 

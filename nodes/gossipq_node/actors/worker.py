@@ -219,8 +219,9 @@ class Worker:
         self._timings.confirmed(shard.id, shard.applied, self._clock.ticks_us())
         for session in effects.returning:
             self._sessions.expect(session, self._now.boot_ms)
-        self._look_around(shard)
-        self._pace(shard)
+        if not effects.routine:
+            self._look_around(shard)
+            self._pace(shard)
 
     def flush(self) -> None:
         self._cluster.flush()

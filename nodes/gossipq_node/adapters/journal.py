@@ -111,9 +111,9 @@ class Journal:
         head = _HEAD.pack(_MAGIC, len(turn), base, self.sequence, self._crc(base, self.sequence, turn))
         size = len(head) + len(turn)
         padded = -(-size // BLOCK_BYTES) * BLOCK_BYTES
+        # behind it lies what an earlier turn left there: no record begins within a block
         self._buffer[: len(head)] = head
         self._buffer[len(head) : size] = turn
-        self._buffer[size:padded] = bytes(padded - size)
         if os.pwrite(self._file, self._buffer[:padded], self.position) != padded:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         self.position += padded

@@ -223,9 +223,9 @@ class Engine:
             arrived = transport.receive()
             for endpoint, message in arrived:
                 session.arrived(endpoint, message)
-            if not arrived and not links.out:
+            moved = moved or bool(arrived)
+            if not links.out:
                 break  # only now: a send may swallow the signal of something that came
-            moved = True
         if session.consuming.warnings:
             self.untold += [(text, None) for text in session.consuming.warnings]
             session.consuming.warnings.clear()

@@ -43,7 +43,18 @@ NO_KEYS: Keys = (b"", b"")
 class Peer:
     """One endpoint's socket, its monitor, and what could not be sent yet."""
 
-    __slots__ = ("backlog", "door", "endpoint", "fd", "made_s", "monitor", "monitor_fd", "socket", "up")
+    __slots__ = (
+        "backlog",
+        "door",
+        "endpoint",
+        "fd",
+        "made_s",
+        "monitor",
+        "monitor_fd",
+        "socket",
+        "unsure",
+        "up",
+    )
 
     def __init__(
         self,
@@ -54,6 +65,9 @@ class Peer:
     ) -> None:
         self.endpoint, self.door, self.up = endpoint, door, False
         self.made_s = time.monotonic()
+        #: something may have come that the descriptor does not tell of: what is done with a socket may take
+        #: its signal away
+        self.unsure = True
         self.backlog: deque[Frames] = deque()
         self.socket = context.socket(zmq.DEALER)
         try:
@@ -98,6 +112,7 @@ class Transport:
         self._making = threading.Lock()
         self._closed = False
         self._peers: dict[str, Peer] = {}
+        self._poll = _new_poll()  #: of their sockets
         self._pid = os.getpid()
         self.keys_of_doors(door)
 
@@ -141,7 +156,10 @@ class Transport:
     def _make(self, endpoint: str) -> None:
         # it may come late, when who asked was interrupted
         if not self._closed and endpoint not in self._peers:
-            self._peers[endpoint] = Peer(self._context, endpoint, self._door_of(endpoint), self._keys)
+            peer = Peer(self._context, endpoint, self._door_of(endpoint), self._keys)
+            if self._poll is not None:
+                self._poll.register(peer.fd, select.POLLIN)
+            self._peers[endpoint] = peer
 
     def _apart(self, work: Callable[[], None]) -> None:
         """Signal handlers run in the main thread: sockets are made and closed in another one, so that none is
@@ -179,6 +197,8 @@ class Transport:
     def _unmake(self, peer: Peer) -> None:
         if self._peers.get(peer.endpoint) is peer:
             del self._peers[peer.endpoint]
+            if self._poll is not None:
+                self._poll.unregister(peer.fd)
             peer.close(0)
 
     def send(self, endpoint: str, message: Frames) -> None:
@@ -186,6 +206,7 @@ class Transport:
         peer = self._peers.get(endpoint)
         if peer is None or not peer.up:
             return
+        peer.unsure = True
         if peer.backlog or not _send(peer.socket, message):
             peer.backlog.append(message)
             self.backlog_bytes += _size(message)
@@ -193,13 +214,23 @@ class Transport:
     def receive(self) -> list[tuple[str, list[bytes]]]:
         """Everything that has arrived; also sends what waits."""
         arrived: list[tuple[str, list[bytes]]] = []
+        readable = self._readable()
         for peer in self._peers.values():
-            socket = peer.socket
+            if not peer.unsure and peer.fd not in readable:
+                continue
+            socket, peer.unsure = peer.socket, True
             while peer.backlog and _send(socket, peer.backlog[0]):
                 self.backlog_bytes -= _size(peer.backlog.popleft())
             while int(socket.get(zmq.EVENTS)) & _IN:
                 arrived.append((peer.endpoint, _receive(socket)))
+            peer.unsure = bool(peer.backlog)
         return arrived
+
+    def _readable(self) -> list[int]:
+        """Descriptors of sockets that tell of something now."""
+        if self._poll is None:
+            return wait([peer.fd for peer in self._peers.values()], 0)
+        return [fd for fd, _ in self._poll.poll(0)]
 
     def events(self) -> list[tuple[str, bool]]:
         """Endpoints that came up (True) or went down (False) since the last call, in order."""
@@ -234,7 +265,7 @@ class Transport:
     def restart(self) -> None:
         """Closes all connections at once, whatever state they are in."""
         with self._making:
-            peers, self._peers, self.backlog_bytes = self._peers, {}, 0
+            peers, self._peers, self._poll, self.backlog_bytes = self._peers, {}, _new_poll(), 0
             for peer in peers.values():
                 peer.close(0)
 
@@ -274,6 +305,11 @@ def _receive(socket: "zmq.Socket[bytes]") -> list[bytes]:
 
 def _size(message: Frames) -> int:
     return sum(map(len, message))
+
+
+def _new_poll() -> "select.poll | None":
+    """None: this system has none."""
+    return select.poll() if hasattr(select, "poll") else None
 
 
 def _wait_by_poll(fds: Sequence[int], timeout_ms: float | None) -> list[int]:

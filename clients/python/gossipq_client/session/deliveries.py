@@ -341,6 +341,8 @@ class Consuming(Settling):
     def flush(self, lingering: bool = False) -> None:
         """Queues everything that waits: acks, failures, credit, farewells. `lingering`: but for acks and
         failures that still wait for neighbours."""
+        if not (self._fresh or self._due or self._hungry):
+            return
         fresh: dict[Part, None] = {}
         if not lingering or not self._links.now_ms < self.ack_due_ms or any(map(_urgent, self._fresh)):
             self.ack_due_ms = 0
