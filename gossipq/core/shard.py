@@ -10,7 +10,7 @@ rebuilt. When it does not lead any more, everything volatile goes at once.
 """
 
 from collections.abc import Callable, Collection, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVarTuple
 
 from gossipq import limits
 from gossipq.core.copies import VERBS, Mail, Peers, Reconfiguration, Target, Unapplied, open_ledger
@@ -93,8 +93,10 @@ from gossipq.values import (
 )
 from gossipq.values import Consuming as Consumes
 
+Told = TypeVarTuple("Told")
 CONTAINED_AGAIN_MS = 10_000  #: a shard that meets two faults of its own within it stops
 SWEPT = frozenset((log.TRIM, log.TOPIC, log.REGROUP))  #: entries that leave rows to delete
+PUBLISHES = frozenset((log.PUBLISH,))  #: entries that a tick makes nothing of
 SWEEP_ROWS = 1_024  #: deleted in one turn, about 5 ms at the most
 TAKEOVER_MS = 50  #: a client waits so long while a leader takes over or hands over
 AGAIN_MS = 20  #: and so long when another entry came before its own
@@ -135,6 +137,7 @@ class Shard:
         self._timed = False  # that leader time is known for certain, or was waited for
         self._promised = False
         self._due_ms: int | None = None  # as told last: boot time of the next tick that has something to do
+        self._standing = "", 0  # who led when this shard had its last turn, and in which term
         self._key = b""  # of the request that is being served: its first entry follows a NOOP with that
         self._complain_ms = 0  # when it may be said again that another copy sent what cannot be
         self._contained_ms: int | None = None  # when a part of a turn met a fault last
@@ -173,7 +176,7 @@ class Shard:
         self._whole = False  # its NOOP is committed, and so all that was before
         self._serving = False
         self._stirred = True  # something came that a tick may make something of; plain publishes do not count
-        self._routine = False  # nothing did in this turn, and nothing was due
+        self._quiet = False  # nothing did in this turn, and nothing was due
 
     # --- leading --------------------------------------------------------------------------------------------
 
@@ -271,11 +274,12 @@ class Shard:
 
     @target.setter
     def target(self, target: Target | None) -> None:
-        self.reconfiguration.target = target
+        self.reconfiguration.target, self._stirred = target, True
 
     def leave(self, leaving: bool = True) -> bool:
         """Leadership goes to whoever can take it: this copy ends, or has no space. False: it may stay.
         Whether that is news."""
+        self._stirred = True
         return self.reconfiguration.leave(leaving)
 
     def copies(self) -> list[CopyStats]:
@@ -395,12 +399,12 @@ class Shard:
         self._effects.withdraw(origin, request_id)
         self.refuse(origin, request_id, Internal(INTERNAL, hint=INTERNAL_HINT))
 
-    def _guarded(self, what: str, part: Callable[[], None]) -> bool:
+    def _guarded(self, what: str, part: Callable[[*Told], None], *told: *Told) -> bool:
         """A part of a turn that works on what is volatile. False: it met a fault, and nothing of it is left.
         The second one in a short time is raised: this copy stops."""
         last = self.last
         try:
-            part()
+            part(*told)
             return True
         except GossipqError:
             raise
@@ -519,7 +523,7 @@ class Shard:
         frame; `term` and `entries` come with the messages of other copies. Raises StoreError, and what must
         stop this copy: CorruptLog, UnknownKind, any fault in what another copy says."""
         last = self.last
-        self._stirred = True
+        self._stirred |= type(message) not in VERBS  # copies are looked at when they are due
         try:
             if type(message) in VERBS:
                 self._from_copy(term, message, entries or [], batch)
@@ -671,14 +675,14 @@ class Shard:
     def renew(self, session: SessionId) -> None:
         """A session has shown that it is there."""
         self._stirred = True
-        self._guarded("leases of a session", lambda: self.dispatch.renew(session, self.boot_ms))
+        self._guarded("leases of a session", self.dispatch.renew, session, self.boot_ms)
 
     def tell(self, shard: int, message: Message) -> None:
         self._effects.told.append((shard, message))
 
     def end_session(self, session: SessionId, silent: bool = False) -> None:
         self._stirred = True
-        self._guarded("end of a session", lambda: self.dispatch.end_session(session, silent))
+        self._guarded("end of a session", self.dispatch.end_session, session, silent)
 
     # --- peers ----------------------------------------------------------------------------------------------
 
@@ -725,15 +729,15 @@ class Shard:
 
     def tick(self) -> None:
         """Time passes, and what dispatch has collected becomes entries."""
-        sole = self.replica.sole and self._serving
-        if not sole:
+        if not (self.replica.sole and self._serving):
             campaign.tick(self.replica)
             self._follow_replica()
             self.reconfiguration.observe(self.boot_ms)
-        quiet = not self._stirred and (self._due_ms is None or self.boot_ms < self._due_ms)
-        self._routine = sole and quiet
-        if self.serving and not quiet:
-            self._stirred = False
+        self._quiet = not self._stirred and (self._due_ms is None or self.boot_ms < self._due_ms)
+        if self._quiet:
+            return
+        self._stirred = False
+        if self.serving:
             self._guarded("tick", self._tick_leader)
 
     def _tick_leader(self) -> None:
@@ -821,8 +825,10 @@ class Shard:
         if not self._outcomes:
             return
         outcomes, self._outcomes = self._outcomes, []
-        self._sweeper.behind |= not SWEPT.isdisjoint([entry.kind for entry, _ in outcomes])
-        self._guarded("answers", lambda: self._answer_each(outcomes))
+        kinds = {entry.kind for entry, _ in outcomes}
+        self._sweeper.behind |= not SWEPT.isdisjoint(kinds)
+        self._stirred |= kinds != PUBLISHES
+        self._guarded("answers", self._answer_each, outcomes)
 
     def _answer_each(self, outcomes: list[tuple[Entry, Outcome]]) -> None:
         for entry, outcome in outcomes:
@@ -847,7 +853,6 @@ class Shard:
         self._pending.resolve(entry.index, outcome)
 
     def _follow(self, entry: Entry, outcome: Outcome) -> None:
-        self._stirred = True
         kind = entry.kind
         if isinstance(outcome, Released):
             self._upkeep.released()
@@ -901,9 +906,11 @@ class Shard:
             self._apply(0 if self.replica.hollow else self.replica.commit)
             self._answer_all()
         effects, self._effects = self._effects, Effects()
-        effects.routine = self._routine and not self._stirred
+        standing = self.replica.leader, self.replica.hard.term
+        effects.routine = self._quiet and not self._stirred and standing == self._standing
+        self._standing = standing
         if self.serving and self.replica.holds_lease:
-            handed_out = self._guarded("deliveries", lambda: self._hand_out(effects))
+            handed_out = self._guarded("deliveries", self._hand_out, effects)
             if not handed_out:
                 effects.deliveries, effects.notices = [], []
         effects.answers = self.peers.mail()

@@ -2,18 +2,23 @@
 its next step."""
 
 import signal
+import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
+from types import FrameType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gossipq.errors import ClientClosed
 from gossipq_client import Client, testing
 from gossipq_client.api.sync import keeper
-from gossipq_client.io import wait
+from gossipq_client.io import Bell, wait
 from gossipq_client.session import ACK_LINGER_MS, Record
 from gossipq_client.session.held import Held
 from gossipq_client.session.settlement import Settling
@@ -166,11 +171,19 @@ class TestClient:
         mq.close()
         assert left(broker, "many") == []
 
+    @pytest.mark.parametrize("aside", [False, True])
     def test_what_comes_while_the_keeper_lies_down_is_not_slept_over(
-        self, mq: Client, monkeypatch: pytest.MonkeyPatch
+        self, mq: Client, monkeypatch: pytest.MonkeyPatch, aside: bool
     ) -> None:
-        """It has looked for the last time, and does not yet say that it is to be woken."""
+        """It has looked for the last time, and does not yet say that it is to be woken. `aside`: somebody
+        waits meanwhile, and minds the sockets."""
         mq.publish("slept", b"1").result(PATIENCE_S)
+        other = mq.subscribe("idle", "g", create=True)
+        waiting = threading.Thread(target=lambda: list(other))
+        if aside:
+            waiting.start()
+            while not mq._keeper.aside:
+                time.sleep(0.01)
         message = mq.fetch("slept", "g", n=1, wait=PATIENCE_S)[0]
         mq.flush(PATIENCE_S)
         engine, waits, over = mq._engine, list[float](), threading.Event()
@@ -183,7 +196,9 @@ class TestClient:
                 begun[:] = [True]
 
         def timeout_ms() -> int:
-            if threading.current_thread() is not mq._keeper._thread or waits or not begun:
+            mine = threading.current_thread() is mq._keeper._thread
+            stands = not aside or sys._getframe(1).f_locals.get("seen") == mq._exchanges
+            if not (mine and begun and stands) or waits:
                 begun.clear()
                 return real_timeout_ms()
             message.ack()
@@ -199,7 +214,73 @@ class TestClient:
         monkeypatch.setattr(engine, "timeout_ms", timeout_ms)
         monkeypatch.setattr(engine, "tell", tell)
         monkeypatch.setattr(keeper, "wait", waited)
-        mq._keeper.wake()
-        assert over.wait(PATIENCE_S)
+        deadline = time.monotonic() + PATIENCE_S
+        while not over.wait(0.1):
+            mq._keeper.wake()
+            assert time.monotonic() < deadline
         assert waits[1] <= ACK_LINGER_MS
+        other.stop()
+        if aside:
+            waiting.join(PATIENCE_S)
         mq.flush(PATIENCE_S)
+
+    def test_what_a_closed_client_refuses_is_not_kept(self, mq: Client) -> None:
+        mq.publish("late", b"1").result(PATIENCE_S)
+        message = mq.fetch("late", "g", n=1, wait=PATIENCE_S)[0]
+        mq.close()
+        for _ in range(3):
+            with pytest.raises(ClientClosed):
+                message.ack()
+        assert mq._engine.noted == []
+
+    @pytest.mark.parametrize("shuffled", [False, True])
+    def test_an_interrupt_at_any_line_leaves_nothing_in_hand(self, mq: Client, shuffled: bool) -> None:
+        """Python itself never interrupts between two statements without a call: a debugger may."""
+        at, struck = 0, True
+        while struck:
+            at += 1
+            mq.publish_many("struck", [b"%d" % number for number in range(8)]).result(PATIENCE_S)
+            messages = list(mq.fetch("struck", "g", n=8, wait=PATIENCE_S))
+            assert len(messages) == 8
+            held, left = messages[0]._held, [at]
+
+            def strike(frame: FrameType, event: str, argument: Any, left: list[int] = left) -> Any:
+                if frame.f_code not in (Settling.ack.__code__, Settling.join_noted.__code__):
+                    return None
+                left[0] -= event == "line"
+                if left[0] == 0:
+                    raise KeyboardInterrupt
+                return strike
+
+            with mq._lock:  # the keeper stays out
+                for message in sorted(messages, key=lambda each: each.offset % 3) if shuffled else messages:
+                    message.ack()
+                sys.settrace(strike)
+                with suppress(KeyboardInterrupt):
+                    mq._exchange()
+                sys.settrace(None)
+                mq._exchange()
+            assert (held.left, held in held.part.outstanding) == (0, False)
+            struck = left[0] <= 0
+        assert at > 10
+        mq.flush(PATIENCE_S)
+
+
+def test_a_ring_while_a_bell_is_cleared_does_not_silence_it() -> None:
+    bell = Bell()
+    heard = bell._heard
+
+    class Heard:
+        """Somebody rings right before what was rung is taken."""
+
+        def recv(self, size: int) -> bytes:
+            bell._heard = heard
+            bell.ring()
+            return heard.recv(size)
+
+    bell.ring()
+    bell._heard = Heard()  # type: ignore[assignment]
+    bell.clear()
+    bell.ring()
+    assert wait([bell.fd], 1_000)
+    bell.close()

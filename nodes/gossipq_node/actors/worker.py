@@ -7,6 +7,7 @@ again and resend.
 
 import logging
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from msgspec import structs
 
@@ -163,7 +164,7 @@ class Worker:
     def turn(self, arrived: list[Incoming], now: Now) -> None:
         self._tally.turns += 1
         self._now, self._turned_us = now, self._clock.ticks_us()
-        self._turn.run(now, lambda: self._work(arrived, now))
+        self._turn.run(now, partial(self._work, arrived, now))
 
     def _work(self, arrived: list[Incoming], now: Now) -> None:
         taken, refused = self._intake.take(arrived)

@@ -25,12 +25,13 @@ class Bell:
                 pass
 
     def clear(self) -> None:
-        self.rung = False  # first: who rings from now on is heard again
+        """Call it before looking for what was rung for."""
         try:
             while self._heard.recv(64):
                 pass
         except OSError:  # nothing is left
             pass
+        self.rung = False  # last: else a ring that came meanwhile, and was taken, would silence all after it
 
     def close(self) -> None:
         self._heard.close()

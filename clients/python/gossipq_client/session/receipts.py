@@ -3,6 +3,7 @@
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple, Protocol, overload
 
@@ -17,7 +18,8 @@ from gossipq_client.values import inputs, refs
 NOWHERE = Run(1, UNKNOWN_OFFSET)  #: of a record that the confirm does not name
 
 
-class Receipt(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Receipt:
     """A record that is kept on `copies` disks. With level "none" nothing was promised: offset -1, copies 0,
     no ref.
 

@@ -45,11 +45,11 @@ class Settling(Subscribing):
                 fresh[-1][2] = end
             else:
                 fresh.append([partition, first, end])
+            # both in one statement: no interrupt comes between them, and done again it does no harm
             if done:
-                done[-1][1] = end
+                done[-1][1], held.left = end, held.left - (end - first)
             else:
-                held.done = [[first, end]]
-            held.left -= end - first
+                held.done, held.left = [[first, end]], held.left - (end - first)
             if not held.left:
                 part.outstanding.pop(held, None)
             return

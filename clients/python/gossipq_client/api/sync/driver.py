@@ -122,8 +122,10 @@ class Driver:
         """Notes an ack, to be sent within milliseconds: no lock is taken, and no moment is too early to do it
         again. Raises ClientClosed, ForkedClient."""
         engine = self._engine
+        if engine.closed or engine.forked:
+            engine.check()
         engine.noted.append(record)
-        if engine.closed or engine.forked:  # looked at last: the farewell takes what is noted before it
+        if engine.closed:  # meanwhile: the farewell may not have taken it
             engine.check()
         if self._keeper.parked:
             self._keeper.wake()

@@ -69,10 +69,10 @@ class Keeper:
             seen = client._exchanges
             self.aside = waits and not busy and timeout_ms > 0
             self.parked = self.aside or (not busy and timeout_ms > ACK_LINGER_MS)
-            if engine.noted:  # since: who noted it may not have seen that this is parked
-                timeout_ms = min(timeout_ms, ACK_LINGER_MS)
             fds = [] if busy or self.aside or engine.torn else engine.transport.fds()
             timeout_ms = ASIDE_MS if self.aside else min(timeout_ms, REST_MS) if busy else timeout_ms
+            if engine.noted:  # since: who noted it may not have seen that this is parked
+                timeout_ms = min(timeout_ms, ACK_LINGER_MS)
             rest_ms = engine.session.rest_ms() if fds else 0
         if rest_ms:
             wait([self._bell.fd], min(rest_ms, timeout_ms))
