@@ -42,6 +42,7 @@ from gossipq_client.session import (
     Held,
     Joining,
     Patience,
+    Record,
     Session,
     Subscription,
     Topic,
@@ -63,6 +64,18 @@ LOOK_MS = 1_000  #: between two looks at the file of credentials
 LINGER_MS = 500  #: how long closing sockets try to send a farewell
 RECOVERY_LOOK_SECONDS = 0.001  #: between two looks whether a client is mended
 OUR_PACKAGES = ("gossipq", "gossipq_client")
+
+
+class Refusing(list[Record]):
+    """What acks are noted in when there is nobody to tell them any more."""
+
+    def __init__(self, engine: "Engine") -> None:
+        super().__init__()
+        self._engine = engine
+
+    def append(self, record: Record) -> None:
+        """Raises ClientClosed, ForkedClient."""
+        self._engine.check()
 
 
 class Engine:
@@ -94,7 +107,7 @@ class Engine:
             credentials,
         )
         self.asking = Operating(self.session)
-        self.noted = self.session.consuming.noted  #: see there
+        self.noted = self.session.consuming.noted  #: see there; once it is closed, or forked, a `Refusing`
         self.forked = self.closed = False
         self.ended = False  #: closed, and nothing more is sent
         self.closing = False  #: nobody begins to publish: who publishes without a pause would keep it open
@@ -439,15 +452,19 @@ class Engine:
         def settled() -> bool:
             if publishing.idle and passed():
                 publishing.plain.clear()
-                self.closed = True
+                self._close()
             return self.closed
 
         return settled
 
+    def _close(self) -> None:
+        self.closed, self.noted = True, Refusing(self)
+
     def farewell(self) -> None:
-        self.closed = self.ended = True
+        self._close()
+        self.ended = True
         Engine.alive.discard(self)
-        if self.noted:
+        if self.session.consuming.noted:
             self._join_noted()
         self.session.publishing.plain.clear()
         self.session.farewell()
@@ -501,7 +518,7 @@ def _is_ours(error: BaseException) -> bool:
 def _in_child() -> None:
     """A forked child shares nothing with its parent's clients: they refuse to work there."""
     for engine in list(Engine.alive):
-        engine.forked = True
+        engine.forked, engine.noted = True, Refusing(engine)
         engine.on_fork()
         engine.session.publishing.plain.clear()
 

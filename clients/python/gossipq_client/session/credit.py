@@ -68,7 +68,7 @@ class Subscription:
         self.asked = False  #: its topics are, or were, looked up
         self.fetches: dict[object, list[Piece]] = {}  #: under way, and what each has taken
         self.whole = False  #: what cannot be opened is an error, and not passed over
-        self.stopping = False  #: the user takes no more
+        self.over = False  #: the user takes no more, or it is being closed
         self.kept = False  #: whoever waits for its next message may break that off, and wait again later
         self.closing = self.paused = self.streak = False
         self.touched_ms = 0  #: when the user last took something
@@ -88,10 +88,6 @@ class Subscription:
             Start(key, "offset", offsets[number]) if number in offsets else Start(key, *self.start)
             for number, key in enumerate(keys)
         ]
-
-    @property
-    def over(self) -> bool:
-        return self.stopping or self.closing
 
     def answered(self, lookup: "Call") -> None:
         self.lookups.discard(lookup)

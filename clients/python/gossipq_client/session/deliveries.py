@@ -463,7 +463,7 @@ class Consuming(Settling):
     def close(self, subscription: Subscription) -> None:
         """No more records; what the user has in hand can still be acked, then the subscription ends."""
         if not subscription.closing:
-            subscription.closing = True
+            subscription.closing = subscription.over = True
             self._close(subscription)
 
     def _close(self, subscription: Subscription) -> None:

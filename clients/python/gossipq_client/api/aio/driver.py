@@ -135,10 +135,9 @@ class Driver:
 
     def _ack_one(self, record: Record) -> None:
         """Notes an ack, to be sent within milliseconds. Raises ClientClosed, ForkedClient."""
-        engine = self._engine
-        engine.check()
-        engine.noted.append(record)
-        if len(engine.noted) == 1:
+        noted = self._engine.noted
+        noted.append(record)
+        if len(noted) == 1:
             self._soon()
 
     def _ack_range(self, held: Held, first: int, end: int) -> None:

@@ -160,7 +160,7 @@ def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator
             again = held.attempt > 1
             chunk = max(1, subscription.credit_records // 4)
             for offset in range(first, min(held.end, first + chunk)):
-                held.taken = offset + 1
+                held.taken = after = offset + 1
                 if offset >= held.end:  # cut meanwhile: others have it
                     held.taken = offset
                     break
@@ -171,9 +171,9 @@ def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator
                 if again:
                     client._begin(held, offset)
                 message = Message(held, offset, client)
-                handed = offset + 1
+                handed = after
                 yield message
-                if subscription.stopping or subscription.closing:
+                if subscription.over:
                     return
             client._do(partial(consuming.took, subscription, held, held.taken - first))
             held = None
@@ -234,7 +234,7 @@ class Subscription:
     def stop(self) -> None:
         """Ends the loop behind the message in hand: what is here and was not handed out goes back. From any
         thread, also from a signal handler."""
-        self._state.stopping = True
+        self._state.over = True
         self._client._wake()
 
     def close(self) -> None:

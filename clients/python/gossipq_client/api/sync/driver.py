@@ -121,12 +121,7 @@ class Driver:
     def _ack_one(self, record: Record) -> None:
         """Notes an ack, to be sent within milliseconds: no lock is taken, and no moment is too early to do it
         again. Raises ClientClosed, ForkedClient."""
-        engine = self._engine
-        if engine.closed or engine.forked:
-            engine.check()
-        engine.noted.append(record)
-        if engine.closed:  # meanwhile: the farewell may not have taken it
-            engine.check()
+        self._engine.noted.append(record)
         if self._keeper.parked:
             self._keeper.wake()
 
