@@ -177,7 +177,9 @@ JOURNAL_TURN_BYTES = (
     256 * KIB
 )  #: a larger turn is committed by LMDB at once: its batches would be written twice
 JOURNAL_MAP_BYTES = 4 * JOURNAL_BYTES  #: by which a map grows that its journal does not fit
-JOURNAL_ROWS = 4_000  #: puts and deletes until LMDB commits: so many are some milliseconds of it
+#: puts and deletes until LMDB commits, and bytes of them: so many are some milliseconds of it, which all wait
+#: for
+JOURNAL_ROWS, JOURNAL_ROWS_BYTES = 4_000, MIB
 MAP_FULL_PERCENT = 85
 DISK_RESERVE_PERCENT = 5
 DISK_RESERVE_BYTES = 256 * MIB

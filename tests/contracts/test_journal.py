@@ -82,6 +82,7 @@ def test_a_crash_keeps_what_was_committed_and_nothing_else(
     monkeypatch.setattr(limits, "JOURNAL_BYTES", 40 * BLOCK_BYTES)
     monkeypatch.setattr(limits, "JOURNAL_TURN_BYTES", 8 * BLOCK_BYTES)
     monkeypatch.setattr(limits, "JOURNAL_ROWS", 60)
+    monkeypatch.setattr(limits, "JOURNAL_ROWS_BYTES", (40, 12)[seed % 2] * BLOCK_BYTES)
     home, rows, store = tmp_path / "0", {b"first": b"in LMDB"}, started(tmp_path / "0")
     for number in range(1, 160):
         at = store._journal.position
@@ -122,6 +123,23 @@ def cut(home: Path, first: int, end: int, dice: Random) -> None:
             if dice.random() < 0.5:
                 file.seek(position)
                 file.write(bytes(BLOCK_BYTES))
+
+
+def test_lmdb_commits_when_the_journal_has_so_many_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All wait while it does: many small commits let nobody wait for long."""
+    monkeypatch.setattr(limits, "JOURNAL_ROWS_BYTES", 10_000)
+    with closing(started(tmp_path, a=b"1")) as store:
+        began, state = store._journal.position, store.tables(1).state
+        positions = []
+        for number in range(5):
+            state.put(b"k%d" % number, bytes(6_000))
+            store.commit()
+            positions.append(store._journal.position)
+        assert positions[:2] == [began + 2 * BLOCK_BYTES, began + 4 * BLOCK_BYTES]
+        assert positions[2] == BLOCK_BYTES, "LMDB has it, and the journal begins at the front"
+        assert positions[3:] == [3 * BLOCK_BYTES, 5 * BLOCK_BYTES]
 
 
 def test_tables_made_in_a_turn_that_is_given_up_cost_no_turn_of_the_journal(tmp_path: Path) -> None:

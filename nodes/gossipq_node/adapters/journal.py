@@ -97,13 +97,12 @@ class Journal:
 
     def rewind(self) -> None:
         """LMDB has committed: records of the new base begin at the front."""
-        self.position, self.sequence = BLOCK_BYTES, 0
+        self.position, self.sequence, self._bytes = BLOCK_BYTES, 0, 0
 
     def fits(self, size: int) -> bool:
-        """Whether there is room for a turn of that size, in bytes."""
-        return (
-            size <= limits.JOURNAL_TURN_BYTES and self.position + size + BLOCK_BYTES <= limits.JOURNAL_BYTES
-        )
+        """Whether a turn of that size, in bytes, is to come here too, and has room."""
+        more = size <= limits.JOURNAL_TURN_BYTES and self._bytes < limits.JOURNAL_ROWS_BYTES
+        return more and self.position + size + BLOCK_BYTES <= limits.JOURNAL_BYTES
 
     def append(self, base: int, turn: bytes) -> None:
         """On disk when this returns. Raises OSError: then nobody knows what the file has behind `position`,
@@ -118,6 +117,7 @@ class Journal:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         self.position += padded
         self.sequence += 1
+        self._bytes += size
 
     def turns(self, base: int, end: int | None = None) -> list[bytes]:
         """All turns since LMDB's transaction `base`, oldest first; the next record goes behind them. `end`:
