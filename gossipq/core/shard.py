@@ -736,7 +736,7 @@ class Shard:
         self._quiet = not self._stirred and (self._due_ms is None or self.boot_ms < self._due_ms)
         if self._quiet:
             return
-        self._stirred = False
+        self._stirred = self.leading and not self.serving  # then what came is looked at as soon as it serves
         if self.serving:
             self._guarded("tick", self._tick_leader)
 

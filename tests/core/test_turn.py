@@ -146,6 +146,24 @@ def test_a_turn_of_publishes_alone_ticks_only_where_something_is_due(monkeypatch
     assert ticks(routine=False) == [1]
 
 
+def test_what_comes_while_a_leader_does_not_serve_is_looked_at_when_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker, ticked = FakeWorker(), list[int]()
+    worker.topic()
+    worker.settle()
+    worker.turn()
+    monkeypatch.setattr(Shard, "_tick_leader", lambda shard: ticked.append(shard.id))
+    worker.turn()
+    assert ticked == []
+    with monkeypatch.context() as patch:
+        patch.setattr(Shard, "serving", property(lambda shard: False))
+        worker.turn(lambda: worker.shards[1].renew(ADA.session))
+    assert ticked == []
+    worker.turn()
+    assert ticked == [1]
+
+
 def test_what_waits_in_another_shard_rides_along() -> None:
     worker = Counting()
     orders = single(worker.topic())
