@@ -27,9 +27,9 @@ def ask(copies: Copies, message: Message, request_id: int, origin: Origin) -> No
     copies.step(origin, request_id, ADA, message)
 
 
-def joining(lease_ms: int = 5_000) -> Subscribe:
+def joining(lease_ms: int = 5_000, credit: int = 10) -> Subscribe:
     config = GroupOptions(mode="key_ordered", lease_ms=lease_ms)
-    return Subscribe(1, "g", [Start(PARTITION)], 10, limits.MIB, config, holding=[])
+    return Subscribe(1, "g", [Start(PARTITION)], credit, limits.MIB, config, holding=[])
 
 
 def handed(seen: list[Effects]) -> list[tuple[Origin, int, int]]:
@@ -64,6 +64,29 @@ def test_a_subscription_gets_nothing_while_the_next_of_its_number_waits(copies: 
     assert handed(copies.turns(4)) == [(NEW, 0, 2), (NEW, 1, 1)], (
         "the client has neither: 0 comes again, 1 waited"
     )
+
+
+def test_credit_behind_a_subscribe_counts_for_it_while_it_waits_for_its_group(copies: Copies) -> None:
+    for _ in range(9):
+        copies.publish(b"x")
+    copies.confirms()
+    ask(copies, joining(credit=2), 1, OLD)
+    ask(copies, Credit(1, 3, 0), 0, OLD)
+    copies.turns(1)
+    ask(copies, Credit(1, 1, 0), 0, OLD)
+    assert [offset for _, offset, _ in handed(copies.turns(4))] == [0, 1, 2, 3, 4, 5]
+
+
+def test_credit_of_a_subscribe_that_is_replaced_while_it_waits_goes_with_it(copies: Copies) -> None:
+    for _ in range(9):
+        copies.publish(b"x")
+    copies.confirms()
+    ask(copies, joining(credit=2), 1, OLD)
+    ask(copies, Credit(1, 5, 0), 0, OLD)
+    copies.turns(1)
+    ask(copies, joining(credit=1), 2, NEW)
+    ask(copies, Credit(1, 2, 0), 0, NEW)
+    assert [offset for _, offset, _ in handed(copies.turns(4))] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("farewell", ["unsubscribe", "end of the session"])

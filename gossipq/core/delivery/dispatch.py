@@ -53,6 +53,15 @@ class Delivery(NamedTuple):
     plain: bool = False  #: the records go out opened
 
 
+class Joining(msgspec.Struct):
+    """A subscription that begins when entry `index` is stored, and the credit that came behind its
+    SUBSCRIBE."""
+
+    index: Index
+    credit_records: int = 0
+    credit_bytes: int = 0
+
+
 class Dispatch(Selection):
     """One object over what the groups of a shard have of its partitions, in four modules, each of which knows
     those below it: `leases` (who holds what), `failures` (what follows a failure), `selection` (which records
@@ -63,7 +72,7 @@ class Dispatch(Selection):
         self.groups: dict[int, Group] = {}
         self.subscriptions: dict[tuple[SessionId, int], Subscription] = {}
         #: who joins when an entry is stored, the newest of a name
-        self.joining: dict[tuple[SessionId, int], Index] = {}
+        self.joining: dict[tuple[SessionId, int], Joining] = {}
         self.notices: list[tuple[Origin, Message]] = []
         #: of the subscriptions of a session, also of those that join
         self.numbers = Numbers()
@@ -149,7 +158,7 @@ class Dispatch(Selection):
     def joins(self, name: tuple[SessionId, int], index: Index, payers: tuple[Payer, ...] = ()) -> None:
         """A subscription, on the account of `payers`, that begins when that entry is stored. Till then the
         one that it replaces gets nothing: it would be taken back from a client that works on it."""
-        self.joining[name] = index
+        self.joining[name] = Joining(index)
         self.numbers.add(*name, payers)
         old = self.subscriptions.get(name)
         if old is not None:

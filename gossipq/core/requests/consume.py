@@ -279,7 +279,8 @@ class ConsumeRequests:
         making, name = self._being_made(message), (client.session, message.subscription)
         if making is not None and making.index == index:
             del self._making[_topic_id(message), message.group]
-        if self._dispatch.joining.get(name) != index:
+        joining = self._dispatch.joining.get(name)
+        if joining is None or joining.index != index:
             error = BadRequest(
                 f"subscription {message.subscription} was replaced or ended before its group was stored"
             )
@@ -292,6 +293,8 @@ class ConsumeRequests:
             self._host.refuse(*asker, Busy(f"group {message.group} was removed just now", retry_after_ms=20))
         else:
             self._attach(asker, client, message, self._host.boot_ms)
+            joined = self._dispatch.subscriptions[name]
+            self._dispatch.lend(joined, joining.credit_records, joining.credit_bytes)
 
     def _attach(self, asker: Requester, client: Client, message: Subscribe, boot_ms: int) -> None:
         group = self._group(message)
@@ -345,6 +348,11 @@ class ConsumeRequests:
     def _credit(self, origin: Origin, request_id: int, client: Client, message: Credit, boot_ms: int) -> None:
         within("records", message.records, 0, CREDIT_MAX)
         within("bytes", message.bytes, 0, CREDIT_BYTES_MAX)
+        joining = self._dispatch.joining.get((client.session, message.subscription))
+        if joining is not None:  # a client does not wait for SUBSCRIBED before it lends more
+            joining.credit_records += message.records
+            joining.credit_bytes += message.bytes
+            return
         subscription = self.subscription(client, message.subscription, grouped=False)
         self._dispatch.lend(subscription, message.records, message.bytes)
 
