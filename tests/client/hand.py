@@ -41,10 +41,11 @@ class Hand:
         shards: int = 8,
         window_bytes: int = 1 << 20,
         nodes: Sequence[str] = (),
+        session: bytes = b"s" * 16,
     ) -> None:
         self.producers = 0
         self.shards, self.window_bytes = shards, window_bytes
-        self.session = Session(list(addresses), b"s" * 16, "test", "0", self._producer, Now(0, 1_000_000))
+        self.session = Session(list(addresses), session, "test", "0", self._producer, Now(0, 1_000_000))
         self.now_ms = 0
         self.leader, self.nodes = LEADER, list(nodes)  #: as every WELCOME says
         self.up(addresses[0])
