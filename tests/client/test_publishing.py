@@ -494,6 +494,28 @@ def test_a_topic_made_anew_gets_what_was_meant_for_the_old(hand: Hand) -> None:
     assert (flight.error, flight.offset) == (None, 0)
 
 
+def test_what_waits_for_a_confirm_says_so_though_the_topic_made_anew_asks_for_none(hand: Hand) -> None:
+    topic = hand.topic()
+    hand.batch(topic)
+    hand.refuse(hand.published()[0], "unknown_topic")
+    (asked,) = hand.sent(Resolve)
+    hand.answer(asked, Topics([TopicInfo(8, "t", 1, TopicConfig(level="none"), [SHARD])]))
+    (again,) = hand.published()
+    assert isinstance(again.body, Publish)
+    assert (again.body.partition, again.body.level) == (8 << 16, "stored")
+
+
+def test_a_topic_whose_level_changed_takes_the_next_records_at_the_new_one(hand: Hand) -> None:
+    topic = hand.topic()
+    first = hand.publish(topic)
+    still_open = hand.publish(topic)
+    hand.session.publishing.learn(TopicInfo(7, "t", 2, TopicConfig(level="none"), [SHARD]))
+    assert "t" not in hand.session.publishing.plain, "what joins without a look would get the old one"
+    after = hand.publish(topic)
+    assert [flight.level for flight in (first, still_open, after)] == ["stored", "stored", "none"]
+    assert [sent.body.level for sent in hand.published()] == ["stored", "stored"]  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("found", [[], [TopicInfo(7, "t", 1, TopicConfig(), [SHARD])]])
 def test_a_topic_that_is_gone_fails_its_batches(hand: Hand, found: list[TopicInfo]) -> None:
     topic = hand.topic()

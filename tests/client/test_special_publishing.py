@@ -124,7 +124,7 @@ class TestSchedules:
         hand.publish(hand.topic())
         hand.pass_ms(500)
         (sent,) = hand.published()
-        assert sent.body == Publish(7 << 16)
+        assert sent.body == Publish(7 << 16, "stored")
 
     def test_a_list_is_sorted_before_it_is_cut_so_that_batches_are_narrow(self, hand: Hand) -> None:
         topic = hand.topic()

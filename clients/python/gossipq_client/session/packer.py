@@ -299,14 +299,19 @@ class Topic:
     """A topic as a producer sees it. Records without a key stay with one partition for a batch, then move to
     the next."""
 
-    __slots__ = ("info", "learned_ms", "level", "name", "turn", "writers")
+    __slots__ = ("info", "learned_ms", "name", "turn", "writers")
 
     def __init__(self, info: TopicInfo, producer: bytes) -> None:
         self.info, self.name = info, info.name
-        self.level = "none" if info.config.level == "none" else ""
         self.turn = 0
         self.learned_ms = 0
         self.writers = [Writer(self, number, producer) for number in range(len(info.shards))]
+
+    @property
+    def level(self) -> str:
+        """What is asked for where the caller names no level. Each batch says it: the topic, or one made anew
+        under its name, may have another level by the time it arrives."""
+        return self.info.config.level
 
     @property
     def virtual(self) -> list[str]:

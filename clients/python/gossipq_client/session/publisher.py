@@ -223,6 +223,8 @@ class Publishing(Sending):
         """The topic under its name; when its id has changed, what was meant for the old one moves along."""
         known = self.topics.get(info.name)
         if known is not None and known.info.id == info.id:
+            if known.level != info.config.level:
+                self.plain.pop(info.name, None)  # what is open has the old one
             known.info, known.learned_ms = info, self._links.now_ms
             for writer in known.writers:
                 writer.paused_until_ms = 0
