@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client.hand import Hand
-from gossipq.messages import Acked, Credit, Nack, Started
+from client.hand import HOME, LEADER, Hand
+from gossipq.messages import Acked, Credit, Nack, Started, Subscribe
+from gossipq.types import Now
 from gossipq_client.handlers.lanes import Lanes
 from gossipq_client.session.credit import Part
 from gossipq_client.session.held import Held
@@ -71,6 +72,35 @@ class TestFailures:
         hand.deliver(part, 0, 2, attempt=2, keys=[b"a", b"a"])
         assert [(p.first, p.end) for p in pieces_at(hand, part, 9)] == [(2, 3), (0, 2)]
         assert part.barred == {}
+
+    def test_also_those_that_come_after_an_interrupt_before_the_leader_has_answered(self, hand: Hand) -> None:
+        part, _ = ordered(hand)
+        hand.deliver(part, 0, 1, keys=[b"a"])
+        hand.session.consuming.take(part.subscription, 1)
+        hand.session.consuming.nack(held(part), 0, 1, FAILED)
+        hand.session.recover(Now(hand.now_ms, 1_000_000 + hand.now_ms))
+        hand.up(HOME)
+        hand.up(LEADER)
+        hand.accept([each for each in hand.held_back if isinstance(each.body, Subscribe)])
+        (again,) = hand.sent(Nack)
+        hand.deliver(part, 1, 1, keys=[b"a"])
+        (later,) = hand.sent(Nack)
+        assert later.body == Nack(part.number, [(PARTITION, 1, 2)], 0, False)
+        hand.answer(again, Acked())
+        hand.answer(later, Acked())
+        assert part.barred == {}
+
+    def test_what_is_behind_a_failure_that_was_interrupted_comes_again_with_it(self, hand: Hand) -> None:
+        part, _ = ordered(hand)
+        hand.deliver(part, 0, 4, keys=[b"a", b"b", b"a", b"b"])
+        hand.session.consuming.take(part.subscription, 2)
+        held(part).finish(0, 1)  # the half of a `nack` that was done
+        hand.session.recover(Now(hand.now_ms, 1_000_000 + hand.now_ms))
+        hand.up(HOME)
+        hand.up(LEADER)
+        (again,) = [each.body for each in hand.held_back if isinstance(each.body, Subscribe)]
+        assert again.holding == [(PARTITION, 1, 2)]
+        assert not hand.session.consuming.take(part.subscription, 9)
 
     def test_a_pause_in_the_middle_loses_no_order(self, hand: Hand) -> None:
         part, _ = ordered(hand)

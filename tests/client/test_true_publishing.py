@@ -4,6 +4,7 @@ is not there; nothing waits for ever."""
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -32,15 +33,17 @@ class Producer(Party):
         self.life = life
         self.publishing = self.hand.session.publishing
         self.looked_up: dict[str, Call] = {}
+        self.made = 0
         self.published: list[tuple[bytes, Flight, int]] = []
 
     def act(self) -> None:
         if self.life.publishes and self.random.random() < 0.3:
             topic = self.topic(self.random.choice(NAMES))
             if topic is not None:
-                self.publish(topic)
+                self.step(partial(self.publish, topic))
         if self.published and self.random.random() < 0.1:
-            self.publishing.hurry(self.random.choice(self.published)[1])
+            flight = self.random.choice(self.published)[1]
+            self.step(partial(self.publishing.hurry, flight))
         if not self.life.publishes:
             self.publishing.seal_all()
 
@@ -58,7 +61,8 @@ class Producer(Party):
         return None
 
     def values(self, count: int) -> list[bytes]:
-        return [b"%d-%s" % (len(self.published) + at, self.origin[0]) for at in range(count)]
+        self.made += count
+        return [b"%d-%s" % (at, self.origin[0]) for at in range(self.made - count, self.made)]
 
     def publish(self, topic: Topic) -> None:
         writer = topic.writer(None, self.random.randrange(len(topic.writers)))
@@ -98,6 +102,10 @@ class Life(Cluster):
         self.publishes = True
         self.loses, self.crashes = self.random.choice((0, 0.003)), self.random.choice((0, 0.003))
         self.remakes = self.random.choice((0, 0, 0.003))
+        self.interrupts = self.random.choice((0, 0.05))
+        for name in NAMES:
+            bytes_max = self.random.choice((0, 0, 30_000))  # then it refuses
+            self.worker.topic(name, TopicOptions(partitions=2, bytes_max=bytes_max))
         self.parties += [Producer(self, "ada"), Producer(self, "bob")]
 
     def remake(self) -> None:
@@ -143,7 +151,7 @@ class Life(Cluster):
 def test_what_is_confirmed_is_there_once_and_nothing_waits_for_ever(seed: int) -> None:
     life = Life(seed)
     life.run(PUBLISHING_MS)
-    life.loses = life.crashes = life.remakes = 0
+    life.loses = life.crashes = life.remakes = life.interrupts = 0
     life.publishes = False
     life.run(PATIENCE_MS, lambda: not any(each.waits for each in life.producers))
     assert not any(each.waits for each in life.producers)

@@ -2,9 +2,11 @@
 connections and processes end."""
 
 import random
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import FrameType
+from typing import Any, TypeVar
 
 from client.hand import LEADER, Hand, Sent
 from core.harness import FakeWorker
@@ -13,12 +15,14 @@ from gossipq.core.effects import Effects
 from gossipq.core.requests.consume import Client
 from gossipq.core.shard import Shard
 from gossipq.messages import Confirm, Deliver, Hello, Ping, Publish, Welcome
-from gossipq.types import NODE_SHARD, Origin, ShardId
+from gossipq.types import NODE_SHARD, Now, Origin, ShardId
 from gossipq.values import Delivered, Message, Route
 from gossipq.wire import batch as batches
 from gossipq.wire import frames
 
+Done = TypeVar("Done")
 SHARDS = 4
+POINTS = 40  #: of a step at which an interrupt may come
 WINDOW_BYTES = 1 << 20
 
 
@@ -37,6 +41,30 @@ class Lane:
         while self._items and self._items[0][0] <= now_ms:
             found.append(self._items.popleft()[1])
         return found
+
+
+class Interrupt(BaseException):
+    """What a signal handler raises."""
+
+
+class Interrupter:
+    """Raises Interrupt at the point number `at` of what a session does within it: where a function begins,
+    or a call of C code ends."""
+
+    def __init__(self, at: int) -> None:
+        self._left = at
+
+    def __enter__(self) -> None:
+        sys.setprofile(self._look)
+
+    def __exit__(self, *error: object) -> None:
+        sys.setprofile(None)
+
+    def _look(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event in ("call", "c_return") and "gossipq_client" in frame.f_code.co_filename:
+            self._left -= 1
+            if self._left == 0:
+                raise Interrupt
 
 
 class Worker(FakeWorker):
@@ -99,8 +127,42 @@ class Party:
         """What its user does now."""
         raise NotImplementedError
 
+    def step(self, do: Callable[[], Done]) -> Done | None:
+        """A step of the session, as `Engine.step` does it: sometimes an interrupt ends it half way, and it is
+        mended. None: so it was."""
+        if self.random.random() >= self.cluster.interrupts:
+            return do()
+        try:
+            with Interrupter(self.random.randrange(POINTS)):
+                return do()
+        except Interrupt:
+            self._recover()
+            return None
+
+    def repeat(self, do: Callable[[], object]) -> None:
+        """A step that is done again until nothing interrupts it."""
+        while self.step(lambda: (do(),)) is None:
+            pass
+
+    def _recover(self) -> None:
+        """As `Engine._recover`."""
+        self.there, self.back = self._lanes(), self._lanes()
+        self.origin = self.origin[0], b"%d" % self.cluster.now_ms
+        session = self.hand.session
+        session.recover(Now(self.cluster.now_ms, 1_000_000 + self.cluster.now_ms))
+        self._connect()
+
+    def _connect(self) -> None:
+        """All that it wants to be open is."""
+        links = self.hand.session.links
+        opened = [endpoint for action, endpoint in links.actions if action != "close"]
+        links.actions.clear()
+        for endpoint in opened:
+            links.connected(endpoint)
+
     def say(self) -> None:
-        self.hand.session.consuming.flush()
+        self._connect()
+        self.step(self.hand.session.consuming.flush)
         for sent in self.hand.sent():
             if sent.header.shard == NODE_SHARD or isinstance(sent.body, Hello | Ping):
                 if isinstance(sent.body, Hello):
@@ -110,9 +172,10 @@ class Party:
             self.there[shard].put(self.cluster.now_ms + self.cluster.lag_ms(shard), (self.origin, sent))
 
     def hear(self) -> None:
-        for lane in self.back.values():
-            for message in lane.take(self.cluster.now_ms):
-                self.hand.session.arrived(LEADER, message)
+        messages = [each for lane in self.back.values() for each in lane.take(self.cluster.now_ms)]
+        for message in messages:
+            if self.step(lambda each=message: (self.hand.session.arrived(LEADER, each),)) is None:
+                return  # what is behind it came on a connection that is closed
 
 
 class Cluster:
@@ -121,6 +184,7 @@ class Cluster:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.now_ms = 0
+        self.interrupts = 0.0  #: how many steps of sessions meet one
         self.parties: list[Party] = []
         #: by shard: until when it stands still
         self.slow_ms = {shard: self.random.choice((0, 0, 0, 400, 1_500)) for shard in range(SHARDS)}

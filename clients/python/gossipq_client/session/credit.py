@@ -218,8 +218,8 @@ class Part:
         self.late: list[Range] = []  #: acked here, and others had them by then
         #: acks that were refused, and why: (partition, first, end, error)
         self.refused: list[tuple[PartitionKey, Offset, Offset, GossipqError]] = []
-        #: (partition, key hash) -> failed, not yet answered
-        self.barred: dict[tuple[PartitionKey, int], list[Offset]] = {}
+        #: of each NACK without an answer: its partition, and from which offset on it bars which key hash
+        self.barred: dict[Call, tuple[PartitionKey, dict[int, Offset]]] = {}
 
     @property
     def share_bytes(self) -> int:
@@ -290,6 +290,14 @@ class Part:
         at = self.positions
         return [Start(key, "offset", at[key]) if key in at else start for key, start in self.starts.items()]
 
+    def bars(self, partition: PartitionKey) -> dict[int, Offset]:
+        """Key hashes of which a record failed and its leader may not know yet, with the first offset."""
+        bars: dict[int, Offset] = {}
+        for where, keys in self.barred.values():
+            for key, offset in keys.items() if where == partition else ():
+                bars[key] = min(offset, bars.get(key, offset))
+        return bars
+
     def saw(self, partition: PartitionKey, end: Offset) -> None:
         """A slice up to `end` is here, wholly."""
         places = self.high if self.subscription.group else self.positions
@@ -301,7 +309,6 @@ class Part:
         self.standing = self.known = NOWHERE
         self.subscribed = self.at_end = self.recalling = self.fed = False
         self.lent_records = self.lent_bytes = self.retry_at_ms = 0
-        self.barred = {}
         self.nacks = {}  # their calls are asked like all others
         self.begun = []
         self.aside = {}

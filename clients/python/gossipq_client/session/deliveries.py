@@ -96,12 +96,7 @@ class Consuming(Settling):
         if subscription.leased:
             part.outstanding[held] = None
             if part.barred:
-                bars = {
-                    key: min(offsets)
-                    for (where, key), offsets in part.barred.items()
-                    if where == held.partition
-                }
-                self._give_back_later(part, held.partition, bars, [held])
+                self._give_back_later(part, held.partition, part.bars(held.partition), [held])
         if not subscription.ready:
             subscription.touched_ms = self._links.now_ms
             subscription.pace.waits(self._links.now_ms)
@@ -511,6 +506,9 @@ class Consuming(Settling):
         subscriptions = self._subscriptions()
         for subscription in subscriptions:
             subscription.parts = [part for part in subscription.parts if part.number in self._parts]
+            if subscription.key_ordered:  # what goes back by half comes again, and what is behind it with it
+                for held in subscription.ready:
+                    held.cut_last(max(0, held.untaken))
             subscription.ready = deque(held for held in subscription.ready if held.taken < held.end)
             for part in subscription.parts:
                 part.recover()
@@ -518,6 +516,8 @@ class Consuming(Settling):
         for call in self._calls.open_calls():
             if isinstance(call.message, Recall) or _gives_back(call.message):
                 self._calls.cancel(call)  # a leader that is subscribed to anew takes back what is not here
+        for part in self._parts.values():
+            part.barred = {call: bars for call, bars in part.barred.items() if self._calls.is_open(call)}
         self._fresh = {part: None for part in self._parts.values() if part.fresh}
         self.ack_due_ms = self._links.now_ms if self._fresh else 0
         for subscription in subscriptions:

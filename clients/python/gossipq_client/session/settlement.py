@@ -190,22 +190,19 @@ class Settling(Subscribing):
     def _nack(self, part: Part, ranges: list[Range], outcome: Outcome, keys: dict[int, Offset]) -> None:
         """`keys`: of all in `ranges`, which lie in one partition, with their first offsets. Until the leader
         has answered, what it sends of them and lies behind goes back as well: it did not know yet."""
-        bars = [((ranges[0][0], key), offset) for key, offset in keys.items()]
-        for place, offset in bars:
-            part.barred.setdefault(place, []).append(offset)
-
-        def answered(call: Call) -> None:
-            self._left(call)
-            for place, offset in bars:
-                part.barred[place].remove(offset)
-                if not part.barred[place]:
-                    del part.barred[place]
-
         failed, delay_ms, reason, dead = outcome
-        pieces = [ranges[at : at + MOVED_RANGES_MAX] for at in range(0, len(ranges), MOVED_RANGES_MAX)]
-        for piece in pieces:
-            request = Nack(part.number, piece, delay_ms, failed, reason, dead)
-            self._calls.ask(request, part.shard, answered if piece is pieces[-1] else self._left)
+        calls = [
+            self._calls.prepare(
+                Nack(part.number, ranges[at : at + MOVED_RANGES_MAX], delay_ms, failed, reason, dead),
+                part.shard,
+                self._left,
+            )
+            for at in range(0, len(ranges), MOVED_RANGES_MAX)
+        ]
+        if keys:
+            part.barred[calls[-1]] = ranges[0][0], keys
+        for call in calls:
+            self._calls.send(call)
         if part.subscription.exclusive:
             self._due[part] = None
 
@@ -214,6 +211,8 @@ class Settling(Subscribing):
         part = self._parts.get(getattr(call.message, "subscription", 0))
         if part is not None and part.aside:
             self._decide(part, call)
+        if part is not None:
+            part.barred.pop(call, None)
         if part is not None and part.subscription.closing:
             self._leave(part)
 
