@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from client.true_shards import Cluster, Party
+from client.true_shards import UNRAISABLE, Cluster, Party, Place
 from gossipq import limits
 from gossipq.types import Offset, PartitionKey, partition_key, partition_of
 from gossipq.values import GroupOptions, TopicInfo, TopicOptions
@@ -20,9 +20,6 @@ from gossipq_client.values.terms import key_column
 
 PUBLISHING_MS = 4_000
 PATIENCE_MS = 240_000  #: leases end meanwhile, several times
-
-
-Place = tuple[PartitionKey, Offset]
 
 
 def places(piece: Piece) -> list[Place]:
@@ -113,8 +110,9 @@ class Life(Cluster):
         self.loses, self.crashes = self.random.choice((0, 0, 0.002)), self.random.choice((0, 0, 0.001))
         self.fails = self.random.choice((0, 0, 0, 0.1))
         self.interrupts = self.random.choice((0, 0.02))
-        self.user = self.random.choice((User, Fetcher))
+        self.user: type[User] = self.random.choice((User, Fetcher))
         self.acked = set[Place]()
+        self.published = 0
         #: by partition and key: offsets
         self.of_key: dict[tuple[PartitionKey, bytes], list[Offset]] = {}
         self.parties.append(self.user(self, "ada"))
@@ -134,7 +132,9 @@ class Life(Cluster):
         keyed = count if self.mode == "key_ordered" else 0
         keys = [b"%d" % self.random.randrange(20) for _ in range(keyed)]
         columns = {"keys": keys, "fixed": key_column(keys)} if keys else {}
-        partition, values = partition_key(self.info.id, at), [b"v" * size] * count
+        partition = partition_key(self.info.id, at)
+        values = [b"%d" % (self.published + number) + b"v" * size for number in range(count)]
+        self.published += count
         row = self.worker.publish(partition, values, shard=self.info.shards[at], **columns)
         assert isinstance(row, tuple)
         for offset, key in enumerate(keys, row[1]):
@@ -181,6 +181,7 @@ class Life(Cluster):
                 self.crash()
 
 
+@UNRAISABLE
 @pytest.mark.parametrize("seed", range(40))
 def test_what_is_published_is_acked_and_nobody_waits_for_ever(seed: int) -> None:
     life = Life(seed)

@@ -8,13 +8,12 @@ from functools import partial
 
 import pytest
 
-from client.true_shards import Cluster, Party
+from client.true_shards import UNRAISABLE, Cluster, Party, Place
 from core.harness import client
 from gossipq.errors import NotConfirmed
 from gossipq.messages import CreateTopic, DropTopic, Resolve, Topics
 from gossipq.types import META_SHARD, partition_key
 from gossipq.values import TopicOptions
-from gossipq.wire import batch as batches
 from gossipq_client.session.calls import Call
 from gossipq_client.session.packer import Flight, Topic
 from gossipq_client.session.receipts import receipt_of
@@ -24,7 +23,6 @@ PUBLISHING_MS = 4_000
 PATIENCE_MS = 120_000
 OPERATOR = client("operator")
 NAMES = ("s", "t")
-Place = tuple[int, int]  #: partition key, offset
 
 
 class Producer(Party):
@@ -134,19 +132,8 @@ class Life(Cluster):
     def producers(self) -> list[Producer]:
         return [party for party in self.parties if isinstance(party, Producer)]
 
-    def stored(self) -> dict[Place, bytes]:
-        """What the shards have."""
-        found: dict[Place, bytes] = {}
-        for shard in self.worker.shards.values():
-            for partition, state in shard.ledger.partitions.items():
-                for first, end, part in shard.ledger.slices.between(partition, state.first, state.next):
-                    body, _ = shard.body(part.index)
-                    assert body is not None
-                    values, at = batches.Batch(body).values(), part.offset - part.first
-                    found |= {(partition, offset): values[offset - at] for offset in range(first, end)}
-        return found
 
-
+@UNRAISABLE
 @pytest.mark.parametrize("seed", range(40))
 def test_what_is_confirmed_is_there_once_and_nothing_waits_for_ever(seed: int) -> None:
     life = Life(seed)

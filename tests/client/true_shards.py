@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, TypeVar
 
+import pytest
+
 from client.hand import LEADER, Hand, Sent
 from core.harness import FakeWorker
 from gossipq.core.delivery import Delivery
@@ -15,13 +17,16 @@ from gossipq.core.effects import Effects
 from gossipq.core.requests.consume import Client
 from gossipq.core.shard import Shard
 from gossipq.messages import Confirm, Deliver, Hello, Ping, Publish, Welcome
-from gossipq.types import NODE_SHARD, Now, Origin, ShardId
+from gossipq.types import NODE_SHARD, Now, Offset, Origin, PartitionKey, ShardId
 from gossipq.values import Delivered, Message, Route
 from gossipq.wire import batch as batches
 from gossipq.wire import frames
 
 Done = TypeVar("Done")
+Place = tuple[PartitionKey, Offset]
 SHARDS = 4
+#: what strikes in a finalizer is told on stderr and goes no further: Python's own rule
+UNRAISABLE = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 POINTS = 40  #: of a step at which an interrupt may come
 WINDOW_BYTES = 1 << 20
 
@@ -243,6 +248,18 @@ class Cluster:
             tell(delivery.origin, deliver, 0, [b"".join(bodies)])
         for origin, notice in effects.notices:
             tell(origin, notice)
+
+    def stored(self) -> dict[Place, bytes]:
+        """What the shards have."""
+        found: dict[Place, bytes] = {}
+        for shard in self.worker.shards.values():
+            for partition, state in shard.ledger.partitions.items():
+                for first, end, part in shard.ledger.slices.between(partition, state.first, state.next):
+                    body, _ = shard.body(part.index)
+                    assert body is not None
+                    values, at = batches.Batch(body).values(), part.offset - part.first
+                    found |= {(partition, offset): values[offset - at] for offset in range(first, end)}
+        return found
 
 
 def _slices(shard: Shard, delivery: Delivery) -> tuple[list[Delivered], list[bytes]]:
