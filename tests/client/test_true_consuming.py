@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from client.hand import LEADER
 from client.true_shards import UNRAISABLE, Cluster, Party, Place
 from gossipq import limits
 from gossipq.types import Offset, PartitionKey, partition_key, partition_of
@@ -176,7 +177,7 @@ class Life(Cluster):
                 self.publish()
             for party in self.parties:
                 if self.random.random() < self.loses:
-                    party.reconnect()
+                    party.reconnect(LEADER)
             if self.random.random() < self.crashes:
                 self.crash()
 

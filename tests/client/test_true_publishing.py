@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from client.hand import LEADER
 from client.true_shards import UNRAISABLE, Cluster, Party, Place
 from core.harness import client
 from gossipq.errors import NotConfirmed
@@ -60,7 +61,7 @@ class Producer(Party):
 
     def values(self, count: int) -> list[bytes]:
         self.made += count
-        return [b"%d-%s" % (at, self.origin[0]) for at in range(self.made - count, self.made)]
+        return [b"%d-%s" % (at, self.name.encode()) for at in range(self.made - count, self.made)]
 
     def publish(self, topic: Topic) -> None:
         writer = topic.writer(None, self.random.randrange(len(topic.writers)))
@@ -122,7 +123,7 @@ class Life(Cluster):
             self.step()
             for party in self.parties:
                 if self.random.random() < self.loses:
-                    party.reconnect()
+                    party.reconnect(LEADER)
             if self.random.random() < self.crashes:
                 self.crash()
             if self.random.random() < self.remakes:

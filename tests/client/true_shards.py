@@ -3,19 +3,20 @@ connections and processes end."""
 
 import random
 import sys
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import Any, TypeVar
 
 import pytest
 
-from client.hand import LEADER, Hand, Sent
+from client.hand import HOME, LEADER, Hand, Sent
 from core.harness import FakeWorker
 from gossipq.core.delivery import Delivery
-from gossipq.core.effects import Effects
+from gossipq.core.effects import Effects, refusal
 from gossipq.core.requests.consume import Client
 from gossipq.core.shard import Shard
+from gossipq.errors import NotLeader
 from gossipq.messages import Confirm, Deliver, Hello, Ping, Publish, Welcome
 from gossipq.types import NODE_SHARD, Now, Offset, Origin, PartitionKey, ShardId
 from gossipq.values import Delivered, Message, Route
@@ -95,38 +96,48 @@ class TrueHand(Hand):
         return self._name.encode().rjust(8) + super()._producer()[-8:]
 
     def greeting(self, term: int = 1) -> Welcome:
-        shards = self._cluster.worker.shards
-        routes = [Route(shard, shards[shard].term, LEADER) for shard in range(SHARDS)]
-        return Welcome("n", b"c" * 16, "0", WINDOW_BYTES, 5_000, 1_000, routes, SHARDS)
+        routes = self._cluster.routes()
+        return Welcome("n", b"c" * 16, "0", WINDOW_BYTES, 5_000, 1_000, routes, len(routes))
+
+    def pass_time(self, ms: int, alive: Iterable[str]) -> None:
+        """`alive`: who shows a sign of life just before its end."""
+        self.now_ms += ms
+        self.session.advance(Now(self.now_ms, 1_000_000 + self.now_ms))
+        for endpoint in (HOME, *alive):
+            self.session.links.alive(endpoint, 0)
+        self.session.tick()
 
 
 class Party:
     """A session, and what is on its way between it and the shards."""
 
     def __init__(self, cluster: "Cluster", name: str) -> None:
-        self.cluster, self.random = cluster, cluster.random
+        self.cluster, self.random, self.name = cluster, cluster.random, name
         self.hand = TrueHand(cluster, name)
         self.client = Client(self.hand.session.links.session, name)
-        self.origin: Origin = (name.encode(), b"1")
-        self.there = self.back = self._lanes()
-        self._lost = False
-        for shard in range(SHARDS):
-            self.hand.session.links.lane(shard)
-        self.hand.up(LEADER)
-        self.hand.pass_ms(cluster.now_ms)
-        self.reconnect()
+        self.origins: dict[str, Origin] = {}  #: of its connections, by endpoint
+        #: by endpoint and shard
+        self.there: dict[tuple[str, ShardId], Lane] = defaultdict(Lane)
+        self.back: dict[tuple[str, ShardId], Lane] = defaultdict(Lane)
+        self.hand.pass_time(cluster.now_ms, cluster.alive())
 
-    @staticmethod
-    def _lanes() -> dict[ShardId, Lane]:
-        return {shard: Lane() for shard in range(SHARDS)}
+    def origin(self, endpoint: str) -> Origin:
+        number = b"%d" % self.cluster.now_ms
+        return self.origins.setdefault(endpoint, (self.name.encode(), endpoint.encode(), number))
 
-    def reconnect(self) -> None:
-        """What was on its way to it is gone, and, if its other end is gone, what was on its way there."""
-        self.there, self.back = self._lanes(), self._lanes()
-        self.hand.session.disconnected(LEADER)
-        self.origin = self.origin[0], b"%d" % self.cluster.now_ms
-        self.hand.sent()
-        self.hand.session.connected(LEADER)
+    def reconnect(self, endpoint: str) -> None:
+        """What was on its way on a connection is gone."""
+        session = self.hand.session
+        self._forget(endpoint)
+        session.links.out[:] = [each for each in session.links.out if each[0] != endpoint]
+        session.disconnected(endpoint)
+        session.connected(endpoint)
+
+    def _forget(self, endpoint: str) -> None:
+        self.origins.pop(endpoint, None)
+        for lanes in (self.there, self.back):
+            for place in [place for place in lanes if place[0] == endpoint]:
+                del lanes[place]
 
     def act(self) -> None:
         """What its user does now."""
@@ -150,9 +161,9 @@ class Party:
             pass
 
     def _recover(self) -> None:
-        """As `Engine._recover`."""
-        self.there, self.back = self._lanes(), self._lanes()
-        self.origin = self.origin[0], b"%d" % self.cluster.now_ms
+        """As `Engine._recover`: all connections are closed."""
+        for endpoint in list(self.origins):
+            self._forget(endpoint)
         session = self.hand.session
         session.recover(Now(self.cluster.now_ms, 1_000_000 + self.cluster.now_ms))
         self._connect()
@@ -169,17 +180,19 @@ class Party:
         self._connect()
         self.step(self.hand.session.consuming.flush)
         for sent in self.hand.sent():
-            if sent.header.shard == NODE_SHARD or isinstance(sent.body, Hello | Ping):
-                if isinstance(sent.body, Hello):
+            endpoint, shard = sent.endpoint, sent.header.shard
+            if isinstance(sent.body, Hello):
+                if endpoint == HOME or endpoint in self.cluster.alive():
                     self.hand.answer(sent, self.hand.greeting())
-                continue
-            shard = sent.header.shard
-            self.there[shard].put(self.cluster.now_ms + self.cluster.lag_ms(shard), (self.origin, sent))
+            elif shard != NODE_SHARD and not isinstance(sent.body, Ping):
+                at_ms = self.cluster.now_ms + self.cluster.lag_ms(shard)
+                self.there[endpoint, shard].put(at_ms, (self.origin(endpoint), sent))
 
     def hear(self) -> None:
-        messages = [each for lane in self.back.values() for each in lane.take(self.cluster.now_ms)]
-        for message in messages:
-            if self.step(lambda each=message: (self.hand.session.arrived(LEADER, each),)) is None:
+        now_ms = self.cluster.now_ms
+        messages = [(place[0], each) for place, lane in self.back.items() for each in lane.take(now_ms)]
+        for endpoint, message in messages:
+            if self.step(lambda of=endpoint, each=message: (self.hand.session.arrived(of, each),)) is None:
                 return  # what is behind it came on a connection that is closed
 
 
@@ -193,7 +206,19 @@ class Cluster:
         self.parties: list[Party] = []
         #: by shard: until when it stands still
         self.slow_ms = {shard: self.random.choice((0, 0, 0, 400, 1_500)) for shard in range(SHARDS)}
+        self.start()
+
+    def start(self) -> None:
         self.worker = Worker(self)
+
+    def routes(self) -> list[Route]:
+        """As a node tells them."""
+        shards = self.worker.shards
+        return [Route(shard, shards[shard].term, LEADER) for shard in range(SHARDS)]
+
+    def alive(self) -> list[str]:
+        """Endpoints of which somebody speaks."""
+        return [LEADER]
 
     def lag_ms(self, shard: ShardId) -> int:
         """How long a message is under way."""
@@ -202,23 +227,28 @@ class Cluster:
     def step(self) -> None:
         ms = self.random.choice((1, 1, 2, 5, 15))
         self.now_ms += ms
+        for party in self.parties:
+            party.hand.pass_time(ms, self.alive())
+            party.act()
+            party.say()
+        self.work(ms)
+        for party in self.parties:
+            party.hear()
+
+    def work(self, ms: int) -> None:
+        """Time passes for the shards, which do what has come."""
         self.worker.advance(ms)
         steps: list[Callable[[], None]] = []
         for party in self.parties:
-            party.hand.pass_ms(ms)
-            party.act()
-            party.say()
-            for shard, lane in party.there.items():
+            for (_, shard), lane in party.there.items():
                 steps += [self._asked(shard, party, *each) for each in lane.take(self.now_ms)]
         self.worker.turn(*steps)
-        for party in self.parties:
-            party.hear()
 
     def crash(self) -> None:
         """The worker ends and starts over from its disk, with new connections."""
         self.worker.turn(commit=False)
         for party in self.parties:
-            party.reconnect()
+            party.reconnect(LEADER)
 
     def _asked(self, shard: ShardId, party: Party, origin: Origin, sent: Sent) -> Callable[[], None]:
         body = sent.body
@@ -229,19 +259,22 @@ class Cluster:
             )
         return lambda: self.worker.step(shard, origin, sent.header.request_id, party.client, body)
 
-    def send(self, shard: Shard, effects: Effects) -> None:
+    def send(self, shard: Shard, effects: Effects, endpoint: str = LEADER) -> None:
         """What the sender of a worker does with the effects of a turn, in its order."""
-        parties = {party.origin: party for party in self.parties}
+        parties = {party.origin(endpoint): party for party in self.parties}
 
         def tell(origin: Origin, message: Message, request_id: int = 0, body: Sequence[bytes] = ()) -> None:
             if (party := parties.get(origin)) is not None:
                 control = frames.encode(message, shard.id, request_id, shard.term)
-                party.back[shard.id].put(self.now_ms + self.lag_ms(shard.id), [control, *body])
+                at_ms = self.now_ms + self.lag_ms(shard.id)
+                party.back[endpoint, shard.id].put(at_ms, [control, *body])
 
         for origin, rows in effects.confirms.items():
             tell(origin, Confirm(rows, WINDOW_BYTES, "", effects.runs.get(origin, [])))
         for origin, request_id, message in effects.replies:
             tell(origin, message, request_id)
+        for origin, request_id in effects.abandoned:
+            tell(origin, refusal(NotLeader("another one leads")), request_id)
         for delivery in effects.deliveries:
             slices, bodies = _slices(shard, delivery)
             deliver = Deliver(delivery.subscription, slices, delivery.lease_ms)
