@@ -66,7 +66,7 @@ from gossipq.operator_messages import (
     ShowConfig,
     ShowGroup,
 )
-from gossipq.types import topic_id_of
+from gossipq.types import SCHEMAS_TOPIC, topic_id_of
 from gossipq.values import AccessChange, AccessTable, Invite, Message, Role, Rule, User
 
 READ, PUBLISH, CREATE, MEND, OPERATE, CLUSTER, OBSERVE, ACT_FOR = PERMISSIONS = (
@@ -85,6 +85,9 @@ ANY = "any"  #: of a need: one permission on the topic, whichever
 EVERYTHING = "*"  #: the pattern that also covers the cluster as a whole
 WHOLE = ""  #: in place of a topic: the cluster as a whole
 REPLIES = "_replies"  #: the topic of answers to requests
+SYSTEM = "_"  #: names of topics that nodes write begin with it
+#: those that clients write all the same: answers to requests, and declarations of schemas
+OPEN_TO_CLIENTS = frozenset((REPLIES, SCHEMAS_TOPIC))
 ANONYMOUS = "anonymous"  #: the user who shows no token
 TOKEN_BYTES = 32
 USERS_MAX, ROLES_MAX, INVITES_MAX = 1_000, 200, 200
@@ -195,6 +198,12 @@ NEEDS: dict[type[Message], Need] = {
 def verb_of(kind: type[Message]) -> str:
     """As PROTOCOL.md names it."""
     return re.sub(r"(?<!^)([A-Z])", r"_\1", kind.__name__).upper()
+
+
+def require_writer(topic: str, node: bool) -> None:
+    """Whether who is a node, or is none, may write a topic, and make it by doing so. Raises BadRequest."""
+    if topic.startswith(SYSTEM) and topic not in OPEN_TO_CLIENTS and not node:
+        raise BadRequest(f"{topic} is written by nodes only", hint="names that begin with _ are theirs")
 
 
 def covers(pattern: str, topic: str) -> bool:

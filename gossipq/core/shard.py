@@ -577,8 +577,11 @@ class Shard:
             if type(message) in ROSTER_VERBS:
                 self._roster.serve(origin, request_id, message)
             else:
-                account, rights = (client.payers, client.rights) if client is not None else ((), None)
-                self._register.serve(origin, request_id, message, account, rights)
+                if client is None:
+                    self._register.serve(origin, request_id, message, ())
+                else:
+                    who = client.payers, client.rights, client.node
+                    self._register.serve(origin, request_id, message, *who)
         elif type(message) in META_VERBS:
             raise NotLeader(f"shard {self.id} does not answer {type(message).__name__}")
         else:

@@ -1,6 +1,7 @@
 """What the register has begun is finished, whoever leads the meta shard by then, and what was removed stays
 so."""
 
+import msgspec
 import pytest
 
 from core.harness import FakeWorker, client, single
@@ -196,6 +197,23 @@ def test_topics_that_are_made_by_name_are_made_and_told_page_by_page(
     assert set(worker.shards[0].ledger.names) == set(names[:4])
     rest = worker.ask(0, ADA, Resolve(names, True, answer.more))
     assert [info.name for info in rest.topics] == names[4:8]
+
+
+@pytest.mark.parametrize(
+    ("name", "node", "made"),
+    [("_audit", False, False), ("_audit", True, True), ("_schemas", False, True), ("_replies", False, True)],
+)
+def test_a_topic_that_only_nodes_write_is_not_made_by_who_may_not_write_it(
+    worker: FakeWorker, name: str, node: bool, made: bool
+) -> None:
+    who = msgspec.structs.replace(ADA, node=node)
+    answer = worker.ask(0, who, Resolve([name], True))
+    if made:
+        assert isinstance(answer, Topics)
+    else:
+        assert code(answer) == "bad_request"
+        assert answer.message == f"{name} is written by nodes only"
+    assert (name in worker.shards[0].ledger.names) is made
 
 
 def test_who_waits_for_a_shard_that_is_gone_hears_so(

@@ -27,7 +27,7 @@ from gossipq.errors import BadName, BadRequest, Busy, Refused, TopicExists, Unkn
 from gossipq.messages import BindTopic, CreateTopic, DropTopic, Resolve, Topics
 from gossipq.operator_messages import SetTopic
 from gossipq.peer_messages import AskTopic, InstallTopic, TopicInstalled
-from gossipq.permissions import CREATE, Rights
+from gossipq.permissions import CREATE, Rights, require_writer
 from gossipq.rates import Buckets, Payer
 from gossipq.texts import many
 from gossipq.types import Index, Origin
@@ -141,8 +141,9 @@ class TopicRegister:
         message: Resolve,
         account: Account,
         rights: Rights | None,
+        node: bool,
     ) -> None:
-        """A pattern finds what may be seen."""
+        """A pattern finds what may be seen. What only nodes write is made for a node alone."""
         known = self._ledger.names
         wild = [name for name in message.names if "*" in name]
         if len(wild) > limits.RESOLVE_PATTERNS_MAX or any(len(name) > limits.NAME_BYTES_MAX for name in wild):
@@ -172,6 +173,7 @@ class TopicRegister:
             check_name(name)
             if rights is not None:
                 rights.require(Resolve, CREATE, name)
+            require_writer(name, node)
         if missing and not self._auto_create:
             raise UnknownTopic(f"no topic {missing[0]}", hint=f"gossipq topic create {missing[0]}")
         found = [info for info in page.values() if info is not None]
@@ -554,11 +556,12 @@ class TopicRegister:
         message: Message,
         account: Account,
         rights: Rights | None = None,
+        node: bool = True,
     ) -> None:
-        """Any request of this room, on whose account it goes, and what it may do. Raises what a client must
-        hear."""
+        """Any request of this room, on whose account it goes, what it may do, and whether a node asks. Raises
+        what a client must hear."""
         if isinstance(message, Resolve):
-            self.resolve(origin, request_id, message, account, rights)
+            self.resolve(origin, request_id, message, account, rights, node)
         elif isinstance(message, CreateTopic):
             self.create(origin, request_id, message, account)
         elif isinstance(message, BindTopic):

@@ -26,12 +26,12 @@ from gossipq.errors import (
 )
 from gossipq.messages import Publish
 from gossipq.peer_messages import AskTopic, TopicInstalled
+from gossipq.permissions import require_writer
 from gossipq.types import (
     DELAY,
     ID_HASH,
     META_SHARD,
     PARTITION_BITS,
-    SCHEMAS_TOPIC,
     BatchInfo,
     Index,
     Offset,
@@ -48,9 +48,6 @@ BRINGING_MIN = 4_096  #: batches of which it is remembered by which entry they c
 BatchName = tuple[PartitionKey, bytes, int]  #: a partition, a producer, and its sequence there
 SCHEDULED_PART = 2  #: this part of bytes_max is for records that are not due where the oldest are dropped
 GONE, ELSEWHERE = -1, -2  #: in place of a time: there is no such topic; it has nothing in this shard
-SYSTEM = "_"  #: names of topics that nodes write begin with it
-#: those that clients write all the same: answers to requests, and declarations of schemas
-OPEN_TO_CLIENTS = frozenset(("_replies", SCHEMAS_TOPIC))
 #: what helps, in order of effect
 FULL_HINT = (
     "gossipq topic ls shows what holds most; gossipq topic purge or rm frees it at once, a shorter retention "
@@ -123,11 +120,7 @@ class PublishRequests:
         if state is None:
             raise self.unknown(partition)
         topic = self._ledger.topics[state.topic_id]
-        theirs = topic.name.startswith(SYSTEM) and topic.name not in OPEN_TO_CLIENTS
-        if theirs and client is not None and not client.node:
-            raise BadRequest(
-                f"{topic.name} is written by nodes only", hint="names that begin with _ are theirs"
-            )
+        require_writer(topic.name, client is None or client.node)
         if info.columns & ID_HASH and info.count > limits.ID_RECORDS_MAX:
             raise BadRequest(
                 f"{info.count} records with ids in one batch; at most {limits.ID_RECORDS_MAX} are allowed",
