@@ -289,7 +289,8 @@ def purge(choices: Choices, name: str, partition: int | None, dry_run: bool) -> 
     gossipq topic purge orders          asks first
     gossipq topic purge orders --yes    for scripts
 
-    Groups count what they had not done as removed. Records that come meanwhile stay.
+    Groups count what they had not done as removed. Records that come meanwhile stay, and so do dead letters:
+    those that were replayed are still delivered, and `gossipq dlq purge` removes the others.
     """
     with ask.connect(choices) as mq:
         count = mq.admin.purge_topic(name, partition, dry_run=True)

@@ -55,8 +55,8 @@ class Admin(Menders):
         return await self._talk(self._asking.set_topic(name, topic_options(**policy)))
 
     async def purge_topic(self, name: str, partition: int | None = None, *, dry_run: bool = False) -> int:
-        """Removes all records that a topic, or one of its partitions, has now; scheduled ones stay. Returns
-        how many."""
+        """Removes all records that a topic, or one of its partitions, has now; scheduled ones and dead
+        letters stay, also those that were replayed. Returns how many."""
         return await self._talk(self._asking.purge_topic(name, partition, dry_run))
 
     async def seek_group(
