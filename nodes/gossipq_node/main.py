@@ -22,9 +22,10 @@ from gossipq_node.composition import Composition, Mode, accepted, insisted, mode
 from gossipq_node.directory import MANIFEST, DataDirectory, DirectoryManifest
 from gossipq_node.enrolment import become_member
 from gossipq_node.processes import run_frontdoor, run_worker
-from gossipq_node.recovery import known_members, known_options
+from gossipq_node.recovery import known_members
 from gossipq_node.service import Service
 from gossipq_node.settings import GossipSettings
+from gossipq_node.store_tool import known_options
 from gossipq_node.supervisor import Child, Supervisor
 
 ENCRYPTED = (

@@ -112,14 +112,6 @@ def known_access(directory: DataDirectory, manifest: DirectoryManifest) -> Acces
     return msgspec.msgpack.decode(row, type=AccessTable) if row is not None else AccessTable()
 
 
-def known_options(directory: DataDirectory, manifest: DirectoryManifest) -> dict[str, str]:
-    """What [cluster] says, as this directory knows it: by its copy of the meta shard, else as it was when the
-    node joined. Raises StoreError."""
-    with open_store(directory.store(manifest, META_SHARD % manifest.workers), manifest.shards) as store:
-        row = store.tables(META_SHARD).state.get(records.OPTIONS)
-    return msgspec.msgpack.decode(row, type=dict[str, str]) if row is not None else manifest.options
-
-
 def _check(directory: DataDirectory, manifest: DirectoryManifest) -> None:
     if manifest.witness:
         raise StoreError(

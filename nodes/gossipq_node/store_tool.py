@@ -18,7 +18,7 @@ from gossipq.core.ledger import records as ledger_records
 from gossipq.core.shard import Shard
 from gossipq.core.storage import Bodies, ShardSettings, Table
 from gossipq.errors import BadBatch, GossipqError, StoreError
-from gossipq.types import Index, PartitionKey, ShardId
+from gossipq.types import META_SHARD, Index, PartitionKey, ShardId
 from gossipq.wire.batch import check
 from gossipq.wire.opener import Opener
 from gossipq_node import machine
@@ -44,7 +44,7 @@ class WorkerInfo(msgspec.Struct, frozen=True):
 
 
 class Info(msgspec.Struct, frozen=True):
-    manifest: DirectoryManifest
+    manifest: DirectoryManifest  #: its options are those that the cluster has now
     workers: list[WorkerInfo]
     disk_free_bytes: int
 
@@ -97,6 +97,14 @@ def open_store(path: Path, shards: int, map_bytes: int = AS_STORED) -> Iterator[
         store.close()
 
 
+def known_options(directory: DataDirectory, manifest: DirectoryManifest) -> dict[str, str]:
+    """What [cluster] says, as this directory knows it: by its copy of the meta shard, else as it was when the
+    node joined. Raises StoreError."""
+    with open_store(directory.store(manifest, META_SHARD % manifest.workers), manifest.shards) as store:
+        row = store.tables(META_SHARD).state.get(ledger_records.OPTIONS)
+    return msgspec.msgpack.decode(row, type=dict[str, str]) if row is not None else manifest.options
+
+
 def info(path: str | os.PathLike[str]) -> Info:
     """What the directory holds. Raises StoreError, also while a node uses it."""
     with opened(path, copied=True) as (directory, manifest):
@@ -110,7 +118,8 @@ def info(path: str | os.PathLike[str]) -> Info:
                         rows[name] += table.rows()
                 usage = store.usage()
             workers.append(WorkerInfo(worker, str(place), usage.file_bytes, usage.used_bytes, rows))
-        return Info(manifest, workers, _disk_free_bytes(directory.path))
+        current = msgspec.structs.replace(manifest, options=known_options(directory, manifest))
+        return Info(current, workers, _disk_free_bytes(directory.path))
 
 
 def verify(path: str | os.PathLike[str], progress: Callable[[int], None] = lambda batches: None) -> Verified:

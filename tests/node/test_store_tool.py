@@ -11,9 +11,11 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gossipq.config import load
+from gossipq.core.ledger import records
 from gossipq.core.storage import log
 from gossipq.core.storage.log import NO_CHAIN
 from gossipq.errors import ConfigError, StoreError
@@ -74,6 +76,20 @@ def test_info_counts_rows(data: Path) -> None:
     assert [worker.rows for worker in info.workers] == [{"log": 15, "body": 15, "state": 3}] * 2
     assert all(0 < worker.used_bytes <= worker.file_bytes for worker in info.workers)
     assert info.disk_free_bytes > 0
+
+
+def test_info_shows_the_options_that_the_cluster_has_now(data: Path) -> None:
+    founded = {"cluster.copies": "3", "cluster.replace_ms": "600000"}
+    with closing(DataDirectory(data)) as directory:
+        manifest = directory.read()
+        assert manifest is not None
+        directory.write(msgspec.structs.replace(manifest, options=founded))
+    assert store_tool.info(data).manifest.options == founded, "nothing was changed since"
+    with closing(LmdbStore(data / STORES / "0" / "worker-0", shards=SHARDS)) as store:
+        changed = founded | {"cluster.copies": "5"}
+        store.tables(0).state.put(records.OPTIONS, msgspec.msgpack.encode(changed))
+        store.commit()
+    assert store_tool.info(data).manifest.options == changed
 
 
 def test_verify_finds_nothing_wrong(data: Path) -> None:
