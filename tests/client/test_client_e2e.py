@@ -134,6 +134,8 @@ class TestPublish:
             mq.publish("a/b", b"")
         with pytest.raises(BadName):
             mq.publish("x" * 300, b"")
+        with pytest.raises(BadName, match="is a pattern"):
+            mq.publish("a.*", b"")
         with pytest.raises(BadRequest):
             mq.publish(topic, b"", partition=7)
         with pytest.raises(BadRequest):

@@ -17,6 +17,7 @@ from gossipq import __version__, limits
 from gossipq.clock import SystemClock
 from gossipq.errors import (
     Backpressure,
+    BadName,
     BadRequest,
     ClientClosed,
     ConfigError,
@@ -316,12 +317,14 @@ class Engine:
 
     def find_topic(self, name: str, create: bool = True) -> Topic | Call:
         """The topic, or the request that looks it up (and makes it when missing). What a virtual one is bound
-        to may change. Raises ClientClosed."""
+        to may change. Raises ClientClosed, BadName for a pattern."""
         if self.closing:
             raise ClientClosed("this client is being closed", hint="call connect() again")
         known = self.session.publishing.topics.get(name)
         if known is not None and (known.writers or self.now_ms() - known.learned_ms < VIRTUAL_MS):
             return known
+        if "*" in name:
+            raise BadName(f"{name!r} is a pattern, and a record goes to one topic", hint="name the topic")
         return self.session.calls.ask(Resolve([name], create), META_SHARD)
 
     def learn_topic(self, name: str, call: Call) -> Topic:
