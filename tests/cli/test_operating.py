@@ -742,6 +742,9 @@ def test_a_dump_goes_to_a_file_that_is_there_when_it_is_whole(
     (home / "other.gq.part").write_text("")
     ran = gossipq("store", "dump", "other.gq", "--data", "data")
     assert ran.err.startswith("error: other.gq.part is there: another dump is under way, or was cut short")
+    for wrong, why in (("none/x.gq", "No such file"), ("backup.gq/x.gq", "Not a directory")):
+        ran = gossipq("store", "dump", wrong, "--data", "data")
+        assert ran.err.lower().startswith(f"error: {wrong}: {why}".lower()), "as it was typed"
     assert json.loads(gossipq("store", "compact", "--data", "data", "-o", "json").out)["data"] == "data"
 
 

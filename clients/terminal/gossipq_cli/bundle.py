@@ -3,7 +3,6 @@ secret."""
 
 import io
 import json
-import os
 import platform
 import re
 import shutil
@@ -14,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
@@ -22,8 +21,9 @@ from gossipq import __version__
 from gossipq.errors import GossipqError
 from gossipq.texts import many
 from gossipq_cli import ask, clusters
+from gossipq_cli.files import written
 from gossipq_cli.options import Choices
-from gossipq_cli.output import as_object, is_special
+from gossipq_cli.output import as_object
 
 LOG_BYTES_MAX = 16 << 20  #: the end of a log that is longer
 JOURNAL = ("journalctl", "--unit", "gossipq", "--output", "cat", "--lines", "50000", "--no-pager")
@@ -138,22 +138,7 @@ def _journal() -> bytes:
 
 def _pack(path: Path, parts: dict[str, bytes]) -> None:
     """Whole or not at all, for its owner alone."""
-    if is_special(path):
-        with path.open("wb") as stream:
-            _pack_into(stream, parts)
-        return
-    written = path.with_name(f"{path.name}.part")
-    with open(written, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as stream:
-        try:
-            _pack_into(stream, parts)
-        except BaseException:
-            written.unlink()
-            raise
-    written.replace(path)
-
-
-def _pack_into(stream: BinaryIO, parts: dict[str, bytes]) -> None:
-    with tarfile.open(fileobj=stream, mode="w|gz") as packed:
+    with written(str(path), "bundle") as stream, tarfile.open(fileobj=stream, mode="w|gz") as packed:
         for name, content in sorted(parts.items()):
             entry = tarfile.TarInfo(f"gossipq-bundle/{name}")
             entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o600

@@ -1,6 +1,5 @@
 """`gossipq store`."""
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -8,12 +7,13 @@ import msgspec
 
 from gossipq.texts import many, size
 from gossipq_cli import failures
+from gossipq_cli.files import written
 from gossipq_cli.options import Choices, Noun, pass_choices
-from gossipq_cli.output import Column, Output, counter, is_special
+from gossipq_cli.output import Column, Output, counter
 from gossipq_cli.reach import CONNECT_S, trouble_of
 
 if TYPE_CHECKING:
-    from gossipq_node.store_dump import Dumped, Progress
+    from gossipq_node.store_dump import Dumped
 
 data_option = click.option(
     "--data",
@@ -184,39 +184,10 @@ def dump(choices: Choices, data: str, file: str) -> None:
         done = store_dump.dump(data, sys.stdout.buffer, told)
         out.say(f"{many(done.rows, 'row')}, {size(done.bytes)}")
         return
-    if is_special(file):
-        with open(file, "wb") as stream:
-            done = store_dump.dump(data, stream, told)
-    else:
-        done = _dump_whole(data, file, told)
+    with written(file, "dump") as stream:
+        done = store_dump.dump(data, stream, told)
     row = {"file": file, "rows": done.rows, "bytes": done.bytes}
     out.one(row, f"{file} has {many(done.rows, 'row')} of {data}, {size(done.bytes)}", file)
-
-
-def _dump_whole(data: str, file: str, told: "Progress") -> "Dumped":
-    """The file appears when it is whole and on the disk, for its owner alone: it has every record."""
-    import os
-    from pathlib import Path
-
-    from gossipq_node import store_dump
-    from gossipq_node.files import sync_directory
-
-    part = f"{file}.part"
-    try:
-        with open(part, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as stream:
-            done = store_dump.dump(data, stream, told)
-            os.fsync(stream.fileno())
-    except FileExistsError:
-        raise failures.Failure(
-            "exists", f"{part} is there: another dump is under way, or was cut short", f"rm {part}"
-        ) from None
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(part)
-        raise
-    os.replace(part, file)
-    sync_directory(Path(file).absolute().parent)
-    return done
 
 
 @command.command("load")
