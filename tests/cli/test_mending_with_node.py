@@ -285,6 +285,23 @@ def test_a_group_is_paused_and_goes_on(ask, topic: str, shared_node) -> None:
     assert ask("why", topic, "--group", "nobody").code == 4
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["why", "{}/0/0", "-g", "nobody"],
+        ["msg", "requeue", "{}/0/0", "-g", "nobody"],
+        ["schema", "show", "{}"],
+        ["schema", "check", "{}"],
+        ["schema", "rm", "{}", "--yes"],
+    ],
+)
+def test_what_is_not_there_has_one_exit_code(ask, topic: str, line: list[str]) -> None:
+    ask("pub", topic, "1", "-q")
+    ran = ask(*(word.format(topic) for word in line))
+    what = "no group nobody on {}" if "nobody" in line else "topic {} has no schema"
+    assert (ran.code, ran.err.partition("\n")[0]) == (4, f"error: {what.format(topic)}")
+
+
 def test_a_virtual_topic(ask, topic: str) -> None:
     audit, first, second = f"{topic}.all", f"{topic}.a", f"{topic}.b"
     assert (

@@ -1,12 +1,14 @@
 """`gossipq group`."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gossipq.errors import BadRequest
 from gossipq.texts import many
 from gossipq.types import partition_of
 from gossipq.values import ClientRow, GroupStats
@@ -82,6 +84,18 @@ def found(mq: "Client", topic: str, group: str | None) -> list[GroupStats]:
     if group is not None and not parts:
         raise unknown(topic, group, known)
     return sorted(parts, key=lambda part: (part.group, part.partition))
+
+
+@contextmanager
+def asking(mq: "Client", topic: str, group: str) -> Iterator[None]:
+    """What is asked of a record in a group. Raises Failure when that group is not there: a node says of it
+    what it says of a request that makes no sense."""
+    try:
+        yield
+    except BadRequest:
+        if group:
+            found(mq, topic, group)
+        raise
 
 
 @command.command("ls")

@@ -11,6 +11,7 @@ import click
 from gossipq.errors import GossipqError
 from gossipq.texts import many
 from gossipq_cli import ask, failures, records, refs
+from gossipq_cli.commands.group import asking
 from gossipq_cli.kinds import Duration, Moment, moment_of
 from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Output, brief, dashed, moment
@@ -231,7 +232,7 @@ def requeue(choices: Choices, ref: str, record_id: str | None, group: str) -> No
     The group has acked it, or it waits for its next attempt, or it is a dead letter.
     """
     where = refs.where(ref, record_id)
-    with ask.connect(choices) as mq:
+    with ask.connect(choices) as mq, asking(mq, ref.partition("/")[0], group):
         done = mq.admin.requeue(**where, group=group)
     Output(choices).one({"ref": done, "group": group}, f"{done} is ready for {group}", done)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from gossipq.errors import BadRequest, UnknownTopic
+from gossipq.errors import UnknownTopic
 from gossipq.texts import many
 from gossipq_cli import ask, failures
 from gossipq_cli.options import Choices, Noun, pass_choices
@@ -115,17 +115,23 @@ def remove(choices: Choices, topic: str) -> None:
     """
     ask.sure(choices, "removing a schema", f"Nobody checks values of {topic} any more. Remove its schema?")
     with ask.connect(choices) as mq:
+        _schema(mq, topic)
         mq.admin.delete_schema(topic)
     Output(choices).one({"topic": topic}, f"topic {topic} has no schema", topic)
 
 
 def _schema(mq: "Client", topic: str) -> "Schema":
-    """Raises UnknownTopic, BadRequest."""
+    """Raises UnknownTopic, Failure."""
     if ask.missing(mq, [topic]):
         raise UnknownTopic(f"no topic {topic}")
     schema = mq.admin.known_schema(topic)
     if schema is None:
-        raise BadRequest(f"topic {topic} has no schema", hint=f"gossipq schema set {topic} FILE")
+        raise failures.Failure(
+            "unknown_schema",
+            f"topic {topic} has no schema",
+            f"`gossipq schema set {topic} FILE`",
+            failures.NOT_FOUND,
+        )
     return schema
 
 

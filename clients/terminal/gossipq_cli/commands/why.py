@@ -10,7 +10,7 @@ from gossipq.messages import Explained
 from gossipq.texts import many
 from gossipq.values import Standing
 from gossipq_cli import ask, outlook, refs
-from gossipq_cli.commands.group import unknown
+from gossipq_cli.commands.group import asking, unknown
 from gossipq_cli.kinds import Duration
 from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Column, Output, as_object, moment, printable
@@ -66,9 +66,11 @@ def command(choices: Choices, ref: str, group: str, record_id: str | None, over_
         _tell_group(out, ref, group, stands, foreseen)
         return
     where = refs.where(ref, record_id, also="; of a group: TOPIC --group GROUP")
+    topic = ref.partition("/")[0]
     with ask.connect(choices) as mq:
-        told = mq.why(**where, group=group)
-        misfit = _misfit(mq, ref.partition("/")[0], where)
+        with asking(mq, topic, group):
+            told = mq.why(**where, group=group)
+        misfit = _misfit(mq, topic, where)
     _tell(out, refs.text_of(ref, told.ref), told, misfit)
 
 
