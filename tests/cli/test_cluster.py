@@ -272,6 +272,19 @@ def test_rm_asks_first(town: Town, gossipq) -> None:
     assert (ran.code, "drain bob first" in ran.err) == (5, True)
 
 
+def test_rm_waits_until_the_cluster_knows_that_a_node_is_silent(
+    town: Town, gossipq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = iter([errors.WrongState("bob is running"), errors.Busy("known in a few seconds"), None])
+    town.refusal = next(refusals)
+    monkeypatch.setattr(
+        "gossipq_cli.commands.cluster.time.sleep", lambda seconds: setattr(town, "refusal", next(refusals))
+    )
+    del town.nodes["tcp://bob:7700"]
+    ran = gossipq("cluster", "rm", "bob", "--yes", "--force")
+    assert (ran.code, ran.out) == (0, "bob is removed\n")
+
+
 def test_rm_of_a_node_that_votes_says_what_to_do_first(town: Town, gossipq) -> None:
     ran = gossipq("cluster", "rm", "bob", "--yes")
     assert (ran.code, town.words) == (5, [])

@@ -186,6 +186,26 @@ def test_a_node_that_still_votes_is_not_taken_off_while_it_answers(fleet: Fleet)
     entered(fleet.ask(SetMember(f"node-{name}", "gone")))
 
 
+def test_a_new_leader_does_not_say_of_a_node_that_is_away_that_it_runs() -> None:
+    fleet = Fleet(voters="abcde")
+    leader = fleet.leader.replica.me
+    for each in leader + "abcde".replace(leader, ""):
+        entered(fleet.join(each))
+    name = next(each for each in "abcde" if each != leader)
+    fleet.away = {name}
+    fleet.run(LIVING_MS + 1_000)
+    fleet.away = {name, leader}
+    while not fleet.serving:
+        fleet.run(50)
+    answer = refused(fleet.ask(SetMember(f"node-{name}", "gone")), "is known in a few seconds")
+    assert (answer.code, answer.retry_after_ms > 0) == ("busy", True)
+    fleet.run(1_000)
+    other = next(each for each in "abcde" if each not in (name, leader, fleet.leader.replica.me))
+    refused(fleet.ask(SetMember(f"node-{other}", "gone")), "is running")
+    fleet.run(LIVING_MS)
+    entered(fleet.ask(SetMember(f"node-{name}", "gone")))
+
+
 def test_a_removal_that_is_asked_again_has_the_same_answer() -> None:
     """The answer is lost when a leader falls silent before it says it, and the next one is asked."""
     fleet = Fleet(voters="abcde")

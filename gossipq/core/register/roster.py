@@ -331,9 +331,9 @@ class Roster:
             raise WrongState(
                 f"{member.name} still leads", hint=f"gossipq cluster drain {member.name}, and ask again then"
             )
-        if gone and member.state == "in" and self._lives(member.copy):
+        if gone and member.state == "in" and self._runs(member):
             raise WrongState(f"{member.name} is running", hint=f"gossipq cluster drain {member.name} first")
-        if gone and member.copy in self._replica.config.voters and self._lives(member.copy):
+        if gone and member.copy in self._replica.config.voters and self._runs(member):
             raise WrongState(
                 f"{member.name} is being drained, and is still a voter",
                 hint=f"gossipq cluster drain {member.name} --wait 10m, and ask again then; or stop it",
@@ -364,6 +364,14 @@ class Roster:
 
     def _lives(self, copy: str) -> bool:
         return self._silent_ms(copy) < LIVING_MS
+
+    def _runs(self, member: Member) -> bool:
+        """Raises Busy while that is not known: it was not heard since this copy leads, and could still be."""
+        other, lives = self._replica.progress.get(member.copy), self._lives(member.copy)
+        if lives and (other is None or other.heard_ms <= self._led_ms):
+            text = f"whether {member.name} runs is known in a few seconds"
+            raise Busy(text, retry_after_ms=AGAIN_MS)
+        return lives
 
     def next_deadline(self) -> int | None:
         return self._look_ms

@@ -9,7 +9,7 @@ import msgspec
 
 from gossipq import limits
 from gossipq.endpoints import KEY_BYTES, Invitation
-from gossipq.errors import GossipqError, WrongState
+from gossipq.errors import Busy, GossipqError, WrongState
 from gossipq.health import REPLICATED, VOTERS
 from gossipq.permissions import ADMIN, Users, digest
 from gossipq.texts import many
@@ -162,7 +162,8 @@ def rm(choices: Choices, node: str, force: bool, secret_file: str) -> None:
     A node that comes back after this needs an empty data directory.
     """
     view = clusters.look(choices)
-    votes = clusters.votes(view, _node(view, node).member.copy)
+    found = _node(view, node)
+    votes = clusters.votes(view, found.member.copy)
     if votes and not force:
         raise failures.Failure(
             "wrong_state",
@@ -171,8 +172,7 @@ def rm(choices: Choices, node: str, force: bool, secret_file: str) -> None:
             failures.CONFLICT,
         )
     ask.sure(choices, "removing a node", f"remove {node} from the cluster?")
-    with ask.connect(choices) as mq:
-        left = mq.admin.set_member(node, "gone", secret_of(secret_file)).members
+    left = _taken_off(choices, node, secret_of(secret_file), silent=found.status is None)
     Output(choices).one({"node": node, "left": [member.name for member in left]}, f"{node} is removed", node)
 
 
@@ -217,22 +217,22 @@ def replace_node(choices: Choices, node: str, by: str | None, wait_s: float, sec
             "wrong_state", "no other node is there", "gossipq cluster ls", failures.CONFLICT
         )
     ask.sure(choices, "replacing a node", f"remove {node} from the cluster for good?")
-    left = _taken_off(choices, node, secret_of(secret_file))
+    left = _taken_off(choices, node, secret_of(secret_file), silent=True)
     if wait_s:
         ask.wait_healthy(choices, wait_s)
     text = f"{node} is replaced" if wait_s else f"{node} is removed, its copies are being built on others"
     Output(choices).one({"node": node, "left": [member.name for member in left]}, text, node)
 
 
-def _taken_off(choices: Choices, node: str, secret: bytes) -> list[Member]:
+def _taken_off(choices: Choices, node: str, secret: bytes, silent: bool) -> list[Member]:
     """Who is left. The cluster takes a silent node for one that is there for some seconds."""
     deadline = time.monotonic() + NOTICED_S
     while True:
         try:
             with ask.connect(choices) as mq:
                 return mq.admin.set_member(node, "gone", secret).members
-        except WrongState:
-            if time.monotonic() >= deadline:
+        except (WrongState, Busy):
+            if not silent or time.monotonic() >= deadline:
                 raise
         time.sleep(AGAIN_S)
 
