@@ -374,6 +374,25 @@ def test_what_a_full_disk_refuses_leaves_nothing_on_it(open_folder, tmp_path, fo
     assert place.whole(pa.Table.from_batches([batch]), 0, 1_000).rows == 1_000
 
 
+def test_a_full_disk_is_named_although_lmdb_calls_it_an_input_output_error(tmp_path, monkeypatch):
+    from gossipq_node.export.lmdb_file import LmdbWriter
+
+    rows = pa.record_batch({"value": [os.urandom(200_000)]})
+    writer = LmdbWriter(tmp_path / "x.lmdb", rows.schema)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # as a full disk does, it cuts a write short
+    try:
+        with pytest.raises(OSError, match="Input/output"):
+            writer.write(rows)
+        monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=0, f_frsize=4_096))
+        with pytest.raises(OSError, match="No space left") as failed:
+            writer.write(rows)
+        assert failed.value.errno == errno.ENOSPC
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        writer.close()
+
+
 # --- what cannot be exported --------------------------------------------------------------------------------
 
 

@@ -3,6 +3,8 @@
 Key: a running number from 0, 8 bytes big endian; value: an Arrow IPC stream, zstd inside.
 """
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,19 +17,21 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema
 
 ROWS_MAX = 16_384  #: in one value
+FULL_BYTES = 1 << 20  #: a disk with less has no room for what could not be written
 MAP_BYTES = 1 << 36  #: a bound, not a size: the file is as long as its rows need
 KEY = Struct(">Q")
 
 
 class LmdbWriter:
     def __init__(self, path: Path, schema: "Schema") -> None:
-        self._schema, self._count = schema, 0
-        # synced as a whole when it is kept
-        self._environment = lmdb.open(str(path), subdir=False, lock=False, map_size=MAP_BYTES, sync=False)
+        """Raises OSError."""
+        self._path, self._schema, self._count = path, schema, 0
+        with _as_os_errors(path):  # synced as a whole when it is kept
+            self._environment = lmdb.open(str(path), subdir=False, lock=False, map_size=MAP_BYTES, sync=False)
 
     def write(self, rows: "RecordBatch") -> None:
         """Raises OSError, as for a disk that is full."""
-        with _as_os_errors(), self._environment.begin(write=True) as transaction:
+        with _as_os_errors(self._path), self._environment.begin(write=True) as transaction:
             for first in range(0, rows.num_rows, ROWS_MAX):
                 transaction.put(KEY.pack(self._count), self._stream(rows.slice(first, ROWS_MAX)), append=True)
                 self._count += 1
@@ -45,10 +49,14 @@ class LmdbWriter:
 
 
 @contextmanager
-def _as_os_errors() -> Iterator[None]:
+def _as_os_errors(path: Path) -> Iterator[None]:
+    """LMDB calls a full disk an input/output error: the free space tells which it is."""
     try:
         yield
     except lmdb.Error as error:
+        disk = os.statvfs(path.parent)
+        if isinstance(error, lmdb.DiskError) or disk.f_bavail * disk.f_frsize < FULL_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
         raise OSError(str(error)) from error
 
 
