@@ -226,7 +226,10 @@ class Tcp:
 
     def head(self, size: int, more: bool = False) -> None:
         """Announces a frame."""
-        self.socket.sendall(pack(">BQ", self.LONG | (self.MORE if more else 0), size))
+        self.socket.sendall(self.heading(size, more))
+
+    def heading(self, size: int, more: bool) -> bytes:
+        return pack(">BQ", self.LONG | (self.MORE if more else 0), size)
 
     def closed(self, patience_s: float = PATIENCE_S) -> bool:
         """Whether the other side hangs up."""
