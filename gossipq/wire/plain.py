@@ -7,7 +7,6 @@ record, which only those pay for who ask for it.
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -51,7 +50,7 @@ def seal(message: PublishPlain, frame: bytes, producer: bytes, publish_ms: int) 
     if any(keys):
         fixed[batches.KEY_HASH] = array("I", map(key_hash, keys))
     if any(ids):
-        fixed[batches.ID_HASH] = array("Q", map(id_hash, ids))
+        fixed[batches.ID_HASH] = batches.id_column(ids)
     if message.delay_ms:
         fixed[batches.DELAY] = array("q", [message.delay_ms] * len(records))
     if message.ttl_ms:
@@ -73,11 +72,6 @@ def seal(message: PublishPlain, frame: bytes, producer: bytes, publish_ms: int) 
 def key_hash(key: bytes) -> int:
     """What the column of that name has for a key: 0 without one."""
     return (crc32(key) or 1) if key else 0
-
-
-def id_hash(name: bytes) -> int:
-    """What the column of that name has for an id: 0 without one."""
-    return int.from_bytes(blake2b(name, digest_size=8).digest(), "little") if name else 0
 
 
 def _sound(headers: dict[str, Any]) -> bool:

@@ -64,6 +64,7 @@ from gossipq.values import (
 )
 from gossipq.wire import batch as wire
 from gossipq.wire import frames, proofs
+from gossipq.wire.batch import id_hash
 from gossipq_client import testing
 from gossipq_client.operations import GroupStand
 from gossipq_client.operations.orders import Operating
@@ -71,7 +72,6 @@ from gossipq_client.operations.questions import Asking, Talk
 from gossipq_client.operations.search import Search
 from gossipq_client.values import inputs
 from gossipq_client.values.refs import address
-from gossipq_client.values.terms import id_hash
 
 WALL_MS = 1_000_000
 

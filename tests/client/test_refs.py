@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from gossipq.errors import BadRequest, TooLarge
 from gossipq.types import partition_key
 from gossipq.values import Ref
+from gossipq.wire.batch import id_hash
 from gossipq_client.values import refs
 from gossipq_client.values.refs import Address, address, parse
-from gossipq_client.values.terms import id_hash
 
 TOPICS = st.text("abcXYZ019._-", min_size=1, max_size=20)
 NUMBERS = st.integers(0, 0xFFFF)

@@ -11,6 +11,7 @@ import pytest
 from gossipq import limits
 from gossipq.errors import BadRequest, TooLarge
 from gossipq.types import ATTEMPTS, BACKOFF, DELAY, ID_HASH, LEASE, TTL, Now
+from gossipq.wire import batch
 from gossipq_client.values import terms
 from gossipq_client.values.terms import NOTHING, PLAIN, WHILE_CONFIRMED, Terms, list_options, publish_options
 
@@ -179,7 +180,7 @@ def test_only_what_is_asked_for_has_a_column() -> None:
 
 
 def test_ids_of_a_list_need_no_terms() -> None:
-    hashes = [terms.id_hash(b"a"), 0]
+    hashes = [batch.id_hash(b"a"), 0]
     fixed, ids = terms.columns([], False, 0, [b"a", b""])
     assert ({bit: list(column) for bit, column in fixed.items()}, ids) == ({ID_HASH: hashes}, [b"a", b""])
     fixed, ids = terms.columns([NOTHING, Terms(ttl_ms=7)], False, 0, [b"a", b""])
@@ -210,7 +211,7 @@ def test_the_ids_of_a_list_are_those_of_its_records(ids: list[Any]) -> None:
     named = [b"" if each is None else terms.inputs.id_bytes(each) for each in ids]
     found = [(record.terms or NOTHING).id for record in list_options(2, now, ids=ids).each(2)]
     assert found == named
-    assert list(terms.id_column(named)) == [terms.id_hash(each) for each in named]
+    assert list(batch.id_column(named)) == [batch.id_hash(each) for each in named]
 
 
 @pytest.mark.parametrize(

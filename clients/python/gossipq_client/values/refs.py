@@ -6,8 +6,8 @@ from zlib import crc32
 from gossipq.errors import BadRequest
 from gossipq.types import Offset, partition_key, partition_of
 from gossipq.values import Ref, TopicInfo
+from gossipq.wire.batch import id_hash
 from gossipq_client.values import inputs
-from gossipq_client.values.terms import id_hash
 
 _HINT = 'a ref is "orders/0/17", or "orders/0/@210.3" while the record is scheduled'
 

@@ -4,19 +4,17 @@ their columns."""
 from array import array
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from hashlib import blake2b
 from itertools import repeat
 from typing import NamedTuple, TypedDict
 
 from gossipq import limits
 from gossipq.errors import BadRequest
 from gossipq.types import ATTEMPTS, BACKOFF, DELAY, ID_HASH, KEY_HASH, LEASE, TTL, Now
+from gossipq.wire.batch import id_column
 from gossipq.wire.checksum import crc32
 from gossipq_client.values import inputs
 
 Clock = Callable[[], Now]
-HASH = blake2b(digest_size=8)  #: of nothing yet: each id has a copy
-NO_HASH = bytes(HASH.digest_size)
 BACKOFF_MS_MAX = 2**32 - 1  #: a column of 4 bytes
 WHILE_CONFIRMED = (
     -1.0
@@ -315,23 +313,6 @@ def delay_of(now: Clock, delay: inputs.Duration | None, at: inputs.Time | None) 
         raise BadRequest("no due time", hint='pass delay= ("5m") or at= (an aware datetime)')
     due_ms = _due_ms(now, delay, at)
     return max(0, due_ms - now().boot_ms) if due_ms else 0
-
-
-def id_hash(raw: bytes) -> int:
-    """BLAKE2b-64, little endian; 0 without an id."""
-    return id_column([raw])[0]
-
-
-def id_column(ids: Sequence[bytes]) -> "array[int]":
-    """`id_hash` of each."""
-    hashes, begun = list[bytes](), HASH.copy  # a new one takes twice the time
-    for raw in ids:
-        hashed = begun()
-        hashed.update(raw)
-        hashes.append(hashed.digest() if raw else NO_HASH)
-    column = array("Q")
-    column.frombytes(b"".join(hashes))
-    return column
 
 
 def key_column(keys: list[bytes]) -> dict[int, "array[int]"]:
