@@ -25,7 +25,7 @@ from gossipq.messages import (
 from gossipq.types import META_SHARD, partition_key
 from gossipq.values import Message, Ref, Start
 from gossipq.wire import batch as batches
-from gossipq.wire.plain import id_hash
+from gossipq.wire.batch import id_hash
 from waiting import until
 
 pytestmark = pytest.mark.e2e
