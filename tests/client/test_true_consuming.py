@@ -2,105 +2,19 @@
 a shard may be slow to make a group. Whatever was published is acked in the end, and every consumer hears of
 the end; records of one key are with one user at a time, in order."""
 
-from collections import deque
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 
 from client.hand import LEADER
-from client.true_shards import UNRAISABLE, Cluster, Party, Place
-from gossipq import limits
+from client.true_parties import Fetcher, User
+from client.true_shards import UNRAISABLE, Cluster, Place
 from gossipq.types import Offset, PartitionKey, partition_key, partition_of
-from gossipq.values import GroupOptions, TopicInfo, TopicOptions
-from gossipq_client.session.credit import Subscription
-from gossipq_client.session.held import Piece
-from gossipq_client.session.pace import CREDIT_START
-from gossipq_client.values import failed
+from gossipq.values import TopicInfo, TopicOptions
 from gossipq_client.values.terms import key_column
 
 PUBLISHING_MS = 4_000
 PATIENCE_MS = 240_000  #: leases end meanwhile, several times
-
-
-def places(piece: Piece) -> list[Place]:
-    return [(piece.held.partition, offset) for offset in range(piece.first, piece.end)]
-
-
-class User(Party):
-    """Consumes a group: takes what it can in its time, acks or fails what it took before."""
-
-    def __init__(self, life: "Life", name: str) -> None:
-        super().__init__(life, name)
-        self.life = life
-        options, credit = GroupOptions(life.mode, lease_ms=5_000), (CREDIT_START, limits.CREDIT_BYTES)
-        self.subscription = Subscription(
-            "g", ("first", 0), credit, options, True, ["t"], follows=life.random.random() < 0.8
-        )
-        self.consuming = self.hand.session.consuming
-        self.in_hand: deque[Piece] = deque()
-        self.free_ms = 0  #: when the user is through with what it does
-        self.consuming.cover(self.subscription, [life.info])
-
-    def act(self) -> None:
-        if self.life.now_ms >= self.free_ms:
-            while self.in_hand:
-                self.settle(self.in_hand[0])
-                self.in_hand.popleft()
-            self.take(self.random.choice((1, 1, 1, 5, 40)))
-
-    def settle(self, piece: Piece) -> None:
-        if self.random.random() < self.life.fails:
-            outcome = failed(self.random.choice((0, 0.05)), "no luck")
-            self.repeat(lambda: self.consuming.nack(piece.held, piece.first, piece.end, outcome))
-        else:
-            self.repeat(lambda: self.consuming.ack(piece.held, piece.first, piece.end))
-            self.life.acked.update(places(piece))
-
-    def take(self, count: int) -> None:
-        """As a loop over messages does."""
-        self.consuming.resume(self.subscription)
-        self.has(self.consuming.take(self.subscription, count))
-
-    def has(self, pieces: list[Piece]) -> None:
-        self.in_hand += pieces
-        if self.life.mode == "key_ordered":
-            mine = {
-                (piece.held.partition, at) for piece in self.in_hand for at in range(piece.first, piece.end)
-            }
-            self.life.check_order(mine)
-        if pieces:
-            self.free_ms = self.life.now_ms + self.life.work_ms(sum(map(len, pieces)))
-
-
-class Fetcher(User):
-    """Takes records as `fetch` does, and what it was interrupted in goes back."""
-
-    def __init__(self, life: "Life", name: str) -> None:
-        super().__init__(life, name)
-        self.fetch: object = None  #: the one under way
-        self.until_ms = 0
-
-    def take(self, count: int) -> None:
-        if self.fetch is None:
-            self.fetch, self.until_ms = object(), self.life.now_ms + self.random.choice((0, 100, 2_000))
-            pieces = self.step(lambda: self.consuming.fetch(self.subscription, count, self.fetch))
-        else:
-            pieces = self.step(lambda: self.consuming.take(self.subscription, count, self.fetch))
-        if pieces is None:
-            self.break_off()
-        elif pieces or self.life.now_ms >= self.until_ms or self.subscription.finished:
-            fetched = partial(self.consuming.fetched, self.subscription, bool(pieces), self.fetch)
-            if self.step(lambda: fetched() or True):
-                del self.subscription.fetches[self.fetch]
-                self.fetch = None
-                self.has(pieces)
-            else:
-                self.break_off()
-
-    def break_off(self) -> None:
-        fetch, self.fetch = self.fetch, None
-        self.repeat(lambda: self.consuming.break_off(self.subscription, fetch))
 
 
 class Life(Cluster):
@@ -112,7 +26,6 @@ class Life(Cluster):
         self.fails = self.random.choice((0, 0, 0, 0.1))
         self.interrupts = self.random.choice((0, 0.02))
         self.user: type[User] = self.random.choice((User, Fetcher))
-        self.acked = set[Place]()
         self.published = 0
         #: by partition and key: offsets
         self.of_key: dict[tuple[PartitionKey, bytes], list[Offset]] = {}
@@ -141,7 +54,7 @@ class Life(Cluster):
         for offset, key in enumerate(keys, row[1]):
             self.of_key.setdefault((partition, key), []).append(offset)
 
-    def check_order(self, mine: set[Place]) -> None:
+    def takes(self, mine: set[Place]) -> None:
         """Of each key that a user has, it has all that are not done, but for the last ones."""
         for (partition, _), offsets in self.of_key.items():
             while offsets and self.is_done(partition, offsets[0]):

@@ -5,8 +5,9 @@ from collections import Counter
 
 import pytest
 
-from client.test_true_consuming import PATIENCE_MS, PUBLISHING_MS, Life, User, places
-from client.true_shards import UNRAISABLE
+from client.test_true_consuming import PATIENCE_MS, PUBLISHING_MS, Life
+from client.true_parties import User, places
+from client.true_shards import UNRAISABLE, stored
 from gossipq.types import Now, partition_key, partition_of
 from gossipq.values import TopicInfo, TopicOptions
 from gossipq_client.session.held import Held, Piece
@@ -21,7 +22,7 @@ class Stepper(User):
     def settle(self, piece: Piece) -> None:
         for _, offset in places(piece):
             self.repeat(lambda at=offset: self.publish(piece.held, at))
-        self.life.acked.update(places(piece))
+        self.cluster.acked.update(places(piece))
 
     def publish(self, held: Held, offset: int) -> None:
         """Unless it was done before it was interrupted."""
@@ -31,7 +32,7 @@ class Stepper(User):
         assert writer is not None
         self.hand.session.publishing.step(
             writer,
-            publish_options(lambda: Now(self.life.now_ms, 1_000_000)),
+            publish_options(lambda: Now(self.cluster.now_ms, 1_000_000)),
             held.value(offset),
             held.part.number,
             [(held.partition, offset, offset + 1)],
@@ -62,5 +63,5 @@ def test_each_record_has_one_result(seed: int) -> None:
 
 
 def values(life: Life, topic: TopicInfo) -> Counter[bytes]:
-    keys = {partition_key(topic.id, number) for number in range(len(topic.shards))}
-    return Counter(value for (partition, _), value in life.stored().items() if partition in keys)
+    keys, found = {partition_key(topic.id, at) for at in range(len(topic.shards))}, stored(life.shards)
+    return Counter(value for (partition, _), value in found.items() if partition in keys)

@@ -4,7 +4,7 @@ connections and processes end."""
 import random
 import sys
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from gossipq.core.shard import Shard
 from gossipq.errors import NotLeader
 from gossipq.messages import Confirm, Deliver, Hello, Ping, Publish, Welcome
 from gossipq.types import NODE_SHARD, Now, Offset, Origin, PartitionKey, ShardId
-from gossipq.values import Delivered, Message, Route
+from gossipq.values import Delivered, Message, Route, TopicInfo
 from gossipq.wire import batch as batches
 from gossipq.wire import frames
 
@@ -199,9 +199,16 @@ class Party:
 class Cluster:
     """One worker that leads all shards, and who speaks with it."""
 
+    info: TopicInfo  #: the topic that is consumed
+    mode = "shared"  #: of the group
+
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.now_ms = 0
+        self.names: tuple[str, ...] = ()  #: of the topics that are published to
+        self.publishes = True
+        self.fails = 0.0  #: how many records fail
+        self.acked = set[Place]()
         self.interrupts = 0.0  #: how many steps of sessions meet one
         self.parties: list[Party] = []
         #: by shard: until when it stands still
@@ -210,6 +217,10 @@ class Cluster:
 
     def start(self) -> None:
         self.worker = Worker(self)
+
+    @property
+    def shards(self) -> Collection[Shard]:
+        return self.worker.shards.values()
 
     def routes(self) -> list[Route]:
         """As a node tells them."""
@@ -282,17 +293,24 @@ class Cluster:
         for origin, notice in effects.notices:
             tell(origin, notice)
 
-    def stored(self) -> dict[Place, bytes]:
-        """What the shards have."""
-        found: dict[Place, bytes] = {}
-        for shard in self.worker.shards.values():
-            for partition, state in shard.ledger.partitions.items():
-                for first, end, part in shard.ledger.slices.between(partition, state.first, state.next):
-                    body, _ = shard.body(part.index)
-                    assert body is not None
-                    values, at = batches.Batch(body).values(), part.offset - part.first
-                    found |= {(partition, offset): values[offset - at] for offset in range(first, end)}
-        return found
+    def work_ms(self, count: int) -> int:
+        """How long a user works on so many records."""
+        raise NotImplementedError
+
+    def takes(self, mine: set[Place]) -> None:
+        """A user has these now."""
+
+
+def stored(shards: Iterable[Shard]) -> dict[Place, bytes]:
+    found: dict[Place, bytes] = {}
+    for shard in shards:
+        for partition, state in shard.ledger.partitions.items():
+            for first, end, part in shard.ledger.slices.between(partition, state.first, state.next):
+                body, _ = shard.body(part.index)
+                assert body is not None
+                values, at = batches.Batch(body).values(), part.offset - part.first
+                found |= {(partition, offset): values[offset - at] for offset in range(first, end)}
+    return found
 
 
 def _slices(shard: Shard, delivery: Delivery) -> tuple[list[Delivered], list[bytes]]:
