@@ -3,16 +3,21 @@ a shard may be slow to make a group. Whatever was published is acked in the end,
 the end; records of one key are with one user at a time, in order."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from client.hand import LEADER
 from client.true_parties import Fetcher, User
 from client.true_shards import UNRAISABLE, Cluster, Place
+from core.harness import client
+from gossipq.messages import ReplayDead, Requeue, SetGroup
+from gossipq.operator_messages import PurgeTopic
 from gossipq.types import Offset, PartitionKey, partition_key, partition_of
-from gossipq.values import TopicInfo, TopicOptions
+from gossipq.values import GroupOptions, Message, Ref, TopicInfo, TopicOptions
 from gossipq_client.values.terms import key_column
 
+OPERATOR = client("operator")
 PUBLISHING_MS = 4_000
 PATIENCE_MS = 240_000  #: leases end meanwhile, several times
 
@@ -29,7 +34,10 @@ class Life(Cluster):
         self.published = 0
         #: by partition and key: offsets
         self.of_key: dict[tuple[PartitionKey, bytes], list[Offset]] = {}
-        self.parties.append(self.user(self, "ada"))
+        self.operates = self.random.choice((0, 0, 0.005))
+        self.deeds = self.pause, self.change, self.requeue, self.replay, self.purge, self.leave
+        self.users = 0
+        self.join()
         self.late_ms = self.random.choice((0, 300, 2_000, PUBLISHING_MS + PATIENCE_MS))
         self.pace = self.random.choice((0.1, 1, 10, 50))  #: milliseconds of a record
         self.stop_ms = self.random.choice((0, PUBLISHING_MS))
@@ -56,6 +64,8 @@ class Life(Cluster):
 
     def takes(self, mine: set[Place]) -> None:
         """Of each key that a user has, it has all that are not done, but for the last ones."""
+        if self.operates:
+            return  # what comes again comes behind others
         for (partition, _), offsets in self.of_key.items():
             while offsets and self.is_done(partition, offsets[0]):
                 offsets.pop(0)
@@ -72,12 +82,17 @@ class Life(Cluster):
 
     @property
     def done(self) -> bool:
+        views = [
+            (view, shard.ledger.partitions[view.partition].next)
+            for shard in self.shards
+            for group in shard.dispatch.groups.values()
+            for view in group.views.values()
+        ]
+        users = [each.subscription for each in self.parties if isinstance(each, User)]
         return all(
-            cursors[group].state.cursor == shard.ledger.partitions[partition].next
-            for shard in self.worker.shards.values()
-            for partition, cursors in shard.ledger.cursors.items()
-            for group in cursors
-        ) and all(party.subscription.finished for party in self.parties if isinstance(party, User))
+            view.cursor.state.cursor == end and not view.leases and not view.returned and view.due_ms is None
+            for view, end in views
+        ) and all(each.finished or (each.closing and not each.parts) for each in users)
 
     def run(self, ms: int, until: Callable[[], bool] = lambda: False) -> None:
         end_ms = self.now_ms + ms
@@ -85,7 +100,7 @@ class Life(Cluster):
             self.step()
             if self.late_ms and self.now_ms >= self.late_ms:
                 self.late_ms = 0
-                self.parties.append(self.user(self, "bob"))
+                self.join()
             if self.now_ms < self.stop_ms and self.random.random() < 0.02:
                 self.publish()
             for party in self.parties:
@@ -93,6 +108,56 @@ class Life(Cluster):
                     party.reconnect(LEADER)
             if self.random.random() < self.crashes:
                 self.crash()
+            if self.random.random() < self.operates:
+                self.random.choice(
+                    (self.pause, self.change, self.requeue, self.replay, self.purge, self.leave)
+                )()
+
+    # --- what operators do, and who comes and goes
+
+    def join(self) -> None:
+        self.users += 1
+        self.parties.append(self.user(self, f"user{self.users}"))
+
+    def leave(self) -> None:
+        """Somebody ends its subscription, and acks what it has in hand."""
+        for user in [
+            each for each in self.parties if isinstance(each, User) and not each.subscription.closing
+        ][:1]:
+            user.repeat(partial(user.consuming.close, user.subscription))
+            self.join()
+
+    def ask(self, number: int, message: Message) -> None:
+        self.worker.ask(self.info.shards[number], OPERATOR, message)
+
+    def any(self) -> tuple[int, PartitionKey, Offset]:
+        """A partition: its number and key, and one of its offsets."""
+        number = self.random.randrange(len(self.info.shards))
+        key = partition_key(self.info.id, number)
+        end = self.worker.shards[self.info.shards[number]].ledger.partitions[key].next
+        return number, key, self.random.randrange(end + 1)
+
+    def set_group(self, options: GroupOptions) -> None:
+        for number in range(len(self.info.shards)):
+            self.ask(number, SetGroup(self.info.id, "g", options))
+
+    def pause(self) -> None:
+        self.set_group(GroupOptions(paused=self.random.random() < 0.6))
+
+    def change(self) -> None:
+        self.set_group(GroupOptions(in_flight_max=self.random.choice((1, 5, 1_000)), attempts_max=1))
+
+    def requeue(self) -> None:
+        number, key, offset = self.any()
+        self.ask(number, Requeue(Ref(key, offset), "g"))
+
+    def replay(self) -> None:
+        number, key, _ = self.any()
+        self.ask(number, ReplayDead(key, "g"))
+
+    def purge(self) -> None:
+        number, key, offset = self.any()
+        self.ask(number, PurgeTopic(key, offset))
 
 
 @UNRAISABLE
@@ -102,6 +167,8 @@ def test_what_is_published_is_acked_and_nobody_waits_for_ever(seed: int) -> None
     for _ in range(life.random.choice((1, 5, 20))):
         life.publish()
     life.run(PUBLISHING_MS)
-    life.loses = life.crashes = life.interrupts = 0
+    if life.operates:
+        life.set_group(GroupOptions(paused=False))
+    life.loses = life.crashes = life.interrupts = life.operates = 0
     life.run(PATIENCE_MS, lambda: life.done)
     assert life.done
