@@ -45,8 +45,8 @@ class StepLife(Life):
         super().__init__(seed)
         options = TopicOptions(partitions=len(self.info.shards), beside="t")
         self.results = self.worker.topic("results", options)
-        self.user, self.parties = Stepper, []
-        self.parties.append(Stepper(self, "ada"))
+        self.user, self.parties, self.operates = Stepper, [], 0  # who requeues a record gets a second result
+        self.join()
 
 
 @UNRAISABLE
