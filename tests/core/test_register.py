@@ -240,6 +240,22 @@ def test_who_waits_for_a_shard_that_is_gone_hears_so(
     assert "no answer of shard 1" in answers[0].message
 
 
+def test_a_shard_that_did_not_hear_is_told_again_after_half_a_second(
+    monkeypatch: pytest.MonkeyPatch, worker: FakeWorker
+) -> None:
+    """Though nothing else brings the meta shard to look at its timers."""
+    with monkeypatch.context() as patch:
+        patch.setattr(TopicRegister, "_tell", lambda register, topic_id: None)
+        assert worker.ask(0, ADA, CreateTopic("orders", TopicOptions()), 5) is None
+    deadline_ms = worker.turns.next_deadline_ms()
+    assert deadline_ms is not None
+    assert deadline_ms - worker.now.boot_ms <= 500
+    worker.seen.clear()
+    worker.tick(500)
+    answers = [answer for effects in worker.seen for _, number, answer in effects.replies if number == 5]
+    assert isinstance(answers[0], Topics)
+
+
 def test_a_register_that_opens_again_tells_of_topics_whose_shard_is_gone(
     monkeypatch: pytest.MonkeyPatch, worker: FakeWorker
 ) -> None:

@@ -76,11 +76,11 @@ class House:
         self.client, self.worker = network.client("door"), network.client("inside")
         self.peers = {
             name: MemoryMailbox(network, peers=name)
-            for name in ("peer-0", "tcp://bob:8840", "tcp://bob:8841")
+            for name in ("peer-0", "peer-1", "tcp://bob:8840", "tcp://bob:8841")
         }
         other = structs.replace(SETTINGS, member=BOB)
         self.posts = {
-            name: Post(SETTINGS if name == "peer-0" else other, mailbox)
+            name: Post(SETTINGS if name.startswith("peer") else other, mailbox)
             for name, mailbox in self.peers.items()
         }
 
@@ -309,6 +309,19 @@ def test_news_of_its_own_workers_are_shared_with_all(house: House) -> None:
     view = View(1, [ME, BOB], [Lead(0, 3, "ada.1"), Lead(2, 3, "ada.1")])
     assert house.heard("peer-0")[-1] == view
     assert house.heard("tcp://bob:8840")[-1] == view
+
+
+def test_before_it_is_ready_its_workers_know_who_leads(house: House) -> None:
+    """Else what one of them says to a shard of another is lost, and said again half a second later."""
+    house.turn(200)
+    house.heard("peer-0"), house.heard("peer-1")
+    house.report(0, 10)
+    assert not house.door.ready
+    house.report(1, 11)
+    assert house.door.ready
+    for place in ("peer-0", "peer-1"):
+        (view,) = [each for each in house.heard(place) if isinstance(each, View)]
+        assert {lead.shard for lead in view.leads} == {0, 1, 2, 3}
 
 
 def test_news_of_others_are_shared_with_its_own_workers_only(house: House) -> None:

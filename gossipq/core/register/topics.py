@@ -423,6 +423,8 @@ class TopicRegister:
         if info.id in self._ledger.installing:
             self._missing[info.id] = set(info.shards)
             self._tell(info.id)
+            if self._again_ms is None:
+                self._again_ms = self._shard.boot_ms + INSTALL_AGAIN_MS
 
     def _tell(self, topic_id: int) -> None:
         installing = self._ledger.installing[topic_id]
@@ -497,9 +499,7 @@ class TopicRegister:
         self._give_up(boot_ms)
         if not self._missing:
             self._again_ms = None
-        elif self._again_ms is None:
-            self._again_ms = boot_ms + INSTALL_AGAIN_MS
-        elif boot_ms >= self._again_ms:
+        elif self._again_ms is None or boot_ms >= self._again_ms:
             self._again_ms = boot_ms + INSTALL_AGAIN_MS
             for topic_id in self._missing:
                 self._tell(topic_id)

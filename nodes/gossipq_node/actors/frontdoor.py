@@ -114,6 +114,7 @@ class Frontdoor:
         self._stats: dict[int, WorkerStats] = {}  #: last report of each worker
         self._copies: dict[int, list[CopyStats]] = {}  #: the same
         self._states: dict[int, WorkerState] = {}
+        self._served = False  #: it was ready once
         #: when to share news, and when to say all again
         self._share_ms = self._again_ms = now.boot_ms + SHARE_MS
         self._listed = settings.version > 0  #: this node has been on the roster
@@ -350,6 +351,8 @@ class Frontdoor:
         if report.given_up and report.given_up == self._view.version:
             self._give_up(report, now)
         self._learn(Said(report.version, report.members, report.leads if serves else []), now)
+        if self.ready and not self._served:  # the workers know each other's shards before anybody is told so
+            self._served, self._share_ms = True, now.boot_ms
 
     def _give_up(self, report: Report, now: Now) -> None:
         """The roster is that of this node's copy of the meta shard again."""
