@@ -33,7 +33,10 @@ class User(Party):
         self.consuming = self.hand.session.consuming
         self.in_hand: deque[Piece] = deque()
         self.free_ms = 0  #: when the user is through with what it does
-        self.consuming.cover(self.subscription, [cluster.info])
+        self.join()
+
+    def join(self) -> None:
+        self.consuming.cover(self.subscription, [self.cluster.info])
 
     def act(self) -> None:
         if self.cluster.now_ms >= self.free_ms:
