@@ -25,8 +25,9 @@ PATIENCE_MS = 240_000  #: leases end meanwhile, several times
 class Life(Cluster):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self.info: TopicInfo = self.worker.topic("t", TopicOptions(partitions=self.random.choice((2, 3, 6))))
-        self.mode = self.random.choice(("shared", "shared", "key_ordered"))
+        self.mode = self.random.choice(("shared", "shared", "key_ordered", "exclusive"))
+        partitions = 1 if self.mode == "exclusive" else self.random.choice((2, 3, 6))
+        self.info: TopicInfo = self.worker.topic("t", TopicOptions(partitions=partitions))
         self.loses, self.crashes = self.random.choice((0, 0, 0.002)), self.random.choice((0, 0, 0.001))
         self.fails = self.random.choice((0, 0, 0, 0.1))
         self.interrupts = self.random.choice((0, 0.02))

@@ -26,7 +26,10 @@ class User(Party):
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         super().__init__(cluster, name)
-        options, credit = GroupOptions(cluster.mode, lease_ms=5_000), (CREDIT_START, limits.CREDIT_BYTES)
+        options, records = GroupOptions(cluster.mode, lease_ms=5_000), CREDIT_START
+        if cluster.mode == "exclusive":
+            records = cluster.random.choice((1, 1, 10))
+        credit = records, limits.CREDIT_BYTES
         self.subscription = Subscription(
             "g", ("first", 0), credit, options, True, ["t"], follows=cluster.random.random() < 0.8
         )
