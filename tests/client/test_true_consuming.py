@@ -9,7 +9,7 @@ import pytest
 
 from client.hand import LEADER
 from client.true_parties import Fetcher, User
-from client.true_shards import UNRAISABLE, Cluster, Place
+from client.true_shards import TIMES, UNRAISABLE, Cluster, Place
 from core.harness import client
 from gossipq.messages import ReplayDead, Requeue, SetGroup
 from gossipq.operator_messages import PurgeTopic
@@ -162,7 +162,7 @@ class Life(Cluster):
 
 
 @UNRAISABLE
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(24 * TIMES))
 def test_what_is_published_is_acked_and_nobody_waits_for_ever(seed: int) -> None:
     life = Life(seed)
     for _ in range(life.random.choice((1, 5, 20))):

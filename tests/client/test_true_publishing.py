@@ -9,7 +9,7 @@ import pytest
 
 from client.hand import LEADER
 from client.true_parties import Producer
-from client.true_shards import UNRAISABLE, Cluster, Place, stored
+from client.true_shards import TIMES, UNRAISABLE, Cluster, Place, stored
 from core.harness import client
 from gossipq.errors import NotConfirmed
 from gossipq.messages import CreateTopic, DropTopic
@@ -64,7 +64,7 @@ class Life(Cluster):
 
 
 @UNRAISABLE
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(24 * TIMES))
 def test_what_is_confirmed_is_there_once_and_nothing_waits_for_ever(seed: int) -> None:
     life = Life(seed)
     life.run(PUBLISHING_MS)

@@ -1,6 +1,7 @@
 """Client sessions joined to the real shards, without sockets and clocks: what is said takes its time, and
 connections and processes end."""
 
+import os
 import random
 import sys
 from collections import defaultdict, deque
@@ -28,6 +29,7 @@ Place = tuple[PartitionKey, Offset]
 SHARDS = 4
 #: what strikes in a finalizer is told on stderr and goes no further: Python's own rule
 UNRAISABLE = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+TIMES = int(os.environ.get("GOSSIPQ_LIVES", "1"))  #: as many random lives of each kind
 POINTS = 40  #: of a step at which an interrupt may come
 WINDOW_BYTES = 1 << 20
 
