@@ -32,6 +32,12 @@ def joining(lease_ms: int = 5_000, credit: int = 10) -> Subscribe:
     return Subscribe(1, "g", [Start(PARTITION)], credit, limits.MIB, config, holding=[])
 
 
+def ten_records(copies: Copies) -> None:
+    for _ in range(9):
+        copies.publish(b"x")
+    copies.confirms()
+
+
 def handed(seen: list[Effects]) -> list[tuple[Origin, int, int]]:
     """(connection, offset, attempt) of what was handed out."""
     deliveries = [delivery for effects in seen for delivery in effects.deliveries]
@@ -67,9 +73,7 @@ def test_a_subscription_gets_nothing_while_the_next_of_its_number_waits(copies: 
 
 
 def test_credit_behind_a_subscribe_counts_for_it_while_it_waits_for_its_group(copies: Copies) -> None:
-    for _ in range(9):
-        copies.publish(b"x")
-    copies.confirms()
+    ten_records(copies)
     ask(copies, joining(credit=2), 1, OLD)
     ask(copies, Credit(1, 3, 0), 0, OLD)
     copies.turns(1)
@@ -78,9 +82,7 @@ def test_credit_behind_a_subscribe_counts_for_it_while_it_waits_for_its_group(co
 
 
 def test_credit_of_a_subscribe_that_is_replaced_while_it_waits_goes_with_it(copies: Copies) -> None:
-    for _ in range(9):
-        copies.publish(b"x")
-    copies.confirms()
+    ten_records(copies)
     ask(copies, joining(credit=2), 1, OLD)
     ask(copies, Credit(1, 5, 0), 0, OLD)
     copies.turns(1)

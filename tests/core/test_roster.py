@@ -186,7 +186,8 @@ def test_a_node_that_still_votes_is_not_taken_off_while_it_answers(fleet: Fleet)
     entered(fleet.ask(SetMember(f"node-{name}", "gone")))
 
 
-def test_a_new_leader_does_not_say_of_a_node_that_is_away_that_it_runs() -> None:
+def one_away() -> tuple[Fleet, str, str]:
+    """Five nodes, one of which has been silent for long: its name comes after that of the leader."""
     fleet = Fleet(voters="abcde")
     leader = fleet.leader.replica.me
     for each in leader + "abcde".replace(leader, ""):
@@ -194,6 +195,11 @@ def test_a_new_leader_does_not_say_of_a_node_that_is_away_that_it_runs() -> None
     name = next(each for each in "abcde" if each != leader)
     fleet.away = {name}
     fleet.run(LIVING_MS + 1_000)
+    return fleet, leader, name
+
+
+def test_a_new_leader_does_not_say_of_a_node_that_is_away_that_it_runs() -> None:
+    fleet, leader, name = one_away()
     fleet.away = {name, leader}
     while not fleet.serving:
         fleet.run(50)
@@ -208,13 +214,7 @@ def test_a_new_leader_does_not_say_of_a_node_that_is_away_that_it_runs() -> None
 
 def test_a_removal_that_is_asked_again_has_the_same_answer() -> None:
     """The answer is lost when a leader falls silent before it says it, and the next one is asked."""
-    fleet = Fleet(voters="abcde")
-    leader = fleet.leader.replica.me
-    for each in leader + "abcde".replace(leader, ""):
-        entered(fleet.join(each))
-    name = next(each for each in "abcde" if each != leader)
-    fleet.away = {name}
-    fleet.run(LIVING_MS + 1_000)
+    fleet, leader, name = one_away()
     entered(fleet.ask(SetMember(f"node-{name}", "gone")))
     fleet.away = {name, leader}
     fleet.run(LIVING_MS + 1_000)

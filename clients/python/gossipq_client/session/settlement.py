@@ -209,11 +209,12 @@ class Settling(Subscribing):
     def _left(self, call: Call) -> None:
         """An ack or a nack was answered: perhaps the last one of a subscription that ends."""
         part = self._parts.get(getattr(call.message, "subscription", 0))
-        if part is not None and part.aside:
+        if part is None:
+            return
+        if part.aside:
             self._decide(part, call)
-        if part is not None:
-            part.barred.pop(call, None)
-        if part is not None and part.subscription.closing:
+        part.barred.pop(call, None)
+        if part.subscription.closing:
             self._leave(part)
 
     def _leave(self, part: Part) -> None:
