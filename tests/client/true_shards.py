@@ -13,16 +13,15 @@ import pytest
 
 from client.hand import HOME, LEADER, Hand, Sent
 from core.harness import FakeWorker
-from gossipq.core.delivery import Delivery
-from gossipq.core.effects import Effects, refusal
+from gossipq.core.effects import Effects
 from gossipq.core.requests.consume import Client
 from gossipq.core.shard import Shard
-from gossipq.errors import NotLeader
-from gossipq.messages import Confirm, Deliver, Hello, Ping, Publish, Welcome
+from gossipq.messages import Hello, Ping, Publish, Welcome
 from gossipq.types import NODE_SHARD, Now, Offset, Origin, PartitionKey, ShardId
-from gossipq.values import Delivered, Message, Route, TopicInfo
+from gossipq.values import Message, Route, TopicInfo
 from gossipq.wire import batch as batches
-from gossipq.wire import frames
+from gossipq_node.actors.sender import Sender
+from gossipq_node.actors.timings import Timings
 
 Done = TypeVar("Done")
 Place = tuple[PartitionKey, Offset]
@@ -125,7 +124,7 @@ class Party:
 
     def origin(self, endpoint: str) -> Origin:
         number = b"%d" % self.cluster.now_ms
-        return self.origins.setdefault(endpoint, (self.name.encode(), endpoint.encode(), number))
+        return self.origins.setdefault(endpoint, (self.name.encode(), b"%b %b" % (endpoint.encode(), number)))
 
     def reconnect(self, endpoint: str) -> None:
         """What was on its way on a connection is gone."""
@@ -196,6 +195,37 @@ class Party:
         for endpoint, message in messages:
             if self.step(lambda of=endpoint, each=message: (self.hand.session.arrived(of, each),)) is None:
                 return  # what is behind it came on a connection that is closed
+
+
+class Doors:
+    """What a sender asks of its worker: the mailbox, the settings, what it knows of other nodes, and where it
+    tells of faults."""
+
+    window_bytes = WINDOW_BYTES
+
+    def __init__(self, cluster: "Cluster", shard: ShardId, endpoint: str) -> None:
+        self._cluster, self._shard, self.endpoint = cluster, shard, endpoint
+        self._parties = {party.origin(endpoint): party for party in cluster.parties}
+        self.view = self
+
+    def reply(self, origin: Origin, control: bytes, batch: bytes | Sequence[bytes] = b"") -> bool:
+        party = self._parties.get(origin)
+        if party is not None:
+            body = batch if isinstance(batch, bytes) else b"".join(batch)
+            at_ms = self._cluster.now_ms + self._cluster.lag_ms(self._shard)
+            party.back[self.endpoint, self._shard].put(at_ms, [control, body] if body else [control])
+        return party is not None
+
+    def crowded(self, origin: Origin) -> bool:
+        return False
+
+    def tell(self, shard: ShardId, message: Message, term: int) -> None: ...
+    def answer(self, shard: Shard, answers: object) -> None: ...
+    def route(self, shard: ShardId) -> Route:
+        return Route(shard, 0, "")
+
+    def met(self, what: str, shard: ShardId, error: Exception) -> None:
+        raise error
 
 
 class Cluster:
@@ -273,27 +303,9 @@ class Cluster:
         return lambda: self.worker.step(shard, origin, sent.header.request_id, party.client, body)
 
     def send(self, shard: Shard, effects: Effects, endpoint: str = LEADER) -> None:
-        """What the sender of a worker does with the effects of a turn, in its order."""
-        parties = {party.origin(endpoint): party for party in self.parties}
-
-        def tell(origin: Origin, message: Message, request_id: int = 0, body: Sequence[bytes] = ()) -> None:
-            if (party := parties.get(origin)) is not None:
-                control = frames.encode(message, shard.id, request_id, shard.term)
-                at_ms = self.now_ms + self.lag_ms(shard.id)
-                party.back[endpoint, shard.id].put(at_ms, [control, *body])
-
-        for origin, rows in effects.confirms.items():
-            tell(origin, Confirm(rows, WINDOW_BYTES, "", effects.runs.get(origin, [])))
-        for origin, request_id, message in effects.replies:
-            tell(origin, message, request_id)
-        for origin, request_id in effects.abandoned:
-            tell(origin, refusal(NotLeader("another one leads")), request_id)
-        for delivery in effects.deliveries:
-            slices, bodies = _slices(shard, delivery)
-            deliver = Deliver(delivery.subscription, slices, delivery.lease_ms)
-            tell(delivery.origin, deliver, 0, [b"".join(bodies)])
-        for origin, notice in effects.notices:
-            tell(origin, notice)
+        """As a worker with that address does."""
+        doors = Doors(self, shard.id, endpoint)
+        Sender(doors, doors, doors, Timings(), doors).send(shard, effects)  # type: ignore[arg-type]
 
     def work_ms(self, count: int) -> int:
         """How long a user works on so many records."""
@@ -313,16 +325,3 @@ def stored(shards: Iterable[Shard]) -> dict[Place, bytes]:
                 values, at = batches.Batch(body).values(), part.offset - part.first
                 found |= {(partition, offset): values[offset - at] for offset in range(first, end)}
     return found
-
-
-def _slices(shard: Shard, delivery: Delivery) -> tuple[list[Delivered], list[bytes]]:
-    slices, bodies = list[Delivered](), list[bytes]()
-    for part in delivery.parts:
-        body, _ = shard.body(part.index)
-        assert body is not None
-        batch, base = batches.Batch(body), part.offset - part.first
-        runs = [(first - base, end - base) for first, end in part.ranges]
-        bodies.append(bytes(batch.pick(runs) if runs else batch.cut(part.first, part.count)))
-        name = part.partition, part.offset, part.count, part.attempt
-        slices.append(Delivered(*name, len(bodies[-1]), part.charge, part.ranges))
-    return slices, bodies
