@@ -76,7 +76,10 @@ class Intake:
 
     def gone(self) -> list[Origin]:
         """Connections that ended, and of which nothing waits any more."""
-        self._ended.update(self._mailbox.gone())
+        ended = self._mailbox.gone()
+        if not ended and not self._ended:
+            return ended
+        self._ended.update(ended)
         gone = [origin for origin in self._ended if origin not in self._count]
         self._ended.difference_update(gone)
         return gone

@@ -23,7 +23,14 @@ from gossipq.values import Member, Quota
 from gossipq.wire.frames import encode
 from gossipq_node.adapters import curve
 from gossipq_node.adapters.places import cannot_bind
-from gossipq_node.adapters.visitors import ENDLESS_BYTES, FIRST_BYTES, NEWCOMERS_MS, Visitors, taken
+from gossipq_node.adapters.visitors import (
+    ENDLESS_BYTES,
+    FIRST_BYTES,
+    NEWCOMERS_MS,
+    NEWCOMERS_S,
+    Visitors,
+    taken,
+)
 from gossipq_node.ports import THIS_HOST, Incoming
 from gossipq_node.settings import NodeKeys
 
@@ -49,6 +56,7 @@ KEEPALIVE_S = 60
 HEARTBEAT_MS, SILENCE_MS, CONNECT_MS = (1_000, 3_000, 2_000)
 RECONNECT_MS, RECONNECT_MS_MAX = 200, 300  #: between two attempts, and up to the first of them more at random
 HANDSHAKES_S = 0.1  #: between two looks at which of them have failed
+PEERS_S = NEWCOMERS_S  #: and at who has come and gone by the door for peers
 #: an address to and from which nothing went for so long is let go; whoever is there is heard of every 10 s
 IDLE_S = 60.0
 SETTLED_MS = 50  #: after its monitor a ROUTER itself knows within that time that a connection has ended
@@ -150,10 +158,11 @@ class Connections:
             else:
                 self._doubted |= dict.fromkeys(names, now_s + SETTLED_S)
 
-    def gone(self) -> list[bytes]:
-        """Those that ended since the last call. Call it when what came from them is taken."""
-        now_s = time.monotonic()
-        self._follow(now_s)
+    def gone(self, now_s: float, told: bool) -> list[bytes]:
+        """Those that ended since the last call. Call it when what came from them is taken. `told`: the
+        monitor has something to say."""
+        if told:
+            self._follow(now_s)
         if not self._doubted:
             return []
         self._router.get(zmq.EVENTS)  # makes it take note of ends that it has not looked at yet
@@ -278,6 +287,8 @@ class ZmqMailbox:
         self._routers: dict[bytes, zmq.Socket[bytes]] = {}
         self._connections: dict[bytes, Connections] = {}  # of clients, by their door,
         self._peers: Connections | None = None  # and of other nodes
+        self._peers_s = 0.0  # when those are looked at
+        self._ready: set[object] = set()  # sockets, monitors among them, that had something at the last look
         self._dealers: dict[str, zmq.Socket[bytes]] = {}
         self._used: set[str] = set()  # addresses of dealers that were, since
         self._idle_s = 0.0  # when that is looked at
@@ -342,7 +353,7 @@ class ZmqMailbox:
             timeout_ms = SETTLED_MS if timeout_ms is None else min(timeout_ms, SETTLED_MS)
         if any(about.visitors.has_newcomers for about in self._connections.values()):
             timeout_ms = NEWCOMERS_MS if timeout_ms is None else min(timeout_ms, NEWCOMERS_MS)
-        ready = {socket for socket, _ in self._poller.poll(timeout_ms)}
+        ready = self._ready = {socket for socket, _ in self._poller.poll(timeout_ms)}
         if now_s >= self._handshakes_s:
             self._handshakes_s = now_s + HANDSHAKES_S
             self._dial_anew(now_s)
@@ -362,12 +373,13 @@ class ZmqMailbox:
         receive, endpoint = socket.recv, b"" if tag in self._routers else tag
         connections = self._peers if tag == PEERS else self._connections.get(tag)
         admitted = self._gate.admitted if tag == PEERS and self._gate is not None and self._locked else None
+        more = True
         for _ in range(limits.TURN_MESSAGES_MAX - len(arrived)):
-            if room <= 0:
+            if room <= 0 or not more:
                 break
             try:
                 frame = receive(_NOW, False)
-            except zmq.Again:
+            except zmq.Again:  # who sent it is gone
                 break
             key = b""
             if connections is not None:
@@ -378,6 +390,7 @@ class ZmqMailbox:
             while frame.more:
                 frame = receive(_NOW, False)
                 frames.append(frame.bytes)
+            more = bool(int(socket.get(zmq.EVENTS)) & _IN)  # an exception costs three times as much
             size = len(frames)
             room -= sum(map(len, frames))
             if admitted is not None and key not in admitted:
@@ -559,6 +572,7 @@ class ZmqMailbox:
     def _turn_away(self) -> None:
         """Who is not admitted, or not any more."""
         if self._peers is not None and self._gate is not None and self._locked:
+            self._peers.watch(time.monotonic())  # a descriptor may be somebody else's by now
             self._peers.hang_up(self._gate.admitted)
 
     def encrypted(self, origin: Origin) -> bool:
@@ -587,12 +601,15 @@ class ZmqMailbox:
 
     def gone(self) -> list[Origin]:
         """See ports.Mailbox."""
-        if self._peers is not None:
-            self._peers.watch(time.monotonic())
+        now_s = time.monotonic()
+        if self._peers is not None and now_s >= self._peers_s:
+            self._peers_s = now_s + PEERS_S
+            self._peers.watch(now_s)
         gone = list[Origin]()
         for tag, connections in self._connections.items():
-            gone += [(tag, name) for name in connections.gone()]
-            connections.look(time.monotonic())
+            told = connections.monitor in self._ready
+            gone += [(tag, name) for name in connections.gone(now_s, told)]
+            connections.look(now_s)
         return gone
 
     def close(self) -> None:
