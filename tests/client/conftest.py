@@ -1,10 +1,13 @@
-"""A broker for all tests of a module, and an address where none is."""
+"""A broker for all tests of a module, a client of the node that all tests share, and an address where none
+is."""
 
+import uuid
 from collections.abc import Iterator
 
 import pytest
 
-from gossipq_client import testing
+from conftest import RunningNode
+from gossipq_client import Client, connect, testing
 from ports import settled_port
 
 
@@ -17,3 +20,15 @@ def broker() -> Iterator[testing.Broker]:
 @pytest.fixture
 def nobody() -> str:
     return f"tcp://127.0.0.1:{settled_port()}"
+
+
+@pytest.fixture
+def mq(shared_node: RunningNode) -> Iterator[Client]:
+    with connect(shared_node.endpoint) as client:
+        yield client
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test has."""
+    return f"t-{uuid.uuid4().hex[:12]}"

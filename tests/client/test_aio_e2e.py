@@ -1,7 +1,6 @@
 """The asyncio twin against a real node: the same verbs, awaited."""
 
 import asyncio
-import uuid
 from collections.abc import Callable
 
 import pytest
@@ -13,11 +12,6 @@ from gossipq_client.aio import Client, connect
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 10
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"t-{uuid.uuid4().hex[:12]}"
 
 
 def test_publish_consume_fetch(shared_node: RunningNode, topic: str) -> None:

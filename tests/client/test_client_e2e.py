@@ -4,8 +4,7 @@ break."""
 import os
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -32,17 +31,6 @@ from gossipq_client import (
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 10
-
-
-@pytest.fixture
-def mq(shared_node: RunningNode) -> Iterator[Client]:
-    with connect(shared_node.endpoint) as client:
-        yield client
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"t-{uuid.uuid4().hex[:12]}"
 
 
 class TestPublish:

@@ -3,29 +3,16 @@ letters."""
 
 import asyncio
 import time
-import uuid
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 
 from conftest import RunningNode
-from gossipq_client import BadRequest, Client, UnknownRecord, UnknownTopic, WrongState, connect, testing
+from gossipq_client import BadRequest, Client, UnknownRecord, UnknownTopic, WrongState, testing
 from gossipq_client.aio import connect as aio_connect
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 10
-
-
-@pytest.fixture
-def mq(shared_node: RunningNode) -> Iterator[Client]:
-    with connect(shared_node.endpoint) as client:
-        yield client
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"t-{uuid.uuid4().hex[:12]}"
 
 
 def drain(mq: Client, topic: str, group: str = "g") -> list[bytes]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import uuid
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,12 +10,6 @@ from gossipq_client import BadRequest, Client, UnknownTopic, connect
 from gossipq_client.aio import connect as aio_connect
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture
-def mq(shared_node: RunningNode) -> Iterator[Client]:
-    with connect(shared_node.endpoint) as client:
-        yield client
 
 
 @pytest.fixture

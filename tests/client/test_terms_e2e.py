@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,17 +13,6 @@ from gossipq_client.aio import connect as aio_connect
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 10
-
-
-@pytest.fixture
-def mq(shared_node: RunningNode) -> Iterator[Client]:
-    with connect(shared_node.endpoint) as client:
-        yield client
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"t-{uuid.uuid4().hex[:12]}"
 
 
 def take(mq: Client, topic: str, count: int, group: str = "g") -> list[tuple[bytes, float]]:

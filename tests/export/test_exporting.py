@@ -5,6 +5,7 @@ import os
 import resource
 import time
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from types import SimpleNamespace
 
 import msgspec
@@ -612,8 +613,11 @@ def test_rows_of_an_older_version_are_merged_with_new_ones(mq, open_folder, tmp_
     found = folder.read()
     path = tmp_path / "out" / found.files[0].path
     parquet.write_table(parquet.read_table(path).drop_columns(["id", "deliver_at"]), path)
-    digest = folder.keep(path, "messages", "t", found.files[0].topic_id, 0, 0, 10, "parquet")
-    old = msgspec.structs.replace(found.files[0], path=digest[0], bytes=digest[1], sha256=digest[2])
+    raw, topic_id = path.read_bytes(), found.files[0].topic_id
+    digest = sha256(raw).hexdigest()
+    name = export.file_path("messages", "t", topic_id, 0, 0, 10, digest, "parquet")
+    folder.keep(path, name)
+    old = msgspec.structs.replace(found.files[0], path=name, bytes=len(raw), sha256=digest)
     folder.publish(
         msgspec.structs.replace(
             found.newest, sequence=3, previous=found.digest, base=True, files=[old, found.files[1]]

@@ -15,6 +15,7 @@ from moto.server import ThreadedMotoServer
 from export.reading import read, values
 from export.test_follower import Clock, publish
 from gossipq.errors import ExportError, TornExport
+from gossipq.wire import export
 from gossipq_client import lake
 from gossipq_node import bucket as buckets
 from gossipq_node.export.compaction import compact
@@ -101,7 +102,8 @@ def test_what_another_exporter_may_name_is_left(mq, server, place):
         Exporter(mq, one).run()
         written = one.new()
         written.write_bytes(b"x")
-        name, _, _ = one.keep(written, "messages", "t", 9, 0, 10, 20, "parquet")
+        name = export.file_path("messages", "t", 9, 0, 10, 20, "0" * 64, "parquet")
+        one.keep(written, name)
         with folder_at(place) as other:
             other.forget(0.0)
         assert name in keys(server, place)

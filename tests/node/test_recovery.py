@@ -1,7 +1,7 @@
 """A survivor that goes on alone: what it may lack is said first, and nothing of the old cluster gets in
 again."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -179,19 +179,6 @@ def test_a_witness_has_nothing_to_go_on_with(tmp_path: Path) -> None:
         directory.write(msgspec.structs.replace(directory.found("shop", 1, 4), witness=True))
     with pytest.raises(StoreError, match="that of a witness"):
         recovery.outlook(tmp_path)
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[Callable[[str], Host]]:
-    hosts: list[Host] = []
-
-    def make(name: str) -> Host:
-        hosts.append(Host(tmp_path, name))
-        return hosts[-1]
-
-    yield make
-    for each in hosts:
-        each.kill()
 
 
 @pytest.mark.e2e

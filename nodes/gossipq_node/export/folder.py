@@ -73,25 +73,9 @@ class Folder:
         """Where a file may be written."""
         return self._disk.new()
 
-    def keep(
-        self,
-        written: Path,
-        data_set: str,
-        topic: str,
-        topic_id: int,
-        partition: int,
-        start: int,
-        end: int,
-        format: str,
-    ) -> tuple[str, int, str]:
-        """(path, bytes, sha256) of a whole file in its place, on the disk; it counts when a manifest names
-        it."""
-        with written.open("rb") as opened:
-            digest = file_digest(opened, "sha256").hexdigest()
-        name = export.file_path(data_set, topic, topic_id, partition, start, end, digest, format)
-        size = written.stat().st_size
-        self._disk.put(written, name)
-        return name, size, digest
+    def keep(self, written: Path, path: str) -> None:
+        """Puts a whole file in its place, on the disk; it counts when a manifest names it."""
+        self._disk.put(written, path)
 
     def publish(self, manifest: Manifest) -> str:
         """Makes an increment count; returns its SHA-256. Raises TornExport when another one took its

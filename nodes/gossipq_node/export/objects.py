@@ -68,23 +68,8 @@ class ObjectFolder(Folder):
     def new(self) -> Path:
         return self.bucket.new()
 
-    def keep(
-        self,
-        written: Path,
-        data_set: str,
-        topic: str,
-        topic_id: int,
-        partition: int,
-        start: int,
-        end: int,
-        format: str,
-    ) -> tuple[str, int, str]:
-        with written.open("rb") as opened:
-            digest = file_digest(opened, "sha256").hexdigest()
-        name = export.file_path(data_set, topic, topic_id, partition, start, end, digest, format)
-        size = written.stat().st_size
-        self.bucket.put(written, name)  # named by its content: putting it twice harms nobody
-        return name, size, digest
+    def keep(self, written: Path, path: str) -> None:
+        self.bucket.put(written, path)  # named by its content: putting it twice harms nobody
 
     def publish(self, manifest: Manifest) -> str:
         raw, name = export.encode(manifest), export.manifest_path(manifest.sequence)

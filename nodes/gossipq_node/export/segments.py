@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from hashlib import file_digest
 from typing import TYPE_CHECKING, Any
 
 from gossipq.wire import export
@@ -43,10 +44,14 @@ class Segment:
         place = self._place
         with self._whole():
             self._writer.close()
-            name, size, digest = place.folder.keep(self._path, *place.name, start, end, place.format)
+            with self._path.open("rb") as opened:
+                digest = file_digest(opened, "sha256").hexdigest()
+            size = self._path.stat().st_size
+            path = export.file_path(*place.name, start, end, digest, place.format)
+            place.folder.keep(self._path, path)
         low, high = ([each[name] for each in self._times] for name in ("min", "max"))
         times = min(low, default=None), max(high, default=None)
-        return File(name, *place.name, start, end, self.rows, size, digest, *times, place.schema)
+        return File(path, *place.name, start, end, self.rows, size, digest, *times, place.schema)
 
     def drop(self) -> None:
         with suppress(OSError):
