@@ -172,6 +172,8 @@ def test_failures_lead_to_a_dead_letter_and_replay_leads_back(worker, orders):
     assert (letter.reason, letter.error, letter.failures, letter.attempts) == ("failures", "boom again", 2, 2)
     assert [step.reason for step in letter.history] == ["boom", "boom again"]
     assert batches.Batch(bodies[0]).values() == [b"poison"]
+    (standing,) = worker.ask(1, ADA, Why(Ref(orders, 0), "g")).standings
+    assert standing.next == "gossipq dlq replay orders --group g 0/0", "this record, and no other dead letter"
     assert worker.ask(1, ADA, ReplayDead(orders, "g", [], True)) == Done(1)
     assert worker.ask(1, ADA, ReplayDead(orders, "g")) == Done(1)
     assert worker.taken() == [(ADA.session, 0, 1, 1)]

@@ -268,7 +268,8 @@ class ExplainRequests:
         if dead is not None:
             row = dead.row
             because = says(life.DEAD, reason=row.reason, error=f": {row.error}" if row.error else "")
-            verb = f"gossipq dlq replay {text.rsplit('/', 2)[0]} --group {name}"
+            topic, number, _ = text.rsplit("/", 2)
+            verb = f"gossipq dlq replay {topic} --group {name} {number}/{offset}"
             return Standing(name, "dead", because, verb, "", row.time_ms, row.attempts, row.failures)
         if cursor.fresh(offset, offset + 1):
             return self._fresh(name, named, cursor, view)
