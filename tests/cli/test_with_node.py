@@ -196,6 +196,8 @@ def test_sub_from_offset_and_time(ask, topic: str) -> None:
     assert ask("sub", topic, "--from", "3", "--exit-at-end").out == "3\n4\n"
     assert ask("sub", topic, "--from", "-10m", "-n", "1").out == "0\n"
     assert ask("sub", topic, "--from", "new", "--exit-at-end").out == ""
+    ran = ask("sub", topic, "--from", "first", "-n", "0", "--exit-at-end")
+    assert (ran.code, ran.out) == (0, "0\n1\n2\n3\n4\n"), "0: no limit"
 
 
 def test_sub_ends_early_is_a_no(ask, topic: str) -> None:

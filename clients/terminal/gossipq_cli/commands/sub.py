@@ -121,10 +121,10 @@ def complaints(out: Output, subscription: "Subscription") -> Iterator[None]:
 def _print(
     subscription: "Subscription",
     render: Callable[["Message"], bytes],
-    number: int | None,
+    number: int,
     remark: threading.Timer,
 ) -> int:
-    """Writes messages to stdout as they come, at most `number`; returns how many."""
+    """Writes messages to stdout as they come, at most `number` (0: all of them); returns how many."""
     printed, out = 0, sys.stdout.buffer
     for message in subscription:
         remark.cancel()
@@ -157,7 +157,9 @@ def tame(render: Callable[["Message"], bytes]) -> Callable[["Message"], bytes]:
     metavar="WHERE",
     help="new, first, an OFFSET, or a time back like -10m (a new group: first, else new)",
 )
-@click.option("-n", "--number", type=click.IntRange(min=1), help="stop after so many records")
+@click.option(
+    "-n", "--number", type=click.IntRange(min=0), default=0, help="stop after so many records; 0: no limit"
+)
 @click.option("--create", is_flag=True, help="make a topic that is not there, and wait for its first record")
 @click.option("--exit-at-end", is_flag=True, help="stop when everything that is there has been printed")
 @click.option(
@@ -194,7 +196,7 @@ def command(
     topics: tuple[str, ...],
     group: str | None,
     start: str | None,
-    number: int | None,
+    number: int,
     create: bool,
     exit_at_end: bool,
     pattern: str | None,
@@ -235,10 +237,10 @@ def command(
         if group is not None:
             _among_others(choices, mq, topics, group)
         if not _first_alarm(mq, topics, Output(choices), exit_at_end):
-            return failures.DONE if number is None else failures.FAILED
+            return failures.FAILED if number else failures.DONE
         lines = _lines(mq, topics, create)
         subscription = mq.subscribe(list(topics), group, start=where, stop_at_end=exit_at_end, **given)
         complains = complaints(Output(choices), subscription)
         with subscription, complains, remarks(Output(choices), lines) as remark:
             printed = _print(subscription, render, number, remark)
-    return failures.FAILED if number is not None and printed < number else failures.DONE
+    return failures.FAILED if printed < number else failures.DONE
