@@ -93,8 +93,9 @@ def test_single_topics_are_restored_with_all_that_is_theirs(life, mq, back_up, r
         mine = {key: value for key, value in before.items() if key == name or key[0] == name}
         assert {key: value for key, value in after.items() if key == name or key[0] == name} == mine
     again.publish("payments", b"made anew").result(10)
-    with pytest.raises(UnknownTopic, match="orderz"):
+    with pytest.raises(UnknownTopic, match="orderz") as caught:
         restore(topics=["orderz"])
+    assert caught.value.hint == f"it has {', '.join(sorted(info.name for info in mq.topics()))}"
 
 
 def test_topics_that_come_and_go_while_a_backup_is_made(broker, mq, tmp_path, restore):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from gossipq_cli.commands.help import ALARM, TOPICS
 from gossipq_cli.main import COMMANDS
 
 PROSE = {"directory", "uses", "reads", "that", "keeps"}  #: what may follow the program's name in a sentence
@@ -101,12 +102,19 @@ def unheard_of(text: str) -> Iterator[str]:
                 yield " ".join(words)
             continue
         found = import_module(f"gossipq_cli.commands.{words[0]}").command
+        if words[0] == "help" and len(words) > 1 and not helped(words[1]):
+            yield " ".join(words)
         verbs = getattr(found, "commands", {})
         if verbs and len(words) > 1:
             found = verbs.get(words[1])
         known = {name for param in found.params for name in param.opts} if found else set()
         if found is None or not {word for word in words if word.startswith("--")} <= known:
             yield " ".join(words)
+
+
+def helped(topic: str) -> bool:
+    """Whether `gossipq help` has something to say on it."""
+    return topic in {*TOPICS, *COMMANDS} or topic.startswith(ALARM)
 
 
 @pytest.mark.parametrize(
@@ -128,10 +136,11 @@ def test_what_errors_tell_to_type_exists(room: str) -> None:
 
 def test_a_wrong_hint_is_caught() -> None:
     tree = ast.parse(
-        'f"`gossipq topic fly {name}` or gossipq why {ref} --loud, then gossipq shout; gossipq dlq ls -n 0"'
+        'f"`gossipq topic fly {name}` or gossipq why {ref} --loud, then gossipq shout; gossipq dlq ls -n 0; '
+        'gossipq help cluster.toml, gossipq help alarm-lag"'
     )
     (text,) = (text for text in texts(ast.Module([ast.Assign([], tree.body[0].value)], [])))
-    assert list(unheard_of(text)) == ["topic fly {}", "why {} --loud", "shout"]
+    assert list(unheard_of(text)) == ["topic fly {}", "why {} --loud", "shout", "help cluster.toml"]
 
 
 def test_nothing_given_shows_help_on_stderr(gossipq) -> None:

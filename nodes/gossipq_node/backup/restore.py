@@ -36,6 +36,7 @@ from gossipq_node.store_tool import COPY_BYTES, needed_batches
 
 BUILDING = ".restoring"  #: the directory that is being made; no load of a dump clears it
 PROGRESS = ".restored"  #: beside it
+NAMES_SHOWN = 10
 RESTORE_AGAIN = "restore an older point: --as-of"
 
 _decode_dead = msgspec.msgpack.Decoder(DeadRow).decode
@@ -203,7 +204,7 @@ class Restore:
             names = removal.names
             for wanted in topics:
                 if not any(fnmatchcase(name, wanted) for name in names):
-                    raise UnknownTopic(f"no topic {wanted} is in the point", "gossipq restore --list")
+                    raise UnknownTopic(f"no topic {wanted} is in the point", f"it has {_some(names)}")
             gone = [
                 name
                 for name in names
@@ -211,6 +212,13 @@ class Restore:
             ]
             removal.remove(gone)
             return gone
+
+
+def _some(names: Iterable[str]) -> str:
+    """Of the topics of users, in a line."""
+    own = sorted(name for name in names if not name.startswith("_"))
+    more = f" and {len(own) - NAMES_SHOWN} more" if len(own) > NAMES_SHOWN else ""
+    return ", ".join(own[:NAMES_SHOWN]) + more if own else "no topics of users"
 
 
 def _named(state: Table) -> Iterator[Index]:

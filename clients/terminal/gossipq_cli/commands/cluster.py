@@ -462,7 +462,7 @@ def door(choices: Choices, path: str) -> None:
         raise failures.Failure(
             "not_encrypted",
             f"{status.node} does not encrypt: its clients need no key",
-            "node.encrypt says when it does: gossipq help cluster.toml",
+            "node.encrypt says when it does: the sample cluster.toml explains it",
             failures.CONFLICT,
         )
     text = file_text(b"", status.door)
