@@ -82,6 +82,12 @@ class Asked:
     def status(self) -> StatusReply:
         return self._status
 
+    def members(self) -> Members:
+        return Members(9, MEMBERS, options={"cluster.replace_ms": "1800000"})
+
+    def set_cluster_options(self, options: dict[str, str], secret: bytes) -> Members:
+        return Members(10, MEMBERS, options=options)
+
     def set_member(self, name: str, state: str, secret: bytes = b"") -> Members:
         if self._town.refusal:
             raise self._town.refusal
@@ -227,6 +233,15 @@ def test_how_many_voters_a_cluster_should_have(
                 shards=1,
             )
         assert gossipq("status").code == code
+
+
+def test_config_set_says_what_files_may_say_from_now_on(town: Town, gossipq, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("a secret of many words")
+    secret.chmod(0o600)
+    ran = gossipq("cluster", "config", "set", "replace_ms=600000", "--secret-file", str(secret))
+    assert (ran.code, ran.out.split()[-5:]) == (0, ["cluster.replace_ms", "1800000", "600000", "at", "once"])
+    assert "whose file has the former value or the default takes it over" in ran.err
 
 
 # --- drain, rm, rebalance -----------------------------------------------------------------------------------

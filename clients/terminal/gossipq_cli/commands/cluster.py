@@ -616,14 +616,9 @@ def set_options(choices: Choices, changes: tuple[str, ...], dry_run: bool, secre
     if dry_run:
         out.say("nothing was changed")
         return
-    out.say(
-        "Write it into the cluster.toml of each node that names this option, or leave it out there: a node "
-        "that says"
-    )
-    out.say(
-        "otherwise ends with exit code 78 at its next start. `gossipq cluster config diff` says which nodes "
-        "to restart."
-    )
+    out.say("Write it into the cluster.toml of each node that names this option, or leave it out there. A")
+    out.say("node whose file has the former value or the default takes it over; with any other it ends with")
+    out.say("exit code 78 at its next start. `gossipq cluster config diff` says which nodes to restart.")
 
 
 def _change(text: str) -> tuple[str, str]:
