@@ -79,10 +79,11 @@ def test_dead_letters_raise_an_alarm_while_they_are_new(worker):
     worker.publish(orders, [b"x"] * 3)
     worker.subscribe(ADA, orders)
     assert groups.look() == []
-    worker.ask(1, ADA, Nack(1, [(orders, 0, 2)]))
-    assert groups.look() == [
-        ("dead_letters", "orders/billing", "2 new dead letters in group billing on orders, 2 in all")
-    ]
+    for offset, says in (0, "1 new dead letter"), (1, "2 new dead letters"):
+        worker.ask(1, ADA, Nack(1, [(orders, offset, offset + 1)]))
+        assert groups.look() == [
+            ("dead_letters", "orders/billing", f"{says} in group billing on orders, {offset + 1} in all")
+        ]
     assert groups.look(DEAD_WINDOW_MS // 2) != []
     assert groups.look(DEAD_WINDOW_MS) == [], "the same ones are no news"
 

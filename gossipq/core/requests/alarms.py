@@ -85,10 +85,8 @@ class Watch:
             if not seen or seen[-1][1] != count:
                 seen.append((boot_ms, count))
             if count > seen[0][1]:
-                text = (
-                    f"{count - seen[0][1]:,} new dead letters in group {name[1]} on {name[0]}, {count:,} "
-                    "in all"
-                )
+                new = many(count - seen[0][1], "new dead letter")
+                text = f"{new} in group {name[1]} on {name[0]}, {count:,} in all"
                 command = f"gossipq dlq ls {name[0]} -g {name[1]}"
                 found.append(alarm("dead_letters", self._node, "/".join(name), text, command))
         for name in self._dead.keys() - dead.keys():
