@@ -245,3 +245,11 @@ def test_the_operator_drains_and_removes_a_node_and_it_stays_out(
     cat.wipe()
     cat.start("--peer", ada.endpoint).ready()
     until(lambda: ada.names() == cat.names() == ["ada", "bob", "cat"])
+
+
+@needs_serf
+@pytest.mark.slow
+def test_a_join_at_a_port_that_is_not_that_of_gossip_is_named(host: Callable[[str], Host]) -> None:
+    ada = host("ada").start().ready()
+    bob = host("bob").start("--join", ada.endpoint.removeprefix("tcp://"))
+    bob.says("or --join names another port than that of their gossip")

@@ -277,7 +277,7 @@ class SerfMembership:
         if self._settings.join and self._agent.meets_strangers:
             return (
                 "the Serf agents of the others have another secret, or none: give all nodes the same "
-                "--secret-file"
+                "--secret-file; or --join names another port than that of their gossip"
             )
         if now - self._started_at < PATIENCE_S:
             return ""
