@@ -24,11 +24,11 @@ from waiting import until
 pytestmark = pytest.mark.e2e
 
 
-def background(endpoint: str, *argv: str) -> subprocess.Popen[str]:
+def background(endpoint: str, *argv: str, stdout: int | TextIO = subprocess.PIPE) -> subprocess.Popen[str]:
     """A `gossipq` process of its own, for signals and pipes."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     line = [sys.executable, "-m", "gossipq_cli", "-s", endpoint, *argv]
-    return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(line, env=environment, stdout=stdout, stderr=subprocess.PIPE, text=True)
 
 
 def background_on_terminal(endpoint: str, *argv: str) -> tuple[subprocess.Popen[str], TextIO]:
@@ -324,6 +324,18 @@ def test_sub_into_a_closed_pipe_is_silent(shared_node, ask, topic: str) -> None:
     assert process.wait(timeout=20) == 1
     assert process.stderr.read() == ""
     process.stderr.close()
+
+
+def test_sub_to_a_full_disk_says_so_and_the_record_has_not_failed(shared_node, ask, topic: str) -> None:
+    ask("pub", topic, "one")
+    line = ("-g", "team", "--attempts-max", "1", "--exit-at-end")
+    with open("/dev/full", "w") as full:
+        process = background(shared_node.endpoint, "sub", topic, *line, stdout=full)
+    with process:
+        assert process.wait(timeout=20) == 1
+        assert process.stderr is not None
+        assert process.stderr.readline() == "error: No space left on device\n"
+    assert ask("sub", topic, *line).out == "one\n"
 
 
 # --- topic and group

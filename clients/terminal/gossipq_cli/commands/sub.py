@@ -118,6 +118,15 @@ def complaints(out: Output, subscription: "Subscription") -> Iterator[None]:
         watcher.join()
 
 
+class _UnwrittenError(BaseException):
+    """Stdout does not take a record. No Exception, so that the record is given back uncounted: nobody has
+    seen it."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 def _print(
     subscription: "Subscription",
     render: Callable[["Message"], bytes],
@@ -126,18 +135,20 @@ def _print(
 ) -> int:
     """Writes messages to stdout as they come, at most `number` (0: all of them); returns how many."""
     printed, out = 0, sys.stdout.buffer
-    for message in subscription:
-        remark.cancel()
-        with message:
-            try:
-                out.write(render(message))
-                out.flush()
-            except BrokenPipeError:
-                # SystemExit gives the record back uncounted: nobody has seen it
-                raise SystemExit(failures.quiet_pipe()) from None
-        printed += 1
-        if printed == number:
-            break
+    try:
+        for message in subscription:
+            remark.cancel()
+            with message:
+                try:
+                    out.write(render(message))
+                    out.flush()
+                except OSError as error:
+                    raise _UnwrittenError(error) from None
+            printed += 1
+            if printed == number:
+                break
+    except _UnwrittenError as unwritten:
+        raise unwritten.error from None
     return printed
 
 
