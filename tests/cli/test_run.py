@@ -199,6 +199,7 @@ def test_a_changed_file_is_a_new_start(
         ("app:nothing", "app has no nothing"),
         ("app:number", "is a int, no client"),
         ("app:make", "is a str, no client"),
+        ("app:handler", "takes arguments, so it makes no client"),
         ("broken:mq", "broken cannot be imported: ZeroDivisionError"),
         ("app:idle", "nothing to run"),
     ],
@@ -207,7 +208,8 @@ def test_what_is_no_application(
     gossipq, monkeypatch, tmp_path: Path, mq: testing.Client, target: str, says: str
 ) -> None:
     (tmp_path / "app.py").write_text(
-        "import gossipq_client\nnumber, make = 17, lambda: ''\nidle = lambda: gossipq_client.connect()\n"
+        "import gossipq_client\nnumber, make, handler = 17, lambda: '', lambda order: None\n"
+        "idle = lambda: gossipq_client.connect()\n"
     )
     (tmp_path / "broken.py").write_text("1 / 0\n")
     monkeypatch.chdir(tmp_path)

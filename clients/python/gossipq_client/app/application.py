@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -67,7 +68,7 @@ def run(target: str, guarded: bool = False) -> None:
     if guarded:
         threading.Thread(target=_end_with_parent, name="gossipq-guard", daemon=True).start()
     if callable(found):
-        found = found()
+        found = _made_by(found, target)
     if inspect.isawaitable(found):
         asyncio.run(_run_awaited(found))
     elif isinstance(found, Client):
@@ -77,6 +78,18 @@ def run(target: str, guarded: bool = False) -> None:
         raise ConfigError(
             f"{target} is a {type(found).__name__}, no client", hint="mq = gossipq_client.connect()"
         )
+
+
+def _made_by(function: Callable[[], Any], target: str) -> Any:
+    """What it returns, or awaits. Raises ConfigError when it takes arguments, as a handler does, and what it
+    raises."""
+    try:
+        inspect.signature(function).bind()
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"{target} takes arguments, so it makes no client", hint="mq = gossipq_client.connect()"
+        ) from None
+    return function()
 
 
 def open_log() -> None:
