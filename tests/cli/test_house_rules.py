@@ -194,7 +194,7 @@ def test_the_later_one_wins(gossipq) -> None:
         (
             ("sub", "a", "--from", "banana"),
             "--from 'banana'",
-            "new, first, an offset, or a time back like -10m",
+            "new, first, an offset, a time like 2026-11-21T09:00Z, or a time back like -10m",
         ),
         (("dlq", "ls", "shop", "packers"), "packers is one name too many; if it is a group: -g packers", ""),
         (("topic", "show", "a", "b"), "Got unexpected extra argument (b)", ""),

@@ -195,6 +195,8 @@ def test_sub_from_offset_and_time(ask, topic: str) -> None:
     ask("pub", topic, "--count", "5", "{n}")
     assert ask("sub", topic, "--from", "3", "--exit-at-end").out == "3\n4\n"
     assert ask("sub", topic, "--from", "-10m", "-n", "1").out == "0\n"
+    assert ask("sub", topic, "--from", "2026-01-01T00:00Z", "-n", "1").out == "0\n"
+    assert ask("sub", topic, "--from", "2126-01-01 00:00", "--exit-at-end").out == ""
     assert ask("sub", topic, "--from", "new", "--exit-at-end").out == ""
     ran = ask("sub", topic, "--from", "first", "-n", "0", "--exit-at-end")
     assert (ran.code, ran.out) == (0, "0\n1\n2\n3\n4\n"), "0: no limit"
@@ -212,7 +214,7 @@ def test_sub_wrong_start(ask, topic: str) -> None:
         assert ran.code == 2
         error, hint = ran.err.splitlines()
         assert error.startswith(f"error: --from '{wrong}'")
-        assert hint == " hint: new, first, an offset, or a time back like -10m"
+        assert hint == " hint: new, first, an offset, a time like 2026-11-21T09:00Z, or a time back like -10m"
 
 
 def test_sub_to_the_end_of_an_unknown_topic(ask, topic: str) -> None:

@@ -5,13 +5,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gossipq import alarms, errors
 from gossipq_cli import ask, failures, records
-from gossipq_cli.kinds import Durations
+from gossipq_cli.kinds import Durations, moment_of
 from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Output, is_terminal, readable
 
@@ -22,9 +23,9 @@ LOOK_S = 1.0  #: between two looks for the first alarm
 QUIET_S = 0.5  #: nothing has come for so long: time for a remark
 
 
-def start_of(text: str | None) -> str | int | None:
-    """What --from means to the client: a word, an offset, or a time back from now as it is. Raises
-    Failure."""
+def start_of(text: str | None) -> str | int | datetime | None:
+    """What --from means to the client: a word, an offset, or a time back from now as it is; or a point in
+    time. Raises Failure."""
     from gossipq_client.values import start_of as checked
 
     if text is None:
@@ -33,10 +34,13 @@ def start_of(text: str | None) -> str | int | None:
     try:
         checked(start, wall_ms=0)
     except errors.BadRequest:
-        hint = "new, first, an offset, or a time back like -10m"
-        raise failures.Failure(
-            "usage", f"--from {text!r} says no place to start at", hint, failures.USAGE
-        ) from None
+        try:
+            return moment_of(text)
+        except ValueError:
+            hint = "new, first, an offset, a time like 2026-11-21T09:00Z, or a time back like -10m"
+            raise failures.Failure(
+                "usage", f"--from {text!r} says no place to start at", hint, failures.USAGE
+            ) from None
     return start
 
 
@@ -166,7 +170,7 @@ def tame(render: Callable[["Message"], bytes]) -> Callable[["Message"], bytes]:
     "--from",
     "start",
     metavar="WHERE",
-    help="new, first, an OFFSET, or a time back like -10m (a new group: first, else new)",
+    help="new, first, an OFFSET, a TIME, or a time back like -10m (a new group: first, else new)",
 )
 @click.option(
     "-n", "--number", type=click.IntRange(min=0), default=0, help="stop after so many records; 0: no limit"
