@@ -88,7 +88,12 @@ def asked(client: Any) -> Any:
         "seek_group": [SoughtRow(KEY, 3, 0, 3, 0)],
         "group_policy": GroupShown(
             GroupConfig(),
-            [("mode", "shared", "group"), ("lease_ms", "30000", "cluster"), ("alarm_lag", "0", "none")],
+            [
+                ("mode", "shared", "group"),
+                ("lease_ms", "30000", "cluster"),
+                ("alarm_lag", "0", "none"),
+                ("group_idle_ms", "0", "none"),
+            ],
             ["ada/a0"],
         ),
         "clients": [
@@ -138,6 +143,7 @@ def test_group_show_has_mode_policy_and_consumers(gossipq: Callable[..., Any], a
     lines = {line.split("  ")[0]: line.split("  ", 1)[1].strip() for line in out.splitlines()}
     assert lines["mode"] == "shared"
     assert lines["lease"] == "30s  (as the cluster says)"
+    assert (lines["alarm lag"], lines["group idle"]) == ("never", "never"), "as `topic show` says it"
     assert lines["consumed by"] == "ada/a0"
     row = json.loads(gossipq("group", "show", "orders", "billing", "-o", "json").out)
     assert row["policy"]["lease_ms"] == {"value": "30000", "origin": "cluster"}

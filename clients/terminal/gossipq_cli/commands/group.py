@@ -13,6 +13,7 @@ from gossipq.texts import many
 from gossipq.types import partition_of
 from gossipq.values import ClientRow, GroupStats
 from gossipq_cli import ask, failures
+from gossipq_cli.commands.topic import NEVER
 from gossipq_cli.kinds import Duration, Durations, place_of
 from gossipq_cli.options import Choices, Noun, nearest, pass_choices
 from gossipq_cli.output import Column, Output, as_object, counter, number, span
@@ -271,6 +272,7 @@ def show(choices: Choices, topic: str, group: str | None, named: str | None) -> 
     shown |= {"paused": "yes" if row["paused"] else "no", "oldest": span(oldest_ms) if oldest_ms else "-"}
     for name, value, origin in rules.policy:
         text = ", ".join(span(int(each)) for each in value.split(", ")) if name.endswith("_ms") else value
+        text = "never" if name in NEVER and value == "0" else text
         said = "" if origin in ("group", "none") else f"  (as the {origin} says)"
         shown[name.removesuffix("_ms").replace("_", " ")] = text + said
     out.one(shown | {"consumed by": ", ".join(rules.consumers) or "nobody"}, name=group)
