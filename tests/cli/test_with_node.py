@@ -278,6 +278,23 @@ def test_sub_of_a_bad_name_says_only_that(ask) -> None:
     assert ran.err.startswith("error: topic name 'a/b'")
 
 
+def test_sub_of_a_paused_group_says_why_nothing_comes(shared_node, ask, topic: str) -> None:
+    ask("pub", topic, "--count", "2", "{n}")
+    assert ask("sub", topic, "-g", "team", "-n", "1").code == 0
+    ask("group", "pause", topic, "team")
+    process = background(shared_node.endpoint, "sub", topic, "-g", "team", "--exit-at-end")
+    try:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert said.startswith(f"group team is paused on {topic}: nothing comes before `")
+        assert ask(*said.split("`")[1].split()[1:]).code == 0
+        out, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, out, err) == (0, "1\n", "")
+
+
 def test_sub_says_on_a_terminal_that_it_waits(shared_node, ask, topic: str) -> None:
     ask("pub", topic, "old")
     process, screen = background_on_terminal(shared_node.endpoint, "sub", topic)

@@ -347,6 +347,30 @@ def test_what_is_held_longer_is_not_handed_out_again(worker, orders):
     assert told == [("bob", 1), ("ada", 2)]
 
 
+@pytest.mark.parametrize("lasting", [False, True], ids=["short", "logged"])
+def test_what_comes_again_is_counted_whether_its_lease_was_logged_or_not(worker, orders, lasting):
+    """Of three records one is acked at once, one at the third attempt, one is dead after the third."""
+
+    def hold() -> None:
+        if lasting:
+            worker.advance(2 * limits.LEASE_LOG_MS)
+            worker.settle()
+
+    worker.publish(orders, [b"x"] * 3)
+    worker.subscribe(ADA, orders)
+    hold()
+    worker.ask(1, ADA, Ack(1, [(orders, 0, 1)]))
+    for _ in range(2):
+        worker.ask(1, ADA, Nack(1, [(orders, 1, 3)], delay_ms=100))
+        worker.tick(100)
+        hold()
+    worker.ask(1, ADA, Ack(1, [(orders, 1, 2)]))
+    worker.ask(1, ADA, Nack(1, [(orders, 2, 3)], dead="rejected"))
+    worker.settle()
+    (group,) = stats(worker, orders)[1]
+    assert (group.redelivered, group.dead) == (4, 1)
+
+
 def test_an_extended_lease_holds_longer_but_not_for_ever(worker, orders):
     worker.publish(orders, [b"x"])
     worker.subscribe(ADA, orders)

@@ -121,6 +121,21 @@ def count_of(ranges: Ranges) -> int:
     return sum([end - first for first, end in ranges])
 
 
+def _count_attempts(cursor: Cursor, part: Found[ExceptionRow], attempts: int) -> None:
+    """Records are known to have been handed out so often: only leases that last are logged, so a short
+    attempt is known by its end."""
+    cursor.state.redelivered += part.total * max(0, attempts - max(1, part.row.attempts))
+
+
+def _count_unlogged(cursor: Cursor, part: Found[ExceptionRow]) -> None:
+    """The same of records that are acked, which do not say how often that was: those that were handed out
+    before, and by no logged lease now."""
+    if part.row.attempts:
+        held = [cursor.holds.overlap(*each) for each in ranges_of(part)] if cursor.holds else []
+        logged = sum(end - first for found in held for first, end, _ in found)
+        cursor.state.redelivered += part.total - logged
+
+
 class Ended(NamedTuple):
     """Attempts of one partition that an entry says are over: what is acked, and what failed."""
 
@@ -162,6 +177,8 @@ class Groups:
             return []
         found = cursor.exceptions.take_all(ranges)
         for part in found:
+            if event == life.ACK:
+                _count_unlogged(cursor, part)
             cursor.holds.clear_all(ranges_of(part))
             cursor.move(life.waiting(part.row), event, part.total)
         return found
@@ -334,6 +351,7 @@ class Groups:
         cursor = ended.cursor
         change = partial(_failed_again, row, ended.entry.time_ms)
         for part in Groups._changed(cursor, ranges, life.FAIL, fresh, change):
+            _count_attempts(cursor, part, row.attempts)
             cursor.holds.clear_all(ranges_of(part))
 
     def _told(self, ended: "Ended", fresh: Ranges, passed: Ranges, late: list[Found[ExceptionRow]]) -> None:
@@ -402,6 +420,7 @@ class Groups:
         kept, count = bool(entry.body), 0
         reason, event = payload.error or payload.reason, life.BURY if kept else life.DROP
         for part in self._taken(cursor, [(payload.first, payload.end)], event):
+            _count_attempts(cursor, part, payload.attempts)
             for first, end in ranges_of(part) if kept else ():
                 self._bury(cursor, entry, payload, first, end, part.row, reason)
             if part.row.own_body:

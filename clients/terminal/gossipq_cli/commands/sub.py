@@ -17,6 +17,7 @@ from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Output, is_terminal, readable
 
 if TYPE_CHECKING:
+    from gossipq.values import GroupStats
     from gossipq_client import Client, Message, Subscription
 
 LOOK_S = 1.0  #: between two looks for the first alarm
@@ -44,7 +45,13 @@ def start_of(text: str | None) -> str | int | datetime | None:
     return start
 
 
-def _lines(mq: "Client", topics: tuple[str, ...], create: bool) -> list[str]:
+def _standing(mq: "Client", topics: tuple[str, ...], group: str) -> "list[GroupStats]":
+    """The group in each partition of these topics."""
+    named = [topic for topic in topics if "*" not in topic]
+    return [row for topic in named for row in mq.admin.groups(topic) if row.group == group]
+
+
+def _lines(mq: "Client", topics: tuple[str, ...], create: bool, group: str | None) -> list[str]:
     """What to say when nothing comes at first. Raises UnknownTopic where a topic is missing and shall not be
     made."""
     missing = ask.missing(mq, topics)
@@ -52,6 +59,11 @@ def _lines(mq: "Client", topics: tuple[str, ...], create: bool) -> list[str]:
         hint = "`gossipq topic ls` lists topics; with `--create` it is made, and waited for"
         raise ask.no_topic(mq, missing[0], hint)
     lines = [f"topic {name} is made on first use" for name in missing]
+    rows = _standing(mq, topics, group) if group is not None else []
+    lines += [
+        f"group {group} is paused on {topic}: nothing comes before `gossipq group resume {topic} {group}`"
+        for topic in dict.fromkeys(row.topic for row in rows if row.paused)
+    ]
     if is_terminal(sys.stderr):
         lines.append(f"waiting for records of {', '.join(topics)}; Ctrl-C ends")
     return lines
@@ -72,10 +84,7 @@ def _among_others(choices: Choices, mq: "Client", topics: tuple[str, ...], group
     """Somebody at a terminal is asked before it takes work from a group's consumers; programs are not."""
     if not is_terminal(sys.stdin) or not is_terminal(sys.stdout):
         return
-    rows = [
-        row for topic in topics if "*" not in topic for row in mq.admin.groups(topic) if row.group == group
-    ]
-    if any(row.consumers for row in rows):
+    if any(row.consumers for row in _standing(mq, topics, group)):
         question = f"{group} has consumers: what is printed here is acked, and they never get it. Continue?"
         ask.sure(choices, "sub", f"{question} (gossipq peek {topics[0]} -g {group} only looks)")
 
@@ -253,7 +262,7 @@ def command(
             _among_others(choices, mq, topics, group)
         if not _first_alarm(mq, topics, Output(choices), exit_at_end):
             return failures.FAILED if number else failures.DONE
-        lines = _lines(mq, topics, create)
+        lines = _lines(mq, topics, create, group)
         subscription = mq.subscribe(list(topics), group, start=where, stop_at_end=exit_at_end, **given)
         complains = complaints(Output(choices), subscription)
         with subscription, complains, remarks(Output(choices), lines) as remark:
