@@ -27,7 +27,7 @@ class Node:
     """A node of an older version, which may be made silent."""
 
     def __init__(self) -> None:
-        self.there = True
+        self.there = self.counts = True
         self.roster: list[Member] = []
         self.asked: list[str] = []
 
@@ -53,6 +53,8 @@ class Node:
         def call(**options: Any) -> Any:
             self._check()
             self.asked.append(name)
+            if name == "stats" and not self.counts:
+                raise Unreachable("no answer within 5 s", hint="gossipq status")
             if name in ("running_config", "alarms", "clients", "growth"):
                 raise UnknownVerb(f"{name}: a verb of a later version")
             return {
@@ -73,6 +75,16 @@ def test_an_old_node_is_asked_once_for_what_it_does_not_know() -> None:
     for _ in range(3):
         assert slow.ask(node.alarms) == []
     assert node.asked.count("alarms") == 2, "once by `once`, once here"
+
+
+def test_counters_that_no_leader_tells_are_missing() -> None:
+    node = Node()
+    node.counts = False
+    assert "counters" in once(node.connect, "tcp://vm:7700").missing
+    with Gathering(node.connect, "tcp://vm:7700", lambda: 0.05) as gathering:
+        assert "counters" in until(gathering.next).missing
+        node.counts = True
+        until(lambda: (found := gathering.next()) is not None and "counters" not in found.missing)
 
 
 def test_who_looks_does_not_count_itself() -> None:

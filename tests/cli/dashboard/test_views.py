@@ -362,6 +362,19 @@ def test_an_old_node_says_what_it_cannot_tell(board: Board) -> None:
     assert "keeps no growth" in shown(board, Ui(view="growth"), 80, 24)
 
 
+@pytest.mark.parametrize("view", ["overview", "topics", "groups", "clients", "messages"])
+def test_what_no_leader_has_told_is_not_said_to_be_none(board: Board, view: str) -> None:
+    now = board.history.now
+    untold = msgspec.structs.replace(
+        now, topics=[], partitions=[], groups=[], clients=[], alarms=[], missing=["counters"]
+    )
+    board = Board()
+    board.history.add(untold)
+    text = shown(board, Ui(view=view), 120, 40)
+    assert "not known: a leader does not answer" in text
+    assert not re.search(r"no (topic|group|client)|backlog 0", text)
+
+
 def test_an_error_in_place_of_an_answer(board: Board) -> None:
     board.keep(Page("orders", 3, 0, 20), Failed("no topic orders"))
     assert "no topic orders" in shown(board, PLACES["messages of a partition"], 80, 24)

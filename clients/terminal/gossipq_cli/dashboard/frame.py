@@ -130,7 +130,8 @@ def header(board: Board, ui: Ui, width: int) -> Text:
         parts.append((0, name.append(f" {safe_name(count)}", "" if sound else style)))
         parts.append((1, Text(f"in {short(history.last('in'))}/s")))
         parts.append((1, Text(f"out {short(history.last('out'))}/s")))
-        parts.append((3, Text(f"backlog {short(history.last('backlog'))}")))
+        backlog = "-" if history.uncounted else short(history.last("backlog"))
+        parts.append((3, Text(f"backlog {backlog}")))
         if now.clients:
             parts.append((5, Text(f"clients {short(len({client.session for client in now.clients}))}")))
         shards = f"shards {now.shards_led}/{now.shards_total}"

@@ -215,6 +215,11 @@ class History:
         return self._rates
 
     @property
+    def uncounted(self) -> bool:
+        """Whether no leader has told of its topics, groups and clients: that none are known says nothing."""
+        return "counters" in self.now.missing
+
+    @property
     def measured(self) -> bool:
         """Whether there are two counts: before, no rate is known."""
         return self._rhythm_ms > 0

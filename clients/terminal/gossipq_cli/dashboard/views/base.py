@@ -9,6 +9,7 @@ from rich.text import Text
 
 from gossipq_cli.dashboard.asked import Subject
 from gossipq_cli.dashboard.figures import bar, spark
+from gossipq_cli.dashboard.history import History
 from gossipq_cli.dashboard.state import Board, Ui
 from gossipq_cli.dashboard.table import (
     BAD,
@@ -64,10 +65,16 @@ def share_bar(share: float, width: int, ui: Ui) -> Text:
     return Text(bar(share, width, ui.graph), style)
 
 
+def none_yet(history: History, text: str) -> str:
+    """What stands for topics, groups or clients where there are none."""
+    return "not known: a leader does not answer" if history.uncounted else text
+
+
 class Lister:
-    """A list of rows. `what` names them in the singular for people."""
+    """A list of rows. `what` names them in the singular for people; `counted`: leaders tell of them."""
 
     what = "row"
+    counted = False
     sorting = Sorting()  #: as long as the user says nothing
 
     def columns(self, board: Board, ui: Ui) -> list[Column[Any]]:
@@ -98,7 +105,9 @@ class Lister:
         return sortable(self.columns(board, ui))
 
     def empty(self, board: Board, ui: Ui) -> str:
-        return f"no {self.what} matches" if ui.look.filter else f"no {self.what} yet"
+        if ui.look.filter:
+            return f"no {self.what} matches"
+        return none_yet(board.history, f"no {self.what} yet") if self.counted else f"no {self.what} yet"
 
     def pointed(self, keys: Sequence[str], ui: Ui) -> int:
         """Index of the row under the pointer, -1 without rows."""

@@ -84,6 +84,7 @@ COLUMNS: list[Column[Session]] = [
 
 class Clients(Lister):
     what = "client"
+    counted = True
     sorting = Sorting("client", False)
 
     def columns(self, board: Board, ui: Ui) -> list[Column[Any]]:

@@ -122,6 +122,7 @@ def group_rows(history: History) -> list[GroupSum]:
 
 class Groups(Lister):
     what = "group"
+    counted = True
     sorting = Sorting("lag", True)
 
     def columns(self, board: Board, ui: Ui) -> list[Column[Any]]:

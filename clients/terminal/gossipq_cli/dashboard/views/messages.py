@@ -21,7 +21,7 @@ from gossipq_cli.dashboard.asked import (
 from gossipq_cli.dashboard.figures import short, size
 from gossipq_cli.dashboard.state import Board, Ui
 from gossipq_cli.dashboard.table import BAD, DIM, GOOD, HEAD, LIVE, WARN, Column, box, wrapped
-from gossipq_cli.dashboard.views.base import Lister, opened, safe_name
+from gossipq_cli.dashboard.views.base import Lister, none_yet, opened, safe_name
 from gossipq_cli.dashboard.views.topics import topic_columns, topic_rows
 from gossipq_cli.output import brief, moment, readable
 
@@ -97,7 +97,7 @@ class Messages(Lister):
         if isinstance(answer, Failed):
             return answer.text
         if not ui.topic:
-            return 'no topic yet: gossipq pub hello "first message"'
+            return none_yet(board.history, 'no topic yet: gossipq pub hello "first message"')
         if answer is None:
             return "asking ..."
         return f"none contains {ui.find!r}" if ui.find else "no messages"

@@ -24,7 +24,7 @@ from gossipq_cli.dashboard.table import (
     beside,
     box,
 )
-from gossipq_cli.dashboard.views.base import SEPARATOR, Page, Section, opened, safe_name
+from gossipq_cli.dashboard.views.base import SEPARATOR, Page, Section, none_yet, opened, safe_name
 from gossipq_cli.dashboard.views.groups import group_columns, group_rows
 from gossipq_cli.dashboard.views.nodes import events_box, node_columns
 from gossipq_cli.dashboard.views.topics import topic_columns, topic_rows
@@ -77,14 +77,14 @@ class Overview(Page):
                 topics,
                 sorted(by_flow, key=lambda row: row.topic.name.startswith("_")),
                 lambda row: str(row.topic.name),
-                "no topic yet",
+                none_yet(history, "no topic yet"),
             ),
             Section(
                 "groups",
                 groups,
                 sorted(by_lag, key=lambda row: row.topic.startswith("_")),
                 lambda row: f"{row.topic}{SEPARATOR}{row.group}",
-                "no groups",
+                none_yet(history, "no groups"),
             ),
         ]
         if not wanted:

@@ -99,6 +99,7 @@ def topic_rows(history: History) -> list[Sum]:
 
 class Topics(Lister):
     what = "topic"
+    counted = True
     sorting = Sorting("topic", False)
 
     def columns(self, board: Board, ui: Ui) -> list[Column[Any]]:
