@@ -221,6 +221,12 @@ def test_client_kick_names_one(gossipq: Callable[..., Any], asked: Any) -> None:
     )
 
 
+def test_client_kick_of_an_unset_variable_ends_nobody(gossipq: Callable[..., Any], asked: Any) -> None:
+    ran = gossipq("client", "kick", "", "--yes")
+    assert (ran.code, asked.called("kick")) == (2, [])
+    assert ran.err.splitlines()[0] == "error: SESSION is empty; `gossipq client ls` shows who is there"
+
+
 # --- errors of all of them
 
 

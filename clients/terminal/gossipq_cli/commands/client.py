@@ -92,6 +92,8 @@ def kick(choices: Choices, session: str, for_s: float) -> None:
 
     SESSION is what gossipq client ls shows, or the first characters of it. The process itself is not stopped.
     """
+    if not session.strip():  # as of an unset variable: each session begins with it
+        raise click.UsageError("SESSION is empty; `gossipq client ls` shows who is there")
     with ask.connect(choices) as mq:
         rows = [row for row in sessions(mq.admin.clients()) if row["session"].startswith(session.lower())]
         if not rows:
