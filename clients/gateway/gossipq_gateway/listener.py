@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from gossipq_gateway.dialect import Place
+from gossipq_gateway.manners import Bodies
 
 CONNECTIONS_MAX = 4_096
 HEADER_BYTES_MAX = 1 << 16
@@ -99,7 +100,7 @@ async def listening(app: ASGIApp, where: Place, **settings: Any) -> AsyncIterato
     `settings` are those of `uvicorn.Config`. Raises OSError when the place is taken."""
     listener = bound(where)
     config = uvicorn.Config(
-        app,
+        Bodies(app),
         **{
             "http": BoundedHttp,
             "ws": BoundedWebSocket,

@@ -1,5 +1,6 @@
 """What is asked of every request over HTTP before anything is done with it: that it names this gateway
-(against DNS rebinding), that no page of another origin sent it, that its body is bounded in size and time."""
+(against DNS rebinding), that no page of another origin sent it, that its body is bounded in size and time,
+and all bodies together in size."""
 
 import asyncio
 from collections.abc import Collection, Coroutine
@@ -17,6 +18,8 @@ Found = TypeVar("Found")
 
 BODY_BYTES_MAX = 32 * limits.MIB
 BODY_S = 30.0  #: from the end of the headers to that of the body
+BODY_BYTES_FREE = 64 * limits.KIB  #: of each, which is bounded by the count of connections: small ones pass
+BODIES_BYTES_MAX = 256 * limits.MIB  #: beyond that, of all requests that are not answered yet
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
 
@@ -76,10 +79,81 @@ class Manners:
             return Refusal(
                 403, "foreign_origin", f"pages of {origin} may not send requests to this gateway", hint
             )
-        length = headers.get("content-length", "0")
-        if not length.isdecimal() or len(length) > 18 or int(length) > BODY_BYTES_MAX:
-            return too_large()
         return None
+
+
+class Bodies:
+    """ASGI middleware of every port of HTTP: the bodies of requests, each bounded in size and time, and all
+    that are under way in size. What there is no room for is refused, before it is read where its length is
+    known."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app, self._bytes = app, 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        body, started = _Body(receive), False
+
+        async def told(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        async def heard() -> Message:
+            before = body.counted
+            message = await body.heard()
+            self._bytes += body.counted - before
+            if body.size > BODY_BYTES_MAX:
+                raise _too_large()
+            if self._bytes > BODIES_BYTES_MAX and body.counted > before:
+                raise _crowded()
+            return message
+
+        try:
+            self._require_room(Headers(scope=scope).get("content-length", "0"))
+            await self._app(scope, heard, told)
+        except Refusal as refusal:
+            if not started:
+                await response(problem(refusal))(scope, receive, send)
+        finally:
+            self._bytes -= body.counted
+
+    def _require_room(self, length: str) -> None:
+        """For what a request says of its body. Raises Refusal."""
+        if not length.isdecimal() or len(length) > 18 or int(length) > BODY_BYTES_MAX:
+            raise _too_large()
+        if (more := int(length) - BODY_BYTES_FREE) > 0 and self._bytes + more > BODIES_BYTES_MAX:
+            raise _crowded()
+
+
+class _Body:
+    """Of one request, as it comes."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive, self._whole, self.size = receive, False, 0
+        self._end_s = asyncio.get_running_loop().time() + BODY_S
+
+    @property
+    def counted(self) -> int:
+        """Its bytes, as far as they are bounded together with those of others."""
+        return max(0, self.size - BODY_BYTES_FREE)
+
+    async def heard(self) -> Message:
+        """Raises Refusal."""
+        if self._whole:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._end_s):
+                message = await self._receive()
+        except TimeoutError:
+            raise Refusal(
+                408, "too_slow", f"the body of the request did not arrive within {BODY_S:g} s"
+            ) from None
+        self._whole = not message.get("more_body", False)
+        self.size += len(message.get("body", b""))
+        return message
 
 
 def _is_address(host: str) -> bool:
@@ -90,9 +164,15 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def too_large() -> Refusal:
+def _too_large() -> Refusal:
     return Refusal(
         413, "too_large", f"a body of more than {BODY_BYTES_MAX} bytes", "send it in several requests"
+    )
+
+
+def _crowded() -> Refusal:
+    return Refusal(
+        503, "busy", "too many bytes of other requests are under way at this gateway", "send it again"
     )
 
 
@@ -118,27 +198,16 @@ async def _preflight(headers: Headers, send: Send) -> None:
 
 
 async def body_of(receive: Receive) -> bytes:
-    """The whole body of a request. Raises Refusal when it is too large or does not come in time."""
+    """The whole body of a request. Raises Refusal."""
     parts: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(BODY_S):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise Refusal(499, "gone", "the client is gone")
-                part = message.get("body", b"")
-                if part:
-                    parts.append(part)
-                    size += len(part)
-                    if size > BODY_BYTES_MAX:
-                        raise too_large()
-                if not message.get("more_body", False):
-                    return parts[0] if len(parts) == 1 else b"".join(parts)
-    except TimeoutError:
-        raise Refusal(
-            408, "too_slow", f"the body of the request did not arrive within {BODY_S:g} s"
-        ) from None
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refusal(499, "gone", "the client is gone")
+        if part := message.get("body", b""):
+            parts.append(part)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 async def unless_gone(receive: Receive, waiting: Coroutine[Any, Any, Found]) -> Found:
