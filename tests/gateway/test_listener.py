@@ -129,3 +129,107 @@ async def _late() -> bytes:
 
     async with listening(app, Place("127.0.0.1", 0)) as at, _asked(at, _sized(10) + b"x") as reader:
         return await _status(reader)
+
+
+async def _is_over(reader: asyncio.StreamReader) -> bool:
+    """Whether the other end ends the connection soon."""
+    try:
+        await asyncio.wait_for(reader.read(), 5)
+    except ConnectionError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _hello(scope: Any, receive: Any, send: Any) -> None:
+    await Response("hello")(scope, receive, send)
+
+
+@pytest.mark.parametrize("more", [b"x", b"\r\n"])
+def test_what_comes_behind_an_answer_has_an_end(monkeypatch: pytest.MonkeyPatch, more: bytes) -> None:
+    """The rest of a body that nobody reads, or lines before a next request that never comes."""
+    monkeypatch.setattr(listener, "HEADERS_S", SILENT_S)
+    head = _sized(100) if more == b"x" else _sized(0)
+    assert asyncio.run(_goes_on(head, more))
+
+
+def test_trailers_have_an_end() -> None:
+    """They would be kept, as many as come."""
+    head = HEAD % b"transfer-encoding: chunked" + b"0\r\n"
+    assert asyncio.run(_goes_on(head, b"a: b\r\n" * 100_000))
+
+
+async def _goes_on(head: bytes, more: bytes) -> bool:
+    async with listening(_hello, Place("127.0.0.1", 0)) as at:
+        reader, writer = await asyncio.open_connection(*at)
+        try:
+            writer.write(head)
+            assert await _status(reader) == b"200"
+            await reader.readuntil(b"hello")
+            writer.write(more)
+            return await _is_over(reader)
+        finally:
+            writer.transport.abort()
+
+
+def test_trailers_are_no_headers() -> None:
+    """Who answers has asked the headers for what they name, and does not ask again."""
+    assert asyncio.run(_trailed()) == b"204"
+
+
+async def _trailed() -> bytes:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        request = Request(scope, receive)
+        await request.body()
+        names = {name for name, _ in scope["headers"]}
+        await Response(status_code=500 if b"authorization" in names else 204)(scope, receive, send)
+
+    sent = HEAD % b"transfer-encoding: chunked" + b"0\r\nauthorization: x\r\n\r\n"
+    async with listening(app, Place("127.0.0.1", 0)) as at, _asked(at, sent) as reader:
+        return await _status(reader)
+
+
+def test_requests_ahead_of_the_answers_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "PIPELINED_MAX", 4)
+    asyncio.run(_ahead())
+
+
+async def _ahead() -> None:
+    may_go = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while not may_go.is_set():
+            await Request(scope, receive).is_disconnected()
+            await asyncio.sleep(0.01)
+        await _hello(scope, receive, send)
+
+    async with listening(app, Place("127.0.0.1", 0)) as at:
+        async with _asked(at, _sized(0) * 6) as reader:
+            assert await _is_over(reader)
+        async with _asked(at, _sized(0) * 5) as reader:
+            may_go.set()
+            for _ in range(5):
+                assert await _status(reader) == b"200"
+                await asyncio.wait_for(reader.readuntil(b"hello"), 5)
+
+
+def test_who_takes_nothing_of_an_answer_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "STALLED_S", SILENT_S)
+    asyncio.run(_stalled())
+
+
+async def _stalled() -> None:
+    sent = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        for _ in range(3):
+            await send({"type": "http.response.body", "body": bytes(16 << 20), "more_body": True})
+        sent.set()
+
+    async with listening(app, Place("127.0.0.1", 0)) as at:
+        with socket.create_connection(at) as raw:
+            raw.setblocking(False)
+            await asyncio.get_running_loop().sock_sendall(raw, _sized(0))
+            await asyncio.wait_for(sent.wait(), 5)

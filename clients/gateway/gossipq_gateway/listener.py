@@ -3,12 +3,13 @@ what it wants."""
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sized
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
@@ -18,48 +19,104 @@ from gossipq_gateway.manners import Bodies
 CONNECTIONS_MAX = 4_096
 HEADER_BYTES_MAX = 1 << 16
 HEADERS_S = 10.0  #: from the connection, or the end of the answer before, to the end of the headers
+STALLED_S = 60.0  #: who takes nothing of an answer for so long is gone
 KEEP_ALIVE_S = 60
+PIPELINED_MAX = 256  #: requests of a connection that wait for the answers to those before
 GRACE_S = 5  #: what runs at the end is finished within so long, or cancelled
 FAREWELL_S = 5.0  #: a connection that is told to end takes what is left for it within so long
 FRAME_BYTES_MAX = 17 << 20  #: of a WebSocket: a record of the largest size
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """Ends a connection that says nothing whole in `HEADERS_S`, or whose headers have no end."""
+    """Ends a connection that says nothing whole in `HEADERS_S`, whose headers or trailers have no end, which
+    goes on with a request that is answered, sends too many ahead of the answers, or takes none."""
 
     _patience: asyncio.TimerHandle | None = None
-    _unfinished = 0  #: bytes of headers, as far as they are here
+    _stall: asyncio.TimerHandle | None = None
+    _unfinished = 0  #: bytes of headers, trailers and what is around a body, as far as they are here
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._patience = asyncio.get_running_loop().call_later(HEADERS_S, transport.close)
+        self.flow = _Flow(transport, self.pipeline)
+        self._expect()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._patience is None:
-            self._unfinished = 0
-            return
         self._unfinished += len(data)
+        super().data_received(data)
+        if self.cycle is not None and self.cycle.response_complete:
+            self._expect()
         if self._unfinished > HEADER_BYTES_MAX and self.transport is not None:
             self.transport.close()
+
+    def on_message_begin(self) -> None:
+        self._expect()
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._patience is not None:  # no trailer: what is asked of the headers is not asked of those
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._calm()
         super().on_headers_complete()
+        if len(self.pipeline) > PIPELINED_MAX:
+            self.transport.close()
+
+    def on_body(self, body: bytes) -> None:
+        self._unfinished = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._calm()
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._look_in_a_while()
+
+    def resume_writing(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+        super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._calm()
+        if self._stall is not None:
+            self._stall.cancel()
         super().connection_lost(exc)
 
-    def on_message_begin(self) -> None:
-        if self._patience is None and self.transport is not None:
+    def _look_in_a_while(self) -> None:
+        left, loop = self.transport.get_write_buffer_size(), asyncio.get_running_loop()
+        self._stall = loop.call_later(STALLED_S, self._look, left)
+
+    def _look(self, left_before: int) -> None:
+        if self.transport.get_write_buffer_size() < left_before:
+            self._look_in_a_while()
+        else:
+            self.transport.abort()
+
+    def _expect(self) -> None:
+        """The end of headers, or of what comes though its request is answered."""
+        if self._patience is None:
             self._patience = asyncio.get_running_loop().call_later(HEADERS_S, self.transport.close)
-        super().on_message_begin()
 
     def _calm(self) -> None:
+        self._unfinished = 0
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+
+
+class _Flow(FlowControl):
+    """Reads no further while a request waits for the answer to one before, whatever that one listens for."""
+
+    def __init__(self, transport: asyncio.Transport, waiting: Sized) -> None:
+        super().__init__(transport)
+        self._waiting = waiting
+
+    def resume_reading(self) -> None:
+        if not self._waiting:
+            super().resume_reading()
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
