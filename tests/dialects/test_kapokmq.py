@@ -5,7 +5,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -17,8 +17,10 @@ from websockets.sync.client import ClientConnection, connect
 from conftest import RunningNode
 from dialects.harness import ANYWHERE, Gateway, gateway_of, vectors
 from gossipq_client import connect as connect_gossipq
+from gossipq_gateway import listener, room
 from gossipq_gateway.dialects import forms
 from gossipq_gateway.dialects.kapokmq import KapokMq, wire
+from gossipq_gateway.dialects.kapokmq.sockets import Socket
 from gossipq_gateway.dialects.options import KapokMqOptions
 from waiting import until
 
@@ -225,24 +227,92 @@ def test_pipelined_messages_are_confirmed_each(dial: Dial, topic: str, shared_no
         )
 
 
+def _raw(port: int, path: str) -> socket.socket:
+    """A WebSocket that is logged in, and between whose ends little lies."""
+    line = socket.socket()
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    line.settimeout(10)
+    line.connect(("127.0.0.1", port))
+    head = f"GET /{path} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: x3JJHMbDL1EzLkh9GBhXDw==\r\n\r\n"
+    line.sendall((head + key).encode())
+    until(lambda: b"secret key" in line.recv(4_096))
+    line.sendall(b"\x81\x84\0\0\0\0test")
+    return line
+
+
 @pytest.mark.e2e
 def test_oks_that_nobody_reads_stop_nothing(port: int, topic: str, shared_node: RunningNode) -> None:
     """The original's cluster producer never reads them, and so its publish loop stands still."""
-    count, key = 20_000, b"x3JJHMbDL1EzLkh9GBhXDw=="
-    with socket.create_connection(("127.0.0.1", port)) as line:
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        head = (
-            f"GET /Producers/Conn/{topic}/1 HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade"
-        )
-        line.sendall(
-            head.encode() + b"\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + key + b"\r\n\r\n"
-        )
-        until(lambda: b"secret key" in line.recv(4_096))
-        line.sendall(b"\x81\x84\0\0\0\0test")
+    count = 20_000
+    with _raw(port, f"Producers/Conn/{topic}/1") as line:
         for _ in range(count // 100):
             line.sendall(b"\x81\x82\0\0\0\0{}" * 100)
         with connect_gossipq(shared_node.endpoint) as mq:
             until(lambda: [row.next for row in mq.admin.stats([topic]).partitions] == [count])
+
+
+@pytest.mark.e2e
+def test_what_a_consumer_does_not_read_goes_to_others(
+    shared_node: RunningNode, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long before it counts as not acked."""
+    monkeypatch.setattr(listener, "STALLED_S", 1.0)
+    dialect, count = KapokMq(ANYWHERE, KapokMqOptions(push_retry_time=300)), 100
+    with gateway_of(shared_node.endpoint, dialect), ExitStack() as stack:
+        stalled = stack.enter_context(_raw(dialect.at.port, f"Consumers/Conn/{topic}/1"))
+        until(lambda: b"succeeded" in stalled.recv(4_096))
+        mq, texts = stack.enter_context(connect_gossipq(shared_node.endpoint)), set[str]()
+        mq.publish_many(topic, [f"{at:03}".encode() + b"x" * 100_000 for at in range(count)]).result(20)
+        until(lambda: [row.in_flight for row in mq.admin.groups(topic)] != [0])
+        time.sleep(0.5)
+        reader = dialled(stack, f"ws://127.0.0.1:{dialect.at.port}/Consumers/Conn/{topic}/2")
+        reader.recv(10)
+        reader.send(KEY)
+        reader.recv(10)
+        while len(texts) < count:
+            found = json.loads(reader.recv(20))
+            texts.add(found["MessageData"][:3])
+            reader.send(found["MessageCode"])
+
+
+@pytest.mark.e2e
+def test_pings_and_fragments_of_strangers_have_a_bound(
+    port: int, served: tuple[Gateway, KapokMq], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers to pings that nobody reads, fragments without end, and messages that are not whole."""
+    monkeypatch.setattr(room, "ROOM_BYTES_MAX", 1 << 20)
+    made = list[Socket]()
+    enter = Socket.connection_made
+    monkeypatch.setattr(Socket, "connection_made", lambda self, line: made.append(self) or enter(self, line))
+    with _raw(port, "Producers/Conn/t/1") as line:
+        for _ in range(200):
+            line.sendall((b"\x89\xfd\0\0\0\0" + bytes(125)) * 1_000)
+        assert made[0].transport.get_write_buffer_size() < 1 << 20
+    large = b"\x81\xff" + (2 << 20).to_bytes(8, "big") + bytes(4 + (900 << 10))
+    with _raw(port, "Producers/Conn/t/1") as line:
+        line.sendall(b"\x01\x80\0\0\0\0" + b"\x00\x80\0\0\0\0" * 20_000)
+        assert _ends(line)
+    with _raw(port, "Producers/Conn/t/1") as first, _raw(port, "Producers/Conn/t/1") as second:
+        first.sendall(large)
+        until(lambda: _unread(made[2]) > 800 << 10)
+        second.sendall(large)
+        assert _ends(second)
+        assert not made[2].transport.is_closing()
+    with _raw(port, "Producers/Conn/t/1") as third:
+        third.sendall(large)
+        until(lambda: _unread(made[4]) > 800 << 10)
+
+
+def _unread(line: Socket) -> int:
+    return listener.unfinished(line._wire)
+
+
+def _ends(line: socket.socket) -> bool:
+    with suppress(ConnectionError):
+        while line.recv(65_536):
+            pass
+    return True
 
 
 @pytest.mark.e2e

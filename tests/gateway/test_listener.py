@@ -1,58 +1,122 @@
 """A port that speaks HTTP, and who listens no more at the other end."""
 
 import asyncio
-import base64
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gossipq_gateway import listener, manners
+from gossipq_gateway import listener, manners, room
 from gossipq_gateway.dialect import Place
-from gossipq_gateway.listener import listening
+from gossipq_gateway.listener import BoundedWebSocket, listening
 from gossipq_gateway.manners import body_of
 
 SILENT_S = 0.2
 HEAD = b"POST / HTTP/1.1\r\nhost: 127.0.0.1\r\n%s\r\n\r\n"
 
 
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+    b"sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+
+
 def test_a_socket_whose_reader_stands_still_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers no ping, and takes nothing of what lies there for it: a close that waits for that never
     comes."""
     monkeypatch.setattr(listener, "FAREWELL_S", SILENT_S)
-    assert asyncio.run(_ended())
+    monkeypatch.setattr(listener, "PING_S", SILENT_S)
+    assert asyncio.run(_ended(bytes(32 << 20)))
 
 
-async def _ended() -> bool:
+def test_a_socket_whose_peer_vanished_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says no more, not even that it goes."""
+    monkeypatch.setattr(listener, "PING_S", SILENT_S)
+    assert asyncio.run(_ended(b"hello"))
+
+
+async def _ended(said: bytes) -> bool:
     ended = asyncio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "websocket.accept"})
-        await send({"type": "websocket.send", "bytes": bytes(32 << 20)})
+        await send({"type": "websocket.send", "bytes": said})
         while (await receive())["type"] != "websocket.disconnect":
             pass
         ended.set()
 
-    here, loop = Place("127.0.0.1", 0), asyncio.get_running_loop()
-    async with listening(app, here, ws_ping_interval=SILENT_S, ws_ping_timeout=SILENT_S) as at:
+    async with listening(app, Place("127.0.0.1", 0)) as at:
         with socket.create_connection(at) as raw:
             raw.setblocking(False)
-            key = base64.b64encode(bytes(16)).decode()
-            lines = (
-                f"GET / HTTP/1.1\r\nHost: {at}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-                f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
-            )
-            await loop.sock_sendall(raw, lines.encode())
+            await asyncio.get_running_loop().sock_sendall(raw, UPGRADE)
             try:
                 await asyncio.wait_for(ended.wait(), 5)
             except TimeoutError:
                 return False
     return True
+
+
+def test_what_comes_over_sockets_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fragments without end, messages that are not whole, answers to pings that nobody reads."""
+    monkeypatch.setattr(room, "ROOM_BYTES_MAX", 1 << 20)
+    asyncio.run(_overrun())
+
+
+async def _overrun() -> None:
+    made = list[BoundedWebSocket]()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+
+    class Known(BoundedWebSocket):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            made.append(self)
+
+    large = b"\x82\xff" + (2 << 20).to_bytes(8, "big") + bytes(4 + (900 << 10))
+    ws = partial(Known, room=room.Room())
+    async with listening(app, Place("127.0.0.1", 0), ws=ws) as at:
+        async with _socket(at) as (reader, writer):
+            writer.write(b"\x01\x80\0\0\0\0" + b"\x00\x80\0\0\0\0" * 20_000)
+            assert await _is_over(reader)
+        for _ in range(2):
+            async with _socket(at) as (reader, writer), _socket(at) as (late, other):
+                writer.write(large)
+                await _until(lambda: listener.unfinished(made[-2].conn) > 800 << 10)
+                other.write(large)
+                assert await _is_over(late)
+                assert not made[-2].transport.is_closing()
+        async with _socket(at) as (reader, writer):
+            for _ in range(300):
+                writer.write((b"\x89\xfd\0\0\0\0" + bytes(125)) * 500)
+                await writer.drain()
+            assert made[-1].transport.get_write_buffer_size() < 1 << 20
+
+
+@asynccontextmanager
+async def _socket(at: Place) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(*at, limit=1 << 12)
+    try:
+        writer.write(UPGRADE)
+        await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+async def _until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not done():
+            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -82,7 +146,7 @@ def _chunk(size: int) -> bytes:
 def test_bodies_that_are_under_way_have_a_common_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who comes when there is no room is told so before the body is read; small ones have room always; and
     when the others are answered there is room again."""
-    monkeypatch.setattr(manners, "BODIES_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(room, "ROOM_BYTES_MAX", 1 << 20)
     monkeypatch.setattr(manners, "BODY_BYTES_MAX", 700 << 10)
     asyncio.run(_crowd())
 

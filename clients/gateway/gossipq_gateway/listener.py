@@ -5,6 +5,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator, Sized
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -15,6 +16,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from gossipq_gateway.dialect import Place
 from gossipq_gateway.manners import Bodies
+from gossipq_gateway.room import Room, Share
 
 CONNECTIONS_MAX = 4_096
 HEADER_BYTES_MAX = 1 << 16
@@ -25,6 +27,9 @@ PIPELINED_MAX = 256  #: requests of a connection that wait for the answers to th
 GRACE_S = 5  #: what runs at the end is finished within so long, or cancelled
 FAREWELL_S = 5.0  #: a connection that is told to end takes what is left for it within so long
 FRAME_BYTES_MAX = 17 << 20  #: of a WebSocket: a record of the largest size
+FRAGMENTS_MAX = 1 << 14  #: of a message over a WebSocket
+TOO_BIG, TRY_AGAIN_LATER = 1009, 1013  #: why one is closed
+PING_S = 20.0  #: a WebSocket is asked so often whether somebody is there, and has so long to answer
 
 
 class BoundedHttp(HttpToolsProtocol):
@@ -121,11 +126,47 @@ class _Flow(FlowControl):
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
     """Ends a connection that answers no ping, also one that takes nothing of what lies there for it: its
-    close would wait for that without end, and what a consumer has in hand with it."""
+    close would wait for that without end, and what a consumer has in hand with it. Keeps no more of what is
+    not whole than there is room for, and no answers to pings for who takes none."""
+
+    def __init__(self, *given: Any, room: Room, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._share = Share(room)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self._share.hold(unfinished(self.conn)):
+            self._refuse(TRY_AGAIN_LATER, "too much is under way at this gateway")
+
+    def handle_cont(self, event: Any) -> None:
+        if len(self.frames) < FRAGMENTS_MAX:
+            super().handle_cont(event)
+        else:
+            self._refuse(TOO_BIG, "too many fragments")
+
+    def handle_ping(self) -> None:
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            self.conn.data_to_send()
+
+    def _refuse(self, code: int, reason: str) -> None:
+        if not self.close_sent and not self.transport.is_closing():
+            self.conn.fail(code, reason)
+            self.handle_parser_exception()
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
         asyncio.get_running_loop().call_later(FAREWELL_S, self.transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._share.end()
+        super().connection_lost(exc)
+
+
+def unfinished(wire: Any) -> int:
+    """Bytes of a message that a `ServerProtocol` of `websockets` has and cannot give yet."""
+    return len(wire.reader.buffer) + (wire.current_size or 0)
 
 
 class Server(uvicorn.Server):
@@ -155,13 +196,15 @@ def bound(where: Place) -> socket.socket:
 async def listening(app: ASGIApp, where: Place, **settings: Any) -> AsyncIterator[Place]:
     """Answers HTTP and WebSockets there with an ASGI application; yields where it listens, for port 0.
     `settings` are those of `uvicorn.Config`. Raises OSError when the place is taken."""
-    listener = bound(where)
+    listener, room = bound(where), Room()
     config = uvicorn.Config(
-        Bodies(app),
+        Bodies(app, room),
         **{
             "http": BoundedHttp,
-            "ws": BoundedWebSocket,
+            "ws": partial(BoundedWebSocket, room=room),
             "ws_max_size": FRAME_BYTES_MAX,
+            "ws_ping_interval": PING_S,
+            "ws_ping_timeout": PING_S,
             "ws_per_message_deflate": False,
             "lifespan": "off",
             "log_config": None,

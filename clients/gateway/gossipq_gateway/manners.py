@@ -13,13 +13,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gossipq import limits
 from gossipq_gateway.dialect import Place
 from gossipq_gateway.problems import Refusal, problem, response
+from gossipq_gateway.room import Room, Share
 
 Found = TypeVar("Found")
 
 BODY_BYTES_MAX = 32 * limits.MIB
 BODY_S = 30.0  #: from the end of the headers to that of the body
-BODY_BYTES_FREE = 64 * limits.KIB  #: of each, which is bounded by the count of connections: small ones pass
-BODIES_BYTES_MAX = 256 * limits.MIB  #: beyond that, of all requests that are not answered yet
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
 
@@ -83,62 +82,48 @@ class Manners:
 
 
 class Bodies:
-    """ASGI middleware of every port of HTTP: the bodies of requests, each bounded in size and time, and all
-    that are under way in size. What there is no room for is refused, before it is read where its length is
-    known."""
+    """ASGI middleware of every port of HTTP: the bodies of requests that are not answered yet, each bounded
+    in size and time, and all in size. What there is no room for is refused, before it is read where its
+    length is known."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app, self._bytes = app, 0
+    def __init__(self, app: ASGIApp, room: Room) -> None:
+        self._app, self._room = app, room
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body, started = _Body(receive), False
+        body, started = _Body(receive, Share(self._room)), False
 
         async def told(message: Message) -> None:
             nonlocal started
             started = True
             await send(message)
 
-        async def heard() -> Message:
-            before = body.counted
-            message = await body.heard()
-            self._bytes += body.counted - before
-            if body.size > BODY_BYTES_MAX:
-                raise _too_large()
-            if self._bytes > BODIES_BYTES_MAX and body.counted > before:
-                raise _crowded()
-            return message
-
         try:
             self._require_room(Headers(scope=scope).get("content-length", "0"))
-            await self._app(scope, heard, told)
+            await self._app(scope, body.heard, told)
         except Refusal as refusal:
             if not started:
                 await response(problem(refusal))(scope, receive, send)
         finally:
-            self._bytes -= body.counted
+            body.share.end()
 
     def _require_room(self, length: str) -> None:
         """For what a request says of its body. Raises Refusal."""
         if not length.isdecimal() or len(length) > 18 or int(length) > BODY_BYTES_MAX:
             raise _too_large()
-        if (more := int(length) - BODY_BYTES_FREE) > 0 and self._bytes + more > BODIES_BYTES_MAX:
+        if not self._room.has(int(length)):
             raise _crowded()
 
 
 class _Body:
     """Of one request, as it comes."""
 
-    def __init__(self, receive: Receive) -> None:
-        self._receive, self._whole, self.size = receive, False, 0
+    def __init__(self, receive: Receive, share: Share) -> None:
+        self.share = share
+        self._receive, self._whole, self._size = receive, False, 0
         self._end_s = asyncio.get_running_loop().time() + BODY_S
-
-    @property
-    def counted(self) -> int:
-        """Its bytes, as far as they are bounded together with those of others."""
-        return max(0, self.size - BODY_BYTES_FREE)
 
     async def heard(self) -> Message:
         """Raises Refusal."""
@@ -152,7 +137,11 @@ class _Body:
                 408, "too_slow", f"the body of the request did not arrive within {BODY_S:g} s"
             ) from None
         self._whole = not message.get("more_body", False)
-        self.size += len(message.get("body", b""))
+        self._size += len(message.get("body", b""))
+        if self._size > BODY_BYTES_MAX:
+            raise _too_large()
+        if not self.share.hold(self._size):
+            raise _crowded()
         return message
 
 

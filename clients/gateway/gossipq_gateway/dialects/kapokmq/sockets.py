@@ -15,9 +15,11 @@ from websockets.server import ServerProtocol
 
 from gossipq.errors import GossipqError
 from gossipq_client.aio import Message
+from gossipq_gateway import listener
 from gossipq_gateway.dialects.kapokmq import wire
 from gossipq_gateway.dialects.kapokmq.broker import Broker
 from gossipq_gateway.dialects.names import topic_of
+from gossipq_gateway.room import Room, Share
 
 SOCKETS_MAX = 8_192
 FRAME_BYTES_MAX = 17 << 20
@@ -41,6 +43,7 @@ class Hall:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.open: set[Socket] = set()
+        self.room = Room()
 
     def protocol(self, config: Any, server_state: Any, app_state: Any) -> "Socket":
         """As the HTTP server wants to make it, once somebody asks for an upgrade."""
@@ -48,6 +51,8 @@ class Hall:
 
     def sweep(self) -> None:
         self.broker.sweep()
+        for each in list(self.open):
+            each.look()
 
     async def close(self) -> None:
         for each in list(self.open):
@@ -72,14 +77,16 @@ class Socket(asyncio.Protocol):
         self._topic = self._group = ""
         self._feed: Any = None
         self._parts: list[bytes] = []  #: of a message in several frames
+        self._share = Share(hall.room)
         self._oks = self._pending = self._pending_bytes = self.in_hand = 0
         self._is_full = self._braked = self._flushing = self._greeted = False
+        self._unread, self._moved_s = 0, 0.0  #: bytes that it has not taken, and when they last became fewer
         self._timer: asyncio.TimerHandle | None = None
 
     # --- asyncio
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self.transport = transport
+        self.transport, self._moved_s = transport, asyncio.get_running_loop().time()
         transport.set_write_buffer_limits(UNREAD_BYTES_MAX)
         raw = transport.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -93,6 +100,7 @@ class Socket(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._calm()
+        self._share.end()
         self._hall.open.discard(self)
         self._broker.desk.counters.disconnected()
         if self._feed is not None:
@@ -112,7 +120,10 @@ class Socket(asyncio.Protocol):
             self._flush()
             self.transport.close()  # without a frame, as the original
             return
-        self._flush()
+        if self._share.hold(listener.unfinished(self._wire)):
+            self._flush()
+        else:
+            self.end(listener.TRY_AGAIN_LATER, "too much is under way at this gateway")
 
     def eof_received(self) -> None:
         self._wire.receive_eof()
@@ -125,6 +136,18 @@ class Socket(asyncio.Protocol):
         self._flush()
         if self._feed is not None:
             self._feed.roomy(self)
+
+    def look(self) -> None:
+        """Ends a consumer that stands still with what it was pushed, and who is told to end and takes nothing
+        of what is left. A producer need not read."""
+        now_s, unread = asyncio.get_running_loop().time(), self.transport.get_write_buffer_size()
+        ends = self.transport.is_closing()
+        stands = ends or (self._is_full and self._feed is not None)
+        if not stands or unread < self._unread:
+            self._moved_s = now_s
+        elif now_s - self._moved_s >= (listener.FAREWELL_S if ends else listener.STALLED_S):
+            self.transport.abort()
+        self._unread = unread
 
     def end(self, code: int, reason: str = "") -> None:
         """With a frame that says why."""
@@ -148,7 +171,7 @@ class Socket(asyncio.Protocol):
         if self.transport.is_closing():
             return
         out = self._wire.data_to_send()
-        if out:
+        if out and not (self._is_full and self._wire.state is OPEN):  # answers to pings, which it takes not
             self.transport.write(b"".join(out))
         while self._oks and not self._is_full and self._wire.state is OPEN:
             count = min(self._oks, OKS_AT_ONCE)
@@ -202,6 +225,8 @@ class Socket(asyncio.Protocol):
             return
         if not frame.fin or self._parts:
             self._parts.append(bytes(frame.data))
+            if len(self._parts) > listener.FRAGMENTS_MAX:
+                raise wire.Malformed
             if not frame.fin:
                 return
             message, self._parts = b"".join(self._parts), []
