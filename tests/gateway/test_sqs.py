@@ -128,6 +128,30 @@ def test_what_is_wrong_with_one_of_a_batch_is_no_matter_of_the_others(sqs: Any) 
     assert [each["Id"] for each in changed["Failed"]] == ["late", "none"]
 
 
+def test_a_handle_is_one_of_its_queue(sqs: Any) -> None:
+    ours, other = (sqs.create_queue(QueueName=f"handle-{at}")["QueueUrl"] for at in range(2))
+    sqs.send_message(QueueUrl=ours, MessageBody="x")
+    (message,) = sqs.receive_message(QueueUrl=ours, WaitTimeSeconds=5)["Messages"]
+    with pytest.raises(ClientError) as refused:
+        sqs.delete_message(QueueUrl=other, ReceiptHandle=message["ReceiptHandle"])
+    assert code(refused) == "ReceiptHandleIsInvalid"
+    shown = sqs.get_queue_attributes(QueueUrl=ours, AttributeNames=["All"])["Attributes"]
+    assert shown["ApproximateNumberOfMessagesNotVisible"] == "1"
+
+
+def test_a_topic_of_others_is_taken_as_it_is(sqs: Any, gateway: RunningGateway) -> None:
+    """And that is said where operators look."""
+    httpx.post(f"{gateway.url}/v1/topics", json={"name": "taken", "retention": "7d"}).raise_for_status()
+    url, said = sqs.create_queue(QueueName="taken")["QueueUrl"], "the queue taken takes a topic"
+    assert said in gateway.said
+    before = httpx.get(f"{gateway.url}/v1/topics/taken").json()["config"]
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "5"})
+    after = httpx.get(f"{gateway.url}/v1/topics/taken").json()["config"]
+    assert before != after
+    sqs.create_queue(QueueName="new")
+    assert "the queue new " not in gateway.said
+
+
 def test_visibility_delay_and_long_poll(sqs: Any) -> None:
     url = sqs.create_queue(QueueName="time", Attributes={"VisibilityTimeout": "1"})["QueueUrl"]
     began = time.monotonic()

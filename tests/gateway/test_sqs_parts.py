@@ -12,7 +12,7 @@ from botocore.credentials import Credentials
 
 from gossipq.errors import ConfigError
 from gossipq_gateway.leases import Leases
-from gossipq_gateway.sqs import messages, queues, signature
+from gossipq_gateway.sqs import actions, messages, queues, signature
 from gossipq_gateway.sqs.access_keys import AccessKeys
 from gossipq_gateway.sqs.faults import SqsFault
 from gossipq_gateway.sqs.fifo import Order
@@ -112,12 +112,21 @@ def test_digests_are_those_of_amazon() -> None:
         ("x", {"a": Attribute("Strange", "x")}),
         ("x", {"a": Attribute("String", "")}),
         ("x", {"a": Attribute("Binary", binary_value="!")}),
+        ("x", {"a": Attribute("Binary", binary_value="\u00e9")}),
         ("x", {str(number): Attribute("String", "x") for number in range(11)}),
     ],
 )
 def test_what_is_no_message_is_refused(body: str, attributes: dict[str, Attribute]) -> None:
     with pytest.raises(SqsFault):
         messages.check(body, attributes)
+
+
+@pytest.mark.parametrize("given", [5, "All", [[]], {"a": "b"}])
+def test_lists_of_names_are_such(given: object) -> None:
+    with pytest.raises(SqsFault):
+        actions._names({"TagKeys": given}, "TagKeys")
+    assert actions._names({"TagKeys": ["a"]}, "TagKeys") == ["a"]
+    assert actions._names({}, "TagKeys") == []
 
 
 def test_attributes_are_wanted_by_name_and_prefix() -> None:
@@ -220,7 +229,16 @@ def test_what_waits_and_went_back_is_not_handed_out() -> None:
     assert len(order) == 0
 
 
-@pytest.mark.parametrize("text", ["nonsense", "[]", '{"a": {"DataType": "Binary", "BinaryValue": "%"}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nonsense",
+        "[]",
+        '{"a": {"DataType": "Binary", "BinaryValue": "%"}}',
+        '{"a": {"DataType": "Binary", "BinaryValue": "\u00e9"}}',
+        '{"a": {"DataType": "String", "x": ' + "[" * 20_000 + "]" * 20_000 + "}}",
+    ],
+)
 def test_attributes_that_somebody_else_wrote_keep_no_message_from_being_received(text: str) -> None:
     found = messages.attributes_of({"sqs.attributes": text.encode()})
     messages.digest_of(found)

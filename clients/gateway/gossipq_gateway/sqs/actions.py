@@ -15,6 +15,7 @@ from gossipq_client.aio import Message
 from gossipq_client.values import GIVEN_BACK
 from gossipq_gateway.callers import Caller
 from gossipq_gateway.counters import Counters
+from gossipq_gateway.dialect import log
 from gossipq_gateway.leases import Lease
 from gossipq_gateway.sqs import messages, queues
 from gossipq_gateway.sqs.faults import SqsFault, bad_handle, bad_value, fault_of, no_queue
@@ -129,6 +130,10 @@ class Actions:
         queue = Queue(name, given, _texts(asked.data, "tags"), now_s, now_s)
         await self._check_target(asked, queue)
         mq = asked.caller.mq
+        if await mq.topics(name):
+            log.warning(
+                "the queue %s takes a topic that was there: SetQueueAttributes sets its options", name
+            )
         await mq.create_topic(name, if_not_exists=True, **queue.policy())
         await self._table.put(queue)
         return {"QueueUrl": self._url(asked, name)}
@@ -159,7 +164,7 @@ class Actions:
         return found
 
     async def get_queue_attributes(self, asked: Asked) -> dict[str, Any]:
-        queue, names = await self._seen(asked, _queue_name(asked)), asked.data.get("AttributeNames") or []
+        queue, names = await self._seen(asked, _queue_name(asked)), _names(asked.data, "AttributeNames")
         found = queue.shown()
         if any(name == "All" or name.startswith("Approximate") for name in names):
             found |= await self._counted(asked, queue)
@@ -215,7 +220,7 @@ class Actions:
         return {}
 
     async def untag(self, asked: Asked) -> dict[str, Any]:
-        queue, gone = await self._seen(asked, _queue_name(asked)), asked.data.get("TagKeys") or []
+        queue, gone = await self._seen(asked, _queue_name(asked)), _names(asked.data, "TagKeys")
         await self._tagged(queue, {name: text for name, text in queue.tags.items() if name not in gone})
         return {}
 
@@ -393,7 +398,8 @@ class Actions:
         again."""
         leases = asked.caller.leases
         try:
-            return leases.find(handle), None
+            lease = leases.find(handle)
+            return (lease, None) if lease.record.topic == queue.name else (None, bad_handle(handle))
         except BadRequest:
             return None, bad_handle(handle)
         except LeaseLost as lost:
@@ -465,6 +471,13 @@ def _texts(data: dict[str, Any], name: str) -> dict[str, str]:
     found = data.get(name) or {}
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise bad_value(f"{name} is not a map of texts.")
+    return found
+
+
+def _names(data: dict[str, Any], name: str) -> list[str]:
+    found = data.get(name) or []
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise bad_value(f"{name} is not a list of texts.")
     return found
 
 

@@ -2,7 +2,6 @@
 
 import re
 from base64 import b64decode
-from binascii import Error
 from collections.abc import Mapping
 from hashlib import md5
 from typing import Any
@@ -31,7 +30,7 @@ class Attribute(msgspec.Struct, rename="pascal", omit_defaults=True):
         if self.data_type.startswith("Binary"):
             try:
                 return b64decode(self.binary_value or "", validate=True)
-            except Error:
+            except ValueError:
                 raise bad_value("BinaryValue is no base64.") from None
         return (self.string_value or "").encode()
 
@@ -107,7 +106,7 @@ def attributes_of(found: Mapping[str, str | bytes], system: bool = False) -> dic
         attributes = msgspec.json.decode(raw, type=dict[str, Attribute]) if raw else {}
         for each in attributes.values():
             each.raw()
-    except (msgspec.DecodeError, SqsFault):  # it was published otherwise
+    except (msgspec.DecodeError, UnicodeError, RecursionError, SqsFault):  # it was published otherwise
         return {}
     return attributes
 
