@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -297,3 +297,32 @@ async def _stalled() -> None:
             raw.setblocking(False)
             await asyncio.get_running_loop().sock_sendall(raw, _sized(0))
             await asyncio.wait_for(sent.wait(), 5)
+
+
+def test_who_is_not_answered_when_the_gateway_ends_hears_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And the log says nothing of a fault."""
+    monkeypatch.setattr(listener, "GRACE_S", 1)
+    assert asyncio.run(_unanswered()) == b"504"
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+async def _unanswered() -> bytes:
+    asked = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/stream":
+            await send({"type": "http.response.start", "status": 200})
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+        asked.set()
+        await asyncio.Event().wait()
+
+    async with AsyncExitStack() as stack:
+        async with listening(app, Place("127.0.0.1", 0)) as at:
+            await stack.enter_async_context(_asked(at, _sized(0).replace(b"/", b"/stream", 1)))
+            await asyncio.wait_for(asked.wait(), 5)
+            asked.clear()
+            reader = await stack.enter_async_context(_asked(at, _sized(0)))
+            await asyncio.wait_for(asked.wait(), 5)
+        return await _status(reader)

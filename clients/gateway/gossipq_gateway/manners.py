@@ -11,6 +11,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gossipq import limits
+from gossipq.errors import NoReply
 from gossipq_gateway.dialect import Place
 from gossipq_gateway.problems import Refusal, problem, response
 from gossipq_gateway.room import Room, Share
@@ -106,6 +107,9 @@ class Bodies:
         except Refusal as refusal:
             if not started:
                 await response(problem(refusal))(scope, receive, send)
+        except asyncio.CancelledError:  # the gateway ends, and this was not done in the time that is left
+            if not started:
+                await response(problem(_ending()))(scope, receive, send)
         finally:
             body.share.end()
 
@@ -162,6 +166,12 @@ def _too_large() -> Refusal:
 def _crowded() -> Refusal:
     return Refusal(
         503, "busy", "too many bytes of other requests are under way at this gateway", "send it again"
+    )
+
+
+def _ending() -> Refusal:
+    return Refusal(
+        504, NoReply.code, "the gateway ends: what was asked may be done or not", "ask another, or again"
     )
 
 
