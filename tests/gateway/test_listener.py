@@ -62,6 +62,31 @@ async def _ended(said: bytes) -> bool:
     return True
 
 
+def test_a_socket_that_says_it_ends_and_takes_nothing_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "STALLED_S", SILENT_S)
+    asyncio.run(_closed())
+
+
+async def _closed() -> None:
+    lost = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.send", "bytes": bytes(32 << 20)})
+        await receive()
+
+    class Known(BoundedWebSocket):
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            lost.set()
+
+    ws = partial(Known, room=room.Room())
+    async with listening(app, Place("127.0.0.1", 0), ws=ws) as at, _socket(at) as (_, writer):
+        writer.write(b"\x88\x82\0\0\0\0\x03\xe8")
+        await asyncio.wait_for(lost.wait(), 5)
+
+
 def test_what_comes_over_sockets_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fragments without end, messages that are not whole, answers to pings that nobody reads."""
     monkeypatch.setattr(room, "ROOM_BYTES_MAX", 1 << 20)

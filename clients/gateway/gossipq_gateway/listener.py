@@ -3,7 +3,7 @@ what it wants."""
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator, Sized
+from collections.abc import AsyncIterator, Collection, Iterator, Sized
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
@@ -192,6 +192,19 @@ def bound(where: Place) -> socket.socket:
     return made
 
 
+async def _sweep(connections: Collection[Any]) -> None:
+    """Ends who is told to end and takes nothing of what is left for it: a close waits for that without
+    end."""
+    left = dict[Any, int]()
+    while True:
+        await asyncio.sleep(STALLED_S)
+        ending = [each for each in connections if each.transport.is_closing()]
+        before, left = left, {each: each.transport.get_write_buffer_size() for each in ending}
+        for each, size in left.items():
+            if each in before and size >= before[each]:
+                each.transport.abort()
+
+
 @asynccontextmanager
 async def listening(app: ASGIApp, where: Place, **settings: Any) -> AsyncIterator[Place]:
     """Answers HTTP and WebSockets there with an ASGI application; yields where it listens, for port 0.
@@ -220,6 +233,7 @@ async def listening(app: ASGIApp, where: Place, **settings: Any) -> AsyncIterato
     )
     server = Server(config)
     running = asyncio.create_task(server.serve([listener]))
+    sweeper = asyncio.create_task(_sweep(server.server_state.connections))
     try:
         while not server.started and not running.done():
             await asyncio.sleep(0.01)
@@ -227,4 +241,5 @@ async def listening(app: ASGIApp, where: Place, **settings: Any) -> AsyncIterato
     finally:
         server.should_exit = True
         await running
+        sweeper.cancel()
         listener.close()
