@@ -6,7 +6,7 @@ import struct
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from conftest import RunningNode
 from dialects.harness import ANYWHERE, Gateway, gateway_of, vectors
 from gossipq_client import connect
+from gossipq_gateway import room
 from gossipq_gateway.dialects import lines
 from gossipq_gateway.dialects.moonmq import MoonMq, wire
 from gossipq_gateway.dialects.options import MoonMqOptions
@@ -340,6 +341,27 @@ def test_who_stands_still_keeps_no_message(shared_node: RunningNode, monkeypatch
         stack.callback(again.line.close)
         again.bind("stands")
         assert len(again.pushed("stands")) == 15 << 20
+
+
+@pytest.mark.e2e
+def test_frames_that_are_not_whole_have_a_common_bound(
+    dial: Dial, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "ROOM_BYTES_MAX", 1 << 20)
+    half = struct.pack(">II", 2 << 20, 40) + bytes(900 << 10)
+    for _ in range(2):  # when one is gone there is room again
+        first, second = dial(), dial()
+        first.line.sendall(half)
+        time.sleep(0.5)
+        second.line.sendall(half)
+        with suppress(ConnectionError):
+            assert second.line.recv(1) == b""
+        first.line.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            first.line.recv(1)
+        first.line.close()
+        time.sleep(0.5)
+    assert dial().publish(queue, b"small") == 1
 
 
 def http(port: int, method: str, path: str, body: bytes = b"", host: str = "localhost") -> tuple[int, bytes]:

@@ -1,5 +1,5 @@
 """Connections of dialects that speak over plain TCP: bounded in number, in what waits to be answered, in what
-is not read, and in silence."""
+is not read, in what is not whole, and in silence."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -9,6 +9,7 @@ from gossipq_gateway.counters import Counters
 from gossipq_gateway.dialect import Place
 from gossipq_gateway.dialects.answers import Answers, Slot
 from gossipq_gateway.listener import FAREWELL_S, bound
+from gossipq_gateway.room import Room, Share
 
 LINES_MAX = 8_192  #: connections of one dialect
 PENDING_MAX = 2_048  #: requests of a connection that wait for their answers; then it is not read
@@ -28,6 +29,7 @@ class Line(asyncio.Protocol):
 
     def __init__(self, lines: "Lines") -> None:
         self.lines, self.answers = lines, Answers()
+        self._share = Share(lines.room)
         self.heard_s = 0.0  #: when the last bytes came, on the clock of the loop
         self.ends_s = 0.0  #: since when it is seen to end; 0.0: it is not
         self.is_open = self.is_full = self._ending = self._braked = self._flushing = False
@@ -40,6 +42,10 @@ class Line(asyncio.Protocol):
     def take(self, data: bytes) -> None:
         """Something came. Raises Hangup."""
         raise NotImplementedError
+
+    def unfinished(self) -> int:
+        """Bytes of a request that is not whole yet, where one may be large."""
+        return 0
 
     def closed(self) -> None:
         """It is gone: what it held goes back."""
@@ -117,6 +123,8 @@ class Line(asyncio.Protocol):
             return
         try:
             self.take(data)
+            if not self._share.hold(self.unfinished()):
+                raise Hangup("too much is under way at this gateway")
         except Hangup:
             self.lines.counters.error()
             self._flush()
@@ -140,6 +148,7 @@ class Line(asyncio.Protocol):
         self.roomy()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._share.end()
         if self.is_open:
             self.is_open = False
             self.lines.dismiss(self)
@@ -152,6 +161,7 @@ class Lines:
     def __init__(self, make: Callable[["Lines"], Line], counters: Counters, idle_s: float = 0.0) -> None:
         self._make, self.counters, self._idle_s = make, counters, idle_s
         self._open: set[Line] = set()
+        self.room = Room()
 
     def admit(self, line: Line) -> bool:
         if len(self._open) >= LINES_MAX:

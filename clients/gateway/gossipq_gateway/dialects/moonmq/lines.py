@@ -27,6 +27,9 @@ class MoonLine(Line):
         self._broker, self._splitter = broker, wire.Splitter()
         self._bound: dict[str, Binding] = {}
 
+    def unfinished(self) -> int:
+        return len(self._splitter)
+
     def take(self, data: bytes) -> None:
         try:
             for frame in self._splitter.feed(data):

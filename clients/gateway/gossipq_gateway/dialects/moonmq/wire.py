@@ -46,6 +46,10 @@ class Splitter:
     def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._buffer, self._bytes_max = bytearray(), bytes_max
 
+    def __len__(self) -> int:
+        """Bytes of a frame that is not whole yet."""
+        return len(self._buffer)
+
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that are whole by now. Raises Malformed."""
         buffer, found, at = self._buffer, list[Frame](), 0
