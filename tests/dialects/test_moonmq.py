@@ -14,7 +14,7 @@ import pytest
 from conftest import RunningNode
 from dialects.harness import ANYWHERE, Gateway, gateway_of, vectors
 from gossipq_client import connect
-from gossipq_gateway import room
+from gossipq_gateway import manners, room
 from gossipq_gateway.dialects import lines
 from gossipq_gateway.dialects.moonmq import MoonMq, wire
 from gossipq_gateway.dialects.options import MoonMqOptions
@@ -371,6 +371,18 @@ def http(port: int, method: str, path: str, body: bytes = b"", host: str = "loca
         said = b"".join(iter(lambda: line.recv(65_536), b""))
     head, _, text = said.decode("latin-1").partition("\r\n\r\n")
     return int(head.split()[1]), text.encode("latin-1")
+
+
+@pytest.mark.e2e
+def test_a_body_that_does_not_come_is_no_fault_of_the_gateway(
+    served: tuple[Gateway, MoonMq], queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manners, "BODY_S", 0.2)
+    with socket.create_connection(("127.0.0.1", served[1].http_at.port), 20) as line:
+        line.sendall(
+            f"POST /msg?queue={queue} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n".encode()
+        )
+        assert line.recv(4_096).startswith(b"HTTP/1.1 408 ")
 
 
 @pytest.mark.e2e

@@ -23,6 +23,7 @@ from gossipq_gateway.dialects.moonmq.lines import MoonLine
 from gossipq_gateway.dialects.options import MoonMqOptions
 from gossipq_gateway.listener import listening
 from gossipq_gateway.manners import Manners
+from gossipq_gateway.problems import Refusal, problem, response
 
 POLL_S = 60.0  #: a GET waits so long for a message
 LOOK_S = 1.0  #: between two looks whether its client is still there
@@ -88,6 +89,9 @@ class Messages:
                 return await self._get(request)
             if request.method in ("POST", "PUT"):
                 return await self._publish(request)
+        except Refusal as refusal:
+            counters.error()
+            return response(problem(refusal))
         except (GossipqError, forms.BadForm) as error:
             counters.error()
             return _text(str(error), 400 if not isinstance(error, GossipqError) else 500)
