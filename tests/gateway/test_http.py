@@ -279,6 +279,15 @@ def test_a_page_of_another_origin_changes_nothing(http: httpx.Client, gateway: R
         open_socket(_socket_url(gateway, "own", "group=g"), origin="https://evil.example")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("encoding", "status"), [("gzip", 415), ("br, gzip", 415), ("identity", 201)])
+def test_a_packed_body_is_refused(http: httpx.Client, encoding: str, status: int) -> None:
+    """Nobody unpacks it: it would be stored, and the header that says what it is lost."""
+    headers = {"content-encoding": encoding, "content-type": "text/plain"}
+    answer = http.post("/v1/topics/packed/records", content=b"x", headers=headers)
+    assert answer.status_code == status
+    assert status == 201 or answer.json()["code"] == "encoded"
+
+
 def test_a_body_has_its_bounds(http: httpx.Client, gateway: RunningGateway) -> None:
     answer = http.post("/v1/topics/large/records", content=b"x" * (16 << 20), headers={"content-type": "x/y"})
     assert answer.status_code == 201

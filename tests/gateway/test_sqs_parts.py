@@ -137,7 +137,7 @@ def test_attributes_are_wanted_by_name_and_prefix() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a b", "a/b", "a.b", ".fifo", "x" * 81, "x" * 76 + ".fifo", "a.fifo.fifo"]
+    "name", ["", "a b", "a/b", "a.b", ".fifo", "x" * 81, "x" * 76 + ".fifo", "a.fifo.fifo", "_audit"]
 )
 def test_what_is_no_name_of_a_queue_is_refused(name: str) -> None:
     with pytest.raises(SqsFault):

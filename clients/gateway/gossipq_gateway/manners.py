@@ -84,8 +84,8 @@ class Manners:
 
 class Bodies:
     """ASGI middleware of every port of HTTP: the bodies of requests that are not answered yet, each bounded
-    in size and time, and all in size. What there is no room for is refused, before it is read where its
-    length is known."""
+    in size and time, and all in size, and none packed. What there is no room for is refused, before it is
+    read where its length is known."""
 
     def __init__(self, app: ASGIApp, room: Room) -> None:
         self._app, self._room = app, room
@@ -102,7 +102,7 @@ class Bodies:
             await send(message)
 
         try:
-            self._require_room(Headers(scope=scope).get("content-length", "0"))
+            self._check(Headers(scope=scope))
             await self._app(scope, body.heard, told)
         except Refusal as refusal:
             if not started:
@@ -113,8 +113,12 @@ class Bodies:
         finally:
             body.share.end()
 
-    def _require_room(self, length: str) -> None:
-        """For what a request says of its body. Raises Refusal."""
+    def _check(self, headers: Headers) -> None:
+        """What a request says of its body. Raises Refusal."""
+        if headers.get("content-encoding", "identity").lower() not in ("", "identity"):
+            hint = "send it without Content-Encoding; the name of a header of the record may say what it is"
+            raise Refusal(415, "encoded", "bodies are stored as they come, and not unpacked", hint)
+        length = headers.get("content-length", "0")
         if not length.isdecimal() or len(length) > 18 or int(length) > BODY_BYTES_MAX:
             raise _too_large()
         if not self._room.has(int(length)):

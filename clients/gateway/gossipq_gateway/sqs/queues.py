@@ -10,6 +10,7 @@ import msgspec
 
 from gossipq import limits
 from gossipq.errors import GossipqError
+from gossipq.permissions import SYSTEM
 from gossipq_client.aio import Client
 from gossipq_gateway.dialect import log
 from gossipq_gateway.sqs.faults import SqsFault, bad_attribute, bad_value, no_queue
@@ -113,6 +114,8 @@ def check_name(name: str) -> None:
             "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length; "
             "the name of a FIFO queue ends in .fifo"
         )
+    if name.startswith(SYSTEM):
+        raise bad_value("Names that begin with an underscore are those of the nodes' own topics.")
 
 
 def may_begin(text: str) -> bool:
