@@ -619,8 +619,8 @@ int gq_nack(gq_subscription *s, uint32_t partition, int64_t offset, const char *
     if (s && s->over) return ended(s);
     if (!p || !has(s, p, partition, offset)) return s ? gq_fail(s->client, GQ_ARGUMENT, NOT_HELD) : GQ_ARGUMENT;
     failure f = {p->number, s->topic->id * 65536 + partition, offset, delay_ms, reason ? reason : ""};
-    int code = gq_ask(s->client, NACK, p->shard, put_nack, &f, gq_deadline(timeout_ms));
-    if (code) return code;
+    int code = gq_ask(s->client, NACK, p->shard, put_nack, &f, &s->over, gq_deadline(timeout_ms));
+    if (code) return s->over ? ended(s) : code;
     gq_ranges_cut(&p->held, f.key, offset, offset + 1);
     gq_reader in = gq_answer_of(s->client);
     int lost = gq_get_array(&in) && gq_get_array(&in);

@@ -200,7 +200,7 @@ uint64_t gq_say_nothing(gq *c, int verb, uint16_t number);
 int gq_pump(gq *c, int64_t wait_ms);
 int gq_once(gq *c, int verb, uint16_t number, gq_buffer *fields, int64_t end_ms);
 int gq_join(gq *c, uint16_t number, int64_t end_ms);
-int gq_ask(gq *c, int verb, uint16_t number, void (*make)(gq_buffer *, const void *), const void *what, int64_t end_ms);
+int gq_ask(gq *c, int verb, uint16_t number, void (*make)(gq_buffer *, const void *), const void *what, const int *over, int64_t end_ms);
 gq_reader gq_answer_of(gq *c);
 void gq_keep_refusal(gq *c, gq_reader *in);
 int64_t gq_refusal_detail(gq_reader in);

@@ -630,13 +630,15 @@ int gq_join(gq *c, uint16_t number, int64_t end_ms) {
     }
 }
 
-/* The answer to a question, however long it takes; `make` writes its fields. */
-int gq_ask(gq *c, int verb, uint16_t number, void (*make)(gq_buffer *, const void *), const void *what, int64_t end_ms) {
+/* The answer to a question, however long it takes; `make` writes its fields. It is not asked (again) once `over` is set, which may be
+ * NULL: that is GQ_REFUSED. */
+int gq_ask(gq *c, int verb, uint16_t number, void (*make)(gq_buffer *, const void *), const void *what, const int *over, int64_t end_ms) {
     for (;;) {
         shard *s = gq_shard_of(c, number);
         if (s && s->mute_ms && gq_now_ms() - s->mute_ms > SILENT_MS) gq_over(c, number);
         int code = gq_join(c, number, end_ms);
         if (code) return code;
+        if (over && *over) return GQ_REFUSED;
         gq_buffer fields = {0};
         make(&fields, what);
         code = gq_once(c, verb, number, &fields, end_ms);
@@ -718,7 +720,12 @@ int gq_find_topic(gq *c, const char *name, topic **found, int64_t end_ms) {
     topic *t = c->topics;
     while (t && (t->stale || strcmp(t->name, name))) t = t->next;
     if (!t) {
-        int code = gq_ask(c, RESOLVE, 0, put_resolve, name, end_ms);
+        if (strchr(name, '*')) { /* any topic that fits would be the answer */
+            snprintf(c->text, sizeof c->text, "%s is a pattern; name the topic", name);
+            snprintf(c->code, sizeof c->code, "bad_name");
+            return GQ_REFUSED;
+        }
+        int code = gq_ask(c, RESOLVE, 0, put_resolve, name, NULL, end_ms);
         if (code) return code;
         gq_fail(c, GQ_OK, "no memory");
         if (!(t = read_topic(c, name))) return !*c->code ? GQ_ARGUMENT : GQ_REFUSED;

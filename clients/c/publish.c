@@ -387,10 +387,10 @@ static int make_room(gq *c, int64_t end_ms) {
 
 int gq_post(gq *c, const char *name, const gq_record *records, size_t count, const gq_how *how, gq_place *places, int timeout_ms) {
     if (!c || !name || (!records && count)) return c ? gq_fail(c, GQ_ARGUMENT, "no topic, or no records") : GQ_ARGUMENT;
-    if (how && how->route && strlen(how->route) > ROUTE_MAX) return refuse(c, "route", strlen(how->route), ROUTE_MAX);
     topic *t = c->last_topic;
     int code = GQ_OK, first = GQ_OK;
-    if (!t || t->stale || strcmp(t->name, name)) code = gq_find_topic(c, name, &t, gq_deadline(timeout_ms));
+    if (how && how->route && strlen(how->route) > ROUTE_MAX) code = refuse(c, "route", strlen(how->route), ROUTE_MAX);
+    else if (!t || t->stale || strcmp(t->name, name)) code = gq_find_topic(c, name, &t, gq_deadline(timeout_ms));
     if (!code && c->waiting_bytes > WAITING_BYTES) code = make_room(c, gq_deadline(timeout_ms));
     char why[sizeof c->text] = "", refusal[sizeof c->code];
     for (size_t i = 0; i < count; i++) {
@@ -489,8 +489,9 @@ int gq_publish(gq *c, const char *name, const gq_record *records, size_t count, 
         if (!code && mine[at].code == GQ_PENDING && !gq_left(end_ms, 1)) code = GQ_TIMEOUT;
         if (!code && mine[at].code == GQ_PENDING) code = gq_pump(c, gq_left(end_ms, AGAIN_MS));
     }
-    int first = GQ_OK;
+    int first = GQ_OK, waits = 0;
     for (size_t i = 0; i < count; i++) {
+        waits |= mine[i].code == GQ_PENDING;
         if (mine[i].code == GQ_PENDING) mine[i].code = GQ_NOT_CONFIRMED;
         if (!first) first = mine[i].code;
     }
@@ -503,7 +504,7 @@ int gq_publish(gq *c, const char *name, const gq_record *records, size_t count, 
     }
     if (!failed) c->failed = GQ_OK;
     if (code == GQ_TIMEOUT && !said) gq_fail(c, code, "no answer came in time: it may be stored");
-    if (first == GQ_NOT_CONFIRMED) detach(c, mine, count);
+    if (waits) detach(c, mine, count);
     if (mine != places) free(mine);
     return said && said != GQ_REFUSED ? said : first ? first : code;
 }

@@ -281,6 +281,51 @@ def test_c_what_the_user_does_not_have_is_not_acked() -> None:
     assert NACK not in node.verbs()
 
 
+@needs_c
+@pytest.mark.slow
+def test_c_an_answer_that_comes_after_its_call_has_ended_is_written_nowhere() -> None:
+    requests: list[int] = []
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        if said[0] != PUBLISH:
+            return NotImplemented
+        requests.append(said[2])
+        if len(requests) == 1:
+            return None
+        return CONFIRM, [[[request, at, 1, False] for at, request in enumerate(requests)], 1 << 25]
+
+    with FakeNode(answer) as node:
+        run_c(node.endpoint, "valgrind", "-q", *LEAKS, "some")
+    assert len(requests) == 2
+
+
+@needs_c
+def test_c_what_cannot_be_sent_is_refused_at_once() -> None:
+    """A topic's name that is a pattern would be that of any topic that fits."""
+    with FakeNode() as node:
+        run_c(node.endpoint, "at-once")
+        assert {RESOLVE, PUBLISH, SUBSCRIBE}.isdisjoint(node.verbs())
+
+
+@needs_c
+def test_c_a_failure_in_a_topic_that_is_gone_is_refused() -> None:
+    """To ask again and again would have no end."""
+    gone = False
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        nonlocal gone
+        if said[0] == SUBSCRIBE:
+            return (REFUSED, ["unknown_topic", "it is gone"]) if gone else node.subscribed(said, b"")
+        if said[0] != NACK:
+            return NotImplemented
+        gone = True
+        return REFUSED, ["no_subscription", "none of this number"]
+
+    with FakeNode(answer) as node:
+        run_c(node.endpoint, "failed-gone")
+        assert node.verbs().count(NACK) == 1
+
+
 needs_go = pytest.mark.skipif(bool(go_misses()), reason=go_misses())
 
 

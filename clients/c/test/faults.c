@@ -178,6 +178,40 @@ static int strange(gq *mq) {
     return 0;
 }
 
+/* The first of two records is refused here, the other has no answer before the call ends: what comes later is for nobody. */
+static int some(gq *mq) {
+    static char large[(16 << 20) + 1];
+    const gq_record both[] = {{.value = large, .value_size = sizeof large}, R};
+    CHECK(gq_publish(mq, "t", both, 2, NULL, NULL, SHORT_MS) == GQ_REFUSED && !strcmp(gq_error_code(mq), "too_large"));
+    CHECK(!gq_publish(mq, "t", &R, 1, NULL, NULL, WAIT_MS));
+    CHECK(!gq_waiting(mq));
+    return 0;
+}
+
+/* What no node has to be asked about is refused at once. */
+static int at_once(gq *mq) {
+    char route[257] = {0};
+    memset(route, 'r', sizeof route - 1);
+    gq_place place;
+    gq_subscription *s;
+    CHECK(gq_publish(mq, "t", &R, 1, &(gq_how){.route = route}, &place, -1) == GQ_REFUSED && place.code == GQ_REFUSED);
+    CHECK(!strcmp(gq_error_code(mq), "too_large"));
+    CHECK(gq_publish(mq, "t*", &R, 1, NULL, &place, -1) == GQ_REFUSED && place.code == GQ_REFUSED);
+    CHECK(!strcmp(gq_error_code(mq), "bad_name"));
+    CHECK(gq_subscribe(mq, "*", "g", NULL, &s) == GQ_REFUSED && !strcmp(gq_error_code(mq), "bad_name"));
+    return 0;
+}
+
+/* The topic is removed while the user has a record of it. */
+static int failed_gone(gq *mq) {
+    gq_subscription *s;
+    gq_message m;
+    CHECK(!gq_subscribe(mq, "t", "g", NULL, &s) && !gq_next(s, &m, WAIT_MS));
+    CHECK(gq_nack(s, m.partition, m.offset, "x", -1, WAIT_MS) == GQ_REFUSED && !strcmp(gq_error_code(mq), "unknown_topic"));
+    gq_unsubscribe(s);
+    return 0;
+}
+
 /* A token is shown on this machine only. */
 static int here(gq *mq) {
     static const char *const NEAR[] = {"tcp://127.0.0.1:1", "tcp://127.1.2.3:1", "tcp://localhost:1", "tcp://[::1]:1", "ipc:///tmp/x"};
@@ -200,7 +234,7 @@ int main(int count, char **words) {
         int (*run)(gq *);
     } ALL[] = {{"refused", refused}, {"late", late}, {"runs", runs}, {"headers", headers}, {"subscribe", subscribe}, {"nobody", nobody},
                {"again-flush", again_flush}, {"again-next", again_next}, {"failed", failed}, {"many", many}, {"here", here}, {"gone", gone}, {"reader", reader}, {"left", left}, {"unsure", unsure},
-               {"strange", strange}};
+               {"strange", strange}, {"some", some}, {"at-once", at_once}, {"failed-gone", failed_gone}};
     gq *mq;
     int code = 2;
     if (gq_open(&mq, NULL)) return 2;
