@@ -156,6 +156,7 @@ export class Client {
     const asked = this.#asked.get(name);
     if (asked) return asked;
     if (this.#topics.has(name)) return Promise.resolve(this.#topics.get(name));
+    if (String(name).includes("*")) return Promise.reject(new GossipqError("bad_name", `${name} is a pattern`, "name the topic")); // any that fits would be the answer
     const found = this.#link.ask(RESOLVE, 0, [[name], create]).then(([topics]) => this.#learn(name, topics?.[0]));
     if (create) this.#asked.set(name, found); // who does not make it has no answer for who does
     const settled = () => create && this.#asked.delete(name);

@@ -5,6 +5,7 @@
 // shard is straight to its leader where that is known, and by the home, which forwards, where it is not or does not answer.
 
 import { createHmac, randomBytes } from "node:crypto";
+import { setMaxListeners } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Dealer } from "zeromq";
 import { GossipqError, BYE, CONFIRM, DELIVER, HELLO, HOME, PING, REFUSED, RESET, SUBSCRIBED, WELCOME, frame, parse } from "./protocol.js";
@@ -18,6 +19,8 @@ const OVER = new Set(["no_session", "no_subscription", "not_leader"]);
 const AWAY = new Set(["not_leader", "busy", "joining"]); // of a node that the others do not hear, for as long as that lasts
 const LATER = new Set([...AWAY, ...OVER]);
 export { isHere };
+/** Of a clock that nobody sets: what lasts so long is measured by it. */
+export const nowMs = () => performance.now();
 export const LOST = Symbol("the connection is lost");
 
 /** A shard as this client knows it. `tenants` have something there: `joined()` is called when it is joined (again). */
@@ -28,7 +31,7 @@ class Shard {
     this.joining = null;
     this.ended = false; // since it was begun to join it
     this.term = 0;
-    this.heard = Date.now();
+    this.heard = nowMs();
     this.awayMs = 0; // since when all answers say that its leader cannot be reached
     this.tenants = new Set();
     this.way = null; // over which it is joined
@@ -39,7 +42,7 @@ class Shard {
 
   detour() {
     this.detourForMs = Math.min(2 * this.detourForMs || DETOUR_MS, DETOUR_MS_MAX);
-    this.detourMs = Date.now() + this.detourForMs;
+    this.detourMs = nowMs() + this.detourForMs;
   }
 }
 
@@ -50,7 +53,7 @@ class Way {
 
   constructor(endpoint, curve, hear, lost) {
     this.endpoint = endpoint;
-    this.heardMs = this.madeMs = Date.now();
+    this.heardMs = this.madeMs = nowMs();
     this.socket = new Dealer({ linger: 0, immediate: true, maxMessageSize: FRAME_BYTES_MAX, sendHighWaterMark: 0, receiveHighWaterMark: 0, ...curve });
     for (const event of ["disconnect", "connect:retry"]) this.socket.events.on(event, () => setImmediate(lost, this));
     try {
@@ -83,7 +86,7 @@ class Way {
   async #receive(hear) {
     try {
       for await (const frames of this.socket) {
-        this.heardMs = Date.now();
+        this.heardMs = nowMs();
         hear(this, frames);
       }
     } catch {
@@ -108,10 +111,10 @@ export class Link {
   #number = 0;
   #asked = new Map(); // request -> {shard, way, resolve, sentMs}
   #shards = new Map();
-  #routesMs = 0;
+  #routesMs = -Infinity;
   #timer = null;
   #closed = false;
-  #ending = new AbortController();
+  #ending = new AbortController(); // one signal for as many pauses as there are: Node warns of more than ten
   #key = randomBytes(32);
 
   /** options: token (32 bytes, or empty), insecure, curve, forward. */
@@ -119,6 +122,7 @@ export class Link {
     this.#servers = [...servers];
     this.#version = version;
     this.#options = options;
+    setMaxListeners(0, this.#ending.signal);
     this.session = hmac(this.#key, "session").subarray(0, 16);
     this.session[0] |= 0x80;
     this.#dial();
@@ -159,7 +163,7 @@ export class Link {
   say(verb, number, fields, body, heard) {
     const request = ++this.#number;
     const way = (number !== HOME && this.shard(number).way) || this.#home;
-    if (heard) this.#asked.set(request, { shard: number, way, resolve: heard, sentMs: Date.now() });
+    if (heard) this.#asked.set(request, { shard: number, way, resolve: heard, sentMs: nowMs() });
     way.send(body === undefined ? [frame(verb, number, request, fields)] : [frame(verb, number, request, fields), body]);
     return request;
   }
@@ -215,13 +219,13 @@ export class Link {
     if (endpoint !== shard.endpoint) shard.detourMs = shard.detourForMs = 0;
     shard.endpoint = endpoint;
     shard.routeTerm = term;
-    if (shard.joined && !this.#options.forward && shard.way === this.#home && Date.now() >= shard.detourMs) this.over(number);
+    if (shard.joined && !this.#options.forward && shard.way === this.#home && nowMs() >= shard.detourMs) this.over(number);
   }
 
   /** The connection straight to the leader; null: it has to be forwarded. */
   #straight(shard) {
     const { forward, token, insecure, curve } = this.#options;
-    if (forward || !shard.endpoint || Date.now() < shard.detourMs) return null;
+    if (forward || !shard.endpoint || nowMs() < shard.detourMs) return null;
     if (token.length && !insecure && !isHere(shard.endpoint)) return null; // a token does not leave this machine in the clear
     let way = this.#ways.get(shard.endpoint);
     try {
@@ -240,7 +244,7 @@ export class Link {
   #lost(way) {
     if (this.#closed) return;
     if (way === this.#home) {
-      setTimeout(() => way === this.#home && !this.#closed && this.#dial(), Math.max(0, way.madeMs + REDIAL_MS - Date.now()));
+      setTimeout(() => way === this.#home && !this.#closed && this.#dial(), Math.max(0, way.madeMs + REDIAL_MS - nowMs()));
     } else if (this.#ways.get(way.endpoint) === way) {
       for (const shard of this.#shards.values()) if (shard.way === way) shard.detour();
       this.#leave(way);
@@ -289,10 +293,10 @@ export class Link {
 
   /** Asks the home who leads what, but not each time something is tried again. */
   async #askRoutes() {
-    if (this.#options.forward || Date.now() - this.#routesMs < ROUTES_MS) return;
+    if (this.#options.forward || nowMs() - this.#routesMs < ROUTES_MS) return;
     const answer = await this.#once(HELLO, HOME, this.#hello());
     if (answer === LOST) return;
-    this.#routesMs = Date.now();
+    this.#routesMs = nowMs();
     if (answer.verb === REFUSED) {
       const error = GossipqError.of(answer.fields);
       if (!LATER.has(error.code)) throw error;
@@ -326,7 +330,7 @@ export class Link {
     }
     if (shard.ended) return;
     shard.joined = true;
-    shard.heard = Date.now();
+    shard.heard = nowMs();
     if (direct) shard.detourForMs = 0;
     for (const tenant of shard.tenants) tenant.joined?.(shard.number);
   }
@@ -367,7 +371,7 @@ export class Link {
       try {
         const old = this.#home;
         this.#home = this.#call(address, this.#options.curve);
-        this.#routesMs = 0;
+        this.#routesMs = -Infinity;
         return this.#leave(old);
       } catch (error) {
         failed = error; // the next one, then
@@ -393,8 +397,8 @@ export class Link {
     const { verb, shard: number, request, term, fields } = message;
     const shard = this.#shards.get(number);
     if (shard && shard.way === way) {
-      shard.heard = Date.now();
-      if (verb === REFUSED && AWAY.has(fields[0])) shard.awayMs ||= Date.now();
+      shard.heard = nowMs();
+      if (verb === REFUSED && AWAY.has(fields[0])) shard.awayMs ||= nowMs();
       else if (verb !== REFUSED && verb !== WELCOME) shard.awayMs = 0;
       if (term && term < shard.term && verb !== CONFIRM && verb !== REFUSED) return; // from an old leader
       if (term > shard.term) shard.term = term;
@@ -433,7 +437,7 @@ export class Link {
 
   /** Once a second: who is there? */
   #look() {
-    const now = Date.now();
+    const now = nowMs();
     if (now - this.#home.heardMs > SILENT_MS || this.#cutOff(now)) this.#dial();
     this.say(PING, HOME, []);
     for (const shard of this.#shards.values()) {

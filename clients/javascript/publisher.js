@@ -98,6 +98,10 @@ class Lane {
     return this.open;
   }
 
+  get busy() {
+    return this.open !== null || this.batches.length > 0;
+  }
+
   /** Seals what is open. */
   close() {
     const packing = this.open;
@@ -177,8 +181,8 @@ class Lane {
       else if (error.code === "no_session") link.over(this.number);
       this.#stall(error.retryAfterMs || AGAIN_MS);
     } else if (error.code === "unknown_topic" || error.code === "wrong_shard") {
-      this.publisher.forget(this.topic); // it may be made anew, under another id
       this.fail(error);
+      this.publisher.forget(this.topic); // it may be made anew, under another id
     } else {
       const at = this.batches.indexOf(batch); // what is before it may be stored already: under another producer it would be twice
       this.#reject(batch, error);
@@ -225,9 +229,11 @@ class Lane {
     this.pump();
   }
 
+  /** What was sent over an earlier connection may be stored all the same. */
   fail(error) {
     this.close();
-    for (const batch of [...this.batches]) this.#reject(batch, error);
+    const unsure = new GossipqError("not_confirmed", `it was sent before, and may be stored; now: ${error.message}`);
+    for (const batch of [...this.batches]) this.#reject(batch, batch.before ? unsure : error);
     if (this.publisher.link.closed || error.code === "unknown_topic") this.publisher.link.shard(this.number).tenants.delete(this);
     this.#anewIfIdle();
   }
@@ -315,8 +321,9 @@ export class Publisher {
     for (const resolve of batch.flushes) resolve();
   }
 
+  /** Its lanes stay until each of their batches has an outcome. */
   forget(topic) {
-    this.#lanes.delete(topic);
+    if (!this.#lanes.get(topic)?.some((lane) => lane.busy)) this.#lanes.delete(topic);
     this.forgetTopic(topic);
   }
 
@@ -371,7 +378,7 @@ export function readRecords(given, { key, headers, id, route = "", delayMs, ttlM
 }
 
 function readHeaders(headers) {
-  const read = {};
+  const read = Object.create(null); // so that __proto__ is a name like others
   for (const [name, value] of Object.entries(headers)) {
     read[name.toWellFormed()] = typeof value === "string" ? value.toWellFormed() : bytes(value, "a header");
   }

@@ -1,6 +1,6 @@
 // What is consumed: records that came and wait, those that the user has, and the acks on their way.
 
-import { AGAIN_MS, LOST } from "./link.js";
+import { AGAIN_MS, LOST, nowMs } from "./link.js";
 import { ACK, GossipqError, NACK, REFUSED, SUBSCRIBE, UNSUBSCRIBE, unpack, wholeMs } from "./protocol.js";
 import { Opened } from "./batch.js";
 
@@ -77,10 +77,12 @@ class Part {
     this.accepting = false; // SUBSCRIBED has come since it was said last: what was delivered before comes again
     this.live = false;
     this.gone = false;
+    this.failed = null; // why nothing is subscribed any more
   }
 
   /** What is said when the shard is joined. */
   greeting() {
+    if (this.failed) return [];
     if (this.subscription.over) return [[UNSUBSCRIBE, [this.number]]]; // it has not heard that yet
     const { group, start, credit, creditBytes, options, routes } = this.subscription;
     const starts = [...this.next].map(([key, offset]) => (offset === null ? startAt(key, start) : [key, "offset", offset]));
@@ -91,7 +93,7 @@ class Part {
   }
 
   joined() {
-    if (this.subscription.over) return this.leave();
+    if (this.failed || this.subscription.over) return this.leave();
     this.live = true;
     this.flush();
   }
@@ -119,7 +121,12 @@ class Part {
     if (fields[0] === this.number) this.fail(error);
   }
 
+  /** What waits for its answer can have none. */
   fail(error) {
+    this.failed = error;
+    const pending = [...this.pending.values()];
+    this.pending.clear();
+    for (const { waiters } of pending) for (const { reject } of waiters) reject(error);
     this.subscription.fail(error);
   }
 
@@ -165,6 +172,7 @@ class Part {
     if (this.held.get(name(message)) !== message && this.subscription.group) {
       return Promise.resolve(false); // settled before
     }
+    if (this.failed) return Promise.reject(this.failed);
     return new Promise((resolve, reject) => {
       const index = `${verb}${how}`;
       if (!this.pending.has(index)) this.pending.set(index, { verb, how, waiters: [] });
@@ -193,6 +201,7 @@ class Part {
       const error = answer !== LOST && answer.verb === REFUSED ? GossipqError.of(answer.fields) : null;
       if (answer === LOST || (error && AGAIN.has(error.code))) {
         if (this.gone) return waiters.forEach(({ resolve }) => resolve(false));
+        if (this.failed) return waiters.forEach(({ reject }) => reject(this.failed));
         const index = `${verb}${how}`;
         const before = this.pending.get(index)?.waiters ?? [];
         this.pending.set(index, { verb, how, waiters: [...waiters, ...before] });
@@ -264,12 +273,12 @@ export class Subscription {
   /** The next message; null when none comes within `waitMs`, or the subscription is closed. */
   async next(waitMs = Infinity) {
     this.#lendAgain();
-    const end = Date.now() + waitMs;
+    const end = nowMs() + waitMs;
     for (;;) {
       if (this.#error) throw this.#error;
       const stretch = this.#waiting[0];
       if (!stretch) {
-        if (this.over || end <= Date.now()) return null;
+        if (this.over || end <= nowMs()) return null;
         this.#lendAgain(); // others may have taken what there was
         await this.#woken(end);
         continue;
@@ -294,7 +303,7 @@ export class Subscription {
   /** Until something has changed, or then. */
   #woken(end) {
     return new Promise((resolve) => {
-      const left = end - Date.now();
+      const left = end - nowMs();
       const wake = () => (clearTimeout(timer), this.#wakes.delete(wake), resolve());
       const timer = Number.isFinite(left) ? setTimeout(wake, Math.min(left, TIMER_MS_MAX)) : null;
       this.#wakes.add(wake);

@@ -135,7 +135,8 @@ test("a shard that refuses who comes back tells all who use it", async () => {
     await mq.publish("t", "x");
     const subscription = await mq.subscribe("t", { group: "g" });
     const waiting = assert.rejects(soon(subscription.next()), { code: "forbidden" });
-    await assert.rejects(soon(mq.publish("t", "y")), { code: "forbidden" });
+    await assert.rejects(soon(mq.publish("t", "y")), { code: "not_confirmed", message: /not this token/ }); // it was sent before
+    await assert.rejects(soon(mq.publish("t", "z")), { code: "forbidden" });
     await waiting;
   });
 });
@@ -177,3 +178,38 @@ test("what ends while its shard is joined is joined again", async () => {
     assert.deepEqual([numbers.length, numbers[0] === last[0]], [5, true], `${numbers}`);
   });
 });
+
+test("what is acked or failed in a topic that is gone is refused", async () => {
+  for (const settle of ["ack", "nack"]) {
+    let gone = false;
+    const node = async (said) => {
+      const { verb, request, say } = said;
+      if (verb === SUBSCRIBE && !gone) return subscribed(said, [NONE, NONE]);
+      if (verb !== SUBSCRIBE && verb !== ACK && verb !== NACK) return undefined;
+      await say(request, REFUSED, verb === SUBSCRIBE ? ["unknown_topic", "it is gone"] : ["no_subscription", "none of this number"]);
+      gone = true;
+      return SILENT;
+    };
+    await withNode(node, async (mq, { said }) => {
+      const subscription = await mq.subscribe("t", { group: "g" });
+      const [first, second] = [await subscription.next(3_000), await subscription.next(3_000)];
+      await assert.rejects(async () => soon(first[settle]()), { code: "unknown_topic" });
+      await assert.rejects(async () => soon(second.ack()), { code: "unknown_topic" });
+      await assert.rejects(async () => soon(subscription.next()), { code: "unknown_topic" });
+      assert.equal(said.filter((verb) => verb === ACK || verb === NACK).length, 1);
+      await soon(subscription.close());
+    });
+  }
+});
+
+test("a clock that is set back makes nothing last longer", () =>
+  withNode(() => undefined, async (mq) => {
+    const subscription = await mq.subscribe("t", { group: "g" }), { now } = Date;
+    const next = subscription.next(300);
+    Date.now = () => now() - 3_600_000;
+    try {
+      assert.equal(await soon(next), null);
+    } finally {
+      Date.now = now;
+    }
+  }));

@@ -5,6 +5,7 @@ import { spawnSync } from "node:child_process";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { decode } from "@msgpack/msgpack";
+import { crc32 } from "node:zlib";
 import { Opened } from "../batch.js";
 import { PUBLISH, REFUSED, RESOLVE, SUBSCRIBE } from "../protocol.js";
 import { SILENT, TOPIC, TOPICS, soon, withNode } from "./node.js";
@@ -43,6 +44,61 @@ test("headers are texts or bytes", () =>
     }
     await soon(mq.publish("t", "x", { headers: { text: "", bytes: Buffer.of(1) } }));
   }));
+
+test("a header may have any name", async () => {
+  const found = [];
+  const node = async ({ verb, body }) => void (verb === PUBLISH && found.push(new Opened(body).at("headers", 0).toString("latin1")));
+  await withNode(node, (mq) => soon(mq.publish("t", "x", { headers: { ["__proto__"]: "p" } })));
+  assert.match(found[0], /__proto__.*p/s);
+});
+
+test("a pattern is no name of a topic", () =>
+  withNode(() => undefined, async (mq, { said }) => {
+    await assert.rejects(soon(mq.publish("t*", "x")), { code: "bad_name" });
+    await assert.rejects(soon(mq.subscribe("*")), { code: "bad_name" });
+    assert.ok(!said.includes(RESOLVE));
+  }));
+
+/** A node with so many partitions, each of a shard of its own. */
+const wide = (count, answer) => async (said) => {
+  if (said.verb !== RESOLVE) return answer(said);
+  await said.say(said.request, TOPICS, [[[TOPIC, "t", 1, [1], Array.from({ length: count }, (_, i) => 1 + i)]], ""]);
+  return SILENT;
+};
+
+test("what waits for its confirm while the topic is found to be gone has an outcome", async () => {
+  const node = wide(2, async ({ verb, fields, request, say }) => {
+    if (verb !== PUBLISH) return undefined;
+    if (fields[0] % 65536 === 0) await say(request, REFUSED, ["unknown_topic", "it is gone"]);
+    return SILENT;
+  });
+  await withNode(node, async (mq) => {
+    const keys = ["a", "b", "c", "d", "e", "f"], to = (partition) => keys.find((key) => crc32(key) % 2 === partition);
+    const waits = mq.publish("t", "x", { key: to(1) }).catch(({ code }) => code);
+    await assert.rejects(soon(mq.publish("t", "x", { key: to(0) })), { code: "unknown_topic" });
+    assert.equal(await Promise.race([mq.flush(), sleep(200, "it waits")]), "it waits");
+    await mq.close({ flush: false });
+    assert.equal(await soon(waits), "not_confirmed");
+  });
+});
+
+test("many partitions may be told to wait at a time", async () => {
+  const warnings = [], warned = ({ name }) => warnings.push(name);
+  process.on("warning", warned);
+  const node = wide(20, async ({ verb, request, say }) => {
+    if (verb !== PUBLISH) return undefined;
+    await say(request, REFUSED, ["busy", "later", "", 60_000]);
+    return SILENT;
+  });
+  await withNode(node, async (mq) => {
+    const published = Array.from({ length: 200 }, (_, i) => mq.publish("t", "x", { key: `${i}` }).catch(() => {}));
+    await sleep(500);
+    await mq.close({ flush: false });
+    await Promise.all(published);
+  });
+  process.off("warning", warned);
+  assert.deepEqual(warnings, []);
+});
 
 test("texts that are cut within a character are sent all the same", async () => {
   const said = [];
