@@ -508,3 +508,40 @@ def test_small_frames_of_nobody(line: list[str], raw: bytes) -> None:
         return NotImplemented
 
     assert codes(line, answer) == ["done"] * 3
+
+
+@pytest.mark.skipif(bool(java_misses()), reason=java_misses())
+def test_java_a_topic_that_is_gone_is_nothing_to_others_and_is_found_when_it_is_made_anew() -> None:
+    gone, anew = False, (TOPIC + 1) * 65536
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        nonlocal gone
+        verb, shard, _, fields, _ = said
+        if verb == RESOLVE:
+            return TOPICS, [[[TOPIC + gone, fields[0][0], 1, [1], [SHARD]]], ""]
+        if verb == SUBSCRIBE and fields[2][0][0] < anew:
+            return (
+                (REFUSED, ["unknown_topic", "it is gone"])
+                if gone
+                else node.subscribed(said, b"", b"", plain=True)
+            )
+        if verb == PUBLISH_PLAIN and gone and fields[0] < anew:
+            return REFUSED, ["unknown_topic", "it is gone"]
+        if verb == PUBLISH_PLAIN and not gone:
+            gone = True
+            node.say(shard, 0, RESET, [[shard]])
+        return NotImplemented
+
+    line = [
+        "java",
+        "-cp",
+        f"{JAVA_DRIVER.parent}:{JAVA / 'build' / 'gossipq.jar'}:{JEROMQ}",
+        "Faults",
+        "gone",
+    ]
+    with FakeNode(answer) as node:
+        found = codes_of(line, node.endpoint)
+    assert found == [
+        *("done", "done", "unknown_topic", "unknown_topic", "unknown_topic"),
+        *("done", "done", "done", "bad_name", "too_large", "closed"),
+    ]

@@ -3,9 +3,14 @@ import gossipq.GossipqException;
 import gossipq.Message;
 
 /** Against a node that answers as tests/bindings/test_faults.py says: prints the code that each call ends with; with "again", as
- * test_repeats.py says: the record that is acked, and what is shown after that; with "failed", of one that fails. */
+ * test_repeats.py says: the record that is acked, and what is shown after that; with "failed", of one that fails; with "gone", what each call ends with when the topic is removed
+ * that it consumes. */
 public final class Faults {
     public static void main(String[] words) {
+        if (words[0].equals("gone")) {
+            gone(words[1]);
+            return;
+        }
         if (words.length > 1) {
             again(words[0].equals("failed"), words[1]);
             return;
@@ -26,12 +31,32 @@ public final class Faults {
         }
     }
 
+    private static void gone(String server) {
+        Client mq = new Client(server).waiting(10_000);
+        mq.subscribe("t", "g");
+        Message first = mq.next(10_000), second = mq.next(10_000);
+        say(() -> mq.publish("u", new byte[] {1}, new byte[0])); // then t is gone
+        say(() -> mq.publish("u", new byte[] {1}, new byte[0]));
+        say(() -> mq.ack(first));
+        say(() -> mq.next(1_000));
+        say(() -> mq.ack(second));
+        say(() -> mq.publish("t", new byte[] {1}, new byte[0]));
+        say(() -> mq.subscribe("t", "g")); // it was made anew
+        say(() -> mq.next(100));
+        say(() -> mq.publish("*", new byte[] {1}, new byte[0]));
+        say(() -> mq.publish("u", new byte[18 << 20], new byte[0]));
+        mq.close();
+        say(() -> mq.next(100));
+    }
+
     private static void say(Runnable call) {
         try {
             call.run();
             System.out.println("done");
         } catch (GossipqException error) {
             System.out.println(error.code());
+        } catch (IllegalStateException error) {
+            System.out.println("closed");
         }
     }
 }

@@ -14,6 +14,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.function.BooleanSupplier;
+import java.util.function.Function;
 import java.util.zip.CRC32;
 import org.zeromq.ZMQ;
 
@@ -23,12 +25,14 @@ import org.zeromq.ZMQ;
  */
 public final class Client implements AutoCloseable {
     private static final int HELLO = 1, PING = 3, BYE = 5, REFUSED = 6, RESET = 7, CONFIRM = 17, PUBLISH_PLAIN = 18;
-    private static final int SUBSCRIBE = 32, ACK = 37, NACK = 39, DELIVER_PLAIN = 46, RESOLVE = 64;
+    private static final int SUBSCRIBE = 32, UNSUBSCRIBE = 34, ACK = 37, NACK = 39, DELIVER_PLAIN = 46, RESOLVE = 64;
     private static final int VERSION = 2, HEADER_BYTES = 24, CREDIT = 100, CREDIT_BYTES = 1 << 20, TOKEN_BYTES = 32;
     private static final long SILENT_MS = 3_000, PING_MS = 1_000, AGAIN_MS = 50;
     private static final Set<String> OVER = Set.of("no_session", "no_subscription", "not_leader");
     /** Of a node that the others do not hear, for as long as that lasts. */
     private static final Set<String> AWAY = Set.of("not_leader", "busy", "joining");
+    /** By a topic that is known from before. */
+    private static final Set<String> MOVED = Set.of("unknown_topic", "wrong_shard");
     private static final long FRAME_BYTES_MAX = 17_899_520; // PROTOCOL.md section 14
     private static final byte[] NOTHING = new byte[0];
 
@@ -47,6 +51,7 @@ public final class Client implements AutoCloseable {
     private long pingMs;
     private long waitMs = Long.MAX_VALUE;
     private byte[] token = NOTHING;
+    private GossipqException ended; // why nothing is consumed any more
     private boolean closed;
 
     private static final class Topic {
@@ -125,11 +130,16 @@ public final class Client implements AutoCloseable {
     /** `route`: words separated by dots. `delayMs`: until consumers get it; its offset is -1 then, unless that is 0. */
     public Place publish(String topic, byte[] value, byte[] key, Map<String, byte[]> headers, byte[] id, String route, long delayMs) {
         byte[] name = id.length > 0 ? id : Long.toHexString(new SecureRandom().nextLong()).getBytes();
-        Topic found = topic(topic);
+        byte[] body = Pack.pack(List.of(List.of(value, key, headers, name)));
+        if (body.length > FRAME_BYTES_MAX) { // a node would end the connection
+            throw new GossipqException("too_large", "record of " + body.length + " bytes", "a value may have 16 MiB");
+        }
         CRC32 crc = new CRC32();
         crc.update(key.length > 0 ? key : name);
-        int partition = (int) (crc.getValue() % found.shards.length);
-        byte[] body = Pack.pack(List.of(List.of(value, key, headers, name)));
+        return with(topic, found -> publish(found, (int) (crc.getValue() % found.shards.length), body, route, delayMs));
+    }
+
+    private Place publish(Topic found, int partition, byte[] body, String route, long delayMs) {
         List<?> answer = ask(PUBLISH_PLAIN, found.shards[partition], List.of(found.id * 65536 + partition, "stored", route, delayMs), body);
         try {
             List<?> run = (List<?>) ((List<?>) ((List<?>) ((List<?>) answer.get(3)).get(0)).get(1)).get(0); // where it was stored first
@@ -141,8 +151,16 @@ public final class Client implements AutoCloseable {
 
     /** Consumes a topic for a group, whose consumers share its records. A client consumes one topic. */
     public void subscribe(String topic, String group) {
-        Topic found = topic(topic);
         if (!groups.isEmpty()) throw new IllegalStateException("this client consumes already: take another one");
+        with(topic, found -> {
+            subscribe(found, group);
+            return null;
+        });
+    }
+
+    private void subscribe(Topic found, String group) {
+        ended = null;
+        held.clear();
         for (int i = 0; i < found.shards.length; i++) {
             int shard = found.shards[i];
             List<Object> fields = groups.computeIfAbsent(shard, number -> new ArrayList<>(Arrays.asList(
@@ -155,10 +173,17 @@ public final class Client implements AutoCloseable {
         try {
             ping();
         } catch (GossipqException error) {
-            groups.clear(); // else whatever is asked later would be refused, too
-            joined.clear();
+            leave();
+            ended = null;
             throw error;
         }
+    }
+
+    /** Nothing is consumed any more. */
+    private void leave() {
+        groups.forEach((shard, fields) -> say(UNSUBSCRIBE, shard, List.of(fields.get(0)), null));
+        groups.clear();
+        waiting.clear();
     }
 
     /** The next record; null when none comes in time. */
@@ -188,11 +213,13 @@ public final class Client implements AutoCloseable {
     private boolean settle(int verb, Message message, Object... more) {
         for (Waiting each : held) {
             if (each.message != message) continue;
+            if (ended != null) throw ended;
             List<Object> fields = new ArrayList<>();
             fields.add(groups.get(each.shard).get(0));
             fields.add(List.of(range(each)));
             fields.addAll(Arrays.asList(more));
-            List<?> lost = ask(verb, each.shard, fields, null);
+            List<?> lost = ask(verb, each.shard, fields, null, () -> ended != null);
+            if (ended != null) throw ended;
             held.remove(each);
             boolean stored = lost.isEmpty() || ((List<?>) lost.get(0)).isEmpty();
             // a node that took over may have sent it again before it heard this
@@ -204,18 +231,20 @@ public final class Client implements AutoCloseable {
 
     /** Shows that this client is there, and joins what it is to join. A silence ends it after 6 s: the next one goes on. */
     public void ping() {
+        if (closed) throw new IllegalStateException("this client is closed");
         show();
         while (hear(0) != null) continue;
         if (unanswered.values().stream().anyMatch(sinceMs -> now() > sinceMs + SILENT_MS)) dial();
         long before = waitMs;
         waitMs = Math.min(waitMs, 2 * SILENT_MS);
         try {
-            for (int shard : groups.keySet()) if (!joined.contains(shard)) ask(PING, shard, List.of(), null);
+            for (int shard : List.copyOf(groups.keySet())) if (!joined.contains(shard)) ask(PING, shard, List.of(), null);
         } catch (GossipqException error) {
             if (!error.code().equals("not_confirmed")) throw error; // nobody answers: the next one goes on
         } finally {
             waitMs = before;
         }
+        if (ended != null) throw ended;
     }
 
     /** One PING a second to each shard, all at once: in a slow network, one after the other would take longer than a session lasts. */
@@ -243,12 +272,18 @@ public final class Client implements AutoCloseable {
     // --- the one rule of recovery: what is over is joined again, what has no answer is asked again
 
     private List<?> ask(int verb, int shard, List<?> fields, byte[] body) {
+        return ask(verb, shard, fields, body, () -> false);
+    }
+
+    /** Nothing is asked (again) once it is `idle`: then there is no answer. */
+    private List<?> ask(int verb, int shard, List<?> fields, byte[] body, BooleanSupplier idle) {
         long endMs = until(waitMs);
         long moveMs = now() + SILENT_MS;
         for (;;) {
             if (closed) throw new IllegalStateException("this client is closed");
             if (now() >= endMs) throw new GossipqException("not_confirmed", "no answer came in time: it may be done", "");
             if (verb != HELLO && verb != SUBSCRIBE && !joined.contains(shard)) join(shard);
+            if (idle.getAsBoolean()) return List.of();
             Heard answer = once(verb, shard, fields, body);
             if (answer == null) {
                 dial();
@@ -277,7 +312,13 @@ public final class Client implements AutoCloseable {
             List<Object> holding = new ArrayList<>();
             for (Waiting each : held) if (each.shard == shard) holding.add(range(each));
             fields.set(7, holding);
-            ask(SUBSCRIBE, shard, fields, null);
+            try {
+                ask(SUBSCRIBE, shard, fields, null);
+            } catch (GossipqException error) {
+                if (error.code().equals("not_confirmed")) throw error;
+                ended = error; // that is for who consumes, and nothing to who publishes
+                leave();
+            }
         }
         joined.add(shard);
     }
@@ -384,7 +425,20 @@ public final class Client implements AutoCloseable {
         }
     }
 
+    /** What a topic is asked to do. What is known of it may be old: it may have been made anew, under another id. */
+    private <T> T with(String name, Function<Topic, T> call) {
+        boolean old = topics.containsKey(name);
+        try {
+            return call.apply(topic(name));
+        } catch (GossipqException error) {
+            if (MOVED.contains(error.code())) topics.remove(name);
+            if (!old || topics.containsKey(name)) throw error;
+            return call.apply(topic(name));
+        }
+    }
+
     private Topic topic(String name) {
+        if (name.contains("*")) throw new GossipqException("bad_name", name + " is a pattern", "name the topic"); // any that fits would be it
         return topics.computeIfAbsent(name, missing -> {
             List<?> answer = ask(RESOLVE, 0, List.of(List.of(name), true), null);
             Topic made = new Topic();
