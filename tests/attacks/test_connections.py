@@ -113,3 +113,30 @@ def test_an_address_has_so_many_places(monkeypatch: pytest.MonkeyPatch) -> None:
     visitors.left(1)
     visitors.came(3, 1)
     assert (ended, len(visitors)) == ([3, 6], 4)
+
+
+def test_who_speaks_zmtp_2_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """libzmq does not say by which connection its messages came: that is clear as long as no other has sent
+    something without an end."""
+    received = dict.fromkeys((1, 2, 3), 100)
+    monkeypatch.setattr("gossipq_node.adapters.visitors._address", lambda fd: "10.0.0.9")
+    monkeypatch.setattr("gossipq_node.adapters.visitors._received", received.__getitem__)
+    ended: list[int] = []
+    monkeypatch.setattr(Visitors, "_turn_away", lambda self, fd, why, now_s: ended.append(fd))
+    visitors = Visitors(first_bytes=FIRST_BYTES)
+    for fd in received:
+        visitors.came(fd, 0)
+    named = {3}  # it speaks ZMTP 3
+    visitors.heard_nameless(2, named, 0.01)
+    received[1] = ENDLESS_BYTES
+    visitors.look_at_newcomers(named, 0.02, True)
+    for now_s in range(2, 5):
+        received[1] += FIRST_BYTES
+        visitors.heard_nameless(1, named, now_s)
+        visitors.look(now_s, True)
+    assert not ended
+    received[1] += FIRST_BYTES
+    received[2] += ENDLESS_BYTES + 1
+    visitors.heard_nameless(1, named, 6)  # either of them
+    visitors.look(6, True)
+    assert ended == [2]

@@ -47,6 +47,7 @@ from bindings.languages import (
     java_misses,
 )
 from bindings.test_c import LEAKS
+from conftest import RunningNode
 
 needs_c = pytest.mark.skipif(bool(c_misses()), reason=c_misses())
 
@@ -407,16 +408,12 @@ for call in (lambda: mq.publish("t", b"x"), lambda: mq.subscribe("t", "g"), lamb
     except TimeoutError:
         print("not_confirmed")
 """
+JAVA_CLASSES = f"{JAVA_DRIVER.parent}:{JAVA / 'build' / 'gossipq.jar'}:{JEROMQ}"
+JAVA_FAULTS = ["java", "-Xmx256m", "-cp", JAVA_CLASSES, "Faults"]
 SMALL = [
     pytest.param([sys.executable, "-c", MINIMAL, str(CLIENTS)], id="minimal"),
     pytest.param(
-        [
-            "java",
-            "-Xmx256m",
-            "-cp",
-            f"{JAVA_DRIVER.parent}:{JAVA / 'build' / 'gossipq.jar'}:{JEROMQ}",
-            "Faults",
-        ],
+        JAVA_FAULTS,
         id="java",
         marks=pytest.mark.skipif(bool(java_misses()), reason=java_misses()),
     ),
@@ -545,3 +542,10 @@ def test_java_a_topic_that_is_gone_is_nothing_to_others_and_is_found_when_it_is_
         *("done", "done", "unknown_topic", "unknown_topic", "unknown_topic"),
         *("done", "done", "done", "bad_name", "too_large", "closed"),
     ]
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(bool(java_misses()), reason=java_misses())
+def test_java_more_than_a_first_message_may_have(node: RunningNode) -> None:
+    """JeroMQ 0.3 speaks ZMTP 2: libzmq does not tell by which connection that came."""
+    assert codes_of([*JAVA_FAULTS, "large"], node.endpoint) == ["done"] * 4

@@ -3,12 +3,18 @@ import gossipq.GossipqException;
 import gossipq.Message;
 
 /** Against a node that answers as tests/bindings/test_faults.py says: prints the code that each call ends with; with "again", as
- * test_repeats.py says: the record that is acked, and what is shown after that; with "failed", of one that fails; with "gone", what each call ends with when the topic is removed
+ * test_repeats.py says: the record that is acked, and what is shown after that; with "failed", of one that fails; with "large", of large records; with "gone", what each call ends with when the topic is removed
  * that it consumes. */
 public final class Faults {
     public static void main(String[] words) {
         if (words[0].equals("gone")) {
             gone(words[1]);
+            return;
+        }
+        if (words[0].equals("large")) {
+            try (Client mq = new Client(words[1]).waiting(2_500)) {
+                for (int i = 0; i < 4; i++) say(() -> mq.publish("large", new byte[4 << 20], new byte[0]));
+            }
             return;
         }
         if (words.length > 1) {

@@ -34,11 +34,12 @@ log = logging.getLogger(__name__)
 
 
 class Visitor:
-    __slots__ = ("address", "bytes", "heard_s", "spoke")
+    __slots__ = ("address", "bytes", "heard_s", "nameless", "spoke")
 
     def __init__(self, address: str, now_s: float) -> None:
         self.address, self.heard_s = address, now_s
         self.spoke = False
+        self.nameless = False  #: it spoke, and nobody tells when it does
         self.bytes = 0  #: that had come when it was heard last
 
 
@@ -91,6 +92,22 @@ class Visitors:
         if visitor is not None:
             visitor.heard_s, visitor.spoke, visitor.bytes = now_s, True, _received(fd)
 
+    def heard_nameless(self, count: int, named: Container[int], now_s: float) -> None:
+        """Whole messages came from so many connections of which libzmq tells no descriptor, since they speak
+        ZMTP 2. It was all that have sent something, unless they are more. `named`: those of the others."""
+        if not count:
+            return
+        unheard = {
+            visitor: received
+            for fd, visitor in self._by_fd.items()
+            if (visitor.nameless or not visitor.spoke) and fd not in named
+            if (received := _received(fd)) > visitor.bytes
+        }
+        if len(unheard) <= count:
+            for visitor, received in unheard.items():
+                visitor.heard_s, visitor.bytes = now_s, received
+                visitor.spoke = visitor.nameless = True
+
     def due(self, now_s: float) -> bool:
         return now_s >= self._look_s
 
@@ -118,7 +135,7 @@ class Visitors:
         where a whole message has come."""
         self._newcomers_look_s = now_s + NEWCOMERS_S
         for fd, visitor in list(self._newcomers.items()):
-            if fd in spoke or now_s - visitor.heard_s > LOOK_S:
+            if fd in spoke or visitor.spoke or now_s - visitor.heard_s > LOOK_S:
                 del self._newcomers[fd]
             elif all_taken and self._is_endless(fd, visitor):
                 self._hang_up(fd, visitor, ENDLESS, now_s)

@@ -101,6 +101,7 @@ class Connections:
         self.monitor.connect(address)
         self.visitors = Visitors(quota, first_bytes)
         self._spoke: set[bytes] = set()  # of whom a message came since they were looked at
+        self._nameless: set[bytes] = set()  # of them, those whose descriptor nobody tells
         self._sent: dict[bytes, int] = {}  # bytes, by connection,
         self._taken: dict[bytes, int] = {}  # and how many of them it had when that was asked last
         self._known: dict[bytes, int] = {}  # connection -> its descriptor
@@ -114,12 +115,15 @@ class Connections:
         name = frame.bytes
         self._spoke.add(name)
         if name not in self._known:
-            with suppress(zmq.ZMQError):  # within this process there is none
+            try:
                 fd = self._known[name] = int(frame.get(zmq.SRCFD))
-                self._by_fd.setdefault(fd, set()).add(name)
-                if fd in self._ended:
-                    self._ended.discard(fd)
-                    self._doubted[name] = time.monotonic() + SETTLED_S
+            except zmq.ZMQError:  # of ZMTP 2; and within this process there is none
+                self._nameless.add(name)
+                return
+            self._by_fd.setdefault(fd, set()).add(name)
+            if fd in self._ended:
+                self._ended.discard(fd)
+                self._doubted[name] = time.monotonic() + SETTLED_S
 
     def key(self, frame: "zmq.Frame") -> bytes:
         """The public key of who sent the first frame of a message by an encrypted door."""
@@ -212,12 +216,16 @@ class Connections:
         """Once a second: who has nothing to say makes way. Who has just come is looked at more often. Call it
         when all that came is taken."""
         visitors = self.visitors
+        if not visitors.due(now_s) and not visitors.newcomers_due(now_s):
+            return
+        visitors.heard_nameless(len(self._nameless), self._by_fd, now_s)
+        self._nameless.clear()
         if visitors.due(now_s):
             spoke, self._spoke = self._spoke, set()
             for name in spoke & self._known.keys():
                 visitors.heard(self._known[name], now_s)
             visitors.look(now_s, self._all_taken())
-        elif visitors.newcomers_due(now_s):
+        else:
             visitors.look_at_newcomers(self._by_fd, now_s, self._all_taken())
 
     def _all_taken(self) -> bool:
