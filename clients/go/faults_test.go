@@ -86,6 +86,14 @@ func TestSilence(t *testing.T) {
 	})
 }
 
+// Answers take longer than a call may have the connection in its first turn.
+func TestSlow(t *testing.T) {
+	ctx, s := subscribed(t)
+	if _, err := s.client.Publish(ctx, "u", Record{Value: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // What is refused while the client is closed has an error that can be read.
 func TestRefusedAtClose(t *testing.T) {
 	mq := open(t)

@@ -70,7 +70,8 @@ const Version = "0.2.0"
 const (
 	pingEvery = time.Second
 	slice     = 20 * time.Millisecond // that Next waits with the connection in its hands
-	hold      = 1000                  // milliseconds that any other call does
+	hold      = 1000                  // milliseconds that any other call does in its first turn,
+	turns     = 4                     // and so many times as many in a later one: what it asks may be answered slowly
 	pause     = 500 * time.Microsecond
 	slabRows  = 4096
 )
@@ -219,24 +220,28 @@ func (m *Client) check(code C.int) error {
 	return &Error{Code: C.GoString(C.gq_error_code(m.c)), Text: C.GoString(C.gq_error(m.c))}
 }
 
-// left is how long a call may have the connection in its hands now.
-func left(ctx context.Context) C.int {
+// left is how long a call may have the connection in its hands, in its first, second .. turn.
+func left(ctx context.Context, turn int64) C.int {
+	if turn > turns {
+		turn = turns
+	}
+	most := turn * hold
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		return hold
+		return C.int(most)
 	}
 	ms := time.Until(deadline).Milliseconds()
 	if ms < 0 {
 		ms = 0
 	}
-	if ms > hold {
-		return hold
+	if ms > most {
+		ms = most
 	}
 	return C.int(ms)
 }
 
-// turn runs a call with the connection in its hands, for as long as one may have it.
-func (m *Client) turn(ctx context.Context, call func() error) error {
+// turn runs a call with the connection in its hands, for as long as one may have it in its first, second .. turn.
+func (m *Client) turn(ctx context.Context, number int64, call func(C.int) error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.c == nil {
@@ -245,19 +250,19 @@ func (m *Client) turn(ctx context.Context, call func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return call()
+	return call(left(ctx, number))
 }
 
 // do runs a call turn by turn, until it has an answer. When ctx ends before, it returns, and the call ends with its turn.
-func (m *Client) do(ctx context.Context, call func() error) error {
+func (m *Client) do(ctx context.Context, call func(C.int) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
 	go func() {
-		err := m.turn(ctx, call)
-		for errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			err = m.turn(ctx, call)
+		err := m.turn(ctx, 1, call)
+		for turn := int64(2); errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil; turn++ {
+			err = m.turn(ctx, turn, call)
 		}
 		ended <- err
 	}()
@@ -350,8 +355,8 @@ func (m *Client) Publish(ctx context.Context, topic string, records ...Record) (
 // PublishWith is Publish with more to say.
 func (m *Client) PublishWith(ctx context.Context, topic string, how How, records ...Record) ([]Place, error) {
 	var pending *Pending
-	err := m.do(ctx, func() (err error) {
-		pending, err = m.post(topic, how, left(ctx), records)
+	err := m.do(ctx, func(ms C.int) (err error) {
+		pending, err = m.post(topic, how, ms, records)
 		return err
 	})
 	if err != nil {
@@ -363,13 +368,13 @@ func (m *Client) PublishWith(ctx context.Context, topic string, how How, records
 // Post is Publish without waiting. Records that are posted one by one are packed together. It waits for room when 24 MiB are without an
 // outcome.
 func (m *Client) Post(topic string, records ...Record) (*Pending, error) {
-	for {
+	for turn := int64(1); ; turn++ {
 		m.mu.Lock()
 		if m.c == nil {
 			m.mu.Unlock()
 			return nil, ErrClosed
 		}
-		p, err := m.post(topic, How{}, hold, records)
+		p, err := m.post(topic, How{}, left(context.Background(), turn), records)
 		m.mu.Unlock()
 		if !errors.Is(err, context.DeadlineExceeded) {
 			return p, err
@@ -590,13 +595,13 @@ func (m *Client) Subscribe(ctx context.Context, topic, group string) (*Subscript
 		return nil, err
 	}
 	s := &Subscription{client: m}
-	err := m.do(ctx, func() error {
+	err := m.do(ctx, func(ms C.int) error {
 		memory := &arena{}
 		defer memory.free()
 		if s.over {
 			return ErrClosed
 		}
-		options := C.gq_options{timeout_ms: left(ctx) + 1} // 0 is for ever
+		options := C.gq_options{timeout_ms: ms + 1} // 0 is for ever
 		return m.check(C.gq_subscribe(m.c, memory.text(topic), memory.text(group), &options, &s.s))
 	})
 	if err != nil {
@@ -676,24 +681,24 @@ func (msg *Message) Ack() error {
 func (msg *Message) Nack(ctx context.Context, reason string) error {
 	s := msg.from
 	reason = strings.ReplaceAll(reason, "\x00", "\uFFFD") // else it would end there
-	return s.client.do(ctx, func() error {
+	return s.client.do(ctx, func(ms C.int) error {
 		memory := &arena{}
 		defer memory.free()
 		if s.s == nil {
 			return ErrClosed
 		}
 		at := C.uint32_t(msg.Partition)
-		return s.client.check(C.gq_nack(s.s, at, C.int64_t(msg.Offset), memory.text(reason), -1, left(ctx)))
+		return s.client.check(C.gq_nack(s.s, at, C.int64_t(msg.Offset), memory.text(reason), -1, ms))
 	})
 }
 
 // Flush returns when all acks are stored; ErrLost: but for some whose records others have by now.
 func (s *Subscription) Flush(ctx context.Context) error {
-	return s.client.do(ctx, func() error {
+	return s.client.do(ctx, func(ms C.int) error {
 		if s.s == nil {
 			return ErrClosed
 		}
-		return s.client.check(C.gq_flush(s.s, left(ctx)))
+		return s.client.check(C.gq_flush(s.s, ms))
 	})
 }
 

@@ -351,6 +351,14 @@ def test_go_calls_end_with_their_context_and_leave_the_client_to_others() -> Non
 
 @needs_go
 @pytest.mark.slow
+@pytest.mark.parametrize("delay_s", [0.3, 0.6])
+def test_go_a_slow_network_is_no_silence(delay_s: float) -> None:
+    with FakeNode(delay_s=delay_s) as node:
+        run_go(node.endpoint, "TestSlow")
+
+
+@needs_go
+@pytest.mark.slow
 def test_go_what_could_not_be_subscribed_is_left() -> None:
     with FakeNode(lambda node, said: None if said[0] == SUBSCRIBE else NotImplemented) as node:
         run_go(node.endpoint, "TestAbandoned")
