@@ -191,24 +191,31 @@ int gq_here(const char *endpoint) {
     return !strcmp(text, "localhost") || !strcmp(text, "[::1]") || (inet_pton(AF_INET, text, number) == 1 && number[0] == 127);
 }
 
-/* The connection straight to the leader of a shard; NULL: it has to be forwarded. */
-static link *straight(gq *c, const shard *s) {
-    if (c->forward || !s->endpoint || !*s->endpoint || gq_now_ms() < s->detour_ms) return NULL;
-    for (link *l = c->links; l; l = l->next)
-        if (!strcmp(l->endpoint, s->endpoint)) return l->gone ? NULL : l;
-    if (c->token_size && !c->insecure && !gq_here(s->endpoint)) return NULL; /* a token does not leave this machine in the clear */
-    link *made = call_up(c, s->endpoint);
-    if (made) {
-        made->next = c->links;
-        c->links = made;
-    }
-    return made;
-}
-
 static void detour(shard *s) {
     s->detour_for_ms = s->detour_for_ms ? 2 * s->detour_for_ms : DETOUR_MS;
     if (s->detour_for_ms > DETOUR_MS_MAX) s->detour_for_ms = DETOUR_MS_MAX;
     s->detour_ms = gq_now_ms() + s->detour_for_ms;
+}
+
+/* Whether one may go straight to the leader of a shard. A token does not leave this machine in the clear. */
+static int may_go_straight(const gq *c, const shard *s) {
+    if (c->forward || !s->endpoint || !*s->endpoint || gq_now_ms() < s->detour_ms) return 0;
+    return !c->token_size || c->insecure || gq_here(s->endpoint);
+}
+
+/* The connection straight to the leader of a shard; NULL: it has to be forwarded. */
+static link *straight(gq *c, shard *s) {
+    if (!may_go_straight(c, s)) return NULL;
+    for (link *l = c->links; l; l = l->next)
+        if (!strcmp(l->endpoint, s->endpoint)) return l->gone ? NULL : l;
+    link *made = call_up(c, s->endpoint);
+    if (made) {
+        made->next = c->links;
+        c->links = made;
+    } else {
+        detour(s); /* it is no address */
+    }
+    return made;
 }
 
 /* --- shards */
@@ -260,7 +267,7 @@ void gq_learn(gq *c, uint16_t number, uint64_t term, const uint8_t *endpoint, si
         s->detour_ms = s->detour_for_ms = 0;
     }
     s->route_term = term;
-    if (s->joined && !c->forward && s->way == c->home && gq_now_ms() >= s->detour_ms) gq_over(c, number);
+    if (s->joined && s->way == c->home && may_go_straight(c, s)) gq_over(c, number);
 }
 
 static void learn_routes(gq *c, gq_reader in) {

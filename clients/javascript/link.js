@@ -219,19 +219,25 @@ export class Link {
     if (endpoint !== shard.endpoint) shard.detourMs = shard.detourForMs = 0;
     shard.endpoint = endpoint;
     shard.routeTerm = term;
-    if (shard.joined && !this.#options.forward && shard.way === this.#home && nowMs() >= shard.detourMs) this.over(number);
+    if (shard.joined && shard.way === this.#home && this.#mayGoStraight(shard)) this.over(number);
+  }
+
+  /** Whether one may go straight to the leader. A token does not leave this machine in the clear. */
+  #mayGoStraight(shard) {
+    const { forward, token, insecure } = this.#options;
+    if (forward || !shard.endpoint || nowMs() < shard.detourMs) return false;
+    return !token.length || insecure || isHere(shard.endpoint);
   }
 
   /** The connection straight to the leader; null: it has to be forwarded. */
   #straight(shard) {
-    const { forward, token, insecure, curve } = this.#options;
-    if (forward || !shard.endpoint || nowMs() < shard.detourMs) return null;
-    if (token.length && !insecure && !isHere(shard.endpoint)) return null; // a token does not leave this machine in the clear
+    if (!this.#mayGoStraight(shard)) return null;
     let way = this.#ways.get(shard.endpoint);
     try {
-      if (!way) this.#ways.set(shard.endpoint, (way = this.#call(shard.endpoint, curve)));
+      if (!way) this.#ways.set(shard.endpoint, (way = this.#call(shard.endpoint, this.#options.curve)));
     } catch {
-      return null; // it is no address
+      shard.detour(); // it is no address
+      return null;
     }
     return way;
   }

@@ -327,6 +327,17 @@ def test_c_a_failure_in_a_topic_that_is_gone_is_refused() -> None:
         assert node.verbs().count(NACK) == 1
 
 
+@needs_c
+def test_c_who_may_not_go_straight_to_the_leader_joins_once() -> None:
+    def answer(node: FakeNode, said: Said) -> Any:
+        row = [said[2], 0, 1, False]
+        return (CONFIRM, [[row], 1 << 25, "tcp://192.0.2.1:7701"]) if said[0] == PUBLISH else NotImplemented
+
+    with FakeNode(answer) as node:
+        run_c(node.endpoint, "far")
+        assert [shard for verb, shard, *_ in node.said if verb == HELLO].count(SHARD) == 1
+
+
 needs_go = pytest.mark.skipif(bool(go_misses()), reason=go_misses())
 
 

@@ -13,6 +13,7 @@ enum { WAIT_MS = 20000, SHORT_MS = 1000, HEADERS_MAX = 1000 };
             return 1; \
         } \
     } while (0)
+static const char TOKEN[] = "gq_0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 static const gq_record R = {.value = "x", .value_size = 1, .id = "i", .id_size = 1};
 
 /* The second of three batches is refused while the first is on its way. */
@@ -212,12 +213,21 @@ static int failed_gone(gq *mq) {
     return 0;
 }
 
+/* The leader is on another host, where the token is not shown: all goes by the home, and stays there. */
+static int far(gq *mq) {
+    (void)mq;
+    gq *other;
+    CHECK(!gq_open_with(&other, &(gq_connection){.token = TOKEN}));
+    for (int i = 0; i < 3; i++) CHECK(!gq_publish(other, "t", &R, 1, NULL, NULL, WAIT_MS));
+    gq_close(other);
+    return 0;
+}
+
 /* A token is shown on this machine only. */
 static int here(gq *mq) {
     static const char *const NEAR[] = {"tcp://127.0.0.1:1", "tcp://127.1.2.3:1", "tcp://localhost:1", "tcp://[::1]:1", "ipc:///tmp/x"};
     static const char *const FAR[] = {"tcp://127.x.example:1", "tcp://127.0.0.1.example:1", "tcp://127.:1", "tcp://localhost.example:1",
                                       "tcp://[::1].example:1", "tcp://128.0.0.1:1", "tcp://example:127.0.0.1:1", "tcp://127.0.0.1"};
-    static const char TOKEN[] = "gq_0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
     gq *other;
     for (size_t i = 0; i < sizeof NEAR / sizeof *NEAR; i++) {
         CHECK(!gq_open_with(&other, &(gq_connection){.servers = NEAR[i], .token = TOKEN}));
@@ -234,7 +244,7 @@ int main(int count, char **words) {
         int (*run)(gq *);
     } ALL[] = {{"refused", refused}, {"late", late}, {"runs", runs}, {"headers", headers}, {"subscribe", subscribe}, {"nobody", nobody},
                {"again-flush", again_flush}, {"again-next", again_next}, {"failed", failed}, {"many", many}, {"here", here}, {"gone", gone}, {"reader", reader}, {"left", left}, {"unsure", unsure},
-               {"strange", strange}, {"some", some}, {"at-once", at_once}, {"failed-gone", failed_gone}};
+               {"strange", strange}, {"some", some}, {"at-once", at_once}, {"failed-gone", failed_gone}, {"far", far}};
     gq *mq;
     int code = 2;
     if (gq_open(&mq, NULL)) return 2;

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { encode } from "@msgpack/msgpack";
 import { connect } from "../index.js";
-import { ACK, CONFIRM, NACK, PUBLISH, REFUSED, SUBSCRIBE, unpack } from "../protocol.js";
+import { ACK, CONFIRM, HELLO, NACK, PUBLISH, REFUSED, SUBSCRIBE, unpack } from "../protocol.js";
 import { ACKED, NONE, SILENT, TOPIC, deliver, delivering, soon, subscribed, withNode } from "./node.js";
 
 /** It refuses the first ack, since it leads no more, and gives all out again as the next one; then it takes acks, but for `lost`.
@@ -195,4 +195,18 @@ test("what is no announcement is not taken for one", () => {
     const values = ["x".repeat(size), Buffer.alloc(size, 0xdd), -(2 ** 40), 1.5, { deep: [null, true, -1, 200, 70_000, 2 ** 33] }];
     for (const value of [values, new Array(size).fill(1), { values }]) assert.deepEqual(encode(unpack(Buffer.from(encode(value)))), encode(value));
   }
+});
+
+test("who may not go straight to the leader joins once", () => {
+  const straight = async ({ verb, request, say }) => {
+    if (verb !== PUBLISH) return undefined;
+    await say(0, CONFIRM, [[[request, 5, 1, false]], 1 << 25, "tcp://192.0.2.1:7701"]);
+    return SILENT;
+  };
+  return withNode(straight, async (_, { said, endpoint }) => {
+    const mq = connect(endpoint, { token: `gq_${"0".repeat(64)}` });
+    for (let i = 0; i < 3; i++) await soon(mq.publish("t", "x"));
+    await mq.close();
+    assert.equal(said.filter((verb) => verb === HELLO).length, 3); // to the home, to the shard of topics, and to that of this one
+  });
 });

@@ -15,7 +15,7 @@ export const SILENT = Symbol("no answer");
 export async function withNode(answer, run) {
   const router = new Router({ linger: 0 });
   await router.bind("tcp://127.0.0.1:*");
-  const node = { said: [], offset: 0 };
+  const node = { said: [], offset: 0, endpoint: router.lastEndpoint };
   const serving = (async () => {
     for await (const [name, control, body] of router) {
       const [verb, request] = [control[3], Number(control.readBigUInt64LE(8))];
