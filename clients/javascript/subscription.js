@@ -422,12 +422,19 @@ function joined(ranges) {
   return found;
 }
 
-/** Headers that are none come as one, with their bytes. */
+/** Headers that are none come as one, with their bytes: nodes do not look into them. */
 function readHeaders(raw) {
   if (!raw.length) return {};
   try {
-    return unpack(raw);
+    const read = unpack(raw);
+    if (areHeaders(read)) return read;
   } catch {
-    return { "gossipq-unreadable-headers": raw };
+    // no msgpack
   }
+  return { "gossipq-unreadable-headers": raw };
+}
+
+function areHeaders(read) {
+  if (typeof read !== "object" || read === null || Object.getPrototypeOf(read) !== Object.prototype) return false;
+  return Object.values(read).every((each) => typeof each === "string" || each instanceof Uint8Array);
 }

@@ -180,6 +180,14 @@ test("headers and answers that announce more than they hold are none", async () 
   await withNode(boasting, async (mq) => assert.equal((await mq.publish("t", "x")).offset, 5));
 });
 
+test("headers are texts and bytes by name, or unreadable", async () => {
+  const odd = [5, null, "a", [1], new Date(0), Buffer.from("a"), { a: 5 }, { a: { b: "c" } }].map((each) => Buffer.from(encode(each)));
+  await withNode(delivering(odd), async (mq) => {
+    const subscription = await mq.subscribe("t", { group: "g" });
+    for (const each of odd) assert.deepEqual((await subscription.next(3_000)).headers, { "gossipq-unreadable-headers": each });
+  });
+});
+
 test("one of several addresses is none", () => {
   const program = `import { connect } from "./index.js";
     const mq = connect(" tcp://127.0.0.1:9, tcp//nobody");
