@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ACKS_WAITING = 500, RANGES = 1000 };
+enum { ACKS_WAITING = 500, RANGES = 1000, HOLDING_MAX = 16384 };
 #define CREDIT 4000
 #define CREDIT_BYTES (8 << 20)
 
@@ -267,7 +267,9 @@ static void put_subscribe(gq_buffer *out, const gq_subscription *s, const part *
         gq_put_int(out, s->lease_ms);
     }
     gq_put_bool(out, 0);
-    if (*s->group) gq_put_ranges(out, &p->held);
+    ranges holding = p->held;
+    if (holding.count > HOLDING_MAX) holding.count = HOLDING_MAX; /* more is refused; what is left out comes again */
+    if (*s->group) gq_put_ranges(out, &holding);
     else gq_put_nil(out);
     gq_put_array(out, 0);
     gq_put_bool(out, 1);

@@ -5,6 +5,7 @@ import { ACK, GossipqError, NACK, REFUSED, SUBSCRIBE, UNSUBSCRIBE, unpack, whole
 import { Opened } from "./batch.js";
 
 const TIMER_MS_MAX = 0x7fffffff;
+const HOLDING_MAX = 16_384; // more ranges are refused; what is left out comes again
 let numbers = 0;
 
 /** A record. `ack()` when it is done. */
@@ -86,7 +87,7 @@ class Part {
     if (this.subscription.over) return [[UNSUBSCRIBE, [this.number]]]; // it has not heard that yet
     const { group, start, credit, creditBytes, options, routes } = this.subscription;
     const starts = [...this.next].map(([key, offset]) => (offset === null ? startAt(key, start) : [key, "offset", offset]));
-    const holding = group ? [...this.held.values()].map((each) => this.#range(each)) : null;
+    const holding = group ? joined([...this.held.values()].map((each) => this.#range(each))).slice(0, HOLDING_MAX) : null;
     this.live = this.accepting = false;
     const fields = [this.number, group, starts, credit, creditBytes, options, false, holding, routes, true, [], true];
     return [[SUBSCRIBE, fields]];

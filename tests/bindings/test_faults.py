@@ -338,6 +338,23 @@ def test_c_who_may_not_go_straight_to_the_leader_joins_once() -> None:
         assert [shard for verb, shard, *_ in node.said if verb == HELLO].count(SHARD) == 1
 
 
+@needs_c
+def test_c_who_holds_more_than_can_be_named_names_some_of_it() -> None:
+    def answer(node: FakeNode, said: Said) -> Any:
+        verb, shard, _, _, _ = said
+        again = node.verbs().count(SUBSCRIBE) > 1
+        if verb == SUBSCRIBE and not again:
+            return node.subscribed(said, *[b""] * 34_000)
+        if verb == PUBLISH and not again:
+            node.say(shard, 0, RESET, [[shard]])
+            return None
+        return NotImplemented
+
+    with FakeNode(answer) as node:
+        run_c(node.endpoint, "holding")
+        assert [len(fields[7]) for verb, _, _, fields, _ in node.said if verb == SUBSCRIBE] == [0, 16_384]
+
+
 needs_go = pytest.mark.skipif(bool(go_misses()), reason=go_misses())
 
 

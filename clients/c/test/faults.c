@@ -223,6 +223,21 @@ static int far(gq *mq) {
     return 0;
 }
 
+/* The user has more than may be named when it is subscribed again. */
+static int holding(gq *mq) {
+    enum { RECORDS = 34000 };
+    gq_subscription *s;
+    gq_message m;
+    CHECK(!gq_subscribe(mq, "t", "g", NULL, &s));
+    for (int i = 0; i < RECORDS; i++) {
+        CHECK(!gq_next(s, &m, WAIT_MS));
+        if (i % 2) CHECK(!gq_ack(s, m.partition, m.offset));
+    }
+    CHECK(!gq_flush(s, WAIT_MS) && !gq_publish(mq, "t", &R, 1, NULL, NULL, WAIT_MS));
+    gq_unsubscribe(s);
+    return 0;
+}
+
 /* A token is shown on this machine only. */
 static int here(gq *mq) {
     static const char *const NEAR[] = {"tcp://127.0.0.1:1", "tcp://127.1.2.3:1", "tcp://localhost:1", "tcp://[::1]:1", "ipc:///tmp/x"};
@@ -244,7 +259,8 @@ int main(int count, char **words) {
         int (*run)(gq *);
     } ALL[] = {{"refused", refused}, {"late", late}, {"runs", runs}, {"headers", headers}, {"subscribe", subscribe}, {"nobody", nobody},
                {"again-flush", again_flush}, {"again-next", again_next}, {"failed", failed}, {"many", many}, {"here", here}, {"gone", gone}, {"reader", reader}, {"left", left}, {"unsure", unsure},
-               {"strange", strange}, {"some", some}, {"at-once", at_once}, {"failed-gone", failed_gone}, {"far", far}};
+               {"strange", strange}, {"some", some}, {"at-once", at_once}, {"failed-gone", failed_gone}, {"far", far},
+               {"holding", holding}};
     gq *mq;
     int code = 2;
     if (gq_open(&mq, NULL)) return 2;

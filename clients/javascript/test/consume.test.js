@@ -213,3 +213,21 @@ test("a clock that is set back makes nothing last longer", () =>
       Date.now = now;
     }
   }));
+
+test("who holds more than can be named names ranges of it", async () => {
+  const holding = [];
+  const node = async (said) => {
+    if (said.verb === SUBSCRIBE) holding.push(said.fields[7]);
+    if (said.verb === SUBSCRIBE && holding.length === 1) return subscribed(said, new Array(34_000).fill(NONE));
+    if (said.verb !== PUBLISH || holding.length > 1) return undefined;
+    await said.say(0, RESET, [[1]]);
+    return SILENT;
+  };
+  await withNode(node, async (mq) => {
+    const subscription = await mq.subscribe("t", { group: "g" }), taken = [];
+    for (let i = 0; i < 34_000; i++) taken.push(await subscription.next(3_000));
+    await taken[1].ack();
+    await soon(mq.publish("t", "x"));
+    assert.deepEqual(holding[1], [[TOPIC * 65536, 0, 1], [TOPIC * 65536, 2, 34_000]]);
+  });
+});
