@@ -153,6 +153,15 @@ static void refuse_lane(gq *c, lane *l) {
     }
 }
 
+/* What was sent over an earlier connection may be stored; the rest goes on under another producer. */
+static void part_with_producer(gq *c, lane *l) {
+    for (batch *each = l->first, *next; each; each = next) {
+        next = each->next;
+        if (each->before) settle(c, each, GQ_NOT_CONFIRMED);
+    }
+    anew(c, l);
+}
+
 void gq_publish_refused(gq *c, batch *b, gq_reader in) {
     lane *l = b->lane;
     int64_t detail = gq_refusal_detail(in);
@@ -163,6 +172,10 @@ void gq_publish_refused(gq *c, batch *b, gq_reader in) {
             refuse_lane(c, l);
             return;
         }
+        if (b->before) { /* an earlier sending may be stored, and has its sequence then */
+            part_with_producer(c, l);
+            return;
+        }
         batch *behind = b->next; /* what is before it may be stored already: under another producer it would be twice */
         uint64_t sequence = b->sequence;
         settle(c, b, GQ_REFUSED);
@@ -170,11 +183,7 @@ void gq_publish_refused(gq *c, batch *b, gq_reader in) {
         return;
     }
     if (!strcmp(c->code, "out_of_sequence") && (uint64_t)detail < l->first->sequence) { /* the leader has forgotten the producer */
-        for (batch *each = l->first, *next; each; each = next) {
-            next = each->next;
-            if (each->before) settle(c, each, GQ_NOT_CONFIRMED);
-        }
-        anew(c, l);
+        part_with_producer(c, l);
         return;
     }
     if (!strcmp(c->code, "not_leader")) gq_not_leader(c, l->shard);

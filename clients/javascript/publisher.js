@@ -174,7 +174,7 @@ class Lane {
       batch.before = true; // it may be stored: joined() sends it again
       if (link.shard(this.number).joined) this.#stall(AGAIN_MS);
     } else if (error.code === "out_of_sequence" && this.batches[0] && error.detail < this.batches[0].sequence) {
-      this.#forgotten();
+      this.#partWithProducer("the leader has forgotten this producer");
     } else if (LATER.has(error.code)) {
       batch.before ||= error.code === "not_leader"; // it may be stored
       if (error.code === "not_leader") link.notLeader(this.number);
@@ -183,6 +183,8 @@ class Lane {
     } else if (error.code === "unknown_topic" || error.code === "wrong_shard") {
       this.fail(error);
       this.publisher.forget(this.topic); // it may be made anew, under another id
+    } else if (batch.before) { // an earlier sending may be stored, and has its sequence then
+      this.#partWithProducer(error.message);
     } else {
       const at = this.batches.indexOf(batch); // what is before it may be stored already: under another producer it would be twice
       this.#reject(batch, error);
@@ -191,9 +193,9 @@ class Lane {
     }
   }
 
-  /** The leader does not know this producer any more: what was sent over an earlier connection may be stored. */
-  #forgotten() {
-    const error = new GossipqError("not_confirmed", "the leader has forgotten this producer: it may be stored");
+  /** What was sent over an earlier connection may be stored; the rest goes on under another producer. */
+  #partWithProducer(why) {
+    const error = new GossipqError("not_confirmed", `${why}: it was sent before, and may be stored`);
     for (const batch of this.batches.filter((each) => each.before)) this.#reject(batch, error);
     this.#anew();
   }

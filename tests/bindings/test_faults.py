@@ -355,6 +355,25 @@ def test_c_who_holds_more_than_can_be_named_names_some_of_it() -> None:
         assert [len(fields[7]) for verb, _, _, fields, _ in node.said if verb == SUBSCRIBE] == [0, 16_384]
 
 
+@needs_c
+def test_c_a_sequence_that_may_be_stored_is_not_given_to_another_record() -> None:
+    names: list[tuple[bytes, int]] = []
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        verb, shard, _, _, body = said
+        if verb != PUBLISH:
+            return NotImplemented
+        names.append((producer(body[0]), sequence(body[0])))
+        if len(names) == 1:  # it is stored, and its confirm is lost
+            node.say(shard, 0, RESET, [[shard]])
+            return None
+        return (REFUSED, ["forbidden", "not any more"]) if len(names) == 2 else NotImplemented
+
+    with FakeNode(answer) as node:
+        run_c(node.endpoint, "forbidden")
+    assert names[0] == names[1] != names[2]
+
+
 needs_go = pytest.mark.skipif(bool(go_misses()), reason=go_misses())
 
 

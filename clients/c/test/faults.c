@@ -238,6 +238,14 @@ static int holding(gq *mq) {
     return 0;
 }
 
+/* What is sent again is refused: the next record is not taken for it. */
+static int forbidden(gq *mq) {
+    gq_place place;
+    CHECK(gq_publish(mq, "t", &R, 1, NULL, &place, WAIT_MS) == GQ_NOT_CONFIRMED && place.code == GQ_NOT_CONFIRMED);
+    CHECK(!gq_publish(mq, "t", &R, 1, NULL, &place, WAIT_MS));
+    return 0;
+}
+
 /* A token is shown on this machine only. */
 static int here(gq *mq) {
     static const char *const NEAR[] = {"tcp://127.0.0.1:1", "tcp://127.1.2.3:1", "tcp://localhost:1", "tcp://[::1]:1", "ipc:///tmp/x"};
@@ -260,7 +268,7 @@ int main(int count, char **words) {
     } ALL[] = {{"refused", refused}, {"late", late}, {"runs", runs}, {"headers", headers}, {"subscribe", subscribe}, {"nobody", nobody},
                {"again-flush", again_flush}, {"again-next", again_next}, {"failed", failed}, {"many", many}, {"here", here}, {"gone", gone}, {"reader", reader}, {"left", left}, {"unsure", unsure},
                {"strange", strange}, {"some", some}, {"at-once", at_once}, {"failed-gone", failed_gone}, {"far", far},
-               {"holding", holding}};
+               {"holding", holding}, {"forbidden", forbidden}};
     gq *mq;
     int code = 2;
     if (gq_open(&mq, NULL)) return 2;

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { decode } from "@msgpack/msgpack";
 import { crc32 } from "node:zlib";
 import { Opened } from "../batch.js";
-import { PUBLISH, REFUSED, RESOLVE, SUBSCRIBE } from "../protocol.js";
+import { PUBLISH, REFUSED, RESET, RESOLVE, SUBSCRIBE } from "../protocol.js";
 import { SILENT, TOPIC, TOPICS, soon, withNode } from "./node.js";
 
 const values = (body) => {
@@ -255,4 +255,22 @@ test("what a leader that leads no more was sent may be stored, and is not sent u
     await assert.rejects(soon(mq.publish("t", "y")), { code: "not_confirmed" });
     assert.equal(new Set(names).size, 1);
   });
+});
+
+test("a sequence that may be stored is not given to another record", async () => {
+  const names = [];
+  const node = async ({ verb, body, request, say }) => {
+    if (verb !== PUBLISH) return undefined;
+    names.push(body.toString("hex", 16, 40)); // producer and sequence
+    if (names.length === 1) await say(0, RESET, [[1]]); // it is stored, and its confirm is lost
+    else if (names.length === 2) await say(request, REFUSED, ["forbidden", "not any more"]);
+    else return undefined;
+    return SILENT;
+  };
+  await withNode(node, async (mq) => {
+    await assert.rejects(soon(mq.publish("t", "x")), { code: "not_confirmed", message: /not any more/ });
+    await soon(mq.publish("t", "y"));
+  });
+  assert.equal(names[0], names[1]);
+  assert.notEqual(names[2], names[0]);
 });
