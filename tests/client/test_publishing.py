@@ -6,7 +6,7 @@ import pytest
 
 from client.hand import HOME, LEADER, OTHER, SHARD, Hand, Sent
 from gossipq import limits
-from gossipq.errors import BadRequest, NotConfirmed, StoreFull, TooLarge, UnknownTopic
+from gossipq.errors import BadRequest, Forbidden, NotConfirmed, StoreFull, TooLarge, UnknownTopic
 from gossipq.messages import Confirm, Publish, RefusedMessage, Resolve, Topics
 from gossipq.types import Now
 from gossipq.values import Route, TopicConfig, TopicInfo
@@ -324,6 +324,38 @@ def test_out_of_sequence_resends_from_the_lowest_unconfirmed(hand: Hand) -> None
     hand.refuse(second, "out_of_sequence", detail=2)
     hand.pass_ms(limits.SECOND_MS)
     assert [each.sequence for each in hand.published()] == [2, 3]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_what_was_sent_before_its_user_lost_the_permission_may_be_stored(hand: Hand, stored: bool) -> None:
+    """Its sequence is not given to another record: that would be taken for a repeat of it, and be lost."""
+    topic = hand.topic()
+    hand.confirm(*[hand.published()[0] for _ in range(2) if hand.batch(topic)])
+    before = hand.batch(topic)
+    hand.published()
+    hand.session.disconnected(LEADER)
+    hand.up(LEADER)
+    hand.refuse(hand.held_back[0], "forbidden")
+    assert isinstance(before.error, NotConfirmed)
+    after = hand.batch(topic)
+    (sent,) = hand.published()
+    assert sent.sequence == 4
+    if not stored:
+        hand.refuse(sent, "out_of_sequence", detail=3)
+        hand.pass_ms(limits.SECOND_MS)
+        (sent,) = hand.published()
+        assert (sent.sequence, hand.producers) == (1, 2)
+    hand.confirm(sent)
+    assert (after.done, after.error) == (True, None)
+
+
+def test_what_is_refused_at_its_first_sending_leaves_its_sequence_to_the_next(hand: Hand) -> None:
+    topic = hand.topic()
+    refused = hand.batch(topic)
+    hand.refuse(hand.published()[0], "forbidden")
+    assert isinstance(refused.error, Forbidden)
+    hand.batch(topic)
+    assert [sent.sequence for sent in hand.published()] == [1]
 
 
 def test_a_forgotten_producer_starts_over_with_what_was_never_sent_before(hand: Hand) -> None:

@@ -11,7 +11,15 @@ from collections.abc import Callable
 from itertools import islice
 
 from gossipq import limits
-from gossipq.errors import Busy, GossipqError, NotConfirmed, NotLeader, OutOfSequence, UnknownTopic
+from gossipq.errors import (
+    Busy,
+    Forbidden,
+    GossipqError,
+    NotConfirmed,
+    NotLeader,
+    OutOfSequence,
+    UnknownTopic,
+)
 from gossipq.messages import Confirm, Publish
 from gossipq.texts import many
 from gossipq.wire import frames
@@ -325,13 +333,20 @@ class Sending:
         writer.sequence = len(writer.flights) + 1
 
     def _fail(self, flight: Flight, error: GossipqError) -> None:
-        """Refused for good. The batches behind it move up one sequence, and go again."""
+        """Refused for good. The batches behind it move up one sequence, and go again.
+
+        Permissions are looked at before sequences, so that refusal says nothing of an earlier sending. The
+        batches behind keep their sequences then: the leader tells whether the one before them is stored."""
         writer, at = flight.writer, flight.writer.flights.index(flight)
         self._rewind(writer, at, 0)
         writer.paused_until_ms = 0
-        writer.gap = flight.sequence
-        self._drop(flight, error)
-        self._close_gap(writer)
+        if flight.uncertain and isinstance(error, Forbidden):
+            why = f"{error.message}; it was sent before that was so, and may be stored"
+            self._drop(flight, NotConfirmed(why, hint="read it back"))
+        else:
+            writer.gap = flight.sequence
+            self._drop(flight, error)
+            self._close_gap(writer)
         self.pump(writer)
         self._send_open(writer)
 
