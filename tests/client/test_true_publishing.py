@@ -1,6 +1,6 @@
 """Random lives of producers: records and lists, with and without ids; connections and the worker end, topics
-are removed and made anew. What is confirmed is stored once and is where its receipt says; what was refused
-is not there; nothing waits for ever."""
+are removed and made anew, rights are taken and given back. What is confirmed is stored once and is where its
+receipt says; what was refused is not there; nothing waits for ever."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -31,6 +31,7 @@ class Life(Cluster):
         self.loses, self.crashes = self.random.choice((0, 0.003)), self.random.choice((0, 0.003))
         self.remakes = self.random.choice((0, 0, 0.003))
         self.interrupts = self.random.choice((0, 0.05))
+        self.revokes = self.random.choice((0, 0, 0.02))
         for name in NAMES:
             bytes_max = self.random.choice((0, 0, 30_000))  # then it refuses
             self.worker.topic(name, TopicOptions(partitions=2, bytes_max=bytes_max))
@@ -57,6 +58,8 @@ class Life(Cluster):
                 self.crash()
             if self.random.random() < self.remakes:
                 self.remake()
+            if self.random.random() < self.revokes:
+                self.forbids = not self.forbids
 
     @property
     def producers(self) -> list[Producer]:
@@ -68,8 +71,8 @@ class Life(Cluster):
 def test_what_is_confirmed_is_there_once_and_nothing_waits_for_ever(seed: int) -> None:
     life = Life(seed)
     life.run(PUBLISHING_MS)
-    life.loses = life.crashes = life.remakes = life.interrupts = 0
-    life.publishes = False
+    life.loses = life.crashes = life.remakes = life.interrupts = life.revokes = 0
+    life.publishes = life.forbids = False
     life.run(PATIENCE_MS, lambda: not any(each.waits for each in life.producers))
     assert not any(each.waits for each in life.producers)
     found = stored(life.shards)

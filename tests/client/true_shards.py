@@ -13,9 +13,10 @@ import pytest
 
 from client.hand import HOME, LEADER, Hand, Sent
 from core.harness import FakeWorker
-from gossipq.core.effects import Effects
+from gossipq.core.effects import Effects, refusal
 from gossipq.core.requests.consume import Client
 from gossipq.core.shard import Shard
+from gossipq.errors import Forbidden
 from gossipq.messages import Hello, Ping, Publish, Welcome
 from gossipq.types import NODE_SHARD, Now, Offset, Origin, PartitionKey, ShardId
 from gossipq.values import Message, Route, TopicInfo
@@ -31,6 +32,7 @@ UNRAISABLE = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 TIMES = int(os.environ.get("GOSSIPQ_LIVES", "1"))  #: as many random lives of each kind
 POINTS = 40  #: of a step at which an interrupt may come
 WINDOW_BYTES = 1 << 20
+NO_RIGHT = refusal(Forbidden("this user may not publish here"))
 
 
 class Lane:
@@ -239,6 +241,7 @@ class Cluster:
         self.now_ms = 0
         self.names: tuple[str, ...] = ()  #: of the topics that are published to
         self.publishes = True
+        self.forbids = False  #: to publish, for now
         self.fails = 0.0  #: how many records fail
         self.acked = set[Place]()
         self.interrupts = 0.0  #: how many steps of sessions meet one
@@ -295,6 +298,8 @@ class Cluster:
 
     def _asked(self, shard: ShardId, party: Party, origin: Origin, sent: Sent) -> Callable[[], None]:
         body = sent.body
+        if isinstance(body, Publish) and self.forbids:  # which a worker looks at before its shards
+            return lambda: self._sender(shard, LEADER).refuse(origin, shard, sent.header.request_id, NO_RIGHT)
         if isinstance(body, Publish):
             info = batches.check(sent.raw)
             return lambda: self.worker.take(
@@ -304,8 +309,11 @@ class Cluster:
 
     def send(self, shard: Shard, effects: Effects, endpoint: str = LEADER) -> None:
         """As a worker with that address does."""
-        doors = Doors(self, shard.id, endpoint)
-        Sender(doors, doors, doors, Timings(), doors).send(shard, effects)  # type: ignore[arg-type]
+        self._sender(shard.id, endpoint).send(shard, effects)
+
+    def _sender(self, shard: ShardId, endpoint: str) -> Sender:
+        doors = Doors(self, shard, endpoint)
+        return Sender(doors, doors, doors, Timings(), doors)  # type: ignore[arg-type]
 
     def work_ms(self, count: int) -> int:
         """How long a user works on so many records."""
