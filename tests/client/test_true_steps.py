@@ -1,5 +1,5 @@
 """Random lives of who publishes what comes of each record in one step with its ack: whatever is interrupted,
-lost or begun anew, each record has one result."""
+lost, forbidden or begun anew, each record has one result."""
 
 from collections import Counter
 
@@ -46,7 +46,13 @@ class StepLife(Life):
         options = TopicOptions(partitions=len(self.info.shards), beside="t")
         self.results = self.worker.topic("results", options)
         self.user, self.parties, self.operates = Stepper, [], 0  # who requeues a record gets a second result
+        self.revokes = self.random.choice((0, 0.02))
         self.join()
+
+    def step(self) -> None:
+        super().step()
+        if self.random.random() < self.revokes:
+            self.forbids = not self.forbids
 
 
 @UNRAISABLE
@@ -56,7 +62,8 @@ def test_each_record_has_one_result(seed: int) -> None:
     for _ in range(life.random.choice((1, 3))):
         life.publish()
     life.run(PUBLISHING_MS)
-    life.loses = life.crashes = life.interrupts = 0
+    life.loses = life.crashes = life.interrupts = life.revokes = 0
+    life.forbids = False
     life.run(PATIENCE_MS, lambda: life.done)
     assert life.done
     assert values(life, life.results) == values(life, life.info)
