@@ -48,7 +48,7 @@ export interface Subscribe {
   group?: string;
   /** Of a new group ("first") or a reader ("new"): an offset, or a time. */
   start?: "first" | "new" | number | Date;
-  /** Records that may wait here, or be worked on, at a time. */
+  /** Records that may wait here, or be worked on, at a time. Default: 1000; of an exclusive consumer 1. */
   credit?: number;
   creditBytes?: number;
   /** Of the group: how long a record is held without a sign of life. */

@@ -245,7 +245,7 @@ export class Subscription {
   #closing = null;
   over = false;
 
-  constructor(link, topic, { group = "", start = group ? "first" : "new", credit = 1000, creditBytes = 8 << 20, leaseMs = null, mode = null, routes = [], signal } = {}) {
+  constructor(link, topic, { group = "", start = group ? "first" : "new", mode = null, credit = mode === "exclusive" ? 1 : 1000, creditBytes = 8 << 20, leaseMs = null, routes = [], signal } = {}) {
     Object.assign(this, { link, topic, group, start, credit, creditBytes, routes, signal });
     this.options = [mode, leaseMs];
     const shards = new Map();

@@ -48,6 +48,7 @@ def orders(client):
     client.answers["topics"] = lambda name: [TopicInfo(9, name, 1, TopicConfig(), [1])]
     client.answers["publish"] = lambda *args, **options: Pending(receipt())
     client.answers["known_schema"] = None
+    client.answers["groups"] = lambda topic: []
     return client
 
 

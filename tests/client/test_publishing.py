@@ -349,6 +349,17 @@ def test_what_was_sent_before_its_user_lost_the_permission_may_be_stored(hand: H
     assert (after.done, after.error) == (True, None)
 
 
+def test_a_node_that_knows_no_such_session_has_stored_nothing(hand: Hand) -> None:
+    """As after a cluster was closed: the refusal that follows is the whole truth."""
+    topic = hand.topic()
+    batch = hand.batch(topic)
+    hand.refuse(hand.published()[0], "no_session", hint="say HELLO first")
+    hand.welcome()
+    (again,) = [sent for sent in hand.held_back if isinstance(sent.body, Publish)]
+    hand.refuse(again, "forbidden")
+    assert isinstance(batch.error, Forbidden)
+
+
 def test_what_is_refused_at_its_first_sending_leaves_its_sequence_to_the_next(hand: Hand) -> None:
     topic = hand.topic()
     refused = hand.batch(topic)

@@ -35,6 +35,19 @@ test("many at a time come in order of their key", () =>
     assert.deepEqual(came[0].key.toString(), "ada");
   }));
 
+test("an exclusive consumer gets a record when the one before it is done", () =>
+  withClient(async (mq, topic) => {
+    for (const value of ["one", "two", "three"]) await mq.publish(topic, value);
+    const subscription = await mq.subscribe(topic, { group: "g", mode: "exclusive" });
+    for (const value of ["one", "two", "three"]) {
+      const message = await subscription.next(5_000);
+      assert.equal(message.value.toString(), value);
+      assert.equal(await subscription.next(100), null);
+      await message.ack();
+    }
+    await subscription.close();
+  }));
+
 test("break gives back what was not acked, and the next consumer gets it", () =>
   withClient(async (mq, topic) => {
     await mq.publish(topic, "one");

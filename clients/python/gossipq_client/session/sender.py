@@ -285,6 +285,12 @@ class Sending:
         flight.writer.paused_until_ms = 0
         return True
 
+    def unheard(self, request_id: int) -> None:
+        """Who was asked knows no such session, and has stored nothing of that sending."""
+        flight = self._flying.get(request_id)
+        if flight is not None:
+            self._rewind(flight.writer, flight.writer.flights.index(flight), 0)
+
     def doubtful(self, request_id: int) -> None:
         """Who answered was no leader any more: whether it is stored, only the next one knows."""
         flight = self._flying.get(request_id)

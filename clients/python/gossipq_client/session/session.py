@@ -206,6 +206,7 @@ class Session:
         error = from_code(body.code, body.message, body.hint, body.retry_after_ms, body.detail)
         if isinstance(error, BadRequest) and "HELLO" in body.message + body.hint:
             self.calls.forgotten(header.request_id)
+            self.publishing.unheard(header.request_id)
             self.consuming.forgotten(header.request_id, header.shard)
             self.links.not_greeted(endpoint, header.shard)
             return
