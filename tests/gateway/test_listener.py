@@ -303,6 +303,29 @@ async def _ahead() -> None:
                 await asyncio.wait_for(reader.readuntil(b"hello"), 5)
 
 
+def test_answers_that_nobody_takes_have_a_common_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whom there is no room for is gone; who takes an answer makes room for the next one."""
+    monkeypatch.setattr(room, "ROOM_BYTES_MAX", 40 << 20)
+    asyncio.run(_untaken())
+
+
+async def _untaken() -> None:
+    size = 32 << 20  # of which the kernel takes some
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await Response(bytes(size))(scope, receive, send)
+
+    async with listening(app, Place("127.0.0.1", 0)) as at:
+        for _ in range(2):
+            async with _asked(at, _sized(0)) as first:
+                assert await _status(first) == b"200"
+                async with _asked(at, _sized(0)) as second:
+                    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                        await asyncio.wait_for(second.readexactly(size), 5)
+                await asyncio.wait_for(first.readuntil(b"\r\n\r\n"), 5)
+                assert len(await asyncio.wait_for(first.readexactly(size), 5)) == size
+
+
 def test_who_takes_nothing_of_an_answer_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "STALLED_S", SILENT_S)
     asyncio.run(_stalled())

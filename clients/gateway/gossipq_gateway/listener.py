@@ -34,11 +34,16 @@ PING_S = 20.0  #: a WebSocket is asked so often whether somebody is there, and h
 
 class BoundedHttp(HttpToolsProtocol):
     """Ends a connection that says nothing whole in `HEADERS_S`, whose headers or trailers have no end, which
-    goes on with a request that is answered, sends too many ahead of the answers, or takes none."""
+    goes on with a request that is answered, sends too many ahead of the answers, or takes none. What is not
+    taken shares the room of what is not whole."""
 
     _patience: asyncio.TimerHandle | None = None
     _stall: asyncio.TimerHandle | None = None
     _unfinished = 0  #: bytes of headers, trailers and what is around a body, as far as they are here
+
+    def __init__(self, *given: Any, room: Room, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._unread = Share(room)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -77,18 +82,22 @@ class BoundedHttp(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._look_in_a_while()
+        if _has_room(self._unread, self.transport):
+            self._look_in_a_while()
 
     def resume_writing(self) -> None:
-        if self._stall is not None:
-            self._stall.cancel()
+        self._taken()
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._calm()
+        self._taken()
+        super().connection_lost(exc)
+
+    def _taken(self) -> None:
+        self._unread.end()
         if self._stall is not None:
             self._stall.cancel()
-        super().connection_lost(exc)
 
     def _look_in_a_while(self) -> None:
         left, loop = self.transport.get_write_buffer_size(), asyncio.get_running_loop()
@@ -127,11 +136,11 @@ class _Flow(FlowControl):
 class BoundedWebSocket(WebSocketsSansIOProtocol):
     """Ends a connection that answers no ping, also one that takes nothing of what lies there for it: its
     close would wait for that without end, and what a consumer has in hand with it. Keeps no more of what is
-    not whole than there is room for, and no answers to pings for who takes none."""
+    not whole, or not taken, than there is room for, and no answers to pings for who takes none."""
 
     def __init__(self, *given: Any, room: Room, **named: Any) -> None:
         super().__init__(*given, **named)
-        self._share = Share(room)
+        self._share, self._unread = Share(room), Share(room)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -155,13 +164,30 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self.conn.fail(code, reason)
             self.handle_parser_exception()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        _has_room(self._unread, self.transport)
+
+    def resume_writing(self) -> None:
+        self._unread.end()
+        super().resume_writing()
+
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
         asyncio.get_running_loop().call_later(FAREWELL_S, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._share.end()
+        self._unread.end()
         super().connection_lost(exc)
+
+
+def _has_room(unread: Share, transport: asyncio.Transport) -> bool:
+    """For what was written and is not taken: who does not take it goes if there is none."""
+    if unread.hold(transport.get_write_buffer_size()):
+        return True
+    transport.abort()
+    return False
 
 
 def unfinished(wire: Any) -> int:
@@ -213,7 +239,7 @@ async def listening(app: ASGIApp, where: Place, **settings: Any) -> AsyncIterato
     config = uvicorn.Config(
         Bodies(app, room),
         **{
-            "http": BoundedHttp,
+            "http": partial(BoundedHttp, room=room),
             "ws": partial(BoundedWebSocket, room=room),
             "ws_max_size": FRAME_BYTES_MAX,
             "ws_ping_interval": PING_S,

@@ -1,4 +1,5 @@
-"""Room for what is under way: what strangers send is bounded for each, and here for all of a port."""
+"""Room for what is under way: what strangers send, and do not take, is bounded for each, and here for all of
+a port."""
 
 from gossipq import limits
 
