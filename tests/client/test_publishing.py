@@ -327,15 +327,19 @@ def test_out_of_sequence_resends_from_the_lowest_unconfirmed(hand: Hand) -> None
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_what_was_sent_before_its_user_lost_the_permission_may_be_stored(hand: Hand, stored: bool) -> None:
-    """Its sequence is not given to another record: that would be taken for a repeat of it, and be lost."""
+@pytest.mark.parametrize("code", ["forbidden", "refused", "internal"])
+def test_what_was_sent_before_it_was_refused_unseen_may_be_stored(
+    hand: Hand, code: str, stored: bool
+) -> None:
+    """Its user has lost the permission, its shard has stopped, or the node meets a fault of its own. Its
+    sequence is not given to another record: that would be taken for a repeat of it, and be lost."""
     topic = hand.topic()
     hand.confirm(*[hand.published()[0] for _ in range(2) if hand.batch(topic)])
     before = hand.batch(topic)
     hand.published()
     hand.session.disconnected(LEADER)
     hand.up(LEADER)
-    hand.refuse(hand.held_back[0], "forbidden")
+    hand.refuse(hand.held_back[0], code)
     assert isinstance(before.error, NotConfirmed)
     after = hand.batch(topic)
     (sent,) = hand.published()

@@ -15,9 +15,11 @@ from gossipq.errors import (
     Busy,
     Forbidden,
     GossipqError,
+    Internal,
     NotConfirmed,
     NotLeader,
     OutOfSequence,
+    Refused,
     UnknownTopic,
 )
 from gossipq.messages import Confirm, Publish
@@ -29,6 +31,9 @@ from gossipq_client.session.packer import UNCONFIRMED_MAX, WINDOW_BATCHES, Fligh
 
 RETRY_MS = 20  #: pause before a batch is sent again when the leader named none
 LINGER_MS = 2  #: how long records that ask for no confirm wait for company
+#: said before sequences are looked at, so nothing of an earlier sending. Refused by itself: the shard has
+#: stopped there; errors that are derived from it are not meant
+UNSEEN = (Forbidden, Internal, Refused)
 FAILURES_MAX = 1_000  #: so many batches are kept for `failure`; of those beyond only their number is
 
 
@@ -341,12 +346,12 @@ class Sending:
     def _fail(self, flight: Flight, error: GossipqError) -> None:
         """Refused for good. The batches behind it move up one sequence, and go again.
 
-        Permissions are looked at before sequences, so that refusal says nothing of an earlier sending. The
-        batches behind keep their sequences then: the leader tells whether the one before them is stored."""
+        Where the refusal says nothing of an earlier sending, the batches behind keep their sequences: the
+        leader tells whether the one before them is stored."""
         writer, at = flight.writer, flight.writer.flights.index(flight)
         self._rewind(writer, at, 0)
         writer.paused_until_ms = 0
-        if flight.uncertain and isinstance(error, Forbidden):
+        if flight.uncertain and type(error) in UNSEEN:
             why = f"{error.message}; it was sent before that was so, and may be stored"
             self._drop(flight, NotConfirmed(why, hint="read it back"))
         else:

@@ -45,24 +45,25 @@ def start_of(text: str | None) -> str | int | datetime | None:
     return start
 
 
-def _standing(mq: "Client", topics: tuple[str, ...], group: str) -> "list[GroupStats]":
-    """The group in each partition of these topics."""
+def _standing(mq: "Client", topics: tuple[str, ...], group: str | None) -> "list[GroupStats]":
+    """The group in each partition of these topics, if one is named and there."""
+    if group is None:
+        return []
     named = [topic for topic in topics if "*" not in topic]
     return [row for topic in named for row in mq.admin.groups(topic) if row.group == group]
 
 
-def _lines(mq: "Client", topics: tuple[str, ...], create: bool, group: str | None) -> list[str]:
-    """What to say when nothing comes at first. Raises UnknownTopic where a topic is missing and shall not be
-    made."""
+def _lines(mq: "Client", topics: tuple[str, ...], create: bool, rows: "list[GroupStats]") -> list[str]:
+    """What to say when nothing comes at first. `rows`: of the group. Raises UnknownTopic where a topic is
+    missing and shall not be made."""
     missing = ask.missing(mq, topics)
     if missing and not create:
         hint = "`gossipq topic ls` lists topics; with `--create` it is made, and waited for"
         raise ask.no_topic(mq, missing[0], hint)
     lines = [f"topic {name} is made on first use" for name in missing]
-    rows = _standing(mq, topics, group) if group is not None else []
     lines += [
         f"group {group} is paused on {topic}: nothing comes before `gossipq group resume {topic} {group}`"
-        for topic in dict.fromkeys(row.topic for row in rows if row.paused)
+        for topic, group in dict.fromkeys((row.topic, row.group) for row in rows if row.paused)
     ]
     if is_terminal(sys.stderr):
         lines.append(f"waiting for records of {', '.join(topics)}; Ctrl-C ends")
@@ -80,13 +81,15 @@ def _first_alarm(mq: "Client", topics: tuple[str, ...], out: Output, exit_at_end
     return not exit_at_end
 
 
-def _among_others(choices: Choices, mq: "Client", topics: tuple[str, ...], group: str) -> None:
+def _among_others(choices: Choices, rows: "list[GroupStats]") -> None:
     """Somebody at a terminal is asked before it takes work from a group's consumers; programs are not."""
     if not is_terminal(sys.stdin) or not is_terminal(sys.stdout):
         return
-    if any(row.consumers for row in _standing(mq, topics, group)):
+    busy = next((row for row in rows if row.consumers), None)
+    if busy is not None:
+        topic, group = busy.topic, busy.group
         question = f"{group} has consumers: what is printed here is acked, and they never get it. Continue?"
-        ask.sure(choices, "sub", f"{question} (gossipq peek {topics[0]} -g {group} only looks)")
+        ask.sure(choices, "sub", f"{question} (gossipq peek {topic} -g {group} only looks)")
 
 
 @contextmanager
@@ -258,11 +261,11 @@ def command(
         render = tame(render)
     where = start_of(start)
     with ask.connect(choices) as mq:
-        if group is not None:
-            _among_others(choices, mq, topics, group)
+        rows = _standing(mq, topics, group)
+        _among_others(choices, rows)
         if not _first_alarm(mq, topics, Output(choices), exit_at_end):
             return failures.FAILED if number else failures.DONE
-        lines = _lines(mq, topics, create, group)
+        lines = _lines(mq, topics, create, rows)
         subscription = mq.subscribe(list(topics), group, start=where, stop_at_end=exit_at_end, **given)
         complains = complaints(Output(choices), subscription)
         with subscription, complains, remarks(Output(choices), lines) as remark:
