@@ -26,6 +26,7 @@ from gossipq.errors import (
     NotConfirmed,
     Refused,
     StoreError,
+    TopicFull,
     Unreachable,
 )
 from gossipq.types import Now
@@ -285,6 +286,10 @@ def test_a_row_asks_for_what_its_publish_asked_for_also_after_a_restart() -> Non
     late = kept.options(Now(5, before.wall_ms + 900_000))
     assert late.terms is not None
     assert late.terms.due_ms == 0, "due meanwhile"
+    assert late.terms.ttl_ms == pytest.approx(3_000_000, abs=1), "from when it was due"
+    useless = kept.options(Now(5, before.wall_ms + 86_400_000))
+    assert useless.terms is not None
+    assert useless.terms.ttl_ms == 1
 
 
 def everything(mq: testing.Client, topic: str) -> list[bytes]:
@@ -303,6 +308,25 @@ def test_what_could_not_be_sent_goes_at_the_next_start(broker: testing.Broker, t
         mq.flush(PATIENCE_S)
     with broker.connect() as reader:
         assert everything(reader, "spooled") == [b"0", b"1", b"2", b"3"]
+    assert spools.show(str(tmp_path)) == []
+
+
+def test_what_is_refused_at_a_later_start_stays(broker: testing.Broker, tmp_path: Path) -> None:
+    """Who published it heard that it is in the spool, and nobody else would hear that it is not."""
+    with broker.connect() as mq:
+        mq.create_topic("narrow", bytes_max=1_000_000)
+        mq.publish("narrow", bytes(900_000)).result(PATIENCE_S)
+        left = Spool(tmp_path)
+        left.put([Spooled("narrow", b"kept" + bytes(200_000), b"id")])
+        left.close()
+        early = connect(broker.endpoint, spool=tmp_path)
+        with pytest.raises(TopicFull), early:
+            pass
+        assert [kept.id for _, kept in spools.show(str(tmp_path))] == [b"id"]
+        mq.admin.set_topic("narrow", bytes_max=2_000_000)
+        with connect(broker.endpoint, spool=tmp_path):
+            pass
+        assert [value[:4] for value in everything(mq, "narrow")] == [bytes(4), b"kept"]
     assert spools.show(str(tmp_path)) == []
 
 

@@ -13,7 +13,15 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from gossipq.clock import SystemClock
-from gossipq.errors import Backpressure, ClientClosed, ConfigError, ForkedClient, StoreError
+from gossipq.errors import (
+    Backpressure,
+    ClientClosed,
+    ConfigError,
+    ForkedClient,
+    GossipqError,
+    NotConfirmed,
+    StoreError,
+)
 from gossipq_client.values import Spooled
 
 BYTES_MAX = 2**30  #: of a spool, unless it is said otherwise
@@ -68,7 +76,7 @@ class Spool:
         self.now = SystemClock().now
         self._next = 1  #: the number of the next row, unless the disk has that already
         self._sent = 0  #: rows up to this one are under way, or done
-        self._under_way: deque[tuple[Sequence[int], list[Sent]]] = deque()
+        self._under_way: deque[tuple[Sequence[int], list[Sent], bool]] = deque()
         self._gone: set[int] = set()  #: confirmed or not wanted, and on the disk until the next write
         self._lock = threading.RLock()
         self._works = 0  #: how often whoever has the lock is within it
@@ -149,11 +157,12 @@ class Spool:
             yield from (each for each in page if each[0] not in self._gone)
             first = page[-1][0] + 1
 
-    def sent(self, numbers: Sequence[int], flights: Iterable[Sent]) -> None:
-        """Rows are under way together; with no flights they are not sent in this run."""
+    def sent(self, numbers: Sequence[int], flights: Iterable[Sent], heard: bool = True) -> None:
+        """Rows are under way together; with no flights they are not sent in this run. `heard`: who published
+        them hears how it ends."""
         self._sent = max(self._sent, numbers[-1])
         if found := list(flights):
-            self._under_way.append((numbers, found))
+            self._under_way.append((numbers, found, heard))
 
     def drop(self, numbers: Iterable[int]) -> None:
         """Rows are not wanted any more. Those before them may still have to be sent."""
@@ -169,12 +178,19 @@ class Spool:
 
     def sweep(self) -> None:
         """Notes what is certain by now: confirmed, or refused, which its publisher was told. What ended in
-        doubt stays for the next run."""
+        doubt stays for the next run, and so does what was refused when its publisher was gone."""
         waiting = self._under_way
         while waiting and all(flight.done for flight in waiting[0][1]):
-            numbers, flights = waiting.popleft()
-            if all(flight.error is None or flight.error.code != "not_confirmed" for flight in flights):
+            numbers, flights, heard = waiting.popleft()
+            errors = [flight.error for flight in flights if flight.error is not None]
+            if not errors or (heard and all(error.code != NotConfirmed.code for error in errors)):
                 self._gone.update(numbers)
+            elif not heard:
+                self.stays(numbers[0], errors[0])
+
+    def stays(self, number: int, error: GossipqError) -> None:
+        """A row of an earlier publish was refused: it is tried again in the next run."""
+        log.error("spool %s: record %s stays: %s", self.directory, number, error)
 
     def __len__(self) -> int:
         with self._work():

@@ -26,9 +26,11 @@ class Spooled(msgspec.Struct, array_like=True, frozen=True):
     spooled_ms: int = 0  #: unix time
 
     def options(self, now: Now) -> Options:
-        """Of the publish."""
+        """Of the publish. A time to live goes on while the record waits here, from when it was due."""
         due_ms = self.due_ms - now.wall_ms + now.boot_ms if self.due_ms > now.wall_ms else 0
-        terms = Terms(due_ms, self.ttl_ms, self.lease_ms, self.attempts_max, self.backoff_ms, self.id)
+        waited_ms = max(0, now.wall_ms - max(self.due_ms, self.spooled_ms))
+        ttl_ms = max(1, self.ttl_ms - waited_ms) if self.ttl_ms else 0
+        terms = Terms(due_ms, ttl_ms, self.lease_ms, self.attempts_max, self.backoff_ms, self.id)
         return Options(self.key, self.headers, self.route, self.level, terms, self.partition)
 
 

@@ -11,7 +11,7 @@ from gossipq.wire.schemas import Schema
 from gossipq_client.api.aio.connection import Connection
 from gossipq_client.api.aio.driver import Gate, PendingReceipt
 from gossipq_client.handlers import Middleware, shows
-from gossipq_client.io import Engine, Spool, log
+from gossipq_client.io import Engine, Spool
 from gossipq_client.session import (
     Awaited,
     Copied,
@@ -148,11 +148,11 @@ class Producers(Connection):
                 return
             try:
                 sent = await self._sent(row.topic, row.value, row.options(self._engine.clock.now()))
-                spool.sent(range(number, number + 1), sent.flights)
+                spool.sent(range(number, number + 1), sent.flights, heard=False)
             except (Unreachable, Backpressure, ClientClosed):
                 raise
             except GossipqError as error:
-                log.error("spool %s: record %s for %s stays: %s", spool.directory, number, row.topic, error)
+                spool.stays(number, error)
                 spool.sent(range(number, number + 1), ())
 
     async def _sent(

@@ -12,7 +12,7 @@ from gossipq.wire.schemas import Schema
 from gossipq_client.api.sync.connection import Connection
 from gossipq_client.api.sync.driver import Gate, PendingReceipt
 from gossipq_client.handlers import Middleware, shows
-from gossipq_client.io import Engine, Spool, log
+from gossipq_client.io import Engine, Spool
 from gossipq_client.session import (
     Awaited,
     Copied,
@@ -149,11 +149,11 @@ class Producers(Connection):
                 return
             try:
                 sent = self._sent(row.topic, row.value, row.options(self._engine.clock.now()))
-                spool.sent(range(number, number + 1), sent.flights)
+                spool.sent(range(number, number + 1), sent.flights, heard=False)
             except (Unreachable, Backpressure, ClientClosed):
                 raise
             except GossipqError as error:
-                log.error("spool %s: record %s for %s stays: %s", spool.directory, number, row.topic, error)
+                spool.stays(number, error)
                 spool.sent(range(number, number + 1), ())
 
     def _sent(self, topic: str, raw: bytes, checked: Options, copies: list[Awaited] | None = None) -> Awaited:
