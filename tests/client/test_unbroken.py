@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gossipq.errors import Backpressure, ClientClosed, TooLarge, Unreachable
+from gossipq.errors import Backpressure, ClientClosed, ConfigError, TooLarge, Unreachable
 from gossipq.values import TopicConfig, TopicInfo
 from gossipq_client import Client, LeaseLost, aio, connect, embedded, testing
 from gossipq_client.io import Bell
@@ -455,6 +456,21 @@ def test_an_embedded_node_stays_for_the_others_when_its_first_client_leaves(tmp_
     assert said == "1\n", complaints
     with embedded.open(tmp_path / "q") as again:  # the last one has ended it, and nothing is lost
         assert again.fetch("shared", "g", n=10, wait=PATIENCE_S).values() == [b"first", b"later"]
+
+
+def test_nobody_else_can_listen_for_an_embedded_node_of_a_long_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its socket lies in a directory for temporary files, where any user may put one of the same name."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    long = tmp_path / ("q" * embedded.SOCKET_PATH_MAX)
+    with embedded.open(long) as mq:
+        mq.publish("kept", b"1").result(PATIENCE_S)
+    mine = tmp_path / f"gossipq-{os.getuid()}"
+    assert mine.stat().st_mode & 0o777 == 0o700
+    mine.chmod(0o770)
+    with pytest.raises(ConfigError, match="of this user alone"):
+        embedded.open(long)
 
 
 def test_a_forked_child_keeps_no_embedded_node_at_work(tmp_path: Path) -> None:

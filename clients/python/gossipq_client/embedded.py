@@ -14,6 +14,7 @@ import contextlib
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -156,7 +157,20 @@ def _socket_path(path: str) -> str:
     inside = os.path.join(path, "node.sock")
     if len(os.fsencode(inside)) <= SOCKET_PATH_MAX:
         return inside
-    return os.path.join(tempfile.gettempdir(), f"gossipq-{os.getuid()}-{crc32(os.fsencode(path)):08x}.sock")
+    return os.path.join(_own_directory(), f"{crc32(os.fsencode(path)):08x}.sock")
+
+
+def _own_directory() -> str:
+    """For short paths. Whoever else may write there could listen in place of a node. Raises ConfigError."""
+    path = os.path.join(tempfile.gettempdir(), f"gossipq-{os.getuid()}")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    about = os.lstat(path)
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
+        raise ConfigError(
+            f"{path} is no directory of this user alone", hint="remove it, or choose a shorter path"
+        )
+    return path
 
 
 def _answers(path: str) -> bool:
