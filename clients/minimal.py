@@ -211,6 +211,7 @@ class Client:
                 self._socket.close(0)
             self._addresses.rotate(-1)
             self._socket = zmq.Context.instance().socket(zmq.DEALER)
+            self._socket.set(zmq.IPV6, int("[" in self._addresses[-1]))
             try:
                 self._socket.connect(self._addresses[-1])
                 break

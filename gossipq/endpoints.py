@@ -27,7 +27,7 @@ class Endpoint(NamedTuple):
         """The endpoint `step` ports further, at `host` when given."""
         if self.transport == "ipc":
             return f"ipc://{self.host}.{step}" if step else f"ipc://{self.host}"
-        return f"tcp://{host or self.host}:{self.port + step}"
+        return f"tcp://{host_port(host or self.host, self.port + step)}"
 
 
 def endpoint(text: str, key: str = "node.bind", above: int = limits.PORTS_ABOVE) -> Endpoint:
@@ -46,7 +46,19 @@ def endpoint(text: str, key: str = "node.bind", above: int = limits.PORTS_ABOVE)
             f"{key} = {text!r}: the port must lie between 1 and {65_535 - above}",
             f"the {above} ports above it are used too",
         )
+    if ":" in host and not host.startswith("["):
+        raise ConfigError(f"{key} = {text!r} is not an address", f"write tcp://{host_port(host, int(port))}")
     return Endpoint("tcp", host, int(port))
+
+
+def host_port(host: str, port: int) -> str:
+    """HOST:PORT; an address of IPv6 stands in brackets."""
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
+def is_ipv6(address: str) -> bool:
+    """Whether tcp://HOST:PORT has an address of IPv6. A name is dialled by its address of IPv4."""
+    return "[" in address
 
 
 def door_of(address: str) -> str:

@@ -23,10 +23,10 @@ PATIENCE_S = 60.0
 class Host:
     """A node that may be started and killed over and over."""
 
-    def __init__(self, directory: Path, name: str) -> None:
+    def __init__(self, directory: Path, name: str, address: str = "127.0.0.1") -> None:
         self.name, self.directory = name, directory
         self.port = settled_port(doors=True)  # one that others reach opens them by itself
-        self.endpoint, self.gossip = f"tcp://127.0.0.1:{self.port}", f"127.0.0.1:{self.port + 90}"
+        self.endpoint, self.gossip = f"tcp://{address}:{self.port}", f"{address}:{self.port + 90}"
         self.data = directory / name
         self.log = directory / f"{name}.log"
         self.process: subprocess.Popen[bytes] | None = None

@@ -4,6 +4,8 @@ import random
 import socket
 from pathlib import Path
 
+import pytest
+
 from gossipq.limits import (
     ADMIN_PORT_STEP,
     CLIENT_PORT_STEP,
@@ -21,6 +23,18 @@ HELD_MAX = 30  #: blocks of a process, more than any test has nodes; there are e
 TRIES = 10_000
 
 _held: list[socket.socket] = []
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+            return True
+    except OSError:
+        return False
+
+
+needs_ipv6 = pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6")
 
 
 def settled_port(doors: bool = False) -> int:

@@ -132,6 +132,7 @@ static link *call_up(gq *c, const char *endpoint) {
     set_int(l->socket, ZMQ_LINGER, 0);
     set_int(l->socket, ZMQ_SNDHWM, 0);
     set_int(l->socket, ZMQ_RCVHWM, 0);
+    set_int(l->socket, ZMQ_IPV6, strchr(endpoint, '[') != NULL); /* tcp://[ADDRESS]:PORT; names stay with IPv4 */
     int64_t most = FRAME_BYTES_MAX;
     zmq_setsockopt(l->socket, ZMQ_MAXMSGSIZE, &most, sizeof most);
     if (*c->door) {

@@ -54,7 +54,7 @@ class Way {
   constructor(endpoint, curve, hear, lost) {
     this.endpoint = endpoint;
     this.heardMs = this.madeMs = nowMs();
-    this.socket = new Dealer({ linger: 0, immediate: true, maxMessageSize: FRAME_BYTES_MAX, sendHighWaterMark: 0, receiveHighWaterMark: 0, ...curve });
+    this.socket = new Dealer({ linger: 0, ipv6: endpoint.includes("["), immediate: true, maxMessageSize: FRAME_BYTES_MAX, sendHighWaterMark: 0, receiveHighWaterMark: 0, ...curve });
     for (const event of ["disconnect", "connect:retry"]) this.socket.events.on(event, () => setImmediate(lost, this));
     try {
       this.socket.connect(curve ? atDoor(endpoint) : endpoint);

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from gossipq import permissions
+from gossipq import limits, permissions
 from gossipq.config import SECRET_FILE
-from gossipq.endpoints import Invitation, endpoint
+from gossipq.endpoints import Invitation, endpoint, host_port
 from gossipq.errors import ConfigError
 from gossipq.values import AccessTable, Credential, Invite, User
 from gossipq_node import machine, trust
@@ -28,7 +28,7 @@ def bind_of(bind: str) -> str:
     """What is asked for, else where other hosts reach this one. Raises ConfigError."""
     if not bind:
         try:
-            bind = f"tcp://{machine.address_towards(ELSEWHERE, 1)}:7700"
+            bind = f"tcp://{host_port(machine.address_towards(ELSEWHERE, 1), limits.PORT)}"
         except OSError:
             raise ConfigError("this host has no way to others", "say --bind tcp://HOST:7700") from None
     place = endpoint(bind)

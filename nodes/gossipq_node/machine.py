@@ -31,8 +31,9 @@ def measure() -> Use:
 
 def address_towards(host: str, port: int) -> str:
     """The address of this machine from which it speaks to that host. Raises OSError: it is not reached."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, port))  # nothing is sent
+    family, kind, _, _, there = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(there)  # nothing is sent
         return str(probe.getsockname()[0])
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from gossipq import limits
 from gossipq.config import DEFAULT, Config, Loaded, adopted, shown
-from gossipq.endpoints import endpoint, invitation
+from gossipq.endpoints import endpoint, host_port, invitation
 from gossipq.errors import ConfigError, GossipqError, NotAdmitted
 from gossipq_node import machine
 from gossipq_node.actors.discovery import PAIR, pair_without_witness
@@ -86,7 +86,7 @@ def reachable(loaded: Loaded) -> Loaded:
         return loaded
     there = endpoint(f"tcp://{invited.address}", "cluster.join")
     try:
-        bind = f"tcp://{machine.address_towards(there.host, there.port)}:{limits.PORT}"
+        bind = f"tcp://{host_port(machine.address_towards(there.host, there.port), limits.PORT)}"
     except OSError as error:
         raise ConfigError(
             f"the host of the invitation, {there.host}, is not reached: {error}", "say --bind tcp://HOST:PORT"
@@ -115,7 +115,7 @@ def how_to_join(gossip: GossipSettings) -> tuple[str, str, str]:
     """For the log."""
     if gossip.mode == "serf":
         host, _, port = gossip.bind.rpartition(":")
-        place = f"{gossip.advertise or host}:{port}"
+        place = host_port(gossip.advertise or host, int(port))
         return "gossip at %s: other nodes join with --join %s", gossip.bind, place
     return "found at %s: other nodes join with --peer %s", gossip.member.endpoint, gossip.member.endpoint
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from gossipq.errors import LeaseLost
 from gossipq_cli.conformance.driver import Driver, Taken
 from gossipq_cli.conformance.trials import TRIALS, Consuming, Stage, Trial
 from gossipq_cli.failures import Failure
-from gossipq_client import Client
+from gossipq_client import Client, connect
+from hosts import Host
+from ports import needs_ipv6
 
 pytestmark = pytest.mark.e2e
 ALONE = [trial for trial in TRIALS if trial.level == "mini"]
@@ -47,6 +50,21 @@ def test_one_node(language: Language, trial: Trial, node: RunningNode, mq: Clien
     with Driver(language.command) as driver:
         driver.ask("connect", servers=[node.endpoint])
         trial.run(Stage([node.endpoint], mq, driver))
+        driver.ask("close")
+
+
+@pytest.mark.slow
+@needs_ipv6
+@pytest.mark.parametrize("language", languages(), ids=lambda language: language.name)
+def test_a_node_at_an_address_of_ipv6(language: Language, tmp_path: Path) -> None:
+    skip_if_missing(language)
+    with ExitStack() as ends:
+        node = Host(tmp_path, "ada", "[::1]")
+        ends.callback(node.kill)
+        node.start("--mode", "standalone").ready()
+        mq, driver = ends.enter_context(connect(node.endpoint)), ends.enter_context(Driver(language.command))
+        driver.ask("connect", servers=[node.endpoint])
+        ALONE[0].run(Stage([node.endpoint], mq, driver))
         driver.ask("close")
 
 

@@ -9,12 +9,12 @@ from hosts import Host
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[Callable[[str], Host]]:
-    """host(name) is a node that is not started yet; all are ended with the test."""
+def host(tmp_path: Path) -> Iterator[Callable[..., Host]]:
+    """host(name, address) is a node that is not started yet; all are ended with the test."""
     hosts: list[Host] = []
 
-    def make(name: str) -> Host:
-        hosts.append(Host(tmp_path, name))
+    def make(name: str, address: str = "127.0.0.1") -> Host:
+        hosts.append(Host(tmp_path, name, address))
         return hosts[-1]
 
     yield make

@@ -227,6 +227,7 @@ def test_a_wildcard_needs_something_to_tell_clients() -> None:
         "tcp://h:0",
         "tcp://h:65500",
         "udp://h:1",
+        "tcp://::1:7700",
         "",
     ],
 )
@@ -252,6 +253,7 @@ def test_endpoints_count_from_the_first() -> None:
         False,
         False,
     ]
+    assert endpoint("tcp://[::]:7700").step(1, "fd00::2") == "tcp://[fd00::2]:7701"
     local = endpoint("ipc:///run/gossipq/node")
     assert (local.is_loopback, local.step(0), local.step(2)) == (
         True,

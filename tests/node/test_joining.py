@@ -13,7 +13,8 @@ import pytest
 
 from gossipq_cli.main import main
 from gossipq_client import connect
-from hosts import Host
+from hosts import PATIENCE_S, Host
+from ports import needs_ipv6
 from waiting import until
 
 pytestmark = pytest.mark.e2e
@@ -146,6 +147,28 @@ def test_a_witness_joins_and_makes_a_pair_take_over(host: Callable[[str], Host])
 
 
 # --- by Serf ------------------------------------------------------------------------------------------------
+
+
+@needs_ipv6
+def test_a_node_listens_at_an_address_of_ipv6(host: Callable[..., Host]) -> None:
+    ada = host("ada", "[::1]").start("--mode", "standalone").ready()
+    with connect(ada.endpoint) as mq:
+        mq.publish("first", b"one").result(PATIENCE_S)
+        assert [msg.value for msg in mq.fetch("first", "group", wait=PATIENCE_S)] == [b"one"]
+        assert [member.endpoint for member in mq.admin.status().members] == [ada.endpoint]
+
+
+@pytest.mark.slow
+@needs_serf
+@needs_ipv6
+def test_nodes_meet_at_addresses_of_ipv6(host: Callable[..., Host]) -> None:
+    ada = host("ada", "[::1]").start().ready()
+    ada.says(f"--join {ada.gossip}")
+    bob = host("bob", "[::1]").start("--join", ada.gossip).ready()
+    until(lambda: all(each.names() == ["ada", "bob"] for each in (ada, bob)))
+    until(lambda: [each.status().gossip for each in (ada, bob)] == [""] * 2)
+    with connect(bob.endpoint) as mq:
+        mq.publish("both", b"one").result(PATIENCE_S)
 
 
 @pytest.mark.slow

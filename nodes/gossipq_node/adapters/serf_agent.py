@@ -14,6 +14,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
+from gossipq.endpoints import host_port
 from gossipq_node.settings import GossipSettings
 
 CONFIG, KEYRING, SNAPSHOT, LOG = "agent.json", "keyring.json", "snapshot", "agent.log"
@@ -82,10 +83,10 @@ class Agent:
         settings = self._settings
         host, port = _split(settings.bind)
         bind = _address(host)
-        mine = {f"{bind}:{port}", f"{host}:{port}"}
+        mine = {host_port(bind, port), host_port(host, port)}
         config: dict[str, object] = {
             "node_name": self.name,
-            "bind": f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}",
+            "bind": host_port(bind, port),
             "rpc_addr": f"127.0.0.1:{self.rpc_port}",
             "rpc_auth": self.rpc_key,
             "disable_name_resolution": True,  # or a vote on a name that is there twice could end this agent
@@ -99,8 +100,8 @@ class Agent:
         }
         if settings.advertise:
             advertised = _address(settings.advertise)
-            mine |= {f"{settings.advertise}:{port}", f"{advertised}:{port}"}
-            config["advertise"] = f"[{advertised}]:{port}" if ":" in advertised else f"{advertised}:{port}"
+            mine |= {host_port(settings.advertise, port), host_port(advertised, port)}
+            config["advertise"] = host_port(advertised, port)
         if join := [
             place for place in dict.fromkeys((*settings.join, *known)) if not {place, _resolved(place)} & mine
         ]:
@@ -191,7 +192,7 @@ def _resolved(place: str) -> str:
     """HOST:PORT with the address of the host, where it has one now."""
     host, port = _split(place)
     try:
-        return f"{_address(host)}:{port}"
+        return host_port(_address(host), port)
     except OSError:
         return place
 

@@ -15,7 +15,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from gossipq import limits
-from gossipq.endpoints import endpoint
+from gossipq.endpoints import endpoint, host_port
 from gossipq.errors import ConfigError
 from gossipq.values import GossipEvent
 from gossipq_node.adapters.serf_agent import Agent
@@ -346,13 +346,7 @@ def _place(member: dict[str, Any]) -> str:
         return ""
     address = ipaddress.ip_address(data)
     mapped = getattr(address, "ipv4_mapped", None)
-    return (
-        f"{mapped}:{port}"
-        if mapped
-        else f"[{address}]:{port}"
-        if address.version == 6
-        else f"{address}:{port}"
-    )
+    return host_port(str(mapped or address), port)
 
 
 def _happened(

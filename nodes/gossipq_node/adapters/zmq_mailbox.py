@@ -16,6 +16,7 @@ from contextlib import suppress
 import zmq
 
 from gossipq import limits
+from gossipq.endpoints import is_ipv6
 from gossipq.errors import ConfigError, ProtocolError
 from gossipq.messages import Pong, RefusedMessage
 from gossipq.types import Origin
@@ -257,6 +258,7 @@ def _bind_at(router: "zmq.Socket[bytes]", endpoint: str) -> None:
     try:
         if endpoint.startswith(IPC):
             _check_path(endpoint.removeprefix(IPC))
+        router.set(zmq.IPV6, int(is_ipv6(endpoint)))
         router.bind(endpoint)
     except ConfigError:
         router.close(0)
@@ -554,6 +556,7 @@ class ZmqMailbox:
             several = encrypted and self._doorkeys is not None and self._doorkeys.several
             self._handshakes.watch(endpoint, dealer, several)
         with suppress(zmq.ZMQError):  # an address that is none: sends then fill the queue and fail
+            dealer.set(zmq.IPV6, int(is_ipv6(address)))
             dealer.connect(address)
 
     def _dialling(self, endpoint: str) -> tuple[str, bool]:

@@ -342,6 +342,7 @@ public final class Client implements AutoCloseable {
             ZMQ.Socket made = context.socket(ZMQ.DEALER);
             made.setLinger(0);
             made.setMaxMsgSize(FRAME_BYTES_MAX);
+            made.setIPv4Only(!address.contains("["));
             try {
                 made.connect(address);
                 socket = made;

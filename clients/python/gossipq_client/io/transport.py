@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
-from gossipq.endpoints import door_of
+from gossipq.endpoints import door_of, is_ipv6
 from gossipq.errors import Unreachable
 from gossipq.limits import DOOR_KEY_MS
 from gossipq.wire import ownership
@@ -87,6 +87,7 @@ class Peer:
                 keys,
             )
         self.monitor.get(zmq.EVENTS)  # its descriptor tells of the first event only to who has looked before
+        self.socket.set(zmq.IPV6, int(is_ipv6(endpoint)))
         try:
             self.socket.connect(door_of(endpoint) if door else endpoint)
         except (zmq.ZMQError, ValueError) as error:
