@@ -44,6 +44,9 @@ def document(operations: tuple[Operation, ...]) -> bytes:
         shapes += [shape for _, kinds in each.kinds for shape in kinds]
     kinds = list(dict.fromkeys(shapes))
     found, components = msgspec.json.schema_components(kinds, ref_template=_REF)
+    for shape in components.values():
+        if "description" in shape:  # a docstring, which not every Python indents
+            shape["description"] = " ".join(shape["description"].split())
     schemas = dict(zip(kinds, found, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for each in operations:
