@@ -22,10 +22,14 @@ from gossipq.errors import (
     DataLoss,
     ExportError,
     ExportVersion,
+    Forbidden,
     OffsetOutOfRange,
     TornExport,
     UnknownTopic,
 )
+from gossipq.messages import Identity
+from gossipq.types import partition_key
+from gossipq.values import Rule
 from gossipq.wire import export
 from gossipq_client import columns, testing
 from gossipq_node.export import exporter as exporting
@@ -168,6 +172,51 @@ def test_a_topic_that_was_made_anew(mq, open_folder):
     assert len({row["topic_id"] for row in rows}) == 2
 
 
+def test_a_topic_that_is_hidden_is_not_gone(mq, open_folder, monkeypatch):
+    """Another user, or one who has lost a permission, does not see it in lists."""
+    folder = open_folder()
+    publish(mq, "mine", 3)
+    publish(mq, "theirs", 3)
+    mq.ack(mq.fetch("theirs", "g", n=3))
+    mq.flush()
+    run(mq, folder)
+    topics = mq.topics
+
+    def some(pattern="*"):
+        if pattern == "theirs":
+            raise Forbidden("RESOLVE of theirs")
+        return [info for info in topics(pattern) if info.name == "mine"]
+
+    monkeypatch.setattr(mq, "topics", some)
+    monkeypatch.setattr(mq.admin, "whoami", lambda: Identity("ada", True, [Rule("mine", ["read"])]))
+    publish(mq, "mine", 2, 3)
+    assert run(mq, folder).records == 2
+    assert not any(at.removed for at in folder.read().positions.values())
+    assert {row["topic"] for row in read(folder, "deliveries")} == {"theirs"}, "its states count"
+    with pytest.raises(Forbidden):
+        run(mq, folder, "theirs")
+    monkeypatch.setattr(mq.admin, "whoami", lambda: Identity("", False))
+    run(mq, folder)
+    assert {at.topic: at.removed for at in folder.read().positions.values()} == {
+        "mine": False,
+        "theirs": True,
+    }
+
+
+def test_a_cluster_that_went_back_and_gave_the_number_of_a_topic_to_another_one(mq, open_folder, monkeypatch):
+    folder = open_folder()
+    mq.create_topic("empty")
+    run(mq, folder)
+    exporter, topics = Exporter(mq, folder), mq.topics
+    monkeypatch.setattr(
+        mq, "topics", lambda: [msgspec.structs.replace(info, name="other") for info in topics()]
+    )
+    voided = {partition_key(info.id, 0): 0 for info in topics()}
+    monkeypatch.setattr(exporter, "_stats", lambda infos: (voided, {}))
+    with pytest.raises(ExportError, match="is 'other', and was 'empty' before"):
+        exporter.run()
+
+
 @pytest.mark.parametrize("step", ["_check_gaps", "_messages"])
 def test_a_topic_that_leaves_during_its_export_is_gone_in_the_next_run(mq, open_folder, step):
     """A follower waits out what is Busy."""
@@ -295,6 +344,22 @@ def test_where_every_record_stands(mq, open_folder):
     assert "8" not in [value.decode() for value in values(folder).values()], (
         "what was voided before is not exported"
     )
+
+
+def test_what_was_voided_is_told_without_any_group(mq, open_folder):
+    folder = open_folder()
+    publish(mq, "t", 5)
+    exporter = Exporter(mq, folder)
+    exporter.run()
+    assert read(folder, "deliveries") == []
+    mq.cancel("t", 0, 3, reason="wrong")
+    assert exporter.run().files == 1
+    assert exporter.run().files == 0
+    rows = [
+        (row["group_name"], row["state"], row["start_offset"], row["end_offset"], row["reason"])
+        for row in read(folder, "deliveries")
+    ]
+    assert rows == [("", "voided", 3, 4, "wrong")]
 
 
 def test_acks_come_once_and_states_as_they_are_last(mq, open_folder):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gossipq.errors import BadBatch, Busy, DataLoss, ExportError, OffsetOutOfRange, UnknownTopic
+from gossipq.permissions import Rights
 from gossipq.texts import many
 from gossipq.types import Offset, PartitionKey, partition_key
 from gossipq.values import GroupStats, TopicInfo
@@ -61,6 +62,7 @@ class ExportedPartition(msgspec.Struct):
     number: int
     first: Offset
     end: Offset
+    voided: int  #: records that operators took away, ever
     groups: list[GroupStats]
     position: Position
 
@@ -124,8 +126,8 @@ class Exporter:
         self._overtaken: list[Gap] = []  #: that retention made during this run
         self._files: list[File] = []
         self._unsure: Manifest | None = None  #: published, but nobody said so; it may be there or not
-        #: groups of a partition when its states were exported last
-        self._seen: dict[int, list[GroupStats]] = {}
+        #: what was voided in a partition, and its groups, when its states were exported last
+        self._seen: dict[int, tuple[int, list[GroupStats]]] = {}
         self._done = RunTotals()
         self._total = 0
         self._compared = False  #: partitions where nothing is new with the cluster's, by the first run
@@ -192,8 +194,14 @@ class Exporter:
         """The topics to be exported. Notes which of the export's topics the cluster has no more."""
         there = self._mq.topics()
         ids = {info.id for info in there}
-        for key, position in self._positions.items():
-            if position.removed != (position.topic_id not in ids):
+        changed = {
+            key: position
+            for key, position in self._positions.items()
+            if position.removed != (position.topic_id not in ids)
+        }
+        rights = self._rights() if changed else None
+        for key, position in changed.items():
+            if position.removed or rights is None or rights.sees(position.topic):
                 self._positions[key] = msgspec.structs.replace(position, removed=not position.removed)
         real = [info for info in there if not info.config.virtual]
         if not self._topics:
@@ -201,12 +209,19 @@ class Exporter:
         found = [info for name in self._topics for info in self._named(name, real)]
         return list({info.id: info for info in found}.values())
 
+    def _rights(self) -> Rights | None:
+        """What this client may see; None: everything. What is hidden from it is not gone."""
+        me = self._mq.admin.whoami()
+        return Rights(me.user, me.rules) if me.closed else None
+
     def _named(self, name: str, real: list[TopicInfo]) -> list[TopicInfo]:
-        """Raises UnknownTopic for a name that neither the cluster nor the export has."""
+        """Raises UnknownTopic for a name that neither the cluster nor the export has, Forbidden for one that
+        this client may not see."""
         infos = [info for info in real if fnmatchcase(info.name, name)]
         if not infos and "*" not in name:
             if not any(position.topic == name for position in self._positions.values()):
                 raise UnknownTopic(f"topic {name!r} does not exist, or is virtual", hint="gossipq topic ls")
+            self._mq.topics(name)
             if name not in self._done.gone:
                 self._done.gone.append(name)
         return infos
@@ -215,33 +230,34 @@ class Exporter:
         """All partitions, in order, with where their leader and the export stand."""
         for _ in range(LEADERS_TRIES):
             infos = sorted(self._infos(), key=lambda info: info.id)
-            led, groups = self._stats(infos)
+            voided, groups = self._stats(infos)
             wanted = [
                 (info, number, partition_key(info.id, number))
                 for info in infos
                 for number in range(len(info.shards))
             ]
-            missing = [f"{info.name}/{number}" for info, number, key in wanted if key not in led]
+            missing = [f"{info.name}/{number}" for info, number, key in wanted if key not in voided]
             if not missing:
                 spans = self._spans(infos)
                 return [
-                    self._part(info, number, spans[key], groups.get(key, [])) for info, number, key in wanted
+                    self._part(info, number, spans[key], voided[key], groups.get(key, []))
+                    for info, number, key in wanted
                 ]
             time.sleep(LEADERS_PAUSE_S)
         raise Busy(f"nobody leads {', '.join(missing[:8])}", hint="gossipq status")
 
     def _stats(
         self, infos: list[TopicInfo]
-    ) -> tuple[set[PartitionKey], dict[PartitionKey, list[GroupStats]]]:
-        """The partitions that somebody leads, and their groups."""
-        led: set[PartitionKey] = set()
+    ) -> tuple[dict[PartitionKey, int], dict[PartitionKey, list[GroupStats]]]:
+        """Of the partitions that somebody leads: how many records were voided, and the groups."""
+        voided: dict[PartitionKey, int] = {}
         groups: dict[PartitionKey, list[GroupStats]] = {}
         for some in _portions(infos):
             reply = self._mq.admin.stats([info.name for info in some])
-            led |= {row.partition for row in reply.partitions}
+            voided |= {row.partition: row.voided for row in reply.partitions}
             for group in reply.groups:
                 groups.setdefault(group.partition, []).append(group)
-        return led, groups
+        return voided, groups
 
     def _spans(self, infos: list[TopicInfo]) -> dict[PartitionKey, Span]:
         """Where the partitions begin and end. Not by STATS: a leader that has just begun answers that too,
@@ -253,17 +269,21 @@ class Exporter:
         except UnknownTopic as error:
             raise Busy(f"removed during its export: {error.message}", hint="run it again") from error
 
-    def _part(self, info: TopicInfo, number: int, span: Span, groups: list[GroupStats]) -> ExportedPartition:
+    def _part(
+        self, info: TopicInfo, number: int, span: Span, voided: int, groups: list[GroupStats]
+    ) -> ExportedPartition:
         first, end = span
         position = self._positions.get((info.id, number))
         if position is None:
             position = Position(info.name, info.id, number, first, first, first)
+        if position.topic != info.name:
+            raise self._went_back(f"topic {info.id} is {info.name!r}, and was {position.topic!r} before")
         if end < position.end:
             raise self._went_back(
                 f"{info.name}/{number} ends at {end}, and {many(position.end, 'record')} came before"
             )
         return ExportedPartition(
-            info, number, first, end, groups, msgspec.structs.replace(position, retained=first)
+            info, number, first, end, voided, groups, msgspec.structs.replace(position, retained=first)
         )
 
     @staticmethod
@@ -377,9 +397,9 @@ class Exporter:
     # --- acks and deliveries
 
     def _states(self, part: ExportedPartition) -> None:
-        key, never = part.key, part.position.deliveries_end == 0
-        if self._seen.get(key, [] if never else None) == part.groups:
-            return  # nothing has happened; or there are no groups, and never were
+        key, never, now = part.key, part.position.deliveries_end == 0, (part.voided, part.groups)
+        if self._seen.get(key, (0, []) if never else None) == now:
+            return  # nothing has happened; or there are no groups, and never were, and nothing was voided
         since = part.position.acks_end
         index, runs = self._mq.admin.ack_runs(part.info, part.number, since)
         acks = (
@@ -397,7 +417,7 @@ class Exporter:
             file = self._place(part, export.DELIVERIES).whole(rows, 0, end)
             self._reached(part, deliveries_end=end)
             self._add([file])
-        self._seen[key] = part.groups
+        self._seen[key] = now
 
     # --- what counts
 
