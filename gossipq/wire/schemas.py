@@ -11,7 +11,8 @@ refused by name.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -211,11 +212,26 @@ def parse(document: Mapping[str, Any]) -> Shape:
     shape = _Parser(document).shape(document, "$", 0)
     if shape.name != "struct" or shape.nullable:
         raise BadRequest("$: a schema describes an object with properties", hint=HINT)
+    if twice := [name for name, count in Counter(_columns(shape, "$")).items() if count > 1]:
+        raise BadRequest(
+            f"{twice[0]}: two columns of this name", hint="Iceberg joins names of fields by dots"
+        )
     try:
         msgspec.json.Decoder(type_of(shape))
     except (TypeError, ValueError, re.error) as error:
         raise BadRequest(f"the schema cannot be checked with: {error}", hint=HINT) from None
     return shape
+
+
+def _columns(shape: Shape, at: str) -> Iterator[str]:
+    """The columns in a field as tables name them."""
+    parts = [(field.name, field.shape) for field in shape.fields]
+    if shape.item is not None:
+        parts = [("element" if shape.name == "list" else "value", shape.item)]
+        yield from [f"{at}.key"] if shape.name == "map" else []
+    for name, part in parts:
+        yield f"{at}.{name}"
+        yield from _columns(part, f"{at}.{name}")
 
 
 class _Parser:

@@ -246,6 +246,18 @@ def test_tables_of_others_are_left_alone(mq, open_folder, tmp_path, catalog):
         Iceberg(lmdb, catalog).commit()
 
 
+@pytest.mark.parametrize("name", ["a#b", "a?b", "a%20b", "a\nb"])
+def test_names_that_are_others_in_a_uri_are_refused(mq, tmp_path, catalog, name):
+    with pytest.raises(ExportError, match="cannot be named in an Iceberg table"):
+        iceberg.catalog(str(tmp_path / name))
+    publish(mq, "t", 1)
+    with Folder(tmp_path / name) as folder:
+        Exporter(mq, folder).run()
+        with pytest.raises(ExportError, match="cannot be named in an Iceberg table"):
+            Iceberg(folder, catalog).commit()
+    assert [path.name for path in tmp_path.iterdir() if path.name not in (name, "tables")] == []
+
+
 @pytest.mark.e2e
 @pytest.mark.slow
 @pytest.mark.timeout(600)

@@ -108,6 +108,8 @@ def test_what_does_not_fit_is_told_with_its_place(value: bytes, place: str) -> N
         (of(a={"type": "string", "pattern": "("}), "cannot be checked with"),
         (of(a={"type": "integer", "minimum": "x"}), "cannot be checked with"),
         (of(a=TEXT, A=TEXT), "differ in case only"),
+        (of(**{"a.b": TEXT, "a": of(b=TEXT)}), r"\$.a.b: two columns of this name"),
+        (of(**{"l.element": TEXT, "l": {"type": "array", "items": TEXT}}), "two columns"),
         (of(**{"": TEXT}), "characters"),
         (of(a=TEXT) | {"required": ["b"]}, "required names what has no property"),
         (of(a=TEXT) | {"required": 7}, "required names"),

@@ -53,7 +53,7 @@ def catalog(place: str) -> "Catalog":
             return load_catalog("gossipq", type="rest", uri=place)
         if place.startswith("catalog:"):
             return load_catalog(place.removeprefix("catalog:"))
-        root = os.path.abspath(place)
+        root = _plain(os.path.abspath(place))
         os.makedirs(root, exist_ok=True)
         return load_catalog(
             "gossipq", type="sql", uri=f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}"
@@ -62,6 +62,17 @@ def catalog(place: str) -> "Catalog":
         raise ExportError(
             f"the catalog {place} cannot be used: {error}", hint="a folder, https://... or catalog:NAME"
         ) from None
+
+
+def _plain(path: str) -> str:
+    """A path that is the same as a part of a URI, which names the files of tables: nobody escapes it. Raises
+    ExportError."""
+    if re.search(r"[#?%\x00-\x1f]", path):
+        raise ExportError(
+            f"{path!r} cannot be named in an Iceberg table",
+            hint="use a folder without #, ? and % in its path",
+        )
+    return path
 
 
 def _sql_errors() -> tuple[type[Exception], ...]:
@@ -104,6 +115,7 @@ class Iceberg:
         done, found = Committed(), self._folder.read()
         if found.newest is None:
             return done
+        _plain(self._folder.address(""))
         if found.newest.format != "parquet":
             raise ExportError(
                 f"{self._folder.root} has {found.newest.format} files",
