@@ -223,7 +223,7 @@ class Task:
         own = columns.get("id") if not self._target.replay else None
         made = []
         for row, given in enumerate(own or [None] * count):
-            if given is not None:
+            if given:  # an empty one is none
                 made.append(given.encode() if isinstance(given, str) else given)
                 continue
             like = _digest(name, *(columns[column][row] for column in sorted(columns)))

@@ -166,6 +166,13 @@ def test_what_makes_another_write() -> None:
     assert named(other_process) == named()
 
 
+def test_an_empty_id_of_a_row_is_none() -> None:
+    made = ids(named(), 0, {"value": ["a", "b", "c", "d"], "id": ["", b"", None, "own"]})
+    assert b"" not in made
+    assert made[3] == b"own"
+    assert len(set(made)) == 4
+
+
 PLACES = {"topic": ["t", "t"], "topic_id": [4, 5], "partition": [0, 0], "offset": [3, 3]}
 
 
