@@ -6,6 +6,7 @@ import resource
 import time
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from itertools import pairwise
 from types import SimpleNamespace
 
 import msgspec
@@ -494,6 +495,31 @@ def test_what_retention_removed_is_an_error_that_says_so(mq, open_folder):
     with pytest.raises(DataLoss, match=f"records 5 to {first - 1} left"):
         export.check_loss(found, topic_id, 0, 0, 200)
     assert run(mq, folder).manifests == 0, "once noted, a gap is no error"
+
+
+def test_a_gap_is_told_once_whatever_fails_behind_it(mq, open_folder, monkeypatch):
+    """As a follower finds it, which tries again and meanwhile loses more."""
+    folder = open_folder()
+    first = drop_oldest(mq, folder)
+    exporter = Exporter(mq, folder, allow_gap=True)
+
+    def busy(part):
+        raise Busy("nobody leads it")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exporter, "_messages", busy)
+        with pytest.raises(Busy):
+            exporter.run()
+    for number in range(200, 300):
+        publish(mq, "t", 1, number)
+    mq.advance("1m")
+    told = exporter.run().gaps
+    assert told == folder.read().gaps
+    gaps = [(gap.start, gap.end) for gap in told]
+    assert gaps[0] == (5, first)
+    assert all(before[1] == after[0] for before, after in pairwise(gaps)), gaps
+    found = [offset for _, _, offset in values(folder)]
+    assert sorted(found) == [*range(5), *range(gaps[-1][1], 300)]
 
 
 def test_retention_that_overtakes_a_run_is_noted_and_told(mq, open_folder, monkeypatch):

@@ -50,7 +50,7 @@ class RunTotals(msgspec.Struct):
     waiting: dict[str, int] = {}  #: by topic: records that were left for a later run
     #: topics that were asked for by name and are no more; their records stay in the export
     gone: list[str] = []
-    gaps: list[Gap] = []  #: records that are not in the export for good, found by this run
+    gaps: list[Gap] = []  #: records that are not in the export for good, told first by this run's manifests
     misfits: int = 0  #: records whose value does not fit their topic's schema
     unopened: list[str] = []  #: why partitions are exported only up to records that cannot be opened
 
@@ -303,12 +303,8 @@ class Exporter:
         if lost and not self._allow_gap:
             raise self._loss([self._gap(part, part.position.end, part.first) for part in lost])
         for part in lost:
-            self._lost(self._gap(part, part.position.end, part.first))
-            part.position = msgspec.structs.replace(part.position, end=part.first)
-
-    def _lost(self, gap: Gap) -> None:
-        self._gaps.append(gap)
-        self._done.gaps.append(gap)
+            self._gaps.append(self._gap(part, part.position.end, part.first))
+            self._reached(part, end=part.first)  # a run that fails tells it once, too
 
     @staticmethod
     def _gap(part: ExportedPartition, start: Offset, end: Offset) -> Gap:
@@ -392,7 +388,7 @@ class Exporter:
         for start, end in holes:
             if start < min(end, first):
                 self._overtaken.append(self._gap(part, start, min(end, first)))
-                self._lost(self._overtaken[-1])
+                self._gaps.append(self._overtaken[-1])
 
     # --- acks and deliveries
 
@@ -478,6 +474,7 @@ class Exporter:
         self._export = Export(manifest, digest, [], dict(self._positions), list(self._gaps), told)
         self._files, self._unsure = [], None
         self._done.manifests += 1
+        self._done.gaps += manifest.gaps
 
     def _declared(self, files: list[File]) -> list[Declaration]:
         """Schemas of these files that no manifest has told."""
