@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Set
 from typing import NamedTuple
 
-from gossipq.errors import BadRequest, DataLoss, UnknownTopic
+from gossipq.errors import BadRequest, DataLoss, ExportError, UnknownTopic
 from gossipq.lakes import nearest
 from gossipq.wire import export
 from gossipq.wire.export import Export, File
@@ -16,6 +16,7 @@ MARK = (
     "#"  #: between name and id of a topic in a stream's offsets: a name may be used again for another topic
 )
 
+CLUSTER = MARK  #: in a stream's offsets, beside topics: the cluster that they are of -> 0
 Stamps = dict[str, dict[str, int]]  #: offsets of a stream: topic#id -> partition -> offset
 
 
@@ -312,18 +313,34 @@ def cut_spans(wanted: Iterable[Span], asked: Asked) -> list[Span]:
 # --- offsets of streams
 
 
-def stamps(positions: Mapping[tuple[str, int], int]) -> Stamps:
-    """{("orders#7", 0): 12} as Spark keeps it."""
+def stamps(positions: Mapping[tuple[str, int], int], like: Stamps | None = None) -> Stamps:
+    """{("orders#7", 0): 12} as Spark keeps it, of the same cluster as `like`."""
     found: Stamps = {}
     for (name, partition), offset in sorted(positions.items()):
         found.setdefault(name, {})[str(partition)] = offset
-    return found
+    return found | {CLUSTER: like[CLUSTER]} if like and CLUSTER in like else found
 
 
 def positions(told: Stamps) -> dict[tuple[str, int], int]:
     return {
-        (name, int(number)): offset for name, numbers in told.items() for number, offset in numbers.items()
+        (name, int(number)): offset
+        for name, numbers in told.items()
+        for number, offset in numbers.items()
+        if name != CLUSTER
     }
+
+
+def of_cluster(told: Stamps, cluster: str) -> Stamps:
+    """The same offsets, which name their cluster, if it is known. Raises ExportError when they are of another
+    one: its records have the same offsets, and those below would never be read."""
+    if not cluster:
+        return told
+    if cluster not in told.get(CLUSTER, (cluster,)):
+        raise ExportError(
+            f"the checkpoint is of cluster {', '.join(told[CLUSTER])}, and the records are of {cluster}",
+            hint="name another checkpointLocation: the query begins anew",
+        )
+    return told | {CLUSTER: {cluster: 0}}
 
 
 def between(start: Stamps, end: Stamps) -> int:
@@ -346,4 +363,4 @@ def advance(start: Stamps, partitions: Iterable[Known], most: int) -> Stamps:
     for place, (count, at) in waiting.items():
         share = count if not most or total <= most else max(1, most * count // total)
         here[place] = max(here[place], at.first) + share
-    return stamps(here)
+    return stamps(here, start)

@@ -4,6 +4,7 @@ Nothing is held."""
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from gossipq.errors import GossipqError, UnknownTopic
+from gossipq.errors import Forbidden, GossipqError, UnknownTopic
 from gossipq.wire import export
 from gossipq.wire.schemas import Schema, Shape
 from gossipq_client import Client, columns, connect
@@ -169,6 +170,8 @@ class LiveStream(Stream):
         """One for the life of the query's process; a new one after an error."""
         if self._mq is None:
             self._mq = client(self.asked.servers)
+            with suppress(Forbidden):
+                self.cluster = self._mq.admin.status().cluster.hex()
         return self._mq
 
     def _drop(self) -> None:
@@ -189,7 +192,7 @@ class LiveStream(Stream):
             partitions = self.known()
             begin = starting(self._client(), partitions, self.asked)
             asked = {(at.name, at.partition): begin[at.place] for at in partitions if at.place in begin}
-            found = layout.stamps(layout.positions(found) | asked)
+            found = layout.stamps(layout.positions(found) | asked, found)
         self._report(found)
         return found
 
@@ -209,7 +212,7 @@ class LiveStream(Stream):
             if at.end < read:
                 layout.span(at, at.end, read, self.asked.fail_on_data_loss)
                 here[at.name, at.partition] = at.end
-        return layout.stamps(here)
+        return layout.stamps(here, start)
 
     def _report(self, done: Stamps) -> None:
         """Tells the group how far the query is. What it reads does not hang on it, so an error is told and
@@ -217,7 +220,7 @@ class LiveStream(Stream):
         if not self.asked.group or done == self._told:
             return
         try:
-            for name, numbers in done.items():
+            for name, numbers in layout.stamps(layout.positions(done)).items():
                 topic, _, topic_id = name.rpartition(layout.MARK)
                 if any(info.id == int(topic_id) for info in self._client().topics(topic)):
                     self._client().admin.ack_below(

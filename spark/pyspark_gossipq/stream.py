@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from gossipq.errors import BadRequest
 from gossipq.wire import export
+from gossipq.wire.export import Export
 from pyspark_gossipq import batch, layout
 from pyspark_gossipq.asked import EARLIEST, Asked, Bound
 from pyspark_gossipq.folders import Folder
@@ -24,7 +25,7 @@ from pyspark_gossipq.layout import Known, Span, Stamps
 
 class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What both streams do: offsets are {"orders#7": {"0": 12}}, topic and its id, partition, and the first
-    one not read."""
+    one not read; beside them "#" names the cluster."""
 
     first_bound = Bound(EARLIEST)  #: where a stream begins unless startingOffsets says otherwise
     poll_s = 1.0  #: an answer to `known` is good for so long: an idle query asks a hundred times a second
@@ -37,6 +38,7 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if asked.as_of_us is not None:
             raise BadRequest("a stream goes on", hint="leave asOf away, or use spark.read")
         self.schema, self.asked = schema, asked
+        self.cluster = ""  #: whose records these are, once `known` was asked; "": it is not told
         self._target: dict[tuple[str, int], int] | None = None
         self._polled: tuple[float, list[Known]]
         self._forget_polled()
@@ -58,26 +60,25 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Stamps:
         bound, there = self.asked.starting or self.first_bound, self.known()
         layout.require_offsets(self.asked, there)
-        return layout.stamps(
-            {
-                (at.name, at.partition): layout.span(
-                    at,
-                    bound.of(at.topic, at.partition, at.first, at.end),
-                    at.end,
-                    self.asked.fail_on_data_loss,
-                ).start
-                for at in there
-            }
-        )
+        found = {
+            (at.name, at.partition): layout.span(
+                at,
+                bound.of(at.topic, at.partition, at.first, at.end),
+                at.end,
+                self.asked.fail_on_data_loss,
+            ).start
+            for at in there
+        }
+        return layout.of_cluster(layout.stamps(found), self.cluster)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         limit = self.asked.offsets_per_trigger
         return ReadMaxRows(limit) if limit else ReadAllAvailable()
 
     def latestOffset(self, start: Stamps, limit: ReadLimit) -> Stamps:
-        found = layout.advance(
-            start, self._before_target(), limit.max_rows if isinstance(limit, ReadMaxRows) else 0
-        )
+        there = self._before_target()
+        marked = layout.of_cluster(start, self.cluster)
+        found = layout.advance(marked, there, limit.max_rows if isinstance(limit, ReadMaxRows) else 0)
         now_s, new = time.monotonic(), layout.between(start, found)
         if (
             self._target is None
@@ -107,7 +108,9 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def spans(self, start: Stamps, end: Stamps, partitions: list[Known]) -> list[Span]:
-        """What lies between two offsets. Raises DataLoss for what cannot be read any more."""
+        """What lies between two offsets. Raises DataLoss for what cannot be read any more, ExportError for
+        offsets of another cluster."""
+        layout.of_cluster(end, self.cluster)
         begin, there, found = (
             layout.positions(start),
             {(at.name, at.partition): at for at in partitions},
@@ -131,12 +134,16 @@ class ExportStream(Stream):
             )
 
     def known(self) -> list[Known]:
-        return layout.known(Folder(self.asked.path).read(), self.asked)
+        return self._known(Folder(self.asked.path).read())
+
+    def _known(self, exported: Export) -> list[Known]:
+        self.cluster = exported.newest.cluster if exported.newest else ""
+        return layout.known(exported, self.asked)
 
     def partitions(self, start: Stamps, end: Stamps) -> Sequence[InputPartition]:
         folder = Folder(self.asked.path)
         exported = folder.read()
-        wanted = self.spans(start, end, layout.known(exported, self.asked))
+        wanted = self.spans(start, end, self._known(exported))
         if self.asked.fail_on_data_loss:
             layout.require(exported, wanted)
         found = layout.parts(exported, wanted, self.asked)

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType
 
 from conftest import RunningNode
-from gossipq.errors import BadRequest, DataLoss
+from gossipq.errors import BadRequest, DataLoss, ExportError
 from gossipq_client import Client, connect
 from pyspark_gossipq import layout, live, schemas, writer
 from pyspark_gossipq.asked import parse
@@ -69,9 +69,10 @@ def test_offsets_by_timestamp(shared_node: RunningNode, mq: Client, topic: str) 
     asked = parse({"servers": shared_node.endpoint, "topics": topic, "startingOffsetsByTimestamp": told})
     assert sum(max(0, each.end - each.start) for each in live.between(mq, asked)) == 5
     stream = live.LiveStream(schemas.of("messages"), asked)
-    (found,) = stream.initialOffset().values()
+    found = stream.initialOffset()
     stream.stop()
-    assert found == {"0": 0, "1": 5}
+    name = f"{topic}#{mq.topics(topic)[0].id}"
+    assert found == {name: {"0": 0, "1": 5}, "#": {mq.admin.status().cluster.hex(): 0}}
 
 
 def test_an_unknown_topic_is_named(spark, shared_node: RunningNode) -> None:
@@ -379,7 +380,9 @@ def test_a_stream_that_has_read_more_than_there_is(shared_node: RunningNode, mq:
     stream.stop()
     stream = live.LiveStream(schemas.of("messages"), parse(options | {"failOnDataLoss": "false"}))
     back = stream.latestOffset(ahead, ReadAllAvailable())
-    assert back == {name: {"0": 10, "1": 0}}
+    assert back == {name: {"0": 10, "1": 0}, "#": {mq.admin.status().cluster.hex(): 0}}
+    with pytest.raises(ExportError, match="the checkpoint is of cluster 0d0d"):
+        stream.latestOffset(ahead | {"#": {"0d" * 16: 0}}, ReadAllAvailable())
     assert stream.partitions(ahead, back) == []
     mq.publish_many(topic, [b"y"] * 10, partition=0).result(5)
     time.sleep(stream.poll_s)

@@ -10,6 +10,7 @@ pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed: pip i
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from gossipq.errors import ExportError
 from gossipq.wire.export import Gap
 from pyspark_gossipq import layout, schemas
 from pyspark_gossipq.asked import parse
@@ -20,6 +21,7 @@ from spark.exports import Exporter
 from spark.queries import run_out
 
 PATIENCE_S = 240
+OF = {"#": {"c0" * 16: 0}}  # the cluster of exports that tests make
 
 
 class Run:
@@ -97,10 +99,11 @@ def test_offsets_are_for_people(exporter: Exporter) -> None:
     exporter.messages("orders", 5, 10, partition=1)
     exporter.messages("007", 0, 4, topic_id=7)
     exporter.publish()
-    assert reader(exporter).initialOffset() == {"007#7": {"0": 0}, "orders#1": {"1": 5}}
+    assert reader(exporter).initialOffset() == {"007#7": {"0": 0}, "orders#1": {"1": 5}, **OF}
     assert reader(exporter, startingOffsets="latest").initialOffset() == {
         "007#7": {"0": 4},
         "orders#1": {"1": 10},
+        **OF,
     }
     assert reader(exporter, topics="orders").reportLatestOffset() == {"orders#1": {"1": 10}}
     assert reader(exporter, maxOffsetsPerTrigger="9").getDefaultReadLimit() == ReadMaxRows(9)
@@ -130,7 +133,7 @@ def test_available_now_does_not_run_after_what_comes_later(exporter: Exporter) -
     exporter.messages("orders", 10, 20)
     exporter.messages("later", 0, 5, topic_id=2)
     exporter.publish()
-    assert read.latestOffset({"orders#1": {"0": 0}}, ReadAllAvailable()) == {"orders#1": {"0": 10}}
+    assert read.latestOffset({"orders#1": {"0": 0}}, ReadAllAvailable()) == {"orders#1": {"0": 10}, **OF}
 
 
 def test_a_checkpoint_of_what_is_gone(exporter: Exporter) -> None:
@@ -156,8 +159,25 @@ def test_a_batch_of_an_export_that_went_back_is_not_taken_for_whole(exporter: Ex
         reader(exporter).partitions(start, end)
     (task,) = reader(exporter, failOnDataLoss="false").partitions(start, end)
     assert [(part.start, part.end) for part in task.parts] == [(50, 60)]
-    ahead = {"orders#1": {"0": 70}}
+    ahead = {"orders#1": {"0": 70}, **OF}
     assert reader(exporter).latestOffset(ahead, ReadAllAvailable()) == ahead, "it comes as far again"
+
+
+def test_a_checkpoint_of_another_cluster_is_refused(exporter: Exporter) -> None:
+    """A cluster that was made anew numbers topics and records from the same beginning."""
+    exporter.messages("orders", 0, 10)
+    exporter.publish()
+    start = {"orders#1": {"0": 4}, "#": {"0d" * 16: 0}}
+    for options in ({}, {"failOnDataLoss": "false"}):
+        with pytest.raises(ExportError, match=f"of cluster {'0d' * 16}, and the records are of {'c0' * 16}"):
+            reader(exporter, **options).latestOffset(start, ReadAllAvailable())
+        with pytest.raises(ExportError, match="the checkpoint is of cluster"):
+            reader(exporter, **options).partitions(start, start | {"orders#1": {"0": 8}})
+    older = {"orders#1": {"0": 4}}  # that no version has marked
+    end = reader(exporter).latestOffset(older, ReadAllAvailable())
+    assert end == {"orders#1": {"0": 10}, **OF}
+    (task,) = reader(exporter).partitions(older, end)
+    assert [(part.start, part.end) for part in task.parts] == [(4, 10)]
 
 
 @pytest.mark.parametrize("option", ["endingOffsets", "endingTimestamp"])
