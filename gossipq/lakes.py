@@ -8,10 +8,12 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import PurePosixPath
+from string import punctuation
+from urllib.parse import quote
 
-from pyarrow import fs
+from pyarrow import ArrowException, fs
 
-from gossipq.errors import TornExport
+from gossipq.errors import ExportError, TornExport
 from gossipq.wire import export
 from gossipq.wire.export import Export, File
 
@@ -22,10 +24,15 @@ _CHUNK = 1 << 20
 
 class ExportReader:
     def __init__(self, path: str) -> None:
-        """A path, or a URI; s3a:// is what Spark calls s3://."""
+        """A path, or a URI; s3a:// is what Spark calls s3://. Raises ExportError for a URI of nothing that is
+        known."""
         self.path = path.rstrip("/")
         if "://" in path:
-            self.system, self.root = fs.FileSystem.from_uri(re.sub("^s3[an]:", "s3:", self.path))
+            uri = quote(re.sub("^s3[an]:", "s3:", self.path), safe=punctuation)
+            try:
+                self.system, self.root = fs.FileSystem.from_uri(uri)
+            except ArrowException as error:
+                raise ExportError(f"{path} cannot be used: {error}", hint="a path, or s3://...") from None
         else:
             self.system, self.root = fs.LocalFileSystem(), self.path.removeprefix("file:")
 

@@ -31,6 +31,8 @@ class Bucket:
             from obstore.store import from_url
         except ImportError as error:
             raise GossipqError(f"{error.name} is not installed", hint='pip install "gossipq[lake]"') from None
+        if re.search("[#?]", uri):
+            raise refusal(f"{uri} is no name of a place: it has # or ?", hint="s3://bucket/name")
         self.obstore: Any = obstore
         self.uri, self._count = re.sub("^s3a:", "s3:", uri.rstrip("/")), 0
         self._here = Path(tempfile.mkdtemp(prefix="gossipq-"))

@@ -80,6 +80,20 @@ def test_the_name_that_spark_has_for_a_store_is_the_same_place(mq, server, place
     assert any(key.startswith("manifests/") for key in keys(server, place))
 
 
+def test_names_are_the_same_to_writers_and_readers(mq, server, place):
+    publish(mq, "t", 10)
+    for name in ("a b", "ü"):
+        with folder_at(f"{place}/{name}") as folder:
+            Exporter(mq, folder).run()
+        assert lake.open(f"{place}/{name}").table("t").num_rows == 10
+        assert any(key.startswith(f"{name}/manifests/") for key in keys(server, place))
+    for name in ("a#b", "a?b"):
+        with pytest.raises(ExportError, match="is no name of a place"):
+            folder_at(f"{place}/{name}")
+    with pytest.raises(ExportError, match="cannot be used"):
+        lake.open("nowhere://bucket/lake")
+
+
 def test_a_follower_removes_what_was_replaced_and_is_old(mq, server, place, monkeypatch):
     monkeypatch.setattr(buckets, "UNNAMED_S", -60.0)
     clock = Clock()
