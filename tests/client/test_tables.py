@@ -154,9 +154,13 @@ def stretch(batch, first=0, count=None, base=100):
 
 
 def rows(*stretches):
+    """The same, whether columns are taken as they lie there or record by record."""
     pytest.importorskip("pyarrow")
     made = columns.record_batch(stretches)
     made.validate(full=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "SHORT_BATCH", 0)
+        assert columns.record_batch(stretches).equals(made)
     return made.to_pylist()
 
 
@@ -226,7 +230,18 @@ def test_a_route_that_is_no_text_is_shown_as_far_as_it_is():
     assert rows(stretch(batches.seal([b"x"], route=b"eu.\xff")))[0]["route"] == "eu.\ufffd"
 
 
-def test_offsets_that_fall_are_an_error_and_no_nonsense():
+def test_batches_of_one_record_do_not_wait_for_ever_for_each_other(monkeypatch):
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(columns, "GROUP_BATCHES", 3)
+    gathering, one = columns.Gathering(), batches.seal([b"x"])
+    made = [gathering.add(stretch(one, base=at)) for at in range(7)]
+    assert [sum(rows.num_rows for rows in each) for each in made] == [0, 0, 3, 0, 0, 3, 0]
+    assert [rows.num_rows for rows in gathering.rest()] == [1]
+
+
+@pytest.mark.parametrize("short", [0, columns.SHORT_BATCH])
+def test_offsets_that_fall_are_an_error_and_no_nonsense(monkeypatch, short):
+    monkeypatch.setattr(columns, "SHORT_BATCH", short)
     pyarrow = pytest.importorskip("pyarrow")
     raw = bytearray(batches.seal([b"aa", b"bb", b"cc"]))
     at = raw.index(array("i", [0, 2, 4, 6]).tobytes())

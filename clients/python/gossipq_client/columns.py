@@ -7,8 +7,8 @@ pyarrow is imported when it is needed: everything else works without it.
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyarrow import Table as Table
 
 GROUP_ROWS, GROUP_BYTES = 65_536, 32 << 20  #: gathered into one record batch
+GROUP_BATCHES = 8_192  #: of which each takes some kilobytes, be it of one record
+SHORT_BATCH = 32  #: records; of a shorter one they are taken singly, since an array costs as much as so many
 TIME_MS_MIN, TIME_MS_MAX = -62_135_596_800_000, 253_402_300_799_999  #: years 1 to 9999
 
 
@@ -201,7 +203,8 @@ class Gathering:
         self._waiting.append(stretch)
         self._rows += len(stretch)
         self._bytes += stretch.batch.info.size
-        return self.rest() if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES else []
+        enough = self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES or len(self._waiting) >= GROUP_BATCHES
+        return self.rest() if enough else []
 
     def rest(self) -> "list[RecordBatch]":
         waiting, self._waiting, self._rows, self._bytes = self._waiting, [], 0, 0
@@ -227,13 +230,13 @@ def record_batch(stretches: Sequence[Stretch]) -> "RecordBatch":
         "partition": spread([stretch.partition for stretch in stretches], pa.int32()),
         "offset": pa.Array.from_buffers(pa.int64(), len(offsets), [None, pa.py_buffer(offsets)]),
         "publish_time": published_us.cast(target.field("publish_time").type),
-        "key": _optional(stretches, KEYS, _binary),
-        "headers": _optional(stretches, HEADERS, _headers),
-        "value": pa.concat_arrays([_binary(stretch, 0) for stretch in stretches]),
+        "key": _optional(stretches, KEYS),
+        "headers": _optional(stretches, HEADERS),
+        "value": _joined(stretches, 0),
         "route": spread(
             [stretch.batch.route.decode(errors="replace") or None for stretch in stretches], pa.string()
         ),
-        "id": _optional(stretches, IDS, _binary),
+        "id": _optional(stretches, IDS),
         "deliver_at": _due(stretches, published_us),
     }
     empty = {
@@ -270,12 +273,19 @@ def _binary(stretch: Stretch, bit: int) -> Any:
     )
 
 
-def _headers(stretch: Stretch, bit: int) -> Any:
-    pa, kind = arrow(), schema(export.MESSAGES).field("headers").type
+def _singly(stretch: Stretch, bit: int) -> list[bytes]:
+    """A variable column of a stretch, record by record."""
     items, low = stretch.batch.column(bit), stretch.first - stretch.base
-    if items is None:
-        return pa.nulls(len(stretch), kind)
-    return pa.array([_pairs(item) if item else None for item in items[low : low + len(stretch)]], kind)
+    return [b""] * len(stretch) if items is None else items[low : low + len(stretch)]
+
+
+def _cells(items: list[bytes], bit: int) -> Any:
+    """Of a variable column, record by record; empty ones of an optional one are null."""
+    pa = arrow()
+    if bit == HEADERS:
+        kind = schema(export.MESSAGES).field("headers").type
+        return pa.array([_pairs(raw) if raw else None for raw in items], kind)
+    return pa.array([raw or None for raw in items] if bit else items, pa.binary())
 
 
 def _pairs(raw: bytes) -> list[dict[str, str | bytes]]:
@@ -290,11 +300,25 @@ def _pairs(raw: bytes) -> list[dict[str, str | bytes]]:
     ]
 
 
-def _optional(stretches: Sequence[Stretch], bit: int, column: Callable[[Stretch, int], Any]) -> Any:
+def _optional(stretches: Sequence[Stretch], bit: int) -> Any:
     """A column that batches may lack; None when all do."""
     if not any(stretch.batch.info.columns & bit for stretch in stretches):
         return None
-    return arrow().concat_arrays([column(stretch, bit) for stretch in stretches])
+    return _joined(stretches, bit)
+
+
+def _joined(stretches: Sequence[Stretch], bit: int) -> Any:
+    """A variable column of all: short batches that follow each other are one array."""
+    parts: list[Any] = []
+    for short, some in groupby(stretches, lambda stretch: len(stretch.batch) < SHORT_BATCH):
+        if short:
+            parts.append(_cells([raw for stretch in some for raw in _singly(stretch, bit)], bit))
+        else:
+            parts += [
+                _cells(_singly(stretch, bit), bit) if bit == HEADERS else _binary(stretch, bit)
+                for stretch in some
+            ]
+    return arrow().concat_arrays(parts)
 
 
 def _due(stretches: Sequence[Stretch], published_us: Any) -> Any:
