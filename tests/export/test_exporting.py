@@ -140,6 +140,7 @@ def test_only_the_topics_that_were_named(mq, open_folder):
     assert run(mq, folder, "orders", "in-*").records == 3
     assert {place[0] for place in values(folder)} == {"orders", "in-a", "in-b"}
     assert run(mq, folder).records == 1, "without a name all, but those that are not the user's"
+    assert run(mq, folder, "*", "*inner").records == 0
     assert run(mq, folder, "_inner").records == 1
     with pytest.raises(UnknownTopic, match="'orderz' does not exist"):
         run(mq, folder, "orderz")

@@ -217,7 +217,12 @@ class Exporter:
     def _named(self, name: str, real: list[TopicInfo]) -> list[TopicInfo]:
         """Raises UnknownTopic for a name that neither the cluster nor the export has, Forbidden for one that
         this client may not see."""
-        infos = [info for info in real if fnmatchcase(info.name, name)]
+        system = name.startswith("_")  # a * at the beginning stands for no such name, as in permissions
+        infos = [
+            info
+            for info in real
+            if fnmatchcase(info.name, name) and (system or not info.name.startswith("_"))
+        ]
         if not infos and "*" not in name:
             if not any(position.topic == name for position in self._positions.values()):
                 raise UnknownTopic(f"topic {name!r} does not exist, or is virtual", hint="gossipq topic ls")
