@@ -121,6 +121,7 @@ class File(msgspec.Struct, frozen=True, omit_defaults=True):
     schema: int = (
         0  #: messages only: version of the topic's schema that its column `data` is of; 0: it has none
     )
+    column_bytes: int = 0  #: of its rows in memory, before they are compressed; 0: an older version wrote it
 
     @property
     def key(self) -> "DataSetKey":

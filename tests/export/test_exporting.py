@@ -33,8 +33,8 @@ from gossipq.types import partition_key
 from gossipq.values import Rule
 from gossipq.wire import export
 from gossipq_client import columns, testing
+from gossipq_node.export import compaction, segments
 from gossipq_node.export import exporter as exporting
-from gossipq_node.export import segments
 from gossipq_node.export.compaction import compact
 from gossipq_node.export.exporter import Exporter
 
@@ -673,6 +673,20 @@ def test_compacting_changes_no_row(mq, open_folder, tmp_path, form):
     publish(mq, "t", 3, 100, partition=0)
     assert run(mq, open_folder()).records == 3, "exports go on from a base"
     assert len(values(open_folder())) == 63
+
+
+def test_merged_files_are_bounded_by_what_they_are_in_memory(mq, open_folder, monkeypatch):
+    """What compresses well fits a small file, and no memory."""
+    folder = open_folder()
+    for _ in range(6):
+        mq.publish("t", bytes(40_000)).result(5)
+        run(mq, folder)
+    assert sum(file.bytes for file in folder.read().files) < 40_000
+    monkeypatch.setattr(compaction, "FILE_BYTES", 100_000)
+    compact(folder)
+    assert [(file.start, file.end) for file in folder.read().files] == [(0, 2), (2, 4), (4, 6)]
+    assert all(80_000 < file.column_bytes < 100_000 for file in folder.read().files)
+    assert len(values(folder)) == 6
 
 
 def test_compacting_does_not_hide_a_gap(mq, open_folder):

@@ -78,7 +78,8 @@ def _tiered(found: Export) -> Iterator[list[File]]:
 
 
 def _fit(run: list[File]) -> bool:
-    return sum(file.rows for file in run) <= FILE_ROWS and sum(file.bytes for file in run) <= FILE_BYTES
+    size = sum(max(file.bytes, file.column_bytes) for file in run)  # who merges or reads it has all in memory
+    return sum(file.rows for file in run) <= FILE_ROWS and size <= FILE_BYTES
 
 
 def _touch(found: Export, before: File, file: File) -> bool:

@@ -51,7 +51,7 @@ class Segment:
             place.folder.keep(self._path, path)
         low, high = ([each[name] for each in self._times] for name in ("min", "max"))
         times = min(low, default=None), max(high, default=None)
-        return File(path, *place.name, start, end, self.rows, size, digest, *times, place.schema)
+        return File(path, *place.name, start, end, self.rows, size, digest, *times, place.schema, self.bytes)
 
     def drop(self) -> None:
         with suppress(OSError):
