@@ -389,7 +389,11 @@ def check_file(file: File, bytes_found: int | None, digest: str | None = None) -
     """What lies there is what the manifest says. `bytes_found` None: nothing does. Raises TornExport."""
     if bytes_found is None:
         raise TornExport(
-            f"{file.path} is missing", hint="restore it from a copy, or export again to a new folder"
+            f"{file.path} is missing",
+            hint=(
+                "open the export once more, in which it may have been merged by now; else restore it from a "
+                "copy, or export again to a new folder"
+            ),
         )
     if bytes_found != file.bytes or digest not in (None, file.sha256):
         raise TornExport(

@@ -107,6 +107,10 @@ def test_what_is_opened_stays_as_it_is(mq, open_folder, filled):
     Exporter(mq, open_folder("lake")).run()
     assert opened.table("007").num_rows == 3
     assert lake.open(filled).table("007").num_rows == 8
+    compact(open_folder("lake"), keep_s=-1.0)
+    with pytest.raises(TornExport, match="is missing") as caught:
+        opened.table("orders")
+    assert "open the export once more" in caught.value.hint
 
 
 def test_what_is_said(mq, open_folder, filled, tmp_path):
