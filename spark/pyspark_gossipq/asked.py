@@ -155,6 +155,10 @@ def _asked(given: dict[str, tuple[str, str]]) -> Asked:
             fields[field] = value
         else:
             fields[field] = _whole(name, value, 1)
+    for field in ("topics", "pattern", "assign", "ranges"):
+        if field in given and not fields[field]:  # a choice of nothing would read all there is
+            name, value = given[field]
+            raise BadRequest(f"{name}={value!r} chooses nothing", hint="leave it away to read everything")
     asked = Asked(**fields)  # type: ignore[arg-type]
     _check(asked)
     return asked

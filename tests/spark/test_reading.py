@@ -501,6 +501,10 @@ def test_compacted_exports_are_read_once(spark, exporter: Exporter) -> None:
         ({"servers": "x", "startingOffsetsByTimestamp": '{"a": 5}'}, "startingOffsetsByTimestamp=", '{"0"'),
         ({"servers": "x", "dataSet": "acks"}, "dataSet=acks comes from an export", ""),
         ({"path": "x", "dataSet": "stuff"}, "dataSet='stuff'", "messages, acks, deliveries"),
+        ({"path": "x", "ranges": "[]"}, "ranges='[]' chooses nothing", "leave it away"),
+        ({"path": "x", "assign": "{}"}, "assign='{}' chooses nothing", "leave it away"),
+        ({"path": "x", "topics": ", "}, "topics=', ' chooses nothing", "leave it away"),
+        ({"path": "x", "topicsPattern": ""}, "topicsPattern='' chooses nothing", "leave it away"),
     ],
 )
 def test_wrong_options(options: dict[str, str], says: str, hint: str) -> None:
