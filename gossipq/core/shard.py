@@ -133,6 +133,7 @@ class Shard:
         )
         self.full = ""  #: why publishes are refused for want of space; "" = they are not
         self.published = self.acked = self.refused = self.dead = 0
+        self._delivered = 0  # in earlier terms of this copy
         self.boot_ms = self.leader_ms = 0  #: of this turn: boot time, leader time
         self._timed = False  # that leader time is known for certain, or was waited for
         self._promised = False
@@ -251,6 +252,7 @@ class Shard:
         ]
         self.reconfiguration.resign()
         self.peers.reset()
+        self._delivered += self.dispatch.delivered
         self._forget()
 
     def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index:
@@ -305,7 +307,7 @@ class Shard:
     @property
     def delivered(self) -> int:
         """Records that were handed out."""
-        return self.dispatch.delivered
+        return self._delivered + self.dispatch.delivered
 
     @property
     def adding(self) -> bool:

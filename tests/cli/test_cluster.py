@@ -170,6 +170,14 @@ def test_status_says_when_all_is_well(town: Town, gossipq) -> None:
     assert json.loads(gossipq("status", "-o", "json").out)["healthy"] is True
 
 
+def test_status_says_how_old_that_is_what_it_shows_of_a_node_that_does_not_answer(
+    town: Town, gossipq
+) -> None:
+    del town.nodes["tcp://cat:7700"]
+    town.set("bob", [*shard_rows(1, "bob"), row(2, "bob", "leader", 4), row(2, "cat", "follower", 4, 800)])
+    assert "cat does not answer: what stands here of it the others heard 800ms ago" in gossipq("status").out
+
+
 @pytest.mark.parametrize(
     ("copies", "says"),
     [

@@ -15,6 +15,7 @@ from gossipq import errors
 from gossipq_cli import failures
 from gossipq_cli.commands.cluster import _change
 from gossipq_cli.kinds import place_of
+from gossipq_cli.main import main
 from gossipq_client.io.contexts import UnknownContext
 
 CODES = {
@@ -63,6 +64,17 @@ def test_a_full_disk_says_what_to_do(error: OSError) -> None:
     told = failures.explain(error)
     assert "No space" in told.message
     assert "free space where the output goes" in told.hint
+
+
+def test_who_wants_to_make_a_group_hears_how(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["group", "create", "orders", "g"]) == failures.USAGE
+    assert "gossipq sub TOPIC -g GROUP" in capsys.readouterr().err
+
+
+def test_a_token_that_is_not_taken_is_a_refusal() -> None:
+    error = errors.TurnedAway("ada:7700: this token is not taken")
+    error.why = errors.Forbidden.code
+    assert failures.explain(error).exit_code == failures.REFUSED
 
 
 @pytest.mark.parametrize("text", ["replace_ms=abc", "copies=2", "nope=1"])

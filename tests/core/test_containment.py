@@ -166,6 +166,7 @@ def test_an_ack_that_was_half_done_comes_again(worker: Worker, orders: int) -> N
         fails_after(patch, ConsumeRequests, "step")
         assert code(worker.ask(1, ADA, Ack(1, [(orders, 0, 1)]), origin=AT)) == "internal"
     assert (AT, 0) in worker.abandoned, "the client hears that it has to subscribe again"
+    assert worker.shards[1].delivered == 2, "what was counted stays counted"
     worker.subscribe(ADA, orders)
     worker.tick(60_000)
     assert worker.taken()[0][1:3] == (0, 2), "nothing was acked"

@@ -22,6 +22,7 @@ from gossipq.messages import (
     ListDead,
     Nack,
     Publish,
+    PurgeDead,
     ReadyMessage,
     RefusedMessage,
     ReplayDead,
@@ -267,6 +268,25 @@ def test_a_trace_names_the_replay_of_a_dead_letter(worker, orders):
         worker.tick(500)
     worker.ask(1, ADA, ReplayDead(orders, "g"))
     assert "replayed" in [step.what for step in worker.ask(1, ADA, Trace(Ref(orders, 0))).steps]
+
+
+def test_a_dead_letter_that_was_purged_is_voided(worker, orders):
+    worker.publish(orders, [b"poison"], fixed={ATTEMPTS: array("I", [1])})
+    join(worker, ADA, orders)
+    worker.ask(1, ADA, Nack(1, [(orders, 0, 1)]))
+    worker.ask(1, ADA, PurgeDead(orders, "g"))
+    assert stands(worker, orders)[0] == ("voided", "it was purged as a dead letter")
+
+
+def test_a_trace_tells_only_what_has_happened_and_of_a_delayed_record_when_it_was_published(worker, orders):
+    sealed_ms = worker.now.wall_ms - 5
+    batch = batches.seal([b"x"], publish_ms=sealed_ms, fixed={DELAY: array("q", [1_000])})
+    (run,) = publish(worker, orders, bytes(batch))
+    ref = Ref(orders, -1, run.index, 0)
+    assert [step.what for step in worker.ask(1, ADA, Trace(ref)).steps] == ["published"]
+    worker.tick(1_000)
+    steps = [(step.what, step.time_ms) for step in worker.ask(1, ADA, Trace(ref)).steps]
+    assert steps == [("published", sealed_ms), ("due", worker.now.wall_ms)]
 
 
 # --- modes, routes ------------------------------------------------------------------------------------------

@@ -551,6 +551,14 @@ def test_nobody_is_served_before_hello(hands: Hands) -> None:
     assert isinstance(hands.client(greet=False).ask(Hello(b"short", "", "")), RefusedMessage)
 
 
+def test_who_has_to_greet_first_is_no_refused_request_and_a_farewell_has_no_answer(hands: Hands) -> None:
+    stranger = hands.client(greet=False)
+    assert stranger.ask(Bye()) is None
+    assert isinstance(stranger.ask(Ping()), RefusedMessage)
+    hands.turn(1_000)
+    assert hands.reports()[-1].stats.refused == 0
+
+
 def test_a_session_that_is_ended_gives_back_and_stays_out_for_a_while(hands: Hands) -> None:
     ada, bob = hands.client(), hands.client(b"b" * 16)
     partition, shard = ada.topic()

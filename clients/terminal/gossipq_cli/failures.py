@@ -97,6 +97,8 @@ def explain(error: BaseException) -> Told:
         return Told(error.exit_code, error.code, error.message, error.hint)
     if isinstance(error, errors.GossipqError):
         exit_code = next(number for kind, number in _EXITS if isinstance(error, kind))
+        if isinstance(error, errors.TurnedAway) and error.why == errors.Forbidden.code:
+            exit_code = REFUSED  # the token is not taken
         return Told(
             exit_code,
             error.code,

@@ -140,9 +140,9 @@ class Noun(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Names the nearest verb when there is none of that name; never runs a guess."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            raise click.UsageError(
-                f"no such command: {args[0]}" + pointer(args[0], self.list_commands(ctx)), ctx
-            )
+            makes_group = ctx.info_name == "group" and args[0] in ("create", "add", "new", "make")
+            where = MAKES_GROUP if makes_group else pointer(args[0], self.list_commands(ctx))
+            raise click.UsageError(f"no such command: {args[0]}{where}", ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -174,6 +174,7 @@ POINTERS = {
     "start": ("node",),
     "version": ("version",),
 }
+MAKES_GROUP = "; a group is made by its first consumer: `gossipq sub TOPIC -g GROUP`"
 
 
 def pointer(word: str, known: Sequence[str]) -> str:

@@ -350,6 +350,8 @@ class ExplainRequests:
         if found is None or (ack := found[1]).end <= named.offset:
             if named.offset < cursor.state.start:
                 return Standing(name, "skipped", "the group began behind it")
+            if not cursor.state.dropped:  # nothing else is passed and leaves no row
+                return Standing(name, "voided", "it was purged as a dead letter")
             return Standing(name, "removed", says(life.DROPPED))
         verb = f"gossipq msg requeue {self._text(named)} --group {name}"
         because = says(life.ACKED, consumer=ack.consumer)
@@ -446,13 +448,17 @@ class ExplainRequests:
             found = ledger.schedule.get(partition, named.entry, named.record)
             if found is not None:
                 yield TraceEvent(found[1].time_ms, "published")
-                yield TraceEvent(self._due_ms(named, found[1]), "due")
             elif (void := ledger.void_of(partition, named.entry, named.record)) is not None:
                 yield TraceEvent(void.time_ms, "voided", "", void.by, void.reason)
             return
         place = place_of(ledger, None, partition, offset)
         if place is not None:
-            yield TraceEvent(place.time_ms, "due" if place.columns & DELAY else "published")
+            due = bool(place.columns & DELAY)
+            # when the leader stored a delayed record is not kept: its batch says when it was sealed
+            if due and (sealed_ms := ledger.opened.header(place.entry).publish_ms):
+                sealed_ms = min(sealed_ms, place.time_ms)
+                yield TraceEvent(sealed_ms, "published", reason="by the clock of its producer")
+            yield TraceEvent(place.time_ms, "due" if due else "published")
         if ledger.is_void(partition, offset) and (
             row := ledger.state.floor(records.key(b"Z", partition, offset))
         ):

@@ -352,7 +352,8 @@ class Worker:
             elif isinstance(request, Bye) and request.lost:
                 self._sessions.lost(origin, now.boot_ms)
             elif client is None:
-                raise NoSession("this connection has no session", hint="say HELLO first")
+                if not isinstance(request, Bye):  # which has no answer
+                    raise NoSession("this connection has no session", hint="say HELLO first")
             else:
                 self._from_client(message, header, client, request, now)
         except (StoreError, ShardStopped):
@@ -519,7 +520,7 @@ class Worker:
         return Done(len(known))
 
     def _refuse(self, origin: Origin, header: Header | None, error: GossipqError) -> None:
-        self._tally.refused += 1
+        self._tally.refused += not isinstance(error, NoSession)  # who has none greets, and asks again
         shard, request_id = (header.shard, header.request_id) if header else (0, 0)
         self._sender.refuse(origin, shard, request_id, refusal(error))
 

@@ -1,5 +1,6 @@
 """`gossipq status`."""
 
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import click
@@ -73,6 +74,16 @@ def _print_dead(out: Output, view: clusters.ClusterView) -> None:
         )
 
 
+def unanswered(view: clusters.ClusterView, known: Collection[str]) -> Iterator[str]:
+    """Of nodes that do not answer here, beside those that are `known` to be away: how old that is what stands
+    there of them."""
+    for node in view.nodes:
+        rows = [row for row in view.copies if row.copy == node.member.copy and row.role != "leader"]
+        if node.status is None and rows and node.member.name not in known:
+            ago = span(max(row.silent_ms for row in rows))
+            yield f"{node.member.name} does not answer: what stands here of it the others heard {ago} ago"
+
+
 def _print(out: Output, view: clusters.ClusterView) -> None:
     status = view.asked
     out.write(
@@ -86,6 +97,8 @@ def _print(out: Output, view: clusters.ClusterView) -> None:
         out.write(f"see: {health.command}")
     else:
         out.write(f"{health.state}: {status.shards} shards, each with a leader and all its copies")
+    for text in unanswered(view, {finding.subject for finding in health.findings}):
+        out.write(text)
     _print_dead(out, view)
     for text in wrong_clocks(view.copies, view.members).values():
         out.write(f"clock: {text}")

@@ -9,7 +9,7 @@ from gossipq.texts import many, size
 from gossipq_cli import failures
 from gossipq_cli.files import written
 from gossipq_cli.options import Choices, Noun, pass_choices
-from gossipq_cli.output import Column, Output, counter
+from gossipq_cli.output import Column, Output, counter, dashed
 from gossipq_cli.reach import CONNECT_S, trouble_of
 
 if TYPE_CHECKING:
@@ -46,7 +46,12 @@ def info(choices: Choices, data: str) -> None:
         out.one(msgspec.to_builtins(found))
         return
     manifest: dict[str, Any] = msgspec.to_builtins(found.manifest)
-    out.one({**manifest, "disk_free": size(found.disk_free_bytes)}, name=found.manifest.node_id)
+    options = manifest.pop("options")
+    fields = {name: _told(value) for name, value in manifest.items()}
+    out.one(
+        {**fields, "disk_free": size(found.disk_free_bytes), **dict(sorted(options.items()))},
+        name=found.manifest.node_id,
+    )
     if out.form == "table":
         rows = [msgspec.to_builtins(worker) | worker.rows for worker in found.workers]
         columns = [
@@ -55,6 +60,14 @@ def info(choices: Choices, data: str) -> None:
             Column("used_bytes", size, right=True),
         ]
         out.rows([*columns, *map(counter, found.workers[0].rows), Column("path")], rows)
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        value = [f"{name} = {text}" for name, text in sorted(value.items())]
+    return dashed(", ".join(map(str, value)) if isinstance(value, list) else value)
 
 
 @command.command("verify")
