@@ -51,6 +51,13 @@ def test_a_counter_that_fell_began_anew() -> None:
     assert history.last("out") == 30.0
 
 
+@pytest.mark.parametrize("state", ["asking", "failed"])
+def test_what_a_node_counted_before_it_was_heard_is_no_rate(state: str) -> None:
+    heard = [Node(name="b", uptime_ms=9_000, delivered=10_000 + count) for count in (0, 0, 50)]
+    history = fed(*(at(n, nodes=[each]) for n, each in enumerate([Node(name="b", state=state), *heard])))
+    assert list(history.series("out")) == [0.0, 0.0, 25.0]
+
+
 def test_what_searches_of_the_dashboard_read_is_no_traffic() -> None:
     """Nodes tell it up to a second after it was read."""
     history = fed(at(0, nodes=[Node(name="a", delivered=0)]), at(1, nodes=[Node(name="a", delivered=100)]))

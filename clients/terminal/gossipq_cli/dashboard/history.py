@@ -235,9 +235,12 @@ class History:
         )
 
     def _node_rates(self, snapshot: Snapshot) -> dict[Name, float]:
-        """Over a few snapshots: what workers report comes in steps of a second."""
+        """Over a few snapshots: what workers report comes in steps of a second. What a node counted before it
+        was heard is no rate of now."""
         values: dict[Name, float] = {}
         for node in snapshot.nodes:
+            if node.state in (ASKING, "failed") and not node.uptime_ms:
+                continue  # it has not been heard yet
             values["node", node.name] = node.published + node.delivered
             values["node-out", node.name] = node.delivered
         return self._past.rates(Counters(snapshot.time_ms, values))
