@@ -209,6 +209,19 @@ def test_nothing_that_anybody_writes_becomes_a_mark() -> None:
         assert "alert(1)" in text, f"{name} shows nothing of it"
 
 
+def test_a_name_that_turns_the_text_around_is_shown_as_what_it_is() -> None:
+    """Consumers and their reasons may have any letters, also such as nobody sees."""
+    odd = "\x1b[31mada\u202e"
+    steps = [Taken(5, "acked", consumer=odd, reason=odd)]
+    opened = Opened("orders/0/1", [("key", odd)], b"", 0, [Stands("g", "acked", odd, "")], steps, [odd])
+    text = pages.page("message", **context(filled(), "message", found=opened, shown=""))
+    text += pages.page(
+        "clients", **context(filled(), "clients", clients=[Client(session="0a", client=odd)], like="", more=0)
+    )
+    assert not {"\x1b", "\u202e"} & set(text)
+    assert "\\x1b[31mada\\u202e" in text
+
+
 def test_the_live_part_stands_in_the_page_as_it_comes_later() -> None:
     h = filled()
     shown = context(h) | views.overview(h)

@@ -4,7 +4,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from gossipq.texts import many
+from gossipq.texts import many, printable
 from gossipq_cli.dashboard import figures
 from gossipq_cli.output import moment, readable
 
@@ -36,6 +36,7 @@ def environment() -> Environment:
         "moment": lambda value: moment(value) if value > 0 else "-",
         "clock": _clock,
         "readable": readable,
+        "printable": printable,
         "many": many,
     }
     made.globals["HARM"] = ("purge", "rm", "cancel", "kick", "drain")  # verbs that are drawn as what they are
