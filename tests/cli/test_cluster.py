@@ -213,6 +213,19 @@ def test_status_waits_until_all_is_well(town: Town, gossipq, monkeypatch: pytest
     assert gossipq("status", "--wait-healthy", "30").code == 0
 
 
+def test_status_does_not_wait_for_a_token_to_be_taken(
+    town: Town, gossipq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = errors.TurnedAway("no user has the token that was shown")
+    refused.why = errors.Forbidden.code
+
+    def turned_away(choices: Choices) -> None:
+        raise refused
+
+    monkeypatch.setattr(ask, "connect", turned_away)
+    assert gossipq("status", "--wait-healthy", "30").code == 6
+
+
 @pytest.mark.parametrize(
     ("members", "voters"),
     [

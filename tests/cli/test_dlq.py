@@ -261,7 +261,7 @@ def test_group_ls_shows_dead_letters_and_pauses(orders, gossipq) -> None:
 def test_group_ls_says_when_an_unused_group_goes(orders, gossipq) -> None:
     """Of its partitions the one that goes first: groups go shard by shard."""
     stood = [stats(0, goes_ms=7_200_000), stats(1, goes_ms=3_600_000), stats(1, group="used")]
-    orders.answers["stats"] = StatsReply([], stood)
+    orders.answers["groups"] = stood
     head, *rows = gossipq("group", "ls", "orders").out.splitlines()
     assert head.split()[-2:] == ["goes", "in"]
     assert [row.split()[-1] for row in rows] == ["1h", "0"]

@@ -447,6 +447,12 @@ def test_what_a_node_refuses_is_told(
             2,
             "GOSSIPQ LAG CRITICAL - billing on orders is 5 records behind | lag=5;1;4",
         ),
+        (
+            "lag ord* --warn 4",
+            {},
+            1,
+            "GOSSIPQ LAG WARNING - billing on orders is 5 records behind | lag=5;4;",
+        ),
         ("lag --warn 5", {}, 0, "GOSSIPQ LAG OK - billing on orders is 5 records behind | lag=5;5;"),
         ("lag -g other", {}, 3, "GOSSIPQ LAG UNKNOWN - no group other"),
         ("lag", {"stats": StatsReply([], [])}, 0, "GOSSIPQ LAG OK - no groups"),
@@ -496,6 +502,13 @@ def test_check(
     assert (ran.code, ran.err) == (code, "")
     assert ran.out.startswith(out)
     assert ran.out.count("\n") == 1
+
+
+def test_lag_of_topics_that_fit_a_pattern(gossipq: Callable[..., Any], asked: Any) -> None:
+    """No topic has the name `ord*`: it was said to have no groups, and no lag."""
+    assert gossipq("group", "lag", "ord*", "-o", "names").out == "billing\n"
+    assert gossipq("group", "ls", "ord*", "-o", "names").out == "billing\n"
+    assert gossipq("group", "pause", "ord*", "billing").code == 4
 
 
 def test_check_in_json(gossipq: Callable[..., Any], asked: Any) -> None:

@@ -18,6 +18,7 @@ from gossipq_cli.contexts import servers_of
 from gossipq_cli.options import Choices, nearest
 
 if TYPE_CHECKING:
+    from gossipq.values import GroupStats
     from gossipq_cli.clusters import ClusterView
     from gossipq_client import Client
 
@@ -64,6 +65,17 @@ def missing(mq: "Client", names: Iterable[str]) -> list[str]:
     ]
 
 
+def groups_of(mq: "Client", topic: str) -> "list[GroupStats]":
+    """Counters of the groups of a topic, or of all topics that fit a pattern. Raises UnknownTopic when there
+    is none."""
+    names = {each.name for each in mq.topics(topic)}
+    if not names:
+        raise no_topic(mq, topic)
+    if "*" not in topic:
+        return mq.admin.groups(topic)
+    return [part for part in mq.admin.stats().groups if part.topic in names]
+
+
 def no_topic(mq: "Client", name: str, hint: str = "`gossipq topic ls` lists topics") -> UnknownTopic:
     """The error for a name that no topic has, with the nearest that one has."""
     return UnknownTopic(f"no topic {name}{nearest(name, [topic.name for topic in mq.topics()])}", hint=hint)
@@ -98,7 +110,7 @@ def wait_healthy(choices: Choices, wait_s: float) -> "ClusterView":
         try:
             view = clusters.look(replace(choices, timeout_s=min(choices.timeout_s, left_s)))
         except GossipqError as error:
-            if not error.retryable:
+            if not error.retryable or failures.explain(error).exit_code == failures.REFUSED:
                 raise
             last = error.message
         else:

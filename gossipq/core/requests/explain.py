@@ -518,7 +518,8 @@ class ExplainRequests:
         if named.offset < 0:
             found = self._ledger.schedule.get(named.partition, named.entry, named.record)
             if found is None:
-                raise UnknownRecord("the record was cancelled before it was due")
+                text = self._text(named)
+                raise UnknownRecord("the record was cancelled before it was due", hint=f"gossipq why {text}")
             return (named.entry, named.record), found[1].time_ms
         place = place_of(self._ledger, None, named.partition, named.offset)
         if place is not None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from gossipq.errors import ConfigError, GossipqError
+from gossipq.errors import ConfigError, GossipqError, UnknownTopic
 from gossipq.health import State, of_error, of_node
 from gossipq.messages import StatusReply
 from gossipq.texts import many, size
@@ -189,8 +189,10 @@ def lag(choices: Choices, topic: str | None, group: str | None, warn: int | None
 
     def judge() -> Verdict:
         with ask.connect(choices) as mq:
-            rows, alarms = mq.admin.stats([topic] if topic else []).groups, mq.admin.alarms()
-            if topic and not rows and ask.missing(mq, [topic]):
+            try:
+                rows = ask.groups_of(mq, topic) if topic else mq.admin.stats().groups
+                alarms = mq.admin.alarms()
+            except UnknownTopic:
                 return Verdict(UNKNOWN, f"no topic {topic}")
         behind: dict[tuple[str, str], int] = {}
         for row in rows:

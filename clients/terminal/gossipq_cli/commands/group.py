@@ -78,13 +78,18 @@ def unknown(topic: str, group: str, known: Iterable[GroupStats] = ()) -> failure
 
 def found(mq: "Client", topic: str, group: str | None) -> list[GroupStats]:
     """The partitions of a topic's groups, or of one. Raises UnknownTopic, Failure."""
-    if ask.missing(mq, [topic]):
+    if "*" in topic:
         raise ask.no_topic(mq, topic)
-    known = mq.admin.groups(topic)
+    return _parts(mq, topic, group)
+
+
+def _parts(mq: "Client", topic: str, group: str | None) -> list[GroupStats]:
+    """Also of all topics that fit a pattern."""
+    known = ask.groups_of(mq, topic)
     parts = [part for part in known if group in (None, part.group)]
     if group is not None and not parts:
         raise unknown(topic, group, known)
-    return sorted(parts, key=lambda part: (part.group, part.partition))
+    return sorted(parts, key=lambda part: (part.topic, part.group, part.partition))
 
 
 @contextmanager
@@ -103,16 +108,14 @@ def asking(mq: "Client", topic: str, group: str) -> Iterator[None]:
 @click.argument("topic", required=False)
 @pass_choices
 def list_groups(choices: Choices, topic: str | None) -> None:
-    """List groups, of all topics or of one.
+    """List groups, of all topics or of some.
 
     \b
     gossipq group ls
-    gossipq group ls orders -o json
+    gossipq group ls 'orders.*' -o json
     """
     with ask.connect(choices) as mq:
-        groups = mq.admin.stats([topic] if topic else []).groups
-        if topic and not groups and ask.missing(mq, [topic]):
-            raise ask.no_topic(mq, topic)
+        groups = ask.groups_of(mq, topic) if topic else mq.admin.stats().groups
     out = Output(choices)
     rows = totals(groups)
     columns = [Column("group"), Column("topic"), *map(counter, ("partitions", "consumers", "lag", "dead"))]
@@ -137,7 +140,7 @@ def _say_none(out: Output, topic: str | None) -> None:
 @click.option("--partitions", "by_partition", is_flag=True, help="a row for each partition")
 @pass_choices
 def lag(choices: Choices, topic: str, group: str | None, by_partition: bool) -> None:
-    """Show the lag of each group of a topic.
+    """Show the lag of each group of a topic, or of all that fit a pattern.
 
     \b
     gossipq group lag orders
@@ -146,7 +149,7 @@ def lag(choices: Choices, topic: str, group: str | None, by_partition: bool) -> 
     lag = ready + in flight + retrying + parked: published since the group's start and not done yet.
     """
     with ask.connect(choices) as mq:
-        groups = found(mq, topic, group)
+        groups = _parts(mq, topic, group)
     out, columns = Output(choices), [Column("group"), Column("topic")]
     if not groups:
         _say_none(out, topic)
