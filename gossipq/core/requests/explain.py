@@ -196,7 +196,7 @@ class ExplainRequests:
         lines = self._policies(named, group_ids)
         if not standings:
             state = "removed" if offset < ledger.partitions[partition].first else "ready"
-            because = says(life.REMOVED) if state == "removed" else "no group reads this topic yet"
+            because = says(life.REMOVED) if state == "removed" else "no group reads this partition yet"
             standings = [Standing("", state, because)]
         return standings, lines
 

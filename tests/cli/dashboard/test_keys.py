@@ -50,7 +50,8 @@ def typed(board: Board, ui: Ui, text: str) -> Ui:
         (b"\x1b[A\x1bOB\x1b[5~\x1b[H", ["up", "down", "pgup", "home"]),
         (b"\r\n\t\x7f\x15", ["enter", "enter", "tab", "backspace", "kill"]),
         ("é注👍".encode(), ["é", "注", "👍"]),
-        (b"\x1b[200~x\x1b[1;5C", ["x"]),
+        (b"\x1b[1;5Cx", ["x"]),
+        (b"\x1b[200~x\r\ny\x00\x1b[A\x1b[201~q", ["paste:x y[A", "q"]),
         (b"\xff\xfe\x00\x01q", ["q"]),
         (b"\x1b\x1b[A", ["esc", "up"]),
         (b"\x1bx", ["esc", "x"]),
@@ -67,6 +68,24 @@ def test_a_lone_escape_is_one_when_nothing_follows() -> None:
     assert decoder.flush() == ["esc"]
     assert not decoder.waiting
     assert decoder.flush() == []
+
+
+def test_a_paste_whose_end_does_not_come_is_given_up() -> None:
+    decoder = keys.Decoder()
+    assert decoder.feed(b"\x1b[200~xy") == decoder.flush() == []
+    for _ in range(keys.PASTE_QUIET):
+        decoder.flush()
+    assert decoder.feed(b"q") == ["q"]
+
+
+def test_what_is_pasted_is_text_and_no_keys(board: Board) -> None:
+    """Of a message: x would ask to remove it, and y be the yes."""
+    ui = Ui(view="messages", topic="orders", path=("orders/0/17",))
+    stepped = keys.step(ui, "paste:xy", board)
+    assert (stepped.deeds, stepped.ui.prompt) == ([], None)
+    asked = press(board, ui, "x", "paste:y")
+    assert asked.prompt is not None, "the question still stands"
+    assert press(board, ui, ":", "paste:why orders/0/3", "!").prompt.text == "why orders/0/3!"  # type: ignore[union-attr]
 
 
 @given(
@@ -89,7 +108,11 @@ def test_pieces_make_no_difference(parts: list[bytes], data: st.DataObject) -> N
 def test_any_bytes_are_survived(data: bytes) -> None:
     decoder = keys.Decoder()
     for key in [*decoder.feed(data), *decoder.flush()]:
-        assert len(key) == 1 or key in {*keys.ESCAPES.values(), *keys.CONTROLS.values(), "esc"}
+        assert (
+            len(key) == 1
+            or key.startswith(keys.TEXT)
+            or key in {*keys.ESCAPES.values(), *keys.CONTROLS.values(), "esc"}
+        )
 
 
 # --- views and lists

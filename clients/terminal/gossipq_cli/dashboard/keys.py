@@ -32,6 +32,9 @@ CONTROLS = {
     0x0C: "redraw",
 }
 SEQUENCE_MAX = 16  #: bytes; a longer one is none
+PASTE_QUIET = 40  #: times that nothing came: the end of what was pasted will not come
+PASTE, PASTED = b"\x1b[200~", b"\x1b[201~"  #: around what is pasted
+TEXT = "paste:"  #: of a key: what follows was pasted
 
 
 HELP_LINES = 20  #: by which help can be moved on, at most
@@ -42,6 +45,7 @@ class Decoder:
 
     def __init__(self) -> None:
         self._rest = b""
+        self._quiet = 0  # times that nothing came
 
     @property
     def waiting(self) -> bool:
@@ -49,7 +53,7 @@ class Decoder:
 
     def feed(self, data: bytes) -> list[str]:
         self._rest += data
-        keys = []
+        self._quiet, keys = 0, []
         while self._rest and (found := self._next()):
             key, used = found
             self._rest = self._rest[used:]
@@ -57,7 +61,10 @@ class Decoder:
         return keys
 
     def flush(self) -> list[str]:
-        """Nothing more came for a while."""
+        """Nothing more came for a while. The end of what is pasted may take longer."""
+        self._quiet += 1
+        if self._rest.startswith(PASTE) and self._quiet < PASTE_QUIET:
+            return []
         rest, self._rest = self._rest, b""
         return ["esc"] if rest.startswith(b"\x1b") else []
 
@@ -88,6 +95,10 @@ class Decoder:
 
     @staticmethod
     def _escape(rest: bytes) -> tuple[str, int] | None:
+        if rest.startswith(PASTE):
+            end = rest.find(PASTED)
+            text = " ".join(rest[len(PASTE) : end].decode(errors="replace").splitlines())
+            return (TEXT + "".join(filter(str.isprintable, text)), end + len(PASTED)) if end >= 0 else None
         if len(rest) == 1:
             return None
         if rest[1] == 0x1B:
@@ -137,6 +148,8 @@ def step(ui: Ui, key: str, board: Board, page: int = 20, seen: bool = True) -> S
     if ui.prompt is not None:
         return _type(ui, ui.prompt, key, board)
     ui = replace(ui, notice="", bad=False)
+    if key.startswith(TEXT):  # it would be taken for keys, also for the yes to a question
+        return Stepped(replace(ui, notice="paste where something is typed, as after : or /"), [])
     if ui.menu is not None and key != "redraw":
         return _choose(ui, ui.menu, key, board)
     if key == "redraw":
@@ -384,6 +397,8 @@ def answered(ui: Ui, ask: Act | Try, answer: Done | Failed) -> Ui:
 def _type(ui: Ui, prompt: Prompt, key: str, board: Board) -> Stepped:
     if prompt.kind == "try":
         return Stepped(replace(ui, prompt=None, notice="not done") if key == "esc" else ui, [])
+    if prompt.kind == "confirm" and key.startswith(TEXT):
+        return Stepped(ui, [])
     if prompt.kind == "confirm":
         deeds: list[Deed] = [prompt.then] if key in ("y", "Y") and prompt.then else []
         notice = "" if deeds else "not done"
@@ -404,8 +419,8 @@ def _type(ui: Ui, prompt: Prompt, key: str, board: Board) -> Stepped:
         text = ""
     elif key == "word":
         text = text.rstrip().rpartition(" ")[0]
-    elif len(key) == 1:
-        text += key
+    elif len(key) == 1 or key.startswith(TEXT):
+        text += key.removeprefix(TEXT)
     ui = replace(ui, prompt=replace(prompt, text=text))
     return Stepped(ui.looking(filter=text, at=0) if prompt.kind == "filter" else ui, [])
 

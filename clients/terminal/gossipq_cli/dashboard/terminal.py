@@ -13,9 +13,9 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-#: other screen, no cursor; the mouse stays the terminal's, so that copying works
-ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"
-LEAVE = "\x1b[?2026l\x1b[0m\x1b[?25h\x1b[?1049l"
+#: other screen, no cursor, pastes marked; the mouse stays the terminal's, so that copying works
+ENTER = "\x1b[?1049h\x1b[?25l\x1b[?2004h\x1b[2J"
+LEAVE = "\x1b[?2026l\x1b[0m\x1b[?2004l\x1b[?25h\x1b[?1049l"
 READ_BYTES = 4_096
 
 
