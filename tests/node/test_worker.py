@@ -227,7 +227,7 @@ def test_space_is_looked_at_each_second(hands: Hands, monkeypatch: pytest.Monkey
     assert isinstance(refused, RefusedMessage)
     assert (refused.code, refused.message) == (
         "store_full",
-        "the disk has 900 bytes free, 1000 are kept in reserve",
+        "the disk has 900 B free, 1000 B are kept in reserve",
     )
     monkeypatch.setattr(hands.store, "usage", lambda: StoreUsage(1_000, 860, 860, 1 << 30, 1 << 30))
     hands.turn(1_000)

@@ -2,6 +2,7 @@
 removals go on."""
 
 from gossipq import limits
+from gossipq.texts import size
 from gossipq.types import Now
 from gossipq_node.ports import StoreUsage
 from gossipq_node.settings import WorkerSettings
@@ -40,8 +41,9 @@ class Space:
         self.free_bytes = usage.disk_free_bytes + spare_bytes
         self.hoards = spare_bytes >= HOARD_BYTES and usage.disk_free_bytes < 2 * self.reserve_bytes
         if usage.used_bytes >= usage.map_bytes // 100 * limits.MAP_FULL_PERCENT:
-            self.full = f"the store holds {usage.used_bytes} of {usage.map_bytes} bytes of its map"
+            self.full = f"the store holds {size(usage.used_bytes)} of the {size(usage.map_bytes)} of its map"
         elif self.free_bytes < self.reserve_bytes:
-            self.full = f"the disk has {self.free_bytes} bytes free, {self.reserve_bytes} are kept in reserve"
+            free, reserve = size(self.free_bytes), size(self.reserve_bytes)
+            self.full = f"the disk has {free} free, {reserve} are kept in reserve"
         elif now.boot_ms >= self._hold_ms:
             self.full = ""

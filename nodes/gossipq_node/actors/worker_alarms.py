@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from gossipq.core.ledger import Ledger
 from gossipq.core.requests import SLOW_COMMIT_US, Watch, alarm
+from gossipq.texts import size
 from gossipq.types import Now
 from gossipq.values import Alarm
 from gossipq_node.actors.space import Space
@@ -27,7 +28,7 @@ class WorkerAlarms:
     def space(self, free_bytes: int, reserve: int) -> None:
         """Bytes free, and those at which publishes stop."""
         self.low = (
-            f"the disk has {free_bytes:,} bytes free, publishes stop at {reserve:,}"
+            f"the disk has {size(free_bytes)} free, publishes stop at {size(reserve)}"
             if free_bytes < 2 * reserve
             else ""
         )
