@@ -539,6 +539,7 @@ def test_every_page_of_help(gossipq: Callable[..., Any], topic: str) -> None:
     ran = gossipq("help", topic)
     assert ran.code == 0
     assert len(ran.out.splitlines()) >= 5
+    assert gossipq("help", *topic.split("-")).out == ran.out
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def command(choices: Choices, ctx: click.Context, words: tuple[str, ...]) -> Non
     if words and (page := _of_command(ctx.find_root(), words)):
         Output.write(page)
         return
-    topic = " ".join(words) or None
+    topic = "-".join(words) or None  # "exit codes" is how it is written elsewhere
     from gossipq.alarms import KINDS
     from gossipq.health import table
 
