@@ -552,7 +552,7 @@ def test_node_and_store(make_node: Callable, gossipq) -> None:
     assert info["manifest"]["workers"] == 2
     told = gossipq("store", "info", *data).out
     assert told.splitlines()[-1].split()[0] == "1"
-    assert "{" not in told, "what has parts has a line for each, or none"
+    assert "{'" not in told, "what has parts has a line for each, or none"
     verified = gossipq("store", "verify", *data)
     assert verified.code == 0
     assert verified.out.endswith("100 records, " + verified.out.split("100 records, ")[1])
