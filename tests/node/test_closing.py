@@ -71,6 +71,8 @@ def test_closing_using_and_opening(node: RunningNode, gossipq: Callable[..., Any
     assert gossipq(*by, "user", "test", "ada", "PURGE_TOPIC", "invoices")[0] == 1
     code, out, _ = gossipq("--credentials", ada, "whoami", "-o", "names")
     assert (code, out) == (0, "ada\n")
+    told = gossipq(*by, "user", "rotate", "ada", "--save", ada)[2]
+    assert "It never expires, and the one before did" in told
     code, out, _ = gossipq("--credentials", ada, "topic", "ls", "-o", "names")
     assert (code, out) == (0, "invoices\n")
     code, _, err = gossipq("--credentials", ada, "pub", "orders", "2")
@@ -228,6 +230,10 @@ def test_a_program_goes_on_by_the_token_that_it_finds_in_its_file(
         assert ada.read_text() != token
         assert mq.publish("orders", b"after").result(PATIENCE_S)
         assert mq.admin.whoami().user == "ada"
+    nowhere = str(ada / "file")  # as a disk that is full: before the cluster knows a token that nobody has
+    assert gossipq(*by, "user", "rotate", "admin", "--now", "--save", nowhere)[0] == 1
+    assert gossipq(*by, "user", "add", "bob", "--save", nowhere)[0] == 1
+    assert gossipq(*by, "user", "ls", "-o", "names")[:2] == (0, "ada\nadmin\n")
     (tmp_path / "old").write_text(token)
     (tmp_path / "old").chmod(0o600)
     assert gossipq("--credentials", str(tmp_path / "old"), "topic", "ls")[0] != 0

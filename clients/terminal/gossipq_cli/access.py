@@ -2,6 +2,8 @@
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ import click
 from gossipq import permissions
 from gossipq.values import AccessChange, AccessTable, Credential, Role, User
 from gossipq_cli import ask, failures
+from gossipq_cli.files import written
 from gossipq_cli.options import Choices, nearest
 from gossipq_cli.output import is_special, iso
 
@@ -80,20 +83,28 @@ def door(choices: Choices) -> bytes:
         return mq.admin.status().door
 
 
-def save(path: str | Path, token: bytes, door: bytes = b"") -> None:
-    """For its owner alone; in place of what was there."""
+@contextmanager
+def saving(path: str | Path, token: bytes, door: bytes = b"") -> Iterator[None]:
+    """The file gets its name, for its owner alone, when what makes the token good has succeeded: a disk that
+    refuses it is met before, or the only copy of the token would be lost."""
     from gossipq_client.values import file_text
 
-    path = Path(path)
+    path, text = Path(path), file_text(token, door).encode()
     if is_special(path):
-        path.write_text(file_text(token, door))
+        yield
+        path.write_bytes(text)
         return
     path.parent.mkdir(0o700, parents=True, exist_ok=True)
-    new = path.with_name(f"{path.name}.{os.getpid()}")
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(fd, "w") as file:
-        file.write(file_text(token, door))
-    os.replace(new, path)
+    with written(str(path), "token") as stream:
+        stream.write(text)
+        stream.flush()
+        yield
+
+
+def save(path: str | Path, token: bytes, door: bytes = b"") -> None:
+    """In place of what was there."""
+    with saving(path, token, door):
+        pass
 
 
 def until(expires_ms: int) -> str:

@@ -1,5 +1,7 @@
 """`gossipq user`."""
 
+from contextlib import nullcontext
+
 import click
 from msgspec import structs
 
@@ -60,20 +62,18 @@ def add(
     token, kept = access.made_token(expires_s)
     made = User(user, list(roles), [] if no_token else [kept])
     door = access.door(choices) if path else b""
-    known = access.change(choices, AccessChange(users=[made], version=known.version), secret_file)
-    if not no_token:
-        access.spread(known)
-    _told(choices, user, b"" if no_token else token, path, door)
+    with access.saving(path, token, door) if path and not no_token else nullcontext():
+        known = access.change(choices, AccessChange(users=[made], version=known.version), secret_file)
+        if not no_token:
+            access.spread(known)
+    _told(choices, user, b"" if no_token else token, path)
 
 
-def _told(choices: Choices, user: str, token: bytes, path: str, door: bytes) -> None:
-    """`door`: asked for before: the token that asks may be one that ends now."""
+def _told(choices: Choices, user: str, token: bytes, path: str) -> None:
     from gossipq_client.values import text_of
 
     out = Output(choices)
     if not token or path:
-        if path and token:
-            access.save(path, token, door)
         out.one({"user": user, "file": path}, f"{user}: its token is in {path}" if path else user, user)
     else:
         text = text_of(token)
@@ -124,10 +124,16 @@ def rotate(
         for each in found.tokens[-1:]
     ]
     made = structs.replace(found, tokens=[kept] if now else [*old, kept])
-    door = access.door(choices) if path else b""
-    known = access.change(choices, AccessChange(users=[made], version=known.version), secret_file)
-    access.spread(known)
-    _told(choices, user, token, path, door)
+    door = access.door(choices) if path else b""  # before: the token that asks may be one that ends now
+    with access.saving(path, token, door) if path else nullcontext():
+        known = access.change(choices, AccessChange(users=[made], version=known.version), secret_file)
+        access.spread(known)
+    _told(choices, user, token, path)
+    if expires_s is None and found.tokens and found.tokens[-1].expires_ms:
+        ended = spaced(access.until(found.tokens[-1].expires_ms))
+        Output(choices).say(
+            f"It never expires, and the one before did, at {ended}: --expires 90d gives it an end"
+        )
 
 
 @command.command("rm")
