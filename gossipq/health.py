@@ -178,13 +178,34 @@ def of_cluster(
     for status in answers.values():
         if status is not None and status.copy != asked.copy:
             findings += [found for found in _of_workers(status) if found.state is not State.STARTING]
-    led = {row.shard for row in copies if row.role == "leader"}
+    afar = _led_unheard(asked, answers)
+    led = {row.shard for row in copies if row.role == "leader"} | afar.keys()
     stopped = {shard for status in answers.values() if status is not None for shard in _stopped(status)}
     missing, unheard = asked.shards - len(led | stopped), misjudged(asked, answers)
     if missing or not asked.shards:
         away = [member.name for member in asked.members if answers.get(member.copy) is None]
         findings.append(no_leader(missing, asked.shards, away, len(asked.members), bool(unheard)))
+    for name, count in Counter(afar.values()).items():
+        text = f"{name} does not answer here, and leads {many(count, 'shard')}, as the others say"
+        findings.append(Finding(State.DEGRADED, name, text))
     return health([*findings, *unheard, *of_copies(copies, asked.members, asked.shards)])
+
+
+def _led_unheard(asked: StatusReply, answers: Mapping[str, StatusReply | None]) -> dict[int, str]:
+    """Shard -> node that leads it and does not answer: its frontdoor hangs, or it is not reached from here.
+    So long as most voters of any shard answer, one of them would miss a leader that is gone."""
+    silent = {row.copy: row.name for row in asked.members if answers.get(row.copy) is None}
+    if 2 * len(silent) >= voters_wanted(asked.members):
+        return {}
+    heard = [status for status in answers.values() if status is not None]
+    without = {shard for status in heard for worker in status.workers for shard in worker.leaderless}
+    leads = [lead for status in heard for lead in status.leads]
+    newest = {lead.shard: lead for lead in sorted(leads, key=lambda lead: lead.term)}
+    return {
+        shard: silent[lead.copy]
+        for shard, lead in newest.items()
+        if lead.copy in silent and shard not in without
+    }
 
 
 def misjudged(asked: StatusReply, answers: Mapping[str, StatusReply | None]) -> list[Finding]:

@@ -195,6 +195,16 @@ def test_a_cluster_without_most_of_its_nodes_names_them() -> None:
     assert health.command == "gossipq cluster ls"
 
 
+def test_a_leader_that_does_not_answer_leads_as_long_as_its_followers_hear_it() -> None:
+    bob, cat = (msgspec.structs.replace(status(rows=[]), copy=row.copy, node=row.name) for row in (BOB, CAT))
+    answers = {ADA.copy: None, BOB.copy: bob, CAT.copy: cat}
+    health = of_cluster(bob, answers, [])
+    assert health.text == "degraded: ada does not answer here, and leads 2 shards, as the others say"
+    misses = msgspec.structs.replace(cat, workers=[worker(leaderless=[1])])
+    assert "no quorum: 1 of 2 shards has no leader" in of_cluster(bob, answers | {CAT.copy: misses}, []).text
+    assert "no quorum: 2 of 2" in of_cluster(bob, answers | {CAT.copy: None}, []).text
+
+
 def test_what_stops_another_node_is_said_and_its_start_shows_in_the_copies() -> None:
     bob = msgspec.structs.replace(status(worker("full", detail="9 bytes")), copy=BOB.copy, node="bob")
     rows = [*whole(0), *whole(1)]
