@@ -227,8 +227,10 @@ class DataDirectory:
         return self.path / STORES / str(manifest.generation) / f"worker-{worker}"
 
     def other_generations(self, manifest: DirectoryManifest) -> list[Path]:
-        """What a reshard left that was cut short: stores that are not in force."""
-        return [path for path in (self.path / STORES).glob("*") if path.name != str(manifest.generation)]
+        """What a reshard left that was cut short: stores that are not in force. What has another name is
+        somebody's own, as a copy that was made before."""
+        names = (path for path in (self.path / STORES).glob("*") if path.name.isdecimal())
+        return [path for path in names if path.name != str(manifest.generation) and not path.is_symlink()]
 
     def close(self) -> None:
         self.lock.release()

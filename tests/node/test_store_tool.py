@@ -1,5 +1,6 @@
 """`gossipq store`: look at, check, lay out anew and adopt the directory of a node that does not run."""
 
+import errno
 import io
 import json
 import logging
@@ -23,6 +24,7 @@ from gossipq.values import Member
 from gossipq.wire.batch import seal
 from gossipq_client import connect
 from gossipq_node import main, recovery, store_dump, store_tool
+from gossipq_node.adapters import lmdb_store
 from gossipq_node.adapters.lmdb_store import LmdbStore, make_store
 from gossipq_node.directory import MANIFEST, ROSTER, STORES, DataDirectory
 from gossipq_node.files import SavedRoster, keep_roster
@@ -210,12 +212,13 @@ def test_what_a_killed_reshard_left_is_told_by_a_node_and_cleared_by_the_next(
     data: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(data / STORES / "0", data / STORES / "1")
+    shutil.copytree(data / STORES / "0", data / STORES / "0.mine")
     monkeypatch.setattr(main, "check_options", lambda *told: (_ for _ in ()).throw(ConfigError("ends here")))
     monkeypatch.setattr(main.machine, "open_log", lambda *told: logging.getLogger("node"))
     assert main.run(load("", {}, {"node.data": str(data), "node.mode": "standalone"})) == main.EXIT_CONFIG
     assert f"{data / STORES / '1'} is left over from a compact or reshard" in caplog.text
     store_tool.compact(data)
-    assert os.listdir(data / STORES) == ["1"]
+    assert sorted(os.listdir(data / STORES)) == ["0.mine", "1"], "a copy that an operator made stays"
     assert store_tool.verify(data).batches == 30
 
 
@@ -319,6 +322,21 @@ def test_a_store_that_is_gone_is_told_and_not_made_anew(data: Path) -> None:
         with pytest.raises(StoreError, match="a store of this node is gone"):
             use(data)
     assert not (data / STORES / "0" / "worker-1").exists()
+
+
+def test_a_store_that_may_not_be_read_is_not_called_gone(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or somebody starts anew who needed a chown."""
+
+    def stat(path: Path, **more: object) -> os.stat_result:
+        if path.name == lmdb_store.DATA_FILE:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return os.stat(path, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Path, "stat", stat)
+    with pytest.raises(StoreError, match=r"data\.mdb cannot be read: Permission denied") as raised:
+        store_tool.info(data)
+    assert "empty" not in raised.value.hint
+    assert "chown" in raised.value.hint
 
 
 def test_a_small_address_space_is_enough_for_a_small_map(data: Path) -> None:

@@ -49,6 +49,7 @@ NEW_DATA_FILE = "data.mdb.new"
 NO_ADDRESSES = f"{OutOfMemory.HINT}; ulimit -v and node.map_bytes bound the map of a store"
 AS_STORED = 0  #: size of the map that the store had before
 NEW_MAP_BYTES = limits.MIB  #: while a store is made; who opens it chooses the size
+NOT_OURS = "start as the user whose directory it is, or make it yours: chown -R USER DIR"
 GONE = f"mount its disk again; if it is lost and {JOIN_OR_LOAD}"
 
 
@@ -348,6 +349,8 @@ class LmdbStore:
             if path.stat().st_size:
                 return
             why = "is empty"
+        except PermissionError as error:
+            raise StoreError(f"{path} cannot be read: {error.strerror}", NOT_OURS) from None
         except OSError as error:
             why = f"cannot be found: {error.strerror}"
         raise StoreError(f"a store of this node is gone: {path} {why}", GONE)
