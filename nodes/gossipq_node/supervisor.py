@@ -32,6 +32,8 @@ START_PATIENCE_MS = (
     1_500  #: processes of a node that was just killed may still hold its ports and stores for a moment
 )
 
+NO_REASON = "the log above says why; of a kill it has nothing: then look at memory and disk (dmesg, df)"
+
 Entry = Callable[[Any, Connection], None]
 
 
@@ -58,6 +60,7 @@ class Child:
         self.failures = 0  #: lives that ended, and starts that the machine did not allow
         self.started_ms = self.restart_ms = self.pause_ms = self.heard_ms = 0
         self.failure: GossipqError | None = None
+        self.end = ""  #: how its last life ended
 
     def start(self, now_ms: int) -> None:
         """Raises OSError when the machine gives no process or pipe now."""
@@ -118,6 +121,7 @@ class Child:
         self.process = self.pipe = None
         self.ready = False
         self.pause(now_ms, now_ms - self.started_ms)
+        self.end = f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.strsignal(-code)})"
         return code
 
     def tell(self, words: Any) -> bool:
@@ -231,7 +235,7 @@ class Supervisor:
             return
         for child in self._children:
             if not child.running and child.failures > 1 and _now_ms() - begin_ms >= START_PATIENCE_MS:
-                raise child.failure or StoreError(f"{child.name} does not start", "the log above says why")
+                raise child.failure or StoreError(f"{child.name} does not start: {child.end}", NO_REASON)
 
     def _wait(self, wakeup: int, timeout_ms: int | None) -> None:
         handles: list[Any] = [wakeup]
@@ -264,8 +268,8 @@ class Supervisor:
             child.listen()
             if child.process is not None and child.process.exitcode is not None:
                 pid = child.pid
-                code = child.bury(_now_ms())
-                why = child.failure.message if child.failure else f"exit code {code}"
+                child.bury(_now_ms())
+                why = child.failure.message if child.failure else child.end
                 if self._announced and not self._ending:
                     self._log.warning(
                         "%s (pid %d) ended: %s; starts again in %d ms", child.name, pid, why, child.pause_ms

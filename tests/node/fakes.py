@@ -1,6 +1,7 @@
 """Stand-ins for the processes of a node, importable by spawned children. Their settings are a number."""
 
 import os
+import signal
 import time
 from multiprocessing.connection import Connection
 
@@ -35,6 +36,11 @@ def twice(restarts: int, pipe: Connection) -> None:
     if restarts == 0:
         os._exit(9)
     steady(restarts, pipe)
+
+
+def killed(restarts: int, pipe: Connection) -> None:
+    """As by a disk that has no page for what is mapped."""
+    os.kill(os.getpid(), signal.SIGBUS)
 
 
 def broken(restarts: int, pipe: Connection) -> None:

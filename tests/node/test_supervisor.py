@@ -110,7 +110,7 @@ def test_a_killed_worker_starts_again_and_the_frontdoor_hears_it(
     told = (tmp_path / "told").read_text().splitlines()
     assert "(True, 0)" in told
     assert told.index("(False, 0)") < told.index("(True, 1)")
-    assert "ended: exit code -9; starts again in 100 ms" in caplog.text
+    assert "ended: signal 9 (Killed); starts again in 100 ms" in caplog.text
     assert "is ready, restarts: 1" in caplog.text
     assert house.announced == 1
 
@@ -149,7 +149,10 @@ def test_a_second_signal_ends_at_once() -> None:
     assert time.monotonic() - begin < PATIENCE_S
 
 
-@pytest.mark.parametrize(("entry", "error"), [(fakes.broken, ConfigError), (fakes.crashing, StoreError)])
+@pytest.mark.parametrize(
+    ("entry", "error"),
+    [(fakes.broken, ConfigError), (fakes.crashing, StoreError), (fakes.killed, StoreError)],
+)
 def test_a_process_that_cannot_start_ends_the_node_with_its_reason(
     monkeypatch: pytest.MonkeyPatch, entry: Entry, error: type[Exception]
 ) -> None:
@@ -160,6 +163,8 @@ def test_a_process_that_cannot_start_ends_the_node_with_its_reason(
     assert house.announced == 0
     if error is ConfigError:
         assert (failed.value.message, failed.value.hint) == ("port 1 is taken", "take another")
+    if entry is fakes.killed:
+        assert failed.value.message == "worker-0 does not start: signal 7 (Bus error)"
 
 
 @pytest.mark.parametrize(
