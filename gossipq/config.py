@@ -29,8 +29,8 @@ CONFIG_VARIABLE = "GOSSIPQ_CONFIG"
 FLAGS = {"cluster.name": "cluster"}  #: flags that are not called like the last part of their key
 SEARCH = ("cluster.toml", "/etc/gossipq/cluster.toml")
 
-Count = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=0, le=limits.NUMBER_MAX)]
+Positive = Annotated[int, Meta(ge=1, le=limits.NUMBER_MAX)]
 Name = Annotated[str, Meta(max_length=limits.NAME_BYTES_MAX)]
 TopicName = Annotated[str, Meta(pattern="^[A-Za-z0-9._-]+$", max_length=limits.NAME_BYTES_MAX)]
 Pause = Annotated[int, Meta(ge=0, le=limits.DELAY_MS_MAX)]
@@ -47,8 +47,8 @@ class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True):
     level: Literal["stored", "none"] = "stored"
     ttl_ms: Annotated[int, Meta(ge=0, le=limits.DELAY_MS_MAX)] = TopicConfig().ttl_ms
     expire: Literal["dead", "drop", "try_once"] = "dead"
-    dedup_ms: Count = TopicConfig().dedup_ms
-    dedup_count: Count = TopicConfig().dedup_count
+    dedup_ms: Annotated[int, Meta(ge=0, le=limits.DEDUP_HARD_MS)] = TopicConfig().dedup_ms
+    dedup_count: Annotated[int, Meta(ge=0, le=limits.DEDUP_HARD_COUNT)] = TopicConfig().dedup_count
     trace: Literal["failures", "all", "off"] = "failures"
     group_idle_ms: Count = TopicConfig().group_idle_ms
     lease_ms: Annotated[int, Meta(ge=0, le=limits.LEASE_TOTAL_MS_MAX)] = (
@@ -73,7 +73,7 @@ class GroupDefaults(msgspec.Struct, frozen=True, kw_only=True):
         limits.BACKOFF_MS
     )
     in_flight_max: Annotated[int, Meta(ge=1, le=limits.IN_FLIGHT_HARD_MAX)] = GroupConfig().in_flight_max
-    parked_max: Positive = GroupConfig().parked_max
+    parked_max: Annotated[int, Meta(ge=1, le=limits.PARKED_HARD_MAX)] = GroupConfig().parked_max
 
     def message(self) -> GroupConfig:
         return GroupConfig(**msgspec.structs.asdict(self) | {"backoff_ms": list(self.backoff_ms)})
@@ -94,13 +94,17 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     address_topics: Positive = Quota().address_topics
     address_groups: Positive = Quota().address_groups
     address_requests_per_s: Positive = Quota().address_requests_per_s
-    address_bytes_per_s: Annotated[int, Meta(ge=limits.FRAME_BYTES_MAX)] = Quota().address_bytes_per_s
+    address_bytes_per_s: Annotated[int, Meta(ge=limits.FRAME_BYTES_MAX, le=limits.NUMBER_MAX)] = (
+        Quota().address_bytes_per_s
+    )
     user_sessions: Positive = Quota().user_sessions
     user_subscriptions: Positive = Quota().user_subscriptions
     user_topics: Positive = Quota().user_topics
     user_groups: Positive = Quota().user_groups
     user_requests_per_s: Positive = Quota().user_requests_per_s
-    user_bytes_per_s: Annotated[int, Meta(ge=limits.FRAME_BYTES_MAX)] = Quota().user_bytes_per_s
+    user_bytes_per_s: Annotated[int, Meta(ge=limits.FRAME_BYTES_MAX, le=limits.NUMBER_MAX)] = (
+        Quota().user_bytes_per_s
+    )
 
     def message(self, memory_bytes: int) -> Quota:
         """`memory_bytes`: what a worker may take, 0 = any; its partitions have to fit."""
@@ -116,10 +120,12 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     join: tuple[str, ...] = ()
     expect: Annotated[int, Meta(ge=0, le=limits.MEMBERS_MAX)] = 0
     copies: Literal[3, 5, 7] = 3
-    replace_ms: Annotated[int, Meta(ge=10 * limits.SECOND_MS)] = limits.REPLACE_MS
+    replace_ms: Annotated[int, Meta(ge=10 * limits.SECOND_MS, le=limits.NUMBER_MAX)] = limits.REPLACE_MS
     shards: Annotated[int, Meta(ge=1, le=limits.SHARDS_MAX)] = limits.SHARDS
     auto_create: bool = True
-    window_bytes: Annotated[int, Meta(ge=limits.BATCH_BYTES_HARD_MAX)] = limits.PUBLISH_WINDOW_BYTES
+    window_bytes: Annotated[int, Meta(ge=limits.BATCH_BYTES_HARD_MAX, le=limits.NUMBER_MAX)] = (
+        limits.PUBLISH_WINDOW_BYTES
+    )
     topic: TopicDefaults = TopicDefaults()
     group: GroupDefaults = GroupDefaults()
     quota: Quotas = Quotas()
@@ -144,8 +150,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     secret_file: str = ""
     insecure: bool = False
     encrypt: Literal["auto", "always", "never"] = "auto"
-    drain_ms: Count = 5_000
-    stray_ms: Annotated[int, Meta(ge=2 * limits.SECOND_MS)] = limits.STRAY_MS
+    drain_ms: Annotated[int, Meta(ge=0, le=limits.DAY_MS)] = 5_000
+    stray_ms: Annotated[int, Meta(ge=2 * limits.SECOND_MS, le=limits.NUMBER_MAX)] = limits.STRAY_MS
     map_bytes: Annotated[int, Meta(ge=limits.MIB, le=limits.MAP_BYTES_MAX)] = limits.MAP_BYTES
     disk_reserve_bytes: Count = limits.DISK_RESERVE_BYTES
     disk_reserve_percent: Annotated[int, Meta(ge=0, le=100)] = limits.DISK_RESERVE_PERCENT

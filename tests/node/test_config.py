@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gossipq import config, limits
-from gossipq.config import Config, find, load, options, value_of
+from gossipq.config import Config, GroupDefaults, TopicDefaults, find, load, options, value_of
+from gossipq.core.register.topics import check_config
+from gossipq.core.requests.consume import check_group
 from gossipq.endpoints import endpoint
 from gossipq.errors import ConfigError
 from gossipq.values import GroupConfig, TopicConfig
@@ -174,6 +177,7 @@ def test_an_unknown_variable_is_named() -> None:
         ("[cluster.virtual]\na = ['b']\nb = ['c']", "cluster.virtual: a contains b, which is virtual itself"),
         ("[cluster.virtual]\na = ['b', 'b']", "cluster.virtual: a names a topic twice"),
         ("[node", "is not TOML"),
+        ("[node]\ndrain_ms = 9223372036854775807", "node.drain_ms = 9223372036854775807"),
         ("[cluster]\nshards = 2\n[node]\nworkers = 3", "node.workers = 3 is more than cluster.shards = 2"),
     ],
 )
@@ -181,6 +185,17 @@ def test_a_wrong_value_is_named(write, text: str, says: str) -> None:
     with pytest.raises(ConfigError) as refused:
         load(write(text), {}, {})
     assert says in refused.value.message
+
+
+def test_no_default_is_one_that_a_shard_refuses() -> None:
+    """Topics were made on first use, and none could be created or changed; groups had no consumer."""
+    for kind, check in ((TopicDefaults, check_config), (GroupDefaults, check_group)):
+        for field in msgspec.inspect.type_info(kind).fields:
+            if isinstance(field.type, msgspec.inspect.IntType):
+                assert field.type.le is not None, field.name
+                assert field.type.ge is not None, field.name
+                for number in (field.type.ge, field.type.le):
+                    check(kind(**{field.name: number}).message())
 
 
 def test_the_allowed_words_are_listed(write) -> None:
