@@ -1,5 +1,6 @@
 """What may be wrong with a machine that a node runs on, or shall run on: each finding with its remedy."""
 
+import errno
 import os
 import resource
 import shutil
@@ -186,7 +187,7 @@ def _disk_speed(data: Path) -> Check:
             "disk speed",
             BAD,
             f"{home} cannot be written: {error.strerror}",
-            "give another directory with --data",
+            "free some space" if error.errno == errno.ENOSPC else "give another directory with --data",
         )
     middle = sorted(took_ms)[SYNCS // 2]
     text = f"a write that is synced takes {middle:.2f} ms at {home}, {max(took_ms):.2f} ms at most"

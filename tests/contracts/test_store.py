@@ -267,6 +267,14 @@ def test_a_store_of_the_other_engine_is_refused(tmp_path: Path) -> None:
         LmdbStore(tmp_path, 1 << 20)
 
 
+def test_a_file_that_is_no_store_is_no_matter_of_space(tmp_path: Path) -> None:
+    new_store(tmp_path, 1 << 20).close()
+    (tmp_path / DATA_FILE).write_bytes(b"x" * 65_536)
+    with pytest.raises(StoreError, match=r"data\.mdb cannot be opened") as refused:
+        LmdbStore(tmp_path, 1 << 20)
+    assert "copy it again" in refused.value.hint
+
+
 def test_space_of_removed_rows_is_used_again(tmp_path: Path) -> None:
     with closing(new_store(tmp_path, MAP_BYTES)) as store:
         body = store.tables(0).body

@@ -388,6 +388,11 @@ class LmdbStore:
             error = self._opening(commit=False)
         if isinstance(error, lmdb.MemoryError):
             raise OutOfMemory(f"{self._directory} cannot be opened: {error}", NO_ADDRESSES) from None
+        if isinstance(error, lmdb.InvalidError | lmdb.CorruptedError):
+            said = str(error).replace(f"{self._directory}: ", "")
+            raise StoreError(
+                f"{self._directory / DATA_FILE} cannot be opened: {said}", JOIN_OR_LOAD_IT
+            ) from None
         if error is not None:
             raise self._error(f"cannot be opened: {error}") from None
 

@@ -38,6 +38,10 @@ BUILDING = ".restoring"  #: the directory that is being made; no load of a dump 
 PROGRESS = ".restored"  #: beside it
 NAMES_SHOWN = 10
 RESTORE_AGAIN = "restore an older point: --as-of"
+DAMAGED = (
+    f"{RESTORE_AGAIN}; later points need that file, too: while the cluster is there, remove %s/%s, and "
+    "gossipq backup brings it again"
+)
 
 _decode_dead = msgspec.msgpack.Decoder(DeadRow).decode
 _decode_exception = msgspec.msgpack.Decoder(ExceptionRow).decode
@@ -183,7 +187,7 @@ class Restore:
         """Of a file that is as its point says. Raises StoreError."""
         path = self._folder.fetched(file.path)
         if path.stat().st_size != file.bytes or digest_of(path) != file.sha256:
-            raise StoreError(f"{file.path} is not what was written", RESTORE_AGAIN)
+            raise StoreError(f"{file.path} is not what was written", DAMAGED % (self._folder.name, file.path))
         with path.open("rb") as stream:
             yield from points.pieces(stream, file.path)
         self._bytes += file.bytes
