@@ -265,8 +265,23 @@ def adopted(loaded: Loaded, said: Mapping[str, str], insisted: Collection[str]) 
         return Loaded(msgspec.convert(tree, Config), origins, loaded.path)
     except msgspec.ValidationError as error:
         raise ConfigError(
-            f"an option of the cluster makes no sense here: {error}", "gossipq cluster config show"
+            f"an option of the cluster makes no sense here: {error}",
+            "where a node of it runs: gossipq cluster config set KEY=VALUE",
         ) from None
+
+
+def check_options(said: Mapping[str, str]) -> None:
+    """Of the cluster, dotted key -> JSON text: raises ConfigError for what no node could start with."""
+    known = dict(options())
+    for key, text in said.items():
+        try:
+            value = msgspec.json.decode(text)
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"{key} = {text}: {error}", 'it is said as JSON: 7, "acked", true') from None
+        if key in known:
+            _checked(key, known[key], value, "for the cluster")
+    loaded = adopted(Loaded(Config(), dict.fromkeys(known, DEFAULT), ""), said, ())
+    _check_relations(loaded.config, loaded.origins)
 
 
 def in_force(key: str) -> str:

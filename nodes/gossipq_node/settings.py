@@ -4,6 +4,7 @@ restarted process."""
 import msgspec
 
 from gossipq import __version__, limits
+from gossipq.config import check_options
 from gossipq.core.storage import ShardSettings
 from gossipq.endpoints import endpoint
 from gossipq.messages import Welcome
@@ -193,6 +194,7 @@ def shard_settings(settings: WorkerSettings) -> ShardSettings:
         cluster=settings.cluster,
         cluster_name=settings.cluster_name,
         options=settings.options,
+        check_options=check_options,
         replace_ms=settings.replace_ms,
         stray_ms=settings.stray_ms,
         standalone=settings.standalone,

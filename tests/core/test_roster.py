@@ -1,5 +1,7 @@
 """Who belongs to the cluster: entering, leaving, falling silent, and everything that must be refused."""
 
+from collections.abc import Mapping
+
 import msgspec
 import pytest
 
@@ -7,7 +9,8 @@ from core.fleet import ORIGIN, Fleet, entered, member
 from gossipq import limits
 from gossipq.core.register.roster import LIVING_MS
 from gossipq.core.requests.consume import Client
-from gossipq.messages import AskMembers, Join, RefusedMessage, SetMember
+from gossipq.errors import ConfigError
+from gossipq.messages import AskMembers, Join, RefusedMessage, SetMember, SetOptions
 from gossipq.values import Message
 
 ROOT = Client(b"root".ljust(16, b"."), "root")
@@ -138,6 +141,21 @@ def test_what_does_not_belong_is_refused_and_changes_nothing(join: Message, said
     refused(fleet.ask(join), *said)
     assert fleet.leader.last == before
     assert fleet.roster() == {"a": "in"}
+
+
+def test_options_with_which_no_node_would_start_are_not_those_of_the_cluster() -> None:
+    """Each node ended at its next start, and none was left that could be told another value."""
+
+    def check(said: Mapping[str, str]) -> None:
+        if "4" in said.values():
+            raise ConfigError("copies = 4", "3 or 5")
+
+    fleet = Fleet(options={"copies": "3"}, check_options=check)
+    entered(fleet.join("a"))
+    refused(fleet.ask(SetOptions({"copies": "4"})), "copies = 4", "3 or 5")
+    assert fleet.leader.ledger.options.get("copies") != "4"
+    fleet.ask(SetOptions({"copies": "5"}))
+    assert fleet.leader.ledger.options["copies"] == "5"
 
 
 def test_options_that_agree_and_unknown_ones_pass() -> None:

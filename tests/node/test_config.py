@@ -198,6 +198,28 @@ def test_no_default_is_one_that_a_shard_refuses() -> None:
                     check(kind(**{field.name: number}).message())
 
 
+@pytest.mark.parametrize(
+    ("key", "text", "says"),
+    [
+        ("cluster.topic.retain", "forever", "cluster.topic.retain = forever: JSON is malformed"),
+        ("cluster.copies", "4", "for the cluster: cluster.copies = 4"),
+        ("cluster.replace_ms", "-5", "Expected `int` >= 10000"),
+        ("cluster.auto_create", '"no"', "Expected `bool`, got `str`"),
+        ("cluster.virtual", '{"a": ["a"]}', "a contains a, which is virtual itself"),
+    ],
+)
+def test_an_option_that_no_node_would_start_with_is_refused(key: str, text: str, says: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        config.check_options({key: text})
+    assert says in refused.value.message
+
+
+def test_an_option_of_the_cluster_that_makes_sense_is_taken() -> None:
+    """Also one that only a later version knows."""
+    said = {"cluster.topic.backoff_ms": "[1,2]", "cluster.virtual": '{"all":["a"]}', "cluster.later": "1"}
+    config.check_options(said)
+
+
 def test_the_allowed_words_are_listed(write) -> None:
     with pytest.raises(ConfigError) as refused:
         load(write("[cluster.topic]\nlevel = 'memory'"), {}, {})

@@ -16,7 +16,7 @@ from gossipq.core.ledger import Ledger, Outcome
 from gossipq.core.raft import NOBODY, Pending, Replica, Requester
 from gossipq.core.register.members import check_member
 from gossipq.core.storage import ShardSettings, log, payloads
-from gossipq.errors import BadRequest, Busy, Forbidden, NotAdmitted, WrongState
+from gossipq.errors import BadRequest, Busy, ConfigError, Forbidden, NotAdmitted, WrongState
 from gossipq.messages import Access, AskAccess, AskMembers, Join, Members, SetAccess, SetMember, SetOptions
 from gossipq.types import Index, Origin
 from gossipq.values import AccessChange, AccessTable, Member, Message
@@ -138,6 +138,10 @@ class Roster:
                 raise BadRequest(f"{key} is no option of the cluster", hint="gossipq cluster config show")
             if len(text) > OPTION_BYTES_MAX:
                 raise BadRequest(f"{key} has {len(text)} bytes; at most {OPTION_BYTES_MAX}")
+        try:
+            self._settings.check_options(asked)
+        except ConfigError as error:
+            raise BadRequest(error.message, hint=error.hint) from None
         return options | asked
 
     def _set_options(self, options: dict[str, str], origin: Origin = NOBODY, request_id: int = 0) -> None:

@@ -1,5 +1,7 @@
 """What a shard is told of its cluster and of its own copy when it is opened."""
 
+from collections.abc import Callable, Mapping
+
 import msgspec
 
 from gossipq import limits
@@ -25,6 +27,8 @@ class ShardSettings(msgspec.Struct, frozen=True):
     cluster: bytes = b""  #: uuid; b"": newcomers are not asked for theirs
     cluster_name: str = ""
     options: dict[str, str] = {}  #: what [cluster] says here: newcomers must not say otherwise
+    #: raises ConfigError for options that no node would start with
+    check_options: Callable[[Mapping[str, str]], object] = len
     replace_ms: int = limits.REPLACE_MS
     stray_ms: int = limits.STRAY_MS
     standalone: bool = False  #: it was told to be alone: nobody joins it
