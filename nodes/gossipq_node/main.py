@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -66,8 +66,7 @@ def run(loaded: Loaded, witness: bool = False) -> int:
             )
 
             def announce() -> None:
-                for line in ready_lines(composition, time.monotonic() - begin):
-                    print(line, flush=True)
+                say(ready_lines(composition, time.monotonic() - begin), log)
                 if gossip := composition.gossip([]):
                     log.info(*how_to_join(gossip))
 
@@ -94,6 +93,17 @@ def reachable(loaded: Loaded) -> Loaded:
     node = msgspec.structs.replace(loaded.config.node, bind=bind)
     config = msgspec.structs.replace(loaded.config, node=node)
     return Loaded(config, loaded.origins | {"node.bind": "the invitation"}, loaded.path)
+
+
+def say(lines: Iterable[str], log: logging.Logger) -> None:
+    """On stdout. A node does not end because that is on a full disk, or a pipe that nobody reads."""
+    try:
+        for line in lines:
+            print(line, flush=True)
+    except OSError as error:
+        log.warning("what is said on stdout is lost: %s", error.strerror)
+        with open(os.devnull, "wb") as nowhere:  # what is buffered would fail again at the end
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def ready_lines(composition: Composition, seconds: float) -> list[str]:

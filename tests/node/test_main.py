@@ -154,6 +154,16 @@ def test_what_an_operator_changed_since_the_file_was_agreed_to_counts(
     directory.close()
 
 
+def test_what_nobody_takes_on_stdout_ends_no_node(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        main.say(["ready"], logging.getLogger("node"))
+        full.flush()
+    assert "what is said on stdout is lost: No space left on device" in caplog.text
+
+
 def test_a_secret_that_others_may_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = tmp_path / "secret"
     secret.write_text("correct horse battery staple\n")
