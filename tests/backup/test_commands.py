@@ -40,6 +40,7 @@ def test_from_a_running_node_to_another_one(make_node, ran, tmp_path):
         mq.publish_many("orders", [b"x" * 1_000] * 500).result(30)
         mq.create_topic("notes")
         mq.publish("notes", b"n").result(10)
+        mq.create_topic("bills")
         secret = (node.data / "secret").read_bytes().strip()
         role, user = Role("clerk", [Rule("orders", ["read"])]), User("ada", ["clerk"])
         mq.admin.set_access(AccessChange(roles=[role], users=[user]), secret)
@@ -55,6 +56,10 @@ def test_from_a_running_node_to_another_one(make_node, ran, tmp_path):
     code, out, _ = ran("restore", place, "--data", data)
     assert code == 0
     assert f"gossipq node --data {data} starts there" in out
+    code, out, _ = ran("restore", place, "--data", tmp_path / "some", "-t", "*o*")
+    assert "has 2 topics of point 2" in out
+    code, _, errors = ran("restore", tmp_path, "--list")
+    assert (code, f"{tmp_path} has no point" in errors) == (0, True)
     again = RunningNode(data, "--workers", "2").start()
     try:
         with connect(again.endpoint) as mq:

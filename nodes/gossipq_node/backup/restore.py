@@ -52,6 +52,7 @@ class Restored(NamedTuple):
     point: Point
     batches: int
     removed: list[str]  #: topics that nobody asked for
+    topics: int  #: of users, that are there
 
 
 class _Done(msgspec.Struct):
@@ -93,7 +94,7 @@ class Restore:
             with building_at(self._building):
                 digest = sha256(points.encode(point)).hexdigest()
                 done = self._begun(_Done(digest, self._workers, list(topics), []))
-                manifest, removed = self._build(point, done, topics)
+                manifest, removed, kept = self._build(point, done, topics)
                 take_place(self._building, target)
             self._notes.unlink(missing_ok=True)
             sync_directory(target.absolute().parent)
@@ -102,7 +103,7 @@ class Restore:
                 f"{target} cannot be made: {error.strerror}",
                 "free some space, and run it again: it goes on; or give another --data",
             ) from None
-        return Restored(manifest, point, done.batches, removed)
+        return Restored(manifest, point, done.batches, removed, kept)
 
     def _chosen(self, as_of_ms: int | None) -> Point:
         there = list(read_points(self._folder))
@@ -136,7 +137,9 @@ class Restore:
 
     # --- building
 
-    def _build(self, point: Point, done: _Done, topics: Sequence[str]) -> tuple[DirectoryManifest, list[str]]:
+    def _build(
+        self, point: Point, done: _Done, topics: Sequence[str]
+    ) -> tuple[DirectoryManifest, list[str], int]:
         self._total = sum(file.bytes for file in point.files)
         with closing(DataDirectory(self._building)) as directory:
             manifest = directory.found(point.cluster_name, self._workers, len(point.shards))
@@ -149,9 +152,9 @@ class Restore:
                 done.shards.append(shard.shard)
                 replace_file(self._notes, done)
             stand_alone(directory, manifest)
-            removed = self._settle(directory, manifest, topics)
+            removed, kept = self._settle(directory, manifest, topics)
             replace_file(directory.access_file, known_access(directory, manifest))
-            return manifest, removed
+            return manifest, removed, kept
 
     def _store(self, directory: DataDirectory, manifest: DirectoryManifest, shard: int) -> LmdbStore:
         return LmdbStore(
@@ -197,8 +200,9 @@ class Restore:
 
     def _settle(
         self, directory: DataDirectory, manifest: DirectoryManifest, topics: Sequence[str]
-    ) -> list[str]:
-        """Removes what is in no register, and what nobody asked for."""
+    ) -> tuple[list[str], int]:
+        """Removes what is in no register, and what nobody asked for; returns that, and how many topics of
+        users stay."""
         with ExitStack() as stack:
             stores = [
                 stack.enter_context(closing(self._store(directory, manifest, worker)))
@@ -215,7 +219,7 @@ class Restore:
                 if topics and not name.startswith("_") and not any(fnmatchcase(name, each) for each in topics)
             ]
             removal.remove(gone)
-            return gone
+            return gone, sum(not name.startswith("_") for name in names) - len(gone)
 
 
 def _some(names: Iterable[str]) -> str:

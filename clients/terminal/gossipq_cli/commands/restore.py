@@ -80,7 +80,7 @@ def command(
     }
     row |= {"point": done.point.sequence, "batches": done.batches, "left_out": done.removed}
     # what was brought is of all topics
-    what = many(len(topics), "topic") if done.removed else many(done.batches, "batch", "batches")
+    what = many(done.topics, "topic") if done.removed else many(done.batches, "batch", "batches")
     text = (
         f"{data} has {what} of point {done.point.sequence} and is a new "
         f"cluster, {done.manifest.cluster_uuid[:8]}: gossipq node --data {data} starts there"
@@ -103,3 +103,5 @@ def _list(output: Output, folder: "BackupFolder") -> None:
     ]
     columns = [counter("point"), Column("made_at"), Column("cluster"), Column("bytes", size, right=True)]
     output.rows(columns, rows)
+    if not rows:
+        output.say(f"{folder.name} has no point: gossipq backup --out makes one")
