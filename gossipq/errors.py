@@ -26,6 +26,7 @@
     |   +-- NoQuorum             a node answered, and the shard has no leader: most of its copies are away
     |   +-- TurnedAway           a node answered, and does not speak to this client; the text says why
     +-- ConfigError              cluster.toml, a flag or the environment is wrong
+    |   +-- NoPlace              an address in it is taken, or not there yet: another start may have it
     +-- StoreError               a data directory that cannot be used
     |   +-- OutOfMemory          it can, and there is no memory for what is to be done
     +-- CorruptLog               a shard's log is not what was written: it neither votes nor leads
@@ -235,6 +236,11 @@ class TurnedAway(Unreachable):
 
 class ConfigError(GossipqError):
     code = "config"
+
+
+class NoPlace(ConfigError):
+    code = "no_place"
+    retryable = True
 
 
 class StoreError(GossipqError):

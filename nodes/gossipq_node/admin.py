@@ -22,7 +22,7 @@ import msgspec
 from gossipq.alarms import CRITICAL
 from gossipq.clock import Clock
 from gossipq.core.requests import HANGS_MS
-from gossipq.errors import ConfigError, GossipqError
+from gossipq.errors import GossipqError, NoPlace
 from gossipq.health import MEANINGS, State, of_node
 from gossipq.messages import StatsReply
 from gossipq_node.actors.board import Board, Facts
@@ -318,7 +318,7 @@ class Admin:
             self._server = _Server((host.strip("[]"), int(port)), handler)
         except (OSError, OverflowError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            raise ConfigError(
+            raise NoPlace(
                 f"metrics and health cannot listen on {place}: {why}",
                 'choose another --admin HOST:PORT, or ""',
             ) from None

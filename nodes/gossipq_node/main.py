@@ -14,7 +14,7 @@ import msgspec
 from gossipq import limits
 from gossipq.config import DEFAULT, Config, Loaded, adopted, shown
 from gossipq.endpoints import endpoint, host_port, invitation
-from gossipq.errors import ConfigError, GossipqError, NotAdmitted
+from gossipq.errors import ConfigError, GossipqError, NoPlace, NotAdmitted
 from gossipq_node import machine
 from gossipq_node.actors.discovery import PAIR, pair_without_witness
 from gossipq_node.adapters.places import check_free
@@ -87,7 +87,7 @@ def reachable(loaded: Loaded) -> Loaded:
     try:
         bind = f"tcp://{host_port(machine.address_towards(there.host, there.port), limits.PORT)}"
     except OSError as error:
-        raise ConfigError(
+        raise NoPlace(
             f"the host of the invitation, {there.host}, is not reached: {error}", "say --bind tcp://HOST:PORT"
         ) from None
     node = msgspec.structs.replace(loaded.config.node, bind=bind)
@@ -174,11 +174,13 @@ def belong(
 
 
 def complain(error: GossipqError, stream: TextIO) -> int:
-    """One line, then the next step; returns the exit code."""
+    """One line, then the next step; returns the exit code. What another start may find better is no fault of
+    the configuration: a service manager tries again."""
     print(f"error: {error.message}", file=stream)
     if error.hint:
         print(f" hint: {error.hint}", file=stream)
-    return EXIT_CONFIG if isinstance(error, ConfigError | NotAdmitted) else EXIT_FAILED
+    stays = isinstance(error, ConfigError | NotAdmitted) and not error.retryable
+    return EXIT_CONFIG if stays else EXIT_FAILED
 
 
 def _workers_of_new(config: Config) -> int:

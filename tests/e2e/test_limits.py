@@ -141,7 +141,7 @@ class TestPorts:
             second.port = first.port + step
             second.endpoint = f"tcp://127.0.0.1:{second.port}"
             code, log = second.fail_to_start()
-            assert code == 78, log
+            assert code == 1, log
             assert "is taken by another program" in log
             assert "--bind" in log
             assert "Traceback" not in log

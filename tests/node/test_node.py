@@ -228,7 +228,7 @@ def test_a_port_that_is_taken_is_refused(start: Callable[..., Node], tmp_path: P
     node = start("--workers", "1")
     node.ready()
     code, error = start("--workers", "1", data="other", port=node.port).end()
-    assert code == 78
+    assert code == 1, "a service manager tries again: it may be free, or the address there, by then"
     assert not (tmp_path / "other").exists(), "nothing began there"
     assert "is taken by another program" in error
     assert "--bind" in error

@@ -4,7 +4,7 @@ import errno
 import socket
 
 from gossipq.endpoints import Endpoint
-from gossipq.errors import ConfigError
+from gossipq.errors import NoPlace
 
 _NOT_OURS = ("is not an address of this machine", "give one of this machine's with --bind tcp://HOST:PORT")
 _REASONS = {
@@ -21,14 +21,14 @@ _REASONS = {
 }
 
 
-def cannot_bind(endpoint: str, number: int, reason: str) -> ConfigError:
+def cannot_bind(endpoint: str, number: int, reason: str) -> NoPlace:
     """`number` is the errno, `reason` its text."""
     what, hint = _REASONS.get(number, (f"cannot be bound: {reason}", "check --bind"))
-    return ConfigError(f"{endpoint} {what}", hint)
+    return NoPlace(f"{endpoint} {what}", hint)
 
 
 def check_free(place: Endpoint) -> None:
-    """Raises ConfigError when nobody can listen there now."""
+    """Raises NoPlace when nobody can listen there now."""
     if place.transport != "tcp":
         return
     host = "" if place.is_wildcard else place.host.strip("[]")

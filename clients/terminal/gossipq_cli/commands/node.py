@@ -94,6 +94,6 @@ def command(config: str | None, **given: Any) -> int:
     gossipq node --config cluster.toml
 
     SIGTERM or Ctrl-C drains and stops; a second one stops at once. Exits 0 then, 1 when the node cannot
-    start (its directory is in use, say), 78 on a bad option or when the cluster refuses it.
+    start (its directory or port is in use, say), 78 on a bad option or when the cluster refuses it.
     """
     return start(config, given)
