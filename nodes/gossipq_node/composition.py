@@ -234,7 +234,8 @@ class Composition:
         )
         own = frozenset((*self._siblings, self._frontdoor))
         self._keys = keys and msgspec.structs.replace(keys, own=own, clear=frozenset(self._forwards))
-        # once: the secret's file may be gone when the frontdoor starts again
+        # once: these files may be gone when the frontdoor starts again
+        self._admin_token = trust.read(config.node.admin_token_file, "node.admin_token_file")
         self.warnings = tuple(self._warnings())
         founded = {"cluster.name": manifest.cluster_name, "cluster.shards": manifest.shards}
         self.options = options_of(config) | {
@@ -326,7 +327,7 @@ class Composition:
                 name.lower()
                 for name in (*config.node.admin_hosts, socket.gethostname(), config.node.advertise)
             ),
-            admin_token=trust.read(config.node.admin_token_file, "node.admin_token_file"),
+            admin_token=self._admin_token,
             admin_auto=config.node.admin == AUTO,
             alarms=config.node.alarms and listen.transport == "tcp",
             endpoint=listen.step(0, self._home),

@@ -164,6 +164,15 @@ def test_what_nobody_takes_on_stdout_ends_no_node(
     assert "what is said on stdout is lost: No space left on device" in caplog.text
 
 
+def test_a_frontdoor_starts_again_without_the_file_of_its_token(tmp_path: Path) -> None:
+    """That of the secret may be gone, too; the door for clients is more than what metrics ask for."""
+    token = tmp_path / "token"
+    token.write_text("correct horse battery staple\n")
+    composition = house(tmp_path / "a", admin_token_file=str(token))
+    token.unlink()
+    assert composition.frontdoor(1).admin_token == b"correct horse battery staple"
+
+
 def test_a_secret_that_others_may_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = tmp_path / "secret"
     secret.write_text("correct horse battery staple\n")
