@@ -48,6 +48,7 @@ _EXITS: tuple[tuple[type[errors.GossipqError], int], ...] = (
     (errors.Backpressure, TIMED_OUT),
     (errors.NoQuorum, TIMED_OUT),
     (errors.Unreachable, UNREACHABLE),
+    (errors.NoPlace, FAILED),
     (errors.ConfigError, BAD_CONFIG),
     (errors.GossipqError, FAILED),
 )
