@@ -10,7 +10,7 @@ import os
 import time
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
 from struct import Struct
 from struct import error as StructError
@@ -24,6 +24,7 @@ HELLO, PING, REFUSED, RESET, CONFIRM, PUBLISH_PLAIN = 1, 3, 6, 7, 17, 18
 SUBSCRIBE, ACK, NACK, DELIVER_PLAIN, RESOLVE = 32, 37, 39, 46, 64
 OVER = ("no_session", "no_subscription", "not_leader")  # join again
 AWAY = ("not_leader", "busy", "joining")  # of a node that the others do not hear, for as long as that lasts
+MOVED = ("unknown_topic", "wrong_shard")  # by a topic that is known from before
 LATER = (*OVER, *AWAY, "store_full", "topic_full")
 VERSION, SILENT_S, PING_S = 2, 3.0, 1.0
 
@@ -55,7 +56,7 @@ class Client:
         self._addresses, self._token = deque(addresses), token
         self._groups: dict[int, list[Any]] = {}  # shard -> fields of its SUBSCRIBE
         self._held: tuple[int, list[Any]] | None = None  # the one that is worked on
-        self._topics: dict[str, list[Any]] = {}
+        self._topics: dict[str, tuple[int, list[int]]] = {}
         self._dial()
 
     def publish(
@@ -70,12 +71,17 @@ class Client:
     ) -> tuple[int, int]:
         """Returns when it is stored: (partition, offset). Under one `name`, its id, it is stored once: each
         record gets one, so that asking again is safe. With a delay its offset is -1."""
-        name, (number, _, _, _, shards) = name or os.urandom(8).hex().encode(), self._topic(topic)
-        part = zlib.crc32(key or name) % len(shards)
+        name = name or os.urandom(8).hex().encode()
         body = msgpack.encode([[value, key, headers or {}, name]])
-        fields = [number * 65536 + part, "stored", route, delay_ms]
-        answer = self._ask(PUBLISH_PLAIN, shards[part], fields, body)
-        return part, answer[3][0][1][0][1]  # of the first run: where it was stored first
+
+        def put(number: int, shards: list[int]) -> tuple[int, int]:
+            part = zlib.crc32(key or name) % len(shards)
+            fields = [number * 65536 + part, "stored", route, delay_ms]
+            answer = self._ask(PUBLISH_PLAIN, shards[part], fields, body)
+            return part, answer[3][0][1][0][1]  # of the first run: where it was stored first
+
+        stored: tuple[int, int] = self._with(topic, False, put)
+        return stored
 
     def consume(self, topic: str, group: str) -> Iterator[list[Any]]:
         """[partition, offset, attempt, value, key, headers, id, route, time_ms] of each record. Each is to be
@@ -87,7 +93,9 @@ class Client:
                 yield record
 
     def subscribe(self, topic: str, group: str) -> None:
-        number, _, _, _, shards = self._topic(topic)
+        self._with(topic, True, lambda number, shards: self._subscribe(number, shards, group))
+
+    def _subscribe(self, number: int, shards: list[int], group: str) -> None:
         for shard in set(shards):
             self._joined.discard(shard)
             mine = [[number * 65536 + i, "first"] for i, each in enumerate(shards) if each == shard]
@@ -269,11 +277,28 @@ class Client:
             self._over(each)
         return verb, request, fields
 
-    def _topic(self, name: str) -> list[Any]:
-        """[id, name, version, config, shards of the partitions]."""
+    def _with(self, name: str, made: bool, call: Callable[[int, list[int]], Any]) -> Any:
+        """Calls with the topic's id, and the shards of its partitions. What is known of it may be old: it may
+        have been made anew, under another id; or it is `made` then."""
+        old = name in self._topics
+        try:
+            return call(*self._topic(name, True))
+        except Refused as error:
+            if error.code in MOVED:
+                self._topics.pop(name, None)
+            if not old or name in self._topics:
+                raise
+        return call(*self._topic(name, made))
+
+    def _topic(self, name: str, made: bool) -> tuple[int, list[int]]:
+        if "*" in name:  # any topic that fits would be the answer
+            raise Refused("bad_name", f"{name} is a pattern", "name the topic")
         if name not in self._topics:
-            info = self._ask(RESOLVE, 0, [[name], True])[0][0]
-            if not info[4]:
+            found = self._ask(RESOLVE, 0, [[name], made])[0]
+            if not found:
+                raise Refused("unknown_topic", f"no topic {name}", f"gossipq topic create {name}")
+            number, _, _, _, shards = found[0][:5]
+            if not shards:
                 raise Refused("bad_request", f"{name} is a virtual topic", "name the real ones")
-            self._topics[name] = info
+            self._topics[name] = number, shards
         return self._topics[name]

@@ -77,6 +77,12 @@ int gq_parts_use(gq *c, uint16_t number) {
     return 0;
 }
 
+int gq_parts_of(gq *c, const topic *t) {
+    for (gq_subscription *s = c->subscriptions; s; s = s->next)
+        if (s->topic == t) return 1;
+    return 0;
+}
+
 static gq_subscription *subscription_of(gq *c, uint16_t number, int64_t subscription, part **found) {
     for (gq_subscription *s = c->subscriptions; s; s = s->next)
         for (size_t i = 0; i < s->part_count; i++)

@@ -72,6 +72,7 @@ typedef struct lane {
     batch *first, **last, *unsent;
     size_t in_flight;
     int64_t resume_ms;
+    int unknown; /* its leader does not know the topic: it is looked up again */
 } lane;
 
 typedef struct topic {
@@ -177,6 +178,7 @@ struct gq {
 
 int64_t gq_now_ms(void);
 int gq_fail(gq *c, int code, const char *text);
+int gq_refuse(gq *c, const char *code, const char *form, ...);
 int gq_no_memory(gq *c);
 int gq_later(const char *code);
 int gq_ended(const char *code);
@@ -206,6 +208,7 @@ void gq_keep_refusal(gq *c, gq_reader *in);
 int64_t gq_refusal_detail(gq_reader in);
 void gq_learn(gq *c, uint16_t number, uint64_t term, const uint8_t *endpoint, size_t size);
 int gq_find_topic(gq *c, const char *name, topic **found, int64_t end_ms);
+int gq_renew_topic(gq *c, topic *t, int make, int64_t end_ms);
 void gq_free_topic(topic *t);
 
 /* publish.c */
@@ -216,6 +219,8 @@ void gq_lanes_over(gq *c, uint16_t number);
 int gq_send_lanes(gq *c, int64_t end_ms);
 int gq_lanes_use(gq *c, uint16_t number);
 void gq_name_producer(gq *c, lane *l);
+void gq_move_lanes(gq *c, const topic *from, topic *to);
+int gq_lanes_of(gq *c, const topic *t);
 void gq_drop_lanes(gq *c);
 
 /* consume.c */
@@ -225,4 +230,5 @@ void gq_subscribed(gq *c, uint16_t number, gq_reader in, uint64_t term);
 void gq_acked(gq *c, uint64_t request, int verb, gq_reader in);
 int gq_subscribe_in(gq *c, uint16_t number, int64_t end_ms);
 int gq_parts_use(gq *c, uint16_t number);
+int gq_parts_of(gq *c, const topic *t);
 #endif

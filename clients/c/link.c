@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,16 @@ int gq_fail(gq *c, int code, const char *text) {
     c->code[0] = 0;
     snprintf(c->text, sizeof c->text, "%s", text);
     return code;
+}
+
+/* What no node has to be asked about, or what its answers mean. */
+int gq_refuse(gq *c, const char *code, const char *form, ...) {
+    va_list rest;
+    va_start(rest, form);
+    vsnprintf(c->text, sizeof c->text, form, rest);
+    va_end(rest);
+    snprintf(c->code, sizeof c->code, "%s", code);
+    return GQ_REFUSED;
 }
 
 int gq_no_memory(gq *c) { return gq_fail(c, GQ_MEMORY, "no memory"); }
@@ -562,11 +573,8 @@ int gq_once(gq *c, int verb, uint16_t number, gq_buffer *fields, int64_t end_ms)
     while (!c->answered && way_to(c, number)->id == id && gq_left(end_ms, 1) && gq_left(until_ms, 1)) {
         int code = gq_pump(c, gq_left(end_ms, gq_left(until_ms, PING_MS)));
         if (code) return code;
-        if (c->other_version) {
-            snprintf(c->text, sizeof c->text, "the node speaks protocol version %d, this client %d", c->other_version, VERSION);
-            snprintf(c->code, sizeof c->code, "wrong_version");
-            return GQ_REFUSED;
-        }
+        if (c->other_version)
+            return gq_refuse(c, "wrong_version", "the node speaks protocol version %d, this client %d", c->other_version, VERSION);
     }
     c->asked = 0;
     return c->answered ? GQ_OK : GQ_TIMEOUT;
@@ -671,12 +679,16 @@ int gq_ask(gq *c, int verb, uint16_t number, void (*make)(gq_buffer *, const voi
 
 /* --- topics */
 
-static void put_resolve(gq_buffer *out, const void *name) {
+static void put_resolve(gq_buffer *out, const char *name, int make) {
     gq_put_array(out, 2);
     gq_put_array(out, 1);
     gq_put_text(out, name);
-    gq_put_bool(out, 1);
+    gq_put_bool(out, make);
 }
+
+static void put_find(gq_buffer *out, const void *name) { put_resolve(out, name, 0); }
+
+static void put_make(gq_buffer *out, const void *name) { put_resolve(out, name, 1); }
 
 void gq_free_topic(topic *t) {
     if (!t) return;
@@ -690,8 +702,7 @@ static topic *read_topic(gq *c, const char *name) {
     gq_reader in = gq_answer_of(c);
     gq_get_array(&in);
     if (!gq_get_array(&in)) {
-        snprintf(c->code, sizeof c->code, "unknown_topic");
-        snprintf(c->text, sizeof c->text, "no topic %s", name);
+        gq_refuse(c, "unknown_topic", "no topic %s; gossipq topic create %s", name, name);
         return NULL;
     }
     topic *t = calloc(1, sizeof *t);
@@ -706,7 +717,8 @@ static topic *read_topic(gq *c, const char *name) {
     t->shards = calloc(t->parts ? t->parts : 1, sizeof *t->shards);
     t->lanes = calloc(t->parts ? t->parts : 1, sizeof *t->lanes);
     if (!t->name || !t->shards || !t->lanes || in.bad || !t->parts) {
-        gq_fail(c, GQ_ARGUMENT, in.bad ? "the node's answer cannot be read" : t->parts ? "no memory" : "a virtual topic: name the real ones");
+        if (in.bad) gq_fail(c, GQ_ARGUMENT, "the node's answer cannot be read");
+        else if (!t->parts) gq_refuse(c, "bad_request", "%s is a virtual topic; name the real ones", name);
         gq_free_topic(t);
         return NULL;
     }
@@ -720,26 +732,63 @@ static topic *read_topic(gq *c, const char *name) {
     return t;
 }
 
+static int look_up(gq *c, const char *name, int make, topic **found, int64_t end_ms) {
+    int code = gq_ask(c, RESOLVE, 0, make ? put_make : put_find, name, NULL, end_ms);
+    if (code) return code;
+    gq_fail(c, GQ_OK, "no memory");
+    if ((*found = read_topic(c, name))) return GQ_OK;
+    return !*c->code ? GQ_ARGUMENT : GQ_REFUSED;
+}
+
+/* What is known of topics that are gone, as far as nobody needs it. */
+static void drop_stale(gq *c) {
+    for (topic **at = &c->topics; *at;) {
+        topic *t = *at;
+        if (!t->stale || gq_lanes_of(c, t) || gq_parts_of(c, t)) {
+            at = &t->next;
+            continue;
+        }
+        *at = t->next;
+        if (c->last_topic == t) c->last_topic = NULL;
+        gq_free_topic(t);
+    }
+}
+
+/* Looks a topic up again: it may have been made anew, under another id. Then what is to be published there moves along. */
+int gq_renew_topic(gq *c, topic *t, int make, int64_t end_ms) {
+    topic *made;
+    int code = look_up(c, t->name, make, &made, end_ms);
+    if (code) return code;
+    if (made->id == t->id) {
+        t->stale = 0;
+        gq_free_topic(made);
+        return GQ_OK;
+    }
+    t->stale = 1;
+    made->next = c->topics;
+    c->topics = made;
+    gq_move_lanes(c, t, made);
+    drop_stale(c);
+    return GQ_OK;
+}
+
 int gq_find_topic(gq *c, const char *name, topic **found, int64_t end_ms) {
     if (c->last_topic && !c->last_topic->stale && !strcmp(c->last_topic->name, name)) {
         *found = c->last_topic;
         return GQ_OK;
     }
+    if (strchr(name, '*')) return gq_refuse(c, "bad_name", "%s is a pattern; name the topic", name); /* any that fits would be it */
     topic *t = c->topics;
-    while (t && (t->stale || strcmp(t->name, name))) t = t->next;
-    if (!t) {
-        if (strchr(name, '*')) { /* any topic that fits would be the answer */
-            snprintf(c->text, sizeof c->text, "%s is a pattern; name the topic", name);
-            snprintf(c->code, sizeof c->code, "bad_name");
-            return GQ_REFUSED;
-        }
-        int code = gq_ask(c, RESOLVE, 0, put_resolve, name, NULL, end_ms);
-        if (code) return code;
-        gq_fail(c, GQ_OK, "no memory");
-        if (!(t = read_topic(c, name))) return !*c->code ? GQ_ARGUMENT : GQ_REFUSED;
+    while (t && strcmp(t->name, name)) t = t->next; /* the newest of that name is the first */
+    int code = GQ_OK;
+    if (t && t->stale) {
+        code = gq_renew_topic(c, t, 1, end_ms);
+        for (t = c->topics; !code && t && strcmp(t->name, name);) t = t->next;
+    } else if (!t && !(code = look_up(c, name, 1, &t, end_ms))) {
         t->next = c->topics;
         c->topics = t;
     }
+    if (code) return code;
     *found = c->last_topic = t;
     return GQ_OK;
 }

@@ -146,6 +146,7 @@ static void refuse_lane(gq *c, lane *l) {
     char text[sizeof c->text], code[sizeof c->code]; /* of the refusal: it is that of each */
     snprintf(text, sizeof text, "%s", c->text);
     snprintf(code, sizeof code, "%s", c->code);
+    l->unknown = 0;
     while (l->first) {
         settle(c, l->first, l->first->before ? GQ_NOT_CONFIRMED : GQ_REFUSED);
         snprintf(c->text, sizeof c->text, "%s", text);
@@ -168,8 +169,9 @@ void gq_publish_refused(gq *c, batch *b, gq_reader in) {
     gq_keep_refusal(c, &in);
     if (!gq_later(c->code)) {
         if (!strcmp(c->code, "unknown_topic") || !strcmp(c->code, "wrong_shard")) { /* it may be made anew, under another id */
-            l->topic->stale = 1;
-            refuse_lane(c, l);
+            l->unknown = 1;
+            for (batch *each = l->first; each; each = each->next) unsend(c, each);
+            l->unsent = l->first;
             return;
         }
         if (b->before) { /* an earlier sending may be stored, and has its sequence then */
@@ -218,6 +220,14 @@ static int64_t wall_ms(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+/* It has nothing to do any more. */
+static void rest(lane *l) {
+    l->listed = l->unknown = 0;
+    if (l->open) gq_packing_free(l->open);
+    free(l->open);
+    l->open = NULL;
+}
+
 static void activate(gq *c, lane *l) {
     if (l->listed) return;
     l->listed = 1;
@@ -262,6 +272,65 @@ static int seal(gq *c, lane *l) {
     return GQ_OK;
 }
 
+int gq_lanes_of(gq *c, const topic *t) {
+    for (lane *l = c->active; l; l = l->next)
+        if (l->topic == t) return 1;
+    return 0;
+}
+
+/* The topic was made anew: what was on its way to the old one goes to the new one, in the same order. */
+void gq_move_lanes(gq *c, const topic *from, topic *to) {
+    lane *moving = NULL;
+    for (lane **at = &c->active; *at;) {
+        lane *l = *at;
+        if (l->topic != from) {
+            at = &l->next;
+            continue;
+        }
+        *at = l->next;
+        l->next = moving;
+        moving = l;
+    }
+    for (lane *l = moving; l; l = l->next) {
+        lane *heir = to->lanes + l->partition % to->parts;
+        seal(c, l);
+        rest(l);
+        for (batch *b = l->first; b; b = b->next) {
+            unsend(c, b);
+            b->lane = heir;
+        }
+        if (l->first) {
+            *heir->last = l->first;
+            heir->last = l->last;
+            activate(c, heir);
+            renumber(c, heir, heir->first, 1);
+        }
+        l->first = l->unsent = NULL;
+        l->last = &l->first;
+    }
+}
+
+/* Topics that their leader does not know are looked up once more. What cannot move is refused. */
+static int renew_lanes(gq *c, int64_t end_ms) {
+    for (lane *l = c->active; l;) {
+        if (!l->unknown) {
+            l = l->next;
+            continue;
+        }
+        topic *t = l->topic;
+        int code = gq_renew_topic(c, t, 0, end_ms);
+        if (code && code != GQ_REFUSED) return code;
+        if (code || l->unknown) {
+            if (code) t->stale = 1;
+            else gq_refuse(c, "unknown_topic", "its leader does not know the topic");
+            for (l = c->active; l; l = l->next)
+                if (l->topic == t && l->unknown) refuse_lane(c, l);
+        }
+        l = c->active;
+    }
+    return GQ_OK;
+}
+
 /* Sends what may go out in a lane whose shard is joined. */
 static void send_lane(gq *c, lane *l) {
     while (l->unsent && l->in_flight < IN_FLIGHT) {
@@ -282,33 +351,32 @@ static void send_lane(gq *c, lane *l) {
 
 /* Sends all that may go out, and seals what has waited for long enough, or everything with `all`. */
 static int send_lanes(gq *c, int64_t end_ms, int all) {
+    int code = renew_lanes(c, end_ms);
+    if (code) return code;
     int64_t now = gq_now_ms();
     for (lane **at = &c->active; *at;) {
         lane *l = *at;
         if (l->open && l->open->count && (all || now - l->open->began_ms >= LINGER_MS)) {
-            int code = seal(c, l);
+            code = seal(c, l);
             if (code) return code;
         }
         if (!l->first && !(l->open && l->open->count)) { /* nothing to do */
             *at = l->next;
-            l->listed = 0;
-            if (l->open) gq_packing_free(l->open);
-            free(l->open);
-            l->open = NULL;
+            rest(l);
             continue;
         }
         at = &l->next;
     }
     for (lane *l = c->active; l; l = l->next) {
-        if (!l->unsent || l->in_flight >= IN_FLIGHT || now < l->resume_ms) continue;
+        if (!l->unsent || l->unknown || l->in_flight >= IN_FLIGHT || now < l->resume_ms) continue;
         shard *s = gq_shard_of(c, l->shard);
         if (s && !s->joined) {
-            int code = gq_join(c, l->shard, end_ms); /* hears of others; but lanes leave the list only above */
+            code = gq_join(c, l->shard, end_ms); /* hears of others; but lanes leave the list only above */
             if (code == GQ_REFUSED) refuse_lane(c, l);
             else if (code) return code;
             s = gq_shard_of(c, l->shard);
         }
-        if (s && s->joined) send_lane(c, l);
+        if (s && s->joined && !l->unknown) send_lane(c, l);
     }
     return GQ_OK;
 }
@@ -339,9 +407,7 @@ static void put_headers(gq_buffer *out, const gq_record *r) {
 }
 
 static int refuse(gq *c, const char *what, size_t size, size_t most) {
-    snprintf(c->text, sizeof c->text, "%s of %zu bytes; at most %zu are allowed", what, size, most);
-    snprintf(c->code, sizeof c->code, "too_large");
-    return GQ_REFUSED;
+    return gq_refuse(c, "too_large", "%s of %zu bytes; at most %zu are allowed", what, size, most);
 }
 
 static int check(gq *c, const gq_record *r, const gq_buffer *headers) {
@@ -396,11 +462,11 @@ static int make_room(gq *c, int64_t end_ms) {
 
 int gq_post(gq *c, const char *name, const gq_record *records, size_t count, const gq_how *how, gq_place *places, int timeout_ms) {
     if (!c || !name || (!records && count)) return c ? gq_fail(c, GQ_ARGUMENT, "no topic, or no records") : GQ_ARGUMENT;
-    topic *t = c->last_topic;
+    topic *t = NULL;
     int code = GQ_OK, first = GQ_OK;
     if (how && how->route && strlen(how->route) > ROUTE_MAX) code = refuse(c, "route", strlen(how->route), ROUTE_MAX);
-    else if (!t || t->stale || strcmp(t->name, name)) code = gq_find_topic(c, name, &t, gq_deadline(timeout_ms));
     if (!code && c->waiting_bytes > WAITING_BYTES) code = make_room(c, gq_deadline(timeout_ms));
+    if (!code) code = gq_find_topic(c, name, &t, gq_deadline(timeout_ms));
     char why[sizeof c->text] = "", refusal[sizeof c->code];
     for (size_t i = 0; i < count; i++) {
         int one = code ? code : add(c, t, records + i, how, places ? places + i : NULL);

@@ -80,7 +80,7 @@ export class Client {
       throw new GossipqError("bad_request", "the token would cross a network in the clear, where others may read it", "insecure: true, if that network is yours");
     }
     this.#link = new Link(servers, VERSION, { token, insecure, curve: curveOf(door), forward: Boolean(options.forward) });
-    this.#publisher = new Publisher(this.#link, (topic) => this.#forget(topic));
+    this.#publisher = new Publisher(this.#link, (topic) => this.#lookUp(topic));
   }
 
   /** Resolves when the record is stored: {topic, partition, offset, copies, duplicate}. Many may be under way at a time;
@@ -96,7 +96,7 @@ export class Client {
 
   /** Records to a topic that is asked for wait in line: what knows it by then does not go before them. */
   #put(topic, values, options, many, publish) {
-    const signal = signalOf(options), known = this.#asked.has(topic) ? undefined : this.#topics.get(topic);
+    const signal = signalOf(options), known = this.#asked.has(topic) ? undefined : this.#known(topic);
     try {
       signal?.throwIfAborted();
       const records = readRecords(values, options ?? {}, many && known !== undefined);
@@ -114,7 +114,7 @@ export class Client {
   async subscribe(topic, options) {
     const { create = true } = options ?? {}, signal = signalOf(options);
     for (let again = true; ; again = false) {
-      const known = this.#topics.get(topic), found = await until(this.#resolve(topic, create), signal);
+      const known = this.#known(topic), found = await until(this.#resolve(topic, create), signal);
       const subscription = new Subscription(this.#link, found, options);
       this.#subscriptions.add(subscription);
       subscription.onOver = () => this.#subscriptions.delete(subscription);
@@ -122,7 +122,7 @@ export class Client {
         return await subscription.open();
       } catch (error) {
         if (!MOVED.has(error.code)) throw error;
-        this.#forget(found); // it may be made anew, under another id
+        found.stale = true; // it may be made anew, under another id
         if (!again || found !== known) throw error;
       }
     }
@@ -155,7 +155,8 @@ export class Client {
   #resolve(name, create) {
     const asked = this.#asked.get(name);
     if (asked) return asked;
-    if (this.#topics.has(name)) return Promise.resolve(this.#topics.get(name));
+    const known = this.#known(name);
+    if (known) return Promise.resolve(known);
     if (String(name).includes("*")) return Promise.reject(new GossipqError("bad_name", `${name} is a pattern`, "name the topic")); // any that fits would be the answer
     const found = this.#link.ask(RESOLVE, 0, [[name], create]).then(([topics]) => this.#learn(name, topics?.[0]));
     if (create) this.#asked.set(name, found); // who does not make it has no answer for who does
@@ -167,15 +168,25 @@ export class Client {
   #learn(name, info) {
     if (!info) throw new GossipqError("unknown_topic", `no topic ${name}`, `gossipq topic create ${name}`);
     if (!Array.isArray(info[4])) throw new GossipqError("protocol", "the node's answer cannot be read");
-    const topic = { id: info[0], name, shards: info[4] }, known = this.#topics.get(name);
+    const topic = { id: info[0], name, shards: info[4], stale: false }, known = this.#topics.get(name);
     if (!topic.shards.length) throw new GossipqError("bad_request", `${name} is a virtual topic`, "name the real ones");
-    if (known?.id === topic.id) return known; // what is under way there has its order
+    if (known?.id === topic.id) { // what is under way there has its order
+      known.stale = false;
+      return known;
+    }
     this.#topics.set(name, topic);
+    if (known) this.#publisher.move(known, topic);
     return topic;
   }
 
-  #forget(topic) {
-    if (this.#topics.get(topic.name) === topic) this.#topics.delete(topic.name);
+  #known(name) {
+    const topic = this.#topics.get(name);
+    return topic?.stale ? undefined : topic;
+  }
+
+  #lookUp(topic) {
+    topic.stale = true;
+    return this.#resolve(topic.name, false);
   }
 }
 

@@ -76,6 +76,7 @@ class Lane {
     this.batches = []; // sent or to be sent, oldest first
     this.unsent = 0; // of them, those before it are on their way
     this.stalled = false;
+    this.unknown = false; // its leader does not know the topic: it is looked up again
     this.packing = false;
     this.#number();
     publisher.link.shard(this.number).tenants.add(this);
@@ -98,10 +99,6 @@ class Lane {
     return this.open;
   }
 
-  get busy() {
-    return this.open !== null || this.batches.length > 0;
-  }
-
   /** Seals what is open. */
   close() {
     const packing = this.open;
@@ -115,7 +112,7 @@ class Lane {
 
   /** Sends what may go out now. */
   pump() {
-    if (this.stalled || this.unsent >= this.batches.length) return;
+    if (this.stalled || this.unknown || this.unsent >= this.batches.length) return;
     if (!this.publisher.link.shard(this.number).joined) {
       this.publisher.link.join(this.number).catch((error) => this.fail(error));
       return;
@@ -181,8 +178,8 @@ class Lane {
       else if (error.code === "no_session") link.over(this.number);
       this.#stall(error.retryAfterMs || AGAIN_MS);
     } else if (error.code === "unknown_topic" || error.code === "wrong_shard") {
-      this.fail(error);
-      this.publisher.forget(this.topic); // it may be made anew, under another id
+      this.unknown = true;
+      this.publisher.renew(this.topic, error); // it may be made anew, under another id
     } else if (batch.before) { // an earlier sending may be stored, and has its sequence then
       this.#partWithProducer(error.message);
     } else {
@@ -231,12 +228,23 @@ class Lane {
     this.pump();
   }
 
+  /** The topic was made anew: all goes on there, in the same order. */
+  moveTo(heir) {
+    this.close();
+    const from = heir.batches.length;
+    heir.batches.push(...this.batches.splice(0));
+    heir.#renumber(from, heir.sequence + 1);
+    this.publisher.link.shard(this.number).tenants.delete(this);
+    heir.pump();
+  }
+
   /** What was sent over an earlier connection may be stored all the same. */
   fail(error) {
     this.close();
+    this.unknown = false;
     const unsure = new GossipqError("not_confirmed", `it was sent before, and may be stored; now: ${error.message}`);
     for (const batch of [...this.batches]) this.#reject(batch, batch.before ? unsure : error);
-    if (this.publisher.link.closed || error.code === "unknown_topic") this.publisher.link.shard(this.number).tenants.delete(this);
+    if (this.publisher.link.closed) this.publisher.link.shard(this.number).tenants.delete(this);
     this.#anewIfIdle();
   }
 
@@ -250,9 +258,10 @@ export class Publisher {
   #bytes = 0;
   #turn = 0; // where the next records without key and id go: a batch to each partition in turn
 
-  constructor(link, forget) {
+  /** `lookUp` resolves with the topic of a name as it is now. */
+  constructor(link, lookUp) {
     this.link = link;
-    this.forgetTopic = forget;
+    this.lookUp = lookUp;
   }
 
   /** Resolves when the record is stored. `given` is what readRecords() gave. */
@@ -323,10 +332,20 @@ export class Publisher {
     for (const resolve of batch.flushes) resolve();
   }
 
-  /** Its lanes stay until each of their batches has an outcome. */
-  forget(topic) {
-    if (!this.#lanes.get(topic)?.some((lane) => lane.busy)) this.#lanes.delete(topic);
-    this.forgetTopic(topic);
+  /** Looks a topic up again that its leader does not know. What cannot move fails. */
+  async renew(topic, error) {
+    if (topic.renewing) return;
+    topic.renewing = true;
+    const failed = await this.lookUp(topic).then(() => error, (each) => each);
+    topic.renewing = false;
+    for (const lane of this.#lanes.get(topic) ?? []) if (lane?.unknown) lane.fail(failed);
+  }
+
+  /** A topic is known by another id than before. */
+  move(from, to) {
+    const lanes = this.#lanes.get(from) ?? [];
+    this.#lanes.delete(from);
+    for (const lane of lanes) lane?.moveTo(this.#lane(to, lane.partition % to.shards.length));
   }
 
   /** Until all that was published by now is confirmed, or has failed. */

@@ -42,12 +42,16 @@ from bindings.languages import (
     JAVA_DRIVER,
     JEROMQ,
     C,
+    Language,
     c_misses,
     go_misses,
     java_misses,
+    languages,
 )
+from bindings.test_bindings import skip_if_missing
 from bindings.test_c import LEAKS
 from conftest import RunningNode
+from gossipq_cli.conformance.driver import Driver, publication
 
 needs_c = pytest.mark.skipif(bool(c_misses()), reason=c_misses())
 
@@ -604,3 +608,57 @@ def test_java_a_topic_that_is_gone_is_nothing_to_others_and_is_found_when_it_is_
 def test_java_more_than_a_first_message_may_have(node: RunningNode) -> None:
     """JeroMQ 0.3 speaks ZMTP 2: libzmq does not tell by which connection that came."""
     assert codes_of([*JAVA_FAULTS, "large"], node.endpoint) == ["done"] * 4
+
+
+class Register:
+    """Of topics that are removed and made anew."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, int] = {}
+        self.next = TOPIC
+        self.stored: list[int] = []
+
+    def __call__(self, node: FakeNode, said: Said) -> Any:
+        verb, _, _, fields, _ = said
+        if verb == RESOLVE:
+            name = fields[0][0]
+            if name not in self.ids and fields[1]:
+                self.make(name)
+            rows = [[self.ids[name], name, 1, [1], [SHARD, SHARD]]] if name in self.ids else []
+            return TOPICS, [rows, ""]
+        partition = (
+            fields[0] if verb in (PUBLISH, PUBLISH_PLAIN) else fields[2][0][0] if verb == SUBSCRIBE else 0
+        )
+        if partition and partition // 65536 not in self.ids.values():
+            return REFUSED, ["unknown_topic", "its topic was removed"]
+        if partition and verb != SUBSCRIBE:
+            self.stored.append(partition // 65536)
+        return NotImplemented
+
+    def make(self, name: str) -> None:
+        self.ids[name] = self.next
+        self.next += 1
+
+
+ALL = pytest.mark.parametrize("language", languages(), ids=lambda language: language.name)
+
+
+@ALL
+def test_a_topic_that_was_made_anew_is_looked_up_again(language: Language) -> None:
+    """And one that is gone is not made by what was meant for the old one."""
+    skip_if_missing(language)
+    register = Register()
+    with FakeNode(register) as node, Driver(language.command) as driver:
+        driver.ask("connect", servers=[node.endpoint])
+        for _ in range(2):
+            driver.publish("t", {"value": b"x"}, {"value": b"y", "key": b"k"})
+            register.make("t")
+        driver.publish("t", {"value": b"x"})
+        del register.ids["t"]
+        assert driver.refused(**publication("t", {"value": b"x"})) == "unknown_topic"
+        driver.publish("t", {"value": b"x"})
+        register.make("t")
+        driver.ask("subscribe", topic="t", group="g")
+        assert driver.refused(**publication("*", {"value": b"x"})) == "bad_name"
+        driver.ask("close")
+    assert list(dict.fromkeys(register.stored)) == [TOPIC, TOPIC + 1, TOPIC + 2, TOPIC + 3]

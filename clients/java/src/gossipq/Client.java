@@ -136,7 +136,7 @@ public final class Client implements AutoCloseable {
         }
         CRC32 crc = new CRC32();
         crc.update(key.length > 0 ? key : name);
-        return with(topic, found -> publish(found, (int) (crc.getValue() % found.shards.length), body, route, delayMs));
+        return with(topic, false, found -> publish(found, (int) (crc.getValue() % found.shards.length), body, route, delayMs));
     }
 
     private Place publish(Topic found, int partition, byte[] body, String route, long delayMs) {
@@ -152,7 +152,7 @@ public final class Client implements AutoCloseable {
     /** Consumes a topic for a group, whose consumers share its records. A client consumes one topic. */
     public void subscribe(String topic, String group) {
         if (!groups.isEmpty()) throw new IllegalStateException("this client consumes already: take another one");
-        with(topic, found -> {
+        with(topic, true, found -> {
             subscribe(found, group);
             return null;
         });
@@ -426,32 +426,33 @@ public final class Client implements AutoCloseable {
         }
     }
 
-    /** What a topic is asked to do. What is known of it may be old: it may have been made anew, under another id. */
-    private <T> T with(String name, Function<Topic, T> call) {
+    /** What a topic is asked to do. What is known of it may be old: it may have been made anew, under another id; or it is `made` then. */
+    private <T> T with(String name, boolean made, Function<Topic, T> call) {
         boolean old = topics.containsKey(name);
         try {
-            return call.apply(topic(name));
+            return call.apply(topic(name, true));
         } catch (GossipqException error) {
             if (MOVED.contains(error.code())) topics.remove(name);
             if (!old || topics.containsKey(name)) throw error;
-            return call.apply(topic(name));
+            return call.apply(topic(name, made));
         }
     }
 
-    private Topic topic(String name) {
+    private Topic topic(String name, boolean made) {
         if (name.contains("*")) throw new GossipqException("bad_name", name + " is a pattern", "name the topic"); // any that fits would be it
         return topics.computeIfAbsent(name, missing -> {
-            List<?> answer = ask(RESOLVE, 0, List.of(List.of(name), true), null);
-            Topic made = new Topic();
+            List<?> answer = ask(RESOLVE, 0, List.of(List.of(name), made), null);
+            Topic found = new Topic();
             try {
+                if (((List<?>) answer.get(0)).isEmpty()) throw new GossipqException("unknown_topic", "no topic " + name, "gossipq topic create " + name);
                 List<?> info = (List<?>) ((List<?>) answer.get(0)).get(0);
-                made.id = (Long) info.get(0);
-                made.shards = ((List<?>) info.get(4)).stream().mapToInt(shard -> ((Long) shard).intValue()).toArray();
+                found.id = (Long) info.get(0);
+                found.shards = ((List<?>) info.get(4)).stream().mapToInt(shard -> ((Long) shard).intValue()).toArray();
             } catch (ClassCastException | IndexOutOfBoundsException error) {
                 throw unreadable();
             }
-            if (made.shards.length == 0) throw new GossipqException("bad_request", name + " is a virtual topic", "name the real ones");
-            return made;
+            if (found.shards.length == 0) throw new GossipqException("bad_request", name + " is a virtual topic", "name the real ones");
+            return found;
         });
     }
 
