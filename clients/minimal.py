@@ -133,7 +133,7 @@ class Client:
 
     def nack(self, reason: str) -> bool:
         """It failed, and comes again after a pause."""
-        return self.ack(NACK, -1, True, reason)
+        return self.ack(NACK, -1, True, reason[:2048])  # as much as is kept
 
     def ping(self) -> None:
         """Shows that this client is there, and joins what it is to join. A silence ends it after 6 s: the

@@ -448,6 +448,9 @@ int gq_subscribe(gq *c, const char *name, const char *group, const gq_options *o
     static const gq_options NONE = {0};
     if (!c || !name || !subscription) return c ? gq_fail(c, GQ_ARGUMENT, "no topic, or no place for the subscription") : GQ_ARGUMENT;
     const gq_options *o = options ? options : &NONE;
+    if (gq_check_text(c, "the name of the group", group)) return GQ_REFUSED;
+    if (o->start && strcmp(o->start, "first") && strcmp(o->start, "new")) return gq_refuse(c, "bad_request", "start=%s; write first or new", o->start);
+    if (o->lease_ms && !(group && *group)) return gq_refuse(c, "bad_request", "lease_ms without a group; name one");
     int64_t end_ms = gq_deadline(o->timeout_ms > 0 ? o->timeout_ms : -1);
     topic *t = NULL, *known = NULL;
     for (;;) {
@@ -619,7 +622,7 @@ static void put_nack(gq_buffer *out, const void *what) {
     gq_put_ranges(out, &one);
     gq_put_int(out, f->delay_ms);
     gq_put_bool(out, 1);
-    gq_put_text(out, f->reason);
+    gq_put_reason(out, f->reason);
 }
 
 int gq_nack(gq_subscription *s, uint32_t partition, int64_t offset, const char *reason, int64_t delay_ms, int timeout_ms) {

@@ -180,6 +180,7 @@ int64_t gq_now_ms(void);
 int gq_fail(gq *c, int code, const char *text);
 int gq_refuse(gq *c, const char *code, const char *form, ...);
 int gq_no_memory(gq *c);
+int gq_check_text(gq *c, const char *what, const char *text);
 int gq_later(const char *code);
 int gq_ended(const char *code);
 int64_t gq_deadline(int timeout_ms);

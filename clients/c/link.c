@@ -40,6 +40,13 @@ int gq_refuse(gq *c, const char *code, const char *form, ...) {
 
 int gq_no_memory(gq *c) { return gq_fail(c, GQ_MEMORY, "no memory"); }
 
+/* NULL is fine. */
+int gq_check_text(gq *c, const char *what, const char *text) {
+    for (size_t size; text && *text; text += size)
+        if (!(size = gq_character(text))) return gq_refuse(c, "bad_request", "%s is not UTF-8; write text that UTF-8 can say", what);
+    return GQ_OK;
+}
+
 int64_t gq_deadline(int timeout_ms) { return timeout_ms < 0 ? INT64_MAX : gq_now_ms() + timeout_ms; }
 
 int64_t gq_left(int64_t end_ms, int64_t most_ms) {
@@ -777,6 +784,7 @@ int gq_find_topic(gq *c, const char *name, topic **found, int64_t end_ms) {
         *found = c->last_topic;
         return GQ_OK;
     }
+    if (gq_check_text(c, "the name of the topic", name)) return GQ_REFUSED;
     if (strchr(name, '*')) return gq_refuse(c, "bad_name", "%s is a pattern; name the topic", name); /* any that fits would be it */
     topic *t = c->topics;
     while (t && strcmp(t->name, name)) t = t->next; /* the newest of that name is the first */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #define DEPTH_MAX 32
+#define REASON_MAX 2048
 
 void gq_put(gq_buffer *out, const void *bytes, size_t size) {
     if (out->failed) return;
@@ -59,6 +60,29 @@ void gq_put_text(gq_buffer *out, const char *text) {
     size_t size = strlen(text);
     put_tagged(out, 0xdb, size, 4);
     gq_put(out, text, size);
+}
+
+size_t gq_character(const char *text) {
+    const uint8_t *at = (const uint8_t *)text;
+    if (*at < 0x80) return 1;
+    size_t size = *at < 0xc2 || *at > 0xf4 ? 0 : *at < 0xe0 ? 2 : *at < 0xf0 ? 3 : 4;
+    uint8_t low = *at == 0xe0 ? 0xa0 : *at == 0xf0 ? 0x90 : 0x80, high = *at == 0xed ? 0x9f : *at == 0xf4 ? 0x8f : 0xbf;
+    for (size_t i = 1; i < size; i++, low = 0x80, high = 0xbf)
+        if (at[i] < low || at[i] > high) return 0;
+    return size;
+}
+
+void gq_put_reason(gq_buffer *out, const char *text) {
+    char kept[REASON_MAX + 1];
+    size_t used = 0, size;
+    for (; *text; text += size, used += size) {
+        size = gq_character(text);
+        if (used + (size ? size : 1) > REASON_MAX) break;
+        memcpy(kept + used, size ? text : "?", size ? size : 1);
+        if (!size) size = 1;
+    }
+    kept[used] = 0;
+    gq_put_text(out, kept);
 }
 
 void gq_put_bytes(gq_buffer *out, const void *bytes, size_t size) {

@@ -19,6 +19,10 @@ void gq_put_bool(gq_buffer *out, int value);
 void gq_put_nil(gq_buffer *out);
 void gq_put_text(gq_buffer *out, const char *text);
 void gq_put_bytes(gq_buffer *out, const void *bytes, size_t size);
+/* What is no UTF-8 as ?, and of what is long the first 2 KiB: that much is kept of a reason. */
+void gq_put_reason(gq_buffer *out, const char *text);
+/* Bytes of the character of UTF-8 that begins there; 0: none does. */
+size_t gq_character(const char *text);
 void gq_buffer_free(gq_buffer *out);
 
 typedef struct {

@@ -415,6 +415,8 @@ static int check(gq *c, const gq_record *r, const gq_buffer *headers) {
     if (r->key_size > KEY_MAX) return refuse(c, "key", r->key_size, KEY_MAX);
     if (r->id_size > ID_MAX) return refuse(c, "id", r->id_size, ID_MAX);
     if (headers->size > HEADERS_MAX) return refuse(c, "headers", headers->size, HEADERS_MAX);
+    for (size_t i = 0; i < r->header_count; i++)
+        if (gq_check_text(c, "the name of a header", r->headers[i].name)) return GQ_REFUSED;
     return headers->failed ? gq_no_memory(c) : GQ_OK;
 }
 
@@ -465,6 +467,7 @@ int gq_post(gq *c, const char *name, const gq_record *records, size_t count, con
     topic *t = NULL;
     int code = GQ_OK, first = GQ_OK;
     if (how && how->route && strlen(how->route) > ROUTE_MAX) code = refuse(c, "route", strlen(how->route), ROUTE_MAX);
+    if (!code && how) code = gq_check_text(c, "the route", how->route);
     if (!code && c->waiting_bytes > WAITING_BYTES) code = make_room(c, gq_deadline(timeout_ms));
     if (!code) code = gq_find_topic(c, name, &t, gq_deadline(timeout_ms));
     char why[sizeof c->text] = "", refusal[sizeof c->code];

@@ -4,9 +4,9 @@ import { setMaxListeners } from "node:events";
 import { readFileSync, statSync } from "node:fs";
 import { curveKeyPair } from "zeromq";
 import { Link, isHere, until } from "./link.js";
-import { GossipqError, RESOLVE } from "./protocol.js";
+import { GossipqError, RESOLVE, text } from "./protocol.js";
 import { Publisher, readRecords } from "./publisher.js";
-import { Message, Subscription } from "./subscription.js";
+import { Message, Subscription, readSubscribe } from "./subscription.js";
 
 export { GossipqError, Message, Subscription };
 export const VERSION = "0.2.0";
@@ -98,6 +98,7 @@ export class Client {
   #put(topic, values, options, many, publish) {
     const signal = signalOf(options), known = this.#asked.has(topic) ? undefined : this.#known(topic);
     try {
+      text(topic, "topic");
       signal?.throwIfAborted();
       const records = readRecords(values, options ?? {}, many && known !== undefined);
       if (known) return raced(publish(known, records), signal);
@@ -112,10 +113,11 @@ export class Client {
 
   /** A subscription: messages for a group, each to be acked. Iterate it with `for await`. */
   async subscribe(topic, options) {
-    const { create = true } = options ?? {}, signal = signalOf(options);
+    const { create = true } = options ?? {}, signal = signalOf(options), read = readSubscribe(options ?? {});
+    text(topic, "topic");
     for (let again = true; ; again = false) {
       const known = this.#known(topic), found = await until(this.#resolve(topic, create), signal);
-      const subscription = new Subscription(this.#link, found, options);
+      const subscription = new Subscription(this.#link, found, read);
       this.#subscriptions.add(subscription);
       subscription.onOver = () => this.#subscriptions.delete(subscription);
       try {
@@ -157,8 +159,8 @@ export class Client {
     if (asked) return asked;
     const known = this.#known(name);
     if (known) return Promise.resolve(known);
-    if (String(name).includes("*")) return Promise.reject(new GossipqError("bad_name", `${name} is a pattern`, "name the topic")); // any that fits would be the answer
-    const found = this.#link.ask(RESOLVE, 0, [[name], create]).then(([topics]) => this.#learn(name, topics?.[0]));
+    if (name.includes("*")) return Promise.reject(new GossipqError("bad_name", `${name} is a pattern`, "name the topic")); // any that fits would be the answer
+    const found = this.#link.ask(RESOLVE, 0, [[text(name, "topic")], create]).then(([topics]) => this.#learn(name, topics?.[0]));
     if (create) this.#asked.set(name, found); // who does not make it has no answer for who does
     const settled = () => create && this.#asked.delete(name);
     found.then(settled, settled);

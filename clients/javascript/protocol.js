@@ -78,6 +78,12 @@ export function text(given, what) {
   return given.toWellFormed();
 }
 
+/** A whole number of a user. */
+export function whole(given, what, least) {
+  if (!Number.isSafeInteger(given) || given < least) throw new GossipqError("bad_request", `${what} = ${given}`, `a whole number from ${least} on`);
+  return given;
+}
+
 /** Milliseconds of a user as a node takes them: whole ones, rounded up. */
 export function wholeMs(given, what, least = 0) {
   const ms = Math.ceil(given ?? 0);

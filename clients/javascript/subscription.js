@@ -1,10 +1,11 @@
 // What is consumed: records that came and wait, those that the user has, and the acks on their way.
 
 import { AGAIN_MS, LOST, nowMs } from "./link.js";
-import { ACK, GossipqError, NACK, REFUSED, SUBSCRIBE, UNSUBSCRIBE, unpack, wholeMs } from "./protocol.js";
+import { ACK, GossipqError, NACK, REFUSED, SUBSCRIBE, UNSUBSCRIBE, text, unpack, whole, wholeMs } from "./protocol.js";
 import { Opened } from "./batch.js";
 
 const TIMER_MS_MAX = 0x7fffffff;
+const REASON_MAX = 2048;
 const HOLDING_MAX = 16_384; // more ranges are refused; what is left out comes again
 let numbers = 0;
 
@@ -47,7 +48,8 @@ export class Message {
   }
 
   /** It failed, for that reason: it comes again after `delayMs`, -1: as the policy of the group says. */
-  async nack(reason = "", { delayMs = -1 } = {}) {
+  async nack(reason = "", options) {
+    const { delayMs = -1 } = options ?? {};
     return this.#part.settle(this, NACK, JSON.stringify([wholeMs(delayMs, "delayMs", -1), true, reasonOf(reason)]));
   }
 
@@ -245,14 +247,14 @@ export class Subscription {
   #closing = null;
   over = false;
 
-  constructor(link, topic, { group = "", start = group ? "first" : "new", mode = null, credit = mode === "exclusive" ? 1 : 1000, creditBytes = 8 << 20, leaseMs = null, routes = [], signal } = {}) {
-    Object.assign(this, { link, topic, group, start, credit, creditBytes, routes, signal });
-    this.options = [mode, leaseMs];
+  /** `options` are what readSubscribe() gave. */
+  constructor(link, topic, options) {
+    Object.assign(this, { link, topic, ...options });
     const shards = new Map();
     topic.shards.forEach((shard, i) => shards.set(shard, [...(shards.get(shard) ?? []), i]));
     this.parts = [...shards].map(([shard, partitions]) => new Part(this, topic, shard, partitions));
     this.onAbort = () => this.close().catch(() => {});
-    signal?.addEventListener("abort", this.onAbort, { once: true });
+    this.signal?.addEventListener("abort", this.onAbort, { once: true });
   }
 
   async open() {
@@ -392,15 +394,33 @@ Part.prototype.settleReader = function (message) {
   if (this.live) this.subscription.link.say(ACK, this.shard, [this.number, [[this.topic.id * 65536 + message.partition, message.offset, message.offset + 1]]]);
 };
 
+/** What a user asks for, checked before anything is sent. */
+export function readSubscribe({ group = "", start = group ? "first" : "new", mode = null, credit = mode === "exclusive" ? 1 : 1000, creditBytes = 8 << 20, leaseMs = null, routes = [], signal }) {
+  if (!Array.isArray(routes)) throw new TypeError("routes must be an array of strings");
+  if (!group && (mode ?? leaseMs) !== null) throw new GossipqError("bad_request", "mode or leaseMs without a group", "name one");
+  if (typeof start === "number") whole(start, "start", 0);
+  else if (start instanceof Date) whole(start.getTime(), "start", 0);
+  else text(start, "start");
+  return {
+    group: text(group, "group"),
+    start,
+    credit: whole(credit, "credit", 1),
+    creditBytes: whole(creditBytes, "creditBytes", 1),
+    routes: routes.map((each) => text(each, "a route")),
+    signal,
+    options: [mode === null ? mode : text(mode, "mode"), leaseMs === null ? leaseMs : wholeMs(leaseMs, "leaseMs", 1)],
+  };
+}
+
 function startAt(key, start) {
   if (typeof start === "number") return [key, "offset", start];
   if (start instanceof Date) return [key, "time", start.getTime()];
   return [key, start];
 }
 
-/** Of a failure, for people: an error says what it is. */
+/** Of a failure, for people: an error says what it is. As much as is kept of it, or more. */
 function reasonOf(given) {
-  return String(given ?? "").toWellFormed();
+  return String(given ?? "").slice(0, REASON_MAX).toWellFormed();
 }
 
 function name(message) {

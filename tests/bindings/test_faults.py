@@ -309,7 +309,8 @@ def test_c_what_cannot_be_sent_is_refused_at_once() -> None:
     """A topic's name that is a pattern would be that of any topic that fits."""
     with FakeNode() as node:
         run_c(node.endpoint, "at-once")
-        assert {RESOLVE, PUBLISH, SUBSCRIBE}.isdisjoint(node.verbs())
+        assert {PUBLISH, SUBSCRIBE}.isdisjoint(node.verbs())
+        assert [fields[0] for verb, _, _, fields, _ in node.said if verb == RESOLVE] == [["t"]]
 
 
 @needs_c
@@ -662,3 +663,29 @@ def test_a_topic_that_was_made_anew_is_looked_up_again(language: Language) -> No
         assert driver.refused(**publication("*", {"value": b"x"})) == "bad_name"
         driver.ask("close")
     assert list(dict.fromkeys(register.stored)) == [TOPIC, TOPIC + 1, TOPIC + 2, TOPIC + 3]
+
+
+@ALL
+def test_of_a_long_reason_what_is_kept_is_sent(language: Language) -> None:
+    """All of it would be more than a control frame may have."""
+    skip_if_missing(language)
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        fields = said[3]
+        return (
+            node.subscribed(said, b"", plain=fields[12:13] == [True])
+            if said[0] == SUBSCRIBE
+            else NotImplemented
+        )
+
+    with FakeNode(answer) as node, Driver(language.command) as driver:
+        driver.ask("connect", servers=[node.endpoint])
+        driver.ask("subscribe", topic="t", group="g")
+        record = driver.next(30.0)
+        assert record is not None
+        driver.nack(record, "\u00e9" * (1 << 20))
+        driver.ask("close")
+        sent = [fields[4] for verb, _, _, fields, _ in node.said if verb == NACK]
+    assert len(sent) == 1
+    assert 1_000 < len(sent[0]) <= 2_048
+    assert set(sent[0]) == {"\u00e9"}

@@ -200,6 +200,17 @@ static int at_once(gq *mq) {
     CHECK(gq_publish(mq, "t*", &R, 1, NULL, &place, -1) == GQ_REFUSED && place.code == GQ_REFUSED);
     CHECK(!strcmp(gq_error_code(mq), "bad_name"));
     CHECK(gq_subscribe(mq, "*", "g", NULL, &s) == GQ_REFUSED && !strcmp(gq_error_code(mq), "bad_name"));
+    const gq_header odd = {"\xe9", "x", 1};
+    const gq_record headed = {.headers = &odd, .header_count = 1};
+    static const char *const NO_TEXTS[] = {"\x80", "\xc3", "\xe9t\xe9", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82"};
+    for (size_t i = 0; i < sizeof NO_TEXTS / sizeof *NO_TEXTS; i++) {
+        CHECK(gq_publish(mq, NO_TEXTS[i], &R, 1, NULL, &place, -1) == GQ_REFUSED && !strcmp(gq_error_code(mq), "bad_request"));
+        CHECK(gq_publish(mq, "t", &R, 1, &(gq_how){.route = NO_TEXTS[i]}, &place, -1) == GQ_REFUSED);
+        CHECK(gq_subscribe(mq, "t", NO_TEXTS[i], NULL, &s) == GQ_REFUSED && !strcmp(gq_error_code(mq), "bad_request"));
+    }
+    CHECK(gq_subscribe(mq, "t", "g", &(gq_options){.start = "offset"}, &s) == GQ_REFUSED);
+    CHECK(gq_subscribe(mq, "t", "", &(gq_options){.lease_ms = 1}, &s) == GQ_REFUSED);
+    CHECK(gq_publish(mq, "t", &headed, 1, NULL, &place, WAIT_MS) == GQ_REFUSED && place.code == GQ_REFUSED);
     return 0;
 }
 

@@ -128,6 +128,15 @@ test("what cannot be sent is refused at once, and a client that is closed says s
   const mq = connect();
   await assert.rejects(mq.publish("js-t", 17), TypeError);
   await assert.rejects(mq.subscribe("not a name!", { group: "g" }), { code: "bad_name" });
+  await assert.rejects(mq.publish(undefined, "x"), /topic must be a string/);
+  await assert.rejects(mq.subscribe(5, { group: "g" }), /topic must be a string/);
+  for (const wrong of [{ group: 5 }, { group: null }, { mode: 4 }, { start: null }, { routes: "eu.*" }, { routes: [4] }]) {
+    await assert.rejects(mq.subscribe("js-t", { group: "g", ...wrong }), TypeError);
+  }
+  for (const wrong of [{ start: 1.5 }, { start: new Date("x") }, { credit: 0 }, { credit: "10" }, { creditBytes: 1.5 }, { leaseMs: "a" }]) {
+    await assert.rejects(mq.subscribe("js-t", { group: "g", ...wrong }), { code: "bad_request" });
+  }
+  await assert.rejects(mq.subscribe("js-t", { leaseMs: 1_000 }), { code: "bad_request" });
   await mq.close();
   await assert.rejects(mq.subscribe("js-t", { group: "g" }), { code: "closed" });
   await sleep(0);

@@ -26,7 +26,7 @@ import org.zeromq.ZMQ;
 public final class Client implements AutoCloseable {
     private static final int HELLO = 1, PING = 3, BYE = 5, REFUSED = 6, RESET = 7, CONFIRM = 17, PUBLISH_PLAIN = 18;
     private static final int SUBSCRIBE = 32, UNSUBSCRIBE = 34, ACK = 37, NACK = 39, DELIVER_PLAIN = 46, RESOLVE = 64;
-    private static final int VERSION = 2, HEADER_BYTES = 24, CREDIT = 100, CREDIT_BYTES = 1 << 20, TOKEN_BYTES = 32;
+    private static final int VERSION = 2, HEADER_BYTES = 24, CREDIT = 100, CREDIT_BYTES = 1 << 20, TOKEN_BYTES = 32, REASON_MAX = 2048;
     private static final long SILENT_MS = 3_000, PING_MS = 1_000, AGAIN_MS = 50;
     private static final Set<String> OVER = Set.of("no_session", "no_subscription", "not_leader");
     /** Of a node that the others do not hear, for as long as that lasts. */
@@ -207,7 +207,8 @@ public final class Client implements AutoCloseable {
 
     /** It failed, for that reason: it comes again as the policy of the group says. */
     public boolean nack(Message message, String reason) {
-        return settle(NACK, message, -1, true, reason);
+        String kept = reason == null ? "" : reason.substring(0, Math.min(reason.length(), REASON_MAX));
+        return settle(NACK, message, -1, true, kept);
     }
 
     private boolean settle(int verb, Message message, Object... more) {
