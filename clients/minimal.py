@@ -21,7 +21,7 @@ from msgspec import MsgspecError, msgpack  # any msgpack will do
 
 HEADER = Struct("<2sBBHHQQ")  # magic, version, verb, shard, flags, request id, term
 HELLO, PING, REFUSED, RESET, CONFIRM, PUBLISH_PLAIN = 1, 3, 6, 7, 17, 18
-SUBSCRIBE, ACK, NACK, DELIVER_PLAIN, RESOLVE = 32, 37, 39, 46, 64
+SUBSCRIBE, UNSUBSCRIBE, ACK, NACK, DELIVER_PLAIN, RESOLVE = 32, 34, 37, 39, 46, 64
 OVER = ("no_session", "no_subscription", "not_leader")  # join again
 AWAY = ("not_leader", "busy", "joining")  # of a node that the others do not hear, for as long as that lasts
 MOVED = ("unknown_topic", "wrong_shard")  # by a topic that is known from before
@@ -56,6 +56,8 @@ class Client:
         self._addresses, self._token = deque(addresses), token
         self._groups: dict[int, list[Any]] = {}  # shard -> fields of its SUBSCRIBE
         self._held: tuple[int, list[Any]] | None = None  # the one that is worked on
+        #: why a shard of the group is over: what came from the others is shown, and then this
+        self._ended: Refused | None = None
         self._topics: dict[str, tuple[int, list[int]]] = {}
         self._dial()
 
@@ -96,6 +98,7 @@ class Client:
         self._with(topic, True, lambda number, shards: self._subscribe(number, shards, group))
 
     def _subscribe(self, number: int, shards: list[int], group: str) -> None:
+        self._held = self._ended = None
         for shard in set(shards):
             self._joined.discard(shard)
             mine = [[number * 65536 + i, "first"] for i, each in enumerate(shards) if each == shard]
@@ -103,15 +106,28 @@ class Client:
             self._groups[shard] = [1 + shard, group, mine, *lent, [], False, [], [], True, [], True, True]
         try:
             self.ping()
+            if self._ended:
+                raise self._ended
         except Refused:
-            self._groups.clear()  # else whatever is asked later would be refused, too
+            self._leave()
+            self._ended = None
             raise
+
+    def _leave(self) -> None:
+        """Nothing is consumed any more."""
+        for shard, fields in self._groups.items():
+            self._send(UNSUBSCRIBE, shard, fields[:1], None)
+        self._groups.clear()
+        self._waiting.clear()
 
     def next(self, wait_s: float) -> list[Any] | None:
         """The next record, if one comes in time."""
         end_s = time.monotonic() + wait_s
         while not self._waiting and (left_s := end_s - time.monotonic()) > 0:
             self.ping()
+            if self._ended and not self._waiting:
+                self._leave()
+                raise self._ended
             self._hear(min(left_s, PING_S))
         if not self._waiting:
             return None
@@ -123,7 +139,7 @@ class Client:
         if self._held is None:
             return False
         shard, (partition, offset, *_) = self._held
-        answer = self._ask(verb, shard, [self._groups[shard][0], [[partition, offset, offset + 1]], *more])
+        answer = self._ask(verb, shard, [1 + shard, [[partition, offset, offset + 1]], *more])
         self._held, stored = None, not (answer and answer[0])
         if stored:  # a node that took over may have sent it again before it heard this
             self._waiting = deque(
@@ -176,6 +192,8 @@ class Client:
             try:
                 if verb not in (HELLO, SUBSCRIBE) and shard not in self._joined:
                     self._join(shard)
+                if self._ended and verb in (ACK, NACK) and shard not in self._groups:
+                    raise self._ended
                 said, answer = self._once(verb, shard, fields, body)
             except Silence:
                 self._dial()
@@ -200,7 +218,11 @@ class Client:
         if shard in self._groups:
             held = [self._held[1][:2]] if self._held and self._held[0] == shard else []
             self._groups[shard][7] = [[partition, offset, offset + 1] for partition, offset in held]
-            self._ask(SUBSCRIBE, shard, self._groups[shard])
+            try:
+                self._ask(SUBSCRIBE, shard, self._groups[shard])
+            except Refused as error:  # that is for who consumes, and nothing to who publishes
+                self._ended = error
+                del self._groups[shard]
         self._joined.add(shard)
 
     def _greet(self, shard: int) -> None:
@@ -271,7 +293,9 @@ class Client:
             return 0, 0, []
         known = self._terms[shard] = max(term, self._terms.get(shard, 0))
         self._unanswered.pop(shard, None)
-        if verb == DELIVER_PLAIN and shard in self._joined and term == known:  # else from an old leader
+        if (
+            verb == DELIVER_PLAIN and shard in self._joined and term == known and not self._ended
+        ):  # else from an old leader
             self._waiting += [(shard, record) for record in records]
         for each in over:
             self._over(each)

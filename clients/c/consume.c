@@ -72,8 +72,8 @@ void gq_parts_over(gq *c, uint16_t number) {
 
 int gq_parts_use(gq *c, uint16_t number) {
     for (gq_subscription *s = c->subscriptions; s; s = s->next)
-        for (size_t i = 0; !s->over && i < s->part_count; i++)
-            if (s->parts[i].shard == number) return 1;
+        for (size_t i = 0; i < s->part_count; i++)
+            if (s->parts[i].shard == number && !s->parts[i].over) return 1;
     return 0;
 }
 
@@ -157,7 +157,7 @@ void gq_deliver(gq *c, uint16_t number, gq_reader in, zmq_msg_t *body) {
     gq_get_array(&in);
     part *p;
     gq_subscription *s = subscription_of(c, number, gq_get_int(&in), &p);
-    frame *f = s && p->live ? calloc(1, sizeof *f) : NULL;
+    frame *f = s && p->live && !s->over ? calloc(1, sizeof *f) : NULL;
     if (!f) return; /* what cannot be kept comes again when its lease is over */
     zmq_msg_init(&f->body);
     zmq_msg_move(&f->body, body);
@@ -310,9 +310,11 @@ static int leave_in(gq *c, uint16_t number, int64_t end_ms) {
 }
 
 /* It was refused for good: that is for its user, and nothing to others. */
-static void end(gq_subscription *s) {
+static void end(gq_subscription *s, part *p) {
     gq *c = s->client;
-    s->over = 1;
+    s->over = p->over = 1;
+    if (p->pending.count || p->sent.count) s->refused = GQ_REFUSED;
+    p->pending.count = p->sent.count = 0;
     snprintf(s->over_text, sizeof s->over_text, "%s", c->text);
     snprintf(s->over_code, sizeof s->over_code, "%s", c->code);
     if (!strcmp(c->code, "unknown_topic") || !strcmp(c->code, "wrong_shard")) s->topic->stale = 1; /* it may be made anew, under another id */
@@ -329,8 +331,8 @@ int gq_subscribe_in(gq *c, uint16_t number, int64_t end_ms) {
     int code = leave_in(c, number, end_ms);
     if (code || c->answer_verb == REFUSED) return code;
     for (gq_subscription *s = c->subscriptions; s; s = s->next)
-        for (size_t i = 0; !s->over && i < s->part_count; i++) {
-            if (s->parts[i].shard != number) continue;
+        for (size_t i = 0; i < s->part_count; i++) {
+            if (s->parts[i].shard != number || s->parts[i].over) continue;
             gq_buffer fields = {0};
             put_subscribe(&fields, s, s->parts + i);
             code = gq_once(c, SUBSCRIBE, number, &fields, end_ms);
@@ -339,7 +341,7 @@ int gq_subscribe_in(gq *c, uint16_t number, int64_t end_ms) {
             gq_reader in = gq_answer_of(c);
             gq_keep_refusal(c, &in);
             if (gq_later(c->code)) return GQ_OK;
-            end(s);
+            end(s, s->parts + i);
             c->answer_verb = SUBSCRIBED;
         }
     return GQ_OK;
@@ -463,8 +465,9 @@ int gq_subscribe(gq *c, const char *name, const char *group, const gq_options *o
 
 static int join_all(gq_subscription *s, int64_t end_ms) {
     int code = GQ_OK;
-    for (size_t i = 0; i < s->part_count && !code && !s->over; i++) code = gq_join(s->client, s->parts[i].shard, end_ms);
-    return !code && s->over ? ended(s) : code;
+    for (size_t i = 0; i < s->part_count && !code; i++)
+        if (!s->parts[i].over) code = gq_join(s->client, s->parts[i].shard, end_ms);
+    return code;
 }
 
 /* Sends what is acked, where nothing is on its way. Whether something waits for its answer. */
@@ -537,6 +540,7 @@ static int wait_for_some(gq_subscription *s, int64_t end_ms) {
         int64_t join_ms = gq_now_ms() + SILENT_MS; /* a short wait must not give up each time before the answer comes */
         code = join_all(s, end_ms > join_ms ? end_ms : join_ms);
         if (code) return code;
+        if (s->over && !s->first) return ended(s);
         int64_t most_ms = send_acks(s) ? AGAIN_MS : PING_MS; /* what was refused for now is sent again then */
         if (!code) code = gq_send_lanes(s->client, end_ms > join_ms ? end_ms : join_ms);
         if (code && code != GQ_TIMEOUT) return code;
@@ -583,6 +587,7 @@ int gq_ack(gq_subscription *s, uint32_t partition, int64_t offset) {
     part *p = s ? part_with(s, partition) : NULL;
     if (s && !*s->group) return GQ_OK; /* a reader's records are done when the next is asked for */
     if (!p || !has(s, p, partition, offset)) return s ? gq_fail(s->client, GQ_ARGUMENT, NOT_HELD) : GQ_ARGUMENT;
+    if (p->over) return ended(s);
     if (!gq_ranges_add(&p->pending, s->topic->id * 65536 + partition, offset, offset + 1)) return gq_no_memory(s->client);
     range *last = p->pending.at + p->pending.count - 1;
     if (p->pending.count >= ACKS_WAITING || last->end - last->first >= ACKS_WAITING) {
@@ -602,7 +607,7 @@ int gq_flush(gq_subscription *s, int timeout_ms) {
         if (!gq_left(end_ms, 1)) return gq_fail(s->client, GQ_TIMEOUT, "not all acks were answered in time");
         code = gq_pump(s->client, gq_left(end_ms, AGAIN_MS));
     }
-    if (!code && s->refused) code = s->refused;
+    if (!code && s->refused) code = s->over ? ended(s) : s->refused;
     if (!code && s->lost) code = gq_fail(s->client, GQ_LOST, "others have some of the records by now");
     s->lost = s->refused = 0;
     return code;
@@ -627,11 +632,11 @@ static void put_nack(gq_buffer *out, const void *what) {
 
 int gq_nack(gq_subscription *s, uint32_t partition, int64_t offset, const char *reason, int64_t delay_ms, int timeout_ms) {
     part *p = s ? part_with(s, partition) : NULL;
-    if (s && s->over) return ended(s);
+    if (p && p->over) return ended(s);
     if (!p || !has(s, p, partition, offset)) return s ? gq_fail(s->client, GQ_ARGUMENT, NOT_HELD) : GQ_ARGUMENT;
     failure f = {p->number, s->topic->id * 65536 + partition, offset, delay_ms, reason ? reason : ""};
-    int code = gq_ask(s->client, NACK, p->shard, put_nack, &f, &s->over, gq_deadline(timeout_ms));
-    if (code) return s->over ? ended(s) : code;
+    int code = gq_ask(s->client, NACK, p->shard, put_nack, &f, &p->over, gq_deadline(timeout_ms));
+    if (code) return p->over ? ended(s) : code;
     gq_ranges_cut(&p->held, f.key, offset, offset + 1);
     gq_reader in = gq_answer_of(s->client);
     int lost = gq_get_array(&in) && gq_get_array(&in);

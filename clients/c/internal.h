@@ -107,6 +107,7 @@ typedef struct stretch {
 typedef struct part {
     uint16_t shard;
     int64_t number; /* of the subscription in this shard */
+    int over;       /* it was refused for good */
     int live;       /* SUBSCRIBED has come since it was joined last: what was delivered before comes again */
     int64_t *keys;
     int64_t *next; /* of a reader: where it goes on; -1: at its start */
@@ -132,7 +133,7 @@ struct gq_subscription {
     int repeats; /* what waits may have come before */
     int lost;    /* acks of records that others had */
     int refused; /* for good: the error of the client says why */
-    int over;    /* it could not be subscribed again, and this is why: */
+    int over;    /* in some shard it could not be subscribed again: what came is shown, and then why: */
     char over_text[512], over_code[64];
 };
 

@@ -278,9 +278,9 @@ export class Subscription {
     this.#lendAgain();
     const end = nowMs() + waitMs;
     for (;;) {
-      if (this.#error) throw this.#error;
       const stretch = this.#waiting[0];
       if (!stretch) {
+        if (this.#error) throw this.#error;
         if (this.over || end <= nowMs()) return null;
         this.#lendAgain(); // others may have taken what there was
         await this.#woken(end);
@@ -326,7 +326,7 @@ export class Subscription {
   }
 
   push(stretch) {
-    if (this.over) return;
+    if (this.over || this.#error) return;
     this.#waiting.push(stretch);
     this.#repeats ||= stretch.repeats;
     this.#wake();

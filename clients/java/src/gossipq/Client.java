@@ -51,7 +51,7 @@ public final class Client implements AutoCloseable {
     private long pingMs;
     private long waitMs = Long.MAX_VALUE;
     private byte[] token = NOTHING;
-    private GossipqException ended; // why nothing is consumed any more
+    private GossipqException ended; // why a shard of the group is over: what came from the others is shown, and then this
     private boolean closed;
 
     private static final class Topic {
@@ -172,6 +172,7 @@ public final class Client implements AutoCloseable {
         }
         try {
             ping();
+            if (ended != null) throw ended;
         } catch (GossipqException error) {
             leave();
             ended = null;
@@ -191,6 +192,10 @@ public final class Client implements AutoCloseable {
         long endMs = until(waitMs);
         while (waiting.isEmpty() && now() < endMs) {
             ping();
+            if (ended != null && waiting.isEmpty()) {
+                leave();
+                throw ended;
+            }
             hear(Math.max(1, Math.min(endMs - now(), PING_MS)));
         }
         Waiting found = waiting.poll();
@@ -214,13 +219,13 @@ public final class Client implements AutoCloseable {
     private boolean settle(int verb, Message message, Object... more) {
         for (Waiting each : held) {
             if (each.message != message) continue;
-            if (ended != null) throw ended;
+            if (!groups.containsKey(each.shard)) throw ended;
             List<Object> fields = new ArrayList<>();
             fields.add(groups.get(each.shard).get(0));
             fields.add(List.of(range(each)));
             fields.addAll(Arrays.asList(more));
-            List<?> lost = ask(verb, each.shard, fields, null, () -> ended != null);
-            if (ended != null) throw ended;
+            List<?> lost = ask(verb, each.shard, fields, null, () -> !groups.containsKey(each.shard));
+            if (!groups.containsKey(each.shard)) throw ended;
             held.remove(each);
             boolean stored = lost.isEmpty() || ((List<?>) lost.get(0)).isEmpty();
             // a node that took over may have sent it again before it heard this
@@ -245,7 +250,6 @@ public final class Client implements AutoCloseable {
         } finally {
             waitMs = before;
         }
-        if (ended != null) throw ended;
     }
 
     /** One PING a second to each shard, all at once: in a slow network, one after the other would take longer than a session lasts. */
@@ -318,7 +322,7 @@ public final class Client implements AutoCloseable {
             } catch (GossipqException error) {
                 if (error.code().equals("not_confirmed")) throw error;
                 ended = error; // that is for who consumes, and nothing to who publishes
-                leave();
+                groups.remove(shard);
             }
         }
         joined.add(shard);
@@ -418,6 +422,7 @@ public final class Client implements AutoCloseable {
     }
 
     private void take(int shard, List<?> rows) {
+        if (ended != null) return;
         for (Object row : rows) {
             Waiting each = new Waiting();
             each.shard = shard;
