@@ -597,9 +597,7 @@ int gq_ack(gq_subscription *s, uint32_t partition, int64_t offset) {
     return GQ_OK;
 }
 
-int gq_flush(gq_subscription *s, int timeout_ms) {
-    if (!s) return GQ_ARGUMENT;
-    int64_t end_ms = gq_deadline(timeout_ms);
+static int flush(gq_subscription *s, int64_t end_ms) {
     int code = GQ_OK;
     while (!code) {
         code = join_all(s, end_ms);
@@ -612,6 +610,8 @@ int gq_flush(gq_subscription *s, int timeout_ms) {
     s->lost = s->refused = 0;
     return code;
 }
+
+int gq_flush(gq_subscription *s, int timeout_ms) { return s ? flush(s, gq_deadline(timeout_ms)) : GQ_ARGUMENT; }
 
 typedef struct {
     int64_t number, key, offset, delay_ms;
@@ -644,11 +644,9 @@ int gq_nack(gq_subscription *s, uint32_t partition, int64_t offset, const char *
     return GQ_OK;
 }
 
-void gq_unsubscribe(gq_subscription *s) {
-    if (!s) return;
+void gq_end_subscription(gq_subscription *s, int64_t end_ms) {
     gq *c = s->client;
-    int64_t end_ms = gq_now_ms() + CLOSE_MS;
-    gq_flush(s, CLOSE_MS);
+    flush(s, end_ms);
     for (size_t i = 0; i < s->part_count; i++) {
         part *p = s->parts + i;
         shard *at = gq_shard_of(c, p->shard);
@@ -660,6 +658,10 @@ void gq_unsubscribe(gq_subscription *s) {
     }
     unlist(s);
     free_subscription(s);
+}
+
+void gq_unsubscribe(gq_subscription *s) {
+    if (s) gq_end_subscription(s, gq_deadline(CLOSE_MS));
 }
 
 int gq_header_at(const gq_message *m, size_t index, const char **name, size_t *name_size, const void **value, size_t *value_size) {

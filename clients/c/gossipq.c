@@ -109,8 +109,9 @@ int gq_open(gq **client, const char *servers) { return gq_open_with(client, &(gq
 
 void gq_close(gq *c) {
     if (!c) return;
+    int64_t end_ms = gq_deadline(CLOSE_MS); /* of all that it waits for */
     if (c->home) gq_confirm(c, c->waiting ? CLOSE_MS : 0);
-    while (c->subscriptions) gq_unsubscribe(c->subscriptions);
+    while (c->subscriptions) gq_end_subscription(c->subscriptions, end_ms);
     gq_drop_lanes(c);
     int linger = 200;
     for (size_t i = 0; c->home && i < c->shard_count; i++)

@@ -49,7 +49,7 @@ typedef struct {
 /* The same with more to say. GQ_ARGUMENT: also when there is no token in the file, when other users may read it, or when it would
  * leave this machine in the clear. */
 int gq_open_with(gq **client, const gq_connection *how);
-/* Gives back what was not acked. Ends all subscriptions. NULL is fine. */
+/* Gives back what was not acked. Ends all subscriptions. Waits 2 s at most for what has no answer. NULL is fine. */
 void gq_close(gq *client);
 /* Of the last function that did not return GQ_OK: text for people, and the code of the refusal ("" = none). */
 const char *gq_error(const gq *client);

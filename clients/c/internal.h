@@ -233,4 +233,5 @@ void gq_acked(gq *c, uint64_t request, int verb, gq_reader in);
 int gq_subscribe_in(gq *c, uint16_t number, int64_t end_ms);
 int gq_parts_use(gq *c, uint16_t number);
 int gq_parts_of(gq *c, const topic *t);
+void gq_end_subscription(gq_subscription *s, int64_t end_ms);
 #endif

@@ -380,6 +380,13 @@ def test_c_a_sequence_that_may_be_stored_is_not_given_to_another_record() -> Non
     assert names[0] == names[1] != names[2]
 
 
+@needs_c
+@pytest.mark.slow
+def test_c_who_is_closed_while_the_node_is_away_waits_once_for_all() -> None:
+    with FakeNode(lambda node, said: None if PUBLISH in node.verbs() else NotImplemented) as node:
+        run_c(node.endpoint, "away")
+
+
 needs_go = pytest.mark.skipif(bool(go_misses()), reason=go_misses())
 
 

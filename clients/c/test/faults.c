@@ -272,6 +272,23 @@ static int here(gq *mq) {
     return 0;
 }
 
+/* The node is away when the client is closed. */
+static int away(gq *mq) {
+    enum { SUBSCRIPTIONS = 4, SOON_S = 4 };
+    static const char *const TOPICS[SUBSCRIPTIONS] = {"t", "u", "v", "w"};
+    struct timespec began, ended;
+    gq_subscription *s;
+    gq *other;
+    CHECK(!gq_open(&other, NULL));
+    for (int i = 0; i < SUBSCRIPTIONS; i++) CHECK(!gq_subscribe(other, TOPICS[i], "g", NULL, &s));
+    CHECK(gq_publish(other, "t", &R, 1, NULL, NULL, 100) == GQ_NOT_CONFIRMED);
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    gq_close(other);
+    clock_gettime(CLOCK_MONOTONIC, &ended);
+    CHECK(ended.tv_sec - began.tv_sec < SOON_S);
+    return 0;
+}
+
 int main(int count, char **words) {
     static const struct {
         const char *name;
@@ -279,7 +296,7 @@ int main(int count, char **words) {
     } ALL[] = {{"refused", refused}, {"late", late}, {"runs", runs}, {"headers", headers}, {"subscribe", subscribe}, {"nobody", nobody},
                {"again-flush", again_flush}, {"again-next", again_next}, {"failed", failed}, {"many", many}, {"here", here}, {"gone", gone}, {"reader", reader}, {"left", left}, {"unsure", unsure},
                {"strange", strange}, {"some", some}, {"at-once", at_once}, {"failed-gone", failed_gone}, {"far", far},
-               {"holding", holding}, {"forbidden", forbidden}};
+               {"holding", holding}, {"forbidden", forbidden}, {"away", away}};
     gq *mq;
     int code = 2;
     if (gq_open(&mq, NULL)) return 2;
