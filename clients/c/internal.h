@@ -210,7 +210,7 @@ void gq_keep_refusal(gq *c, gq_reader *in);
 int64_t gq_refusal_detail(gq_reader in);
 void gq_learn(gq *c, uint16_t number, uint64_t term, const uint8_t *endpoint, size_t size);
 int gq_find_topic(gq *c, const char *name, topic **found, int64_t end_ms);
-int gq_renew_topic(gq *c, topic *t, int make, int64_t end_ms);
+int gq_renew_topic(gq *c, topic *t, int make, topic **now, int64_t end_ms);
 void gq_free_topic(topic *t);
 
 /* publish.c */

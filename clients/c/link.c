@@ -762,11 +762,12 @@ static void drop_stale(gq *c) {
 }
 
 /* Looks a topic up again: it may have been made anew, under another id. Then what is to be published there moves along. */
-int gq_renew_topic(gq *c, topic *t, int make, int64_t end_ms) {
+int gq_renew_topic(gq *c, topic *t, int make, topic **now, int64_t end_ms) {
     topic *made;
     int code = look_up(c, t->name, make, &made, end_ms);
     if (code) return code;
-    if (made->id == t->id) {
+    *now = made->id == t->id ? t : made;
+    if (*now == t) {
         t->stale = 0;
         gq_free_topic(made);
         return GQ_OK;
@@ -790,8 +791,7 @@ int gq_find_topic(gq *c, const char *name, topic **found, int64_t end_ms) {
     while (t && strcmp(t->name, name)) t = t->next; /* the newest of that name is the first */
     int code = GQ_OK;
     if (t && t->stale) {
-        code = gq_renew_topic(c, t, 1, end_ms);
-        for (t = c->topics; !code && t && strcmp(t->name, name);) t = t->next;
+        code = gq_renew_topic(c, t, 1, &t, end_ms);
     } else if (!t && !(code = look_up(c, name, 1, &t, end_ms))) {
         t->next = c->topics;
         c->topics = t;

@@ -317,10 +317,10 @@ static int renew_lanes(gq *c, int64_t end_ms) {
             l = l->next;
             continue;
         }
-        topic *t = l->topic;
-        int code = gq_renew_topic(c, t, 0, end_ms);
+        topic *t = l->topic, *now = t;
+        int code = gq_renew_topic(c, t, 0, &now, end_ms);
         if (code && code != GQ_REFUSED) return code;
-        if (code || l->unknown) {
+        if (now == t) {
             if (code) t->stale = 1;
             else gq_refuse(c, "unknown_topic", "its leader does not know the topic");
             for (l = c->active; l; l = l->next)

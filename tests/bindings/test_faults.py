@@ -735,3 +735,20 @@ def test_what_came_is_shown_before_the_refusal_of_another_shard(language: Langua
         driver.ask("close")
         acked = [each for verb, _, _, fields, _ in node.said if verb == ACK for each in fields[1]]
     assert acked == [[PARTITION, offset, offset + 1] for offset in range(3)]
+
+
+@needs_c
+@pytest.mark.slow
+def test_c_nothing_of_topics_that_are_gone_is_used_or_kept() -> None:
+    register = Register()
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        before = len(register.stored)
+        found = register(node, said)
+        if len(register.stored) > before:
+            register.make("t")
+        return found
+
+    with FakeNode(answer) as node:
+        run_c(node.endpoint, "valgrind", "-q", *LEAKS, "anew")
+    assert register.stored == [TOPIC, TOPIC + 1, TOPIC + 2, TOPIC + 3]

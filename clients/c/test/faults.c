@@ -272,6 +272,17 @@ static int here(gq *mq) {
     return 0;
 }
 
+/* After each batch the topic is made anew. */
+static int anew(gq *mq) {
+    gq_place places[2];
+    gq_subscription *s;
+    CHECK(!gq_subscribe(mq, "t", "g", NULL, &s));
+    for (int i = 0; i < 3; i++) CHECK(!gq_publish(mq, "t", (gq_record[]){R, R}, 2, NULL, places, WAIT_MS) && !places[1].code);
+    gq_unsubscribe(s);
+    CHECK(!gq_publish(mq, "t", &R, 1, NULL, NULL, WAIT_MS));
+    return 0;
+}
+
 /* The node is away when the client is closed. */
 static int away(gq *mq) {
     enum { SUBSCRIPTIONS = 4, SOON_S = 4 };
@@ -296,7 +307,7 @@ int main(int count, char **words) {
     } ALL[] = {{"refused", refused}, {"late", late}, {"runs", runs}, {"headers", headers}, {"subscribe", subscribe}, {"nobody", nobody},
                {"again-flush", again_flush}, {"again-next", again_next}, {"failed", failed}, {"many", many}, {"here", here}, {"gone", gone}, {"reader", reader}, {"left", left}, {"unsure", unsure},
                {"strange", strange}, {"some", some}, {"at-once", at_once}, {"failed-gone", failed_gone}, {"far", far},
-               {"holding", holding}, {"forbidden", forbidden}, {"away", away}};
+               {"holding", holding}, {"forbidden", forbidden}, {"away", away}, {"anew", anew}};
     gq *mq;
     int code = 2;
     if (gq_open(&mq, NULL)) return 2;
