@@ -119,7 +119,8 @@ void gq_close(gq *c) {
     for (link *l = c->home; l; l = l == c->home ? c->links : l->next) zmq_setsockopt(l->socket, ZMQ_LINGER, &linger, sizeof linger);
     while (c->links) gq_hang_up(c, c->links);
     gq_hang_up(c, c->home);
-    if (c->context) zmq_ctx_term(c->context);
+    int ended = 0;
+    if (c->context) UNINTERRUPTED(ended, zmq_ctx_term(c->context));
     while (c->topics) {
         topic *next = c->topics->next;
         gq_free_topic(c->topics);

@@ -5,6 +5,7 @@
 #include "gossipq.h"
 #include "pack.h"
 
+#include <errno.h>
 #include <zmq.h>
 
 enum { HELLO = 1, WELCOME = 2, PING = 3, PONG = 4, BYE = 5, REFUSED = 6, RESET = 7, PUBLISH = 16, CONFIRM = 17 };
@@ -176,6 +177,11 @@ struct gq {
     char text[512], code[64];
     int retry_ms;
 };
+
+/* A signal ends no call of libzmq half way: what was interrupted has done nothing, and is done again. */
+#define UNINTERRUPTED(result, call) \
+    do result = call; \
+    while (result < 0 && errno == EINTR)
 
 int64_t gq_now_ms(void);
 int gq_fail(gq *c, int code, const char *text);

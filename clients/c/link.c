@@ -6,7 +6,6 @@
 #include "internal.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,7 +161,8 @@ static link *call_up(gq *c, const char *endpoint) {
     int watched = !zmq_socket_monitor(l->socket, place, ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED);
     if (watched && (l->monitor = zmq_socket(c->context, ZMQ_PAIR))) {
         set_int(l->monitor, ZMQ_LINGER, 0);
-        zmq_connect(l->monitor, place);
+        int linked;
+        UNINTERRUPTED(linked, zmq_connect(l->monitor, place));
     } else if (watched) {
         zmq_socket_monitor(l->socket, NULL, 0); /* nobody would read it */
     }
@@ -174,7 +174,9 @@ static link *call_up(gq *c, const char *endpoint) {
     } else {
         port = endpoint;
     }
-    if (zmq_connect(l->socket, port)) {
+    int failed;
+    UNINTERRUPTED(failed, zmq_connect(l->socket, port));
+    if (failed) {
         snprintf(c->text, sizeof c->text, "%s is no address: %s", endpoint, zmq_strerror(errno));
         c->code[0] = 0;
         gq_hang_up(c, l);
@@ -322,11 +324,15 @@ uint64_t gq_say(gq *c, int verb, uint16_t number, gq_buffer *fields, zmq_msg_t *
     link *l = way_to(c, number);
     gq_buffer_free(fields);
     if (!bad && l) {
-        bad = zmq_send(l->socket, all.bytes, all.size, ZMQ_DONTWAIT | (body ? ZMQ_SNDMORE : 0)) < 0;
+        int sent;
+        UNINTERRUPTED(sent, zmq_send(l->socket, all.bytes, all.size, ZMQ_DONTWAIT | (body ? ZMQ_SNDMORE : 0)));
+        bad = sent < 0;
         if (!bad && body) { /* its bytes are shared, not copied */
             zmq_msg_t shared;
             zmq_msg_init(&shared);
-            bad = zmq_msg_copy(&shared, body) < 0 || zmq_msg_send(&shared, l->socket, ZMQ_DONTWAIT) < 0;
+            if (zmq_msg_copy(&shared, body) < 0) sent = -1;
+            else UNINTERRUPTED(sent, zmq_msg_send(&shared, l->socket, ZMQ_DONTWAIT));
+            bad = sent < 0;
             if (bad) {
                 zmq_msg_close(&shared);
                 l->gone = 1; /* half a message is on its way */
@@ -452,22 +458,28 @@ static void hear(gq *c, link *l, const uint8_t *bytes, size_t size, zmq_msg_t *b
     }
 }
 
+static int receive(zmq_msg_t *message, void *socket) {
+    int size;
+    UNINTERRUPTED(size, zmq_msg_recv(message, socket, ZMQ_DONTWAIT));
+    return size;
+}
+
 /* Takes what has come over a connection. Whether something has. */
 static int take(gq *c, link *l) {
     int took = 0;
     for (; took < AT_ONCE; took++) {
         zmq_msg_t control, body, more;
         zmq_msg_init(&control);
-        if (zmq_msg_recv(&control, l->socket, ZMQ_DONTWAIT) < 0) {
+        if (receive(&control, l->socket) < 0) {
             zmq_msg_close(&control);
             break;
         }
         zmq_msg_init(&body);
         int frames = 1;
-        if (zmq_msg_more(&control) && zmq_msg_recv(&body, l->socket, ZMQ_DONTWAIT) >= 0) frames = 2;
+        if (zmq_msg_more(&control) && receive(&body, l->socket) >= 0) frames = 2;
         for (int rest = frames == 2 && zmq_msg_more(&body); rest;) { /* of somebody who is no node */
             zmq_msg_init(&more);
-            rest = zmq_msg_recv(&more, l->socket, ZMQ_DONTWAIT) >= 0 && zmq_msg_more(&more);
+            rest = receive(&more, l->socket) >= 0 && zmq_msg_more(&more);
             zmq_msg_close(&more);
             frames = 3;
         }
@@ -489,7 +501,7 @@ static int take_all(gq *c) {
 static void watch(link *l) {
     zmq_msg_t event;
     zmq_msg_init(&event);
-    while (l->monitor && zmq_msg_recv(&event, l->monitor, ZMQ_DONTWAIT) >= 0) l->gone = 1;
+    while (l->monitor && receive(&event, l->monitor) >= 0) l->gone = 1;
     zmq_msg_close(&event);
 }
 

@@ -387,6 +387,12 @@ def test_c_who_is_closed_while_the_node_is_away_waits_once_for_all() -> None:
         run_c(node.endpoint, "away")
 
 
+@needs_c
+def test_c_signals_end_no_call_half_way_and_leave_nothing() -> None:
+    with FakeNode() as node:
+        run_c(node.endpoint, "signals")
+
+
 needs_go = pytest.mark.skipif(bool(go_misses()), reason=go_misses())
 
 

@@ -1,9 +1,12 @@
 /* Against a node at $GOSSIPQ_SERVER that answers as tests/bindings/test_faults.py says: exits 0 when each answer is the one that is due.
  * For valgrind. */
 #include <gossipq.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { WAIT_MS = 20000, SHORT_MS = 1000, HEADERS_MAX = 1000 };
 #define CHECK(what) \
@@ -300,6 +303,27 @@ static int away(gq *mq) {
     return 0;
 }
 
+static void ignore(int signal) { (void)signal; }
+
+/* Signals come all the time, as of a profiler. */
+static int signals(gq *mq) {
+    enum { CLIENTS = 60, EACH_US = 20 };
+    struct sigaction how = {.sa_handler = ignore};
+    const struct itimerval often = {{0, EACH_US}, {0, EACH_US}}, never = {0};
+    int first = 0;
+    CHECK(!sigaction(SIGALRM, &how, NULL) && !setitimer(ITIMER_REAL, &often, NULL));
+    for (int i = 0; i < CLIENTS; i++) {
+        gq *other;
+        CHECK(!gq_open(&other, NULL) && !gq_publish(other, "t", &R, 1, NULL, NULL, WAIT_MS));
+        gq_close(other);
+        int lowest = dup(0); /* all of those below are in use */
+        close(lowest);
+        if (!i) first = lowest;
+        CHECK(lowest == first);
+    }
+    return setitimer(ITIMER_REAL, &never, NULL);
+}
+
 int main(int count, char **words) {
     static const struct {
         const char *name;
@@ -307,7 +331,7 @@ int main(int count, char **words) {
     } ALL[] = {{"refused", refused}, {"late", late}, {"runs", runs}, {"headers", headers}, {"subscribe", subscribe}, {"nobody", nobody},
                {"again-flush", again_flush}, {"again-next", again_next}, {"failed", failed}, {"many", many}, {"here", here}, {"gone", gone}, {"reader", reader}, {"left", left}, {"unsure", unsure},
                {"strange", strange}, {"some", some}, {"at-once", at_once}, {"failed-gone", failed_gone}, {"far", far},
-               {"holding", holding}, {"forbidden", forbidden}, {"away", away}, {"anew", anew}};
+               {"holding", holding}, {"forbidden", forbidden}, {"away", away}, {"anew", anew}, {"signals", signals}};
     gq *mq;
     int code = 2;
     if (gq_open(&mq, NULL)) return 2;
