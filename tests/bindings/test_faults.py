@@ -617,6 +617,14 @@ def test_java_a_topic_that_is_gone_is_nothing_to_others_and_is_found_when_it_is_
     ]
 
 
+@pytest.mark.skipif(bool(java_misses()), reason=java_misses())
+def test_java_an_interrupt_ends_what_waits_and_is_not_forgotten() -> None:
+    with FakeNode() as node:
+        found = codes_of([*JAVA_FAULTS, "interrupted"], node.endpoint)
+        assert node.verbs().count(PUBLISH_PLAIN) == 1
+    assert found == ["closed", "closed", "done", "done", "true"]
+
+
 @pytest.mark.e2e
 @pytest.mark.skipif(bool(java_misses()), reason=java_misses())
 def test_java_more_than_a_first_message_may_have(node: RunningNode) -> None:

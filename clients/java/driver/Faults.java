@@ -3,12 +3,16 @@ import gossipq.GossipqException;
 import gossipq.Message;
 
 /** Against a node that answers as tests/bindings/test_faults.py says: prints the code that each call ends with; with "again", as
- * test_repeats.py says: the record that is acked, and what is shown after that; with "failed", of one that fails; with "large", of large records; with "gone", what each call ends with when the topic is removed
+ * test_repeats.py says: the record that is acked, and what is shown after that; with "failed", of one that fails; with "large", of large records; with "interrupted", what an interrupt ends; with "gone", what each call ends with when the topic is removed
  * that it consumes. */
 public final class Faults {
     public static void main(String[] words) {
         if (words[0].equals("gone")) {
             gone(words[1]);
+            return;
+        }
+        if (words[0].equals("interrupted")) {
+            interrupted(words[1]);
             return;
         }
         if (words[0].equals("large")) {
@@ -53,6 +57,27 @@ public final class Faults {
         say(() -> mq.publish("u", new byte[18 << 20], new byte[0]));
         mq.close();
         say(() -> mq.next(100));
+    }
+
+    private static void interrupted(String server) {
+        Client mq = new Client(server);
+        mq.subscribe("t", "g");
+        Thread here = Thread.currentThread();
+        new Thread(() -> {
+            try {
+                Thread.sleep(300);
+            } catch (InterruptedException error) {
+                return;
+            }
+            here.interrupt();
+        }).start();
+        say(() -> mq.next(50_000));
+        say(() -> mq.publish("t", new byte[] {1}, new byte[0])); // nothing is sent
+        say(Thread::interrupted);
+        say(() -> mq.publish("t", new byte[] {1}, new byte[0]));
+        here.interrupt();
+        mq.close();
+        System.out.println(here.isInterrupted());
     }
 
     private static void say(Runnable call) {

@@ -21,7 +21,8 @@ import org.zeromq.ZMQ;
 
 /**
  * A client of gossipq. It belongs to one thread, does one thing at a time, and has no thread of its own: who works on one record for
- * longer than 4 s calls {@link #ping} meanwhile, else the record comes to others.
+ * longer than 4 s calls {@link #ping} meanwhile, else the record comes to others. An interrupt of its thread ends a call that waits with
+ * IllegalStateException: what it asked for may be done.
  */
 public final class Client implements AutoCloseable {
     private static final int HELLO = 1, PING = 3, BYE = 5, REFUSED = 6, RESET = 7, CONFIRM = 17, PUBLISH_PLAIN = 18;
@@ -268,10 +269,12 @@ public final class Client implements AutoCloseable {
     public void close() {
         if (closed) return;
         closed = true;
+        boolean interrupted = Thread.interrupted(); // JeroMQ could not wait then
         for (int shard : joined) say(BYE, shard, List.of(), null);
         socket.setLinger(200);
         socket.close();
         context.term();
+        if (interrupted) Thread.currentThread().interrupt();
     }
 
     // --- the one rule of recovery: what is over is joined again, what has no answer is asked again
@@ -286,6 +289,7 @@ public final class Client implements AutoCloseable {
         long moveMs = now() + SILENT_MS;
         for (;;) {
             if (closed) throw new IllegalStateException("this client is closed");
+            goOn();
             if (now() >= endMs) throw new GossipqException("not_confirmed", "no answer came in time: it may be done", "");
             if (verb != HELLO && verb != SUBSCRIBE && !joined.contains(shard)) join(shard);
             if (idle.getAsBoolean()) return List.of();
@@ -371,8 +375,10 @@ public final class Client implements AutoCloseable {
         ByteBuffer frame = ByteBuffer.allocate(HEADER_BYTES + packed.length).order(ByteOrder.LITTLE_ENDIAN);
         frame.put((byte) 'G').put((byte) 'Q').put((byte) VERSION).put((byte) verb).putShort((short) shard).putShort((short) 0);
         frame.putLong(++request).putLong(0).put(packed);
+        boolean interrupted = Thread.interrupted(); // JeroMQ would forget it
         socket.send(frame.array(), body == null ? 0 : ZMQ.SNDMORE);
         if (body != null) socket.send(body, 0);
+        if (interrupted) Thread.currentThread().interrupt();
         return request;
     }
 
@@ -394,7 +400,10 @@ public final class Client implements AutoCloseable {
     private Heard hear(long waitMs) {
         socket.setReceiveTimeOut((int) waitMs);
         byte[] control = socket.recv(0);
-        if (control == null) return null;
+        if (control == null) {
+            goOn();
+            return null;
+        }
         byte[] body = null;
         while (socket.hasReceiveMore()) body = socket.recv(0);
         if (control.length < HEADER_BYTES || control[0] != 'G' || control[1] != 'Q') return null;
@@ -482,12 +491,16 @@ public final class Client implements AutoCloseable {
         return System.nanoTime() / 1_000_000;
     }
 
+    private static void goOn() {
+        if (Thread.currentThread().isInterrupted()) throw new IllegalStateException("interrupted");
+    }
+
     private static void pause(long ms) {
         try {
             Thread.sleep(ms);
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();
-            throw new IllegalStateException("interrupted", error);
         }
+        goOn();
     }
 }
