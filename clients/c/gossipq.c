@@ -73,6 +73,7 @@ static int read_credentials(gq *c, const char *path) {
 }
 
 static int set_up(gq *c, const gq_connection *how) {
+    c->process = gq_process();
     const char *servers = how->servers ? how->servers : getenv("GOSSIPQ_SERVER");
     if (!servers) servers = "tcp://127.0.0.1:7700";
     if (!add_servers(c, servers)) return *servers ? GQ_MEMORY : GQ_ARGUMENT;
@@ -108,7 +109,7 @@ int gq_open_with(gq **client, const gq_connection *how) {
 int gq_open(gq **client, const char *servers) { return gq_open_with(client, &(gq_connection){.servers = servers}); }
 
 void gq_close(gq *c) {
-    if (!c) return;
+    if (!c || c->process != gq_process()) return; /* all of it is its parent's */
     int64_t end_ms = gq_deadline(CLOSE_MS); /* of all that it waits for */
     if (c->home) gq_confirm(c, c->waiting ? CLOSE_MS : 0);
     while (c->subscriptions) gq_end_subscription(c->subscriptions, end_ms);

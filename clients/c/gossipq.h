@@ -2,7 +2,8 @@
  *
  * A client belongs to one thread at a time. It has no thread of its own: it shows that it is there whenever one of its functions
  * runs, so who works on one record for longer than 4 s calls gq_ping meanwhile; else the session ends, and the record comes to
- * others. All text is UTF-8; sizes are bytes, times milliseconds. A timeout of -1 waits for ever. */
+ * others. It belongs to the process that opened it, too: one that is forked opens another client. All text is UTF-8; sizes are bytes,
+ * times milliseconds. A timeout of -1 waits for ever. */
 #ifndef GOSSIPQ_H
 #define GOSSIPQ_H
 

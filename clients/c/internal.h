@@ -141,6 +141,7 @@ struct gq_subscription {
 enum { RECENT = 1024 };
 
 struct gq {
+    int process; /* libzmq works in that one only */
     void *context;
     link *home, *links; /* links: to workers */
     char **servers;

@@ -320,7 +320,7 @@ uint64_t gq_say(gq *c, int verb, uint16_t number, gq_buffer *fields, zmq_msg_t *
     gq_buffer all = {0};
     gq_put(&all, head, sizeof head);
     gq_put(&all, fields->bytes, fields->size);
-    int bad = all.failed || fields->failed;
+    int bad = all.failed || fields->failed || c->process != gq_process();
     link *l = way_to(c, number);
     gq_buffer_free(fields);
     if (!bad && l) {
@@ -563,6 +563,7 @@ static void show(gq *c, int64_t now) {
 
 /* Takes what has come, waits up to `wait_ms` for it if nothing is there, and shows that this client is there. */
 int gq_pump(gq *c, int64_t wait_ms) {
+    if (c->process != gq_process()) return gq_fail(c, GQ_ARGUMENT, "another process has opened this client, and was forked: open one here");
     int64_t now = gq_now_ms();
     if (now - c->pumped_ms > PING_MS) { /* nobody listened: silence says nothing */
         for (link *l = c->home; l; l = l == c->home ? c->links : l->next) l->heard_ms = now;

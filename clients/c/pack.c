@@ -2,9 +2,12 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DEPTH_MAX 32
 #define REASON_MAX 2048
+
+int gq_process(void) { return getpid(); }
 
 void gq_put(gq_buffer *out, const void *bytes, size_t size) {
     if (out->failed) return;

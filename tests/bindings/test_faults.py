@@ -393,6 +393,12 @@ def test_c_signals_end_no_call_half_way_and_leave_nothing() -> None:
         run_c(node.endpoint, "signals")
 
 
+@needs_c
+def test_c_a_child_that_was_forked_is_told_to_open_a_client_of_its_own() -> None:
+    with FakeNode() as node:
+        run_c(node.endpoint, "forked")
+
+
 needs_go = pytest.mark.skipif(bool(go_misses()), reason=go_misses())
 
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -324,6 +325,24 @@ static int signals(gq *mq) {
     return setitimer(ITIMER_REAL, &never, NULL);
 }
 
+/* A child cannot use the client of its parent, and does it no harm. */
+static int forked(gq *mq) {
+    gq_subscription *s;
+    gq_message m;
+    CHECK(!gq_publish(mq, "t", &R, 1, NULL, NULL, WAIT_MS) && !gq_subscribe(mq, "t", "g", NULL, &s));
+    pid_t child = fork();
+    if (!child) {
+        int code = gq_publish(mq, "t", &R, 1, NULL, NULL, WAIT_MS) && gq_next(s, &m, WAIT_MS) == GQ_ARGUMENT;
+        gq_unsubscribe(s);
+        gq_close(mq);
+        _exit(code ? 0 : 1);
+    }
+    int status = 0;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && !status);
+    CHECK(!gq_publish(mq, "t", &R, 1, NULL, NULL, WAIT_MS) && gq_next(s, &m, 0) == GQ_TIMEOUT);
+    return 0;
+}
+
 int main(int count, char **words) {
     static const struct {
         const char *name;
@@ -331,7 +350,7 @@ int main(int count, char **words) {
     } ALL[] = {{"refused", refused}, {"late", late}, {"runs", runs}, {"headers", headers}, {"subscribe", subscribe}, {"nobody", nobody},
                {"again-flush", again_flush}, {"again-next", again_next}, {"failed", failed}, {"many", many}, {"here", here}, {"gone", gone}, {"reader", reader}, {"left", left}, {"unsure", unsure},
                {"strange", strange}, {"some", some}, {"at-once", at_once}, {"failed-gone", failed_gone}, {"far", far},
-               {"holding", holding}, {"forbidden", forbidden}, {"away", away}, {"anew", anew}, {"signals", signals}};
+               {"holding", holding}, {"forbidden", forbidden}, {"away", away}, {"anew", anew}, {"signals", signals}, {"forked", forked}};
     gq *mq;
     int code = 2;
     if (gq_open(&mq, NULL)) return 2;
