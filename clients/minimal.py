@@ -25,7 +25,7 @@ SUBSCRIBE, UNSUBSCRIBE, ACK, NACK, DELIVER_PLAIN, RESOLVE = 32, 34, 37, 39, 46, 
 OVER = ("no_session", "no_subscription", "not_leader")  # join again
 AWAY = ("not_leader", "busy", "joining")  # of a node that the others do not hear, for as long as that lasts
 MOVED = ("unknown_topic", "wrong_shard")  # by a topic that is known from before
-LATER = (*OVER, *AWAY, "store_full", "topic_full")
+LATER = (*OVER, *AWAY)
 VERSION, SILENT_S, PING_S = 2, 3.0, 1.0
 
 
@@ -33,6 +33,10 @@ class Refused(Exception):
     def __init__(self, code: str, message: str, hint: str) -> None:
         super().__init__(f"{code}: {message}; {hint}")
         self.code = code
+
+
+def doubtful(now: Refused) -> TimeoutError:
+    return TimeoutError(f"it was sent before, and may be stored; now: {now}")
 
 
 class Silence(Exception):
@@ -186,6 +190,7 @@ class Client:
     def _ask(self, verb: int, shard: int, fields: list[Any], body: bytes | None = None) -> list[Any]:
         """The fields of the answer, however long it takes. Raises Refused when that is for good."""
         end_s, move_s = time.monotonic() + self.wait_s, time.monotonic() + SILENT_S
+        unsure = False  # whether an earlier sending of a record may be stored
         while True:
             if time.monotonic() > end_s:
                 raise TimeoutError("no answer came in time: it may be done")
@@ -196,13 +201,20 @@ class Client:
                     raise self._ended
                 said, answer = self._once(verb, shard, fields, body)
             except Silence:
+                unsure = verb == PUBLISH_PLAIN
                 self._dial()
                 continue
+            except Refused as error:
+                if unsure:
+                    raise doubtful(error) from error
+                raise
             if said != REFUSED:
                 return answer
             code, message, hint, retry_ms = (*answer, "", "", "", 0)[:4] if len(answer) < 4 else answer[:4]
             if code not in LATER:
-                raise Refused(code, message, hint)
+                refused = Refused(code, message, hint)
+                raise doubtful(refused) if unsure and code not in MOVED else refused
+            unsure |= verb == PUBLISH_PLAIN and code == "not_leader"
             if code in OVER:
                 self._over(shard)
             if code == "no_session" and verb == SUBSCRIBE:

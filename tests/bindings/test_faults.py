@@ -772,3 +772,31 @@ def test_c_nothing_of_topics_that_are_gone_is_used_or_kept() -> None:
     with FakeNode(answer) as node:
         run_c(node.endpoint, "valgrind", "-q", *LEAKS, "anew")
     assert register.stored == [TOPIC, TOPIC + 1, TOPIC + 2, TOPIC + 3]
+
+
+@ALL
+def test_what_may_be_stored_is_not_said_to_be_refused(language: Language) -> None:
+    """Whoever comes back is refused: that says nothing of what was sent before. A full topic is told of."""
+    skip_if_missing(language)
+    full = True
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        verb, shard, *_ = said
+        sent = {PUBLISH, PUBLISH_PLAIN}.intersection(node.verbs())
+        if verb in (PUBLISH, PUBLISH_PLAIN):
+            return REFUSED, ["topic_full" if full else "not_leader", "not here"]
+        return (
+            (REFUSED, ["forbidden", "no"])
+            if verb == HELLO and shard == SHARD and sent and not full
+            else NotImplemented
+        )
+
+    with FakeNode(answer) as node, Driver(language.command) as driver:
+        driver.ask("connect", servers=[node.endpoint])
+        assert driver.refused(**publication("t", {"value": b"x"})) == "topic_full"
+        full = False
+        said = driver.refused(**publication("t", {"value": b"x"}))
+        assert said
+        assert said != "forbidden"
+        assert driver.refused(**publication("t", {"value": b"x"})) == "forbidden"
+        driver.ask("close")

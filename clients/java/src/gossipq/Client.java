@@ -287,21 +287,28 @@ public final class Client implements AutoCloseable {
     private List<?> ask(int verb, int shard, List<?> fields, byte[] body, BooleanSupplier idle) {
         long endMs = until(waitMs);
         long moveMs = now() + SILENT_MS;
+        boolean unsure = false; // whether an earlier sending of the record may be stored
         for (;;) {
             if (closed) throw new IllegalStateException("this client is closed");
             goOn();
             if (now() >= endMs) throw new GossipqException("not_confirmed", "no answer came in time: it may be done", "");
-            if (verb != HELLO && verb != SUBSCRIBE && !joined.contains(shard)) join(shard);
+            try {
+                if (verb != HELLO && verb != SUBSCRIBE && !joined.contains(shard)) join(shard);
+            } catch (GossipqException error) {
+                throw unsure ? doubtful(error) : error;
+            }
             if (idle.getAsBoolean()) return List.of();
             Heard answer = once(verb, shard, fields, body);
+            String code = answer == null || answer.verb != REFUSED ? "" : text(answer.fields, 0);
+            unsure |= verb == PUBLISH_PLAIN && (answer == null || code.equals("not_leader"));
             if (answer == null) {
                 dial();
                 continue;
             }
             if (answer.verb != REFUSED) return answer.fields;
-            String code = text(answer.fields, 0);
             if (!AWAY.contains(code) && !OVER.contains(code)) {
-                throw new GossipqException(code, text(answer.fields, 1), text(answer.fields, 2));
+                GossipqException error = new GossipqException(code, text(answer.fields, 1), text(answer.fields, 2));
+                throw unsure && !MOVED.contains(code) ? doubtful(error) : error;
             }
             if (OVER.contains(code)) over(shard);
             if (code.equals("no_session") && verb == SUBSCRIBE) greet(shard);
@@ -473,6 +480,10 @@ public final class Client implements AutoCloseable {
 
     private static List<Object> range(Waiting each) {
         return List.of(each.key, each.message.offset, each.message.offset + 1);
+    }
+
+    private static GossipqException doubtful(GossipqException now) {
+        return new GossipqException("not_confirmed", "it was sent before, and may be stored; now: " + now.getMessage(), "");
     }
 
     private static GossipqException unreadable() {
