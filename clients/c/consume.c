@@ -545,8 +545,9 @@ static int wait_for_some(gq_subscription *s, int64_t end_ms) {
         if (!code) code = gq_send_lanes(s->client, end_ms > join_ms ? end_ms : join_ms);
         if (code && code != GQ_TIMEOUT) return code;
         if (s->first) break;
-        if (!gq_left(end_ms, 1)) return gq_fail(s->client, GQ_TIMEOUT, "no record came in time");
-        code = gq_pump(s->client, gq_left(end_ms, most_ms));
+        int64_t left_ms = gq_left(end_ms, most_ms);
+        code = gq_pump(s->client, left_ms);
+        if (!code && !left_ms && !s->first) return gq_fail(s->client, GQ_TIMEOUT, "no record came in time");
     }
     return code;
 }
@@ -602,8 +603,9 @@ static int flush(gq_subscription *s, int64_t end_ms) {
     while (!code) {
         code = join_all(s, end_ms);
         if (code || !send_acks(s)) break;
-        if (!gq_left(end_ms, 1)) return gq_fail(s->client, GQ_TIMEOUT, "not all acks were answered in time");
-        code = gq_pump(s->client, gq_left(end_ms, AGAIN_MS));
+        int64_t left_ms = gq_left(end_ms, AGAIN_MS);
+        code = gq_pump(s->client, left_ms);
+        if (!code && !left_ms && send_acks(s)) return gq_fail(s->client, GQ_TIMEOUT, "not all acks were answered in time");
     }
     if (!code && s->refused) code = s->over ? ended(s) : s->refused;
     if (!code && s->lost) code = gq_fail(s->client, GQ_LOST, "others have some of the records by now");

@@ -505,8 +505,9 @@ int gq_confirm(gq *c, int timeout_ms) {
     while (!code && c->waiting) {
         code = send_lanes(c, end_ms, 1);
         if (code || !c->waiting) break;
-        if (!gq_left(end_ms, 1)) return gq_fail(c, GQ_TIMEOUT, "not all is confirmed: it may be stored");
-        code = gq_pump(c, gq_left(end_ms, AGAIN_MS));
+        int64_t left_ms = gq_left(end_ms, AGAIN_MS);
+        code = gq_pump(c, left_ms);
+        if (!code && !left_ms && c->waiting) return gq_fail(c, GQ_TIMEOUT, "not all is confirmed: it may be stored");
     }
     if (!code && c->failed) {
         code = c->failed;

@@ -94,6 +94,29 @@ func TestSlow(t *testing.T) {
 	}
 }
 
+// A subscription that waits for records does not hold up what is published.
+func TestCrowded(t *testing.T) {
+	const subscriptions, publishes, most = 8, 50, 2 * time.Second
+	ctx, s := subscribed(t)
+	mq := s.client
+	for i := 0; i < subscriptions; i++ {
+		each, err := mq.Subscribe(ctx, "t"+strconv.Itoa(i), "g")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go each.Next(ctx)
+	}
+	began := time.Now()
+	for i := 0; i < publishes; i++ {
+		if _, err := mq.Publish(ctx, "u", Record{Value: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(began); took > most {
+		t.Fatal(took)
+	}
+}
+
 // What is refused while the client is closed has an error that can be read.
 func TestRefusedAtClose(t *testing.T) {
 	mq := open(t)

@@ -60,6 +60,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 )
@@ -73,6 +74,7 @@ const (
 	hold      = 1000                  // milliseconds that any other call does in its first turn,
 	turns     = 4                     // and so many times as many in a later one: what it asks may be answered slowly
 	pause     = 500 * time.Microsecond
+	crowded   = 100 * time.Millisecond // after another call Next leaves the connection to others for so long, and only looks now and then
 	slabRows  = 4096
 )
 
@@ -102,6 +104,7 @@ var (
 // Client of the nodes of one cluster.
 type Client struct {
 	mu      sync.Mutex
+	used    atomic.Int64 // when another call than Next had the connection last, in nanoseconds
 	c       *C.gq
 	pending []*Pending
 	slab    *slab
@@ -220,6 +223,12 @@ func (m *Client) check(code C.int) error {
 	return &Error{Code: C.GoString(C.gq_error_code(m.c)), Text: C.GoString(C.gq_error(m.c))}
 }
 
+// lock takes the connection, for another call than Next.
+func (m *Client) lock() {
+	m.used.Store(time.Now().UnixNano())
+	m.mu.Lock()
+}
+
 // left is how long a call may have the connection in its hands, in its first, second .. turn.
 func left(ctx context.Context, turn int64) C.int {
 	if turn > turns {
@@ -242,7 +251,7 @@ func left(ctx context.Context, turn int64) C.int {
 
 // turn runs a call with the connection in its hands, for as long as one may have it in its first, second .. turn.
 func (m *Client) turn(ctx context.Context, number int64, call func(C.int) error) error {
-	m.mu.Lock()
+	m.lock()
 	defer m.mu.Unlock()
 	if m.c == nil {
 		return ErrClosed
@@ -369,7 +378,7 @@ func (m *Client) PublishWith(ctx context.Context, topic string, how How, records
 // outcome.
 func (m *Client) Post(topic string, records ...Record) (*Pending, error) {
 	for turn := int64(1); ; turn++ {
-		m.mu.Lock()
+		m.lock()
 		if m.c == nil {
 			m.mu.Unlock()
 			return nil, ErrClosed
@@ -508,7 +517,7 @@ func (m *Client) drive() {
 
 // driven says whether something still waits.
 func (m *Client) driven() bool {
-	m.mu.Lock()
+	m.lock()
 	defer m.mu.Unlock()
 	if m.c == nil {
 		return false
@@ -617,14 +626,21 @@ func (s *Subscription) Next(ctx context.Context) (*Message, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		message, err := s.next()
+		wait := slice
+		if time.Since(time.Unix(0, s.client.used.Load())) < crowded {
+			wait = 0
+		}
+		message, err := s.next(wait)
 		if message != nil || err != nil {
 			return message, err
+		}
+		if wait == 0 {
+			time.Sleep(pause)
 		}
 	}
 }
 
-func (s *Subscription) next() (*Message, error) {
+func (s *Subscription) next(wait time.Duration) (*Message, error) {
 	m := s.client
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -632,7 +648,7 @@ func (s *Subscription) next() (*Message, error) {
 		return nil, ErrClosed
 	}
 	var row C.gq_message
-	code := C.gq_next(s.s, &row, C.int(slice.Milliseconds()))
+	code := C.gq_next(s.s, &row, C.int(wait.Milliseconds()))
 	if code == C.GQ_TIMEOUT {
 		return nil, nil
 	}
@@ -669,7 +685,9 @@ func (s *Subscription) next() (*Message, error) {
 // Ack says that the record is done. It is sent with others; Flush waits until all are stored.
 func (msg *Message) Ack() error {
 	s := msg.from
-	s.client.mu.Lock()
+	if !s.client.mu.TryLock() {
+		s.client.lock()
+	}
 	defer s.client.mu.Unlock()
 	if s.client.c == nil || s.s == nil {
 		return ErrClosed

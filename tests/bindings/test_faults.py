@@ -399,6 +399,25 @@ def test_c_a_child_that_was_forked_is_told_to_open_a_client_of_its_own() -> None
         run_c(node.endpoint, "forked")
 
 
+@needs_c
+def test_c_who_waits_for_nothing_gets_what_has_come() -> None:
+    numbers: list[int] = []
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        verb, _, request, fields, _ = said
+        if verb == SUBSCRIBE:
+            numbers.append(fields[0])
+        if verb != PUBLISH:
+            return NotImplemented
+        confirm(node, request, 0)
+        time.sleep(0.1)  # the call has ended by then
+        node.deliver(numbers[0], b"")
+        return None
+
+    with FakeNode(answer) as node:
+        run_c(node.endpoint, "polls")
+
+
 needs_go = pytest.mark.skipif(bool(go_misses()), reason=go_misses())
 
 
@@ -426,6 +445,13 @@ def test_go_calls_end_with_their_context_and_leave_the_client_to_others() -> Non
 def test_go_a_slow_network_is_no_silence(delay_s: float) -> None:
     with FakeNode(delay_s=delay_s) as node:
         run_go(node.endpoint, "TestSlow")
+
+
+@needs_go
+@pytest.mark.slow
+def test_go_who_waits_for_records_does_not_hold_up_what_is_published() -> None:
+    with FakeNode() as node:
+        run_go(node.endpoint, "TestCrowded")
 
 
 @needs_go

@@ -304,6 +304,25 @@ static int away(gq *mq) {
     return 0;
 }
 
+/* Who waits for nothing gets what has come. */
+static int polls(gq *mq) {
+    enum { SOON_NS = 700000000, PAUSE_NS = 1000000 };
+    gq_subscription *s;
+    gq_message m;
+    int code;
+    CHECK(!gq_subscribe(mq, "t", "g", NULL, &s) && !gq_publish(mq, "t", &R, 1, NULL, NULL, WAIT_MS));
+    struct timespec began, now;
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    while ((code = gq_next(s, &m, 0)) == GQ_TIMEOUT) {
+        nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        CHECK((now.tv_sec - began.tv_sec) * 1000000000 + now.tv_nsec - began.tv_nsec < SOON_NS);
+    }
+    CHECK(!code && !gq_ack(s, m.partition, m.offset));
+    while ((code = gq_flush(s, 0)) == GQ_TIMEOUT) nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
+    return code;
+}
+
 static void ignore(int signal) { (void)signal; }
 
 /* Signals come all the time, as of a profiler. */
@@ -350,7 +369,7 @@ int main(int count, char **words) {
     } ALL[] = {{"refused", refused}, {"late", late}, {"runs", runs}, {"headers", headers}, {"subscribe", subscribe}, {"nobody", nobody},
                {"again-flush", again_flush}, {"again-next", again_next}, {"failed", failed}, {"many", many}, {"here", here}, {"gone", gone}, {"reader", reader}, {"left", left}, {"unsure", unsure},
                {"strange", strange}, {"some", some}, {"at-once", at_once}, {"failed-gone", failed_gone}, {"far", far},
-               {"holding", holding}, {"forbidden", forbidden}, {"away", away}, {"anew", anew}, {"signals", signals}, {"forked", forked}};
+               {"holding", holding}, {"forbidden", forbidden}, {"away", away}, {"anew", anew}, {"signals", signals}, {"forked", forked}, {"polls", polls}};
     gq *mq;
     int code = 2;
     if (gq_open(&mq, NULL)) return 2;
