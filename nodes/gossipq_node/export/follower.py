@@ -77,8 +77,6 @@ class Follower:
         elif aged or self._waiting_since is None:
             self._waiting_since = now
         if now < self._base_at:
-            if done.manifests:
-                self._folder.forget(self._keep_s)
             return Look(done)
         self._changed = True  # also by what fails in the middle
         merged = compact(self._folder, self._keep_s, tiered=True)
