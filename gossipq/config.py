@@ -31,7 +31,8 @@ SEARCH = ("cluster.toml", "/etc/gossipq/cluster.toml")
 
 Count = Annotated[int, Meta(ge=0, le=limits.NUMBER_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=limits.NUMBER_MAX)]
-Name = Annotated[str, Meta(max_length=limits.NAME_BYTES_MAX)]
+Name = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z", max_length=limits.NAME_BYTES_MAX)]
+Host = Annotated[str, Meta(pattern=r"^[^\s/]*\Z")]
 TopicName = Annotated[str, Meta(pattern="^[A-Za-z0-9._-]+$", max_length=limits.NAME_BYTES_MAX)]
 Pause = Annotated[int, Meta(ge=0, le=limits.DELAY_MS_MAX)]
 
@@ -139,7 +140,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     data: Annotated[str, Meta(min_length=1)] = "gossipq-data"
     workers: Annotated[int, Meta(ge=0, le=limits.WORKERS_MAX)] = 0
     bind: str = f"tcp://127.0.0.1:{limits.PORT}"
-    advertise: str = ""
+    advertise: Host = ""
     admin: str = AUTO
     admin_hosts: tuple[str, ...] = ()
     admin_token_file: str = ""

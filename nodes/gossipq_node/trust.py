@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 NODE_KEYS = "node.keys"  #: those of the node itself: the one in use, the next one
 SECRET_BYTES = KEY_BYTES = 32
 SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 4_096
+FILE_BYTES_MAX = 1 << 16
 MAKE_ONE = "make one: head -c 32 /dev/urandom | base64 > FILE && chmod 600 FILE, and give every node the same"
 GOSSIP, DOOR = b"gossip", b"door"
 
@@ -32,7 +33,8 @@ def read(path: str, option: str = "node.secret_file") -> bytes:
     if not path:
         return b""
     try:
-        secret = Path(path).read_bytes().strip()
+        with open(path, "rb") as file:
+            secret = file.read(FILE_BYTES_MAX).strip()  # /dev/zero has no end
     except OSError as error:
         raise ConfigError(f"{option} = {path!r} cannot be read: {error.strerror}", MAKE_ONE) from None
     for each in secrets_of(secret) or [b""]:

@@ -71,6 +71,12 @@ def test_who_wants_to_make_a_group_hears_how(capsys: pytest.CaptureFixture[str])
     assert "gossipq sub TOPIC -g GROUP" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["user add ada", "user rotate ada", "cluster invite", "init"])
+def test_what_expires_lasts_for_a_while(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "--expires", "0s"]) == failures.USAGE
+    assert "0 is over at once" in capsys.readouterr().err
+
+
 def test_a_token_that_is_not_taken_is_a_refusal() -> None:
     error = errors.TurnedAway("ada:7700: this token is not taken")
     error.why = errors.Forbidden.code

@@ -156,6 +156,8 @@ def test_an_unknown_variable_is_named() -> None:
         ("[node]\nworkers = 'two'", "node.workers = 'two': Expected `int`, got `str`"),
         ("[node]\nworkers = -1", "node.workers = -1: Expected `int` >= 0"),
         ("[node]\nname = 3", "node.name = 3: Expected `str`, got `int`"),
+        ('[node]\nname = "a\\u001b"', "node.name"),
+        ("[node]\nadvertise = 'a b'", "node.advertise = 'a b'"),
         ("[cluster.topic]\nretain = 'for ever'", "cluster.topic.retain = 'for ever'"),
         ("[cluster]\nname = ''", "cluster.name = ''"),
         ("[cluster]\nshards = 0", "cluster.shards = 0"),

@@ -267,6 +267,11 @@ def test_a_secret_that_is_none_is_refused(tmp_path: Path, text: bytes | None, sa
     assert "head -c 32 /dev/urandom" in refused.value.hint
 
 
+def test_a_secret_without_end_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"/dev/zero.* holds a secret of \d+ bytes"):
+        house(tmp_path / "a", secret_file="/dev/zero")
+
+
 @pytest.mark.parametrize(
     ("flags", "serf", "mode"),
     [

@@ -11,15 +11,21 @@ _BYTES |= {f"{letter}{tail}": 1_024**power for power, letter in enumerate("kmgt"
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
-    """Seconds as a number, or with units: 500ms, 30s, 1h30m, 7d."""
+    """Seconds as a number, or with units: 500ms, 30s, 1h30m, 7d. `lasting`: more than none."""
 
     name = "DURATION"
 
+    def __init__(self, lasting: bool = False) -> None:
+        self._lasting = lasting
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         try:
-            return seconds_of(value)
+            seconds = seconds_of(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+        if self._lasting and not seconds:
+            self.fail("0 is over at once", param, ctx)
+        return seconds
 
 
 def seconds_of(value: Any) -> float:

@@ -481,7 +481,11 @@ def door(choices: Choices, path: str) -> None:
 
 @command.command("invite")
 @click.option(
-    "--expires", "expires_s", type=Duration(), default=86_400.0, help="how long the invitation is valid (1d)"
+    "--expires",
+    "expires_s",
+    type=Duration(lasting=True),
+    default=86_400.0,
+    help="how long the invitation is valid (1d)",
 )
 @secret_option
 @pass_choices

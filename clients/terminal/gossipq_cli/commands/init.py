@@ -24,7 +24,11 @@ INVITED_S = 86_400.0  #: an invitation is good for so long
     help="number of nodes; prints an invitation for each further one",
 )
 @click.option(
-    "--expires", "expires_s", type=Duration(), default=INVITED_S, help="how long invitations are valid (1d)"
+    "--expires",
+    "expires_s",
+    type=Duration(lasting=True),
+    default=INVITED_S,
+    help="how long invitations are valid (1d)",
 )
 @click.option(
     "--name",

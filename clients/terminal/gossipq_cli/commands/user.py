@@ -15,7 +15,11 @@ from gossipq_cli.output import Column, Output, spaced
 
 ROTATED_S = 60.0  #: the token before the new one is good for so long
 expires_option = click.option(
-    "--expires", "expires_s", type=Duration(), metavar="DURATION", help="how long the token is valid"
+    "--expires",
+    "expires_s",
+    type=Duration(lasting=True),
+    metavar="DURATION",
+    help="how long the token is valid",
 )
 save_option = click.option(
     "--save",
