@@ -221,6 +221,7 @@ def test_a_page_goes_on_by_itself(node: RunningNode, browser: Browser) -> None:
     assert browser.ask("GET", "/console/live?page=act").status == 404
 
 
+@pytest.mark.slow
 def test_in_a_closed_cluster_each_sees_and_does_what_it_may(
     node: RunningNode, browser: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,6 +48,7 @@ def test_one_command_lets_other_hosts_in(tmp_path: Path, capfd: pytest.CaptureFi
         node.kill()
 
 
+@pytest.mark.slow
 def test_a_pod_that_stops_asks_as_the_user_that_it_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
