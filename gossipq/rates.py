@@ -4,6 +4,8 @@ An address is a host: all programs of a node's own machine have one. Nothing of 
 """
 
 from collections.abc import Collection
+from functools import lru_cache
+from ipaddress import ip_network
 from typing import Literal, NamedTuple
 
 from gossipq.errors import BadRequest, Busy
@@ -40,9 +42,17 @@ class Payer(NamedTuple):
         return f"user {self.name}" if self.kind == "user" else "this address"
 
 
+@lru_cache(ADDRESSES_MAX)
+def host_of(address: str) -> str:
+    """Whom an address is counted with: a host of IPv6 may have a whole network of addresses, of 64 bits."""
+    if ":" not in address or "." in address:  # of IPv4, as IPv6 has it: ::ffff:192.0.2.1
+        return address
+    return str(ip_network((address.partition("%")[0], 64), strict=False))
+
+
 def payers(address: str, user: str) -> tuple[Payer, ...]:
     """ "": it is not known, or nobody's."""
-    of_address = (Payer("address", address),) if address else ()
+    of_address = (Payer("address", host_of(address)),) if address else ()
     return (*of_address, Payer("user", user)) if user else of_address
 
 

@@ -141,6 +141,7 @@ PURE_STDLIB = frozenset(
             "hashlib",
             "heapq",
             "hmac",
+            "ipaddress",
             "itertools",
             "math",
             "operator",

@@ -7,7 +7,7 @@ import pytest
 from gossipq.core.delivery.numbers import Numbers
 from gossipq.errors import BadRequest, Busy
 from gossipq.limits import HOUR_MS, SECOND_MS
-from gossipq.rates import ADDRESSES_MAX, Buckets, Payer, Rates, payers
+from gossipq.rates import ADDRESSES_MAX, Buckets, Payer, Rates, host_of, payers
 from gossipq.values import Quota
 
 QUOTA = Quota(address_requests_per_s=10, address_bytes_per_s=1_000)
@@ -125,3 +125,18 @@ def test_who_asks_a_little_faster_than_a_small_quota_is_served_at_that_rate(ever
             rates.check("h", 10, at_ms)
             passed += 1
     assert passed == pytest.approx(min(1_100, 10_000 // every_ms), abs=10)
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "::ffff:192.0.2.1"),
+        ("2001:db8::1:2:3:4", "2001:db8::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_a_host_of_ipv6_is_all_of_its_network(address: str, host: str) -> None:
+    assert host_of(address) == host
+    assert [payer.name for payer in payers(address, "")] == ([host] if host else [])

@@ -11,6 +11,7 @@ from collections.abc import Container
 from contextlib import suppress
 
 from gossipq import limits
+from gossipq.rates import host_of
 from gossipq.values import Quota
 from gossipq_node.ports import THIS_HOST
 
@@ -64,13 +65,14 @@ class Visitors:
         """A connection was accepted."""
         self.left(fd)  # its end was told late, or not at all
         address = _address(fd)
+        host = host_of(address)
         if len(self._by_fd) >= self._at_all:
             self._turn_away(fd, f"{self._at_all} connections are there (cluster.quota.connections)", now_s)
-        elif not _local(address) and self._counts.get(address, 0) >= self._of_address:
-            self._turn_away(fd, f"{address} has {self._of_address} connections", now_s)
+        elif not _local(address) and self._counts.get(host, 0) >= self._of_address:
+            self._turn_away(fd, f"{host} has {self._of_address} connections", now_s)
         else:
             self._by_fd[fd] = self._newcomers[fd] = Visitor(address, now_s)
-            self._counts[address] = self._counts.get(address, 0) + 1
+            self._counts[host] = self._counts.get(host, 0) + 1
 
     def address(self, fd: int) -> str:
         """The host at the other end."""
@@ -82,9 +84,10 @@ class Visitors:
         self._newcomers.pop(fd, None)
         visitor = self._by_fd.pop(fd, None)
         if visitor is not None:
-            self._counts[visitor.address] -= 1
-            if not self._counts[visitor.address]:
-                del self._counts[visitor.address]
+            host = host_of(visitor.address)
+            self._counts[host] -= 1
+            if not self._counts[host]:
+                del self._counts[host]
 
     def heard(self, fd: int, now_s: float) -> None:
         """A whole message came from there."""
