@@ -10,6 +10,7 @@ from operator import or_
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from gossipq.errors import BadRequest
 from gossipq.wire import export
 from gossipq.wire.schemas import Shape
 from pyspark_gossipq import layout, schemas
@@ -41,9 +42,9 @@ def read_export(
     """Rows of an export as they are now; what is exported later needs another call.
 
     `topics`: names and patterns with *; offsets: "earliest", "latest" or {"orders": {0: 23}}; times:
-    datetime, ISO text or milliseconds, of `publish_time`. dataSet: messages, acks or deliveries. verify:
-    SHA-256 of each file that is read; None: if they are no more than 256 MiB. asOf: the export as it was at a
-    time, as far as it goes back.
+    aware datetime, ISO text or milliseconds, of `publish_time`. dataSet: messages, acks or deliveries.
+    verify: SHA-256 of each file that is read; None: if they are no more than 256 MiB. asOf: the export as it
+    was at a time, as far as it goes back.
 
     Raises BadRequest, UnknownTopic, TornExport, ExportVersion, DataLoss.
     """
@@ -53,13 +54,13 @@ def read_export(
         "partitions": None if partitions is None else _numbers(partitions),
         "startingOffsets": _offsets(startingOffsets),
         "endingOffsets": _offsets(endingOffsets),
-        "startingTimestamp": _time(startingTimestamp),
-        "endingTimestamp": _time(endingTimestamp),
+        "startingTimestamp": _time("startingTimestamp", startingTimestamp),
+        "endingTimestamp": _time("endingTimestamp", endingTimestamp),
         "dataSet": dataSet,
         "failOnDataLoss": _flag(failOnDataLoss),
         "verify": None if verify is None else _flag(verify),
         "kafkaSchema": _flag(kafkaSchema),
-        "asOf": _time(asOf),
+        "asOf": _time("asOf", asOf),
         **{name: _flag(value) if isinstance(value, bool) else str(value) for name, value in more.items()},
     }
     given = {name: value for name, value in options.items() if value is not None}
@@ -136,9 +137,11 @@ def _offsets(given: Offsets | None) -> str | None:
     return given if given is None or isinstance(given, str) else json.dumps(given)
 
 
-def _time(given: Time | None) -> str | None:
+def _time(name: str, given: Time | None) -> str | None:
     if given is None:
         return None
+    if isinstance(given, datetime) and given.tzinfo is None:
+        raise BadRequest(f"{name}={given!r}", hint="pass an aware datetime: datetime.now(UTC)")
     return given.isoformat() if isinstance(given, datetime) else str(given)
 
 

@@ -514,6 +514,12 @@ def test_wrong_options(options: dict[str, str], says: str, hint: str) -> None:
     assert hint in caught.value.hint
 
 
+def test_a_time_says_of_which_zone_it_is(spark) -> None:
+    for option in ("startingTimestamp", "endingTimestamp", "asOf"):
+        with pytest.raises(BadRequest, match=option):
+            read_export(spark, "x", **{option: datetime(2026, 1, 1)})
+
+
 def test_ways_to_name_topics() -> None:
     assert parse({"path": "x", "SUBSCRIBE": "a, b.*"}).wants("b.c", 3)
     assert not parse({"path": "x", "topics": "a,b.*"}).wants("ab", 0)
