@@ -49,7 +49,7 @@ class Client:
         answer before TimeoutError is raised."""
         self.wait_s = wait_s
         self._session = bytes([os.urandom(1)[0] & 0x7F]) + os.urandom(15)
-        self._request, self._ping_s = 0, 0.0
+        self._request, self._asked, self._ping_s = 0, 0, 0.0  # asked: the one whose answer is waited for
         self._waiting: deque[tuple[int, list[Any]]] = deque()  # (shard, record) that nobody took yet
         self._terms: dict[int, int] = {}  # shard -> of its newest leader
         self._socket: zmq.Socket[bytes] | None = None
@@ -268,10 +268,11 @@ class Client:
         """(verb, fields) of the answer. Raises Silence."""
         self._show()
         self._send(verb, shard, fields, body)
+        self._asked = self._request
         end_s = time.monotonic() + SILENT_S
         while (left_s := end_s - time.monotonic()) > 0:
             said, request, answer = self._hear(left_s)
-            if said and request == self._request:
+            if said and request == self._asked:
                 return said, answer
         raise Silence
 
@@ -289,14 +290,14 @@ class Client:
         frame, *body = self._socket.recv_multipart()
         try:
             magic, version, verb, shard, _, request, term = HEADER.unpack_from(frame)
-            if magic == b"GQ" and version != VERSION and request in (0, self._request):
+            if magic == b"GQ" and version != VERSION and request in (0, self._asked):
                 raise Refused(
                     "wrong_version", f"the node speaks version {version}, this client {VERSION}", ""
                 )
             fields = msgpack.decode(frame[HEADER.size :])
             records = list(msgpack.decode(body[0])) if verb == DELIVER_PLAIN else []
             over = [int(each) for each in fields[0]] if verb == RESET else []
-            if verb == REFUSED and request != self._request and fields[0] in (*OVER, *AWAY):
+            if verb == REFUSED and request != self._asked and fields[0] in (*OVER, *AWAY):
                 over = [shard]  # a PING
             request = fields[0][0][0] if verb == CONFIRM else request
         except (StructError, MsgspecError, IndexError, TypeError, ValueError, KeyError, RecursionError):

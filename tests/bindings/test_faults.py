@@ -783,6 +783,29 @@ def test_what_came_is_shown_before_the_refusal_of_another_shard(language: Langua
     assert acked == [[PARTITION, offset, offset + 1] for offset in range(3)]
 
 
+@pytest.mark.parametrize(
+    "language", [each for each in languages() if each.name in ("minimal", "java")], ids=lambda each: each.name
+)
+def test_who_waits_for_records_joins_again_when_its_sign_of_life_is_refused(language: Language) -> None:
+    """Also when that was the last thing it said: nothing else tells it that its leader has changed."""
+    skip_if_missing(language)
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        verbs = node.verbs()
+        if said[0] == SUBSCRIBE and verbs.count(SUBSCRIBE) == 2:
+            return node.subscribed(said, b"", plain=True)
+        joins = verbs.count(PING) == 1 or verbs.count(SUBSCRIBE) != 1
+        return NotImplemented if said[0] != PING or joins else (REFUSED, ["no_session", "another leader"])
+
+    with FakeNode(answer) as node, Driver(language.command) as driver:
+        driver.ask("connect", servers=[node.endpoint])
+        driver.ask("subscribe", topic="t", group="g")
+        record = driver.next(5.0)
+        assert record is not None
+        driver.ack(record)
+        driver.ask("close")
+
+
 @needs_c
 @pytest.mark.slow
 def test_c_nothing_of_topics_that_are_gone_is_used_or_kept() -> None:

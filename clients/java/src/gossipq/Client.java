@@ -49,6 +49,7 @@ public final class Client implements AutoCloseable {
     private final Map<Integer, Long> unanswered = new HashMap<>(); // shard -> when the first PING was sent that has no answer yet
     private ZMQ.Socket socket;
     private long request;
+    private long asked; // the one whose answer is waited for
     private long pingMs;
     private long waitMs = Long.MAX_VALUE;
     private byte[] token = NOTHING;
@@ -392,7 +393,8 @@ public final class Client implements AutoCloseable {
     /** The answer; null when none comes in time. */
     private Heard once(int verb, int shard, List<?> fields, byte[] body) {
         show();
-        long asked = say(verb, shard, fields, body), endMs = now() + SILENT_MS;
+        asked = say(verb, shard, fields, body);
+        long endMs = now() + SILENT_MS;
         while (now() < endMs) {
             Heard heard = hear(Math.max(1, endMs - now()));
             if (heard == null || heard.request != asked) continue;
@@ -428,7 +430,7 @@ public final class Client implements AutoCloseable {
             boolean old = term < terms.merge(shard, term, Math::max); // from an old leader
             if (heard.verb == DELIVER_PLAIN && joined.contains(shard) && !old) take(shard, (List<?>) Pack.unpack(body, 0));
             if (heard.verb == RESET) for (Object each : (List<?>) heard.fields.get(0)) over(((Long) each).intValue());
-            boolean unasked = heard.verb == REFUSED && heard.request != request; // of a PING
+            boolean unasked = heard.verb == REFUSED && heard.request != asked; // of a PING
             if (unasked && (AWAY.contains(text(heard.fields, 0)) || OVER.contains(text(heard.fields, 0)))) over(shard);
             if (heard.verb == CONFIRM) heard.request = (Long) ((List<?>) ((List<?>) heard.fields.get(0)).get(0)).get(0);
         } catch (RuntimeException error) {
