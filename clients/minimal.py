@@ -102,7 +102,10 @@ class Client:
         self._with(topic, True, lambda number, shards: self._subscribe(number, shards, group))
 
     def _subscribe(self, number: int, shards: list[int], group: str) -> None:
-        self._held = self._ended = None
+        self._held = None
+        if self._ended:
+            self._leave()
+            self._ended = None
         for shard in set(shards):
             self._joined.discard(shard)
             mine = [[number * 65536 + i, "first"] for i, each in enumerate(shards) if each == shard]
@@ -118,10 +121,9 @@ class Client:
             raise
 
     def _leave(self) -> None:
-        """Nothing is consumed any more."""
-        for shard, fields in self._groups.items():
-            self._send(UNSUBSCRIBE, shard, fields[:1], None)
-        self._groups.clear()
+        """Nothing more is consumed. What is held can still be acked."""
+        for shard in [shard for shard in self._groups if not self._held or shard != self._held[0]]:
+            self._send(UNSUBSCRIBE, shard, self._groups.pop(shard)[:1], None)
         self._waiting.clear()
 
     def next(self, wait_s: float) -> list[Any] | None:
@@ -149,6 +151,8 @@ class Client:
             self._waiting = deque(
                 row for row in self._waiting if (row[0], *row[1][:2]) != (shard, partition, offset)
             )
+        if self._ended and not self._waiting:
+            self._leave()
         return stored
 
     def nack(self, reason: str) -> bool:

@@ -153,7 +153,10 @@ public final class Client implements AutoCloseable {
 
     /** Consumes a topic for a group, whose consumers share its records. A client consumes one topic. */
     public void subscribe(String topic, String group) {
-        if (!groups.isEmpty()) throw new IllegalStateException("this client consumes already: take another one");
+        if (!groups.isEmpty() && ended == null) throw new IllegalStateException("this client consumes already: take another one");
+        held.clear();
+        if (ended != null) leave();
+        ended = null;
         with(topic, true, found -> {
             subscribe(found, group);
             return null;
@@ -161,8 +164,6 @@ public final class Client implements AutoCloseable {
     }
 
     private void subscribe(Topic found, String group) {
-        ended = null;
-        held.clear();
         for (int i = 0; i < found.shards.length; i++) {
             int shard = found.shards[i];
             List<Object> fields = groups.computeIfAbsent(shard, number -> new ArrayList<>(Arrays.asList(
@@ -182,10 +183,11 @@ public final class Client implements AutoCloseable {
         }
     }
 
-    /** Nothing is consumed any more. */
+    /** Nothing more is consumed. What the user has can still be acked. */
     private void leave() {
-        groups.forEach((shard, fields) -> say(UNSUBSCRIBE, shard, List.of(fields.get(0)), null));
-        groups.clear();
+        for (int shard : List.copyOf(groups.keySet())) {
+            if (held.stream().noneMatch(each -> each.shard == shard)) say(UNSUBSCRIBE, shard, List.of(groups.remove(shard).get(0)), null);
+        }
         waiting.clear();
     }
 
@@ -232,6 +234,7 @@ public final class Client implements AutoCloseable {
             boolean stored = lost.isEmpty() || ((List<?>) lost.get(0)).isEmpty();
             // a node that took over may have sent it again before it heard this
             if (stored) waiting.removeIf(other -> other.key == each.key && other.message.offset == message.offset);
+            if (ended != null && waiting.isEmpty()) leave();
             return stored;
         }
         return false; // settled before
