@@ -5,6 +5,7 @@ import os
 import select
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
+from contextlib import suppress
 from math import inf
 from typing import Any
 
@@ -13,14 +14,18 @@ from minimal import PING_S, Client, Refused
 
 def lines(client: Client) -> Iterator[str]:
     """Of the input; the client shows that it is there meanwhile."""
-    rest = b""
+    parts: list[bytes] = []
     while True:
         if select.select([0], [], [], PING_S)[0]:
             if not (read := os.read(0, 1 << 20)):
                 return
-            *whole, rest = (rest + read).split(b"\n")
-            yield from (line.decode() for line in whole)
-        client.ping()
+            for number, part in enumerate(read.split(b"\n")):
+                if number:
+                    yield b"".join(parts).decode()
+                    parts.clear()
+                parts.append(part)
+        with suppress(Refused):  # the next call tells of it
+            client.ping()
 
 
 def do(client: Client, said: dict[str, Any]) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class Client:
 
     def ping(self) -> None:
         if self._client:
-            self._check(LIBRARY.gq_ping(self._client))
+            LIBRARY.gq_ping(self._client)  # what is refused is told by the next call
 
     def connect(self, servers: list[str], **keys: str) -> dict[str, Any]:
         self.close()
@@ -157,13 +157,16 @@ def header(message: Message, index: int) -> tuple[str, str]:
 
 def lines(client: Client) -> Iterator[str]:
     """Of the input; the client shows that it is there meanwhile."""
-    rest = b""
+    parts: list[bytes] = []
     while True:
         if select.select([0], [], [], PING_S)[0]:
             if not (read := os.read(0, 1 << 20)):
                 return
-            *whole, rest = (rest + read).split(b"\n")
-            yield from (line.decode() for line in whole)
+            for number, part in enumerate(read.split(b"\n")):
+                if number:
+                    yield b"".join(parts).decode()
+                    parts.clear()
+                parts.append(part)
         client.ping()
 
 

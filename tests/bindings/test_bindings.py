@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from _pytest.mark import ParameterSet
 from bindings.languages import Language, languages
 from conftest import HOME, ROOTS, RunningNode
 from gossipq.errors import LeaseLost
+from gossipq_cli.conformance.between import NOWHERE
 from gossipq_cli.conformance.driver import Driver, Taken
 from gossipq_cli.conformance.trials import TRIALS, Consuming, Stage, Trial
 from gossipq_cli.failures import Failure
@@ -91,6 +93,16 @@ def test_a_driver_that_says_nothing_is_told_of() -> None:
     for command, said in (("/nowhere/driver", "cannot start"), ("true", "ended"), ("echo hm", "said hm")):
         with pytest.raises(Failure, match=said), Driver(command) as driver:
             driver.hear()
+
+
+@pytest.mark.parametrize("language", languages(), ids=lambda language: language.name)
+def test_a_driver_ends_with_its_input(language: Language) -> None:
+    skip_if_missing(language)
+    line = json.dumps({"do": "connect", "servers": [NOWHERE]}) + "\n"
+    ran = subprocess.run(
+        shlex.split(language.command), input=line, capture_output=True, text=True, timeout=10
+    )
+    assert ran.stdout == "{}\n", ran.stderr[-2000:]
 
 
 def test_a_record_whose_lease_was_lost_may_come_again() -> None:

@@ -11,15 +11,22 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.StringJoiner;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
 
 /** The Java client as a driver of `gossipq conformance`: JSON lines in, JSON lines out. */
 public final class Driver {
     private static final Map<String, Message> HELD = new HashMap<>();
+    private static final BlockingQueue<String> LINES = new LinkedBlockingQueue<>();
+    private static final long PING_MS = 500;
     private static Client client;
 
     public static void main(String[] words) throws Exception {
-        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = read(lines); line != null; line = read(lines)) {
+        Thread reader = new Thread(Driver::read);
+        reader.setDaemon(true);
+        reader.start();
+        for (String line = next(); !line.isEmpty(); line = next()) {
             Map<?, ?> said = (Map<?, ?>) new Json(line).value();
             String answer;
             try {
@@ -33,13 +40,23 @@ public final class Driver {
         }
     }
 
+    /** What is said, and "" at its end: whether a pipe has ended cannot be asked without waiting for that. */
+    private static void read() {
+        new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8)).lines().forEach(LINES::add);
+        LINES.add("");
+    }
+
     /** The next line; the client shows that it is there meanwhile. */
-    private static String read(BufferedReader lines) throws Exception {
-        while (client != null && !lines.ready()) {
-            client.ping();
-            Thread.sleep(2);
+    private static String next() throws InterruptedException {
+        for (;;) {
+            String line = LINES.poll(PING_MS, TimeUnit.MILLISECONDS);
+            if (line != null) return line;
+            try {
+                if (client != null) client.ping();
+            } catch (GossipqException error) {
+                continue; // the next call tells of it
+            }
         }
-        return lines.readLine();
     }
 
     private static String run(Map<?, ?> said) {
