@@ -187,10 +187,17 @@ export class Link {
     for (const [request, asked] of this.#asked) {
       if (asked.shard === number) this.#drop(request, asked);
     }
-    if (shard.tenants.size && !this.#closed) this.join(number).catch((error) => this.#failed(shard, error));
+    this.rejoin(number);
   }
 
-  /** Who comes back is refused for good: that is for all who use the shard. */
+  /** Begins to join it, unless that goes on already. */
+  rejoin(number) {
+    const shard = this.shard(number);
+    if (shard.joined || shard.joining || !shard.tenants.size || this.#closed) return;
+    this.join(number).catch((error) => this.#failed(shard, error));
+  }
+
+  /** Who comes back is refused: that is for all who use the shard. */
   #failed(shard, error) {
     if (!this.#closed) for (const tenant of [...shard.tenants]) tenant.fail(error);
   }

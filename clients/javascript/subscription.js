@@ -121,16 +121,22 @@ class Part {
   }
 
   refused(fields, error) {
-    if (fields[0] === this.number) this.fail(error);
+    if (fields[0] !== this.number) return;
+    this.failed = error;
+    this.fail(error);
   }
 
-  /** What waits for its answer can have none. */
+  /** The shard takes this client no more, or not now: what waits for its answer has none. */
   fail(error) {
-    this.failed = error;
     const pending = [...this.pending.values()];
     this.pending.clear();
     for (const { waiters } of pending) for (const { reject } of waiters) reject(error);
-    this.subscription.fail(error);
+    this.subscription.fail(error, this.failed !== null);
+  }
+
+  /** Joins again what was refused. */
+  rejoin() {
+    if (!this.failed && !this.gone) this.subscription.link.rejoin(this.shard);
   }
 
   heard({ fields: [number, slices], body }) {
@@ -189,7 +195,7 @@ class Part {
 
   /** Sends what was settled since. What gets no answer is sent again when the shard is joined. */
   flush() {
-    if (!this.live) return;
+    if (!this.live) return this.rejoin();
     const pending = [...this.pending.values()];
     this.pending.clear();
     for (const { verb, how, waiters } of pending) {
@@ -243,6 +249,7 @@ export class Subscription {
   #repeats = false; // what waits may have come before
   #wakes = new Set(); // of those that wait in next()
   #error = null;
+  #refused = null; // a shard took this client no more: that is told once, then it is tried again
   #taken = []; // by a reader, and not lent again yet: {part, message}
   #closing = null;
   over = false;
@@ -281,7 +288,11 @@ export class Subscription {
       const stretch = this.#waiting[0];
       if (!stretch) {
         if (this.#error) throw this.#error;
+        const refused = this.#refused;
+        this.#refused = null;
+        if (refused) throw refused;
         if (this.over || end <= nowMs()) return null;
+        for (const part of this.parts) part.rejoin();
         this.#lendAgain(); // others may have taken what there was
         await this.#woken(end);
         continue;
@@ -356,9 +367,10 @@ export class Subscription {
     }
   }
 
-  fail(error) {
+  fail(error, forGood) {
     if (this.over) return;
-    this.#error = error;
+    if (forGood) this.#error = error;
+    else this.#refused = error;
     this.#wake();
   }
 

@@ -52,6 +52,7 @@ from bindings.languages import (
 from bindings.test_bindings import skip_if_missing
 from bindings.test_c import LEAKS
 from conftest import RunningNode
+from gossipq.errors import GossipqError
 from gossipq_cli.conformance.driver import Driver, publication
 
 needs_c = pytest.mark.skipif(bool(c_misses()), reason=c_misses())
@@ -823,6 +824,43 @@ def test_c_nothing_of_topics_that_are_gone_is_used_or_kept() -> None:
     with FakeNode(answer) as node:
         run_c(node.endpoint, "valgrind", "-q", *LEAKS, "anew")
     assert register.stored == [TOPIC, TOPIC + 1, TOPIC + 2, TOPIC + 3]
+
+
+@ALL
+def test_who_is_refused_for_a_while_goes_on_when_that_is_over(language: Language) -> None:
+    """A token was taken away, and given back. A driver that is told of nothing meanwhile waits, too."""
+    skip_if_missing(language)
+    refuses = False
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        nonlocal refuses
+        verb, shard, _, fields, _ = said
+        if verb == HELLO and shard == SHARD and refuses:
+            return REFUSED, ["forbidden", "not this token"]
+        if verb == SUBSCRIBE:
+            records = [b""] * node.verbs().count(SUBSCRIBE)
+            return node.subscribed(said, *records, plain=fields[12:13] == [True])
+        if verb == ACK and node.verbs().count(ACK) == 1:
+            refuses = True
+            node.say(SHARD, 0, RESET, [[SHARD]])
+            return REFUSED, ["no_session", "over"]
+        return NotImplemented
+
+    with FakeNode(answer) as node, Driver(language.command) as driver:
+        driver.ask("connect", servers=[node.endpoint])
+        driver.ask("subscribe", topic="t", group="g")
+        record = driver.next(30.0)
+        assert record is not None
+        with pytest.raises(GossipqError, match="not this token"):
+            driver.ack(record)
+        time.sleep(1.2)  # it shows that it is there
+        assert driver.refused("next", wait_ms=5_000) == "forbidden"
+        refuses = False
+        driver.ack(record)
+        record = driver.next(10.0)
+        assert record is not None
+        assert record.offset == 1
+        driver.ask("close")
 
 
 @ALL
