@@ -311,6 +311,81 @@ def test_what_could_not_be_sent_goes_at_the_next_start(broker: testing.Broker, t
     assert spools.show(str(tmp_path)) == []
 
 
+@pytest.mark.parametrize(
+    ("topic", "partition"), [(b"orders", None), (None, None), ("orders", "0"), ("orders", 0.5)]
+)
+def test_what_no_row_can_say_is_refused_and_leaves_the_rest(
+    broker: testing.Broker, tmp_path: Path, topic: Any, partition: Any
+) -> None:
+    """It was on the disk, where nobody could read it: no publish and no start after it went through."""
+    with connect(broker.endpoint, spool=tmp_path) as mq:
+        for publish in (mq.publish, mq.publish_many):
+            with pytest.raises(TypeError, match="must be"):
+                publish(topic, [b"x"] if publish == mq.publish_many else b"x", partition=partition)
+        assert mq.publish("orders", b"1", partition=False).result(PATIENCE_S).partition == 0
+    assert spools.show(str(tmp_path)) == []
+
+
+def test_a_client_that_could_not_connect_leaves_the_spool_to_others(tmp_path: Path) -> None:
+    """Who tried again was told that another client has it, until the process ended."""
+    away = f"tcp://127.0.0.1:{settled_port()}"
+
+    async def awaited() -> None:
+        async with aio.connect(away, spool=tmp_path, timeout="20ms"):
+            pass
+
+    mq = connect(away, spool=tmp_path, timeout="20ms")
+    kept = list[Exception]()  # as who logs them may: with all that they were raised in
+    for number in range(2):
+        for attempt in (
+            mq.__enter__,
+            lambda number=number: mq.publish("t", b"%d" % number),
+            lambda: connect(away, spool=tmp_path, wait="20ms"),
+            lambda: asyncio.run(awaited()),
+        ):
+            with pytest.raises(Unreachable) as told:
+                attempt()
+            kept.append(told.value)
+    connect(away, spool=tmp_path)  # never used, never closed
+    spool = Spool(tmp_path)
+    assert [found.value for _, found in spool.unsent()] == [b"0", b"1"]
+    with pytest.raises(ConfigError, match="another client"):
+        mq.publish("t", b"2")
+    spool.rest()
+    mq.close()
+    spool.put([row(2)])
+    assert len(spool) == 3, "again, once it is used again"
+    spool.close()
+
+
+def test_a_start_that_cannot_send_what_was_left_leaves_it_to_the_next(
+    broker: testing.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any) -> None:
+        raise Unreachable("no leader")
+
+    async def later() -> None:
+        away()
+
+    left = Spool(tmp_path)
+    left.put([Spooled("left", b"0", b"id")])
+    left.close()
+    with monkeypatch.context() as patched:
+        patched.setattr(Client, "_send_spooled", away)
+        patched.setattr(aio.Client, "_send_spooled", lambda _: later())
+        with pytest.raises(Unreachable):
+            connect(broker.endpoint, spool=tmp_path).__enter__()
+
+        async def awaited() -> None:
+            await aio.connect(broker.endpoint, spool=tmp_path)
+
+        with pytest.raises(Unreachable):
+            asyncio.run(awaited())
+    with connect(broker.endpoint, spool=tmp_path):
+        pass
+    assert spools.show(str(tmp_path)) == []
+
+
 def test_what_is_refused_at_a_later_start_stays(broker: testing.Broker, tmp_path: Path) -> None:
     """Who published it heard that it is in the spool, and nobody else would hear that it is not."""
     with broker.connect() as mq:

@@ -62,30 +62,37 @@ class Spool:
     def __init__(self, directory: str | os.PathLike[str], bytes_max: int = BYTES_MAX) -> None:
         """Makes the directory when it is not there. Raises ConfigError when that cannot be, another client
         has it, what lies there is no spool, or lmdb is not installed."""
-        self.directory = os.fspath(directory)
+        self.directory, self._bytes_max = os.fspath(directory), bytes_max
+        self.now = SystemClock().now
+        self._lock = threading.RLock()
+        self._works = 0  #: how often whoever has the lock is within it
+        self._over = self._forked = False
+        self._rests = True  #: it is not open
+        self._begin()
+        Spool.alive.add(self)
+
+    def _begin(self) -> None:
+        """Raises ConfigError."""
         try:
             os.makedirs(self.directory, exist_ok=True)
             self._owner = _own(self.directory)
         except OSError as error:
             raise ConfigError(f"no spool can be in {self.directory!r}: {error.strerror}") from None
         try:
-            self._rows = _open(self.directory, bytes_max, readonly=False)
+            self._rows = _open(self.directory, self._bytes_max, readonly=False)
         except BaseException:
             os.close(self._owner)
             raise
-        self.now = SystemClock().now
+        self._rests = False
         self._next = 1  #: the number of the next row, unless the disk has that already
         self._sent = 0  #: rows up to this one are under way, or done
         self._under_way: deque[tuple[Sequence[int], list[Sent], bool]] = deque()
         self._gone: set[int] = set()  #: confirmed or not wanted, and on the disk until the next write
-        self._lock = threading.RLock()
-        self._works = 0  #: how often whoever has the lock is within it
-        self._over = self._forked = False
-        Spool.alive.add(self)
 
     @contextmanager
     def _work(self) -> Iterator[None]:
-        """Nobody closes what is in use here. Raises ClientClosed, ForkedClient."""
+        """Nobody closes what is in use here. Raises ClientClosed, ForkedClient, and ConfigError when another
+        client took it while this one had no use for it."""
         if self._forked:
             raise ForkedClient(
                 "this spool belongs to the parent process", hint="call connect() again in the child"
@@ -93,6 +100,8 @@ class Spool:
         with self._lock:
             if self._over:
                 raise ClientClosed("this client is closed", hint="call connect() again")
+            if self._rests:
+                self._begin()
             self._works += 1
             try:
                 yield
@@ -200,6 +209,13 @@ class Spool:
         for number in sorted(self._gone):
             writing.delete(_key(number))
 
+    def rest(self) -> None:
+        """Other clients may have it until it is used again, unless something is under way."""
+        with self._lock:
+            if not (self._forked or self._over or self._rests or self._works or self._under_way):
+                self._end()
+                self._rests = True
+
     def close(self) -> None:
         """Done twice it does no harm. What is under way in it is done first, and by a signal handler's call
         it is closed behind that."""
@@ -209,7 +225,7 @@ class Spool:
             if self._over:
                 return
             self._over = True
-            if not self._works:
+            if not (self._works or self._rests):
                 self._end()
 
     def _end(self) -> None:
@@ -227,8 +243,13 @@ class Spool:
     def forget(self) -> None:
         """In a child process: the parent alone has it."""
         self._forked = True
-        if not self._over:
+        if not (self._over or self._rests):
             os.close(self._owner)
+
+    def __del__(self) -> None:
+        """Nobody closed it: what is in it stays, and the next client may have it."""
+        if not (self._forked or self._over or self._rests):
+            _disown(self._owner)
 
 
 def _own(directory: str) -> int:

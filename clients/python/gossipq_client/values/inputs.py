@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 
 import msgspec
 
@@ -207,6 +208,14 @@ def whole(value: int, what: str, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise BadRequest(f"{what}={value!r}", hint=f"a whole number from {low} to {high} is allowed")
     return value
+
+
+def number_of(value: SupportsIndex | None, what: str) -> int | None:
+    """A whole number of any kind as an int. Raises TypeError."""
+    try:
+        return None if value is None else int(index(value))
+    except TypeError:
+        raise TypeError(f"{what} must be a whole number, not {type(value).__name__}") from None
 
 
 def keys_of(key: bytes | None, keys: Sequence[Value | None] | None, count: int) -> list[bytes | None] | None:

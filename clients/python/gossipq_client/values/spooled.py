@@ -4,6 +4,7 @@ a restart."""
 import msgspec
 
 from gossipq.types import Now
+from gossipq_client.values import inputs
 from gossipq_client.values.terms import NOTHING, Options, Terms
 
 
@@ -35,10 +36,11 @@ class Spooled(msgspec.Struct, array_like=True, frozen=True):
 
 
 def spooled(topic: str, value: bytes, options: Options, now: Now) -> Spooled:
-    """What the publish of one record asks for. The options have an id."""
+    """What the publish of one record asks for. The options have an id. Raises TypeError, BadRequest: what a
+    spool has must be readable."""
     terms = options.terms or NOTHING
     return Spooled(
-        topic,
+        inputs.text_of(topic, "topic"),
         value,
         terms.id,
         options.key,

@@ -195,7 +195,7 @@ def publish_options(
         inputs.route_bytes(route),
         inputs.level_of(level),
         None if terms == NOTHING else terms,
-        partition,
+        inputs.number_of(partition, "partition"),
         _wait_s(wait),
     )
 
@@ -232,7 +232,7 @@ def list_options(
         inputs.route_bytes(route),
         inputs.level_of(level),
         None if terms == NOTHING else terms,
-        partition,
+        inputs.number_of(partition, "partition"),
         _wait_s(wait),
         None if ids is None else _ids(ids, count),
     )

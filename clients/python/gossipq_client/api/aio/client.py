@@ -25,7 +25,11 @@ class Client(Workers, Records):
 
     async def _connected(self) -> Self:
         await self._start()
-        await self._send_spooled()
+        try:
+            await self._send_spooled()
+        except BaseException:
+            self._give_up(self._engine)
+            raise
         return self
 
     def __await__(self) -> Generator[Any, None, Self]:

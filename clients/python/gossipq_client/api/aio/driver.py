@@ -91,11 +91,17 @@ class Driver:
             if not await self._until(lambda: links.decided, self._wait) or not links.home.greeting:
                 raise engine.unreachable()
         except BaseException:
-            others = self._waiters or self._landings or not engine.session.settled
-            if not (engine.closed or links.greetings or others):
-                self._shut()
-                self.__dict__.pop("_engine", None)
+            if not links.greetings:
+                self._give_up(engine)
             raise
+
+    def _give_up(self, engine: Engine) -> None:
+        """Could not connect: that is over, unless others wait for something."""
+        if engine.closed or self._waiters or self._landings or not engine.session.settled:
+            return
+        self._shut()
+        self.__dict__.pop("_engine", None)
+        self._set_aside()
 
     @property
     def _wait(self) -> float:
@@ -324,6 +330,9 @@ class Driver:
 
     def _let_go(self) -> None:
         """Of what a client has beside its connections, once it is closed for good."""
+
+    def _set_aside(self) -> None:
+        """Of the same, once it could not connect: others may have that until it is used again."""
 
     def _put_off(self, seconds: float) -> bool:
         """Whether it is closed later: never here, where nothing is interrupted half way."""

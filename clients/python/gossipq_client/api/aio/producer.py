@@ -66,6 +66,10 @@ class Producers(Connection):
         if self._spool is not None:
             self._spool.close()
 
+    def _set_aside(self) -> None:
+        if self._spool is not None:
+            self._spool.rest()
+
     def _look_at_each(self) -> None:
         """From now on nothing is published that is not looked at."""
 

@@ -31,8 +31,12 @@ class Client(Workers, Records):
 
     def __enter__(self) -> Self:
         """Connects, and sends what its spool has. Raises Unreachable when no node answers in time."""
-        self._open()
-        self._send_spooled()
+        engine = self._open()
+        try:
+            self._send_spooled()
+        except BaseException:
+            self._give_up(engine)
+            raise
         return self
 
     def _look_at_each(self) -> None:

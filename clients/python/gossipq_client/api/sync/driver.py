@@ -64,11 +64,10 @@ class Driver:
         """Raises ClientClosed."""
         if self._over:
             raise ClientClosed("this client is closed", hint="call connect() again")
-        engine = self.__dict__["_engine"] = Engine(
-            self._addresses, self._label, self._in_child, self._key, self._credentials
-        )
+        engine = Engine(self._addresses, self._label, self._in_child, self._key, self._credentials)
+        self._keeper = Keeper(self, engine)  # a signal handler that finds the engine needs it, too
+        self.__dict__["_engine"] = engine
         self._made(engine)
-        self._keeper = Keeper(self, engine)
         exits.note(self)
         return engine
 
@@ -80,6 +79,7 @@ class Driver:
             engine.farewell()
         self._shut()
         self.__dict__.pop("_engine", None)
+        self._set_aside()
 
     def _made(self, engine: Engine) -> None:
         """There is an engine now, and nobody has used it."""
@@ -281,6 +281,9 @@ class Driver:
 
     def _let_go(self) -> None:
         """Of what a client has beside its connections, once it is closed for good."""
+
+    def _set_aside(self) -> None:
+        """Of the same, once it could not connect: others may have that until it is used again."""
 
     def _put_off(self, seconds: float) -> bool:
         """Whether it is closed later, since this very thread is at work for it: what was interrupted goes on
