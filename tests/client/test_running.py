@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from gossipq_client import BadRequest, ClientClosed, LeaseLost, Message, NoReply, Reject, Retry, testing
 from gossipq_client.aio import Client as AioClient
 from gossipq_client.aio import connect as aio_connect
+from gossipq_client.handlers.requests import REPLIES, TO
+from gossipq_client.middleware import Middleware
 from gossipq_client.values import inputs
 from waiting import until
 
@@ -697,6 +700,19 @@ class TestRequests:
         mq.stop()
         thread.join()
         assert [letter.reason for letter in mq.admin.dead_letters("odd", "g")] == ["failures"]
+
+    def test_middleware_that_lets_no_reply_go_does_not_end_the_run(self, mq: testing.Client) -> None:
+        class Stern(Middleware):
+            def before_publish(self, topic: str, options: dict[str, Any], count: int) -> None:
+                if topic == REPLIES:
+                    raise ValueError("no replies")
+
+        mq.consumer("stern", group="g", create=True, attempts_max=1)(lambda msg: b"!")
+        mq.add_middleware(Stern())
+        mq.publish("stern", b"1", headers={TO: REPLIES}).result(PATIENCE_S)
+        mq.publish("stern", b"2").result(PATIENCE_S)
+        mq.run(stop_at_end=True)
+        assert [letter.value for letter in mq.admin.dead_letters("stern", "g")] == [b"1"]
 
     def test_bad_timeouts(self, mq: testing.Client) -> None:
         for timeout in (0, -1, float("nan"), "soon"):

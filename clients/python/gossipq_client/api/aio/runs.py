@@ -106,5 +106,5 @@ class Run:
         if (reply := failure(message, error)) is not None:
             try:
                 await self._client.publish(reply.topic, reply.value, **reply.options)
-            except GossipqError as lost:
+            except Exception as lost:  # middleware hears of it, and may raise what it likes
                 tell(handler, message, lost)
