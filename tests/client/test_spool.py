@@ -247,6 +247,31 @@ def test_a_disk_that_is_full_is_told_and_the_client_can_be_closed(tmp_path: Path
     Spool(tmp_path).close()
 
 
+def test_a_disk_that_is_full_takes_more_once_some_are_confirmed(tmp_path: Path) -> None:
+    """As a full spool does: what is confirmed leaves by itself, and makes room."""
+    import lmdb
+
+    class FullOnce(InterruptedCommits):
+        @contextmanager
+        def begin(self, write: bool = False) -> Iterator[Any]:
+            with self._rows.begin(write=write) as writing:
+                yield writing
+                self._handler()
+
+    def full() -> None:
+        if tries.pop():
+            raise lmdb.DiskError("No space left on device")
+
+    spool, flight, tries = Spool(tmp_path), Flight(), [False] * 4 + [True]
+    spool.sent(spool.put([row(0)]), [flight])
+    flight.done = True
+    disk, spool._rows = spool._rows, FullOnce(spool._rows, full)
+    assert spool.put([row(1)]) == range(2, 3)
+    spool._rows = disk
+    assert len(spool) == 1
+    spool.close()
+
+
 def test_rows_that_went_together_are_certain_together(tmp_path: Path) -> None:
     spool, flights = Spool(tmp_path), [Flight(), Flight()]
     spool.sent(spool.put([row(0), row(1), row(2)]), flights)

@@ -120,7 +120,7 @@ class Spool:
                 self.sweep()
                 try:
                     return self._write(rows)
-                except lmdb.MapFullError:
+                except lmdb.Error:  # the spool is full, or its disk
                     if not self._gone:
                         raise
                 self._make_room()
