@@ -147,6 +147,7 @@ def test_brokers_side_by_side_and_their_threads_end() -> None:
             with connect(broker.endpoint) as mq:
                 mq.publish("t", b"%d" % number).result(PATIENCE_S)
                 assert mq.fetch("t", "g", wait=PATIENCE_S).values() == [b"%d" % number]
+        one.close()
     end = time.monotonic() + PATIENCE_S
     while {thread.name for thread in threading.enumerate()} - before:
         assert time.monotonic() < end

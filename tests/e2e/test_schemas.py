@@ -83,7 +83,9 @@ def test_what_comes_of_a_record_is_checked_too(mq: Client, topic: str) -> None:
     assert len(values(mq, topic)) == 1
 
 
-def test_versions_follow_and_a_topic_made_anew_has_none(mq: Client, topic: str) -> None:
+def test_versions_follow_and_a_topic_made_anew_has_none(
+    shared_node: RunningNode, mq: Client, topic: str
+) -> None:
     mq.schema(topic, Order)
     assert mq.schema(topic, Wider).version == 2
     with pytest.raises(SchemaMismatch, match=r"\$.note: is gone"):
@@ -102,6 +104,13 @@ def test_versions_follow_and_a_topic_made_anew_has_none(mq: Client, topic: str) 
         mq.schema(topic)
     mq.create_topic(topic)
     assert mq.admin.known_schema(topic) is None
+    mq.publish(topic, b"{}").result()
+    mq.schema(topic, Order)
+    with connect(shared_node.endpoint) as other:
+        other.admin.delete_schema(topic)
+    with pytest.raises(BadRequest, match="has no schema"):
+        mq.schema(topic)
+    mq.publish(topic, b"{}").result()
 
 
 def test_topics_that_can_have_none(mq: Client, topic: str) -> None:

@@ -52,6 +52,7 @@ class Broker:
 
         self._directory = tempfile.TemporaryDirectory(prefix="gossipq-")
         self._clock, self._lock = MovableClock(), threading.Lock()
+        self._closed = False
         try:
             self._node = InlineNode(self._directory.name, self._clock, SHARDS)
         except BaseException:
@@ -75,7 +76,12 @@ class Broker:
             self._node.await_whole_turns()
 
     def close(self) -> None:
-        """Ends the node; its records go with it."""
+        """Ends the node; its records go with it. Done twice it does no harm: a test may end it before the
+        fixture does."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
         self._node.close()
         with contextlib.suppress(OSError):
             self._directory.cleanup()

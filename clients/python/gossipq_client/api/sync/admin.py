@@ -87,6 +87,7 @@ class Admin(Menders):
         """The topic, its records and its groups. Raises UnknownTopic."""
         self._client._ask(DropTopic(name), META_SHARD, Topics)
         self._client._do(lambda: self._client._engine.session.publishing.drop(name))
+        self._client._checking.pop(name, None)
 
     def groups(self, topic: str) -> list[GroupStats]:
         """Counters of each group of a topic, one row for each partition."""

@@ -28,6 +28,7 @@ class SchemaKeepers(Readers, TopicKeepers):
             self._declare(info, schemas.document_of(declared))
         found = (self._schemas()).schemas.get(info.id)
         if found is None:
+            self._checking.pop(topic, None)  # what was known is of another topic of that name, or removed
             raise BadRequest(f"topic {topic} has no schema", hint=f"gossipq schema set {topic} FILE")
         self._check_by(found)
         return found
