@@ -4,10 +4,13 @@ to."""
 
 import os
 import resource
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
+import msgspec
 import pytest
 import zmq
 
@@ -25,6 +28,7 @@ SECRET = b"what the nodes of the cluster know"
 OLD, NEW = b"the old secret of it\n", b"the new secret of it\n"
 PATIENCE_S = 10.0
 SOON_MS = 400  #: for what must not come
+ROUND_TRIP_S = 0.4  #: between hosts that are as far from each other as any two
 ROUNDS = 100  #: with three sockets each it takes fewer than a context may have before they are taken away
 
 
@@ -108,6 +112,45 @@ def test_who_is_on_the_roster_comes_in_and_who_leaves_it_is_hung_up_on(seat: Cal
     meet(ada, bob)
     bob.mailbox.send(ada.peers, b"again")
     assert ada.hears(bob)
+
+
+@contextmanager
+def slow_wire(port: int, to: int, delay_s: float) -> Iterator[None]:
+    """Whoever dials `port` gets to `to`; each way takes so long. One connection."""
+    server = socket.create_server(("127.0.0.1", port))
+
+    def carry(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                threading.Timer(delay_s, target.sendall, [data]).start()
+
+    def accept() -> None:
+        with suppress(OSError):
+            near, far = server.accept()[0], socket.create_connection(("127.0.0.1", to))
+            ends.extend((near, far))
+            for way in ((near, far), (far, near)):
+                threading.Thread(target=carry, args=way, daemon=True).start()
+
+    ends = [server]
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield
+    finally:
+        for end in ends:
+            end.close()
+
+
+def test_nodes_meet_though_the_way_is_long(seat: Callable[..., Seat]) -> None:
+    """Whose handshake is given up before it can be over is never reached."""
+    ada, bob = seat(), seat()
+    far = msgspec.structs.replace(ada.row, endpoint=f"tcp://127.0.0.1:{settled_port(doors=True)}")
+    port = int(far.endpoint.rpartition(":")[2]) + limits.PEER_PORT_STEP
+    meet(ada, bob)
+    bob.mailbox.admit([far, bob.row])
+    with slow_wire(port, ada.port + limits.PEER_PORT_STEP, ROUND_TRIP_S / 2):
+        bob.mailbox.send(f"tcp://127.0.0.1:{port}", b"from afar")
+        assert ada.hears(bob), "by the first connection"
+        bob.close()
 
 
 def test_what_a_node_has_sent_before_it_left_is_not_heard_after(seat: Callable[..., Seat]) -> None:

@@ -25,7 +25,7 @@ OK = (b"200", b"OK")
 #: a temporary refusal: who is new knocks again after GREETED_MS, and is on the roster by then. After a 400
 #: libzmq never dials again
 NOT_YET = (b"300", b"not on the roster")
-GREETED_MS = 1_000
+GREETED_MS = 2_000  #: a handshake takes three round trips, between continents a second
 _NOW = int(zmq.NOBLOCK)
 FAILED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
