@@ -8,7 +8,7 @@ come in as ages.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -178,12 +178,15 @@ def of_cluster(
     for status in answers.values():
         if status is not None and status.copy != asked.copy:
             findings += [found for found in _of_workers(status) if found.state is not State.STARTING]
-    afar = _led_unheard(asked, answers)
-    led = {row.shard for row in copies if row.role == "leader"} | afar.keys()
+    heard = {row.copy for row in copies if row.silent_ms < limits.SILENT_COPY_MS}
+    here = {row.shard for row in copies if row.role == "leader"}
+    afar = {shard: by for shard, by in _led_unheard(asked, answers, heard).items() if shard not in here}
+    led = here | afar.keys()
     stopped = {shard for status in answers.values() if status is not None for shard in _stopped(status)}
     missing, unheard = asked.shards - len(led | stopped), misjudged(asked, answers)
     if missing or not asked.shards:
-        away = [member.name for member in asked.members if answers.get(member.copy) is None]
+        silent = [member for member in asked.members if answers.get(member.copy) is None]
+        away = [member.name for member in silent if member.copy not in heard]
         findings.append(no_leader(missing, asked.shards, away, len(asked.members), bool(unheard)))
     for name, count in Counter(afar.values()).items():
         text = f"{name} does not answer here, and leads {many(count, 'shard')}, as the others say"
@@ -191,11 +194,14 @@ def of_cluster(
     return health([*findings, *unheard, *of_copies(copies, asked.members, asked.shards)])
 
 
-def _led_unheard(asked: StatusReply, answers: Mapping[str, StatusReply | None]) -> dict[int, str]:
+def _led_unheard(
+    asked: StatusReply, answers: Mapping[str, StatusReply | None], heard_of: Collection[str]
+) -> dict[int, str]:
     """Shard -> node that leads it and does not answer: its frontdoor hangs, or it is not reached from here.
-    So long as most voters of any shard answer, one of them would miss a leader that is gone."""
+    So long as most voters of any shard answer here, or a leader that does (`heard_of`), one of them would
+    miss a leader that is gone."""
     silent = {row.copy: row.name for row in asked.members if answers.get(row.copy) is None}
-    if 2 * len(silent) >= voters_wanted(asked.members):
+    if 2 * len(silent.keys() - heard_of) >= voters_wanted(asked.members):
         return {}
     heard = [status for status in answers.values() if status is not None]
     without = {shard for status in heard for worker in status.workers for shard in worker.leaderless}

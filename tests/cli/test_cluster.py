@@ -8,11 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+import gossipq_client
 from gossipq import errors
 from gossipq.messages import Members, StatusReply
 from gossipq.values import CopyStats, GossipEvent, Member
-from gossipq_cli import ask
+from gossipq_cli import ask, reach
 from gossipq_cli.options import Choices
+from gossipq_client.values import Credentials
 
 NAMES = ("ada", "bob", "cat")
 MEMBERS = [Member(f"{name}.copy", name, f"tcp://{name}:7700", 2, version="0.1.0") for name in NAMES]
@@ -145,6 +147,25 @@ def test_a_leader_of_an_older_term_does_not_count(town: Town, gossipq) -> None:
 def test_an_address_that_another_node_has_now_is_away(town: Town, gossipq) -> None:
     town.nodes["tcp://cat:7700"] = reply("dan", [])
     assert "cat   full  away" in gossipq("cluster", "ls").out
+
+
+@pytest.mark.parametrize(
+    ("server", "encrypts", "by"),
+    [("", True, "tcp://bob:7800"), ("", False, "tcp://bob:7700"), ("tcp://ada:7700", True, "tcp://bob:7700")],
+    ids=["encrypted", "in the clear", "what another host says is no proof"],
+)
+def test_who_runs_a_node_reaches_the_others_by_the_key_that_it_tells(
+    monkeypatch: pytest.MonkeyPatch, server: str, encrypts: bool, by: str
+) -> None:
+    """`status` called nodes away that the node itself heard, and waited for ever until all was well."""
+    knocked, shown = list[str](), list[Credentials]()
+    monkeypatch.setattr(reach, "require", lambda places, *_: knocked.extend(places))
+    monkeypatch.setattr(gossipq_client, "connect", lambda *_, credentials, **__: shown.append(credentials))
+    members = [msgspec.structs.replace(MEMBERS[1], encrypts=encrypts)]
+    asked = reply("ada", [], members, door=b"d" * 32)
+    ask.connect(ask.elsewhere(Choices(servers=[server] if server else []), "tcp://bob:7700", asked))
+    assert knocked == [by]
+    assert [each.door for each in shown] == [asked.door if by.endswith(":7800") else b""]
 
 
 def test_show_names_the_shards(town: Town, gossipq) -> None:

@@ -205,6 +205,20 @@ def test_a_leader_that_does_not_answer_leads_as_long_as_its_followers_hear_it() 
     assert "no quorum: 2 of 2" in of_cluster(bob, answers | {CAT.copy: None}, []).text
 
 
+def test_nodes_that_a_leader_hears_are_not_away_because_they_are_not_reached_from_here() -> None:
+    bob = msgspec.structs.replace(status(rows=[]), copy=BOB.copy, node="bob")
+    alone = {ADA.copy: None, BOB.copy: bob, CAT.copy: None}
+
+    def told(silent_ms: int, asked: StatusReply = bob) -> str:
+        follow = [(row, "follower", silent_ms, True) for row in (ADA, CAT)]
+        return of_cluster(asked, alone | {BOB.copy: asked}, copies(1, (BOB, "leader", 0, True), *follow)).text
+
+    assert told(400) == "degraded: ada does not answer here, and leads 1 shard, as the others say"
+    misses = msgspec.structs.replace(bob, workers=[worker(leaderless=[0])])
+    assert told(400, misses) == "no quorum: 1 of 2 shards has no leader (being elected)"
+    assert "no quorum: 1 of 2 shards has no leader (2 of 3 nodes are away: ada, cat)" in told(2_000)
+
+
 def test_what_stops_another_node_is_said_and_its_start_shows_in_the_copies() -> None:
     bob = msgspec.structs.replace(status(worker("full", detail="9 bytes")), copy=BOB.copy, node="bob")
     rows = [*whole(0), *whole(1)]

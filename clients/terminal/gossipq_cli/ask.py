@@ -32,7 +32,9 @@ def connect(choices: Choices, patience_s: float = 0.0) -> "Client":
     from gossipq_client.io import contexts
 
     places = contexts.addresses_of(servers_of(choices.servers))
-    shown = contexts.credentials_for(choices.servers, places, choices.credentials or None, choices.insecure)
+    here, path = choices.servers, choices.credentials or None
+    shown = contexts.credentials_for(here, places, path, choices.insecure or bool(choices.door))
+    shown = shown._replace(door=shown.door or choices.door, insecure=choices.insecure)
     doors = [door_of(place) if shown.door else place for place in places]
     reach.require(doors, choices.timeout_s, contexts.hint_of(places, shown))
     return gossipq_client.connect(
@@ -40,17 +42,21 @@ def connect(choices: Choices, patience_s: float = 0.0) -> "Client":
         name=own_name(),
         timeout=max(choices.timeout_s, patience_s),
         wait=choices.timeout_s,
-        credentials=choices.credentials or None,
+        credentials=shown,
         insecure=choices.insecure,
     )
 
 
-def elsewhere(choices: Choices, address: str) -> Choices:
-    """The same, for another node of the cluster."""
+def elsewhere(choices: Choices, address: str, asked: StatusReply) -> Choices:
+    """The same, for another node of the cluster, of which `asked` tells. Who runs a node needs no file to
+    reach the others: the node tells the key of their doors."""
     from gossipq_client.io import contexts
 
     path = choices.credentials or contexts.credentials_file(choices.servers)
-    return replace(choices, servers=[address], credentials=path)
+    encrypts = any(member.encrypts for member in asked.members if member.endpoint == address)
+    home = contexts.are_here(contexts.addresses_of(servers_of(choices.servers)))
+    door = asked.door if encrypts and home else b""
+    return replace(choices, servers=[address], credentials=path, door=door)
 
 
 def own_name() -> str:

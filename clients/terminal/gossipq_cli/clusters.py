@@ -63,7 +63,7 @@ def _status_of(choices: Choices, asked: StatusReply, member: Member) -> StatusRe
         return asked
     try:
         status = ask.status(
-            replace(ask.elsewhere(choices, member.endpoint), timeout_s=min(ASK_S, choices.timeout_s))
+            replace(ask.elsewhere(choices, member.endpoint, asked), timeout_s=min(ASK_S, choices.timeout_s))
         )
     except GossipqError:
         return None

@@ -30,6 +30,7 @@ class Choices:
     yes: bool = False
     credentials: str = ""  #: file with the token to show; "" = as the client finds it
     insecure: bool = False  #: tokens may cross a network in the clear
+    door: bytes = b""  #: key of the encrypted port there, as a node of this machine told it
 
 
 def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:

@@ -35,7 +35,7 @@ class ConnectOptions(TypedDict, total=False):
     wait: inputs.Duration | None
     spool: str | os.PathLike[str] | None
     spool_bytes_max: int
-    credentials: str | os.PathLike[str] | bytes | None
+    credentials: str | os.PathLike[str] | bytes | Credentials | None
     insecure: bool
     act_for: str
 
@@ -59,7 +59,7 @@ def connecting(
     wait: inputs.Duration | None = None,
     spool: str | os.PathLike[str] | None = None,
     spool_bytes_max: int = BYTES_MAX,
-    credentials: str | os.PathLike[str] | bytes | None = None,
+    credentials: str | os.PathLike[str] | bytes | Credentials | None = None,
     insecure: bool = False,
     act_for: str = "",
 ) -> Connecting:

@@ -133,15 +133,17 @@ def addresses_of(addresses: Iterable[str | Iterable[str]]) -> list[str]:
 def credentials_for(
     given: Iterable[str | Iterable[str]],
     places: Iterable[str],
-    path: str | os.PathLike[str] | bytes | None,
+    path: str | os.PathLike[str] | bytes | Credentials | None,
     insecure: bool = False,
     act_for: str = "",
 ) -> Credentials:
-    """What a client shows at `places`, which is what `given` names: the token that is given (b"": none), else
-    what is in the file that is given, else in that of $GOSSIPQ_CREDENTIALS, else in that of the context, else
-    in the user's own, for nodes of this machine. Raises ConfigError: the file holds none, or others can read
-    it, or the token would leave this machine unencrypted."""
-    local = all(map(_is_here, places))
+    """What a client shows at `places`, which is what `given` names: what was found before, the token that is
+    given (b"": none), else what is in the file that is given, else in that of $GOSSIPQ_CREDENTIALS, else in
+    that of the context, else in the user's own, for nodes of this machine. Raises ConfigError: the file holds
+    none, or others can read it, or the token would leave this machine unencrypted."""
+    if isinstance(path, Credentials):
+        return path
+    local = are_here(places)
     if isinstance(path, bytes):
         beside = credentials_file(given)
         shown = Credentials(path, door=read_credentials(Path(beside)).door if beside else b"")
@@ -161,6 +163,11 @@ def credentials_for(
             "is yours",
         )
     return shown._replace(insecure=insecure, act_for=act_for)
+
+
+def are_here(places: Iterable[str]) -> bool:
+    """Whether what is said to these addresses stays on this machine."""
+    return all(map(_is_here, places))
 
 
 def _is_here(place: str) -> bool:
@@ -196,7 +203,7 @@ def hint_of(places: Iterable[str], shown: Credentials) -> str:
             f"{start}; if it runs without encryption, the cause may be the door key (door_...) in "
             f"{shown.file}: by that only encrypted ports are asked. {other}"
         )
-    if shown.door or all(map(_is_here, places)):
+    if shown.door or are_here(places):
         return start
     return f"{start}; if it encrypts, name --credentials FILE: gossipq cluster door --save FILE, on its host"
 

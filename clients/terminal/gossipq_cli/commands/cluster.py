@@ -557,11 +557,11 @@ def diff(choices: Choices) -> int:
 
     out = Output(choices)
     with ask.connect(choices) as mq:
-        told = mq.admin.members()
+        told, asked = mq.admin.members(), mq.admin.status()
     rows, silent = [], []
     for member in told.members:
         try:
-            with ask.connect(ask.elsewhere(choices, member.endpoint)) as mq:
+            with ask.connect(ask.elsewhere(choices, member.endpoint, asked)) as mq:
                 running = {row.key: row.value for row in mq.admin.running_config()}
         except GossipqError:
             silent.append(member.name)

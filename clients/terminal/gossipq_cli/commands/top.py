@@ -158,7 +158,9 @@ def _connector(choices: Choices) -> "Callable[[str], Client]":
     def connect(address: str) -> "Client":
         from gossipq_cli import ask
 
-        return ask.connect(ask.elsewhere(choices, address) if address else choices)
+        if not address:
+            return ask.connect(choices)
+        return ask.connect(ask.elsewhere(choices, address, ask.status(choices)))
 
     return connect
 
