@@ -144,6 +144,14 @@ def metrics_shown() -> set[str]:
     return {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
 
 
+def test_only_counters_are_asked_how_much_they_rose() -> None:
+    """To `increase` and `rate` a gauge that fell began anew: a purge of some dead letters was an alarm."""
+    for name in ("alerts.yml", "grafana.json"):
+        asked = re.findall(r"(?:increase|rate)\((\w+)\[", (DEPLOY / name).read_text("utf-8"))
+        assert asked
+        assert [each for each in asked if not each.endswith(("_total", "_bucket"))] == []
+
+
 @pytest.mark.parametrize("name", ["alerts.yml", "grafana.json"])
 def test_every_metric_that_is_asked_for_exists(name: str) -> None:
     text = (DEPLOY / name).read_text("utf-8")
