@@ -198,19 +198,21 @@ def _led_unheard(
     asked: StatusReply, answers: Mapping[str, StatusReply | None], heard_of: Collection[str]
 ) -> dict[int, str]:
     """Shard -> node that leads it and does not answer: its frontdoor hangs, or it is not reached from here.
-    So long as most voters of any shard answer here, or a leader that does (`heard_of`), one of them would
-    miss a leader that is gone."""
+    So long as most voters of any shard answer here, or a leader that does (`heard_of`), most of them would
+    miss a leader that is gone; one alone may be cut off from it."""
     silent = {row.copy: row.name for row in asked.members if answers.get(row.copy) is None}
-    if 2 * len(silent.keys() - heard_of) >= voters_wanted(asked.members):
+    voters = voters_wanted(asked.members)
+    if 2 * len(silent.keys() - heard_of) >= voters:
         return {}
     heard = [status for status in answers.values() if status is not None]
-    without = {shard for status in heard for worker in status.workers for shard in worker.leaderless}
+    missed = Counter(shard for status in heard for worker in status.workers for shard in worker.leaderless)
+    may_miss = min(len(heard) - 1, (voters - 1) // 2)
     leads = [lead for status in heard for lead in status.leads]
     newest = {lead.shard: lead for lead in sorted(leads, key=lambda lead: lead.term)}
     return {
         shard: silent[lead.copy]
         for shard, lead in newest.items()
-        if lead.copy in silent and shard not in without
+        if lead.copy in silent and missed[shard] <= may_miss
     }
 
 

@@ -201,7 +201,9 @@ def test_a_leader_that_does_not_answer_leads_as_long_as_its_followers_hear_it() 
     health = of_cluster(bob, answers, [])
     assert health.text == "degraded: ada does not answer here, and leads 2 shards, as the others say"
     misses = msgspec.structs.replace(cat, workers=[worker(leaderless=[1])])
-    assert "no quorum: 1 of 2 shards has no leader" in of_cluster(bob, answers | {CAT.copy: misses}, []).text
+    assert of_cluster(bob, answers | {CAT.copy: misses}, []).text == health.text, "cut off from it alone"
+    both = {BOB.copy: msgspec.structs.replace(misses, copy=BOB.copy, node="bob"), CAT.copy: misses}
+    assert "no quorum: 1 of 2 shards has no leader" in of_cluster(bob, answers | both, []).text
     assert "no quorum: 2 of 2" in of_cluster(bob, answers | {CAT.copy: None}, []).text
 
 
