@@ -212,7 +212,9 @@ def test_the_image_and_the_three_nodes_name_what_is_there() -> None:
     assert {(DEPLOY / path).resolve() for path in re.findall(r"context: (\S+)", compose)} == {HOME}
     volumes = set(re.findall(r"\[([\w-]+):/", compose))
     assert volumes == set(re.findall(r"^  ([\w-]+):$", compose.partition("\nvolumes:\n")[2], re.MULTILINE))
-    assert len(set(re.findall(r"hostname: (\S+)", compose))) == 3
+    hosts = re.findall(r"hostname: (\S+)", compose)
+    assert set(hosts) == set(re.findall(r"--join (\S+):7790", compose)), "none founds a cluster alone"
+    assert f'GOSSIPQ_CLUSTER__EXPECT: "{len(hosts)}"' in compose
     assert f"{limits.PORT + limits.ADMIN_PORT_STEP}/livez" in image
     assert image.rstrip().endswith('CMD ["node", "--data", "/var/lib/gossipq/data"]')
 
