@@ -1,6 +1,7 @@
 """The spool: what is not confirmed is on the disk, and is sent after a restart, in order and once."""
 
 import asyncio
+import gc
 import os
 import random
 import signal
@@ -230,6 +231,10 @@ def test_what_cannot_be_a_spool_is_told_by_name(tmp_path: Path) -> None:
         Spool(tmp_path)
     with pytest.raises(ConfigError, match="not an LMDB file"):
         spools.show(str(tmp_path))
+    wrong: Any = 5
+    with pytest.raises(TypeError, match="not int"):
+        Spool(wrong)
+    gc.collect()  # what was half made ends without a word
 
 
 def test_a_disk_that_is_full_is_told_and_the_client_can_be_closed(tmp_path: Path) -> None:

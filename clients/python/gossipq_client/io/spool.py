@@ -62,12 +62,12 @@ class Spool:
     def __init__(self, directory: str | os.PathLike[str], bytes_max: int = BYTES_MAX) -> None:
         """Makes the directory when it is not there. Raises ConfigError when that cannot be, another client
         has it, what lies there is no spool, or lmdb is not installed."""
+        self._over = self._forked = False
+        self._rests = True  #: it is not open
         self.directory, self._bytes_max = os.fspath(directory), bytes_max
         self.now = SystemClock().now
         self._lock = threading.RLock()
         self._works = 0  #: how often whoever has the lock is within it
-        self._over = self._forked = False
-        self._rests = True  #: it is not open
         self._begin()
         Spool.alive.add(self)
 
