@@ -473,6 +473,13 @@ def test_nobody_else_can_listen_for_an_embedded_node_of_a_long_path(
         embedded.open(long)
 
 
+def test_what_cannot_be_the_directory_of_a_node_is_told_by_name(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path, why in ((tmp_path / "file", "File exists"), (tmp_path / ("q" * 300), "File name too long")):
+        with pytest.raises(ConfigError, match=f"no node can be in .*: {why}"):
+            embedded.open(path)
+
+
 def test_a_forked_child_keeps_no_embedded_node_at_work(tmp_path: Path) -> None:
     """With its copies of the parent's descriptors the node went on without anybody who would end it, and who
     opened the directory next waited for ever."""

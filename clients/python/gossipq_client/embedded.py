@@ -122,15 +122,18 @@ class EmbeddedClient(Client):
 
 def open(directory: str | os.PathLike[str], *, timeout: inputs.Duration = REQUEST_SECONDS) -> EmbeddedClient:
     """A client of the node in `directory`, which is made when absent, once it answers: within `timeout`
-    (seconds, or "5s"). Raises StoreError, Unreachable,
-    and ConfigError on a system that is not POSIX."""
+    (seconds, or "5s"). Raises StoreError, Unreachable, and ConfigError for what cannot be a directory, and on
+    a system that is not POSIX."""
     if "fcntl" not in globals():
         raise ConfigError(
             "a private node needs a POSIX system", hint="start a node elsewhere, and connect() to it"
         )
     seconds = inputs.duration_ms(timeout) / 1000
     path = os.path.realpath(directory)
-    os.makedirs(path, exist_ok=True)
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"no node can be in {path!r}: {error.strerror}") from None
     at = _socket_path(path)
     address = f"ipc://{at}"
     if _answers(at):
