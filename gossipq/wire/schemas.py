@@ -445,6 +445,8 @@ class Declared:
         """Values of `_schemas`, in order. What does not count is passed over."""
         self.schemas: dict[int, Schema] = {}
         self.versions: dict[int, int] = {}
+        #: documents that the one that counts has followed: programs that know one of them go on
+        self.earlier: dict[int, list[dict[str, Any]]] = {}
         for record in records:
             self._add(record)
 
@@ -458,6 +460,7 @@ class Declared:
         before = self.schemas.get(told.topic_id)
         if told.document is None:
             self.schemas.pop(told.topic_id, None)
+            self.earlier.pop(told.topic_id, None)
         else:
             try:
                 made = Schema(told.topic, told.topic_id, told.version, document_of(told.document))
@@ -465,5 +468,7 @@ class Declared:
                     require_follows(before, made.shape)
             except (BadRequest, SchemaMismatch):
                 return
+            if before is not None:
+                self.earlier.setdefault(told.topic_id, []).append(before.document)
             self.schemas[told.topic_id] = made
         self.versions[told.topic_id] = told.version

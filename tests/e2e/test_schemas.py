@@ -88,9 +88,8 @@ def test_versions_follow_and_a_topic_made_anew_has_none(
 ) -> None:
     mq.schema(topic, Order)
     assert mq.schema(topic, Wider).version == 2
+    assert mq.schema(topic, Order).version == 2, "an older program starts again"
     with pytest.raises(SchemaMismatch, match=r"\$.note: is gone"):
-        mq.schema(topic, Order)
-    with pytest.raises(SchemaMismatch):
         mq.admin.next_schema(topic, Order)
     mq.publish(topic, Wider("ada", 1, "x")).result()
     mq.admin.delete_schema(topic)

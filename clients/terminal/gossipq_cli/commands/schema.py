@@ -38,8 +38,10 @@ def declare(choices: Choices, topic: str, file: BinaryIO) -> None:
     that do not fit. A later version may add fields that are optional; what would refuse what fitted before is
     refused itself.
     """
+    document = file.read()
     with ask.connect(choices) as mq:
-        schema = mq.schema(topic, file.read())
+        mq.admin.next_schema(topic, document)  # an earlier version does not come back
+        schema = mq.schema(topic, document)
     Output(choices).one(_row(schema), f"topic {topic} has schema version {schema.version}", topic)
 
 

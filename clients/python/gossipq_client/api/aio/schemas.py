@@ -20,8 +20,9 @@ class SchemaKeepers(Readers, TopicKeepers):
         SchemaMismatch), and `publish` takes what JSON can say besides bytes and text.
 
         declared: a msgspec.Struct, a dataclass or a JSON Schema, which becomes the topic's schema unless it
-        is already. Fields may be added if they are optional; what would refuse what fitted before raises
-        SchemaMismatch. Raises UnknownTopic, and BadRequest for what is no schema, or when there is none."""
+        is already, or newer versions have followed it. Fields may be added if they are optional; what would
+        refuse what fitted before raises SchemaMismatch. Raises UnknownTopic, and BadRequest for what is no
+        schema, or when there is none."""
         info = await self._known_topic(topic)
         if declared is not None:
             await self._declare(info, schemas.document_of(declared))
@@ -59,6 +60,8 @@ class SchemaKeepers(Readers, TopicKeepers):
             known = await self._schemas()
             now = known.schemas.get(info.id)
             if (now.document if now is not None else None) == document:
+                return
+            if document in known.earlier.get(info.id, ()):
                 return
             if now is not None and document is not None:
                 schemas.require_follows(now, schemas.parse(document))
