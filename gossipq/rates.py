@@ -3,7 +3,7 @@
 An address is a host: all programs of a node's own machine have one. Nothing of this is stored.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from ipaddress import ip_network
 from typing import Literal, NamedTuple
@@ -100,6 +100,7 @@ class Rates:
     def __init__(self, quota: Quota, kind: Kind = "address") -> None:
         some = Payer(kind, "")
         self._kind: Kind = kind
+        self._counted: Callable[[str], str] = host_of if kind == "address" else str
         self._requests, self._bytes = some.most(quota, "requests_per_s"), some.most(quota, "bytes_per_s")
         self._accounts: dict[str, _Account] = {}
         self.refused = 0
@@ -107,6 +108,7 @@ class Rates:
     def check(self, name: str, size: int, now_ms: int, settles: bool = False) -> None:
         """A request of `size` bytes has come from that address, or user; `settles`: it is one of SETTLES.
         Raises Busy."""
+        name = self._counted(name)
         account = self._accounts.get(name)
         if account is None:
             account = self._open(name, now_ms)

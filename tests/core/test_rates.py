@@ -140,3 +140,10 @@ def test_who_asks_a_little_faster_than_a_small_quota_is_served_at_that_rate(ever
 def test_a_host_of_ipv6_is_all_of_its_network(address: str, host: str) -> None:
     assert host_of(address) == host
     assert [payer.name for payer in payers(address, "")] == ([host] if host else [])
+
+
+def test_neighbours_in_ipv6_share_a_rate() -> None:
+    rates = Rates(QUOTA)
+    assert taken(rates, "2001:db8::1", 1, 0) == 10
+    assert taken(rates, "2001:db8::2", 1, 0) == 0
+    assert taken(rates, "2001:db8:0:1::2", 1, 0) == 10, "another network"

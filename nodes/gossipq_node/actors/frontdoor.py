@@ -43,7 +43,7 @@ from gossipq.operator_messages import Alarms, ConfigShown, ListAlarms, ShowConfi
 from gossipq.peer_messages import AccessTold, Append, Report
 from gossipq.peer_messages import View as Said
 from gossipq.permissions import Rights
-from gossipq.rates import SETTLES, Rates, host_of
+from gossipq.rates import SETTLES, Rates
 from gossipq.types import META_SHARD, NODE_SHARD, Now, Origin, ShardId
 from gossipq.values import AccessTable, CopyStats, Member, Message, WorkerStats
 from gossipq.wire.frames import Header, decode, encode, peek
@@ -239,7 +239,7 @@ class Frontdoor:
     def _check_rates(self, message: Incoming, header: Header, now: Now) -> None:
         """Raises Busy."""
         size, settles = len(message.control) + len(message.batch), header.verb in SETTLING
-        self._rates.check(host_of(self._mailbox.address(message.origin)), size, now.boot_ms, settles)
+        self._rates.check(self._mailbox.address(message.origin), size, now.boot_ms, settles)
         rights = self._greeted.get(message.origin)
         if rights is not None and header.shard == NODE_SHARD:  # what is forwarded counts at the worker
             self._user_rates.check(rights.user, size, now.boot_ms, settles)

@@ -62,7 +62,7 @@ from gossipq.messages import (
 )
 from gossipq.operator_messages import Kick
 from gossipq.peer_messages import AccessTold, View
-from gossipq.rates import SETTLES, Rates, host_of
+from gossipq.rates import SETTLES, Rates
 from gossipq.types import META_SHARD, BatchInfo, Now, Origin, ShardId
 from gossipq.values import Message
 from gossipq.wire import batch as batches
@@ -335,7 +335,7 @@ class Worker:
             client = self._sessions.get(origin, now.boot_ms)
             size, settles = len(message.control) + len(message.batch), type(request) in SETTLES
             address = client.address if client is not None else self._mailbox.address(origin)
-            self._rates.check(host_of(address), size, now.boot_ms, settles)
+            self._rates.check(address, size, now.boot_ms, settles)
             if client is not None and client.rights is not None:
                 self._user_rates.check(client.rights.user, size, now.boot_ms, settles)
                 names = self._topic_names(header.shard)

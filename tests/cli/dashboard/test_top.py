@@ -12,15 +12,37 @@ from pathlib import Path
 
 import pytest
 
+from gossipq.errors import Unreachable
+from gossipq.messages import StatusReply
+from gossipq_cli import ask
 from gossipq_cli.commands import top
 from gossipq_cli.dashboard.figures import GRAPHS
 from gossipq_cli.dashboard.recordings import Recording
 from gossipq_cli.dashboard.state import VIEWS
 from gossipq_cli.dashboard.views.topics import by_name
+from gossipq_cli.options import Choices
 
 
 def test_what_the_command_knows_without_importing_the_dashboard_is_so() -> None:
     assert (top.VIEWS, top.GRAPHS) == (VIEWS, GRAPHS)
+
+
+def test_other_nodes_are_reached_while_the_one_that_was_named_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By what it told last of them, as which of them encrypts."""
+    status = StatusReply("ada", "shop", b"", "1", "serf", 1, 1, 1, [], [], members=[])
+    answers = iter([status, Unreachable("away")])
+
+    def asked(choices: Choices) -> StatusReply:
+        if isinstance(said := next(answers), Unreachable):
+            raise said
+        return said
+
+    monkeypatch.setattr(ask, "status", asked)
+    monkeypatch.setattr(ask, "connect", lambda choices: choices.servers)
+    connect = top._connector(Choices(servers=["tcp://ada:7700"]))
+    assert [connect("tcp://bob:7700"), connect("tcp://bob:7700")] == [["tcp://bob:7700"]] * 2
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gossipq.errors import GossipqError
 from gossipq_cli import failures
 from gossipq_cli.contexts import servers_of
 from gossipq_cli.kinds import Duration
@@ -17,6 +18,7 @@ from gossipq_cli.output import is_terminal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gossipq.messages import StatusReply
     from gossipq_cli.dashboard.recordings import Recording
     from gossipq_cli.dashboard.state import Ui
     from gossipq_client import Client
@@ -153,14 +155,21 @@ def _recording(path: Path) -> "Recording":
 
 
 def _connector(choices: Choices) -> "Callable[[str], Client]":
-    """Connects to one address, or ("") as the user said."""
+    """Connects to one address, or ("") as the user said. What the node there told last of the others holds
+    while it is away."""
+    told: list[StatusReply] = []
 
     def connect(address: str) -> "Client":
         from gossipq_cli import ask
 
         if not address:
             return ask.connect(choices)
-        return ask.connect(ask.elsewhere(choices, address, ask.status(choices)))
+        try:
+            told[:] = [ask.status(choices)]
+        except GossipqError:
+            if not told:
+                raise
+        return ask.connect(ask.elsewhere(choices, address, told[0]))
 
     return connect
 
