@@ -205,6 +205,15 @@ def test_a_fetch_of_a_topic_that_was_missing_finds_it(broker: testing.Broker) ->
         assert values == [b"two"]
 
 
+def test_nothing_stays_of_fetches_from_topics_that_were_removed(broker: testing.Broker) -> None:
+    with broker.connect() as mq:
+        for number in range(20):
+            mq.publish(f"orders{number}", b"one").result()
+            assert mq.fetch(f"orders{number}", "g", wait=10).values() == [b"one"]
+            mq.admin.delete_topic(f"orders{number}")
+        assert len(mq._fetchers) < 5, "the last ones may not have heard of it"
+
+
 def test_an_asyncio_fetch_of_a_topic_that_was_missing_finds_it(broker: testing.Broker) -> None:
     async def main() -> None:
         async with aio.connect(broker.endpoint) as mq:

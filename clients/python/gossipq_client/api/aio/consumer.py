@@ -393,17 +393,18 @@ class Consumers(Producers):
         return await fetcher._fetch(count, wait_s)
 
     def _usable_fetcher(self, name: tuple[str, ...], group: str | None) -> Fetcher | None:
-        """That of earlier fetches. One that was refused goes: this may be another try."""
+        """That of earlier fetches. If there is none, all that were refused go: this may be another try, and
+        nobody may ever fetch again from topics that were removed."""
         fetcher = self._fetchers.get((name, group))
-        if fetcher is None or fetcher._state.error is None:
+        if fetcher is not None and fetcher._state.error is None:
             return fetcher
 
-        def drop() -> None:
-            if self._fetchers.get((name, group)) is fetcher:  # else another thread has another one by now
-                del self._fetchers[name, group]
+        def dropped() -> list[Fetcher]:
+            refused = [key for key, each in self._fetchers.items() if each._state.error is not None]
+            return [self._fetchers.pop(key) for key in refused]
 
-        self._do(drop)
-        self._end(fetcher._state)
+        for each in self._do(dropped):
+            self._end(each._state)
         return self._fetchers.get((name, group))
 
     @shows(joining, FetchOptions)
