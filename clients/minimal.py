@@ -26,7 +26,8 @@ OVER = ("no_session", "no_subscription", "not_leader")  # join again
 AWAY = ("not_leader", "busy", "joining")  # of a node that the others do not hear, for as long as that lasts
 MOVED = ("unknown_topic", "wrong_shard")  # by a topic that is known from before
 LATER = (*OVER, *AWAY)
-VERSION, SILENT_S, PING_S = 2, 3.0, 1.0
+VERSION, SILENT_S, PING_S, REDIAL_S = 2, 3.0, 1.0, 0.1
+LOST: int = zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED  # or it could not be made
 
 
 class Refused(Exception):
@@ -40,7 +41,7 @@ def doubtful(now: Refused) -> TimeoutError:
 
 
 class Silence(Exception):
-    """Nobody has answered for 3 s."""
+    """The connection is lost, or nobody has answered for 3 s."""
 
 
 class Client:
@@ -53,6 +54,7 @@ class Client:
         self._waiting: deque[tuple[int, list[Any]]] = deque()  # (shard, record) that nobody took yet
         self._terms: dict[int, int] = {}  # shard -> of its newest leader
         self._socket: zmq.Socket[bytes] | None = None
+        self._dialed_s = 0.0
         self.connect(*addresses or ("tcp://127.0.0.1:7700",), token=token)
 
     def connect(self, *addresses: str, token: bytes = b"") -> None:
@@ -166,7 +168,7 @@ class Client:
         self._show()
         while self._socket.poll(0):
             self._hear(0)
-        if any(time.monotonic() > since_s + SILENT_S for since_s in self._unanswered.values()):
+        if self._lost or any(time.monotonic() > since_s + SILENT_S for since_s in self._unanswered.values()):
             self._dial()
         wait_s = self.wait_s
         self.wait_s = min(wait_s, 2 * SILENT_S)
@@ -251,19 +253,23 @@ class Client:
 
     def _dial(self) -> None:
         """A new socket each time: an old one would first send what it had queued. An address that is none is
-        passed over."""
+        passed over, and one where nobody is when that is known."""
+        time.sleep(max(0.0, self._dialed_s + REDIAL_S - time.monotonic()))
         for left in reversed(range(len(self._addresses))):
             if self._socket is not None:
+                self._socket.disable_monitor()
                 self._socket.close(0)
             self._addresses.rotate(-1)
             self._socket = zmq.Context.instance().socket(zmq.DEALER)
             self._socket.set(zmq.IPV6, int("[" in self._addresses[-1]))
+            self._monitor = self._socket.get_monitor_socket(LOST)
             try:
                 self._socket.connect(self._addresses[-1])
                 break
             except zmq.ZMQError:
                 if not left:
                     raise
+        self._dialed_s, self._lost = time.monotonic(), False
         self._joined: set[int] = set()
         self._unanswered: dict[int, float] = {}  # shard -> when a PING was sent that has no answer
         self._waiting.clear()
@@ -274,7 +280,7 @@ class Client:
         self._send(verb, shard, fields, body)
         self._asked = self._request
         end_s = time.monotonic() + SILENT_S
-        while (left_s := end_s - time.monotonic()) > 0:
+        while not self._lost and (left_s := end_s - time.monotonic()) > 0:
             said, request, answer = self._hear(left_s)
             if said and request == self._asked:
                 return said, answer
@@ -289,7 +295,9 @@ class Client:
     def _hear(self, wait_s: float) -> tuple[int, int, list[Any]]:
         """(verb, request, fields) of the next message; verb 0: none came in time."""
         assert self._socket is not None
-        if not self._socket.poll(int(wait_s * 1000)):
+        heard, _, _ = zmq.select([self._socket, self._monitor], [], [], wait_s)
+        if self._socket not in heard:
+            self._lost = bool(heard)
             return 0, 0, []
         frame, *body = self._socket.recv_multipart()
         try:

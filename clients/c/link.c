@@ -491,18 +491,21 @@ static int take(gq *c, link *l) {
     return took;
 }
 
-static int take_all(gq *c) {
-    int took = take(c, c->home);
-    for (link *l = c->links; l; l = l->next) took += take(c, l);
-    return took;
-}
-
 /* Whether a connection is lost, or could not be made. */
 static void watch(link *l) {
     zmq_msg_t event;
     zmq_msg_init(&event);
     while (l->monitor && receive(&event, l->monitor) >= 0) l->gone = 1;
     zmq_msg_close(&event);
+}
+
+static int take_all(gq *c) {
+    int took = 0;
+    for (link *l = c->home; l; l = l == c->home ? c->links : l->next) {
+        watch(l); /* before its last words are taken */
+        took += take(c, l);
+    }
+    return took;
 }
 
 static void wait_for(gq *c, int64_t wait_ms) {
@@ -518,7 +521,6 @@ static void wait_for(gq *c, int64_t wait_ms) {
         if (l->monitor) c->polled[count++] = (zmq_pollitem_t){l->monitor, 0, ZMQ_POLLIN, 0};
     }
     zmq_poll(c->polled, (int)count, (long)wait_ms);
-    for (link *l = c->home; l; l = l == c->home ? c->links : l->next) watch(l);
 }
 
 /* Whether the home has led the way to no leader of some shard for so long that it may be cut off from the others. */

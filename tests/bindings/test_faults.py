@@ -53,6 +53,7 @@ from bindings.test_bindings import skip_if_missing
 from bindings.test_c import LEAKS
 from conftest import RunningNode
 from gossipq.errors import GossipqError
+from gossipq_cli.conformance.between import NOWHERE
 from gossipq_cli.conformance.driver import Driver, publication
 
 needs_c = pytest.mark.skipif(bool(c_misses()), reason=c_misses())
@@ -717,6 +718,21 @@ def test_a_topic_that_was_made_anew_is_looked_up_again(language: Language) -> No
         assert driver.refused(**publication("*", {"value": b"x"})) == "bad_name"
         driver.ask("close")
     assert list(dict.fromkeys(register.stored)) == [TOPIC, TOPIC + 1, TOPIC + 2, TOPIC + 3]
+
+
+@ALL
+def test_addresses_where_nobody_is_are_passed_over_at_once(language: Language) -> None:
+    """Before anything was connected, and when the node dies: that is no silence, which takes 3 s to be one."""
+    skip_if_missing(language)
+    with FakeNode() as last, Driver(language.command) as driver:
+        with FakeNode() as first:
+            driver.ask("connect", servers=[NOWHERE, NOWHERE, first.endpoint, NOWHERE, last.endpoint])
+            began_s = time.monotonic()
+            driver.publish("t", {"value": b"x"})
+            driver.ask("subscribe", topic="t", group="g")
+        driver.publish("t", {"value": b"x"})
+        assert time.monotonic() - began_s < 2.5
+        driver.ask("close")
 
 
 @ALL

@@ -28,7 +28,9 @@ public final class Client implements AutoCloseable {
     private static final int HELLO = 1, PING = 3, BYE = 5, REFUSED = 6, RESET = 7, CONFIRM = 17, PUBLISH_PLAIN = 18;
     private static final int SUBSCRIBE = 32, UNSUBSCRIBE = 34, ACK = 37, NACK = 39, DELIVER_PLAIN = 46, RESOLVE = 64;
     private static final int VERSION = 2, HEADER_BYTES = 24, CREDIT = 100, CREDIT_BYTES = 1 << 20, TOKEN_BYTES = 32, REASON_MAX = 2048;
-    private static final long SILENT_MS = 3_000, PING_MS = 1_000, AGAIN_MS = 50;
+    private static final long SILENT_MS = 3_000, PING_MS = 1_000, AGAIN_MS = 50, REDIAL_MS = 100;
+    /** Of a connection: or it could not be made. */
+    private static final int LOST = ZMQ.EVENT_DISCONNECTED | ZMQ.EVENT_CONNECT_RETRIED;
     private static final Set<String> OVER = Set.of("no_session", "no_subscription", "not_leader");
     /** Of a node that the others do not hear, for as long as that lasts. */
     private static final Set<String> AWAY = Set.of("not_leader", "busy", "joining");
@@ -48,6 +50,11 @@ public final class Client implements AutoCloseable {
     private final Set<Integer> joined = new HashSet<>();
     private final Map<Integer, Long> unanswered = new HashMap<>(); // shard -> when the first PING was sent that has no answer yet
     private ZMQ.Socket socket;
+    private ZMQ.Socket monitor; // has something to read when the connection is lost
+    private ZMQ.Poller poller; // of both
+    private boolean lost;
+    private long dialedMs = now() - REDIAL_MS;
+    private int dials;
     private long request;
     private long asked; // the one whose answer is waited for
     private long pingMs;
@@ -245,7 +252,7 @@ public final class Client implements AutoCloseable {
         if (closed) throw new IllegalStateException("this client is closed");
         show();
         while (hear(0) != null) continue;
-        if (unanswered.values().stream().anyMatch(sinceMs -> now() > sinceMs + SILENT_MS)) dial();
+        if (lost || unanswered.values().stream().anyMatch(sinceMs -> now() > sinceMs + SILENT_MS)) dial();
         long before = waitMs;
         waitMs = Math.min(waitMs, 2 * SILENT_MS);
         try {
@@ -276,7 +283,7 @@ public final class Client implements AutoCloseable {
         boolean interrupted = Thread.interrupted(); // JeroMQ could not wait then
         for (int shard : joined) say(BYE, shard, List.of(), null);
         socket.setLinger(200);
-        socket.close();
+        hangUp(socket, monitor);
         context.term();
         if (interrupted) Thread.currentThread().interrupt();
     }
@@ -353,9 +360,12 @@ public final class Client implements AutoCloseable {
         waiting.removeIf(each -> each.shard == shard);
     }
 
-    /** A new socket each time: an old one would first send what it had queued. An address that is none is passed over. */
+    /** A new socket each time: an old one would first send what it had queued. An address that is none is passed over, and one where
+     * nobody is when that is known. */
     private void dial() {
-        ZMQ.Socket old = socket;
+        long earlyMs = dialedMs + REDIAL_MS - now();
+        if (earlyMs > 0) pause(earlyMs);
+        ZMQ.Socket old = socket, deaf = monitor;
         for (int left = addresses.size(); ; left--) {
             String address = addresses.poll();
             addresses.add(address);
@@ -363,22 +373,44 @@ public final class Client implements AutoCloseable {
             made.setLinger(0);
             made.setMaxMsgSize(FRAME_BYTES_MAX);
             made.setIPv4Only(!address.contains("["));
+            ZMQ.Socket watch = watch(made);
             try {
                 made.connect(address);
                 socket = made;
+                monitor = watch;
                 break;
             } catch (RuntimeException error) { // of JeroMQ: ZMQException, IllegalArgumentException
-                made.close();
+                hangUp(made, watch);
                 if (left <= 1) throw error;
             }
         }
         if (old != null) {
             old.setLinger(0);
-            old.close();
+            hangUp(old, deaf);
         }
+        poller = new ZMQ.Poller(2);
+        poller.register(socket, ZMQ.Poller.POLLIN);
+        poller.register(monitor, ZMQ.Poller.POLLIN);
+        lost = false;
+        dialedMs = now();
         joined.clear();
         unanswered.clear();
         waiting.clear();
+    }
+
+    private ZMQ.Socket watch(ZMQ.Socket made) {
+        String place = "inproc://monitor-" + ++dials;
+        made.monitor(place, LOST);
+        ZMQ.Socket watch = context.socket(ZMQ.PAIR);
+        watch.setLinger(0);
+        watch.connect(place);
+        return watch;
+    }
+
+    private static void hangUp(ZMQ.Socket old, ZMQ.Socket watch) {
+        old.monitor(null, 0); // first: nobody reads it any more
+        watch.close();
+        old.close();
     }
 
     private long say(int verb, int shard, List<?> fields, byte[] body) {
@@ -393,12 +425,12 @@ public final class Client implements AutoCloseable {
         return request;
     }
 
-    /** The answer; null when none comes in time. */
+    /** The answer; null when none comes in time, or the connection is lost. */
     private Heard once(int verb, int shard, List<?> fields, byte[] body) {
         show();
         asked = say(verb, shard, fields, body);
         long endMs = now() + SILENT_MS;
-        while (now() < endMs) {
+        while (!lost && now() < endMs) {
             Heard heard = hear(Math.max(1, endMs - now()));
             if (heard == null || heard.request != asked) continue;
             if (heard.version == VERSION) return heard;
@@ -410,9 +442,10 @@ public final class Client implements AutoCloseable {
 
     /** The next message, if one comes in time; records and RESET are taken care of. */
     private Heard hear(long waitMs) {
-        socket.setReceiveTimeOut((int) waitMs);
-        byte[] control = socket.recv(0);
+        poller.poll(waitMs);
+        byte[] control = socket.recv(ZMQ.DONTWAIT);
         if (control == null) {
+            lost = poller.pollin(1);
             goOn();
             return null;
         }
