@@ -234,14 +234,26 @@ class Client:
     def _join(self, shard: int) -> None:
         self._greet(shard)
         if shard in self._groups:
-            held = [self._held[1][:2]] if self._held and self._held[0] == shard else []
-            self._groups[shard][7] = [[partition, offset, offset + 1] for partition, offset in held]
             try:
-                self._ask(SUBSCRIBE, shard, self._groups[shard])
+                self._ask(SUBSCRIBE, shard, self._holding(shard))
             except Refused as error:  # that is for who consumes, and nothing to who publishes
-                self._ended = error
-                del self._groups[shard]
+                self._end(shard, error)
         self._joined.add(shard)
+
+    def _holding(self, shard: int) -> list[Any]:
+        """Fields of SUBSCRIBE, with what is here of the shard: the rest of what it gave goes back."""
+        here = [each for each in (self._held, *self._waiting) if each and each[0] == shard]
+        self._groups[shard][7] = [[key, offset, offset + 1] for _, (key, offset, *_) in here]
+        return self._groups[shard]
+
+    def _end(self, shard: int, error: Refused) -> None:
+        """The other shards give no more either: nobody would work on it."""
+        self._ended = error
+        del self._groups[shard]
+        for other, fields in self._groups.items():
+            fields[3:5] = 0, 0
+            if other in self._joined:
+                self._send(SUBSCRIBE, other, self._holding(other), None)
 
     def _greet(self, shard: int) -> None:
         self._ask(HELLO, shard, [self._session, "minimal", "1", self._token, "", b"", True])

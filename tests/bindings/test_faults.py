@@ -722,7 +722,7 @@ def test_a_topic_that_was_made_anew_is_looked_up_again(language: Language) -> No
 
 @ALL
 def test_addresses_where_nobody_is_are_passed_over_at_once(language: Language) -> None:
-    """Before anything was connected, and when the node dies: that is no silence, which takes 3 s to be one."""
+    """Before anything was connected, and when the node dies: to believe in a silence takes 3 s."""
     skip_if_missing(language)
     with FakeNode() as last, Driver(language.command) as driver:
         with FakeNode() as first:
@@ -802,9 +802,37 @@ def test_what_came_is_shown_before_the_refusal_of_another_shard(language: Langua
     assert acked == [[PARTITION, offset, offset + 1] for offset in range(3)]
 
 
-@pytest.mark.parametrize(
+ALONE = pytest.mark.parametrize(
     "language", [each for each in languages() if each.name in ("minimal", "java")], ids=lambda each: each.name
 )
+
+
+@ALONE
+def test_who_is_refused_by_a_shard_takes_no_more_from_the_others(language: Language) -> None:
+    """They give nothing more while what came of them is worked on, and hear of it when that is done."""
+    skip_if_missing(language)
+    with FakeNode(Halves(), shards=(SHARD, SHARD + 1)) as node, Driver(language.command) as driver:
+        driver.ask("connect", servers=[node.endpoint])
+        driver.ask("subscribe", topic="t", group="g")
+        for offset in range(3):
+            record = driver.next(30.0)
+            assert record is not None
+            if offset == 1:
+                driver.publish("u", {"value": b"x", "key": b"a"}, {"value": b"x", "key": b"b"})
+            if offset < 2:
+                driver.ack(record)
+        assert driver.refused("next", wait_ms=30_000) == "forbidden"
+        assert UNSUBSCRIBE not in node.verbs()
+        driver.ack(record)
+        driver.publish("u", {"value": b"x"})
+        said = [(verb, fields) for verb, shard, _, fields, _ in node.said if shard == SHARD]
+    lent = [[*fields[3:5], fields[7]] for verb, fields in said if verb == SUBSCRIBE]
+    held = [[PARTITION, offset, offset + 1] for offset in (1, 2)]
+    assert lent == [[100, 1 << 20, []], [0, 0, held]]
+    assert [fields for verb, fields in said if verb == UNSUBSCRIBE] == [[1 + SHARD]]
+
+
+@ALONE
 def test_who_waits_for_records_joins_again_when_its_sign_of_life_is_refused(language: Language) -> None:
     """Also when that was the last thing it said: nothing else tells it that its leader has changed."""
     skip_if_missing(language)

@@ -334,20 +334,35 @@ public final class Client implements AutoCloseable {
 
     private void join(int shard) {
         greet(shard);
-        List<Object> fields = groups.get(shard);
-        if (fields != null) {
-            List<Object> holding = new ArrayList<>();
-            for (Waiting each : held) if (each.shard == shard) holding.add(range(each));
-            fields.set(7, holding);
+        if (groups.containsKey(shard)) {
             try {
-                ask(SUBSCRIBE, shard, fields, null);
+                ask(SUBSCRIBE, shard, holding(shard), null);
             } catch (GossipqException error) {
                 if (error.code().equals("not_confirmed")) throw error;
-                ended = error; // that is for who consumes, and nothing to who publishes
-                groups.remove(shard);
+                end(shard, error); // that is for who consumes, and nothing to who publishes
             }
         }
         joined.add(shard);
+    }
+
+    /** Fields of SUBSCRIBE, with what is here of the shard: the rest of what it gave goes back. */
+    private List<Object> holding(int shard) {
+        List<Object> here = new ArrayList<>(), fields = groups.get(shard);
+        for (Waiting each : held) if (each.shard == shard) here.add(range(each));
+        for (Waiting each : waiting) if (each.shard == shard) here.add(range(each));
+        fields.set(7, here);
+        return fields;
+    }
+
+    /** The other shards give no more either: nobody would work on it. */
+    private void end(int shard, GossipqException error) {
+        ended = error;
+        groups.remove(shard);
+        groups.forEach((other, fields) -> {
+            fields.set(3, 0);
+            fields.set(4, 0);
+            if (joined.contains(other)) say(SUBSCRIBE, other, holding(other), null);
+        });
     }
 
     private void greet(int shard) {
