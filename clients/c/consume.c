@@ -253,6 +253,17 @@ void gq_acked(gq *c, uint64_t request, int verb, gq_reader in) {
 
 /* --- subscribing */
 
+/* What the user has or will get: a part of which something waits here is told of it only when its subscription has ended elsewhere. */
+static void put_holding(gq_buffer *out, const gq_subscription *s, const part *p) {
+    ranges holding = {0};
+    for (size_t i = 0; i < p->held.count; i++) gq_ranges_add(&holding, p->held.at[i].key, p->held.at[i].first, p->held.at[i].end);
+    for (const stretch *w = s->first; w; w = w->next)
+        if (w->part == p && w->taken < w->count) gq_ranges_add(&holding, w->key, w->first + w->taken, w->first + w->count);
+    if (holding.count > HOLDING_MAX) holding.count = HOLDING_MAX; /* more is refused; what is left out comes again */
+    gq_put_ranges(out, &holding);
+    free(holding.at);
+}
+
 static void put_subscribe(gq_buffer *out, const gq_subscription *s, const part *p) {
     gq_put_array(out, 12);
     gq_put_int(out, p->number);
@@ -273,9 +284,7 @@ static void put_subscribe(gq_buffer *out, const gq_subscription *s, const part *
         gq_put_int(out, s->lease_ms);
     }
     gq_put_bool(out, 0);
-    ranges holding = p->held;
-    if (holding.count > HOLDING_MAX) holding.count = HOLDING_MAX; /* more is refused; what is left out comes again */
-    if (*s->group) gq_put_ranges(out, &holding);
+    if (*s->group) put_holding(out, s, p);
     else gq_put_nil(out);
     gq_put_array(out, 0);
     gq_put_bool(out, 1);
@@ -309,6 +318,18 @@ static int leave_in(gq *c, uint16_t number, int64_t end_ms) {
     return GQ_OK;
 }
 
+/* The other shards give no more: nobody would work on it. */
+static void borrow_no_more(gq_subscription *s) {
+    s->credit = s->credit_bytes = 0;
+    for (size_t i = 0; i < s->part_count; i++) {
+        part *p = s->parts + i;
+        if (p->over || !p->live) continue;
+        gq_buffer fields = {0};
+        put_subscribe(&fields, s, p);
+        gq_say(s->client, SUBSCRIBE, p->shard, &fields, NULL);
+    }
+}
+
 /* It was refused for good: that is for its user, and nothing to others. */
 static void end(gq_subscription *s, part *p) {
     gq *c = s->client;
@@ -318,6 +339,7 @@ static void end(gq_subscription *s, part *p) {
     snprintf(s->over_text, sizeof s->over_text, "%s", c->text);
     snprintf(s->over_code, sizeof s->over_code, "%s", c->code);
     if (!strcmp(c->code, "unknown_topic") || !strcmp(c->code, "wrong_shard")) s->topic->stale = 1; /* it may be made anew, under another id */
+    borrow_no_more(s);
 }
 
 static int ended(gq_subscription *s) {

@@ -87,12 +87,21 @@ class Part {
   greeting() {
     if (this.failed) return [];
     if (this.subscription.over) return [[UNSUBSCRIBE, [this.number]]]; // it has not heard that yet
+    this.live = this.accepting = false;
+    return [[SUBSCRIBE, this.#subscribe()]];
+  }
+
+  #subscribe() {
     const { group, start, credit, creditBytes, options, routes } = this.subscription;
     const starts = [...this.next].map(([key, offset]) => (offset === null ? startAt(key, start) : [key, "offset", offset]));
-    const holding = group ? joined([...this.held.values()].map((each) => this.#range(each))).slice(0, HOLDING_MAX) : null;
-    this.live = this.accepting = false;
-    const fields = [this.number, group, starts, credit, creditBytes, options, false, holding, routes, true, [], true];
-    return [[SUBSCRIBE, fields]];
+    const here = [...[...this.held.values()].map((each) => this.#range(each)), ...this.subscription.waiting(this)];
+    const holding = group ? joined(here).slice(0, HOLDING_MAX) : null;
+    return [this.number, group, starts, credit, creditBytes, options, false, holding, routes, true, [], true];
+  }
+
+  /** Its shard gives no more: nobody would work on it. */
+  borrowNoMore() {
+    if (this.live) this.subscription.link.say(SUBSCRIBE, this.shard, this.#subscribe());
   }
 
   joined() {
@@ -347,6 +356,11 @@ export class Subscription {
     for (const wake of [...this.#wakes]) wake();
   }
 
+  /** Ranges of the records of that part that nobody took yet. */
+  waiting(part) {
+    return this.#waiting.filter((each) => each.part === part).map(({ key, first, taken, end }) => [key, first + taken, first + end]);
+  }
+
   /** The records of that part that nobody took: they come again. */
   drop(part) {
     this.#waiting = this.#waiting.filter((each) => each.part !== part);
@@ -369,8 +383,12 @@ export class Subscription {
 
   fail(error, forGood) {
     if (this.over) return;
-    if (forGood) this.#error = error;
-    else this.#refused = error;
+    if (!forGood) this.#refused = error;
+    else if (!this.#error) {
+      this.#error = error;
+      this.credit = this.creditBytes = 0;
+      for (const part of this.parts) part.borrowNoMore();
+    }
     this.#wake();
   }
 

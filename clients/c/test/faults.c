@@ -49,7 +49,8 @@ static int headers(gq *mq) {
     const void *value;
     size_t size, value_size;
     CHECK(!gq_subscribe(mq, "t", "g", NULL, &s));
-    while (!gq_next(s, &m, SHORT_MS)) {
+    for (int record = 0; record < 5; record++) {
+        CHECK(!gq_next(s, &m, WAIT_MS));
         CHECK(m.header_count < HEADERS_MAX);
         for (size_t i = 0; i < m.header_count; i++) CHECK(!gq_header_at(&m, i, &name, &size, &value, &value_size));
         printf("%zu ", m.header_count);
