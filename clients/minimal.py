@@ -26,7 +26,7 @@ OVER = ("no_session", "no_subscription", "not_leader")  # join again
 AWAY = ("not_leader", "busy", "joining")  # of a node that the others do not hear, for as long as that lasts
 MOVED = ("unknown_topic", "wrong_shard")  # by a topic that is known from before
 LATER = (*OVER, *AWAY)
-VERSION, SILENT_S, PING_S, REDIAL_S = 2, 3.0, 1.0, 0.1
+VERSION, SILENT_S, PING_S, REDIAL_S, AGAIN_S, HELLO_AGAIN_S = 2, 3.0, 1.0, 0.1, 0.05, 1.0
 LOST: int = zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED  # or it could not be made
 
 
@@ -54,7 +54,7 @@ class Client:
         self._waiting: deque[tuple[int, list[Any]]] = deque()  # (shard, record) that nobody took yet
         self._terms: dict[int, int] = {}  # shard -> of its newest leader
         self._socket: zmq.Socket[bytes] | None = None
-        self._dialed_s = 0.0
+        self._dialed_s = self._patient_s = 0.0  # patient: until then who was refused does not greet again
         self.connect(*addresses or ("tcp://127.0.0.1:7700",), token=token)
 
     def connect(self, *addresses: str, token: bytes = b"") -> None:
@@ -228,7 +228,7 @@ class Client:
             if code in AWAY and time.monotonic() > move_s and len(self._addresses) > 1:
                 self._dial()
                 move_s = time.monotonic() + SILENT_S
-            retry_s = retry_ms / 1000 if isinstance(retry_ms, int) and retry_ms > 0 else 0.05
+            retry_s = retry_ms / 1000 if isinstance(retry_ms, int) and retry_ms > 0 else AGAIN_S
             time.sleep(min(retry_s, max(0.0, end_s - time.monotonic())))
 
     def _join(self, shard: int) -> None:
@@ -248,7 +248,7 @@ class Client:
 
     def _end(self, shard: int, error: Refused) -> None:
         """The other shards give no more either: nobody would work on it."""
-        self._ended = error
+        self._ended, self._patient_s = error, time.monotonic() + AGAIN_S
         del self._groups[shard]
         for other, fields in self._groups.items():
             fields[3:5] = 0, 0
@@ -256,7 +256,12 @@ class Client:
                 self._send(SUBSCRIBE, other, self._holding(other), None)
 
     def _greet(self, shard: int) -> None:
-        self._ask(HELLO, shard, [self._session, "minimal", "1", self._token, "", b"", True])
+        time.sleep(max(0.0, min(self._patient_s - time.monotonic(), self.wait_s)))
+        try:
+            self._ask(HELLO, shard, [self._session, "minimal", "1", self._token, "", b"", True])
+        except Refused:
+            self._patient_s = time.monotonic() + HELLO_AGAIN_S
+            raise
 
     def _over(self, shard: int) -> None:
         self._joined.discard(shard)

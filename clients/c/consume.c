@@ -336,6 +336,7 @@ static void end(gq_subscription *s, part *p) {
     s->over = p->over = 1;
     if (p->pending.count || p->sent.count) s->refused = GQ_REFUSED;
     p->pending.count = p->sent.count = 0;
+    gq_shard_of(c, p->shard)->patient_ms = gq_now_ms() + AGAIN_MS; /* it is there: it refused just now */
     snprintf(s->over_text, sizeof s->over_text, "%s", c->text);
     snprintf(s->over_code, sizeof s->over_code, "%s", c->code);
     if (!strcmp(c->code, "unknown_topic") || !strcmp(c->code, "wrong_shard")) s->topic->stale = 1; /* it may be made anew, under another id */
@@ -454,6 +455,7 @@ static int subscribe(gq *c, topic *t, const char *group, const gq_options *o, gq
     s->next = c->subscriptions;
     c->subscriptions = s;
     for (size_t i = 0; i < s->part_count && !code; i++) {
+        gq_be_patient(c, s->parts[i].shard, end_ms);
         gq_over(c, s->parts[i].shard);
         code = gq_join(c, s->parts[i].shard, end_ms);
         if (!code && s->over) code = ended(s);

@@ -11,7 +11,7 @@
 enum { HELLO = 1, WELCOME = 2, PING = 3, PONG = 4, BYE = 5, REFUSED = 6, RESET = 7, PUBLISH = 16, CONFIRM = 17 };
 enum { SUBSCRIBE = 32, SUBSCRIBED = 33, UNSUBSCRIBE = 34, DELIVER = 36, ACK = 37, ACKED = 38, NACK = 39, RESOLVE = 64 };
 enum { HOME = 0xffff, VERSION = 2, HEADER_BYTES = 24, KEY_BYTES = 32, SESSION_BYTES = 16, TOKEN_BYTES = 32 };
-enum { PING_MS = 1000, SILENT_MS = 3000, AGAIN_MS = 50, CLOSE_MS = 2000 };
+enum { PING_MS = 1000, SILENT_MS = 3000, AGAIN_MS = 50, HELLO_AGAIN_MS = 1000, CLOSE_MS = 2000 };
 
 typedef struct {
     int64_t key, first, end; /* partition key, offsets */
@@ -44,6 +44,7 @@ typedef struct {
     link *way;        /* over which it is joined */
     char *endpoint;   /* of its leader, if that is known, */
     uint64_t route_term;
+    int64_t patient_ms; /* until when it is not joined again, since it refused that */
     int64_t detour_ms, detour_for_ms; /* and until when it is not gone straight to, since that has failed */
 } shard;
 
@@ -210,6 +211,7 @@ uint64_t gq_say(gq *c, int verb, uint16_t number, gq_buffer *fields, zmq_msg_t *
 uint64_t gq_say_nothing(gq *c, int verb, uint16_t number);
 int gq_pump(gq *c, int64_t wait_ms);
 int gq_once(gq *c, int verb, uint16_t number, gq_buffer *fields, int64_t end_ms);
+void gq_be_patient(gq *c, uint16_t number, int64_t end_ms);
 int gq_join(gq *c, uint16_t number, int64_t end_ms);
 int gq_ask(gq *c, int verb, uint16_t number, void (*make)(gq_buffer *, const void *), const void *what, const int *over, int64_t end_ms);
 gq_reader gq_answer_of(gq *c);

@@ -631,12 +631,19 @@ static int ask_routes(gq *c, int64_t end_ms) {
     return code;
 }
 
+/* Who was refused in a shard asks there again, but not in each turn of its user's loop. */
+void gq_be_patient(gq *c, uint16_t number, int64_t end_ms) {
+    shard *s;
+    while ((s = gq_shard_of(c, number)) && gq_left(s->patient_ms, 1) && gq_left(end_ms, 1)) gq_pump(c, gq_left(s->patient_ms, 10));
+}
+
 /* HELLO, and SUBSCRIBE to all that is subscribed there, until it is so. */
 int gq_join(gq *c, uint16_t number, int64_t end_ms) {
     for (;;) {
         shard *s = gq_shard_of(c, number);
-        if (!s) return gq_no_memory(c);
-        if (s->joined) return GQ_OK;
+        if (s && s->joined) return GQ_OK;
+        gq_be_patient(c, number, end_ms);
+        if (!(s = gq_shard_of(c, number))) return gq_no_memory(c);
         if (!gq_left(end_ms, 1)) return gq_fail(c, GQ_TIMEOUT, "no node has answered in time");
         s->way = NULL;
         int code = ask_routes(c, end_ms);
@@ -655,7 +662,10 @@ int gq_join(gq *c, uint16_t number, int64_t end_ms) {
         if (!code && c->answer_verb == REFUSED) {
             gq_reader in = gq_answer_of(c);
             gq_keep_refusal(c, &in);
-            if (!gq_later(c->code)) return GQ_REFUSED;
+            if (!gq_later(c->code)) {
+                s->patient_ms = gq_now_ms() + HELLO_AGAIN_MS;
+                return GQ_REFUSED;
+            }
             if (direct) detour(s); /* it leads no more */
             pause(c, end_ms);
             code = GQ_TIMEOUT;

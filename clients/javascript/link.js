@@ -15,6 +15,7 @@ const SILENT_MS = 3_000; // no sign of life for so long: it is gone, or the way 
 const DIRECT_MS = 1_000, DETOUR_MS = 1_000, DETOUR_MS_MAX = 30_000, REDIAL_MS = 100, ROUTES_MS = 250, DOOR_STEP = 100;
 const FRAME_BYTES_MAX = 17_899_520; // PROTOCOL.md section 14
 export const AGAIN_MS = 50;
+const HELLO_AGAIN_MS = 1_000;
 const OVER = new Set(["no_session", "no_subscription", "not_leader"]);
 const AWAY = new Set(["not_leader", "busy", "joining"]); // of a node that the others do not hear, for as long as that lasts
 const LATER = new Set([...AWAY, ...OVER]);
@@ -33,6 +34,7 @@ class Shard {
     this.term = 0;
     this.heard = nowMs();
     this.awayMs = 0; // since when all answers say that its leader cannot be reached
+    this.patientMs = 0; // until when it is not joined again, since it refused that
     this.tenants = new Set();
     this.way = null; // over which it is joined
     this.endpoint = ""; // of its leader, as far as that is known,
@@ -173,9 +175,20 @@ export class Link {
     const shard = this.shard(number);
     while (!shard.joined) {
       this.#check(signal);
-      shard.joining ??= this.#join(shard).finally(() => (shard.joining = null));
+      shard.joining ??= this.#join(shard).catch((error) => this.#joinRefused(shard, error)).finally(() => (shard.joining = null));
       await until(shard.joining, signal);
     }
+  }
+
+  #joinRefused(shard, error) {
+    shard.patientMs = nowMs() + HELLO_AGAIN_MS;
+    throw error;
+  }
+
+  /** Who was refused in a shard asks there again, but not in each turn of its user's loop. */
+  async patience(number, signal) {
+    const ms = this.shard(number).patientMs - nowMs();
+    if (ms > 0) await until(this.#pause(ms), signal);
   }
 
   /** What was there has ended. */
@@ -319,6 +332,7 @@ export class Link {
   async #join(shard) {
     shard.way = null;
     for (const tenant of shard.tenants) tenant.ended?.(shard.number);
+    await this.patience(shard.number);
     await this.#askRoutes();
     if (this.#closed) return;
     const direct = this.#straight(shard);
@@ -338,6 +352,7 @@ export class Link {
           await this.#pause(error.retryAfterMs || AGAIN_MS);
           return;
         }
+        shard.patientMs = nowMs() + AGAIN_MS;
         for (const tenant of shard.tenants) tenant.refused?.(fields, error);
       }
     }

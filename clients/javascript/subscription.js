@@ -274,12 +274,12 @@ export class Subscription {
   }
 
   async open() {
-    for (const part of this.parts) {
-      const shard = this.link.shard(part.shard);
-      shard.tenants.add(part);
-      this.link.over(part.shard);
-    }
     try {
+      await Promise.all(this.parts.map((part) => this.link.patience(part.shard, this.signal)));
+      for (const part of this.parts) {
+        this.link.shard(part.shard).tenants.add(part);
+        this.link.over(part.shard);
+      }
       await Promise.all(this.parts.map((part) => this.link.join(part.shard, this.signal)));
       if (this.#error) throw this.#error;
     } catch (error) {

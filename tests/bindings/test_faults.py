@@ -926,6 +926,26 @@ def test_who_is_refused_for_a_while_goes_on_when_that_is_over(language: Language
 
 
 @ALL
+@pytest.mark.parametrize(("refused", "asked"), [(SUBSCRIBE, 15), (HELLO, 2)])
+def test_a_loop_over_what_is_refused_is_none_against_the_node(
+    language: Language, refused: int, asked: int
+) -> None:
+    """HELLO once a second, as the Python client says it."""
+    skip_if_missing(language)
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        return (REFUSED, ["forbidden", "no"]) if said[:2] == (refused, SHARD) else NotImplemented
+
+    with FakeNode(answer) as node, Driver(language.command) as driver:
+        driver.ask("connect", servers=[node.endpoint])
+        end_s = time.monotonic() + 0.5
+        while time.monotonic() < end_s:
+            assert driver.refused("subscribe", topic="t", group="g") == "forbidden"
+        assert [said[:2] for said in node.said].count((refused, SHARD)) <= asked
+        driver.ask("close")
+
+
+@ALL
 def test_what_may_be_stored_is_not_said_to_be_refused(language: Language) -> None:
     """Whoever comes back is refused: that says nothing of what was sent before. A full topic is told of."""
     skip_if_missing(language)

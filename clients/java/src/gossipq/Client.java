@@ -28,7 +28,7 @@ public final class Client implements AutoCloseable {
     private static final int HELLO = 1, PING = 3, BYE = 5, REFUSED = 6, RESET = 7, CONFIRM = 17, PUBLISH_PLAIN = 18;
     private static final int SUBSCRIBE = 32, UNSUBSCRIBE = 34, ACK = 37, NACK = 39, DELIVER_PLAIN = 46, RESOLVE = 64;
     private static final int VERSION = 2, HEADER_BYTES = 24, CREDIT = 100, CREDIT_BYTES = 1 << 20, TOKEN_BYTES = 32, REASON_MAX = 2048;
-    private static final long SILENT_MS = 3_000, PING_MS = 1_000, AGAIN_MS = 50, REDIAL_MS = 100;
+    private static final long SILENT_MS = 3_000, PING_MS = 1_000, AGAIN_MS = 50, HELLO_AGAIN_MS = 1_000, REDIAL_MS = 100;
     /** Of a connection: or it could not be made. */
     private static final int LOST = ZMQ.EVENT_DISCONNECTED | ZMQ.EVENT_CONNECT_RETRIED;
     private static final Set<String> OVER = Set.of("no_session", "no_subscription", "not_leader");
@@ -55,6 +55,7 @@ public final class Client implements AutoCloseable {
     private boolean lost;
     private long dialedMs = now() - REDIAL_MS;
     private int dials;
+    private long patientMs = now(); // until then who was refused does not greet again
     private long request;
     private long asked; // the one whose answer is waited for
     private long pingMs;
@@ -357,6 +358,7 @@ public final class Client implements AutoCloseable {
     /** The other shards give no more either: nobody would work on it. */
     private void end(int shard, GossipqException error) {
         ended = error;
+        patientMs = now() + AGAIN_MS;
         groups.remove(shard);
         groups.forEach((other, fields) -> {
             fields.set(3, 0);
@@ -366,7 +368,14 @@ public final class Client implements AutoCloseable {
     }
 
     private void greet(int shard) {
-        ask(HELLO, shard, List.of(session, "java", "0.2.0", token, "", NOTHING, true), null);
+        long earlyMs = Math.min(patientMs - now(), waitMs);
+        if (earlyMs > 0) pause(earlyMs);
+        try {
+            ask(HELLO, shard, List.of(session, "java", "0.2.0", token, "", NOTHING, true), null);
+        } catch (GossipqException error) {
+            if (!error.code().equals("not_confirmed")) patientMs = now() + HELLO_AGAIN_MS;
+            throw error;
+        }
     }
 
     private void over(int shard) {
