@@ -101,13 +101,12 @@ class Client:
                 yield record
 
     def subscribe(self, topic: str, group: str) -> None:
+        """One topic at a time: what was subscribed before is left."""
         self._with(topic, True, lambda number, shards: self._subscribe(number, shards, group))
 
     def _subscribe(self, number: int, shards: list[int], group: str) -> None:
-        self._held = None
-        if self._ended:
-            self._leave()
-            self._ended = None
+        self._held = self._ended = None
+        self._leave()
         for shard in set(shards):
             self._joined.discard(shard)
             mine = [[number * 65536 + i, "first"] for i, each in enumerate(shards) if each == shard]

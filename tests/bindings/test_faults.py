@@ -832,6 +832,23 @@ def test_who_is_refused_by_a_shard_takes_no_more_from_the_others(language: Langu
     assert {offset for _, first, end in last[7] for offset in range(first, end)} == {1, 2}
 
 
+def test_minimal_who_subscribes_to_something_else_gets_nothing_of_what_was_before() -> None:
+    (minimal,) = [each for each in languages() if each.name == "minimal"]
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        before = said[0] == SUBSCRIBE and said[3][1] == "before"
+        return node.subscribed(said, b"", b"", plain=True) if before else NotImplemented
+
+    with FakeNode(answer) as node, Driver(minimal.command) as driver:
+        driver.ask("connect", servers=[node.endpoint])
+        driver.ask("subscribe", topic="t", group="before")
+        assert driver.next(30.0) is not None
+        driver.ask("subscribe", topic="t", group="g")
+        assert driver.next(0.1) is None
+        driver.ask("close")
+        assert UNSUBSCRIBE in node.verbs()
+
+
 @ALONE
 def test_who_is_refused_by_a_shard_leaves_the_others_when_what_came_is_done(language: Language) -> None:
     skip_if_missing(language)
