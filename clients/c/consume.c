@@ -358,6 +358,7 @@ int gq_subscribe_in(gq *c, uint16_t number, int64_t end_ms) {
             if (s->parts[i].shard != number || s->parts[i].over) continue;
             gq_buffer fields = {0};
             put_subscribe(&fields, s, s->parts + i);
+            s->parts[i].said = 1;
             code = gq_once(c, SUBSCRIBE, number, &fields, end_ms);
             if (code) return code;
             if (c->answer_verb != REFUSED) continue;
@@ -427,6 +428,7 @@ static void unlist(gq_subscription *s) {
 static void leave(gq_subscription *s) {
     for (size_t i = 0; i < s->part_count; i++) {
         part *p = s->parts + i;
+        if (!p->said) continue;
         shard *at = gq_shard_of(s->client, p->shard);
         gq_ranges_add(&s->client->left, p->shard, p->number, p->number + 1);
         if (!at || !at->way) continue;

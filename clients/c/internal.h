@@ -109,6 +109,7 @@ typedef struct stretch {
 typedef struct part {
     uint16_t shard;
     int64_t number; /* of the subscription in this shard */
+    int said;       /* SUBSCRIBE, so it may go on there */
     int over;       /* it was refused for good */
     int live;       /* SUBSCRIBED has come since it was joined last: what was delivered before comes again */
     int64_t *keys;

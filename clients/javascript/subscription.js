@@ -79,6 +79,7 @@ class Part {
     this.flushing = false;
     this.accepting = false; // SUBSCRIBED has come since it was said last: what was delivered before comes again
     this.live = false;
+    this.said = false; // SUBSCRIBE, so it may go on there
     this.gone = false;
     this.failed = null; // why nothing is subscribed any more
   }
@@ -88,6 +89,7 @@ class Part {
     if (this.failed) return [];
     if (this.subscription.over) return [[UNSUBSCRIBE, [this.number]]]; // it has not heard that yet
     this.live = this.accepting = false;
+    this.said = true;
     return [[SUBSCRIBE, this.#subscribe()]];
   }
 
@@ -412,6 +414,8 @@ export class Subscription {
       const answer = await new Promise((resolve) => this.link.say(UNSUBSCRIBE, part.shard, [part.number], undefined, resolve));
       if (answer !== LOST && answer.verb !== REFUSED) part.leave();
       else this.link.over(part.shard); // it may go on there: that is said when the shard is joined again
+    } else if (!part.said) {
+      part.leave();
     } else if (!this.link.closed) {
       this.link.say(UNSUBSCRIBE, part.shard, [part.number]); // it may be subscribed, and not say so yet
     }

@@ -962,6 +962,27 @@ def test_a_loop_over_what_is_refused_is_none_against_the_node(
         driver.ask("close")
 
 
+@pytest.mark.parametrize(
+    "language",
+    [each for each in languages() if each.name in ("c", "go", "javascript")],
+    ids=lambda each: each.name,
+)
+def test_nothing_is_kept_of_a_subscription_that_nobody_was_asked_for(language: Language) -> None:
+    """A program that tries again for a day would keep as many, and say of each that it is over."""
+    skip_if_missing(language)
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        refused = said[:2] == (HELLO, SHARD) and [each[:2] for each in node.said].count((HELLO, SHARD)) == 1
+        return (REFUSED, ["forbidden", "no"]) if refused else NotImplemented
+
+    with FakeNode(answer) as node, Driver(language.command) as driver:
+        driver.ask("connect", servers=[node.endpoint])
+        assert driver.refused("subscribe", topic="t", group="g") == "forbidden"
+        driver.ask("subscribe", topic="t", group="g")
+        assert UNSUBSCRIBE not in node.verbs()
+        driver.ask("close")
+
+
 @ALL
 def test_what_may_be_stored_is_not_said_to_be_refused(language: Language) -> None:
     """Whoever comes back is refused: that says nothing of what was sent before. A full topic is told of."""
