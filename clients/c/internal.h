@@ -44,7 +44,8 @@ typedef struct {
     link *way;        /* over which it is joined */
     char *endpoint;   /* of its leader, if that is known, */
     uint64_t route_term;
-    int64_t patient_ms; /* until when it is not joined again, since it refused that */
+    int64_t patient_ms; /* until when it is not joined again, since it refused that: */
+    char refusal[512], refusal_code[64]; /* of its HELLO; "" = none */
     int64_t detour_ms, detour_for_ms; /* and until when it is not gone straight to, since that has failed */
 } shard;
 

@@ -644,7 +644,9 @@ int gq_join(gq *c, uint16_t number, int64_t end_ms) {
         if (s && s->joined) return GQ_OK;
         gq_be_patient(c, number, end_ms);
         if (!(s = gq_shard_of(c, number))) return gq_no_memory(c);
+        if (!gq_left(end_ms, 1) && *s->refusal_code) return gq_refuse(c, s->refusal_code, "%s", s->refusal);
         if (!gq_left(end_ms, 1)) return gq_fail(c, GQ_TIMEOUT, "no node has answered in time");
+        *s->refusal_code = 0;
         s->way = NULL;
         int code = ask_routes(c, end_ms);
         if (code) return code;
@@ -664,6 +666,8 @@ int gq_join(gq *c, uint16_t number, int64_t end_ms) {
             gq_keep_refusal(c, &in);
             if (!gq_later(c->code)) {
                 s->patient_ms = gq_now_ms() + HELLO_AGAIN_MS;
+                snprintf(s->refusal, sizeof s->refusal, "%s", c->text);
+                snprintf(s->refusal_code, sizeof s->refusal_code, "%s", c->code);
                 return GQ_REFUSED;
             }
             if (direct) detour(s); /* it leads no more */

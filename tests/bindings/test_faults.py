@@ -983,6 +983,22 @@ def test_nothing_is_kept_of_a_subscription_that_nobody_was_asked_for(language: L
         driver.ask("close")
 
 
+@needs_c
+def test_c_who_does_not_wait_until_it_may_ask_again_is_told_the_refusal() -> None:
+    """Nothing was sent: it is not to say that it may be stored."""
+    (language,) = [each for each in languages() if each.name == "c"]
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        return (REFUSED, ["forbidden", "no"]) if said[:2] == (HELLO, SHARD) else NotImplemented
+
+    with FakeNode(answer) as node, Driver(language.command) as driver:
+        driver.ask("connect", servers=[node.endpoint])
+        for _ in range(3):
+            said = driver.refused(**publication("t", {"value": b"x"}), timeout_ms=100)
+            assert said == "forbidden"
+        driver.ask("close")
+
+
 @ALL
 def test_what_may_be_stored_is_not_said_to_be_refused(language: Language) -> None:
     """Whoever comes back is refused: that says nothing of what was sent before. A full topic is told of."""
