@@ -409,13 +409,12 @@ export class Subscription {
   }
 
   async #leave(part) {
+    if (!part.said) return part.leave();
     part.flush();
     if (!this.link.closed && part.live) {
       const answer = await new Promise((resolve) => this.link.say(UNSUBSCRIBE, part.shard, [part.number], undefined, resolve));
       if (answer !== LOST && answer.verb !== REFUSED) part.leave();
       else this.link.over(part.shard); // it may go on there: that is said when the shard is joined again
-    } else if (!part.said) {
-      part.leave();
     } else if (!this.link.closed) {
       this.link.say(UNSUBSCRIBE, part.shard, [part.number]); // it may be subscribed, and not say so yet
     }
