@@ -508,8 +508,8 @@ class Shard:
     def admit_group(self, client: Client) -> None:
         self._consuming.admit_group(client)
 
-    def retain_soon(self) -> None:
-        self._upkeep.soon()
+    def make_room(self, partition: PartitionKey, size_bytes: int) -> bool:
+        return self._upkeep.make_room(partition, size_bytes)
 
     def step(
         self,

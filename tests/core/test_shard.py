@@ -700,6 +700,24 @@ def test_a_full_topic_refuses_until_something_is_acked(worker):
     assert worker.publish(orders, [b"x" * 1_000])[3] is False
 
 
+@pytest.mark.parametrize("size", [1_000, 4_000])
+def test_nobody_hears_that_a_topic_is_full_whose_records_are_all_done(worker, size):
+    """Also not for a batch that is larger than what a trim keeps free anyway."""
+    orders = single(worker.topic("orders", TopicOptions(bytes_max=10_000, retention_ms=limits.DAY_MS)))
+    worker.subscribe(ADA, orders, records=1_000)
+    stored = 0
+    for _ in range(60):
+        answer = worker.publish(orders, [b"x" * size])
+        if isinstance(answer, RefusedMessage):
+            assert answer.code == "busy"
+            worker.tick(answer.retry_after_ms)
+        else:
+            worker.ask(1, ADA, Ack(1, [(orders, stored, stored + 1)]))
+            stored += 1
+    assert stored >= 30
+    assert worker.publish(orders, [b"x" * 20_000]).code == "topic_full"
+
+
 def test_a_full_topic_may_drop_its_oldest_and_counts_it_per_group(worker):
     orders = single(worker.topic("orders", TopicOptions(bytes_max=10_000, overflow="drop_oldest")))
     worker.subscribe(ADA, orders, records=2)

@@ -62,6 +62,7 @@ class Upkeep:
         self._host, self._ledger, self._tables = host, ledger, tables
         self._retain_ms = self._forget_ms = 0
         self._partitions_from: PartitionKey | None = None  #: where the next look for what may leave begins
+        self._wanted: dict[PartitionKey, int] = {}  #: bytes of a batch that found its partition full
         self._producers_from = b"S"  #: row of the next producer to look at
         self._releasing = False  #: a RELEASE is not applied yet
 
@@ -90,9 +91,13 @@ class Upkeep:
     def released(self) -> None:
         self._releasing = False
 
-    def soon(self) -> None:
-        """Something may leave."""
+    def make_room(self, partition: PartitionKey, size_bytes: int) -> bool:
+        """A batch of that size finds its partition full: what may leave does soon, as far as the batch needs
+        it. Whether something may."""
+        size_bytes = self._wanted[partition] = max(size_bytes, self._wanted.get(partition, 0))
         self._retain_ms = self._host.boot_ms
+        trim, _ = plan(self._ledger, partition, self._host.leader_ms, 1, NEVER, size_bytes)
+        return trim is not None
 
     @property
     def due(self) -> bool:
@@ -106,7 +111,8 @@ class Upkeep:
         self._retain_ms = host.boot_ms + RETENTION_CHECK_MS
         needed, trimming = awaited(self._ledger, host.unapplied())
         begin = self._partitions_from
-        trims, self._partitions_from = due(self._ledger, host.leader_ms, begin, needed, trimming)
+        wanted, self._wanted = self._wanted, {}
+        trims, self._partitions_from = due(self._ledger, host.leader_ms, begin, needed, trimming, wanted)
         if not trims and (needed or trimming) and due(self._ledger, host.leader_ms, begin)[0]:
             self._retain_ms = host.boot_ms + limits.LEASE_LOG_MS
         rollup = self._ledger.growth.due(host.leader_ms, voters)
@@ -167,9 +173,11 @@ def due(
     begin: PartitionKey | None,
     needed: Mapping[PartitionKey, Offset] = NOTHING,
     trimming: Collection[PartitionKey] = (),
+    wanted: Mapping[PartitionKey, int] = NOTHING,
 ) -> tuple[list[Trim], PartitionKey | None]:
     """What may leave now: so many slices of all partitions as one go looks at, from partition `begin` on; and
-    the partition to go on from, None when all were looked at. `needed` and `trimming` as from `awaited`."""
+    the partition to go on from, None when all were looked at. `needed` and `trimming` as from `awaited`,
+    `wanted` as from `Upkeep.make_room`."""
     partitions = list(ledger.partitions)
     at = partitions.index(begin) if begin in ledger.partitions else 0
     trims: list[Trim] = []
@@ -179,7 +187,8 @@ def due(
             return trims, partition
         if partition in trimming:
             continue
-        trim, slices = plan(ledger, partition, leader_ms, left, needed.get(partition, NEVER))
+        bounds = needed.get(partition, NEVER), wanted.get(partition, 0)
+        trim, slices = plan(ledger, partition, leader_ms, left, *bounds)
         if trim is not None:
             trims.append(trim)
             left -= slices
@@ -187,23 +196,25 @@ def due(
 
 
 def plan(
-    ledger: Ledger, partition: PartitionKey, leader_ms: int, slices_max: int, needed: Offset
+    ledger: Ledger, partition: PartitionKey, leader_ms: int, slices_max: int, needed: Offset, wanted: int = 0
 ) -> tuple[Trim | None, int]:
     """The trim that is due in a partition: whole slices, oldest first, and how many; None when nothing may
     leave.
 
     Age removes what every group has acked and that is below `needed` (`retain = "acked"`; without groups,
     everything old, but never at once). A size bound removes acked records of any age, and with
-    `overflow = "drop_oldest"` also others.
+    `overflow = "drop_oldest"` also others: an eighth of it is kept free, or as many bytes as are `wanted`.
     """
     state = ledger.partitions[partition]
     config = ledger.topics[state.topic_id].config
     done = min(ledger.done_below(partition), needed)
+    room = min(config.bytes_max // 8 * 7, config.bytes_max - wanted)
     first, freed, grouped, slices = state.first, 0, bool(ledger.cursors.get(partition)), 0
     while slices < slices_max:
         part = ledger.slices.at(partition, first) if first < state.next else None
+        crowded = config.bytes_max > 0 and state.bytes - freed > room
         if part is None or not _may_leave(
-            config, part.time_ms, part.end <= done, state.bytes - freed, leader_ms, grouped
+            config, part.time_ms, part.end <= done, crowded, leader_ms, grouped
         ):
             break
         first, freed, slices = part.end, freed + part.share_bytes, slices + 1
@@ -223,9 +234,8 @@ def purge_plan(ledger: Ledger, partition: PartitionKey, before: Offset) -> Trim 
 
 
 def _may_leave(
-    config: TopicConfig, time_ms: int, done: bool, stored_bytes: int, leader_ms: int, grouped: bool
+    config: TopicConfig, time_ms: int, done: bool, crowded: bool, leader_ms: int, grouped: bool
 ) -> bool:
-    crowded = config.bytes_max > 0 and stored_bytes > config.bytes_max // 8 * 7
     if crowded and config.overflow == "drop_oldest":
         return True
     if not done or config.retain == "forever":

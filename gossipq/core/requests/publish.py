@@ -73,8 +73,8 @@ class PublishHost(Protocol):
     def refuse_by(self, asker: Requester, outcome: Outcome) -> None: ...
     def confirm(self, origin: Origin, request_id: int, index: Index, outcome: Published) -> None: ...
     def tell(self, shard: int, message: Message) -> None: ...
-    def retain_soon(self) -> None:
-        """A partition is full: what may leave should."""
+    def make_room(self, partition: PartitionKey, size_bytes: int) -> bool:
+        """A batch of that size finds its partition full: what may leave does soon. Whether something may."""
 
 
 class PublishRequests:
@@ -136,7 +136,7 @@ class PublishRequests:
         state, full = self._ledger.partitions[partition], self._host.full
         topic = self._ledger.topics[state.topic_id]
         config = topic.config
-        if (not full and self._fits(state, info, config)) or self._knows(partition, info):
+        if (not full and self._fits(partition, state, info, config)) or self._knows(partition, info):
             return
         if full:
             if self._host.reconfiguration.can_leave(soon=True):
@@ -151,20 +151,24 @@ class PublishRequests:
                 f"{config.bytes_max}",
                 hint="wait until some are due, cancel some, or raise bytes_max",
             )
+        if info.size <= config.bytes_max and self._host.make_room(partition, info.size):
+            raise Busy(f"{name} is full, and what is done leaves it now", retry_after_ms=limits.LEASE_LOG_MS)
         raise TopicFull(
             f"{name} is full: bytes_max is {config.bytes_max}", hint="wait for acks, or raise bytes_max"
         )
 
-    def _fits(self, state: PartitionState, info: BatchInfo, config: TopicConfig) -> bool:
+    def _fits(
+        self, partition: PartitionKey, state: PartitionState, info: BatchInfo, config: TopicConfig
+    ) -> bool:
         """Whether a partition has room for a batch, or gets it: the oldest leave, but none that is not
         due."""
         if not config.bytes_max:
             return True
         crowded = state.bytes + info.size > config.bytes_max
-        if crowded:
-            self._host.retain_soon()
         if config.overflow == "refuse":
             return not crowded
+        if crowded:
+            self._host.make_room(partition, 0)
         scheduled_max = config.bytes_max // SCHEDULED_PART
         return not info.columns & DELAY or state.scheduled_bytes + info.size <= scheduled_max
 
