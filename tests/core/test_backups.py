@@ -179,6 +179,20 @@ def test_points_without_a_pause_keep_nothing_of_those_before(worker: FakeWorker,
     assert len(worker.disk[1].body.rows) == 2
 
 
+def test_what_waited_for_a_backup_goes_also_after_a_crash(worker: FakeWorker, orders: int) -> None:
+    for _ in range(30):
+        worker.publish(orders, [b"x"])
+    ask(worker, BackUp())
+    while worker.ask(1, ADA, PurgeTopic(orders, 30)).count:
+        pass
+    worker.publish(orders, [b"y"])
+    assert len(worker.disk[1].body.rows) == 31
+    worker.restart()
+    worker.publish(orders, [b"z"])
+    assert len(worker.disk[1].body.rows) == 2
+    assert not list(worker.disk[1].state.scan(b"b", b"c"))
+
+
 def test_what_waited_for_a_backup_goes_a_bounded_number_at_a_time(
     worker: FakeWorker, orders: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

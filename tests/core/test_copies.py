@@ -7,6 +7,7 @@ from core.harness import client
 from core.seat import Seat
 from gossipq import limits
 from gossipq.core.copies import Mail
+from gossipq.core.copies.peers import Peers
 from gossipq.core.effects import Effects
 from gossipq.core.ledger import records
 from gossipq.core.raft import Replication
@@ -324,3 +325,27 @@ def test_a_copy_that_the_log_cannot_help_gets_a_snapshot(
         else:
             assert copies.state("d") == copies.state("a")
             assert copies.tables["d"].body.rows == copies.tables["a"].body.rows
+
+
+def test_a_copy_keeps_no_batch_that_its_leader_had_left_over(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of batches that wait for a reader when a snapshot is made, the snapshot says so."""
+    with small():
+        for number in range(60):
+            copies.publish(b"%d" % number)
+            copies.confirms(1)
+        copies.confirms()
+        monkeypatch.setattr(Peers, "sending", property(lambda self: self.replica.me == "a"))
+        before = len(copies.tables["a"].body.rows)
+        batch = bytes(batches.seal([b"x"], producer=b"p" * 16, sequence=1))
+        for _ in range(2):
+            copies.led.publish((b"c", b"p"), 7, None, Publish(PARTITION), batches.check(batch), batch)
+        copies.confirms()
+        assert len(copies.tables["a"].body.rows) == before + 2, "the repeat waits"
+        copies.tables["d"] = MemoryTables()
+        copies.open("d", joins=True)
+        monkeypatch.setitem(globals(), "NAMES", [*NAMES, "d"])
+        assert ask(copies, ChangeVoters(["a", "b", "c"], [], ["d"])) == Acked()
+        copies.turns(40)
+        assert len(copies.tables["d"].body.rows) == before + 1

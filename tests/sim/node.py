@@ -591,7 +591,7 @@ class Node:
         ending = {key for key, _ in state.scan(b"d", records.after(b"d"))}  # groups, by partition
         digest = blake2b(digest_size=8)
         for key, row in state.scan(b"", b"\xff" * 8):
-            if key in records.OWN_ROWS or key[:1] in b"DBRFd":
+            if key in records.OWN_ROWS or key[:1] in b"DBbRFd":
                 continue
             if key[:1] == b"E" and records.U64.unpack(row)[0] not in partitions:
                 continue

@@ -157,6 +157,10 @@ class Ledger:
             known = self.partitions.get(partition)
             if known is not None and first >= known.first:  # those below wait to be swept
                 self.voids.setdefault(partition, Intervals()).add(first, decode_void(row).end)
+        self._free.extend(
+            records.U64.unpack_from(row_key, 1)[0]
+            for row_key in self.state.scan_keys(b"b", records.after(b"b"))
+        )
         if (options := self.state.get(records.OPTIONS)) is not None:
             self.options = msgspec.msgpack.decode(options, type=dict[str, str])
         if (access := self.state.get(records.ACCESS)) is not None:
@@ -385,7 +389,9 @@ class Ledger:
     def free_bodies(self, count: int) -> None:
         """As many of those as one turn may delete: hours of retention may have waited for a backup."""
         for _ in range(min(count, len(self._free))):
-            self._tables.body.delete(log.INDEX_KEY.pack(self._free.popleft()))
+            index = self._free.popleft()
+            self._tables.body.delete(log.INDEX_KEY.pack(index))
+            self.state.delete(records.key(b"b", index))
 
     def sweep_body(self, index: Index) -> None:
         """The slice of a body is swept."""
@@ -394,6 +400,7 @@ class Ledger:
     def _drop_body(self, index: Index, keep: bool) -> None:
         if keep:
             self._kept.append(index)
+            self.state.put(records.key(b"b", index), b"")
         else:
             self._tables.body.delete(log.INDEX_KEY.pack(index))
 

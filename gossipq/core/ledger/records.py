@@ -22,6 +22,7 @@
     "E" due index first               the due index; value: the partition
     "R" partition index first         where released records, and those of batches with ids, got their offsets
     "B" index                         records that still need the batch of this entry; no row: all or none do
+    "b" index                         nothing needs that batch any more; it stays while others may read it
     "j" partition index               the ids that an entry brought, oldest entry first; found in memory
     "J" partition index               the same, of ids that have rows of their own
     "I" partition id hash             an id that is remembered
