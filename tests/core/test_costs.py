@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from core.harness import FakeWorker, client, single
+from core.places import reopened
 from core.test_corners import calls_of, view_of
 from gossipq import limits
 from gossipq.core.delivery.leases import apart
@@ -15,7 +16,16 @@ from gossipq.core.ledger.exceptions import Exceptions
 from gossipq.core.ledger.records import AckRow, ExceptionRow
 from gossipq.core.storage import Intervals, log, payloads
 from gossipq.core.storage.tables import MemoryTable
-from gossipq.messages import Ack, Acked, Credit, GroupExplained, Started, Subscribe, Unsubscribe, WhyGroup
+from gossipq.messages import (
+    Ack,
+    Acked,
+    Credit,
+    GroupExplained,
+    Started,
+    Subscribe,
+    Unsubscribe,
+    WhyGroup,
+)
 from gossipq.types import KEY_HASH, PartitionKey
 from gossipq.values import GroupOptions, Range, Start
 
@@ -294,3 +304,23 @@ def test_why_a_group_stands_still_goes_over_none_of_its_gaps(monkeypatch: pytest
     assert isinstance(answer, GroupExplained)
     assert answer.rows[0][1] == "working"
     assert max(looked_at, default=0) <= 1
+
+
+def cost_of_a_takeover(parked: int) -> int:
+    """Of a group whose consumer has all of five keys; behind these so many records wait on disk."""
+    worker, config = FakeWorker(), GroupOptions(mode="key_ordered", in_flight_max=20)
+    orders = single(worker.topic())
+    worker.subscribe(ADA, orders, records=5, config=config)
+    hashes = array("I", [1 + number % 5 for number in range(parked + 5)])
+    worker.publish(orders, [b"x"] * len(hashes), fixed={KEY_HASH: hashes})
+    worker.subscribe(BOB, orders, records=parked, config=config)
+    view = view_of(worker, orders)
+    assert view.cursor.state.parked >= parked - 20
+    cost = calls_of(lambda: reopened(worker.shards[1]))
+    assert view.keys is not None
+    assert dict(view.keys.on_disk) == {key_hash: 4 + key_hash for key_hash in range(1, 6)}
+    return cost
+
+
+def test_a_takeover_costs_for_each_key_behind_which_records_are_parked_and_not_for_each_record() -> None:
+    assert cost_of_a_takeover(800) < 2 * cost_of_a_takeover(100)

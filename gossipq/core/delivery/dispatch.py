@@ -32,7 +32,7 @@ from gossipq.core.ledger import Ledger, key_of
 from gossipq.core.storage import Deadlines, Entry, FailRow, Intervals, log, payloads
 from gossipq.messages import AtEnd, ReadyMessage, Share
 from gossipq.rates import Payer
-from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, topic_id_of
+from gossipq.types import KEY_HASH, Index, Offset, Origin, PartitionKey, SessionId, topic_id_of
 from gossipq.values import GroupConfig, Message, Range
 
 NO_LEASE_MS = 0
@@ -134,15 +134,22 @@ class Dispatch(Selection):
         return sessions
 
     def _reopen_keys(self, view: PartitionView) -> None:
-        """Keys that are closed by what waits on disk."""
+        """Keys that are closed by what waits on disk. It costs for each key that has parked records, and for
+        each record that failed: a turn has no more time when a hundred thousand are parked."""
         assert view.keys is not None
-        for found in view.cursor.exceptions.scan():
-            for offset, key_hash in self.hashes(view, found.first, found.end):
-                if key_of(found.row.lane):
-                    view.keys.parked(key_hash, offset)
-                    view.draining.setdefault(found.row.lane, 0)
-                elif not found.row.lane:
-                    view.keys.failed(key_hash, offset)
+        exceptions, kept_from = view.cursor.exceptions, self._ledger.partitions[view.partition].first
+        for lane, first in exceptions.fronts():
+            if key_hash := key_of(lane):
+                view.keys.parked(key_hash, first)
+                view.draining[lane] = 0
+        for found in exceptions.retrying() if view.cursor.state.retrying else ():
+            if found.first < kept_from:
+                continue  # nothing would tell its key when it is done
+            hashes, record = self._ledger.opened.column(found.row.index, KEY_HASH), found.row.record
+            for offset, key_hash in enumerate(
+                hashes[record : record + found.total] if hashes else (), found.first
+            ):
+                view.keys.failed(key_hash, offset)
 
     def _view(self, group_id: int, partition: PartitionKey) -> PartitionView:
         group = self.groups.get(group_id)

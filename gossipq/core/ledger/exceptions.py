@@ -8,6 +8,7 @@ as no other row lies between the first and the last of them: then any record is 
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import islice
 from operator import itemgetter
 
 import msgspec
@@ -19,6 +20,7 @@ from gossipq.core.storage import Intervals, Table
 from gossipq.types import Offset, PartitionKey
 
 MAX_OFFSET = 2**63
+NEVER_MS = 2**62
 NEAR = 8  #: so many records between two that are asked for cost no more than to look anew
 Ranges = list[tuple[Offset, Offset]]
 
@@ -211,7 +213,7 @@ class Exceptions(Runs[ExceptionRow]):
 
     def due(self, since: tuple[int, Offset], until_ms: int, limit: int) -> list[tuple[int, Offset]]:
         """(due, first) of rows that wait for their time, from `since` to `until_ms`, in order; the first
-        few."""
+        few, or all if `limit` is below 0."""
         low = self._due_prefix + U64X2.pack(*since)
         high = self._due_prefix + U64.pack(until_ms + 1)
         found = []
@@ -221,18 +223,27 @@ class Exceptions(Runs[ExceptionRow]):
                 break
         return found
 
+    def retrying(self) -> Iterator[Found[ExceptionRow]]:
+        """What waits for its time, run by run, in order."""
+        for first in sorted(first for _, first in self.due((0, 0), NEVER_MS, -1)):
+            whole = self.row_at(first)
+            assert whole is not None, "an index row has its row"
+            yield from self.pieces(whole, first, whole.end)
+
     def lanes(self, behind: bytes, limit: int) -> list[bytes]:
         """Lanes that have rows, the first few behind that one in their order; b"" = from the beginning."""
-        found: list[bytes] = []
+        return [lane for lane, _ in islice(self.fronts(behind), limit)]
+
+    def fronts(self, behind: bytes = b"") -> Iterator[tuple[bytes, Offset]]:
+        """Each lane that has rows, behind that one in their order, and where the first of them begins."""
         prefix = records.row_key(b"U", self._partition, self._group_id)
         low, high = prefix, records.after(prefix)
         if behind:
             low = records.after(records.lane_key(self._partition, self._group_id, behind, 0)[:-8])
-        while len(found) < limit and (row := next(iter(self._state.scan(low, high)), None)) is not None:
+        while (row := next(iter(self._state.scan(low, high)), None)) is not None:
             end = 19 + int.from_bytes(row[0][17:19], "big")
-            found.append(row[0][19:end])
+            yield row[0][19:end], U64.unpack_from(row[0], end)[0]
             low = records.after(row[0][:end])
-        return found
 
     def in_lane(self, lane: bytes, first: Offset, limit: int) -> list[Offset]:
         """Firsts of the rows of a lane from `first` on, in order; the first few."""
