@@ -21,13 +21,15 @@ from gossipq.messages import (
     Acked,
     Credit,
     GroupExplained,
+    Nack,
     Started,
     Subscribe,
     Unsubscribe,
     WhyGroup,
 )
-from gossipq.types import KEY_HASH, PartitionKey
-from gossipq.values import GroupOptions, Range, Start
+from gossipq.operator_messages import SeekGroup, Sought
+from gossipq.types import KEY_HASH, PartitionKey, topic_id_of
+from gossipq.values import GroupOptions, Range, SoughtRow, Start
 
 ADA, BOB, CARL = client("ada"), client("bob"), client("carl")
 MINE = (b"c", ADA.session)
@@ -324,3 +326,23 @@ def cost_of_a_takeover(parked: int) -> int:
 
 def test_a_takeover_costs_for_each_key_behind_which_records_are_parked_and_not_for_each_record() -> None:
     assert cost_of_a_takeover(800) < 2 * cost_of_a_takeover(100)
+
+
+def cost_of_a_seek(failed: int, kind: str) -> int:
+    """Of a group with so many records that wait for another attempt, each by a row of its own."""
+    worker, orders = holding(failed, failed)
+    for first in range(failed):
+        worker.ask(1, ADA, Nack(1, [(orders, first, first + 1)]))
+    worker.ask(1, ADA, Unsubscribe(1))
+    topic_id, starts = topic_id_of(orders), [Start(orders, kind)]
+    found = []
+    seek = SeekGroup(topic_id, "billing", starts, dry_run=True)
+    cost = calls_of(lambda: found.append(worker.ask(1, BOB, seek)))
+    skipped = failed if kind == "new" else 0
+    assert found == [Sought([SoughtRow(orders, failed, skipped, 0, skipped)])]
+    return cost
+
+
+@pytest.mark.parametrize("kind", ["first", "new"])
+def test_a_group_is_moved_to_an_end_at_the_same_cost_however_many_records_wait(kind: str) -> None:
+    assert cost_of_a_seek(200, kind) < 1.5 * cost_of_a_seek(20, kind)

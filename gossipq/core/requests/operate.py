@@ -151,8 +151,13 @@ class OperateRequests:
         undone = sum(high - low for low, high in cursor.fresh(after, state.next))
         skipped = sum(high - low for low, high in cursor.fresh(0, after))
         if cursor.exceptional:
-            undone += sum(found.total for found in cursor.exceptions.overlap(after, state.next))
-            skipped += sum(found.total for found in cursor.exceptions.overlap(0, after))
+            waits = cursor.state.retrying + cursor.state.parked
+            # rows are counted on the side that has fewer offsets: at either end of a partition there are none
+            if state.next - after < after - state.first:
+                above = sum(found.total for found in cursor.exceptions.overlap(after, state.next))
+            else:
+                above = waits - sum(found.total for found in cursor.exceptions.overlap(0, after))
+            undone, skipped = undone + above, skipped + waits - above
         void = self._ledger.voids.get(partition)
         void_records = (
             state.next - after - sum(high - low for low, high in void.missing(after, state.next))
