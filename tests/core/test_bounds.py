@@ -7,11 +7,11 @@ import pytest
 from core.harness import FakeWorker, client, single
 from gossipq import limits
 from gossipq.core.copies.snapshot import Sending
-from gossipq.core.ledger import producers, retention
+from gossipq.core.ledger import producers, records, retention
 from gossipq.core.raft.replica import LogPoint
 from gossipq.core.storage.payloads import CopySet
 from gossipq.core.storage.tables import MemoryTables
-from gossipq.messages import Ack, Credit, DropTopic, Edit, RefusedMessage, Subscribe
+from gossipq.messages import Ack, Cancel, Credit, Done, DropTopic, Edit, RefusedMessage, Subscribe
 from gossipq.peer_messages import Installed
 from gossipq.types import DELAY, KEY_HASH
 from gossipq.values import GroupOptions, Ref, Start, TopicOptions
@@ -62,6 +62,35 @@ def test_all_idle_producers_are_forgotten_some_at_a_time(monkeypatch: pytest.Mon
             worker.tick(retention.FORGET_AGAIN_MS)
     rows = [key for key, _ in worker.shards[1].ledger.state.scan(b"S", b"T")]
     assert len(rows) == 10
+
+
+@pytest.mark.parametrize("retain", ["acked", "forever"])
+def test_records_that_were_cancelled_before_they_were_due_are_forgotten_as_others_are(
+    retain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "PRODUCERS_LOOKED_AT", 2)
+    worker, operator = FakeWorker(), client("operator")
+    orders = single(worker.topic("orders", TopicOptions(retention_ms=2 * limits.DAY_MS, retain=retain)))
+    state = worker.shards[1].ledger.state
+
+    def cancel(index: int) -> None:
+        assert isinstance(worker.ask(1, operator, Cancel(Ref(orders, -1, index, 0))), Done)
+
+    def left() -> int:
+        return sum(1 for prefix in (b"v", b"F") for _ in state.scan(prefix, records.after(prefix)))
+
+    for _ in range(5):
+        worker.publish(orders, [b"x"], fixed={DELAY: array("q", [9 * limits.DAY_MS])})
+        cancel(worker.shards[1].ledger.applied)
+    worker.publish(orders, [b"x"], fixed={DELAY: array("q", [9 * limits.DAY_MS])})
+    edit = Edit(Ref(orders, -1, worker.shards[1].ledger.applied, 0))
+    worker.turn(lambda: worker.step(1, (b"c",), 9, operator, edit, batch=bytes(batches.seal([b"y"]))))
+    cancel(worker.shards[1].ledger.applied)
+    for days, kept in ((1.9, 8), (0.2, 0 if retain == "acked" else 8)):
+        worker.tick(int(days * limits.DAY_MS))
+        for _ in range(10):
+            worker.tick(retention.FORGET_AGAIN_MS)
+        assert left() == kept
 
 
 def test_a_reader_of_a_topic_that_is_gone_may_still_lend() -> None:

@@ -678,4 +678,7 @@ class Ledger:
 
     def _forget(self, entry: Entry) -> Counted:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Forget)
+        for partition, index, record in payload.cancelled:
+            self.state.delete(records.key(b"v", partition, index, record))
+            self.state.delete(records.key(b"F", partition, index))  # it had come by an EDIT itself
         return Counted(self.producers.forget(payload.producers, payload.before_ms))

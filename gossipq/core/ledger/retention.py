@@ -12,7 +12,7 @@ from gossipq import limits
 from gossipq.core.ledger import records
 from gossipq.core.ledger.acks import decode_ack
 from gossipq.core.ledger.exceptions import decode_dead, decode_exception
-from gossipq.core.ledger.ledger import Ledger
+from gossipq.core.ledger.ledger import Ledger, decode_void
 from gossipq.core.ledger.producers import decode_producer
 from gossipq.core.ledger.runs import Found
 from gossipq.core.ledger.schedule import decode_scheduled
@@ -64,6 +64,7 @@ class Upkeep:
         self._partitions_from: PartitionKey | None = None  #: where the next look for what may leave begins
         self._wanted: dict[PartitionKey, int] = {}  #: bytes of a batch that found its partition full
         self._producers_from = b"S"  #: row of the next producer to look at
+        self._cancelled_from = b"v"  #: and of the next record that was cancelled before it was due
         self._releasing = False  #: a RELEASE is not applied yet
 
     def start(self) -> None:
@@ -121,13 +122,20 @@ class Upkeep:
             host.propose(kind, payloads.encode(payload), promise=False)
             self._retain_ms = host.boot_ms + limits.LEASE_LOG_MS  # there may be more
         if host.boot_ms >= self._forget_ms:
-            before_ms = host.leader_ms - limits.PRODUCER_IDLE_MS
-            idle, self._producers_from = idle_producers(self._tables, self._producers_from, before_ms)
-            self._forget_ms = host.boot_ms + (
-                FORGET_CHECK_MS if self._producers_from == b"S" else FORGET_AGAIN_MS
-            )
-            if idle:
-                host.propose(log.FORGET, payloads.encode(payloads.Forget(idle, before_ms)), promise=False)
+            self._forget()
+
+    def _forget(self) -> None:
+        host = self._host
+        before_ms = host.leader_ms - limits.PRODUCER_IDLE_MS
+        idle, self._producers_from = idle_producers(self._tables, self._producers_from, before_ms)
+        cancelled, self._cancelled_from = old_cancelled(
+            self._tables, self._ledger, self._cancelled_from, host.leader_ms
+        )
+        through = self._producers_from == b"S" and self._cancelled_from == b"v"
+        self._forget_ms = host.boot_ms + (FORGET_CHECK_MS if through else FORGET_AGAIN_MS)
+        if idle or cancelled:
+            payload = payloads.encode(payloads.Forget(idle, before_ms, cancelled))
+            host.propose(log.FORGET, payload, promise=False)
 
 
 def awaited(
@@ -257,6 +265,24 @@ def idle_producers(
         if decode_producer(row).time_ms < before_ms:
             idle.append((records.U64.unpack_from(row_key, 1)[0], row_key[9:]))
     return idle, b"S"
+
+
+def old_cancelled(
+    tables: Tables, ledger: Ledger, first: bytes, leader_ms: int
+) -> tuple[list[tuple[PartitionKey, Index, int]], bytes]:
+    """Records that left before they had an offset, so long ago that their topic keeps none of that age, and
+    no producer sends them again; as from `idle_producers`."""
+    old: list[tuple[PartitionKey, Index, int]] = []
+    for number, (row_key, row) in enumerate(tables.state.scan(first, records.after(b"v"))):
+        if number == PRODUCERS_LOOKED_AT or len(old) == PRODUCERS_MAX:
+            return old, row_key
+        partition, index, record = records.U64X3.unpack_from(row_key, 1)
+        if partition not in ledger.partitions or (config := ledger.config(partition)).retain == "forever":
+            continue
+        kept_ms = max(config.retention_ms or limits.RETENTION_MS, limits.PRODUCER_IDLE_MS)
+        if decode_void(row).time_ms < leader_ms - kept_ms:
+            old.append((partition, index, record))
+    return old, b"v"
 
 
 class Sweeper:

@@ -118,10 +118,12 @@ class Trim(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Forget(msgspec.Struct, array_like=True, frozen=True):
-    """Producers that were idle for too long."""
+    """Producers that were idle for too long, and records that were cancelled long ago, before they were
+    due."""
 
     producers: list[tuple[PartitionKey, bytes]]
     before_ms: int = 0  #: leader time: who spoke since then stays
+    cancelled: list[tuple[PartitionKey, Index, int]] = []
 
 
 class ReleaseRow(msgspec.Struct, array_like=True, frozen=True):
