@@ -6,6 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from gossipq import limits
+from gossipq.core.ledger import GroupState
 from gossipq.messages import (
     Ack,
     Acked,
@@ -411,6 +412,41 @@ class Reader(Party):
                 )
             elif answer.offset > self.position:
                 self.heard_ms = 0  # something was lost on the way
+
+
+class Drainer(Party):
+    """When all is quiet: takes whatever a group still has in a shard, and is done with it."""
+
+    def __init__(self, world: "World", shard: int, group: GroupState, partitions: list[int]) -> None:
+        super().__init__(world, f"drainer-{shard}-{group.id}")
+        self.shard, self.group, self.partitions = shard, group.name, partitions
+        self.options = GroupOptions(mode=group.config.mode, paused=False)
+        self.ack = group.name != "jobs" or world.history.mode != "at most once"
+        self.subscribed, self.heard_ms = False, world.now
+        self.look()
+
+    def look(self) -> None:
+        if self.stopped:
+            return
+        if self.subscribed and self.world.now < self.heard_ms + 1_500:
+            self.ask(Credit(1, 0, 0))
+        else:
+            leader = self.world.leader(self.shard)
+            self.node = leader.name if leader is not None else ""
+            starts, shards = [Start(each) for each in self.partitions], [self.shard]
+            self.ask(
+                Subscribe(1, self.group, starts, 50, limits.MIB, self.options, ack=self.ack, shards=shards)
+            )
+        self.world.at(300, self.look)
+
+    def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
+        self.subscribed = not isinstance(answer, RefusedMessage)
+        self.heard_ms = self.world.now
+        if isinstance(answer, Pushed):
+            count = len(answer.values)
+            if self.ack:
+                self.ask(Ack(1, [(answer.partition, answer.offset, answer.offset + count)]))
+            self.ask(Credit(1, count, 1_000 * count))
 
 
 class Mover(Party):

@@ -115,8 +115,8 @@ class Chief(Insider):
             self.take_off(leader, members)
         elif choice < 0.4:
             self.world.end_politely(dice.choice(living))
-        elif choice < 0.45 and leader.shard.replica.progress:
-            self.ask(Transfer(dice.choice(sorted(leader.shard.replica.progress))))
+        elif choice < 0.45:
+            self.transfer(dice.randrange(world.shards))
         elif choice < 0.55:
             self.ask(AskMembers())
         elif choice < 0.7:
@@ -124,19 +124,36 @@ class Chief(Insider):
             if leaving:
                 self.set(leaving[0], "in")
 
+    def transfer(self, shard_id: int) -> None:
+        """Leadership of a shard goes to another copy."""
+        leader = self.world.leader(shard_id)
+        shard = leader.shard_of(shard_id) if leader is not None else None
+        if leader is not None and shard is not None and shard.replica.progress:
+            meta, self.node, self.shard = self.node, leader.name, shard_id
+            self.ask(Transfer(self.dice.choice(sorted(shard.replica.progress))))
+            self.node, self.shard = meta, 0
+
+    def drained(self, copy: str) -> bool:
+        """Whether no shard keeps anything there, nor is about to, as far as its leader knows."""
+        for shard_id in range(self.world.shards):
+            leader = self.world.leader(shard_id)
+            shard = leader.shard_of(shard_id) if leader is not None else None
+            if shard is None or not shard.serving:
+                return False
+            replica, config = shard.replica, shard.replica.config
+            if copy in (*config.voters, *config.learners) or replica.config_index > replica.commit:
+                return False
+        return True
+
     def set(self, member: Member, state: str) -> None:
         self.shrunk_ms = self.world.now
         self.ask(SetMember(member.name, state))
 
     def take_off(self, leader: "Node", members: dict[str, Member]) -> None:
         """Who has been drained is ended; who is dead anyway is named as gone."""
-        assert leader.shard is not None
-        config = leader.shard.replica.config
         for member in members.values():
             node = self.world.nodes[member.copy]
-            drained = member.state == "leaving" and member.copy not in (*config.voters, *config.learners)
-            settled = leader.shard.replica.config_index <= leader.shard.replica.commit
-            if node.dead or (drained and settled and leader.shard.serving):
+            if node.dead or (member.state == "leaving" and self.drained(member.copy)):
                 if not node.dead:
                     node.end("taken off")
                 self.set(member, "gone")

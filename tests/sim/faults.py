@@ -205,13 +205,13 @@ class Faults:
                 if not each.dead:
                     return False  # nobody knows what it goes by
                 continue
-            config = each.shard.replica.config
             gone = {
                 other.name for other in self.world.nodes.values() if other.dead or other.torn or other is node
             }
-            voters = {*config.voters, node.name}
-            if 2 * len(gone & voters) >= len(voters):
-                return False
+            for shard in each.shards():
+                voters = {*shard.replica.config.voters, node.name}
+                if 2 * len(gone & voters) >= len(voters):
+                    return False
         return True
 
     def cut(self, node: Node) -> None:
@@ -244,8 +244,12 @@ class Faults:
     def settled(self) -> bool:
         """Whether the leader has the three copies or more that it should have, and no others may be lost
         while it moves."""
-        leader = self.world.leader()
-        if leader is None or leader.shard is None or leader.shard.target is None:
-            return False
-        config, target = leader.shard.replica.config, leader.shard.target
-        return len(config.voters) > 2 and not target.witnesses and set(config.voters) == set(target.voters)
+        for shard_id in range(self.world.shards):
+            leader = self.world.leader(shard_id)
+            shard = leader.shard_of(shard_id) if leader is not None else None
+            if shard is None or shard.target is None:
+                return False
+            config, target = shard.replica.config, shard.target
+            if len(config.voters) < 3 or target.witnesses or set(config.voters) != set(target.voters):
+                return False
+        return True

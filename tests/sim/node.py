@@ -31,7 +31,7 @@ from gossipq.types import Now
 from gossipq.values import Message
 from gossipq.wire import batch as batches
 from gossipq.wire.opener import Opener
-from sim.clients import Consumer
+from sim.clients import Consumer, Drainer
 from sim.disk import Disk
 from sim.history import Asked, Copy, Pushed, Released
 from sim.rivals import Rival
@@ -98,7 +98,7 @@ class Node:
             int, tuple[int, int]
         ] = {}  #: shard -> term that it led, index known to be committed
         #: version of the roster, and what follows from it
-        self.planned: tuple[int, Target | None] = (0, None)
+        self.planned: tuple[int, dict[int, Target]] = (0, {})
 
     def clock(self) -> Now:
         boot = self.world.now - self.boot_at
@@ -285,11 +285,14 @@ class Node:
             names = sorted(self.world.nodes)
             shard.target = Target([*names[shard.id :], *names[: shard.id]], [], [])
             return
-        ledger = shard.ledger
-        if ledger.roster_version != self.planned[0]:
-            targets = plan(ledger.members.values(), PLANNED_SHARDS, self.world.copies)
-            self.planned = ledger.roster_version, targets.get(self.world.planned)
-        shard.target = self.planned[1]
+        meta = self.shard
+        if meta is None or meta.replica.hollow:  # its own copy says nothing: other nodes do
+            leader = self.world.leader()
+            meta = leader.shard if leader is not None else None
+        if meta is not None and meta.ledger.roster_version > self.planned[0]:
+            targets = plan(meta.ledger.members.values(), PLANNED_SHARDS, self.world.copies)
+            self.planned = meta.ledger.roster_version, targets
+        shard.target = self.planned[1].get(self.world.planned[shard.id])
 
     def _may_crash(self) -> None:
         if self.world.faults.crashes_here():
@@ -398,7 +401,7 @@ class Node:
                     )
                     continue
                 party = world.parties[consumer]
-                group = party.group if isinstance(party, Consumer | Rival) else ""
+                group = party.group if isinstance(party, Consumer | Rival | Drainer) else ""
                 if part.ranges:
                     world.history.count("slice with gaps")
                 for first, end in part.ranges or [(part.offset, part.end)]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gossipq import limits
+from gossipq.export_messages import BackUp
 from gossipq.messages import (
     Ack,
     Acked,
@@ -37,7 +38,7 @@ from gossipq.messages import (
     WhyGroup,
 )
 from gossipq.operator_messages import DropGroup, PurgeTopic, SeekGroup, SetTopic, ShowGroup
-from gossipq.types import DELAY, KEY_HASH, META_SHARD, TTL, partition_key, topic_id_of
+from gossipq.types import DELAY, ID_HASH, KEY_HASH, META_SHARD, TTL, partition_key, topic_id_of
 from gossipq.values import GroupConfig, GroupOptions, Message, Ref, Start, TopicInfo, TopicOptions
 from gossipq.wire import batch as batches
 from sim.clients import Party
@@ -92,6 +93,12 @@ class Rival(Party):
             expire="dead",
             attempts_max=1,
             backoff_ms=[100],
+            retention_ms=dice.choice((None, None, 0, 500)),
+            bytes_max=dice.choice((None, None, 900)),
+            overflow=dice.choice((None, "drop_oldest")),
+            dedup_count=dice.choice((None, 4)),
+            dedup_ms=dice.choice((None, 500)),
+            group_idle_ms=dice.choice((None, None, 1_000)),
         )
         asks: tuple[Callable[[], Message], ...] = (
             lambda: CreateTopic(name, options, if_not_exists=dice.random() < 0.7),
@@ -149,6 +156,7 @@ class Rival(Party):
             lambda: (ListDead(partition), b""),
             lambda: (Why(ref), b""),
             lambda: (WhyGroup(group, [partition]), b""),
+            lambda: (BackUp(), b""),
         )
         if dice.random() < 0.1:
             for _ in range(12):  # more than one turn may make of them, when all of it fails, or is over
@@ -175,6 +183,7 @@ class Rival(Party):
             KEY_HASH: array("I", [dice.randrange(3)] * count),
             DELAY: array("q", [dice.choice((0, 500, 5_000))] * count),
             TTL: array("q", [dice.choice((0, 300))] * count),
+            ID_HASH: array("Q", [dice.choice((0, dice.randrange(1, 12))) for _ in range(count)]),
         }
         fixed = {bit: column for bit, column in columns.items() if dice.random() < 0.3}
         return bytes(batches.seal(values, fixed=fixed))

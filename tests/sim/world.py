@@ -8,7 +8,7 @@ the copies must come to agree.
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from random import Random
 from typing import Any
@@ -22,7 +22,8 @@ from gossipq.messages import Publish
 from gossipq.types import Origin
 from gossipq.values import Message
 from gossipq.wire import batch as batches
-from sim.clients import SHARDED, Admin, Consumer, Mover, Operator, Party, Publisher, Reader
+from sim.accounts import accounts
+from sim.clients import SHARDED, Admin, Consumer, Drainer, Mover, Operator, Party, Publisher, Reader
 from sim.cluster import WITNESS, Chief, Doorman
 from sim.faults import Faults
 from sim.history import History
@@ -39,9 +40,13 @@ STEADY_MS = 10_000  #: after that, while the disk of a minority is full
 FULL_SHARE = 0.3  #: of the nodes that are not needed: their disk is full then
 GAP_MS = 4_000  #: the longest without a confirm then
 REST_MS = 25_000
+QUIET_MS = 5_000  #: until sessions that fell silent have ended, and what is gone is swept
+DRAIN_MS = 40_000
+DUE_MS = 3_000  #: so long something may be due that nobody has taken yet
 EVENTS_MAX = 100_000  #: per shard; most runs need 20,000, one with 944 dead letters and five copies 63,000
 FIXED = ("trio", "trio", "trio", "five", "grow", "pair", "standby")  #: an operator names the copies
-STEERED = ("roster", "roster", "drift")  #: the roster does: as for the meta shard, and as for any other one
+#: the roster does: as for the meta shard, as for any other one, and as for both and more in one cluster
+STEERED = ("roster", "roster", "drift", "moving", "moving")
 STORMY = FIXED + STEERED + SHARDED
 STEERED_MS = 20_000
 
@@ -130,10 +135,11 @@ class World:
         self.faults = Faults(self, self.dice)
         self.kind = self.dice.choice(STORMY)
         self.steered = self.kind in STEERED
-        self.shards = 3 if self.kind in SHARDED else 1
+        self.shards = 3 if self.kind in (*SHARDED, "moving") else 1
         self.partitions = max(1, self.shards - 1)  #: of the topic that all use: one in each data shard
         self.copies = 5 if self.kind == "five" or (self.steered and self.dice.random() < 0.2) else 3
-        self.planned = 3 if self.kind == "drift" else 0  #: shard whose plan is followed
+        #: shards whose plans are followed by those that there are
+        self.planned = {"drift": (3,), "moving": (0, 3, 5)}.get(self.kind, (0,))
         self.replace_ms = self.dice.choice((3_000, 6_000, 10**9)) if self.kind == "roster" else 10**9
         self.fault_ms = max(fault_ms, STEERED_MS) if self.steered else fault_ms
         self.hosts: dict[str, str] = {}  #: the node that runs on each
@@ -323,6 +329,8 @@ class World:
         if node.up and not self.calm:
             node.crash()
             self.restart_later(node)
+        for shard in node.shards():
+            shard.leave(False)
 
     def newcomer(self) -> str:
         """A host with an empty disk."""
@@ -489,18 +497,19 @@ class World:
                     f"L5 shard {probe.shard} confirms nothing for {gap_ms} ms, and only one disk is full"
                 )
 
-    def arrived(self) -> bool:
+    def arrived(self, shard_id: int) -> bool:
         """Whether the copies are those that they should be, unless one of these is gone for good."""
-        leader = self.leader()
-        if leader is None or leader.shard is None or leader.shard.target is None:
+        leader = self.leader(shard_id)
+        shard = leader.shard_of(shard_id) if leader is not None else None
+        if shard is None or shard.target is None:
             return False
-        target, config = leader.shard.target, leader.shard.replica.config
+        target, config = shard.target, shard.replica.config
         if any(
             self.nodes[name].dead
             for name in (*target.voters, *target.learners, *config.voters, *config.learners)
         ):
             return True
-        steering, now_ms = leader.shard.reconfiguration, leader.shard.replica.now_ms
+        steering, now_ms = shard.reconfiguration, shard.replica.now_ms
         if len(target.voters) == 1 and steering.shaky(target.voters[0], now_ms):
             return True  # the standby keeps it
         return (config.voters, set(config.learners)) == (target.voters, set(target.learners))
@@ -525,18 +534,20 @@ class World:
             self.wake(node, 0)
 
         def level() -> bool:
-            return all(map(self.level, range(self.shards))) and (not self.steered or self.arrived())
+            if not all(map(self.level, range(self.shards))):
+                return False
+            return not self.steered or all(map(self.arrived, range(self.shards)))
 
         end_ms = self.now + 2 * REST_MS
         while not self.run_until(self.now + REST_MS, level) and self.now < end_ms:
             pass
-        if self.steered and not self.arrived():
-            leader = self.leader()
-            has = leader.shard.replica.config if leader and leader.shard else None
-            self.broken(
-                f"L4 the copies are not in their places: {has}, not "
-                f"{leader and leader.shard and leader.shard.target}"
-            )
+        for shard_id in range(self.shards) if self.steered else ():
+            if not self.arrived(shard_id):
+                leader = self.leader(shard_id)
+                shard = leader.shard_of(shard_id) if leader is not None else None
+                has, wanted = (shard.replica.config, shard.target) if shard is not None else (None, None)
+                self.broken(f"L4 the copies of shard {shard_id} are not in their places: {has}, not {wanted}")
+        self._drain()
         self.history.end_ms = self.now
         for shard_id in range(self.shards):
             for node in self.members(shard_id):
@@ -545,6 +556,51 @@ class World:
                     self.broken(f"P17 {node.name} has no state of shard {shard_id} when all is quiet")
                 else:
                     self.history.copies.append(node.dump(copy))
+                    for text in accounts(copy, node.disks[shard_id]):
+                        self.broken(f"P14 {node.name}, shard {shard_id}: {text}")
+
+    def _drain(self) -> None:
+        """L6: what waits anywhere comes to whoever takes all of it."""
+        self.run_until(self.now + QUIET_MS)
+        for shard_id in range(self.shards):
+            leader = self.leader(shard_id)
+            shard = leader.shard_of(shard_id) if leader is not None else None
+            if shard is None:
+                self.broken(f"L6 nobody leads shard {shard_id} when all is quiet")
+                return
+            for group in list(shard.ledger.groups.values()):
+                found = [at for at, cursors in shard.ledger.cursors.items() if group.id in cursors]
+                if found:
+                    drainer = Drainer(self, shard_id, group, found)
+                    self.parties[drainer.name] = drainer
+        end_ms = self.now + DRAIN_MS
+        while (left := [*self._undone()]) and self.now < end_ms:
+            self.run_until(self.now + 500)
+        for text in left:
+            self.broken(f"L6 {text}")
+        for party in self.parties.values():
+            party.stopped |= isinstance(party, Drainer)
+        self.run_until(self.now + QUIET_MS)
+        self.run_until(self.now + QUIET_MS, lambda: all(map(self.level, range(self.shards))))
+
+    def _undone(self) -> Iterator[str]:
+        """What is not done in the groups of the leaders."""
+        for shard_id in range(self.shards):
+            leader = self.leader(shard_id)
+            shard = leader.shard_of(shard_id) if leader is not None else None
+            if shard is None:
+                yield f"nobody leads shard {shard_id}"
+                continue
+            for partition, cursors in shard.ledger.cursors.items():
+                state = shard.ledger.partitions[partition]
+                if state.scheduled:
+                    yield f"{state.scheduled} records of {partition} have no offset"
+                for cursor in cursors.values():
+                    waiting = cursor.exceptions.retrying() if cursor.exceptional else ()
+                    later = sum(each.total for each in waiting if each.row.due_ms > shard.leader_ms - DUE_MS)
+                    if count := cursor.behind(state.next) - later:
+                        name = shard.ledger.groups[cursor.state.group_id].name
+                        yield f"{count} records of {partition} come to nobody in {name}: {cursor.state}"
 
 
 def run(seed: int, adversary: bool = False) -> History:
