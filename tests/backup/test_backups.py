@@ -81,7 +81,7 @@ def test_only_what_is_new_is_asked_for(life, mq, back_up, tmp_path):
     assert [each.index for each in first.point.shards] <= [each.index for each in second.point.shards]
 
 
-def test_single_topics_are_restored_with_all_that_is_theirs(life, mq, back_up, restore):
+def test_single_topics_are_restored_with_all_that_is_theirs(life, mq, back_up, restore, tmp_path):
     life.go_on(80)
     mq.admin.bind_topic("both", ["orders", "payments"])
     before = picture(mq)
@@ -96,6 +96,7 @@ def test_single_topics_are_restored_with_all_that_is_theirs(life, mq, back_up, r
     with pytest.raises(UnknownTopic, match="orderz") as caught:
         restore(topics=["orderz"])
     assert caught.value.hint == f"it has {', '.join(sorted(info.name for info in mq.topics()))}"
+    assert not list(tmp_path.glob("*.restor*")), "refused before anything is written"
 
 
 def test_topics_that_come_and_go_while_a_backup_is_made(broker, mq, tmp_path, restore):

@@ -21,7 +21,7 @@ from gossipq import limits
 from gossipq.core.ledger import DeadRow, ExceptionRow, Meta, records
 from gossipq.core.storage import INDEX_KEY, Table
 from gossipq.errors import StoreError, UnknownTopic
-from gossipq.types import Index
+from gossipq.types import META_SHARD, Index
 from gossipq_node.adapters.lmdb_store import LmdbStore, LmdbTable, LmdbTables
 from gossipq_node.backup import points
 from gossipq_node.backup.backup import read_points
@@ -88,6 +88,7 @@ class Restore:
         target = self._target
         check_free(target)
         point = self._chosen(as_of_ms)
+        self._check_topics(point, topics)
         if not 1 <= self._workers <= min(len(point.shards), limits.WORKERS_MAX):
             raise StoreError(f"{self._workers} workers", f"1 to {min(len(point.shards), limits.WORKERS_MAX)}")
         try:
@@ -121,6 +122,19 @@ class Restore:
                 f"restore it with gossipq {fit[-1].gossipq}",
             )
         return fit[-1]
+
+    def _check_topics(self, point: Point, topics: Sequence[str]) -> None:
+        """Before anything is written. Raises UnknownTopic, StoreError."""
+        register = next(shard for shard in point.shards if shard.shard == META_SHARD)
+        names = [
+            key[1:].decode()
+            for kind, found in (self._pieces(register.state) if topics else ())
+            for key, _ in (found if kind == points.STATE_PIECE else ())
+            if key.startswith(b"N")
+        ]
+        for wanted in topics:
+            if not any(fnmatchcase(name, wanted) for name in names):
+                raise UnknownTopic(f"no topic {wanted} is in the point", f"it has {_some(names)}")
 
     def _begun(self, fresh: _Done) -> _Done:
         """What a restore that was killed has done of the same."""
@@ -170,12 +184,14 @@ class Restore:
                 kept.update(found)
             elif kind == points.STATE_PIECE:
                 rows.put(tables.state, found)
+        self._have(told.state)
         absent = set(kept)
         for file in told.batches:
             for _, batches in self._pieces(file.file):
                 mine = [(index, batch) for index, batch in batches if index in kept]
                 absent.difference_update(index for index, _ in mine)
                 rows.put(tables.body, ((INDEX_KEY.pack(index), batch) for index, batch in mine))
+            self._have(file.file)
         # of what was kept, a batch that nothing names was about to go when its point was made
         there = kept - absent
         missing = absent.intersection(_named(tables.state)) if absent else set[int]()
@@ -193,6 +209,8 @@ class Restore:
             raise StoreError(f"{file.path} is not what was written", DAMAGED % (self._folder.name, file.path))
         with path.open("rb") as stream:
             yield from points.pieces(stream, file.path)
+
+    def _have(self, file: StoredFile) -> None:
         self._bytes += file.bytes
         self._progress(self._bytes, self._total)
 
@@ -210,9 +228,6 @@ class Restore:
             ]
             removal = TopicRemoval(stores, manifest)
             names = removal.names
-            for wanted in topics:
-                if not any(fnmatchcase(name, wanted) for name in names):
-                    raise UnknownTopic(f"no topic {wanted} is in the point", f"it has {_some(names)}")
             gone = [
                 name
                 for name in names
