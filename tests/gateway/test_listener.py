@@ -6,15 +6,19 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gossipq_gateway import listener, manners, room
+from gossipq.errors import NoPlace
+from gossipq_cli.failures import FAILED, explain
+from gossipq_gateway import listener, manners, room, service
 from gossipq_gateway.dialect import Place
 from gossipq_gateway.listener import BoundedWebSocket, listening
 from gossipq_gateway.manners import body_of
+from gossipq_gateway.settings import Settings
 
 SILENT_S = 0.2
 HEAD = b"POST / HTTP/1.1\r\nhost: 127.0.0.1\r\n%s\r\n\r\n"
@@ -24,6 +28,18 @@ UPGRADE = (
     b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
     b"sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
 )
+
+
+def test_a_place_that_is_taken_may_be_free_at_the_next_start() -> None:
+    """As with a node: a service manager tries again."""
+
+    async def serve(taken: int) -> None:
+        settings = Settings(http=Place("127.0.0.1", taken))
+        await service.serve(lambda token: AsyncMock(), settings, lambda at: None, asyncio.Event().wait)
+
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(NoPlace, match="in use") as refused:
+        asyncio.run(serve(other.getsockname()[1]))
+    assert explain(refused.value).exit_code == FAILED
 
 
 def test_a_socket_whose_reader_stands_still_ends(monkeypatch: pytest.MonkeyPatch) -> None:

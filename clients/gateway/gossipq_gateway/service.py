@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from gossipq.clock import SystemClock
-from gossipq.errors import ConfigError
+from gossipq.errors import ConfigError, NoPlace
 from gossipq_gateway.callers import Callers, Connect
 from gossipq_gateway.counters import Metrics
 from gossipq_gateway.dialect import Desk, Dialect, Place, log
@@ -26,6 +26,7 @@ from gossipq_gateway.v1.dialect import Native
 #: what is told when it serves, and what tells that it shall end
 Ready = Callable[[Place], None]
 End = Callable[[], Awaitable[None]]
+ELSEWHERE = "stop what listens there, or give another HOST:PORT"
 
 
 def dialects(settings: Settings, callers: Callers) -> list[Dialect]:
@@ -65,7 +66,7 @@ async def serve(
     connect: Connect, settings: Settings, ready: Ready, end: End, more: Sequence[Dialect] = ()
 ) -> None:
     """Serves what the settings name, and `more`, until `end` returns; then what is in hand goes back, and the
-    client is closed. Raises Unreachable, and ConfigError when a place is taken."""
+    client is closed. Raises Unreachable, and NoPlace when a place is taken."""
     settings.check()
     metrics, clock, mq = Metrics(), SystemClock(), connect(None)
     callers = Callers(connect, clock, os.urandom(4).hex())
@@ -81,7 +82,7 @@ async def serve(
             try:
                 await stack.enter_async_context(dialect.serve(desk))
             except OSError as error:
-                raise ConfigError(f"{dialect.name} cannot listen: {error.strerror or error}") from None
+                raise NoPlace(f"{dialect.name} cannot listen: {error.strerror or error}", ELSEWHERE) from None
         app = Manners(
             Router(routes, default=_nowhere, redirect_slashes=False),
             settings.http,
@@ -91,7 +92,7 @@ async def serve(
         try:
             at = await stack.enter_async_context(listening(app, settings.http))
         except OSError as error:
-            raise ConfigError(f"--http {settings.http}: {error.strerror or error}") from None
+            raise NoPlace(f"--http {settings.http}: {error.strerror or error}", ELSEWHERE) from None
         ended = asyncio.ensure_future(end())
         await asyncio.sleep(0)  # it listens before anybody is told
         ready(at)
