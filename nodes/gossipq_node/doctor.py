@@ -231,7 +231,7 @@ def _file_limit() -> Check:
     if 0 <= hard < FILES_MIN:
         text = f"a process may open {hard:,} files, and each connection is one"
         return Check(
-            "file limit", WARNING, text, f"ulimit -n {FILES_MIN * 16}, or LimitNOFILE= of the service"
+            "file limit", BAD if hard < machine.FILES_MIN else WARNING, text, machine.RAISE_FILE_LIMIT
         )
     return Check(
         "file limit",

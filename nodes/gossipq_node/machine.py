@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from gossipq.errors import ConfigError
 from gossipq.texts import printable
 from gossipq_node.ports import Use
 
@@ -17,6 +18,8 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 MEMORY = Path("/proc/self/statm")
+FILES_MIN = 256  #: that a process of a node may have open: some fifty of its own, and those of other nodes
+RAISE_FILE_LIMIT = "ulimit -n 65536, or LimitNOFILE= of the service"
 
 
 def measure() -> Use:
@@ -94,6 +97,17 @@ def bound_memory(bytes_max: int) -> None:
     not count."""
     if bytes_max:
         resource.setrlimit(resource.RLIMIT_DATA, (bytes_max, bytes_max))
+
+
+def check_file_limit() -> None:
+    """Raises ConfigError where the processes of a node could not open what they need."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < FILES_MIN:
+        raise ConfigError(
+            f"a process may open {hard} files here, and each of a node needs {FILES_MIN} at least, and one "
+            "for each connection",
+            RAISE_FILE_LIMIT,
+        )
 
 
 def raise_file_limit() -> None:

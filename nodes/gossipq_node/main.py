@@ -17,7 +17,7 @@ from gossipq.endpoints import endpoint, host_port, invitation
 from gossipq.errors import ConfigError, GossipqError, NoPlace, NotAdmitted
 from gossipq_node import machine
 from gossipq_node.actors.discovery import PAIR, pair_without_witness
-from gossipq_node.adapters.places import check_free
+from gossipq_node.adapters.places import check_free, check_known
 from gossipq_node.composition import Composition, Mode, accepted, insisted, mode_of, place_of, said_here
 from gossipq_node.directory import MANIFEST, DataDirectory, DirectoryManifest
 from gossipq_node.enrolment import become_member
@@ -46,7 +46,9 @@ def run(loaded: Loaded, witness: bool = False) -> int:
     log = machine.open_log("node", as_json := not sys.stderr.isatty())
     os.umask(0o077)  # files, directories and sockets are of this user alone
     try:
+        machine.check_file_limit()
         loaded = reachable(loaded)
+        check_known(place_of(loaded.config).listen)
         if not (Path(loaded.config.node.data) / MANIFEST).exists():
             check_free(place_of(loaded.config).listen)  # or it would leave a directory that nobody asked for
         directory = DataDirectory(loaded.config.node.data)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gossipq import limits
+from gossipq.errors import ConfigError
 from gossipq_node import machine
 
 
@@ -45,6 +46,16 @@ def test_what_this_process_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert limits.MIB < machine.measure().rss_bytes < limits.GIB
     monkeypatch.setattr(machine, "MEMORY", tmp_path / "nothing")
     assert machine.measure().rss_bytes == 0
+
+
+def test_a_node_is_told_how_many_files_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With less its frontdoor ended again and again."""
+    for hard in (-1, machine.FILES_MIN):
+        monkeypatch.setattr(machine.resource, "getrlimit", lambda what, hard=hard: (16, hard))
+        machine.check_file_limit()
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda what: (16, 40))
+    with pytest.raises(ConfigError, match=r"may open 40 files here.* needs 256 at least"):
+        machine.check_file_limit()
 
 
 def test_this_machine_has_at_least_one() -> None:

@@ -154,6 +154,14 @@ def test_what_an_operator_changed_since_the_file_was_agreed_to_counts(
     directory.close()
 
 
+def test_the_name_of_an_interface_is_no_address(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """ZeroMQ binds it, and no process of the node reaches another one there."""
+    flags = {"node.bind": "tcp://lo:7700", "node.insecure": True, "node.data": str(tmp_path / "data")}
+    assert main.run(load("", {}, flags)) == main.EXIT_FAILED, "the name may be known later"
+    assert "tcp://lo:7700: no host of the name lo is known" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+
+
 def test_what_nobody_takes_on_stdout_ends_no_node(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

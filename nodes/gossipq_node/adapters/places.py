@@ -27,6 +27,20 @@ def cannot_bind(endpoint: str, number: int, reason: str) -> NoPlace:
     return NoPlace(f"{endpoint} {what}", hint)
 
 
+def check_known(place: Endpoint) -> None:
+    """Raises NoPlace when its host is a name of no host. ZeroMQ would bind that of an interface, which nobody
+    can dial."""
+    if place.transport != "tcp" or place.is_wildcard:
+        return
+    try:
+        socket.getaddrinfo(place.host.strip("[]"), place.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise NoPlace(
+            f"{place.step(0)}: no host of the name {place.host} is known: {error.strerror}",
+            "give an address of this machine with --bind tcp://HOST:PORT (`ip address` lists them)",
+        ) from None
+
+
 def check_free(place: Endpoint) -> None:
     """Raises NoPlace when nobody can listen there now."""
     if place.transport != "tcp":
@@ -36,7 +50,5 @@ def check_free(place: Endpoint) -> None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, place.port))
-        except socket.gaierror:
-            return  # the name of an interface
         except OSError as error:
             raise cannot_bind(place.step(0), error.errno or 0, error.strerror or str(error)) from None
