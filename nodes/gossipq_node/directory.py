@@ -64,6 +64,80 @@ class DirectoryManifest(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.node_id}.{self.dir_uuid}"
 
 
+def examined(path: Path) -> DirectoryManifest | None:
+    """That of a directory which a node could be started with, and may run with now: nothing is locked or
+    changed. None: it is made by the first start. Raises StoreError as a start does."""
+    try:
+        check_ours(path)
+        manifest = read_manifest(path)
+        if manifest is not None:
+            check_made_by(path, manifest)
+            check_original(path, manifest, (path / LOCK_FILE).stat().st_ino)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unusable(path, error) from None
+    return manifest
+
+
+def check_ours(path: Path) -> None:
+    """Raises StoreError where something else than a node's lies, OSError."""
+    strangers = [] if (path / MANIFEST).exists() else sorted(set(os.listdir(path)) - OURS - VOLUME)
+    if strangers:
+        raise StoreError(
+            f"{path} is not a gossipq directory: it has {', '.join(strangers[:3])} and no {MANIFEST}",
+            "give an empty or a new directory with --data",
+        )
+
+
+def read_manifest(path: Path) -> DirectoryManifest | None:
+    """None when there is none yet. Raises StoreError when it cannot be read."""
+    try:
+        raw = (path / MANIFEST).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"{path / MANIFEST} cannot be read: {error.strerror}") from None
+    try:
+        version = msgspec.json.decode(raw, type=dict[str, object]).get("format")
+        if isinstance(version, int) and version > FORMAT:
+            raise StoreError(
+                f"{path} has format {version}; this version of gossipq reads up to {FORMAT}",
+                "start the newer gossipq that made it",
+            )
+        return msgspec.json.decode(raw, type=DirectoryManifest)
+    except msgspec.DecodeError as error:
+        raise StoreError(f"{path / MANIFEST} is damaged: {error}", "restore it from a copy") from None
+
+
+def check_made_by(path: Path, manifest: DirectoryManifest, older: bool = False) -> None:
+    """Raises StoreError for another engine, and, unless that is good enough, an `older` format."""
+    if manifest.format < FORMAT and not older:
+        raise StoreError(
+            f"{path} was made by an older gossipq (format {manifest.format}; this one uses {FORMAT})",
+            f"convert it: gossipq store dump --data {path} old.gq; gossipq store load old.gq --data NEW",
+        )
+    if manifest.engine != ENGINE_NAME:
+        raise StoreError(
+            f"{path} was made with {manifest.engine}; this gossipq uses {ENGINE_NAME}",
+            "start the gossipq that made it",
+        )
+
+
+def check_original(path: Path, manifest: DirectoryManifest, inode: int) -> None:
+    """Raises StoreError for a copy; `inode` is that of the directory's lock."""
+    if (manifest.machine, manifest.inode) != (machine.machine_id(), inode):
+        raise StoreError(
+            f"{path} is a copy of another node's directory, and two nodes must never be one",
+            f"gossipq store verify --data {path} looks at it; if the original is gone for good: "
+            f"gossipq store adopt --data {path}",
+        )
+
+
+def _unusable(path: Path, error: OSError) -> StoreError:
+    return StoreError(f"{path} cannot be used: {error.strerror}", "give another directory with --data")
+
+
 class DataDirectory:
     """An opened, locked data directory. `close` lets go of it."""
 
@@ -72,21 +146,11 @@ class DataDirectory:
         self.path = Path(path)
         try:
             make_directory(self.path)
-            founded = (self.path / MANIFEST).exists()
-            strangers = [] if founded else sorted(set(os.listdir(self.path)) - OURS - VOLUME)
-            if not strangers:
-                with suppress(PermissionError):  # a volume may be somebody else's
-                    os.chmod(self.path, 0o700)  # nobody else reads the records
+            check_ours(self.path)
+            with suppress(PermissionError):  # a volume may be somebody else's
+                os.chmod(self.path, 0o700)  # nobody else reads the records
         except OSError as error:
-            raise StoreError(
-                f"{self.path} cannot be used: {error.strerror}", "give another directory with --data"
-            ) from None
-        if strangers:
-            raise StoreError(
-                f"{self.path} is not a gossipq directory: it has {', '.join(strangers[:3])} and no "
-                f"{MANIFEST}",
-                "give an empty or a new directory with --data",
-            )
+            raise _unusable(self.path, error) from None
         self.lock = DirectoryLock(self.path)
 
     def found(self, cluster_name: str, workers: int, shards: int) -> DirectoryManifest:
@@ -160,46 +224,14 @@ class DataDirectory:
 
     def read(self) -> DirectoryManifest | None:
         """None when there is no manifest yet. Raises StoreError when it cannot be read."""
-        try:
-            raw = (self.path / MANIFEST).read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise StoreError(f"{self.path / MANIFEST} cannot be read: {error.strerror}") from None
-        try:
-            version = msgspec.json.decode(raw, type=dict[str, object]).get("format")
-            if isinstance(version, int) and version > FORMAT:
-                raise StoreError(
-                    f"{self.path} has format {version}; this version of gossipq reads up to {FORMAT}",
-                    "start the newer gossipq that made it",
-                )
-            return msgspec.json.decode(raw, type=DirectoryManifest)
-        except msgspec.DecodeError as error:
-            raise StoreError(
-                f"{self.path / MANIFEST} is damaged: {error}", "restore it from a copy"
-            ) from None
+        return read_manifest(self.path)
 
     def check(self, manifest: DirectoryManifest, older: bool = False, copied: bool = False) -> None:
         """Raises StoreError when the stores cannot be used as they are: another engine, and, unless that is
         good enough, an `older` format, or a directory that was `copied` from another one."""
-        if manifest.format < FORMAT and not older:
-            raise StoreError(
-                f"{self.path} was made by an older gossipq (format {manifest.format}; this one uses "
-                f"{FORMAT})",
-                f"convert it: gossipq store dump --data {self.path} old.gq; gossipq store load old.gq --data "
-                "NEW",
-            )
-        if manifest.engine != ENGINE_NAME:
-            raise StoreError(
-                f"{self.path} was made with {manifest.engine}; this gossipq uses {ENGINE_NAME}",
-                "start the gossipq that made it",
-            )
-        if not copied and (manifest.machine, manifest.inode) != (machine.machine_id(), self.lock.inode):
-            raise StoreError(
-                f"{self.path} is a copy of another node's directory, and two nodes must never be one",
-                f"gossipq store verify --data {self.path} looks at it; if the original is gone for good: "
-                f"gossipq store adopt --data {self.path}",
-            )
+        check_made_by(self.path, manifest, older)
+        if not copied:
+            check_original(self.path, manifest, self.lock.inode)
 
     def write(self, manifest: DirectoryManifest) -> None:
         """Replaces the manifest in one step. Raises StoreError when it cannot be stored."""

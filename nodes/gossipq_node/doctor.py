@@ -16,10 +16,11 @@ from typing import NamedTuple
 from gossipq import limits
 from gossipq.config import SECRET_FILE, Config, admin_place
 from gossipq.endpoints import endpoint
-from gossipq.errors import ConfigError
+from gossipq.errors import ConfigError, StoreError
 from gossipq.texts import many, size
 from gossipq_node import machine, trust
 from gossipq_node.adapters.lmdb_store import ENGINE_NAME
+from gossipq_node.directory import examined
 
 GOOD, WARNING, BAD = "good", "warning", "bad"
 SYNCS = 20  #: writes of one page with fsync
@@ -46,6 +47,7 @@ def examine(config: Config) -> Iterator[Check]:
     yield _serf()
     yield from _ports(config)
     yield from _doors(config)
+    yield _data(Path(config.node.data))
     yield _disk_speed(Path(config.node.data))
     yield _disk_space(Path(config.node.data), config)
     yield _file_limit()
@@ -165,6 +167,18 @@ def _free(host: str, port: int) -> bool:
 def _home(data: Path) -> Path:
     """Where the data directory is, or would be made."""
     return next((path for path in (data, *data.absolute().parents) if path.is_dir()), Path("/"))
+
+
+def _data(data: Path) -> Check:
+    """What a start with it would say of the directory."""
+    try:
+        manifest = examined(data)
+    except StoreError as error:
+        return Check("data", BAD, error.message, error.hint)
+    if manifest is None or not manifest.cluster_uuid:
+        return Check("data", GOOD, f"no node has run at {data} yet")
+    what = "a witness" if manifest.witness else f"a node of {many(manifest.workers, 'worker')}"
+    return Check("data", GOOD, f"{data} is that of {what} in cluster {manifest.cluster_name}")
 
 
 def _disk_speed(data: Path) -> Check:

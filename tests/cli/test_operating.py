@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -653,6 +654,29 @@ def test_doctor_finds_a_machine_that_will_do(gossipq: Callable[..., Any], home: 
         r"\d [KMGT]?i?B of [\d.]+ [KMGT]iB are free at .*; publishes stop at [\d.]+ [MGT]iB",
         found["disk space"]["text"],
     )
+
+
+def test_doctor_says_of_a_directory_what_a_start_would(gossipq: Callable[..., Any], home: Path) -> None:
+    from gossipq_node.directory import DataDirectory
+
+    def data() -> tuple[str, str]:
+        ran = gossipq("doctor", "--data", "data", "-o", "json")
+        row = next(row for row in json.loads(ran.out)["findings"] if row["name"] == "data")
+        return row["verdict"], row["text"]
+
+    assert data() == ("good", "no node has run at data yet")
+    (home / "data").mkdir()
+    (home / "data" / "letters").touch()
+    assert data() == ("bad", "data is not a gossipq directory: it has letters and no manifest.json")
+    (home / "data" / "letters").unlink()
+    directory = DataDirectory("data")
+    directory.found("shop", 2, 2)
+    assert data() == ("good", "data is that of a node of 2 workers in cluster shop"), "also while it runs"
+    directory.close()
+    shutil.copytree("data", "copy")
+    shutil.rmtree("data")
+    os.rename("copy", "data")
+    assert data() == ("bad", "data is a copy of another node's directory, and two nodes must never be one")
 
 
 def test_doctor_says_which_doors_are_open(gossipq: Callable[..., Any], home: Path) -> None:
