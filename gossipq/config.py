@@ -8,11 +8,12 @@ import os
 import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, inspect
 
 from gossipq import limits
 from gossipq.endpoints import Endpoint, endpoint, gossip_address, invitation
@@ -250,6 +251,29 @@ def load(path: str, environment: Mapping[str, str], flags: Mapping[str, object])
     return Loaded(config, origins, path)
 
 
+def at_bounds(said: Mapping[str, str]) -> dict[str, str]:
+    """Of what a cluster says of options, dotted key -> JSON text, those that lie beyond the bounds of this
+    version, as an earlier one may have let them: at the bound."""
+    held = dict[str, str]()
+    for key, hint in options():
+        with suppress(msgspec.DecodeError):
+            value = msgspec.json.decode(said.get(key, "null"))
+            near = _at_bound(inspect.type_info(hint), value)
+            if near != value:
+                held[key] = msgspec.json.encode(near).decode()
+    return held
+
+
+def _at_bound(kind: inspect.Type, value: Any) -> Any:
+    """The nearest number that the type allows, or list of such."""
+    if isinstance(kind, inspect.IntType) and type(value) is int:
+        low = value if kind.ge is None else max(value, int(kind.ge))
+        return low if kind.le is None else min(low, int(kind.le))
+    if isinstance(kind, inspect.VarTupleType) and isinstance(value, list):
+        return [_at_bound(kind.item_type, each) for each in value[: kind.max_length]]
+    return value
+
+
 def adopted(loaded: Loaded, said: Mapping[str, str], insisted: Collection[str]) -> Loaded:
     """With what the cluster says of options, but for those that are `insisted` on here. `said` is dotted key
     -> JSON text. Raises ConfigError."""
@@ -261,7 +285,7 @@ def adopted(loaded: Loaded, said: Mapping[str, str], insisted: Collection[str]) 
             place = tree
             for table in tables:
                 place = place[table]
-            place[name], origins[key] = msgspec.json.decode(text), ADOPTED
+            place[name], origins[key] = _json(key, text), ADOPTED
     try:
         return Loaded(msgspec.convert(tree, Config), origins, loaded.path)
     except msgspec.ValidationError as error:
@@ -275,14 +299,19 @@ def check_options(said: Mapping[str, str]) -> None:
     """Of the cluster, dotted key -> JSON text: raises ConfigError for what no node could start with."""
     known = dict(options())
     for key, text in said.items():
-        try:
-            value = msgspec.json.decode(text)
-        except msgspec.DecodeError as error:
-            raise ConfigError(f"{key} = {text}: {error}", 'it is said as JSON: 7, "acked", true') from None
+        value = _json(key, text)
         if key in known:
             _checked(key, known[key], value, "for the cluster")
     loaded = adopted(Loaded(Config(), dict.fromkeys(known, DEFAULT), ""), said, ())
     _check_relations(loaded.config, loaded.origins)
+
+
+def _json(key: str, text: str) -> Any:
+    """Raises ConfigError."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{key} = {text}: {error}", 'it is said as JSON: 7, "acked", true') from None
 
 
 def in_force(key: str) -> str:

@@ -12,7 +12,7 @@ from typing import TextIO
 import msgspec
 
 from gossipq import limits
-from gossipq.config import DEFAULT, Config, Loaded, adopted, shown
+from gossipq.config import DEFAULT, Config, Loaded, adopted, at_bounds, shown
 from gossipq.endpoints import endpoint, host_port, invitation
 from gossipq.errors import ConfigError, GossipqError, NoPlace, NotAdmitted
 from gossipq_node import machine
@@ -220,12 +220,18 @@ def agreed(
                 "%s: %s = %s, and %s in this cluster, which counts: write that, or leave it out",
                 *(loaded.origins[key], key, said[key], known[key]),
             )
+    for key, text in (held := at_bounds(known)).items():
+        log.warning(
+            "%s = %s in this cluster is beyond what this version allows, and %s counts here: gossipq cluster "
+            "config set %s=%s",
+            *(key, known[key], text, key, text),
+        )
     members = known_members(directory, manifest)
     alone = not manifest.joined and all(member.copy == manifest.voter for member in members)
     kept = accepted(said, known, manifest.said, alone)
     if kept != manifest.said:
         directory.write(msgspec.structs.replace(manifest, said=kept))
-    return adopted(loaded, known, asked), asked
+    return adopted(loaded, known | held, asked), asked
 
 
 def check_alone(loaded: Loaded, directory: DataDirectory, manifest: DirectoryManifest) -> None:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from conftest import HOME
+from gossipq import limits
 from gossipq.config import load
 from gossipq.endpoints import Invitation
 from gossipq.errors import ConfigError
@@ -152,6 +153,30 @@ def test_what_an_operator_changed_since_the_file_was_agreed_to_counts(
     assert start(600_000) == (600_000, {key: "600000"})
     assert start(600_000) == (900_000, {}), "changed at the node by `cluster config set`"
     directory.close()
+
+
+def test_what_an_earlier_version_let_a_cluster_say_ends_no_node(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bounds were others. Only a running node takes `cluster config set`."""
+    said = {
+        "cluster.topic.dedup_ms": "1209600000",
+        "cluster.replace_ms": "9",
+        "cluster.group.backoff_ms": f"[7, {limits.DELAY_MS_MAX + 1}]",
+    }
+    monkeypatch.setattr(main, "known_options", lambda directory, manifest: said)
+    with closing(DataDirectory(tmp_path / "data")) as directory:
+        manifest = directory.found("gossipq", 1, 8)
+        cluster = main.agreed(load("", {}, {}), directory, manifest, logging.getLogger("node"))[
+            0
+        ].config.cluster
+        assert (cluster.topic.dedup_ms, cluster.replace_ms) == (limits.DEDUP_HARD_MS, 10_000)
+        assert cluster.group.backoff_ms == (7, limits.DELAY_MS_MAX)
+        assert "dedup_ms = 1209600000 in this cluster is beyond what this version allows" in caplog.text
+        assert "gossipq cluster config set cluster.topic.dedup_ms=604800000" in caplog.text
+        said["cluster.replace_ms"] = "{"
+        with pytest.raises(ConfigError, match=r"cluster\.replace_ms = \{: "):
+            main.agreed(load("", {}, {}), directory, manifest, logging.getLogger("node"))
 
 
 def test_the_name_of_an_interface_is_no_address(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
