@@ -5,10 +5,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from cli.dashboard.states import STATES
+from gossipq.errors import Unreachable
+from gossipq.messages import StatusReply
+from gossipq.values import Member
 from gossipq_cli.commands.gateway import console
 from gossipq_cli.dashboard.asked import (
     Act,
@@ -36,6 +40,7 @@ from gossipq_cli.dashboard.rows import (
 )
 from gossipq_cli.dashboard.verbs import VERBS, verbs_of
 from gossipq_cli.options import Choices
+from gossipq_client.values import Credentials
 from gossipq_gateway.console import charts, pages, views
 from gossipq_gateway.console.console import PAGES, PLAIN, RESOURCES
 
@@ -303,3 +308,23 @@ def test_the_console_asks_the_node_of_this_machine_unless_it_is_told(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setattr("gossipq_gateway.console.Console", lambda connect, server: server)
     assert console(Choices(servers=given)) == asked  # type: ignore[comparison-overlap]
+
+
+def test_the_console_has_the_key_of_the_doors_of_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `top`: the node of this host tells it. Else they were shown as silent."""
+    door, bob = b"d" * 32, "tcp://10.0.0.2:7700"
+    members = [Member("b.1", "bob", bob, 1, encrypts=True)]
+    asked = StatusReply("ada", "gossipq", b"", "0", "static", 0, 1, 1, [], [], members=members, door=door)
+    home, shown = MagicMock(), list[tuple[str, object]]()
+    home.__enter__.return_value.admin.status.side_effect = [asked, Unreachable("ada is away")]
+
+    def connected(server: str, **given: object) -> MagicMock:
+        shown.append((server, given["credentials"]))
+        return home
+
+    monkeypatch.setattr("gossipq_client.connect", connected)
+    monkeypatch.setattr("gossipq_gateway.console.Console", lambda connect, server: connect)
+    connect: Any = console(Choices(servers=["tcp://127.0.0.1:7700"]))
+    for _ in range(2):
+        connect(bob, b"t" * 32)
+    assert shown == [("tcp://127.0.0.1:7700", b"t" * 32), (bob, Credentials(b"t" * 32, door=door))] * 2

@@ -1,11 +1,15 @@
 """`gossipq gateway`."""
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gossipq_cli.ask import own_name
+from gossipq.errors import GossipqError
+from gossipq.messages import StatusReply
+from gossipq_cli import ask
 from gossipq_cli.failures import Failure
 from gossipq_cli.options import Choices, Verb, pass_choices
 
@@ -95,16 +99,34 @@ def console(choices: Choices) -> "Console":
     """The console: each of its users is a client with a token of its own."""
     import gossipq_client
     from gossipq_cli.contexts import servers_of
-    from gossipq_client.io import addresses_of
+    from gossipq_client.io import addresses_of, contexts
+    from gossipq_client.values import Credentials
     from gossipq_gateway.console import Console
 
+    told: list[StatusReply] = []
+
     def connect(endpoint: str, token: bytes | None) -> "Client":
+        shown = token or b""
+        if not endpoint:
+            return client(choices.servers, shown)
+        try:
+            with client(choices.servers, shown) as home:
+                told[:] = [home.admin.status()]
+        except GossipqError:
+            if not told:  # what a node told last of the others holds while it is away
+                raise
+        there = ask.elsewhere(choices, endpoint, told[0])
+        path = there.credentials
+        door = there.door or (contexts.read_credentials(Path(path)).door if path else b"")
+        return client([endpoint], Credentials(shown, door=door) if door else shown)
+
+    def client(servers: Sequence[str], shown: bytes | Credentials) -> "Client":
         return gossipq_client.connect(
-            *([endpoint] if endpoint else choices.servers),
-            name=own_name(),
+            *servers,
+            name=ask.own_name(),
             timeout=choices.timeout_s,
             wait=choices.timeout_s,
-            credentials=token or b"",
+            credentials=shown,
             insecure=choices.insecure,
         )
 
