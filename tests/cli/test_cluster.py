@@ -12,7 +12,7 @@ import gossipq_client
 from gossipq import errors
 from gossipq.messages import Members, StatusReply
 from gossipq.values import CopyStats, GossipEvent, Member
-from gossipq_cli import ask, reach
+from gossipq_cli import ask, clusters, reach
 from gossipq_cli.options import Choices
 from gossipq_client.values import Credentials
 
@@ -509,3 +509,17 @@ def test_what_cannot_be_is_refused_with_78(gossipq, line: tuple[str, ...], says:
 def test_a_secret_opens_an_address_to_others(runs: list[tuple[Any, bool]], gossipq) -> None:
     assert gossipq("node", "--bind", "tcp://10.0.0.1:7700", "--secret-file", "s").code == 0
     assert Choices().servers == []
+
+
+def test_other_nodes_have_as_long_to_answer_as_who_asks_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Far ones that encrypt need several round trips: with two seconds they were called away."""
+    given = dict[str, float]()
+
+    def status(choices: Choices) -> StatusReply:
+        name = "ada" if not choices.servers else choices.servers[0].removeprefix("tcp://").partition(":")[0]
+        given[name] = choices.timeout_s
+        return reply(name, [])
+
+    monkeypatch.setattr(ask, "status", status)
+    clusters.look(Choices(timeout_s=7.0))
+    assert given == dict.fromkeys(NAMES, 7.0)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import NamedTuple
 
 from gossipq import limits
@@ -13,7 +12,6 @@ from gossipq.values import CopyStats, Lead, Member
 from gossipq_cli import ask
 from gossipq_cli.options import Choices
 
-ASK_S = 2.0  #: a node that does not answer within it is away
 ASK_AT_ONCE = 16
 
 
@@ -62,9 +60,7 @@ def _status_of(choices: Choices, asked: StatusReply, member: Member) -> StatusRe
     if member.copy == asked.copy:
         return asked
     try:
-        status = ask.status(
-            replace(ask.elsewhere(choices, member.endpoint, asked), timeout_s=min(ASK_S, choices.timeout_s))
-        )
+        status = ask.status(ask.elsewhere(choices, member.endpoint, asked))
     except GossipqError:
         return None
     return status if status.copy == member.copy else None  # the address may be another's by now
