@@ -3,10 +3,12 @@
 import re
 import xml.etree.ElementTree as ET
 
+from rich.cells import cell_len
 from rich.text import Text
 
+from gossipq_cli.dashboard.figures import GRAPHS
 from gossipq_cli.dashboard.frame import screen
-from gossipq_cli.dashboard.painter import BEGIN, END, Painter, svg
+from gossipq_cli.dashboard.painter import BEGIN, END, Painter, in_ascii, svg
 from gossipq_cli.dashboard.state import Board, Ui
 
 
@@ -43,6 +45,16 @@ def test_no_colour_leaves_bold_and_reverse(board: Board) -> None:
     codes = {code for found in re.findall(r"\x1b\[([\d;]*)m", text) for code in found.split(";")}
     assert codes <= {"", "0", "1", "7"}
     assert "1" in codes
+
+
+def test_a_terminal_without_unicode_gets_as_many_columns_of_ascii(board: Board) -> None:
+    for graph in GRAPHS:
+        for line in screen(board, Ui(graph=graph), 120, 40):
+            shown = in_ascii(line.plain)
+            assert shown.isascii()
+            assert len(shown) == cell_len(line.plain)
+            assert "?" not in shown or "?" in line.plain, "each character of the dashboard has one for it"
+    assert in_ascii("\x1b[1m╭─ 日 ─╮\x1b[0m") == "\x1b[1m+- ?? -+\x1b[0m"
 
 
 def test_colours_of_each_kind_of_terminal() -> None:

@@ -212,8 +212,10 @@ def _once(
     picture: Path | None,
 ) -> None:
     from gossipq_cli.dashboard import still
+    from gossipq_cli.dashboard.figures import speaks_unicode
     from gossipq_cli.dashboard.frame import plain, screen
     from gossipq_cli.dashboard.history import LENGTH
+    from gossipq_cli.dashboard.painter import in_ascii, svg
 
     if snapshots is not None:
         board = still.recorded(snapshots[-LENGTH:])
@@ -223,10 +225,10 @@ def _once(
         if failed is not None:
             raise failures.Failure("failed", failed.text, failed.hint)
     if picture is None:
-        sys.stdout.write(plain(board, ui, *size))
+        text = plain(board, ui, *size)
+        unreadable = sys.stdout.isatty() and not speaks_unicode(os.environ)
+        sys.stdout.write(in_ascii(text) if unreadable else text)
         return
-    from gossipq_cli.dashboard.painter import svg
-
     picture.write_text(svg(screen(board, ui, *size), size[0], f"gossipq top --view {ui.view}"), "utf-8")
 
 

@@ -12,11 +12,16 @@ BRAILLE = 0x2800
 BRAILLE_LEFT, BRAILLE_RIGHT = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)  #: dots from the bottom up
 
 
+def speaks_unicode(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal is said to show more than ASCII."""
+    spoken = next((environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if environ.get(name)), "")
+    return "utf" in spoken.casefold()
+
+
 def graph_of(environ: Mapping[str, str]) -> str:
     """What charts are made of on this terminal: dots where it has them, blocks where it has only those, else
     letters."""
-    spoken = next((environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if environ.get(name)), "")
-    if "utf" not in spoken.casefold():
+    if not speaks_unicode(environ):
         return "ascii"
     return "block" if environ.get("TERM", "") in WITHOUT_BRAILLE else "braille"
 

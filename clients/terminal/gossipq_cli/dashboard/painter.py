@@ -5,14 +5,29 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
 
+from rich.cells import cell_len
 from rich.color import ColorSystem
 from rich.console import Console
 from rich.segment import Segment, Segments
 from rich.style import Style
 from rich.text import Text
 
+from gossipq_cli.dashboard.figures import BRAILLE, LEVELS
+
 BEGIN, END = "\x1b[?2026h", "\x1b[?2026l"  #: a terminal that knows these shows all of it at once
 SYSTEMS = {"standard": ColorSystem.STANDARD, "256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}
+
+#: what stands for marks, borders and charts where they cannot be shown
+ASCII = str.maketrans("●○✖▲▴▾▸›…·│┤─╭╮╰╯↑↓⏎▏▎▍▌▋▊▉", "*ox!^v>>.-|+-++++^v<|||####")
+ASCII |= str.maketrans(LEVELS["block"], LEVELS["ascii"])
+ASCII |= {BRAILLE: ord(" ")} | {BRAILLE + dots: ord(":") for dots in range(1, 256)}
+
+
+def in_ascii(text: str) -> str:
+    """With as many columns, for a terminal that shows nothing else."""
+    if text.isascii():
+        return text
+    return "".join(each if each.isascii() else "?" * cell_len(each) for each in text.translate(ASCII))
 
 
 def colors_of(wanted: bool) -> str | None:

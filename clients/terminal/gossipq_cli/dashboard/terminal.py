@@ -13,6 +13,9 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from gossipq_cli.dashboard.figures import speaks_unicode
+from gossipq_cli.dashboard.painter import in_ascii
+
 #: other screen, no cursor, pastes marked; the mouse stays the terminal's, so that copying works
 ENTER = "\x1b[?1049h\x1b[?25l\x1b[?2004h\x1b[2J"
 LEAVE = "\x1b[?2026l\x1b[0m\x1b[?2004l\x1b[?25h\x1b[?1049l"
@@ -31,6 +34,7 @@ class Terminal:
         self._before: list[Any] | None = None
         self._handlers: dict[int, Any] = {}
         self._taken = False
+        self._unicode = speaks_unicode(os.environ)
         self._unheard = logging.NullHandler()  # of all that is logged: else stderr is
         self._wake_read, self._wake_write = os.pipe()
         for end in (self._wake_read, self._wake_write):
@@ -93,7 +97,8 @@ class Terminal:
             self._send(text)
 
     def _send(self, text: str) -> None:
-        data = memoryview(text.encode(errors="backslashreplace"))
+        shown = text if self._unicode else in_ascii(text)
+        data = memoryview(shown.encode(errors="backslashreplace"))
         while data:
             data = data[os.write(self._out, data) :]
 
