@@ -5,7 +5,7 @@ import pytest
 from core.harness import FakeWorker, client, single
 from core.harness import counters as stats
 from gossipq import limits
-from gossipq.messages import Ack, Done, Nack, RefusedMessage, Topics, Why
+from gossipq.messages import Ack, Done, Nack, RefusedMessage, Requeue, Topics, Why
 from gossipq.operator_messages import (
     DropGroup,
     GroupShown,
@@ -383,10 +383,15 @@ def test_one_wording_for_a_group_that_is_not_there(worker, orders):
     for message in (
         ShowGroup(topic_id_of(orders), "x"),
         SeekGroup(topic_id_of(orders), "x", []),
-        Why(Ref(orders, 0), "x"),
     ):
-        worker.publish(orders, [b"x"])
         assert worker.ask(1, ADA, message).message == "no group x on orders"
+
+
+def test_a_group_that_is_not_in_a_partition_may_be_in_others(worker, orders):
+    """Those may be in other shards: `why` said there is no such group."""
+    worker.publish(orders, [b"x"])
+    for message in (Why(Ref(orders, 0), "x"), Requeue(Ref(orders, 0), "x")):
+        assert worker.ask(1, ADA, message).message == "no group x has begun in partition 0 of orders"
 
 
 def test_a_group_that_two_remove_at_once_is_removed_once_and_others_stay(worker, orders):

@@ -289,6 +289,15 @@ def test_a_trace_tells_only_what_has_happened_and_of_a_delayed_record_when_it_wa
     assert steps == [("published", sealed_ms), ("due", worker.now.wall_ms)]
 
 
+def test_the_trace_of_a_record_that_was_cancelled_before_it_was_due_begins_with_its_publish(worker, orders):
+    (run,) = publish(worker, orders, bytes(batches.seal([b"x"], fixed={DELAY: array("q", [60_000])})))
+    ref, begun_ms = Ref(orders, -1, run.index, 0), worker.now.wall_ms
+    worker.tick(5_000)
+    worker.ask(1, ADA, Cancel(ref))
+    steps = [(step.what, step.time_ms - begun_ms) for step in worker.ask(1, ADA, Trace(ref)).steps]
+    assert steps == [("published", 0), ("voided", 5_000)]
+
+
 # --- modes, routes ------------------------------------------------------------------------------------------
 
 

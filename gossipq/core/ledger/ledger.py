@@ -42,6 +42,8 @@ from gossipq.types import (
     Offset,
     PartitionKey,
     partition_key,
+    partition_of,
+    topic_id_of,
 )
 from gossipq.values import AccessTable, Member, Run, Start, TopicConfig, TopicInfo
 
@@ -284,6 +286,12 @@ class Ledger:
         topic = self.topics.get(topic_id)
         on = f" on {topic.name}" if topic else ""
         return BadRequest(f"no group {name}{on}", hint=f"gossipq group ls {topic.name if topic else 'TOPIC'}")
+
+    def no_cursor(self, partition: PartitionKey, name: str) -> BadRequest:
+        """For who named a group that is not in a partition: in others it may be, which other shards know."""
+        topic = self.topics[topic_id_of(partition)].name
+        text = f"no group {name} has begun in partition {partition_of(partition)} of {topic}"
+        return BadRequest(text, hint=f"gossipq group lag {topic} -g {name} --partitions")
 
     def done_below(self, partition: PartitionKey) -> Offset:
         """Every group has acked everything below; without groups, the end."""

@@ -250,6 +250,7 @@ class Partitions:
                 payload.reason,
                 payload.by,
                 entry.index if payload.publish else 0,
+                row.time_ms,
             )
             self._host.state.put(
                 records.key(b"v", partition, payload.index, payload.record), records.encode(void)

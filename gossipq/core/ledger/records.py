@@ -335,6 +335,7 @@ class VoidRow(msgspec.Struct, array_like=True, frozen=True):
     reason: str
     by: str
     replaced_by: Index = 0  #: entry that brought the new record
+    published_ms: int = 0  #: of a record that had no offset; 0: it has one, or nobody kept that
 
 
 class GrowthState(msgspec.Struct, array_like=True, frozen=True):

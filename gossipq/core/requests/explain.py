@@ -190,7 +190,7 @@ class ExplainRequests:
         if group_name:
             group = ledger.group(topic_id_of(partition), group_name)
             if group is None or group.id not in group_ids:
-                raise ledger.no_group(topic_id_of(partition), group_name)
+                raise ledger.no_cursor(partition, group_name)
             group_ids = [group.id]
         standings = [self._standing(named, group_id) for group_id in group_ids]
         lines = self._policies(named, group_ids)
@@ -449,6 +449,8 @@ class ExplainRequests:
             if found is not None:
                 yield TraceEvent(found[1].time_ms, "published")
             elif (void := ledger.void_of(partition, named.entry, named.record)) is not None:
+                if void.published_ms:
+                    yield TraceEvent(void.published_ms, "published")
                 yield TraceEvent(void.time_ms, "voided", "", void.by, void.reason)
             return
         place = place_of(ledger, None, partition, offset)

@@ -187,7 +187,7 @@ class MendRequests:
         group = self._ledger.group(topic_id_of(partition), group_name)
         cursor = self._ledger.cursors.get(partition, {}).get(group.id) if group else None
         if cursor is None:
-            raise self._ledger.no_group(topic_id_of(partition), group_name)
+            raise self._ledger.no_cursor(partition, group_name)
         return cursor
 
     def _requeue(
