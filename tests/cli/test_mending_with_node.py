@@ -300,6 +300,9 @@ def test_what_is_not_there_has_one_exit_code(ask, topic: str, line: list[str]) -
     ran = ask(*(word.format(topic) for word in line))
     what = "no group nobody on {}" if "nobody" in line else "topic {} has no schema"
     assert (ran.code, ran.err.partition("\n")[0]) == (4, f"error: {what.format(topic)}")
+    if line[0] == "schema":
+        ran = ask(*(word.format("*") for word in line))
+        assert (ran.code, ran.err.partition("\n")[0]) == (4, "error: no topic *"), "a pattern is none"
 
 
 def test_a_virtual_topic(ask, topic: str) -> None:

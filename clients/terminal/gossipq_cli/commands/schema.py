@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from gossipq.errors import UnknownTopic
 from gossipq.texts import many
 from gossipq_cli import ask, failures
 from gossipq_cli.options import Choices, Noun, pass_choices
@@ -124,8 +123,8 @@ def remove(choices: Choices, topic: str) -> None:
 
 def _schema(mq: "Client", topic: str) -> "Schema":
     """Raises UnknownTopic, Failure."""
-    if ask.missing(mq, [topic]):
-        raise UnknownTopic(f"no topic {topic}")
+    if "*" in topic or ask.missing(mq, [topic]):
+        raise ask.no_topic(mq, topic)
     schema = mq.admin.known_schema(topic)
     if schema is None:
         raise failures.Failure(
