@@ -1,10 +1,12 @@
 """A port that speaks HTTP, and who listens no more at the other end."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from itertools import count
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -40,6 +42,28 @@ def test_a_place_that_is_taken_may_be_free_at_the_next_start() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(NoPlace, match="in use") as refused:
         asyncio.run(serve(other.getsockname()[1]))
     assert explain(refused.value).exit_code == FAILED
+
+
+def test_strangers_fill_no_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def malformed(times: int) -> None:
+        async with listening(AsyncMock(), Place("127.0.0.1", 0)) as at:
+            for _ in range(times):
+                reader, writer = await asyncio.open_connection(*at)
+                writer.write(b"no HTTP\r\n\r\n")
+                await reader.read()
+                writer.close()
+
+    made, made_s = logging.getLogRecordFactory(), count(0.0, 10.0)
+
+    def factory(*given: Any, **more: Any) -> logging.LogRecord:
+        record = made(*given, **more)
+        record.created = next(made_s)
+        return record
+
+    monkeypatch.setattr(logging, "_logRecordFactory", factory)
+    asyncio.run(malformed(8))
+    said = [record.getMessage() for record in caplog.records if record.name == "uvicorn.error"]
+    assert said == ["Invalid HTTP request received.", "Invalid HTTP request received. (and 5 more before)"]
 
 
 def test_a_socket_whose_reader_stands_still_ends(monkeypatch: pytest.MonkeyPatch) -> None:

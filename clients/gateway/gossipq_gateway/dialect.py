@@ -1,8 +1,8 @@
 """What a dialect is, and what it is given."""
 
 import logging
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import NamedTuple, Protocol
 
 from starlette.routing import BaseRoute
@@ -12,7 +12,41 @@ from gossipq.errors import ConfigError
 from gossipq_client.aio import Client
 from gossipq_gateway.counters import Counters
 
+SAY_AGAIN_S = 60.0
+
 log = logging.getLogger("gossipq.gateway")
+
+
+class Sparing(logging.Filter):
+    """Of what any request may write into the log, each kind of line not more than once a minute, and with how
+    many there were. Faults of the gateway are all told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, tuple[float, int]] = {}  # when, and what was left out since
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno > logging.WARNING:
+            return True
+        said_s, left_out = self._said.get(record.msg, (-SAY_AGAIN_S, 0))
+        if 0 <= record.created - said_s < SAY_AGAIN_S:
+            self._said[record.msg] = said_s, left_out + 1
+            return False
+        self._said[record.msg] = record.created, 0
+        if left_out:
+            record.msg, record.args = f"{record.getMessage()} (and {left_out} more before)", ()
+        return True
+
+
+@contextmanager
+def sparing(logger: logging.Logger) -> Iterator[logging.Logger]:
+    """It writes sparingly meanwhile."""
+    rule = Sparing()
+    logger.addFilter(rule)
+    try:
+        yield logger
+    finally:
+        logger.removeFilter(rule)
 
 
 class Place(NamedTuple):

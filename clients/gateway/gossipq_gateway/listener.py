@@ -2,6 +2,7 @@
 what it wants."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator, Collection, Iterator, Sized
 from contextlib import asynccontextmanager, contextmanager
@@ -14,7 +15,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from gossipq_gateway.dialect import Place
+from gossipq_gateway.dialect import Place, sparing
 from gossipq_gateway.manners import Bodies
 from gossipq_gateway.room import Room, Share
 
@@ -235,7 +236,7 @@ async def _sweep(connections: Collection[Any]) -> None:
 async def listening(app: ASGIApp, where: Place, **settings: Any) -> AsyncIterator[Place]:
     """Answers HTTP and WebSockets there with an ASGI application; yields where it listens, for port 0.
     `settings` are those of `uvicorn.Config`. Raises OSError when the place is taken."""
-    listener, room = bound(where), Room()
+    listener, room, log = bound(where), Room(), logging.getLogger("uvicorn.error")
     config = uvicorn.Config(
         Bodies(app, room),
         **{
@@ -263,7 +264,8 @@ async def listening(app: ASGIApp, where: Place, **settings: Any) -> AsyncIterato
     try:
         while not server.started and not running.done():
             await asyncio.sleep(0.01)
-        yield Place(where.host, listener.getsockname()[1])
+        with sparing(log):
+            yield Place(where.host, listener.getsockname()[1])
     finally:
         server.should_exit = True
         await running

@@ -16,7 +16,7 @@ from gossipq.clock import SystemClock
 from gossipq.errors import ConfigError, NoPlace
 from gossipq_gateway.callers import Callers, Connect
 from gossipq_gateway.counters import Metrics
-from gossipq_gateway.dialect import Desk, Dialect, Place, log
+from gossipq_gateway.dialect import Desk, Dialect, Place, log, sparing
 from gossipq_gateway.listener import listening
 from gossipq_gateway.manners import Manners
 from gossipq_gateway.problems import Refusal, problem, response
@@ -77,7 +77,8 @@ async def serve(
         stack.callback(minded.cancel)
         routes: list[BaseRoute] = [Route("/metrics", _page(metrics), methods=["GET"])]
         for dialect in (*dialects(settings, callers), *more):
-            desk = Desk(mq, clock, metrics.of(dialect.name), log.getChild(dialect.name))
+            its_log = stack.enter_context(sparing(log.getChild(dialect.name)))
+            desk = Desk(mq, clock, metrics.of(dialect.name), its_log)
             routes += dialect.routes(desk)
             try:
                 await stack.enter_async_context(dialect.serve(desk))
