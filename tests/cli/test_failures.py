@@ -118,6 +118,11 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().err) == expected
 
 
+def test_what_was_typed_and_is_no_utf8_is_told_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    failures.report(errors.UnknownTopic("no topic \udcff"), [], output="json")
+    assert json.loads(capsys.readouterr().err)["error"]["message"] == "no topic \udcff"
+
+
 def test_nobody_writes_escapes_through_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     failures.report(errors.UnknownTopic("no topic \x1b[2J", "\u202eit"), [])
     assert capsys.readouterr().err == "error: no topic \\x1b[2J\n hint: \\u202eit\n"

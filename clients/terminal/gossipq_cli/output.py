@@ -276,7 +276,10 @@ def json_text(value: Any) -> str:
 
     import msgspec
 
-    text = msgspec.json.encode(value).decode()
+    try:
+        text = msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:  # what was typed, or the name of a file, is no UTF-8
+        text = dumps(msgspec.to_builtins(value), separators=(",", ":"))
     return (
         text
         if text.isprintable()
