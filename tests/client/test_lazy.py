@@ -2,11 +2,12 @@
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
 from gossipq.errors import ClientClosed, Unreachable
-from gossipq_client import aio, connect, testing
+from gossipq_client import FetchedBatch, aio, connect, testing
 
 
 def test_making_a_client_does_nothing(nobody: str) -> None:
@@ -82,6 +83,35 @@ def test_an_asyncio_client_belongs_to_the_loop_that_uses_it_first(
             await unused.publish("lazily", b"x")
 
     asyncio.run(main())
+
+
+def test_an_asyncio_client_whose_loop_has_ended_says_so(broker: testing.Broker) -> None:
+    """In a second `asyncio.run`, for example: it raised "Event loop is closed" once the record was sent."""
+    mq = aio.connect(broker.endpoint)
+
+    async def first() -> FetchedBatch[Any]:
+        await mq.publish_many("ended", [b"0", b"1"])
+        return await mq.fetch("ended", "g", n=2, wait=20)
+
+    batch = asyncio.run(first())
+
+    async def second() -> None:
+        for attempt in (
+            lambda: mq.publish("ended", b"2"),
+            lambda: mq.fetch("ended", "g", n=1, wait=0),
+            lambda: mq.ack(batch),
+            batch[0].ack,
+            mq.topics,
+            mq.flush,
+        ):
+            with pytest.raises(ClientClosed, match="event loop") as told:
+                await attempt()
+            assert "connect() again" in told.value.hint
+        await mq.close()
+
+    asyncio.run(second())
+    with broker.connect() as reader:
+        assert [msg.value for msg in reader.consume("ended", start="first", stop_at_end=True)] == [b"0", b"1"]
 
 
 @pytest.mark.parametrize(

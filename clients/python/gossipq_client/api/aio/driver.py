@@ -108,9 +108,19 @@ class Driver:
         """How long connecting takes at most, in seconds."""
         return self._timeout
 
+    def _require_loop(self) -> None:
+        """Raises ClientClosed where its event loop has ended: nothing would send what is asked for."""
+        if self._loop.is_closed():
+            raise ClientClosed(
+                "the event loop of this client has ended",
+                hint="a client is for one event loop: call connect() again in the one that runs, as in "
+                "`async with connect() as mq:`",
+            )
+
     def _do(self, step: Callable[[], T]) -> T:
         """One step of the session, done whole. Raises ClientClosed, ForkedClient and what the step raises."""
         self._engine.enter()
+        self._require_loop()
         return self._engine.step(step)
 
     def _wake(self) -> None:
@@ -142,17 +152,21 @@ class Driver:
     def _ack_one(self, record: Record) -> None:
         """Notes an ack, to be sent within milliseconds. Raises ClientClosed, ForkedClient."""
         noted = self._engine.noted
+        if not noted:
+            self._require_loop()
         noted.append(record)
         if len(noted) == 1:
             self._soon()
 
     def _ack_range(self, held: Held, first: int, end: int) -> None:
         """The same of neighbours."""
+        self._require_loop()
         self._engine.note(self._engine.session.consuming.ack, held, first, end)
         self._soon()
 
     def _begin(self, held: Held, offset: int) -> None:
         """The user gets a record that was handed out before."""
+        self._require_loop()
         if held.begins_aloud:
             self._do(lambda: self._engine.begin(held, offset))
             return
@@ -234,6 +248,7 @@ class Driver:
     async def _until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Waits until `ready`; False when `timeout` seconds are over."""
         self._engine.check()
+        self._require_loop()
         self._turn(thorough=True)
         if self._do(ready):
             return True
