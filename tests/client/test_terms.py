@@ -46,6 +46,17 @@ def test_a_due_time_is_never_early() -> None:
     assert of_one(at=datetime.fromtimestamp(WALL_MS / 1000 + 1.0001, paris)) == Terms(due_ms=6_002)
 
 
+@pytest.mark.parametrize(
+    "given", [{"delay": "3650d"}, {"delay": 3650 * 86_400}, {"at": WALL_MS / 1000 + 3650 * 86_400}]
+)
+def test_the_longest_delay_is_one_that_nodes_take(given: dict[str, Any]) -> None:
+    """It was rounded up to a millisecond beyond what they take."""
+    assert of_one(**given) == Terms(due_ms=5_000 + limits.DELAY_MS_MAX)
+    assert terms.delay_of(now, given.get("delay"), given.get("at")) == limits.DELAY_MS_MAX
+    if "delay" in given:
+        assert of_list(1, delays=[given["delay"]]) == [Terms(due_ms=5_000 + limits.DELAY_MS_MAX)]
+
+
 def test_everything_at_once() -> None:
     asked = of_one(
         delay=1, ttl="1m", id="order-17", lease=timedelta(minutes=2), attempts_max=3, backoff="250ms"

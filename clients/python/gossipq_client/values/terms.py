@@ -265,21 +265,25 @@ def _policy(
 
 
 def _due_ms(now: Clock, delay: inputs.Duration | None, at: inputs.Time | None) -> int:
-    """Boot time; 0 = at once, as for what is due already. Never early: the clocks show whole milliseconds,
-    rounded down."""
+    """Boot time; 0 = at once, as for what is due already."""
     if delay is not None and at is not None:
         raise BadRequest("delay= and at= are two due times", hint="pass one of them")
     if delay is not None:
         delay_ms = inputs.duration_ms(delay, "delay", 0, limits.DELAY_MS_MAX)
-        return now().boot_ms + delay_ms + 1 if delay_ms else 0
+        return now().boot_ms + _rounded_ms(delay_ms) if delay_ms else 0
     if at is not None:
         at_ms, (boot_ms, wall_ms) = inputs.time_ms(at, "at"), now()
         if at_ms - wall_ms > limits.DELAY_MS_MAX:
             raise BadRequest(
                 f"at={at!r} is too far ahead", hint=f"at most {inputs.span(limits.DELAY_MS_MAX)} from now"
             )
-        return boot_ms + at_ms - wall_ms + 1 if at_ms > wall_ms else 0
+        return boot_ms + _rounded_ms(at_ms - wall_ms) if at_ms > wall_ms else 0
     return 0
+
+
+def _rounded_ms(delay_ms: int) -> int:
+    """Never early: the clocks show whole milliseconds, rounded down. Nodes take no more than the maximum."""
+    return min(delay_ms + 1, limits.DELAY_MS_MAX)
 
 
 def _dues_ms(now: Clock, delays: Sequence[inputs.Duration | None], count: int, due: bool) -> list[int]:
@@ -288,8 +292,8 @@ def _dues_ms(now: Clock, delays: Sequence[inputs.Duration | None], count: int, d
             "delays= needs one delay for each value, without delay= and at=",
             hint=f"{len(delays)} delays for {count} values",
         )
-    base_ms = now().boot_ms + 1
-    return [base_ms + delay_ms if delay_ms else 0 for delay_ms in _delays_ms(delays)]
+    now_ms = now().boot_ms
+    return [now_ms + _rounded_ms(delay_ms) if delay_ms else 0 for delay_ms in _delays_ms(delays)]
 
 
 def _delays_ms(delays: Sequence[inputs.Duration | None]) -> list[int]:
