@@ -416,6 +416,94 @@ def test_a_start_that_cannot_send_what_was_left_leaves_it_to_the_next(
     assert spools.show(str(tmp_path)) == []
 
 
+@pytest.mark.parametrize("kind", ["sync", "asyncio"])
+def test_a_start_that_ends_half_way_leaves_the_spool_to_the_next(
+    broker: testing.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """With a part of it under way: whoever tried again was told that another client has it."""
+    left, client = Spool(tmp_path), Client if kind == "sync" else aio.Client
+    left.put([Spooled("begun", b"%d" % at, b"id%d" % at) for at in range(3)])
+    left.close()
+    goes, begun = client._in_window, list[Any]()
+
+    def half(mq: Any, *asked: Any) -> Any:
+        if begun:
+            raise Unreachable("no leader")
+        begun.append(mq)
+        mq._engine.transport.receive = list  # no confirm comes
+        return goes(mq, *asked)
+
+    async def awaited() -> None:
+        await aio.connect(broker.endpoint, spool=tmp_path)
+
+    begin = {
+        "sync": lambda: connect(broker.endpoint, spool=tmp_path).__enter__(),
+        "asyncio": lambda: asyncio.run(awaited()),
+    }[kind]
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "_in_window", half)
+        with pytest.raises(Unreachable):
+            begin()
+    with connect(broker.endpoint, spool=tmp_path) as mq, broker.connect() as reader:
+        mq.flush(PATIENCE_S)
+        assert everything(reader, "begun")[-3:] == [b"0", b"1", b"2"]
+
+
+def test_who_breaks_off_a_close_leaves_the_spool_to_others(
+    broker: testing.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was that of the client until the program ended: `with` leaves nobody who could close it again."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    mq = connect(broker.endpoint, spool=tmp_path)
+    pending = mq.publish("broken", b"x")
+    monkeypatch.setattr(mq, "_until", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        mq.__exit__(None, None, None)
+    with connect(broker.endpoint, spool=tmp_path) as mq, broker.connect() as reader:
+        mq.flush(PATIENCE_S)
+        assert everything(reader, "broken") == [b"x"]
+    with pytest.raises(ClientClosed):
+        pending.result(PATIENCE_S)
+
+
+def test_a_signal_handler_that_interrupts_a_publish_hears_that_its_own_is_not_kept(
+    broker: testing.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At any point of one: it heard of an error of LMDB, or that nothing can be done, and it was kept."""
+    mq = connect(broker.endpoint, spool=tmp_path)
+    mq.publish_and_wait("handled", b"first")
+    kept = list[bytes]()
+
+    def handler(value: bytes) -> None:
+        with pytest.raises(RuntimeError, match="nothing was done"):
+            mq.publish("handled", value)
+
+    def interrupted(name: str, of: Any) -> None:
+        real = getattr(of, name)
+
+        def work(*asked: Any, **options: Any) -> Any:
+            patched.undo()
+            handler(name.encode())
+            return real(*asked, **options)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(of, name, work)
+            mq.publish("handled", name.upper().encode())
+            kept.append(name.upper().encode())
+
+    assert mq._spool is not None
+    interrupted("_write", mq._spool)
+    interrupted("advance", mq._engine.session)
+    interrupted("find_topic", mq._engine)
+    mq.close()
+    assert spools.show(str(tmp_path)) == []
+    with broker.connect() as reader:
+        assert everything(reader, "handled")[1:] == kept
+
+
 def test_what_is_refused_at_a_later_start_stays(broker: testing.Broker, tmp_path: Path) -> None:
     """Who published it heard that it is in the spool, and nobody else would hear that it is not."""
     with broker.connect() as mq:

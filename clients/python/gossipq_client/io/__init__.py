@@ -10,6 +10,7 @@ from gossipq_client.io.engine import (
     PAUSE_SECONDS,
     REQUEST_SECONDS,
     Engine,
+    in_handler,
     log,
 )
 from gossipq_client.io.spool import BYTES_MAX as SPOOL_BYTES_MAX
@@ -32,6 +33,7 @@ __all__ = [
     "connecting",
     "contexts",
     "exits",
+    "in_handler",
     "log",
     "wait",
 ]

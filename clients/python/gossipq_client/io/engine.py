@@ -67,6 +67,14 @@ RECOVERY_LOOK_SECONDS = 0.001  #: between two looks whether a client is mended
 OUR_PACKAGES = ("gossipq", "gossipq_client")
 
 
+def in_handler() -> RuntimeError:
+    """What a signal handler hears that interrupted the client that it calls."""
+    return RuntimeError(
+        "a signal handler called a client of gossipq that is at work in the same thread, and nothing was "
+        "done: set a flag there and look at it later; close() and stop() can be called at any time"
+    )
+
+
 class Refusing(list[Record]):
     """What acks are noted in when there is nobody to tell them any more."""
 
@@ -135,11 +143,7 @@ class Engine:
         """Says why no step can be done now, or mends what hinders it."""
         self.check()
         if self.busy:
-            raise RuntimeError(
-                "a signal handler called a client of gossipq that is at work in the same thread: set a flag "
-                "there and look at "
-                "it later; close() and stop() can be called at any time"
-            )
+            raise in_handler()
         while self.torn:
             self._start_recovery()
 
@@ -467,11 +471,12 @@ class Engine:
         self._close()
         self.ended = True
         Engine.alive.discard(self)
-        if self.session.consuming.noted:
-            self._join_noted()
-        self.session.publishing.plain.clear()
-        self.session.farewell()
-        self._send()
+        if not self.torn:  # else its connections are in no order, and it is missed soon
+            if self.session.consuming.noted:
+                self._join_noted()
+            self.session.publishing.plain.clear()
+            self.session.farewell()
+            self._send()
         self.transport.close(LINGER_MS)
 
     def finish(self, seconds: float) -> GossipqError | None:

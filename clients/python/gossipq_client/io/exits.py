@@ -19,6 +19,10 @@ class Leaver(Protocol):
     def _label(self) -> str:
         """For messages."""
 
+    @property
+    def _kept(self) -> bool:
+        """What has no confirm outlives it."""
+
     def _unconfirmed(self) -> int:
         """Records without a confirm."""
 
@@ -59,7 +63,7 @@ def _told(client: Leaver, owed: int, left: int, failure: GossipqError | None) ->
     if left:
         lost = (
             f"{many(left, 'record')} of client {client._label!r} had no confirm when the program ended: "
-            "they may be lost"
+            + ("what is in its spool stays there" if client._kept else "they may be lost")
         )
         print(f"gossipq: {lost}; {hint}", file=sys.stderr)
     if failure is not None:

@@ -210,9 +210,9 @@ class Spool:
             writing.delete(_key(number))
 
     def rest(self) -> None:
-        """Other clients may have it until it is used again, unless something is under way."""
+        """Other clients may have it until it is used again. What is under way stays in it."""
         with self._lock:
-            if not (self._forked or self._over or self._rests or self._works or self._under_way):
+            if not (self._forked or self._over or self._rests or self._works):
                 self._end()
                 self._rests = True
 
@@ -231,14 +231,15 @@ class Spool:
     def _end(self) -> None:
         import lmdb
 
-        self.sweep()
         try:
+            self.sweep()
             with self._rows.begin(write=True) as writing:
                 self._delete(writing)
         except lmdb.Error as error:
             log.warning("spool %s: what is confirmed goes once more: %s", self.directory, error)
-        self._rows.close()
-        _disown(self._owner)
+        finally:
+            self._rows.close()
+            _disown(self._owner)
 
     def forget(self) -> None:
         """In a child process: the parent alone has it."""

@@ -299,6 +299,13 @@ class Publishing(Sending):
         if self.topics.get(topic.name) is topic:
             del self.topics[topic.name]
 
+    def give_up(self, error: GossipqError) -> None:
+        """Nothing is sent any more: what has no confirm ends so."""
+        for topic in [*(old for old, _ in self._moves), *self.topics.values()]:
+            self.forget(topic, error)
+        for flight in self._loose:
+            flight.fail(error)
+
     # --- after a step was torn
 
     def recover(self) -> None:

@@ -94,7 +94,11 @@ class Connection(Driver):
         except GossipqError:
             self._shut()
             raise
-        self._shut()  # not after an interrupt: it can be closed again, and is at the end of the program
+        except BaseException:  # an interrupt: it can be closed again, and is at the end of the program
+            if self._kept:  # others may go on with that
+                self._shut()
+            raise
+        self._shut()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -53,6 +53,7 @@ class Driver:
     """Drives an engine from one event loop."""
 
     _engine = Opened()
+    _kept = False  #: what has no confirm outlives this client, on a disk
     _loop: asyncio.AbstractEventLoop
 
     def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
@@ -96,12 +97,13 @@ class Driver:
             raise
 
     def _give_up(self, engine: Engine) -> None:
-        """Could not connect: that is over, unless others wait for something."""
-        if engine.closed or self._waiters or self._landings or not engine.session.settled:
+        """Could not connect, or send what its spool has: that is over, unless others wait for something."""
+        if engine.closed or self._waiters or self._landings or not (engine.session.settled or self._kept):
             return
         self._shut()
         self.__dict__.pop("_engine", None)
         self._set_aside()
+        engine.session.publishing.give_up(engine.lost())
 
     @property
     def _wait(self) -> float:
@@ -291,6 +293,9 @@ class Driver:
         else:
             self._soon()
         return sent
+
+    def _require_whole(self, gate: Gate) -> None:
+        """Nothing is interrupted half way here."""
 
     def _require_turn(self, writers: list[Writer]) -> None:
         """Raises Backpressure when others wait to publish there: they go first."""

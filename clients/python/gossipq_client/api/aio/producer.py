@@ -59,7 +59,7 @@ class Producers(Connection):
 
     def _use_spool(self, spool: Spool) -> None:
         """From now on records are on the disk before they are sent."""
-        self._spool = spool
+        self._spool, self._kept = spool, True
         self._look_at_each()
 
     def _let_go(self) -> None:
@@ -116,7 +116,8 @@ class Producers(Connection):
         self, spool: Spool, topic: str, raws: list[bytes], checked: Options | Many
     ) -> Awaited:
         """Onto the disk first; then they go behind whatever is there. Raises Backpressure, Unreachable,
-        ClientClosed."""
+        ClientClosed; and RuntimeError in a signal handler that interrupted this client: nothing is kept."""
+        self._require_whole(self._spooling)
         parts: list[Awaited] = []
         now, each = spool.now(), [checked] if isinstance(checked, Options) else checked.each(len(raws))
         async with self._spooling:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from gossipq.errors import ClientClosed, GossipqError
 from gossipq_client.api.sync.keeper import Keeper
-from gossipq_client.io import Bell, Engine, exits, log
+from gossipq_client.io import Bell, Engine, exits, in_handler, log
 from gossipq_client.io import wait as wait_for
 from gossipq_client.session import Awaited, Flight, Held, Patience, PendingReceipts, Record, Writer
 from gossipq_client.session import PendingReceipt as PendingReceipt
@@ -27,6 +27,7 @@ class Driver:
     """Drives an engine for callers of any thread. Whoever waits polls the sockets without the lock."""
 
     _engine = Opened()
+    _kept = False  #: what has no confirm outlives this client, on a disk
 
     def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
         self._lock = threading.RLock()
@@ -72,14 +73,15 @@ class Driver:
         return engine
 
     def _give_up(self, engine: Engine) -> None:
-        """Could not connect: that is over, unless others wait for the same."""
+        """Could not connect, or send what its spool has: that is over, unless others wait for something."""
         with self._lock:
-            if engine.closed or engine.forked or self._waiting or not engine.session.settled:
+            if engine.closed or engine.forked or self._waiting or not (engine.session.settled or self._kept):
                 return
             engine.farewell()
         self._shut()
         self.__dict__.pop("_engine", None)
         self._set_aside()
+        engine.session.publishing.give_up(engine.lost())
 
     def _made(self, engine: Engine) -> None:
         """There is an engine now, and nobody has used it."""
@@ -175,6 +177,12 @@ class Driver:
                 raise engine.backpressure(writer, patience.silent_s)
             self._until(lambda: not engine.full(heir(writer)), left_s)
         return sent[0]
+
+    def _require_whole(self, gate: Gate) -> None:
+        """Raises RuntimeError in a signal handler that interrupts this client at work. It must not wait
+        behind the gate for who waits for what it has interrupted."""
+        if any(lock._is_owned() for lock in (self._lock, gate)):  # type: ignore[attr-defined]
+            raise in_handler()
 
     def _require_turn(self, writers: list[Writer]) -> None:
         """Threads that wait have no order among them."""
