@@ -118,6 +118,19 @@ def test_an_unreachable_leader_is_spoken_to_through_the_frontdoor_until_it_is_ba
     assert [each.endpoint for each in hand.sent(Ping)] == [HOME, LEADER]
 
 
+def test_a_leader_that_takes_no_connection_is_spoken_to_through_the_frontdoor_at_once(hand: Hand) -> None:
+    """As where its node encrypts, and its unencrypted port is for its own host alone: it took a second."""
+    hand.session.calls.ask(Resolve(["a"]), META_SHARD)
+    assert hand.welcome() == []
+    hand.session.missed(LEADER)
+    assert [each.header.shard for each in hand.welcome() if isinstance(each.body, Resolve)] == [META_SHARD]
+    hand.up(LEADER)
+    assert [each.endpoint for each in hand.held_back if isinstance(each.body, Resolve)] == [LEADER]
+    hand.session.disconnected(LEADER)
+    hand.session.missed(LEADER)
+    assert hand.session.links.lane(META_SHARD) is None, "it was reached, so it is missed for a moment only"
+
+
 def test_an_old_route_never_replaces_a_newer_one(hand: Hand) -> None:
     hand.session.links.learn(Route(SHARD, 4, OTHER))
     hand.session.links.learn(Route(SHARD, 3, LEADER))

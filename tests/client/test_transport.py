@@ -10,6 +10,7 @@ import pytest
 import zmq
 
 from gossipq_client.io.transport import Transport, wait
+from ports import settled_port
 
 PATIENCE_S = 20
 MESSAGES = 3_000
@@ -28,6 +29,17 @@ def connected(transport: Transport, endpoint: str) -> None:
     while not any(up for _, up in transport.events()):
         assert time.monotonic() < deadline, "nobody is there"
         wait(transport.fds(), 50)
+
+
+@pytest.mark.e2e
+def test_where_nobody_takes_connections_is_known_at_once(transport: Transport) -> None:
+    endpoint, deadline = f"tcp://127.0.0.1:{settled_port()}", time.monotonic() + PATIENCE_S
+    transport.open(endpoint)
+    while not transport.missed:
+        assert time.monotonic() < deadline
+        wait(transport.fds(), 50)
+        assert transport.events() == []
+    assert transport.missed == {endpoint}
 
 
 @pytest.mark.e2e

@@ -275,6 +275,8 @@ class Engine:
         for endpoint, up in transport.events():
             changed = True
             (links.connected if up else links.disconnected)(endpoint)
+        while transport.missed:
+            self.session.missed(transport.missed.pop())
         later: list[tuple[str, str]] = []
         while links.actions:
             action, endpoint = links.actions.pop(0)

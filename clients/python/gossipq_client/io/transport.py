@@ -28,6 +28,7 @@ CONNECT_MS = 2_000
 _IN = int(zmq.POLLIN)  # plain numbers: an enum costs a microsecond each time it is used
 _UP = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _DOWN = zmq.EVENT_DISCONNECTED
+_MISSED = zmq.EVENT_CLOSED  #: nobody took a connection
 _FAILED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
@@ -71,7 +72,8 @@ class Peer:
         self.backlog: deque[Frames] = deque()
         self.socket = context.socket(zmq.DEALER)
         try:
-            self.monitor = self.socket.get_monitor_socket(_UP | _DOWN | _FAILED if door else _UP | _DOWN)
+            told = _UP | _DOWN | _MISSED
+            self.monitor = self.socket.get_monitor_socket(told | _FAILED if door else told)
         except zmq.ZMQError:
             self.socket.close(0)
             raise
@@ -114,6 +116,7 @@ class Transport:
         self._closed = False
         self._peers: dict[str, Peer] = {}
         self._poll = _new_poll()  #: of their sockets
+        self.missed = set[str]()  #: endpoints where nobody takes connections now: who reads it clears it
         self._pid = os.getpid()
         self.keys_of_doors(door)
 
@@ -242,6 +245,9 @@ class Transport:
                 event = int.from_bytes(peer.monitor.recv_multipart(zmq.NOBLOCK)[0][:2], "little")
                 if event & _FAILED:
                     failed.add(peer.endpoint)
+                    continue
+                if event == _MISSED:
+                    self.missed.add(peer.endpoint)
                     continue
                 peer.up = event == _UP
                 if not peer.up:

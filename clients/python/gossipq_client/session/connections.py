@@ -109,6 +109,7 @@ class Connections:
         self._ids = 0
         self._up: dict[str, bool] = {}
         self._since_ms: dict[str, int] = {}  #: when the endpoint last went up or down, or was asked for
+        self._missed: set[str] = set()  #: endpoints where nobody takes connections now
         self._lanes: dict[int, Lane] = {}
         self.stirred_ms = -1  #: when pings went into silence last
         #: when everything is looked at; None: all is well, and each lane says when time brings it something
@@ -136,6 +137,7 @@ class Connections:
         self._look_soon()
         if endpoint in self._up:
             self._up[endpoint], self._since_ms[endpoint] = True, self.now_ms
+            self._missed.discard(endpoint)
             for lane in self._on(endpoint):
                 self._greet(lane)
 
@@ -187,6 +189,7 @@ class Connections:
         del self._lanes[lane.id]
         if not self._on(lane.endpoint):
             del self._up[lane.endpoint], self._since_ms[lane.endpoint]
+            self._missed.discard(lane.endpoint)
             self.actions.append(("close", lane.endpoint))
 
     def _on(self, endpoint: str) -> list[Lane]:

@@ -20,7 +20,8 @@ from gossipq_client.session.connections import (
 from gossipq_client.session.leaders import Leaders
 from gossipq_client.values import NO_CREDENTIALS, Credentials
 
-#: a leader that was never reached for so long is spoken to through the frontdoor
+#: a leader that was never reached for so long is spoken to through the frontdoor; at once if it is known that
+#: nobody takes connections there
 FALLBACK_MS = limits.SECOND_MS
 ROUTES_MS = 5 * limits.SECOND_MS  #: routes are renewed this often, also when all is well
 SEEK_MS = 50  #: between two rounds of asking for routes, at least
@@ -72,6 +73,7 @@ class Links(Connections):
         self.out.clear()
         self.actions.clear()
         self._up, self._since_ms, self._lanes = {}, {}, {}
+        self._missed.clear()
         self._direct, self._forwarded, self._scouts = {}, {}, []
         self._missed_ms = self._seeking_ms = None
         self._hurry_ms = self._sought_ms = self._routes_ms = self._ticked_ms = self.now_ms
@@ -98,7 +100,7 @@ class Links(Connections):
                 lane = self._direct[route.endpoint] = self._make(route.endpoint, shard)
             if lane.greeting:
                 return lane
-            if lane.reached or self.now_ms - self._since_ms[route.endpoint] < FALLBACK_MS:
+            if lane.reached or not self._is_out_of_reach(route.endpoint):
                 return None
         if not self.home.greeting:
             return None
@@ -106,6 +108,16 @@ class Links(Connections):
         if forwarded is None:
             forwarded = self._forwarded[shard] = self._make(self.home.endpoint, shard)
         return forwarded if forwarded.greeting else None
+
+    def _is_out_of_reach(self, endpoint: str) -> bool:
+        return endpoint in self._missed or self.now_ms - self._since_ms[endpoint] >= FALLBACK_MS
+
+    def missed(self, endpoint: str) -> None:
+        """Nobody takes connections there: as where a node opens that port for its own host alone."""
+        lane = self._direct.get(endpoint)
+        if endpoint not in self._missed and lane is not None and not lane.reached:
+            self._missed.add(endpoint)
+            self.leaders.moved = True
 
     def standing(self, lane: Lane, shard: ShardId) -> Standing:
         """Under what the leader of `shard` knows a subscription that is sent on this lane now."""

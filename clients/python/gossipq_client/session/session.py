@@ -128,6 +128,10 @@ class Session:
     def disconnected(self, endpoint: str) -> None:
         self.links.disconnected(endpoint)
 
+    def missed(self, endpoint: str) -> None:
+        self.links.missed(endpoint)
+        self._follow()
+
     def arrived(self, endpoint: str, message: list[bytes]) -> None:
         """One message as it came. What breaks the protocol is counted and dropped."""
         try:
