@@ -15,6 +15,7 @@ from gossipq.errors import NotConfirmed
 from gossipq.messages import StatsReply, StatusReply
 from gossipq.types import partition_key
 from gossipq.values import PartitionStats, TopicConfig, TopicInfo, WorkerStats
+from gossipq_cli.commands import pub
 from gossipq_cli.main import main
 from gossipq_cli.options import TIMEOUT_S
 
@@ -457,3 +458,28 @@ def test_status_tells_of_dead_letters(client, gossipq) -> None:
     assert json.loads(gossipq("status", "-o", "json").out)["workers"][0]["dead"] == 7
     client.answers["status"] = answer(worker(0))
     assert "dead letters" not in gossipq("status").out
+
+
+def test_a_slow_line_takes_its_time_for_one_batch_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All were given one time limit together, though one after the other was confirmed."""
+    now_s = 0.0
+
+    class Slow:
+        def __init__(self, takes_s: float) -> None:
+            self.takes_s = takes_s
+
+        def result(self, timeout: float) -> Any:
+            nonlocal now_s
+            now_s += min(timeout, self.takes_s)
+            if timeout < self.takes_s:
+                raise NotConfirmed("not yet")
+            return SimpleNamespace(duplicate=False)
+
+    monkeypatch.setattr(pub, "time", SimpleNamespace(monotonic=lambda: now_s))
+    tally = pub.Tally(5)
+    tally.pending.extend(map(Slow, [2.0, 2.0, 2.0, 2.0]))
+    tally.settle_all()
+    assert (tally.confirmed, tally.error, now_s) == (4, None, 8)
+    tally.pending.extend(map(Slow, [2.0, 60.0, 60.0, 60.0]))
+    tally.settle_all()
+    assert (tally.confirmed, now_s) == (5, 15), "nobody waits for each of those that a dead node leaves"

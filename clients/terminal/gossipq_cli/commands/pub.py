@@ -109,10 +109,14 @@ class Tally:
         self.first = self.first or kept
 
     def settle_all(self) -> None:
-        """All that is still open, within one time limit together."""
+        """All that is still open, as long as confirms come within the time limit of each other: a slow line
+        takes its time for one batch after the other."""
         deadline = time.monotonic() + self.timeout_s
         while self.pending:
+            before = self.confirmed
             self.settle(self.pending.popleft(), max(0.0, deadline - time.monotonic()))
+            if self.confirmed > before:
+                deadline = time.monotonic() + self.timeout_s
 
 
 @click.command(cls=Verb)
