@@ -5,12 +5,14 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from conftest import RunningNode
 from gossipq.errors import ConfigError, Forbidden, GossipqError, NotConfirmed, TurnedAway, Unreachable
+from gossipq_cli import access
 from gossipq_cli.main import main
 from gossipq_client import connect
 from gossipq_client.io import contexts
@@ -207,7 +209,7 @@ def test_who_has_a_door_key_hears_why_a_plain_node_may_not_answer(
 
 
 def test_a_program_goes_on_by_the_token_that_it_finds_in_its_file(
-    node: RunningNode, gossipq: Callable[..., Any], tmp_path: Path
+    node: RunningNode, gossipq: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its old token ends at once, and its session with it. A file that is no good changes nothing."""
     admin, ada = str(tmp_path / "admin.token"), tmp_path / "ada.token"
@@ -237,3 +239,12 @@ def test_a_program_goes_on_by_the_token_that_it_finds_in_its_file(
     (tmp_path / "old").write_text(token)
     (tmp_path / "old").chmod(0o600)
     assert gossipq("--credentials", str(tmp_path / "old"), "topic", "ls")[0] != 0
+
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(access, "time", SimpleNamespace(sleep=interrupt, time=time.time))
+        assert gossipq(*by, "user", "rotate", "admin", "--now", "--save", admin)[0] == 0
+    time.sleep(access.SPREAD_S)
+    assert gossipq(*by, "user", "ls")[0] == 0, "no file had the only token that is good"

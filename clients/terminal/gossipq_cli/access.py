@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,9 +42,11 @@ def change_by(mq: "Client", asked: AccessChange, secret_file: str) -> AccessTabl
 
 def spread(known: AccessTable) -> None:
     """A token that was just made is known to every process of a closed cluster within this time. Till then
-    nobody hears of it: one of them could refuse it."""
+    nobody hears of it: one of them could refuse it. Whoever breaks that wait off gets it all the same: there
+    may be no other one that is good."""
     if known.closed:
-        time.sleep(SPREAD_S)
+        with suppress(KeyboardInterrupt):
+            time.sleep(SPREAD_S)
 
 
 def table(choices: Choices) -> AccessTable:
