@@ -7,6 +7,7 @@ and no point is left out.
 """
 
 import asyncio
+import gc
 import random
 import signal
 import sys
@@ -15,12 +16,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from gossipq_client import Client, aio, testing
+from gossipq_client import Client, aio, connect, testing
+from gossipq_client.io import Spool
 
 pytestmark = [
     pytest.mark.e2e,
@@ -304,3 +307,39 @@ def test_signals_at_any_time(broker: testing.Broker, seed: int) -> None:
     assert ends["interrupted"] > ROUNDS / 10
     ledger.judge(everything(broker, "signals"), 0)
     assert threading.active_count() < 20
+
+
+def test_beginning_with_a_spool(broker: testing.Broker, tmp_path: Path) -> None:
+    """Whatever of it was broken off: the next client gets the spool."""
+    at, begun = 0, list[Client]()
+    while True:
+        hit = strike(at, lambda: begun.append(connect(broker.endpoint, spool=tmp_path).__enter__()))
+        for mq in begun:
+            mq.close()
+        if not hit:
+            break
+        begun.clear()
+        gc.collect()
+        Spool(tmp_path).close()
+        at += 13 * STRIDE
+    assert at > 100 * STRIDE
+    assert begun
+
+
+def test_a_farewell_that_is_broken_off_is_said_again(
+    broker: testing.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sockets stayed open, and a garbage collector that found them waited for ever."""
+
+    def interrupt() -> None:
+        raise Interrupt
+
+    mq = broker.connect()
+    mq.publish_and_wait("farewells", b"x")
+    with monkeypatch.context() as patched:
+        patched.setattr(mq._engine.session, "farewell", interrupt)
+        with pytest.raises(Interrupt):
+            mq.close()
+    mq.close()
+    assert mq._engine.ended
+    assert mq._engine.transport.fds() == []

@@ -473,13 +473,17 @@ class Engine:
         self._close()
         self.ended = True
         Engine.alive.discard(self)
-        if not self.torn:  # else its connections are in no order, and it is missed soon
-            if self.session.consuming.noted:
-                self._join_noted()
-            self.session.publishing.plain.clear()
-            self.session.farewell()
-            self._send()
-        self.transport.close(LINGER_MS)
+        try:
+            if not self.torn:  # else its connections are in no order, and it is missed soon
+                if self.session.consuming.noted:
+                    self._join_noted()
+                self.session.publishing.plain.clear()
+                self.session.farewell()
+                self._send()
+            self.transport.close(LINGER_MS)
+        except BaseException:  # broken off: it is done again, as open sockets would keep a collector
+            self.ended = False
+            raise
 
     def finish(self, seconds: float) -> GossipqError | None:
         """Waits for what is owed, by itself, for a program that ends. What a publish failed with that nobody

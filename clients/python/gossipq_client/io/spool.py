@@ -8,6 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from io import FileIO
 from typing import Any, ClassVar, Protocol
 
 import msgspec
@@ -81,7 +82,7 @@ class Spool:
         try:
             self._rows = _open(self.directory, self._bytes_max, readonly=False)
         except BaseException:
-            os.close(self._owner)
+            self._owner.close()
             raise
         self._rests = False
         self._next = 1  #: the number of the next row, unless the disk has that already
@@ -245,7 +246,7 @@ class Spool:
         """In a child process: the parent alone has it."""
         self._forked = True
         if not (self._over or self._rests):
-            os.close(self._owner)
+            self._owner.close()
 
     def __del__(self) -> None:
         """Nobody closed it: what is in it stays, and the next client may have it."""
@@ -253,9 +254,10 @@ class Spool:
             _disown(self._owner)
 
 
-def _own(directory: str) -> int:
-    """A descriptor that holds the directory, until its process ends. Raises ConfigError."""
-    held = os.open(os.path.join(directory, "owner"), os.O_RDWR | os.O_CREAT, 0o600)
+def _own(directory: str) -> FileIO:
+    """A file that holds the directory, until its process ends. Raises ConfigError. No number of a descriptor,
+    which nobody would close behind an interrupt."""
+    held = FileIO(os.path.join(directory, "owner"), "ab", opener=lambda path, how: os.open(path, how, 0o600))
     try:
         import fcntl
 
@@ -263,7 +265,7 @@ def _own(directory: str) -> int:
     except ImportError:
         pass  # not POSIX: nobody looks
     except OSError:
-        os.close(held)
+        held.close()
         raise ConfigError(
             f"the spool in {directory} is that of another client",
             hint="each client has a directory of its own",
@@ -271,7 +273,7 @@ def _own(directory: str) -> int:
     return held
 
 
-def _disown(held: int) -> None:
+def _disown(held: FileIO) -> None:
     """For all: a child may have a copy of the descriptor, if it was made by what tells Python nothing."""
     try:
         import fcntl
@@ -279,7 +281,7 @@ def _disown(held: int) -> None:
         fcntl.flock(held, fcntl.LOCK_UN)
     except ImportError:
         pass
-    os.close(held)
+    held.close()
 
 
 def _open(directory: str, bytes_max: int, readonly: bool) -> Any:

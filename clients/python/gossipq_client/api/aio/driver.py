@@ -98,7 +98,9 @@ class Driver:
 
     def _give_up(self, engine: Engine) -> None:
         """Could not connect, or send what its spool has: that is over, unless others wait for something."""
-        if engine.closed or self._waiters or self._landings or not (engine.session.settled or self._kept):
+        if engine.closed or self._waiters or self._landings:
+            return
+        if not (engine.session.settled or self._kept):
             return
         self._shut()
         self.__dict__.pop("_engine", None)

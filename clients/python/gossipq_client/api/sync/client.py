@@ -31,11 +31,11 @@ class Client(Workers, Records):
 
     def __enter__(self) -> Self:
         """Connects, and sends what its spool has. Raises Unreachable when no node answers in time."""
-        engine = self._open()
         try:
+            self._open()
             self._send_spooled()
         except BaseException:
-            self._give_up(engine)
+            self._give_up(self.__dict__.get("_engine"))
             raise
         return self
 

@@ -82,12 +82,15 @@ class Connection(Driver):
         if "_engine" not in self.__dict__:
             self._let_go()
             return
-        if self._engine.forked or self._engine.ended or self._put_off(seconds):
+        if self._engine.forked or self._engine.ended:
             return
         try:
+            if self._put_off(seconds):
+                return
             if seconds:
                 self._before_flush()
                 self._flush(self._do(self._engine.take_leave), seconds)
+            self._shut()
         except ClientClosed:  # by somebody else meanwhile
             self._shut()
             if self._unconfirmed():
@@ -99,7 +102,6 @@ class Connection(Driver):
             if self._kept:  # others may go on with that
                 self._shut()
             raise
-        self._shut()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

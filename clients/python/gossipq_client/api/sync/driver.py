@@ -66,16 +66,25 @@ class Driver:
         if self._over:
             raise ClientClosed("this client is closed", hint="call connect() again")
         engine = Engine(self._addresses, self._label, self._in_child, self._key, self._credentials)
-        self._keeper = Keeper(self, engine)  # a signal handler that finds the engine needs it, too
-        self.__dict__["_engine"] = engine
-        self._made(engine)
-        exits.note(self)
+        try:
+            self._keeper = Keeper(self, engine)  # a signal handler that finds the engine needs it, too
+            self.__dict__["_engine"] = engine
+            self._made(engine)
+            exits.note(self)
+        except BaseException:  # an interrupt: the keeper of an engine that nobody has would go on for ever
+            self.__dict__.pop("_engine", None)
+            engine.farewell()
+            self._set_aside()
+            exits.forget(self)
+            raise
         return engine
 
-    def _give_up(self, engine: Engine) -> None:
+    def _give_up(self, engine: Engine | None) -> None:
         """Could not connect, or send what its spool has: that is over, unless others wait for something."""
         with self._lock:
-            if engine.closed or engine.forked or self._waiting or not (engine.session.settled or self._kept):
+            if engine is None or not engine.usable or self._waiting:
+                return
+            if not (engine.session.settled or self._kept):
                 return
             engine.farewell()
         self._shut()
