@@ -1,6 +1,7 @@
 """The spool: what is not confirmed is on the disk, and is sent after a restart, in order and once."""
 
 import asyncio
+import errno
 import gc
 import os
 import random
@@ -275,6 +276,23 @@ def test_a_disk_that_is_full_takes_more_once_some_are_confirmed(tmp_path: Path) 
     spool._rows = disk
     assert len(spool) == 1
     spool.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="not here")
+def test_a_disk_without_place_for_a_new_spool_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel ended the program (SIGBUS), as LMDB wrote into its mapped lock file."""
+
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", full)
+        with pytest.raises(ConfigError, match="No space left"):
+            Spool(tmp_path)
+    Spool(tmp_path).close()
+    assert (tmp_path / "lock.mdb").stat().st_size == spools.LOCK_BYTES, "LMDB needs no more"
 
 
 def test_rows_that_went_together_are_certain_together(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ BYTES_MAX = 2**30  #: of a spool, unless it is said otherwise
 PAGE_ROWS = 1_000  #: read in one transaction
 KEY_BYTES = 8
 UNUSED = 0  #: no row has this number
+LOCK_BYTES = 8_192  #: of LMDB's lock file, with the readers that it has room for unless told otherwise
 COMMITS_TO_REUSE = 2  #: LMDB takes pages that a commit has freed for the one after the next
 
 log = logging.getLogger("gossipq_client")
@@ -76,6 +77,7 @@ class Spool:
         """Raises ConfigError."""
         try:
             os.makedirs(self.directory, exist_ok=True)
+            _reserve(self.directory)
             self._owner = _own(self.directory)
         except OSError as error:
             raise ConfigError(f"no spool can be in {self.directory!r}: {error.strerror}") from None
@@ -252,6 +254,14 @@ class Spool:
         """Nobody closed it: what is in it stays, and the next client may have it."""
         if not (self._forked or self._over or self._rests):
             _disown(self._owner)
+
+
+def _reserve(directory: str) -> None:
+    """LMDB writes into a mapping of its lock file: where the disk had no place for it, the kernel would end
+    the program. Raises OSError."""
+    if hasattr(os, "posix_fallocate"):
+        with FileIO(os.path.join(directory, "lock.mdb"), "ab") as file:
+            os.posix_fallocate(file.fileno(), 0, LOCK_BYTES)
 
 
 def _own(directory: str) -> FileIO:
