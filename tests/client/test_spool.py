@@ -467,6 +467,34 @@ def test_a_start_that_ends_half_way_leaves_the_spool_to_the_next(
         assert everything(reader, "begun")[-3:] == [b"0", b"1", b"2"]
 
 
+def test_who_begins_while_another_publishes_sends_nothing_of_that(
+    broker: testing.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both sent it: the receipt could call a new record a duplicate."""
+    mq = connect(broker.endpoint, spool=tmp_path)
+    mq.publish_and_wait("shared", b"0")
+    assert mq._spool is not None
+    put, sent, numbers = mq._spool.put, mq._spool.sent, list[int]()
+    begins = threading.Thread(target=mq.__enter__)
+
+    def put_and_begin(rows: Any) -> range:
+        found = put(rows)
+        begins.start()
+        begins.join(0.2)  # it waits, as nothing of this is sent yet
+        return found
+
+    def noted(rows: Any, *more: Any, **options: Any) -> None:
+        numbers.extend(rows)
+        sent(rows, *more, **options)
+
+    monkeypatch.setattr(mq._spool, "put", put_and_begin)
+    monkeypatch.setattr(mq._spool, "sent", noted)
+    assert not mq.publish_and_wait("shared", b"1", timeout=PATIENCE_S).duplicate
+    begins.join()
+    assert len(numbers) == len(set(numbers)) == 1
+    mq.close()
+
+
 def test_who_breaks_off_a_close_leaves_the_spool_to_others(
     broker: testing.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,8 @@ class Client(Workers, Records):
     async def _connected(self) -> Self:
         await self._start()
         try:
-            await self._send_spooled()
+            async with self._spooling:
+                await self._send_spooled()
         except BaseException:
             self._give_up(self._engine)
             raise

@@ -33,7 +33,8 @@ class Client(Workers, Records):
         """Connects, and sends what its spool has. Raises Unreachable when no node answers in time."""
         try:
             self._open()
-            self._send_spooled()
+            with self._spooling:
+                self._send_spooled()
         except BaseException:
             self._give_up(self.__dict__.get("_engine"))
             raise
