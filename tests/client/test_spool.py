@@ -216,6 +216,33 @@ def test_a_forked_child_has_no_part_in_it(tmp_path: Path) -> None:
     os.close(reading)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_that_was_forked_amid_a_publish_does_not_wait_for_it(tmp_path: Path) -> None:
+    """Another thread of the parent was at it, which the child does not have: it waited for ever."""
+    mq, held, over = connect("tcp://127.0.0.1:9", spool=tmp_path), threading.Event(), threading.Event()
+
+    def publish() -> None:
+        with mq._spooling:
+            held.set()
+            over.wait(PATIENCE_S)
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    held.wait(PATIENCE_S)
+    child = os.fork()
+    if not child:
+        signal.alarm(10)
+        try:
+            mq.publish("t", b"x")
+        except ForkedClient:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    over.set()
+    thread.join()
+    mq.close()
+
+
 @pytest.mark.parametrize("size", ["1GB", 1.5, True, 0, 2**60])
 def test_what_is_no_size_of_a_spool_is_told_by_name(tmp_path: Path, size: Any) -> None:
     with pytest.raises(BadRequest, match="spool_bytes_max="):

@@ -92,14 +92,18 @@ class Spool:
         self._under_way: deque[tuple[Sequence[int], list[Sent], bool]] = deque()
         self._gone: set[int] = set()  #: confirmed or not wanted, and on the disk until the next write
 
-    @contextmanager
-    def _work(self) -> Iterator[None]:
-        """Nobody closes what is in use here. Raises ClientClosed, ForkedClient, and ConfigError when another
-        client took it while this one had no use for it."""
+    def check(self) -> None:
+        """Raises ForkedClient: before a lock is taken, which another thread of the parent may have had."""
         if self._forked:
             raise ForkedClient(
                 "this spool belongs to the parent process", hint="call connect() again in the child"
             )
+
+    @contextmanager
+    def _work(self) -> Iterator[None]:
+        """Nobody closes what is in use here. Raises ClientClosed, ForkedClient, and ConfigError when another
+        client took it while this one had no use for it."""
+        self.check()
         with self._lock:
             if self._over:
                 raise ClientClosed("this client is closed", hint="call connect() again")

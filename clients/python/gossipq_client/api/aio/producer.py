@@ -117,6 +117,7 @@ class Producers(Connection):
     ) -> Awaited:
         """Onto the disk first; then they go behind whatever is there. Raises Backpressure, Unreachable,
         ClientClosed; and RuntimeError in a signal handler that interrupted this client: nothing is kept."""
+        spool.check()
         self._require_whole(self._spooling)
         parts: list[Awaited] = []
         now, each = spool.now(), [checked] if isinstance(checked, Options) else checked.each(len(raws))
@@ -283,6 +284,7 @@ class Producers(Connection):
         raw = self._raw(topic, value)
         checked = publish_options(self._engine.clock.now, **options)
         if self._spool is not None:
+            self._spool.check()
             async with self._spooling:
                 await self._send_spooled()
         writer = self._engine.writer_beside(held, await self._topic(topic), checked)
