@@ -61,7 +61,7 @@ SAYS = {
     "several_topics": r"sensors.rain 3 mm\nsensors.wind 7 m/s\n",
     "table": r"\d+ records \['topic', 'topic_id', 'partition', 'offset', .*\]\n",
     "virtual_topic": r"billing-in 17 apples\naudit-in 17 apples\n",
-    "why": r"scheduled - .+ - gossipq msg .+\nvoided lost\n",
+    "why": r"scheduled - .+ - gossipq msg .+\npublished \nvoided lost\n",
 }
 
 #: what some need beside gossipq

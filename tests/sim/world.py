@@ -533,14 +533,7 @@ class World:
             node.start()
             self.wake(node, 0)
 
-        def level() -> bool:
-            if not all(map(self.level, range(self.shards))):
-                return False
-            return not self.steered or all(map(self.arrived, range(self.shards)))
-
-        end_ms = self.now + 2 * REST_MS
-        while not self.run_until(self.now + REST_MS, level) and self.now < end_ms:
-            pass
+        self._agree()
         for shard_id in range(self.shards) if self.steered else ():
             if not self.arrived(shard_id):
                 leader = self.leader(shard_id)
@@ -558,6 +551,16 @@ class World:
                     self.history.copies.append(node.dump(copy))
                     for text in accounts(copy, node.disks[shard_id]):
                         self.broken(f"P14 {node.name}, shard {shard_id}: {text}")
+
+    def _agree(self) -> None:
+        """Waits until all copies have all of it, and are in their places."""
+
+        def level() -> bool:
+            if not all(map(self.level, range(self.shards))):
+                return False
+            return not self.steered or all(map(self.arrived, range(self.shards)))
+
+        self.run_until(self.now + 2 * REST_MS, level)
 
     def _drain(self) -> None:
         """L6: what waits anywhere comes to whoever takes all of it."""
@@ -580,8 +583,8 @@ class World:
             self.broken(f"L6 {text}")
         for party in self.parties.values():
             party.stopped |= isinstance(party, Drainer)
+        self._agree()
         self.run_until(self.now + QUIET_MS)
-        self.run_until(self.now + QUIET_MS, lambda: all(map(self.level, range(self.shards))))
 
     def _undone(self) -> Iterator[str]:
         """What is not done in the groups of the leaders."""

@@ -686,7 +686,7 @@ class Ledger:
 
     def _forget(self, entry: Entry) -> Counted:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Forget)
-        for partition, index, record in payload.cancelled:
-            self.state.delete(records.key(b"v", partition, index, record))
-            self.state.delete(records.key(b"F", partition, index))  # it had come by an EDIT itself
+        for ref in payload.cancelled:
+            self.state.delete(records.key(b"v", ref.partition, ref.index, ref.record))
+            self.state.delete(records.key(b"F", ref.partition, ref.index))  # it had come by an EDIT itself
         return Counted(self.producers.forget(payload.producers, payload.before_ms))

@@ -30,7 +30,7 @@ from gossipq.core.storage import (
     payloads,
 )
 from gossipq.types import DELAY, ID_HASH, Index, Offset, PartitionKey, topic_id_of
-from gossipq.values import Start, TopicConfig
+from gossipq.values import Ref, Start, TopicConfig
 
 RETENTION_CHECK_MS = 1_000
 FORGET_CHECK_MS = limits.HOUR_MS
@@ -267,12 +267,10 @@ def idle_producers(
     return idle, b"S"
 
 
-def old_cancelled(
-    tables: Tables, ledger: Ledger, first: bytes, leader_ms: int
-) -> tuple[list[tuple[PartitionKey, Index, int]], bytes]:
+def old_cancelled(tables: Tables, ledger: Ledger, first: bytes, leader_ms: int) -> tuple[list[Ref], bytes]:
     """Records that left before they had an offset, so long ago that their topic keeps none of that age, and
     no producer sends them again; as from `idle_producers`."""
-    old: list[tuple[PartitionKey, Index, int]] = []
+    old: list[Ref] = []
     for number, (row_key, row) in enumerate(tables.state.scan(first, records.after(b"v"))):
         if number == PRODUCERS_LOOKED_AT or len(old) == PRODUCERS_MAX:
             return old, row_key
@@ -281,7 +279,7 @@ def old_cancelled(
             continue
         kept_ms = max(config.retention_ms or limits.RETENTION_MS, limits.PRODUCER_IDLE_MS)
         if decode_void(row).time_ms < leader_ms - kept_ms:
-            old.append((partition, index, record))
+            old.append(Ref(partition, index=index, record=record))
     return old, b"v"
 
 

@@ -4,7 +4,7 @@ append-only."""
 import msgspec
 
 from gossipq.types import Index, Offset, PartitionKey, SessionId
-from gossipq.values import AccessChange, GroupConfig, Member, Range, Start, TopicInfo
+from gossipq.values import AccessChange, GroupConfig, Member, Range, Ref, Start, TopicInfo
 
 
 class CopySet(msgspec.Struct, array_like=True, frozen=True):
@@ -123,7 +123,7 @@ class Forget(msgspec.Struct, array_like=True, frozen=True):
 
     producers: list[tuple[PartitionKey, bytes]]
     before_ms: int = 0  #: leader time: who spoke since then stays
-    cancelled: list[tuple[PartitionKey, Index, int]] = []
+    cancelled: list[Ref] = []
 
 
 class ReleaseRow(msgspec.Struct, array_like=True, frozen=True):
