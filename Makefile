@@ -142,7 +142,7 @@ accept-planted: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist load -m slow tests/sim/test_planted.py $(PYTEST_ARGS)
 
 accept-sim: $(STAMP)  # the seeds after those of make test, and more random lives of a shard, and of clients with shards
-	GOSSIPQ_FIRST=200 GOSSIPQ_SEEDS=1800 $(BIN)/python -m pytest --timeout 1800 \
+	GOSSIPQ_FIRST=150 GOSSIPQ_SEEDS=1250 $(BIN)/python -m pytest --timeout 1800 \
 	  tests/sim/test_sim.py tests/core/test_life.py tests/core/test_model.py $(PYTEST_ARGS)
 	GOSSIPQ_LIVES=4 $(BIN)/python -m pytest -n 2 --dist load tests/client/test_true_*.py $(PYTEST_ARGS)
 

@@ -16,7 +16,7 @@ from gossipq import limits
 from gossipq.errors import StoreError
 from gossipq_node.adapters import journal
 from gossipq_node.adapters.journal import BLOCK_BYTES, JOURNAL_FILE
-from gossipq_node.adapters.lmdb_store import DATA_FILE, LmdbStore, make_store
+from gossipq_node.adapters.lmdb_store import DATA_FILE, LMDB_LOCK_BYTES, LmdbStore, make_store
 
 MAP_BYTES = 64 << 20
 Rows = dict[bytes, bytes]
@@ -334,6 +334,25 @@ def test_without_room_for_a_journal_lmdb_commits_each_turn(
         assert "without a journal: [Errno 28] No space left on device" in caplog.text
         with closing(opened(crashed(tmp_path / "one", tmp_path / "two"))) as again:
             assert rows_of(again) == {b"first": b"in LMDB", b"a": b"1"}
+
+
+def test_a_full_disk_without_the_lock_file_of_lmdb_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel ended the node (SIGBUS), as LMDB wrote into its mapped lock file."""
+
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    started(tmp_path / "one", a=b"1").close()
+    (tmp_path / "one" / "lock.mdb").unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", full)
+        with pytest.raises(StoreError, match="lock file cannot be written: No space left"):
+            opened(tmp_path / "one")
+    with closing(opened(tmp_path / "one")) as store:
+        assert rows_of(store) == {b"first": b"in LMDB", b"a": b"1"}
+        assert (tmp_path / "one" / "lock.mdb").stat().st_size == LMDB_LOCK_BYTES, "LMDB needs no more"
 
 
 def test_a_journal_that_does_not_fit_leaves_the_space_that_there_is(

@@ -22,7 +22,7 @@ from sim.many import commit, run_many
 from sim.small import small
 
 FIRST = int(os.environ.get("GOSSIPQ_FIRST", "0"))
-SEEDS = int(os.environ.get("GOSSIPQ_SEEDS", "200"))
+SEEDS = int(os.environ.get("GOSSIPQ_SEEDS", "150"))
 
 
 def digest(history: History) -> str:

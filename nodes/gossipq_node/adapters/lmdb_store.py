@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda pad: 0)  # of glibc alone
 DATA_FILE = "data.mdb"
 NEW_DATA_FILE = "data.mdb.new"
+LMDB_LOCK_FILE = "lock.mdb"
+LMDB_LOCK_BYTES = 8_192  #: with the readers that LMDB has room for unless told otherwise
 NO_ADDRESSES = f"{OutOfMemory.HINT}; ulimit -v and node.map_bytes bound the map of a store"
 AS_STORED = 0  #: size of the map that the store had before
 NEW_MAP_BYTES = limits.MIB  #: while a store is made; who opens it chooses the size
@@ -375,11 +377,24 @@ class LmdbStore:
             self._unsure = True  # a later sync says that all is well, and brings nothing
             raise self._error(f"cannot be synced: {error.strerror}") from None
 
+    def _reserve(self) -> None:
+        """LMDB writes into a mapping of its lock file: without place for it on the disk, the kernel would end
+        the process. Raises StoreError."""
+        try:
+            file = os.open(self._directory / LMDB_LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(file, 0, LMDB_LOCK_BYTES)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise self._error(f"its lock file cannot be written: {error.strerror}") from None
+
     def _open(self) -> None:
         """Raises StoreError; then it is closed."""
         self._check_there()
         self._check_whole()
         self._sync()
+        self._reserve()
         error = self._opening(commit=True)
         if isinstance(error, lmdb.MapFullError):  # turns of the journal do not fit
             self._map_bytes += limits.JOURNAL_MAP_BYTES

@@ -264,7 +264,8 @@ def _reserve(directory: str) -> None:
     """LMDB writes into a mapping of its lock file: where the disk had no place for it, the kernel would end
     the program. Raises OSError."""
     if hasattr(os, "posix_fallocate"):
-        with FileIO(os.path.join(directory, "lock.mdb"), "ab") as file:
+        path = os.path.join(directory, "lock.mdb")
+        with FileIO(path, "r+", opener=lambda name, flags: os.open(name, flags | os.O_CREAT, 0o600)) as file:
             os.posix_fallocate(file.fileno(), 0, LOCK_BYTES)
 
 
