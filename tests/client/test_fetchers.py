@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import uvloop
 
 from gossipq.errors import BadRequest, LeaseLost, NoSubscription, UnknownTopic
-from gossipq_client import aio, testing
+from gossipq_client import Fetcher, aio, testing
 
 
 @pytest.fixture
@@ -212,6 +214,22 @@ def test_nothing_stays_of_fetches_from_topics_that_were_removed(broker: testing.
             assert mq.fetch(f"orders{number}", "g", wait=10).values() == [b"one"]
             mq.admin.delete_topic(f"orders{number}")
         assert len(mq._fetchers) < 5, "the last ones may not have heard of it"
+
+
+def test_another_thread_may_begin_to_fetch_while_fetchers_are_looked_through(broker: testing.Broker) -> None:
+    with broker.connect() as mq:
+
+        class Meanwhile:
+            @property
+            def _state(self) -> SimpleNamespace:
+                mq._fetchers[("of another thread",), "g"] = other
+                return SimpleNamespace(error=None)
+
+        other = mq.fetcher("orders", "others", create=True)
+        mq._fetchers[("orders",), "slow"] = cast(Fetcher, Meanwhile())
+        mq.publish("orders", b"one").result()
+        assert mq.fetch("orders", "g", wait=10).values() == [b"one"]
+        del mq._fetchers[("orders",), "slow"]
 
 
 def test_an_asyncio_fetch_of_a_topic_that_was_missing_finds_it(broker: testing.Broker) -> None:

@@ -399,8 +399,8 @@ class Consumers(Producers):
             return fetcher
 
         def dropped() -> list[Fetcher]:
-            refused = [key for key, each in self._fetchers.items() if each._state.error is not None]
-            return [self._fetchers.pop(key) for key in refused]
+            known = list(self._fetchers.items())  # other threads add theirs meanwhile
+            return [self._fetchers.pop(key) for key, each in known if each._state.error is not None]
 
         for each in self._do(dropped):
             self._end(each._state)
@@ -508,5 +508,5 @@ class Consumers(Producers):
             self._exchange()
 
     def _before_flush(self) -> None:
-        for fetcher in self._fetchers.values():
+        for fetcher in list(self._fetchers.values()):
             self._end(fetcher._state)
