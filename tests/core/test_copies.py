@@ -303,6 +303,15 @@ def test_voters_change_one_at_a_time_and_a_newcomer_must_be_caught_up(copies: Co
     assert copies.leader.ledger.meta.voters == NAMES
 
 
+def join_d(copies: Copies, monkeypatch: pytest.MonkeyPatch, witness: bool = False) -> None:
+    """A fourth copy comes, and has all that the others have."""
+    copies.tables["d"] = MemoryTables()
+    copies.open("d", joins=True, witness=witness)
+    monkeypatch.setitem(globals(), "NAMES", [*NAMES, "d"])
+    assert ask(copies, ChangeVoters(["a", "b", "c"], ["d"] * witness, ["d"])) == Acked()
+    copies.turns(40)
+
+
 @pytest.mark.parametrize("witness", [False, True])
 def test_a_copy_that_the_log_cannot_help_gets_a_snapshot(
     copies: Copies, witness: bool, monkeypatch: pytest.MonkeyPatch
@@ -313,11 +322,7 @@ def test_a_copy_that_the_log_cannot_help_gets_a_snapshot(
             copies.confirms(1)
         copies.confirms()
         assert copies.leader.replica.log.first > 1
-        copies.tables["d"] = MemoryTables()
-        copies.open("d", joins=True, witness=witness)
-        monkeypatch.setitem(globals(), "NAMES", [*NAMES, "d"])
-        assert ask(copies, ChangeVoters(["a", "b", "c"], ["d"] * witness, ["d"])) == Acked()
-        copies.turns(40)
+        join_d(copies, monkeypatch, witness)
         assert copies.shards["d"].ledger.applied == copies.leader.ledger.applied
         if witness:
             assert copies.tables["d"].body.rows == {}
@@ -343,9 +348,5 @@ def test_a_copy_keeps_no_batch_that_its_leader_had_left_over(
             copies.led.publish((b"c", b"p"), 7, None, Publish(PARTITION), batches.check(batch), batch)
         copies.confirms()
         assert len(copies.tables["a"].body.rows) == before + 2, "the repeat waits"
-        copies.tables["d"] = MemoryTables()
-        copies.open("d", joins=True)
-        monkeypatch.setitem(globals(), "NAMES", [*NAMES, "d"])
-        assert ask(copies, ChangeVoters(["a", "b", "c"], [], ["d"])) == Acked()
-        copies.turns(40)
+        join_d(copies, monkeypatch)
         assert len(copies.tables["d"].body.rows) == before + 1

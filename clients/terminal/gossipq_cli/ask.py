@@ -4,7 +4,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,22 @@ def connect(choices: Choices, patience_s: float = 0.0) -> "Client":
         credentials=shown,
         insecure=choices.insecure,
     )
+
+
+class Home:
+    """The node that the user named. What it told last of the others holds while it is away."""
+
+    def __init__(self) -> None:
+        self._told: StatusReply | None = None
+
+    def told(self, asked: Callable[[], StatusReply]) -> StatusReply:
+        """What it says now, or said last. Raises what `asked` raises while it has said nothing."""
+        try:
+            self._told = asked()
+        except GossipqError:
+            if self._told is None:
+                raise
+        return self._told
 
 
 def elsewhere(choices: Choices, address: str, asked: StatusReply) -> Choices:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gossipq.errors import GossipqError
 from gossipq.messages import StatusReply
 from gossipq_cli import ask
 from gossipq_cli.failures import Failure
@@ -103,19 +102,18 @@ def console(choices: Choices) -> "Console":
     from gossipq_client.values import Credentials
     from gossipq_gateway.console import Console
 
-    told: list[StatusReply] = []
+    home = ask.Home()
 
     def connect(endpoint: str, token: bytes | None) -> "Client":
         shown = token or b""
         if not endpoint:
             return client(choices.servers, shown)
-        try:
-            with client(choices.servers, shown) as home:
-                told[:] = [home.admin.status()]
-        except GossipqError:
-            if not told:  # what a node told last of the others holds while it is away
-                raise
-        there = ask.elsewhere(choices, endpoint, told[0])
+
+        def status() -> StatusReply:
+            with client(choices.servers, shown) as mq:
+                return mq.admin.status()
+
+        there = ask.elsewhere(choices, endpoint, home.told(status))
         path = there.credentials
         door = there.door or (contexts.read_credentials(Path(path)).door if path else b"")
         return client([endpoint], Credentials(shown, door=door) if door else shown)

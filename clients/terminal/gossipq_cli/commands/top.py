@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gossipq.errors import GossipqError
 from gossipq_cli import failures
 from gossipq_cli.contexts import servers_of
 from gossipq_cli.kinds import Duration
@@ -18,7 +17,6 @@ from gossipq_cli.output import is_terminal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipq.messages import StatusReply
     from gossipq_cli.dashboard.recordings import Recording
     from gossipq_cli.dashboard.state import Ui
     from gossipq_client import Client
@@ -155,21 +153,16 @@ def _recording(path: Path) -> "Recording":
 
 
 def _connector(choices: Choices) -> "Callable[[str], Client]":
-    """Connects to one address, or ("") as the user said. What the node there told last of the others holds
-    while it is away."""
-    told: list[StatusReply] = []
+    """Connects to one address, or ("") as the user said."""
+    from gossipq_cli import ask
+
+    home = ask.Home()
 
     def connect(address: str) -> "Client":
-        from gossipq_cli import ask
-
         if not address:
             return ask.connect(choices)
-        try:
-            told[:] = [ask.status(choices)]
-        except GossipqError:
-            if not told:
-                raise
-        return ask.connect(ask.elsewhere(choices, address, told[0]))
+        asked = home.told(lambda: ask.status(choices))
+        return ask.connect(ask.elsewhere(choices, address, asked))
 
     return connect
 
