@@ -274,6 +274,7 @@ class Client:
         for left in reversed(range(len(self._addresses))):
             if self._socket is not None:
                 self._socket.disable_monitor()
+                self._monitor.close(0)
                 self._socket.close(0)
             self._addresses.rotate(-1)
             self._socket = zmq.Context.instance().socket(zmq.DEALER)

@@ -4,11 +4,13 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 import zlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from minimal import Client as MinimalClient
 from msgspec import msgpack
 
 from bindings.fake import (
@@ -847,6 +849,17 @@ def test_minimal_who_subscribes_to_something_else_gets_nothing_of_what_was_befor
         assert driver.next(0.1) is None
         driver.ask("close")
         assert UNSUBSCRIBE in node.verbs()
+
+
+def test_minimal_that_dials_anew_leaves_no_socket_open() -> None:
+    with FakeNode() as node, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        client = MinimalClient("tcp://127.0.0.1:1", node.endpoint)  # nobody is at the first one
+        assert client.publish("t", b"x")
+        client._socket.close(0)
+        client._monitor.close(0)
+        del client
+    assert not [str(each.message) for each in told]
 
 
 @ALONE
