@@ -585,6 +585,7 @@ class World:
             party.stopped |= isinstance(party, Drainer)
         self._agree()
         self.run_until(self.now + QUIET_MS)
+        self._agree()  # on what a leader logged in the last moment
 
     def _undone(self) -> Iterator[str]:
         """What is not done in the groups of the leaders."""
