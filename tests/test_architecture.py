@@ -46,6 +46,7 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
     "config": (2, ("gossipq.config",)),
     "clock": (2, ("gossipq.clock",)),
     "lakes": (2, ("gossipq.lakes",)),
+    "tcp": (2, ("gossipq.tcp",)),
     "ports": (3, ("gossipq_node.ports", "gossipq_node.settings", "gossipq_node.files")),
     "adapters": (3, ("gossipq_node.adapters",)),
     "client": (3, ("gossipq_client",)),

@@ -66,6 +66,10 @@ class Mailbox(Protocol):
     def crowded(self, origin: Origin) -> bool:
         """Whether a client has so much to take (limits.UNREAD_BYTES_MAX) that it gets no more answers now."""
 
+    def moving(self, origin: Origin) -> bool:
+        """Whether a message of a client is under way: parts of it came just now. What the client says behind
+        it comes when it is through. False where that cannot be told."""
+
     def admit(self, members: Iterable[Member]) -> None:
         """The nodes of the cluster now, this one among them. Where doors are encrypted: only they come in by
         that for peers, who was one of them is hung up on, and what is said to them is encrypted for them."""

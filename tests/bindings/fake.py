@@ -139,7 +139,7 @@ class FakeNode(threading.Thread):
         verb, _, request, fields, _ = said
         match verb:
             case 1:
-                return WELCOME, ["n", "c", "0.2.0", 1 << 25, 5000, 1000, [], 1]
+                return WELCOME, ["n", b"c" * 16, "0.2.0", 1 << 25, 5000, 1000, [], 1]
             case 3:
                 return PONG, []
             case 64:

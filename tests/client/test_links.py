@@ -45,6 +45,28 @@ def test_each_connection_is_pinged_and_revived_when_silent(hand: Hand) -> None:
     assert hand.session.links.lane(SHARD) is None
 
 
+def test_a_connection_is_not_opened_anew_while_a_message_is_under_way(hand: Hand) -> None:
+    """The answer to a ping comes behind it. Who leads now is asked elsewhere all the same."""
+    links = hand.session.links
+    links.lane(SHARD)
+    hand.up(LEADER)
+    links.actions.clear()
+    assert links.quiet() == set()
+    for _ in range(2):
+        hand.pass_ms(1_000, silent=True)
+    assert links.quiet() == {HOME, LEADER}
+    for _ in range(40):
+        hand.pass_ms(250, silent=True)
+        links.moving(LEADER)
+    assert ("reopen", LEADER) not in links.actions
+    assert ("reopen", HOME) in links.actions
+    lane = links.lane(SHARD)
+    assert lane is not None
+    assert lane.endpoint == LEADER
+    hand.pass_ms(3_000, silent=True)
+    assert ("reopen", LEADER) in links.actions
+
+
 def test_requests_go_again_after_a_lost_connection(hand: Hand) -> None:
     call = hand.session.calls.ask(Resolve(["a"]), META_SHARD)
     hand.up(LEADER)

@@ -11,6 +11,8 @@ import zmq
 
 from gossipq_client.io.transport import Transport, wait
 from ports import settled_port
+from slow_line import SlowLine
+from waiting import until
 
 PATIENCE_S = 20
 MESSAGES = 3_000
@@ -106,3 +108,36 @@ def test_one_that_is_closed_and_one_that_starts_anew_tell_of_nothing(transport: 
     for router in routers:
         router.close(0)
     context.term()
+
+
+@pytest.mark.e2e
+def test_a_message_that_is_under_way_moves_until_the_line_takes_no_more(transport: Transport) -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    router = context.socket(zmq.ROUTER)
+    port = router.bind_to_random_port("tcp://127.0.0.1")
+    with SlowLine(port, 1_000_000) as line:
+        assert not transport.moving(line.endpoint), "it is not even open"
+        connected(transport, line.endpoint)
+        transport.send(line.endpoint, [bytes(8_000_000)])
+        until(lambda: transport.moving(line.endpoint))
+        line.open.clear()
+        until(lambda: not any(pause(transport.moving(line.endpoint)) for _ in range(5)))
+        line.open.set()
+        until(lambda: transport.moving(line.endpoint))
+        line.bytes_s = 20_000_000
+        name, said = router.recv_multipart()
+        assert len(said) == 8_000_000
+        router.send_multipart([name, bytes(3_000_000)])
+        until(lambda: transport.moving(line.endpoint))  # what comes moves as well
+        until(transport.receive)
+        transport.moving(line.endpoint)
+        assert not pause(transport.moving(line.endpoint)), "all is through"
+        transport.close_peer(line.endpoint)
+        router.close(0)
+        context.term()
+
+
+def pause(moving: bool) -> bool:
+    """Until the next look."""
+    time.sleep(0.05)
+    return moving

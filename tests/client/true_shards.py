@@ -221,6 +221,9 @@ class Doors:
     def crowded(self, origin: Origin) -> bool:
         return False
 
+    def moving(self, origin: Origin) -> bool:
+        return False
+
     def tell(self, shard: ShardId, message: Message, term: int) -> None: ...
     def answer(self, shard: Shard, answers: object) -> None: ...
     def route(self, shard: ShardId) -> Route:

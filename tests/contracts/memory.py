@@ -234,6 +234,9 @@ class MemoryMailbox:
     def crowded(self, origin: Origin) -> bool:
         return False
 
+    def moving(self, origin: Origin) -> bool:
+        return False
+
     def answerer(self, origin: Origin) -> str:
         return origin[1].decode() if origin[0] == b"d" else ""
 

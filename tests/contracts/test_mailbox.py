@@ -11,6 +11,7 @@ from random import Random
 import pytest
 import zmq
 
+import waiting
 from contracts.memory import MemoryMailbox, MemoryNetwork
 from gossipq import limits
 from gossipq.errors import ConfigError
@@ -21,6 +22,7 @@ from gossipq_node.adapters.zmq_mailbox import ZmqMailbox
 from gossipq_node.ports import Incoming, Mailbox
 from gossipq_node.settings import NodeKeys
 from ports import settled_port
+from slow_line import SlowLine
 
 WAIT_MS = 5_000
 
@@ -516,3 +518,30 @@ def test_what_has_come_from_who_is_gone_is_there_and_so_is_the_news(real: World)
     client.close()
     (message,) = take(mailbox, 1)
     assert gone(mailbox, 1) == [message.origin]
+
+
+def test_a_message_that_is_under_way_moves_until_its_line_takes_no_more() -> None:
+    context, port = zmq.Context(), settled_port()
+    mailbox = ZmqMailbox(f"tcp://127.0.0.1:{port}")
+    with SlowLine(port, 200_000) as line:
+        client = ZmqClient(context, line.endpoint)
+        client.send(b"hello")
+        (hello,) = waiting.until(lambda: mailbox.receive(50))
+        assert not mailbox.moving(hello.origin)
+        client.send(bytes(1_000_000))
+
+        def moving() -> bool:
+            assert mailbox.receive(20) == []
+            mailbox.gone()
+            return mailbox.moving(hello.origin)
+
+        waiting.until(moving)
+        line.open.clear()
+        waiting.until(lambda: not moving())
+        line.bytes_s = 20_000_000
+        line.open.set()
+        waiting.until(lambda: mailbox.receive(50))
+        waiting.until(lambda: not mailbox.gone() and not mailbox.moving(hello.origin))
+        client.close()
+    mailbox.close()
+    context.term()

@@ -52,6 +52,9 @@ class Mail:
     def crowded(self, origin: Origin) -> bool:
         return False
 
+    def moving(self, origin: Origin) -> bool:
+        return False
+
     def answerer(self, origin: Origin) -> str:
         return ""
 

@@ -70,6 +70,9 @@ class Box:
     def crowded(self, origin: Origin) -> bool:
         return False
 
+    def moving(self, origin: Origin) -> bool:
+        return False
+
     def answerer(self, origin: Origin) -> str:
         return origin[1].decode()
 

@@ -38,6 +38,20 @@ def test_an_expected_session_that_never_comes_ends() -> None:
     assert sessions.silent(SESSION_SILENCE_MS + 1_000) == [SESSION]
 
 
+def test_a_session_does_not_end_while_a_message_of_it_is_under_way() -> None:
+    sessions = Sessions()
+    sessions.silent(0)
+    sessions.greet((b"ada",), HELLO, 0)
+    under_way = {(b"ada",): True}
+    for now_ms in range(0, 10 * SESSION_SILENCE_MS, 1_000):
+        found = sessions.sending(now_ms, under_way.__getitem__)
+        assert found in ([], [SESSION])
+        assert sessions.silent(now_ms) == []
+    under_way[b"ada",] = False
+    ended = [sessions.silent(now_ms + after_ms) for after_ms in range(0, 2 * SESSION_SILENCE_MS, 1_000)]
+    assert ended.count([SESSION]) == 1
+
+
 def test_a_client_that_comes_over_and_over_leaves_its_newest_connections() -> None:
     sessions = Sessions()
     sessions.greet((b"steady",), HELLO, 0)

@@ -330,6 +330,21 @@ def test_a_store_gives_back_what_others_of_a_low_disk_could_use(
     assert hands.store.commits > commits, "it happens with a commit, and nobody else has asked for one"
 
 
+def test_who_sends_a_large_message_for_long_keeps_its_session_and_what_it_holds(
+    hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = hands.client()
+    partition, shard = client.topic()
+    client.publish(partition, shard, 1)
+    client.send(Subscribe(1, "g", [Start(partition)], 1, limits.MIB, auto=True), shard)
+    hands.turn()
+    assert any(isinstance(message, Deliver) for message in client.inbox())
+    monkeypatch.setattr(hands.mailbox, "moving", lambda origin: True)
+    for _ in range(2 * limits.LEASE_MS // limits.PING_MS):
+        hands.turn(limits.PING_MS)
+    assert client.ask(Ack(1, [(partition, 0, 1)]), shard) == Acked()
+
+
 def test_a_session_ends_by_silence_and_by_its_word(hands: Hands) -> None:
     ada, bob = hands.client(), hands.client(b"b" * 16)
     partition, shard = ada.topic()

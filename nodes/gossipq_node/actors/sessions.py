@@ -1,7 +1,7 @@
 """Who talks to a worker: sessions by their connections, and which of them have fallen silent."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from msgspec import structs
@@ -326,6 +326,18 @@ class Sessions:
         for session in gone:
             self._end(session)
         return [session.client.session for session in gone]
+
+    def sending(self, now_ms: int, moving: Callable[[Origin], bool]) -> list[SessionId]:
+        """Those of which nothing was heard for a moment and a large message is under way. They are there:
+        their pings come behind it. `moving`: as of ports.Mailbox."""
+        found = [
+            session
+            for session in self._sessions.values()
+            if now_ms - session.last_ms > 2 * PING_MS and any(map(moving, session.origins))
+        ]
+        for session in found:
+            session.last_ms = now_ms
+        return [session.client.session for session in found]
 
     def silent(self, now_ms: int) -> list[SessionId]:
         """Ends sessions that were not heard of for too long, as many as one turn may. A pause of this process

@@ -544,6 +544,8 @@ class Worker:
                 self._faults.met("housekeeping", None, error)
 
     def _end_silent(self, now: Now) -> None:
+        for session in self._sessions.sending(now.boot_ms, self._mailbox.moving):
+            self._turn.renew(session)
         silent = self._sessions.silent(now.boot_ms)
         for session in silent:
             self._turn.end_session(session, silent=True)

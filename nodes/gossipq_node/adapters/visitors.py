@@ -5,13 +5,13 @@ Its monitor names the descriptor of each, though, and a descriptor can be shut d
 """
 
 import logging
-import os
 import socket
 from collections.abc import Container
 from contextlib import suppress
 
 from gossipq import limits
 from gossipq.rates import host_of
+from gossipq.tcp import counted, socket_of
 from gossipq.values import Quota
 from gossipq_node.ports import THIS_HOST
 
@@ -25,8 +25,6 @@ FIRST_BYTES = (
     limits.CONTROL_BYTES_MAX
 )  #: of a client, before HELLO has come to its end: that has some hundred
 ENDLESS_BYTES = 4 * limits.FRAME_BYTES_MAX  #: of anybody, without a message coming to its end
-#: of struct tcp_info, where Linux counts what the other end has taken, and what came
-TCP_INFO_BYTES, BYTES_ACKED_AT, BYTES_RECEIVED_AT = 192, 120, 128
 
 QUOTA = Quota()
 ENDLESS = "sends a message without end"
@@ -35,13 +33,15 @@ log = logging.getLogger(__name__)
 
 
 class Visitor:
-    __slots__ = ("address", "bytes", "heard_s", "nameless", "spoke")
+    __slots__ = ("address", "bytes", "came", "heard_s", "moving", "nameless", "spoke")
 
     def __init__(self, address: str, now_s: float) -> None:
         self.address, self.heard_s = address, now_s
         self.spoke = False
         self.nameless = False  #: it spoke, and nobody tells when it does
-        self.bytes = 0  #: that had come when it was heard last
+        self.bytes = 0  #: that had come when it was heard last,
+        self.came = 0  #: and when it was looked at last
+        self.moving = False  #: a part of a message came between the last two looks
 
 
 class Visitors:
@@ -94,6 +94,7 @@ class Visitors:
         visitor = self._by_fd.get(fd)
         if visitor is not None:
             visitor.heard_s, visitor.spoke, visitor.bytes = now_s, True, _received(fd)
+            visitor.moving = False
 
     def heard_nameless(self, count: int, named: Container[int], now_s: float) -> None:
         """Whole messages came from so many connections of which libzmq tells no descriptor, since they speak
@@ -123,8 +124,10 @@ class Visitors:
             silent_s = now_s - visitor.heard_s
             if crowd and silent_s > (IDLE_S if visitor.spoke else FIRST_WORD_S):
                 self._hang_up(fd, visitor, "says nothing", now_s)
-            elif all_taken and silent_s >= LOOK_S and self._is_endless(fd, visitor):
-                self._hang_up(fd, visitor, ENDLESS, now_s)
+            elif silent_s >= LOOK_S:
+                self._count(fd, visitor)
+                if all_taken and self._is_endless(visitor):
+                    self._hang_up(fd, visitor, ENDLESS, now_s)
 
     @property
     def has_newcomers(self) -> bool:
@@ -140,16 +143,27 @@ class Visitors:
         for fd, visitor in list(self._newcomers.items()):
             if fd in spoke or visitor.spoke or now_s - visitor.heard_s > LOOK_S:
                 del self._newcomers[fd]
-            elif all_taken and self._is_endless(fd, visitor):
+                continue
+            self._count(fd, visitor)
+            if all_taken and self._is_endless(visitor):
                 self._hang_up(fd, visitor, ENDLESS, now_s)
 
-    def _is_endless(self, fd: int, visitor: Visitor) -> bool:
+    def moving(self, fd: int) -> bool:
+        """Whether a message is under way from there, of which a part came in the last second or two."""
+        visitor = self._by_fd.get(fd)
+        return visitor is not None and visitor.moving
+
+    def _count(self, fd: int, visitor: Visitor) -> None:
+        received = _received(fd)
+        visitor.moving, visitor.came = received > max(visitor.came, visitor.bytes), received
+
+    def _is_endless(self, visitor: Visitor) -> bool:
         """Whether too much has come since a message came to its end."""
-        return _received(fd) - visitor.bytes > (ENDLESS_BYTES if visitor.spoke else self._first_bytes)
+        return visitor.came - visitor.bytes > (ENDLESS_BYTES if visitor.spoke else self._first_bytes)
 
     def hang_up(self, fd: int) -> None:
         """A connection ends now."""
-        with suppress(OSError), _socket(fd) as ended:
+        with suppress(OSError), socket_of(fd) as ended:
             ended.shutdown(socket.SHUT_RDWR)
 
     def _hang_up(self, fd: int, visitor: Visitor, why: str, now_s: float) -> None:
@@ -165,20 +179,10 @@ class Visitors:
         self.hang_up(fd)
 
 
-def _socket(fd: int) -> socket.socket:
-    """Another handle of a descriptor that libzmq owns. Raises OSError when it is none, or no socket."""
-    other = os.dup(fd)
-    try:
-        return socket.socket(fileno=other)
-    except OSError:
-        os.close(other)
-        raise
-
-
 def _address(fd: int) -> str:
     """Of the other end, without its port; "" over ipc, and when it is gone already."""
     try:
-        with _socket(fd) as found:
+        with socket_of(fd) as found:
             name = found.getpeername()
     except OSError:
         return ""
@@ -192,18 +196,11 @@ def _local(address: str) -> bool:
 
 def _received(fd: int) -> int:
     """Bytes that came over a connection so far; 0 when nobody counts them."""
-    return _counted(fd, BYTES_RECEIVED_AT) or 0
+    found = counted(fd)
+    return found.received if found is not None else 0
 
 
 def taken(fd: int) -> int | None:
     """Bytes that the other end of a connection has taken so far; None when nobody counts them."""
-    return _counted(fd, BYTES_ACKED_AT)
-
-
-def _counted(fd: int, at: int) -> int | None:
-    try:
-        with _socket(fd) as found:
-            about = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
-    except OSError:
-        return None
-    return int.from_bytes(about[at : at + 8], "little")
+    found = counted(fd)
+    return found.taken if found is not None else None

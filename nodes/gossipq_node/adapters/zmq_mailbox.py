@@ -213,6 +213,10 @@ class Connections:
         self._sent[name], self._taken[name] = max(sent, found), found
         return self._sent[name] - found
 
+    def moving(self, name: bytes) -> bool:
+        """Whether a message is under way from there."""
+        return name in self._known and self.visitors.moving(self._known[name])
+
     def look(self, now_s: float) -> None:
         """Once a second: who has nothing to say makes way. Who has just come is looked at more often. Call it
         when all that came is taken."""
@@ -485,6 +489,11 @@ class ZmqMailbox:
         """See ports.Mailbox."""
         most, connections = limits.UNREAD_BYTES_MAX, self._connections.get(origin[0])
         return connections is not None and connections.unread(origin[1], most) > most
+
+    def moving(self, origin: Origin) -> bool:
+        """See ports.Mailbox."""
+        connections = self._connections.get(origin[0])
+        return connections is not None and connections.moving(origin[1])
 
     def send(self, endpoint: str, control: bytes, batch: Buffer = b"") -> bool:
         return self._send_to_peer(endpoint, (), control, batch)

@@ -230,6 +230,8 @@ class Engine:
             self.later.popleft()
         if links.now_ms >= self._due_ms or (thorough and links.now_ms >= session.deadline_ms()):
             thorough = True
+            for endpoint in filter(transport.moving, links.quiet()):
+                links.moving(endpoint)
             session.tick()
             self._due_ms = min(session.deadline_ms(), links.now_ms + TICK_MS_MAX)
         moved = False

@@ -18,14 +18,17 @@ import zmq
 from gossipq.endpoints import door_of, is_ipv6
 from gossipq.errors import Unreachable
 from gossipq.limits import DOOR_KEY_MS
+from gossipq.tcp import Carried, counted
 from gossipq.wire import ownership
 
 SEND_MESSAGES_MAX = 128  #: in the socket's own queue; what is above waits in `backlog`
+LOOK_S = 3.0  #: what was counted longer ago is not compared with
 RECONNECT_MS = 50
 RECONNECT_MS_MAX = 500
 CONNECT_MS = 2_000
 
 _IN = int(zmq.POLLIN)  # plain numbers: an enum costs a microsecond each time it is used
+_CONNECTED = zmq.EVENT_CONNECTED  #: and the handshake begins; it names the descriptor
 _UP = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _DOWN = zmq.EVENT_DISCONNECTED
 _MISSED = zmq.EVENT_CLOSED  #: nobody took a connection
@@ -46,6 +49,8 @@ class Peer:
 
     __slots__ = (
         "backlog",
+        "counted",
+        "counted_s",
         "door",
         "endpoint",
         "fd",
@@ -55,6 +60,7 @@ class Peer:
         "socket",
         "unsure",
         "up",
+        "wire_fd",
     )
 
     def __init__(
@@ -66,13 +72,16 @@ class Peer:
     ) -> None:
         self.endpoint, self.door, self.up = endpoint, door, False
         self.made_s = time.monotonic()
+        self.wire_fd = -1  #: of the connection itself
+        self.counted: Carried | None = None  #: what went over it, when that was looked at last,
+        self.counted_s = 0.0  #: and when that was
         #: something may have come that the descriptor does not tell of: what is done with a socket may take
         #: its signal away
         self.unsure = True
         self.backlog: deque[Frames] = deque()
         self.socket = context.socket(zmq.DEALER)
         try:
-            told = _UP | _DOWN | _MISSED
+            told = _CONNECTED | _UP | _DOWN | _MISSED
             self.monitor = self.socket.get_monitor_socket(told | _FAILED if door else told)
         except zmq.ZMQError:
             self.socket.close(0)
@@ -98,6 +107,16 @@ class Peer:
                 f"{endpoint!r} is not an address: {error}", hint="write tcp://HOST:PORT"
             ) from None
         self.fd, self.monitor_fd = int(self.socket.get(zmq.FD)), int(self.monitor.get(zmq.FD))
+
+    def moves(self, now_s: float) -> bool:
+        """Whether parts of a message came or were taken since this was asked last, a moment ago. What is
+        taken counts while more of it waits: a system takes for a program that stands still, too."""
+        before, since_s = self.counted, self.counted_s
+        self.counted, self.counted_s = counted(self.wire_fd) if self.up else None, now_s
+        if before is None or self.counted is None or now_s - since_s > LOOK_S:
+            return False
+        taken = self.counted.waiting and self.counted.taken > before.taken
+        return bool(taken) or self.counted.received > before.received
 
     def close(self, linger_ms: int) -> None:
         self.socket.disable_monitor()
@@ -242,7 +261,11 @@ class Transport:
         ended, failed = set[str](), set[str]()
         for peer in self._peers.values():
             while int(peer.monitor.get(zmq.EVENTS)) & _IN:
-                event = int.from_bytes(peer.monitor.recv_multipart(zmq.NOBLOCK)[0][:2], "little")
+                said = peer.monitor.recv_multipart(zmq.NOBLOCK)[0]
+                event = int.from_bytes(said[:2], "little")
+                if event == _CONNECTED:
+                    peer.wire_fd = int.from_bytes(said[2:6], "little")
+                    continue
                 if event & _FAILED:
                     failed.add(peer.endpoint)
                     continue
@@ -262,6 +285,11 @@ class Transport:
         for endpoint in ended | failed:
             self._dial_again(endpoint)
         return changes
+
+    def moving(self, endpoint: str) -> bool:
+        """Whether a message is under way over a connection: see `Peer.moves`."""
+        peer = self._peers.get(endpoint)
+        return peer is not None and peer.moves(time.monotonic())
 
     def _dial_again(self, endpoint: str) -> None:
         """If its door has another key than that by which it is dialled."""

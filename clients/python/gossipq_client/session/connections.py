@@ -148,6 +148,16 @@ class Connections:
         for lane in self._on(endpoint):
             lane.greeting, lane.unanswered_ms = 0, None
 
+    def quiet(self) -> set[str]:
+        """Connections on which something was asked and has no answer for a while."""
+        return {lane.endpoint for lane in self._lanes.values() if lane.silent(self.now_ms)}
+
+    def moving(self, endpoint: str) -> None:
+        """A message is under way there, and an answer comes behind it: the connection is not opened anew. Who
+        leads is asked elsewhere all the same."""
+        for lane in self._on(endpoint):
+            lane.heard_ms = self.now_ms
+
     def not_greeted(self, endpoint: str, shard: ShardId) -> None:
         """The other side has forgotten this session: says HELLO again there."""
         self._look_soon()
