@@ -3,6 +3,7 @@ answers."""
 
 import json
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import msgspec
@@ -13,6 +14,9 @@ from gossipq import errors
 from gossipq.messages import Members, StatusReply
 from gossipq.values import CopyStats, GossipEvent, Member
 from gossipq_cli import ask, clusters, reach
+from gossipq_cli.commands import top
+from gossipq_cli.dashboard.asked import Act, Done, Subject, Try
+from gossipq_cli.dashboard.sources import Asker
 from gossipq_cli.options import Choices
 from gossipq_client.values import Credentials
 
@@ -364,6 +368,30 @@ def test_rebalance_shows_a_plan_and_starts_nothing(town: Town, gossipq) -> None:
     assert {row["leader"] for row in rows} == {"ada"}
     assert {row["leads_then"] for row in rows} == {"bob", "cat"}
     assert len(json.loads(gossipq("cluster", "rebalance", "--plan", "--all", "-o", "json").out)) == 3
+
+
+def test_top_plans_by_what_every_node_says_also_where_they_encrypt(
+    monkeypatch: pytest.MonkeyPatch, gossipq
+) -> None:
+    """Other nodes are reached as the command line reaches them: by the key of their doors."""
+    town, key, told = Town(), b"d" * 40, SimpleQueue[Any]()
+    members = [msgspec.structs.replace(member, encrypts=True) for member in MEMBERS]
+    town.set("ada", shard_rows(0, "ada"), members=members, door=key)
+    town.set("bob", [*shard_rows(1, "bob", 9), *shard_rows(2, "bob", 9)], members=members, door=key)
+
+    def connect(choices: Choices) -> Asked:
+        if choices.servers and choices.door != key:
+            raise errors.Unreachable(f"no node answers at {choices.servers[0]}")
+        return Asked(town, choices.servers)
+
+    monkeypatch.setattr(ask, "connect", connect)
+    asker = Asker(top._connector(Choices()), told.put)
+    asker.ask(Try(Act("rebalance", Subject("node", ("ada",)))))
+    answer = told.get(timeout=10.0).answer
+    asker.stop()
+    rows = json.loads(gossipq("cluster", "rebalance", "--plan", "-o", "json").out)
+    moves = ", ".join(f"{row['shard']} to {row['leads_then']}" for row in rows)
+    assert (answer, len(rows)) == (Done(f"1 of 3 shards will move: {moves}"), 1)
 
 
 # --- events -------------------------------------------------------------------------------------------------

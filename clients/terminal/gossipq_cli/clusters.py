@@ -1,6 +1,6 @@
 """A cluster as its nodes tell it: STATUS of each member, put together."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -46,21 +46,28 @@ class ClusterView(NamedTuple):
 
 
 def look(choices: Choices) -> ClusterView:
-    """Asks one node who there is, and then each of them."""
+    """Asks one node who there is, and then each of them. Raises what asking the first one raises."""
     asked = ask.status(choices)
+    return seen(asked, lambda address: ask.status(ask.elsewhere(choices, address, asked)))
+
+
+def seen(asked: StatusReply, status_at: Callable[[str], StatusReply]) -> ClusterView:
+    """What the nodes that `asked` names say, each of them asked at its address."""
     members = sorted(asked.members, key=lambda member: member.name)
     with ThreadPoolExecutor(ASK_AT_ONCE) as pool:
-        statuses = pool.map(lambda member: _status_of(choices, asked, member), members)
+        statuses = pool.map(lambda member: _status_of(status_at, asked, member), members)
         return ClusterView(
             asked, [NodeView(member, status) for member, status in zip(members, statuses, strict=True)]
         )
 
 
-def _status_of(choices: Choices, asked: StatusReply, member: Member) -> StatusReply | None:
+def _status_of(
+    status_at: Callable[[str], StatusReply], asked: StatusReply, member: Member
+) -> StatusReply | None:
     if member.copy == asked.copy:
         return asked
     try:
-        status = ask.status(ask.elsewhere(choices, member.endpoint, asked))
+        status = status_at(member.endpoint)
     except GossipqError:
         return None
     return status if status.copy == member.copy else None  # the address may be another's by now

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gossipq.errors import UnknownRecord, WrongState
+from gossipq.errors import UnknownRecord, Unreachable, WrongState
 from gossipq.messages import StatsReply
 from gossipq.values import PartitionStats, TopicInfo
 from gossipq_cli.dashboard.asked import (
@@ -28,6 +28,10 @@ from gossipq_client import Client, connect
 from waiting import until
 
 
+def nobody(address: str) -> Client:
+    raise Unreachable(f"no other node is asked, nor is {address}")
+
+
 def stored(topic: str, partition: int, offset: int, value: bytes = b"v") -> SimpleNamespace:
     return SimpleNamespace(key=None, value=value, stored_time=1_000.0 + offset)
 
@@ -42,19 +46,19 @@ def stats(*nexts: int, first: int = 0) -> StatsReply:
 
 def test_a_page_shows_each_record_once_and_asks_for_no_more_than_that(client) -> None:
     client.answers = {"stats": stats(1_000_000), "show": stored}
-    found = Desk(client).answer(Page("orders", -1, 0, 20))
+    found = Desk(client, nobody).answer(Page("orders", -1, 0, 20))
     assert isinstance(found, Records)
     assert [record.offset for record in found.records] == list(range(999_980, 1_000_000))
     assert len(client.called("show")) == 20
     assert found.more
-    back = Desk(client).answer(Page("orders", -1, 100, 20))
+    back = Desk(client, nobody).answer(Page("orders", -1, 100, 20))
     assert isinstance(back, Records)
     assert back.records[-1].offset == 999_899
 
 
 def test_a_page_of_several_partitions_has_the_newest_of_each(client) -> None:
     client.answers = {"stats": stats(100, 3), "show": stored}
-    found = Desk(client).answer(Page("orders", -1, 0, 10))
+    found = Desk(client, nobody).answer(Page("orders", -1, 0, 10))
     assert isinstance(found, Records)
     assert [(record.partition, record.offset) for record in found.records] == [
         (1, 0),
@@ -73,14 +77,14 @@ def test_what_was_voided_stays_as_a_gap(client) -> None:
         return stored(topic, partition, offset)
 
     client.answers = {"stats": stats(4), "show": show}
-    found = Desk(client).answer(Page("orders", 0, 0, 10))
+    found = Desk(client, nobody).answer(Page("orders", 0, 0, 10))
     assert isinstance(found, Records)
     assert {record.offset: record.gone for record in found.records} == {0: False, 1: True, 2: True, 3: False}
 
 
 def test_large_values_end_a_page(client) -> None:
     client.answers = {"stats": stats(100), "show": lambda *at: stored(*at, value=bytes(PAGE_BYTES))}
-    found = Desk(client).answer(Page("orders", 0, 0, 10))
+    found = Desk(client, nobody).answer(Page("orders", 0, 0, 10))
     assert isinstance(found, Records)
     assert len(client.called("show")) == 2
     assert {len(record.value) for record in found.records} == {1_024}
@@ -92,14 +96,14 @@ def test_large_values_end_a_page(client) -> None:
 )
 def test_no_such_place(client, ask: Page, says: str) -> None:
     client.answers = {"stats": stats(4)}
-    found = Desk(client).answer(ask)
+    found = Desk(client, nobody).answer(ask)
     assert isinstance(found, Failed)
     assert found.text == says
     assert "gossipq topic ls" in found.hint
 
 
 def test_a_search_that_nobody_waits_for_ends(client) -> None:
-    desk = Desk(client)
+    desk = Desk(client, nobody)
 
     def find(topic: str, **options: object) -> Iterator[object]:
         progress = options["progress"]
@@ -132,12 +136,12 @@ def test_a_search_that_nobody_waits_for_ends(client) -> None:
 )
 def test_verbs_are_those_of_the_client(client, act: Act, called: str, arguments: dict[str, object]) -> None:
     client.answers = {called: SimpleNamespace(ref="orders/0/9") if called == "edit" else "orders/0/1"}
-    assert isinstance(Desk(client).answer(act), Done)
+    assert isinstance(Desk(client, nobody).answer(act), Done)
     assert client.called(called) == [((), arguments)]
 
 
 def test_a_wrong_delay_is_told(client) -> None:
-    found = Desk(client).answer(Act("reschedule", of_record("orders/0/@1.0"), "soon"))
+    found = Desk(client, nobody).answer(Act("reschedule", of_record("orders/0/@1.0"), "soon"))
     assert isinstance(found, Failed)
     assert "soon" in found.text
 
@@ -152,7 +156,7 @@ def mq(shared_node) -> Iterator[Client]:
 
 
 def test_a_record_from_its_birth_to_its_end(mq: Client, topic: str) -> None:
-    desk = Desk(mq)
+    desk = Desk(mq, nobody)
     mq.publish(topic, b"17 apples", key=b"ada", headers={"k": b"v"}).result(5)
     mq.fetch(topic, "billing", n=1, wait=2.0)[0].reject("rotten")
     mq.flush()
@@ -183,7 +187,7 @@ def test_a_record_from_its_birth_to_its_end(mq: Client, topic: str) -> None:
 
 def test_a_search(mq: Client, topic: str) -> None:
     mq.publish_many(topic, [b"m %d" % number for number in range(50)]).result(5)
-    found = Desk(mq).answer(Find(topic, "m 4"))
+    found = Desk(mq, nobody).answer(Find(topic, "m 4"))
     assert isinstance(found, Records)
     assert [record.value for record in found.records] == [
         b"m 4",
@@ -193,7 +197,7 @@ def test_a_search(mq: Client, topic: str) -> None:
 
 def test_a_record_that_is_not_due_is_opened_and_moved(mq: Client, topic: str) -> None:
     ref = mq.publish(topic, b"later", delay="1h").result(5).ref
-    desk = Desk(mq)
+    desk = Desk(mq, nobody)
     opened = desk.answer(Open(ref))
     assert isinstance(opened, Opened)
     assert opened.stands[0].state == "scheduled"
@@ -232,7 +236,7 @@ def test_verbs_of_a_group_are_tried_and_then_done(mq: Client, shared_node, topic
                 message.reject("rotten" if taken < 3 else "lost")
                 taken += 1
         consumer.flush()
-    desk = Desk(mq)
+    desk = Desk(mq, nobody)
     stands = desk.answer(Stand(topic, "billing"))
     assert isinstance(stands, Standing)
     assert {(dead.error, dead.letters) for dead in stands.dead} == {("rotten", 3), ("lost", 1)}
@@ -262,7 +266,7 @@ def test_verbs_of_a_group_are_tried_and_then_done(mq: Client, shared_node, topic
 
 def test_verbs_of_clients_and_nodes_are_tried_and_then_done(mq: Client, shared_node, topic: str) -> None:
     mq.create_topic(topic, partitions=1)
-    desk = Desk(mq)
+    desk = Desk(mq, nobody)
     with connect(shared_node.endpoint, name=f"reader-{topic}") as reader:
         subscription = reader.subscribe(topic, group="billing")
         mine = f"reader-{topic}"

@@ -19,7 +19,7 @@ from gossipq_cli.dashboard.asked import (
     of_record,
 )
 from gossipq_cli.dashboard.commands import FORMS, parse
-from gossipq_cli.dashboard.deeds import DEEDS
+from gossipq_cli.dashboard.deeds import DEEDS, SHOWN
 from gossipq_cli.dashboard.frame import screen
 from gossipq_cli.dashboard.state import VIEWS, Board, Ui, wanted
 from gossipq_cli.dashboard.verbs import NAMES, VERBS, command_of, name_of, question_of, verbs_of
@@ -542,7 +542,9 @@ def test_tab_completes_names(board: Board) -> None:
 
 def test_each_verb_has_a_deed_and_keys_are_not_given_twice() -> None:
     named = {(kind, verb.name) for kind, verbs in VERBS.items() for verb in verbs}
-    assert named == DEEDS.keys()
+    assert named == DEEDS.keys() | SHOWN.keys()
+    shows = {(kind, verb.name) for kind, verbs in VERBS.items() for verb in verbs if verb.shows}
+    assert SHOWN.keys() == shows
     assert VERBS.keys() == NAMES.keys()
     for kind, verbs in VERBS.items():
         assert len({verb.key for verb in verbs}) == len(verbs)

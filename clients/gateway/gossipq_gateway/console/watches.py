@@ -77,6 +77,10 @@ class Watch:
         if self.error is not None and (self.closed or not self.history.count):
             raise self.error
 
+    def _reach(self, endpoint: str) -> Client:
+        """A client of this user at a node; "": at whichever answers."""
+        return self._connect(endpoint, self._token)
+
     async def _identify(self) -> None:
         if not self.user:
             said = await self.call(lambda mq: mq.admin.whoami())
@@ -88,9 +92,7 @@ class Watch:
         not shown any longer. Curves begin anew: nothing is known of the time between."""
         self.history = History()
         with ExitStack() as stack:
-            gathering = Gathering(
-                lambda endpoint: self._connect(endpoint, self._token), self._server, lambda: EVERY_S
-            )
+            gathering = Gathering(self._reach, self._server, lambda: EVERY_S)
             await asyncio.to_thread(stack.enter_context, gathering)
             while not (self.idle or self.closed):
                 found = gathering.next()
@@ -109,7 +111,7 @@ class Watch:
         def ask() -> T:
             with self._lock:
                 if self._mq is None:
-                    self._mq = self._connect("", self._token)
+                    self._mq = self._reach("")
                 return question(self._mq)
 
         return await asyncio.to_thread(ask)
@@ -119,7 +121,7 @@ class Watch:
         desk: list[Desk] = []
 
         def serve(mq: Client) -> Answer:
-            desk.append(Desk(mq))
+            desk.append(Desk(mq, self._reach))
             return desk[0].answer(ask)
 
         def stop() -> None:

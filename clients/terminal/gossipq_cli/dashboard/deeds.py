@@ -2,10 +2,10 @@
 do."""
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gossipq.errors import GossipqError, WrongState
+from gossipq.errors import WrongState
+from gossipq.messages import StatusReply
 from gossipq.texts import many
 from gossipq.values import ClientRow, GroupStats
 from gossipq_cli.dashboard.asked import Act, Done
@@ -13,18 +13,22 @@ from gossipq_cli.kinds import place_of, seconds_of
 from gossipq_cli.output import span
 
 if TYPE_CHECKING:
+    from gossipq_cli.dashboard.gather import Connect
     from gossipq_client import Client
     from gossipq_client.operations import DeadLetter
 
 RANGES_AT_ONCE = 1_000  #: of dead letters in one request
 MOVES_SHOWN = 4
-ASK_S = 1.0  #: another node that does not answer within it is away
 
 Deed = Callable[["Client", Act, bool], str]  #: (client, what, whether it is only tried) -> what is told
 
 
-def tried(mq: "Client", act: Act) -> Done:
-    """What it would do. Raises GossipqError, and ValueError for what was typed."""
+def tried(mq: "Client", act: Act, connect: "Connect") -> Done:
+    """What it would do; `connect` reaches the other nodes. Raises GossipqError, and ValueError for what was
+    typed."""
+    shown = SHOWN.get((act.subject.kind, act.verb))
+    if shown is not None:
+        return Done(shown(mq, connect))
     return Done(DEEDS[act.subject.kind, act.verb](mq, act, True))
 
 
@@ -219,21 +223,16 @@ def _undrain(mq: "Client", act: Act, dry: bool) -> str:
     return f"{name} stays: its drain is cancelled"
 
 
-def _rebalance(mq: "Client", act: Act, dry: bool) -> str:
+def _rebalance(mq: "Client", connect: "Connect") -> str:
     """By what its nodes say: one that does not answer keeps what its leaders know of it."""
-    from gossipq_cli.clusters import ClusterView, NodeView
+    from gossipq_cli import clusters
     from gossipq_cli.commands.cluster import plans_of
-    from gossipq_client import connect
 
-    asked = mq.admin.status()
-    nodes = []
-    for member in asked.members:
-        status = asked if member.copy == asked.copy else None
-        if status is None:
-            with suppress(GossipqError), connect(member.endpoint, timeout=ASK_S, wait=ASK_S) as other:
-                status = other.admin.status()
-        nodes.append(NodeView(member, status))
-    plans = plans_of(ClusterView(asked, nodes))
+    def status_at(address: str) -> StatusReply:
+        with connect(address) as other:
+            return other.admin.status()
+
+    plans = plans_of(clusters.seen(mq.admin.status(), status_at))
     moves = [f"{row.shard} to {row.leads_then}" for row in plans if row.moves]
     if not moves:
         return "every shard is where it should be"
@@ -259,5 +258,6 @@ DEEDS: dict[tuple[str, str], Deed] = {
     ("client", "kick"): _kick,
     ("node", "drain"): _drain,
     ("node", "undrain"): _undrain,
-    ("node", "rebalance"): _rebalance,
 }
+#: what only tells, by what all nodes say
+SHOWN: dict[tuple[str, str], Callable[["Client", "Connect"], str]] = {("node", "rebalance"): _rebalance}

@@ -30,6 +30,7 @@ from gossipq_cli.kinds import place_of
 from gossipq_cli.output import moment, readable
 
 if TYPE_CHECKING:
+    from gossipq_cli.dashboard.gather import Connect
     from gossipq_client import Client
     from gossipq_client.operations import DeadLetter
 
@@ -43,10 +44,11 @@ KEY = "key="
 
 
 class Desk:
-    """Answers, one after the other; `stop` ends a search that nobody waits for any more."""
+    """Answers, one after the other; `stop` ends a search that nobody waits for any more. `connect` reaches
+    other nodes, where a question needs what each of them says."""
 
-    def __init__(self, mq: "Client") -> None:
-        self.mq = mq
+    def __init__(self, mq: "Client", connect: "Connect") -> None:
+        self.mq, self._connect = mq, connect
         self.stopped = False
         self.read = 0  #: records that searches have looked at
 
@@ -62,7 +64,9 @@ class Desk:
                 return self._open(ask.ref)
             if isinstance(ask, Stand):
                 return self._stand(ask)
-            return deeds.tried(self.mq, ask.act) if isinstance(ask, Try) else deeds.done(self.mq, ask)
+            if isinstance(ask, Try):
+                return deeds.tried(self.mq, ask.act, self._connect)
+            return deeds.done(self.mq, ask)
         except GossipqError as error:
             told = failures.explain(error)
             return Failed(told.message, told.hint)

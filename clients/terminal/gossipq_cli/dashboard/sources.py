@@ -212,7 +212,7 @@ class Asker(threading.Thread):
     def _serve(self, mq: "Client") -> None:
         from gossipq_cli.dashboard import desk as desks
 
-        desk = self._desk = desks.Desk(mq)
+        desk = self._desk = desks.Desk(mq, self._connect)
         self._stop_search = desk.stop
         while True:
             with self._ready:

@@ -36,7 +36,7 @@ def asked(connect: "Callable[[str], Client]", server: str, ui: Ui, lines: int, r
     ask = wanted(ui, max(1, lines - AROUND - 3))
     if ask is not None:
         with connect("") as mq:
-            board.keep(ask, Desk(mq).answer(ask))
+            board.keep(ask, Desk(mq, connect).answer(ask))
     return board
 
 
