@@ -8,8 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from gossipq import limits
 from gossipq.config import SECRET_FILE as SECRET
-from gossipq.errors import StoreError
+from gossipq.config import Config, Node
+from gossipq.errors import ConfigError, StoreError
 from gossipq_node import machine
 from gossipq_node.adapters.lmdb_store import ENGINE_NAME, LOCK_FILE, DirectoryLock, make_store
 from gossipq_node.files import SavedRoster, make_directory, read_roster, replace_file, sync_directory
@@ -131,6 +133,21 @@ def check_original(path: Path, manifest: DirectoryManifest, inode: int) -> None:
             f"{path} is a copy of another node's directory, and two nodes must never be one",
             f"gossipq store verify --data {path} looks at it; if the original is gone for good: "
             f"gossipq store adopt --data {path}",
+        )
+
+
+def workers_of_new(config: Config) -> int:
+    """Worker processes of a new directory."""
+    return config.node.workers or min(machine.worker_count(), limits.WORKERS_MAX, config.cluster.shards)
+
+
+def check_workers(manifest: DirectoryManifest, node: Node, where: str) -> None:
+    """Raises ConfigError when others are asked for, `where`, than there are."""
+    if not manifest.witness and node.workers not in (0, manifest.workers):
+        raise ConfigError(
+            f"{where} = {node.workers}, but {node.data} holds {manifest.workers}",
+            f"start with --workers {manifest.workers}, or first: gossipq store reshard --data {node.data} "
+            f"--workers {node.workers}",
         )
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from gossipq.errors import ConfigError, StoreError
 from gossipq.texts import many, size
 from gossipq_node import machine, trust
 from gossipq_node.adapters.lmdb_store import ENGINE_NAME
-from gossipq_node.directory import examined
+from gossipq_node.directory import check_workers, examined, workers_of_new
 
 GOOD, WARNING, BAD = "good", "warning", "bad"
 SYNCS = 20  #: writes of one page with fsync
@@ -47,7 +48,7 @@ def examine(config: Config) -> Iterator[Check]:
     yield _serf()
     yield from _ports(config)
     yield from _doors(config)
-    yield _data(Path(config.node.data))
+    yield _data(config)
     yield _disk_speed(Path(config.node.data))
     yield _disk_space(Path(config.node.data), config)
     yield _file_limit()
@@ -92,7 +93,7 @@ def _ports(config: Config) -> Iterator[Check]:
         yield Check("ports", GOOD, "the node listens on a socket file, and needs none")
         return
     host = "" if place.is_wildcard else place.host.strip("[]")
-    clients, nodes = doors_of(config.node.workers or machine.worker_count())
+    clients, nodes = doors_of(_workers(config))
     steps = [*clients, *nodes]
     if _encrypts(config):
         steps += [step + limits.DOOR_PORT_STEP for step in clients]
@@ -135,7 +136,7 @@ def _doors(config: Config) -> Iterator[Check]:
     place, above = endpoint(config.node.bind), limits.DOOR_PORT_STEP
     if place.transport == "ipc":
         return
-    clients, nodes = doors_of(config.node.workers or machine.worker_count())
+    clients, nodes = doors_of(_workers(config))
     ports = f"clients {place.port} to {place.port + max(clients)}"
     others = f"nodes {place.port + min(nodes)} to {place.port + max(nodes)}"
     if _encrypts(config):
@@ -169,16 +170,27 @@ def _home(data: Path) -> Path:
     return next((path for path in (data, *data.absolute().parents) if path.is_dir()), Path("/"))
 
 
-def _data(data: Path) -> Check:
+def _data(config: Config) -> Check:
     """What a start with it would say of the directory."""
+    data = Path(config.node.data)
     try:
         manifest = examined(data)
-    except StoreError as error:
+        if manifest is None or not manifest.cluster_uuid:
+            return Check("data", GOOD, f"no node has run at {data} yet")
+        check_workers(manifest, config.node, "node.workers")
+    except (StoreError, ConfigError) as error:
         return Check("data", BAD, error.message, error.hint)
-    if manifest is None or not manifest.cluster_uuid:
-        return Check("data", GOOD, f"no node has run at {data} yet")
     what = "a witness" if manifest.witness else f"a node of {many(manifest.workers, 'worker')}"
     return Check("data", GOOD, f"{data} is that of {what} in cluster {manifest.cluster_name}")
+
+
+def _workers(config: Config) -> int:
+    """How many a start would have: what the directory was made for counts."""
+    with suppress(StoreError):  # `_data` tells of it
+        manifest = examined(Path(config.node.data))
+        if manifest is not None:
+            return manifest.workers
+    return workers_of_new(config)
 
 
 def _disk_speed(data: Path) -> Check:
@@ -263,11 +275,13 @@ def _address_space(config: Config) -> Check:
 
 
 def _cores(config: Config) -> Check:
-    cores, workers = machine.worker_count(), config.node.workers
+    cores, workers = machine.worker_count(), _workers(config)
     if workers > cores:
         text = f"{many(workers, 'worker')} share {many(cores, 'core')}"
-        return Check("cores", WARNING, text, "leave --workers out, or give the node more cores")
-    return Check("cores", GOOD, f"{many(cores, 'core')} for {many(workers or cores, 'worker')}")
+        fewer = f"gossipq store reshard --data {config.node.data} --workers {cores}"
+        remedy = f"give the node more cores; or leave --workers out, and where it has data: {fewer}"
+        return Check("cores", WARNING, text, remedy)
+    return Check("cores", GOOD, f"{many(cores, 'core')} for {many(workers, 'worker')}")
 
 
 def _clock() -> Check:

@@ -19,7 +19,13 @@ from gossipq_node import machine
 from gossipq_node.actors.discovery import PAIR, pair_without_witness
 from gossipq_node.adapters.places import check_free, check_known
 from gossipq_node.composition import Composition, Mode, accepted, insisted, mode_of, place_of, said_here
-from gossipq_node.directory import MANIFEST, DataDirectory, DirectoryManifest
+from gossipq_node.directory import (
+    MANIFEST,
+    DataDirectory,
+    DirectoryManifest,
+    check_workers,
+    workers_of_new,
+)
 from gossipq_node.enrolment import become_member
 from gossipq_node.processes import run_frontdoor, run_worker
 from gossipq_node.recovery import known_members
@@ -143,7 +149,7 @@ def belong(
     cluster = config.cluster
     waits = bool(cluster.join or config.node.peer) or cluster.expect > 1
     shards = cluster.shards if origins["cluster.shards"] != "default" or not waits else 0
-    manifest = directory.prepare(cluster.name, 1 if witness else _workers_of_new(config), shards, witness)
+    manifest = directory.prepare(cluster.name, 1 if witness else workers_of_new(config), shards, witness)
     if witness and not manifest.witness:
         raise ConfigError(
             f"{config.node.data} is that of a full node",
@@ -185,11 +191,6 @@ def complain(error: GossipqError, stream: TextIO) -> int:
     return EXIT_CONFIG if stays else EXIT_FAILED
 
 
-def _workers_of_new(config: Config) -> int:
-    """Worker processes of a new directory."""
-    return config.node.workers or min(machine.worker_count(), limits.WORKERS_MAX, config.cluster.shards)
-
-
 def check_options(loaded: Loaded, manifest: DirectoryManifest, log: logging.Logger) -> None:
     """Raises ConfigError where options contradict what the directory was founded with."""
     config, origins = loaded.config, loaded.origins
@@ -202,8 +203,9 @@ def check_options(loaded: Loaded, manifest: DirectoryManifest, log: logging.Logg
                 f"{origins[key]}: {key} = {asked!r}, but {config.node.data} was founded with {has!r}",
                 "leave it out, or give another --data",
             )
+    check_workers(manifest, config.node, f"{origins['node.workers']}: node.workers")
     if not manifest.witness:
-        _check_workers(loaded, manifest, log)
+        _tell_of_cores(config, manifest, log)
 
 
 def agreed(
@@ -252,15 +254,9 @@ def check_alone(loaded: Loaded, directory: DataDirectory, manifest: DirectoryMan
     )
 
 
-def _check_workers(loaded: Loaded, manifest: DirectoryManifest, log: logging.Logger) -> None:
-    """Raises ConfigError when others are asked for than there are; says when more could be."""
-    node, has = loaded.config.node, manifest.workers
-    if node.workers and node.workers != has:
-        raise ConfigError(
-            f"{loaded.origins['node.workers']}: node.workers = {node.workers}, but {node.data} holds {has}",
-            f"start with --workers {has}, or first: gossipq store reshard --data {node.data} --workers "
-            f"{node.workers}",
-        )
+def _tell_of_cores(config: Config, manifest: DirectoryManifest, log: logging.Logger) -> None:
+    """Says when there could be more workers."""
+    node, has = config.node, manifest.workers
     cores = min(machine.worker_count(), limits.WORKERS_MAX, manifest.shards)
     if not node.workers and cores > has:
         text = (

@@ -679,6 +679,25 @@ def test_doctor_says_of_a_directory_what_a_start_would(gossipq: Callable[..., An
     assert data() == ("bad", "data is a copy of another node's directory, and two nodes must never be one")
 
 
+def test_doctor_counts_the_workers_that_the_directory_has(gossipq: Callable[..., Any], home: Path) -> None:
+    from gossipq_node.directory import DataDirectory
+
+    def found(*flags: str) -> dict[str, dict[str, str]]:
+        ran = gossipq("doctor", "--data", "data", "--bind", "tcp://127.0.0.1:17700", *flags, "-o", "json")
+        return {row["name"]: row for row in json.loads(ran.out)["findings"]}
+
+    directory = DataDirectory("data")
+    directory.found("shop", 3, 32)
+    directory.close()
+    rows = found()
+    assert "clients 17700 to 17703, nodes 17740 to 17743" in rows["doors"]["text"]
+    assert "3 workers" in rows["cores"]["text"]
+    rows = found("--workers", "5")
+    assert "clients 17700 to 17703" in rows["doors"]["text"]
+    assert (rows["data"]["verdict"], rows["data"]["text"]) == ("bad", "node.workers = 5, but data holds 3")
+    assert "gossipq store reshard --data data --workers 5" in rows["data"]["remedy"]
+
+
 def test_doctor_says_which_doors_are_open(gossipq: Callable[..., Any], home: Path) -> None:
     secret = home / "shared"
     secret.write_text("what the nodes of this test know")
