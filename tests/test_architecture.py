@@ -59,8 +59,8 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
         tuple(
             f"gossipq_cli.{name}"
             for name in (
-                *("dashboard", "ask", "clusters", "contexts", "failures", "kinds", "names", "options"),
-                *("outlook", "output", "reach", "records"),
+                *("dashboard", "ask", "clusters", "contexts", "failures", "files", "kinds", "names"),
+                *("options", "outlook", "output", "reach", "records"),
             )
         ),
     ),

@@ -1,6 +1,7 @@
 """`gossipq top` as a command: without a terminal, from a recording, and what it says when something is
 wrong."""
 
+import errno
 import json
 import os
 import re
@@ -86,6 +87,20 @@ def test_a_picture(gossipq, file: str, tmp_path: Path) -> None:
     ran = gossipq("top", "--replay", file, "--svg", str(target), "--size", "120x40")
     assert (ran.code, ran.out, ran.err) == (0, "", "")
     assert target.read_text("utf-8").startswith("<svg")
+
+
+def test_a_picture_is_whole_or_not_there(
+    gossipq, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    target = tmp_path / "top.svg"
+    target.write_text("the one before")
+    monkeypatch.setattr(os, "fsync", full)
+    ran = gossipq("top", "--replay", file, "--svg", str(target))
+    assert (ran.code, ran.err.splitlines()[0]) == (1, f"error: {target}: No space left on device")
+    assert [(path, path.read_text()) for path in tmp_path.glob("top*")] == [(target, "the one before")]
 
 
 def test_ascii_only(gossipq, file: str) -> None:

@@ -13,6 +13,7 @@ import click
 
 from gossipq.texts import many, size
 from gossipq_cli import failures
+from gossipq_cli.files import save_picture
 from gossipq_cli.kinds import Moment
 from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Column, Output, brief, counter, dashed, readable
@@ -156,7 +157,7 @@ class Report:
             )
             self.out.say(f"kept in {path}")
         if self.picture is not None:
-            Path(self.picture).write_text(draw(rows), "utf-8")
+            save_picture(self.picture, draw(rows))
             self.out.say(f"drawn in {self.picture}")
 
 

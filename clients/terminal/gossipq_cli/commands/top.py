@@ -209,6 +209,7 @@ def _once(
     from gossipq_cli.dashboard.frame import plain, screen
     from gossipq_cli.dashboard.history import LENGTH
     from gossipq_cli.dashboard.painter import in_ascii, svg
+    from gossipq_cli.files import save_picture
 
     if snapshots is not None:
         board = still.recorded(snapshots[-LENGTH:])
@@ -222,7 +223,7 @@ def _once(
         unreadable = sys.stdout.isatty() and not speaks_unicode(os.environ)
         sys.stdout.write(in_ascii(text) if unreadable else text)
         return
-    picture.write_text(svg(screen(board, ui, *size), size[0], f"gossipq top --view {ui.view}"), "utf-8")
+    save_picture(str(picture), svg(screen(board, ui, *size), size[0], f"gossipq top --view {ui.view}"))
 
 
 def _record(choices: Choices, ui: "Ui", file: Path) -> None:

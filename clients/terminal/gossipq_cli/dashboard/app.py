@@ -20,6 +20,8 @@ from gossipq_cli.dashboard.rows import Snapshot
 from gossipq_cli.dashboard.sources import Answered, Asker, News, Player, Recorder, Watch, Wound
 from gossipq_cli.dashboard.state import LEAST, Board, Fault, Ui, wanted
 from gossipq_cli.dashboard.terminal import Terminal
+from gossipq_cli.failures import Failure
+from gossipq_cli.files import save_picture
 
 if TYPE_CHECKING:
     from gossipq_client import Client
@@ -141,9 +143,11 @@ class App:
     def _save(self, path: str, width: int) -> Ui:
         path = path or f"gossipq-top-{time.strftime('%Y%m%d-%H%M%S')}.svg"
         try:
-            Path(path).expanduser().write_text(svg(self._lines, width, "gossipq top"), "utf-8")
+            save_picture(str(Path(path).expanduser()), svg(self._lines, width, "gossipq top"))
         except OSError as error:
             return replace(self.ui, notice=f"{error.strerror}: {path}", bad=True)
+        except Failure as error:
+            return replace(self.ui, notice=error.message, bad=True)
         return replace(self.ui, notice=f"saved {path}", bad=False)
 
     # --- news
