@@ -15,8 +15,10 @@ import pytest
 from gossipq import alarms, errors
 from gossipq.messages import StatsReply, StatusReply
 from gossipq.operator_messages import GroupShown
+from gossipq.permissions import digest
 from gossipq.types import partition_key
 from gossipq.values import (
+    AccessChange,
     AccessTable,
     Alarm,
     ClientRow,
@@ -34,6 +36,7 @@ from gossipq.values import (
     User,
     WorkerStats,
 )
+from gossipq_client.io.contexts import read_credentials
 from ports import settled_port
 
 KEY = partition_key(7, 0)
@@ -858,3 +861,34 @@ def test_times_are_shown_to_people_as_everywhere_and_the_audit_in_their_order(cl
     client.answers["access"] = AccessTable(users=[user], closed=True)
     assert gossipq("user", "ls").out.endswith("2023-11-14 22:13:20.000Z, never\n")
     assert gossipq("role", "ls") == (0, "", "there is no role; gossipq role add NAME makes one\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "kept"),
+    [
+        (KeyboardInterrupt(), 130, True),
+        (errors.Unreachable("no answer"), 69, True),
+        (errors.WrongState("nobody could change users any more"), 5, False),
+    ],
+)
+def test_a_token_that_the_cluster_may_have_taken_is_kept(
+    gossipq: Callable[..., Any], home: Path, client: Any, error: BaseException, code: int, kept: bool
+) -> None:
+    """And one that it has certainly not taken takes nobody's place."""
+
+    def fails(change: AccessChange, secret: bytes = b"") -> AccessTable:
+        raise error
+
+    client.answers |= {"set_access": fails, "status": SimpleNamespace(door=b"")}
+    client.answers["access"] = AccessTable(users=[User("ada", [], [Credential(b"d" * 32)])])
+    Path("ada.token").write_text("the one before")
+    ran = gossipq("user", "rotate", "ada", "--now", "--save", "ada.token")
+    ((change, _), _) = client.called("set_access")[0]
+    said = "the cluster may have taken the new token, or not: it is in ada.token.unconfirmed"
+    assert (ran.code, said in ran.err) == (code, kept)
+    assert Path("ada.token").read_text() == "the one before"
+    assert [path.name for path in home.glob("ada.token.*")] == ["ada.token.unconfirmed"] * kept
+    if kept:
+        (made,) = change.users
+        token = read_credentials(Path("ada.token.unconfirmed")).token
+        assert [each.digest for each in made.tokens] == [digest(token)]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gossipq import permissions
+from gossipq.errors import Busy, NotConfirmed, NotLeader, Unreachable
+from gossipq.texts import printable
 from gossipq.values import AccessChange, AccessTable, Credential, Role, User
 from gossipq_cli import ask, failures
 from gossipq_cli.files import written
@@ -26,6 +28,11 @@ secret_option = click.option(
     default="",
     help="that of the cluster; without it that of your own nodes on this machine",
 )
+
+
+#: what ends a request of which nobody knows whether it was done; Busy: one that a client sent again, because
+#: a leader was gone before it answered, meets the change that it made itself
+UNSETTLED = (KeyboardInterrupt, Busy, NotConfirmed, NotLeader, Unreachable)
 
 
 def change(choices: Choices, asked: AccessChange, secret_file: str) -> AccessTable:
@@ -88,7 +95,8 @@ def door(choices: Choices) -> bytes:
 @contextmanager
 def saving(path: str | Path, token: bytes, door: bytes = b"") -> Iterator[None]:
     """The file gets its name, for its owner alone, when what makes the token good has succeeded: a disk that
-    refuses it is met before, or the only copy of the token would be lost."""
+    refuses it is met before, or the only copy of the token would be lost. Where nobody knows whether it has
+    succeeded, the token is kept beside the file, and that is said."""
     from gossipq_client.values import file_text
 
     path, text = Path(path), file_text(token, door).encode()
@@ -100,7 +108,14 @@ def saving(path: str | Path, token: bytes, door: bytes = b"") -> Iterator[None]:
     with written(str(path), "token") as stream:
         stream.write(text)
         stream.flush()
-        yield
+        try:
+            yield
+        except UNSETTLED:
+            kept = f"{path}.unconfirmed"
+            os.replace(stream.name, kept)
+            told = f"the cluster may have taken the new token, or not: it is in {kept}"
+            click.echo(printable(told, "\n"), err=True)
+            raise
 
 
 def save(path: str | Path, token: bytes, door: bytes = b"") -> None:

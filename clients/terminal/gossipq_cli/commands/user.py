@@ -7,7 +7,7 @@ from msgspec import structs
 
 from gossipq import permissions
 from gossipq.values import AccessChange, AccessTable, User
-from gossipq_cli import access, failures
+from gossipq_cli import access, ask, failures
 from gossipq_cli.access import secret_option
 from gossipq_cli.kinds import Duration
 from gossipq_cli.options import Choices, Noun, nearest, pass_choices
@@ -66,8 +66,9 @@ def add(
     token, kept = access.made_token(expires_s)
     made = User(user, list(roles), [] if no_token else [kept])
     door = access.door(choices) if path else b""
-    with access.saving(path, token, door) if path and not no_token else nullcontext():
-        known = access.change(choices, AccessChange(users=[made], version=known.version), secret_file)
+    saving = access.saving(path, token, door) if path and not no_token else nullcontext()
+    with ask.connect(choices) as mq, saving:
+        known = access.change_by(mq, AccessChange(users=[made], version=known.version), secret_file)
         if not no_token:
             access.spread(known)
     _told(choices, user, b"" if no_token else token, path)
@@ -129,8 +130,9 @@ def rotate(
     ]
     made = structs.replace(found, tokens=[kept] if now else [*old, kept])
     door = access.door(choices) if path else b""  # before: the token that asks may be one that ends now
-    with access.saving(path, token, door) if path else nullcontext():
-        known = access.change(choices, AccessChange(users=[made], version=known.version), secret_file)
+    saving = access.saving(path, token, door) if path else nullcontext()
+    with ask.connect(choices) as mq, saving:
+        known = access.change_by(mq, AccessChange(users=[made], version=known.version), secret_file)
         access.spread(known)
     _told(choices, user, token, path)
     if expires_s is None and found.tokens and found.tokens[-1].expires_ms:
