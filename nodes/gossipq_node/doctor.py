@@ -21,6 +21,7 @@ from gossipq.errors import ConfigError, StoreError
 from gossipq.texts import many, size
 from gossipq_node import machine, trust
 from gossipq_node.adapters.lmdb_store import ENGINE_NAME
+from gossipq_node.composition import LOOPBACK, place_of
 from gossipq_node.directory import check_workers, examined, workers_of_new
 
 GOOD, WARNING, BAD = "good", "warning", "bad"
@@ -92,22 +93,20 @@ def _ports(config: Config) -> Iterator[Check]:
     if place.transport == "ipc":
         yield Check("ports", GOOD, "the node listens on a socket file, and needs none")
         return
-    host = "" if place.is_wildcard else place.host.strip("[]")
-    clients, nodes = doors_of(_workers(config))
-    steps = [*clients, *nodes]
-    if _encrypts(config):
-        steps += [step + limits.DOOR_PORT_STEP for step in clients]
-    taken = [place.port + step for step in sorted(steps) if not _free(host, place.port + step)]
+    places = list(map(endpoint, _listens(config)))
+    taken: dict[str, list[str]] = {}
+    for each in sorted(places, key=lambda each: each.port):
+        host = "" if each.is_wildcard else each.host.strip("[]")
+        if not _free(host, each.port):
+            taken.setdefault(host or "all addresses", []).append(str(each.port))
     if taken:
-        text = (
-            f"{', '.join(map(str, taken))} of {host or 'all addresses'} cannot be used: a node, or "
-            "another program, has them"
-        )
+        told = "; ".join(f"{', '.join(ports)} of {host}" for host, ports in taken.items())
+        text = f"{told} cannot be used: a node, or another program, has them"
         yield Check(
             "ports", WARNING, text, "fine if that is this node; else stop the other, or choose another --bind"
         )
     else:
-        yield Check("ports", GOOD, f"{many(len(steps), 'port')} from {place.port} on are free")
+        yield Check("ports", GOOD, f"{many(len(places), 'port')} from {place.port} on are free")
     admin = admin_place(config)
     admin_host, _, port = admin.rpartition(":")
     if admin and not _free(admin_host.strip("[]"), int(port)):
@@ -117,6 +116,18 @@ def _ports(config: Config) -> Iterator[Check]:
             f"{admin} cannot be used",
             "fine if that is this node; else choose another --admin",
         )
+
+
+def _listens(config: Config) -> Iterator[str]:
+    """The addresses at which a node would listen, but for that of its pages."""
+    site, encrypts = place_of(config), _encrypts(config)
+    clear = LOOPBACK if site.local(encrypts, config.node.insecure) else ""
+    clients, nodes = doors_of(_workers(config))
+    for step in clients:
+        yield site.listen.step(step, clear)
+        yield from site.doors(step) if encrypts else ()
+    for step in nodes:
+        yield site.listen.step(step)
 
 
 def doors_of(workers: int) -> tuple[list[int], list[int]]:

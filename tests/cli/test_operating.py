@@ -725,6 +725,26 @@ def test_doctor_says_which_doors_are_open(gossipq: Callable[..., Any], home: Pat
     assert (open_["verdict"], "in the clear at 192.0.2.7" in open_["text"]) == ("warning", True)
 
 
+def test_doctor_looks_at_the_addresses_at_which_a_node_listens(
+    gossipq: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it encrypts, it answers clients in the clear on loopback alone."""
+    from gossipq_node import doctor
+
+    looked: set[tuple[str, int]] = set()
+    monkeypatch.setattr(doctor, "_free", lambda host, port: looked.add((host, port)))
+    secret = home / "shared"
+    secret.write_text("what the nodes of this test know")
+    monkeypatch.setenv("GOSSIPQ_NODE__SECRET_FILE", str(secret))
+    line = ("doctor", "--data", "data", "--bind", "tcp://192.0.2.7:17700", "--workers", "1", "-o", "json")
+    rows = {row["name"]: row for row in json.loads(gossipq(*line).out)["findings"]}
+    here = {("127.0.0.1", 17700 + step) for step in (0, 1, 80, 100, 101)}  # 80: the pages
+    there = {("192.0.2.7", 17700 + step) for step in (40, 41, 100, 101)}
+    assert looked == here | there
+    text = "17700, 17701, 17800, 17801 of 127.0.0.1; 17740, 17741, 17800, 17801 of 192.0.2.7 cannot be used"
+    assert rows["ports"]["text"].startswith(text)
+
+
 def test_doctor_names_doors_that_are_not_reached() -> None:
     from gossipq_cli.commands.doctor import of_doors
 
