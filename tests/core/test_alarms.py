@@ -18,7 +18,7 @@ from gossipq.core.requests.alarms import (
 )
 from gossipq.messages import Ack, Nack, StatusReply
 from gossipq.peer_messages import Report
-from gossipq.types import Now
+from gossipq.types import Now, partition_key
 from gossipq.values import CopyStats, GroupOptions, Member, TopicOptions, WorkerStats
 from gossipq_node.actors.oversight import GOSSIP_MS, LATE_MS, Oversight
 from gossipq_node.actors.space import Space
@@ -88,16 +88,21 @@ def test_dead_letters_raise_an_alarm_while_they_are_new(worker):
     assert groups.look(DEAD_WINDOW_MS) == [], "the same ones are no news"
 
 
-def test_counters_that_do_not_add_up_are_told(worker):
-    orders = single(worker.topic("orders"))
-    worker.publish(orders, [b"x"] * 3)
-    worker.subscribe(ADA, orders)
-    worker.ask(1, ADA, Ack(1, [(orders, 0, 2)]))
+def test_counters_that_do_not_add_up_are_told_of_all_partitions_together(worker):
+    orders = worker.topic("orders", TopicOptions(partitions=4))
+    ledger = worker.shards[1].ledger
+    mine = [partition_key(orders.id, at) for at, shard in enumerate(orders.shards) if shard == 1]
+    assert len(mine) > 1
+    for number, partition in enumerate(mine):
+        worker.publish(partition, [b"x"] * 3)
+        worker.subscribe(ADA, partition, number=number)
+        worker.ask(1, ADA, Ack(number, [(partition, 0, 2)]))
     assert Groups(worker).look() == []
-    (cursor,) = worker.shards[1].ledger.cursors[orders].values()
-    cursor.state.acked -= 1
+    for partition, by in zip(mine, (-1, 1), strict=False):
+        (cursor,) = ledger.cursors[partition].values()
+        cursor.state.acked += by
     assert Groups(worker).look() == [
-        ("unaccounted", "orders/billing", "the counters of group billing on orders differ by 1")
+        ("unaccounted", "orders/billing", "the counters of group billing on orders differ by 2")
     ]
 
 

@@ -51,7 +51,7 @@ class Watch:
                     name = topic.name, group.name
                     dead[name] = dead.get(name, 0) + cursor.state.dead
                     if difference := cursor.unaccounted():
-                        unaccounted[name] = difference
+                        unaccounted[name] = unaccounted.get(name, 0) + abs(difference)
                     allowed = alarm_lag(group.config, topic.config)
                     row = cursor.behind(state.next), partition, allowed
                     if allowed and self._too_far(name, row[0], allowed) and row > behind.get(name, (0, 0, 0)):
