@@ -11,6 +11,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from math import inf
 from struct import Struct
 from struct import error as StructError
@@ -46,9 +47,10 @@ class Silence(Exception):
 
 class Client:
     def __init__(self, *addresses: str, token: bytes = b"", wait_s: float = inf) -> None:
-        """token: 32 bytes, for a closed cluster; they travel in the clear. wait_s: how long to wait for an
-        answer before TimeoutError is raised."""
+        """token: 32 bytes, for a closed cluster; they travel in the clear. wait_s: how long a call may take
+        before TimeoutError is raised."""
         self.wait_s = wait_s
+        self._end_s = inf  # of the call that goes on
         self._session = bytes([os.urandom(1)[0] & 0x7F]) + os.urandom(15)
         self._request, self._asked, self._ping_s = 0, 0, 0.0  # asked: the one whose answer is waited for
         self._waiting: deque[tuple[int, list[Any]]] = deque()  # (shard, record) that nobody took yet
@@ -79,6 +81,7 @@ class Client:
     ) -> tuple[int, int]:
         """Returns when it is stored: (partition, offset). Under one `name`, its id, it is stored once: each
         record gets one, so that asking again is safe. With a delay its offset is -1."""
+        self._begin()
         name = name or os.urandom(8).hex().encode()
         body = msgpack.encode([[value, key, headers or {}, name]])
 
@@ -102,6 +105,7 @@ class Client:
 
     def subscribe(self, topic: str, group: str) -> None:
         """One topic at a time: what was subscribed before is left."""
+        self._begin()
         self._with(topic, True, lambda number, shards: self._subscribe(number, shards, group))
 
     def _subscribe(self, number: int, shards: list[int], group: str) -> None:
@@ -113,7 +117,7 @@ class Client:
             lent = 100, 1 << 20
             self._groups[shard] = [1 + shard, group, mine, *lent, [], False, [], [], True, [], True, True]
         try:
-            self.ping()
+            self._go_on()
             if self._ended:
                 raise self._ended
         except Refused:
@@ -145,6 +149,7 @@ class Client:
         """The record that came last is done. False: others have it by now, or it will come again."""
         if self._held is None:
             return False
+        self._begin()
         shard, (partition, offset, *_) = self._held
         answer = self._ask(verb, shard, [1 + shard, [[partition, offset, offset + 1]], *more])
         self._held, stored = None, not (answer and answer[0])
@@ -163,21 +168,27 @@ class Client:
     def ping(self) -> None:
         """Shows that this client is there, and joins what it is to join. A silence ends it after 6 s: the
         next one goes on."""
-        assert self._socket is not None
+        self._begin()
+        self._go_on()
+
+    def _begin(self) -> None:
+        self._end_s = time.monotonic() + self.wait_s
+
+    def _go_on(self) -> None:
+        self._end_s = min(self._end_s, time.monotonic() + 2 * SILENT_S)
         self._show()
+        self._listen()
+        with suppress(TimeoutError):
+            for shard in [shard for shard in self._groups if shard not in self._joined]:
+                self._ask(PING, shard, [])
+
+    def _listen(self) -> None:
+        """Takes what has come, and dials when that is over."""
+        assert self._socket is not None
         while self._socket.poll(0):
             self._hear(0)
         if self._lost or any(time.monotonic() > since_s + SILENT_S for since_s in self._unanswered.values()):
             self._dial()
-        wait_s = self.wait_s
-        self.wait_s = min(wait_s, 2 * SILENT_S)
-        try:
-            for shard in [shard for shard in self._groups if shard not in self._joined]:
-                self._ask(PING, shard, [])
-        except TimeoutError:
-            pass
-        finally:
-            self.wait_s = wait_s
 
     def _show(self) -> None:
         """One PING a second to each shard, all at once: in a slow network, one after the other would take
@@ -193,13 +204,14 @@ class Client:
     # --- the one rule of recovery: what is over is joined again, what has no answer is asked again ---
 
     def _ask(self, verb: int, shard: int, fields: list[Any], body: bytes | None = None) -> list[Any]:
-        """The fields of the answer, however long it takes. Raises Refused when that is for good."""
-        end_s, move_s = time.monotonic() + self.wait_s, time.monotonic() + SILENT_S
+        """The fields of the answer. Raises Refused when that is for good, and TimeoutError."""
+        move_s = time.monotonic() + SILENT_S
         unsure = False  # whether an earlier sending of a record may be stored
         while True:
-            if time.monotonic() > end_s:
+            if time.monotonic() >= self._end_s:
                 raise TimeoutError("no answer came in time: it may be done")
             try:
+                self._listen()
                 if verb not in (HELLO, SUBSCRIBE) and shard not in self._joined:
                     self._join(shard)
                 if self._ended and verb in (ACK, NACK) and shard not in self._groups:
@@ -207,7 +219,8 @@ class Client:
                 said, answer = self._once(verb, shard, fields, body)
             except Silence:
                 unsure = verb == PUBLISH_PLAIN
-                self._dial()
+                if time.monotonic() < self._end_s:  # else the next call finds out whether it is one
+                    self._dial()
                 continue
             except Refused as error:
                 if unsure:
@@ -228,7 +241,7 @@ class Client:
                 self._dial()
                 move_s = time.monotonic() + SILENT_S
             retry_s = retry_ms / 1000 if isinstance(retry_ms, int) and retry_ms > 0 else AGAIN_S
-            time.sleep(min(retry_s, max(0.0, end_s - time.monotonic())))
+            time.sleep(min(retry_s, max(0.0, self._end_s - time.monotonic())))
 
     def _join(self, shard: int) -> None:
         self._greet(shard)
@@ -255,7 +268,7 @@ class Client:
                 self._send(SUBSCRIBE, other, self._holding(other), None)
 
     def _greet(self, shard: int) -> None:
-        time.sleep(max(0.0, min(self._patient_s - time.monotonic(), self.wait_s)))
+        time.sleep(max(0.0, min(self._patient_s, self._end_s) - time.monotonic()))
         try:
             self._ask(HELLO, shard, [self._session, "minimal", "1", self._token, "", b"", True])
         except Refused:
@@ -288,16 +301,19 @@ class Client:
                     raise
         self._dialed_s, self._lost = time.monotonic(), False
         self._joined: set[int] = set()
-        self._unanswered: dict[int, float] = {}  # shard -> when a PING was sent that has no answer
+        self._unanswered: dict[int, float] = {}  # shard -> since when what was said there has no answer
         self._waiting.clear()
 
     def _once(self, verb: int, shard: int, fields: list[Any], body: bytes | None) -> tuple[int, list[Any]]:
-        """(verb, fields) of the answer. Raises Silence."""
+        """(verb, fields) of the answer. Raises Silence, also when the call may take no longer."""
         self._show()
         self._send(verb, shard, fields, body)
-        self._asked = self._request
-        end_s = time.monotonic() + SILENT_S
-        while not self._lost and (left_s := end_s - time.monotonic()) > 0:
+        self._asked, now_s = self._request, time.monotonic()
+        self._unanswered.setdefault(shard, now_s)
+        while not self._lost:
+            left_s = min(self._unanswered.get(shard, now_s) + SILENT_S, self._end_s) - time.monotonic()
+            if left_s <= 0:
+                break
             said, request, answer = self._hear(left_s)
             if said and request == self._asked:
                 return said, answer

@@ -1041,3 +1041,30 @@ def test_what_may_be_stored_is_not_said_to_be_refused(language: Language) -> Non
         assert said != "forbidden"
         assert driver.refused(**publication("t", {"value": b"x"})) == "forbidden"
         driver.ask("close")
+
+
+@ALL
+@pytest.mark.parametrize("silent", [RESOLVE, HELLO, PUBLISH], ids=["resolve", "hello", "publish"])
+def test_a_call_takes_no_longer_than_its_caller_wants(language: Language, silent: int) -> None:
+    """A silence is one after 3 s; but the caller may want to know before."""
+    skip_if_missing(language)
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        return None if said[0] in (silent, {PUBLISH: PUBLISH_PLAIN}.get(silent)) else NotImplemented
+
+    with FakeNode(answer) as node, Driver(language.command) as driver:
+        driver.ask("connect", servers=[node.endpoint])
+        began_s = time.monotonic()
+        assert driver.refused(**publication("t", {"value": b"x"}), timeout_ms=300)
+        assert time.monotonic() - began_s < 1.3  # the driver starts meanwhile
+
+
+@ALL
+@pytest.mark.slow
+def test_short_calls_find_out_together_that_a_node_is_silent(language: Language) -> None:
+    skip_if_missing(language)
+    with FakeNode(lambda node, said: None) as silent, FakeNode() as node, Driver(language.command) as driver:
+        driver.ask("connect", servers=[silent.endpoint, node.endpoint])
+        end_s = time.monotonic() + 8
+        while driver.refused(**publication("t", {"value": b"x"}), timeout_ms=400):
+            assert time.monotonic() < end_s

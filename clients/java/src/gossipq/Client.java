@@ -48,7 +48,7 @@ public final class Client implements AutoCloseable {
     private final Deque<Waiting> waiting = new ArrayDeque<>();
     private final List<Waiting> held = new ArrayList<>(); // what the user has
     private final Set<Integer> joined = new HashSet<>();
-    private final Map<Integer, Long> unanswered = new HashMap<>(); // shard -> when the first PING was sent that has no answer yet
+    private final Map<Integer, Long> unanswered = new HashMap<>(); // shard -> since when what was said there has no answer
     private ZMQ.Socket socket;
     private ZMQ.Socket monitor; // has something to read when the connection is lost
     private ZMQ.Poller poller; // of both
@@ -60,6 +60,7 @@ public final class Client implements AutoCloseable {
     private long asked; // the one whose answer is waited for
     private long pingMs;
     private long waitMs = Long.MAX_VALUE;
+    private long endMs = Long.MAX_VALUE; // of the call that goes on
     private byte[] token = NOTHING;
     private GossipqException ended; // why a shard of the group is over: what came from the others is shown, and then this
     private boolean closed;
@@ -92,7 +93,7 @@ public final class Client implements AutoCloseable {
         dial();
     }
 
-    /** How long publish, ack and the like wait for their answer; then they throw GossipqException with the code "not_confirmed": it may
+    /** How long publish, ack and the like may take; then they throw GossipqException with the code "not_confirmed": it may
      * be done. By default for ever. */
     public Client waiting(long ms) {
         waitMs = ms;
@@ -139,6 +140,7 @@ public final class Client implements AutoCloseable {
 
     /** `route`: words separated by dots. `delayMs`: until consumers get it; its offset is -1 then, unless that is 0. */
     public Place publish(String topic, byte[] value, byte[] key, Map<String, byte[]> headers, byte[] id, String route, long delayMs) {
+        begin();
         byte[] name = id.length > 0 ? id : Long.toHexString(new SecureRandom().nextLong()).getBytes();
         byte[] body = Pack.pack(List.of(List.of(value, key, headers, name)));
         if (body.length > FRAME_BYTES_MAX) { // a node would end the connection
@@ -162,6 +164,7 @@ public final class Client implements AutoCloseable {
     /** Consumes a topic for a group, whose consumers share its records. A client consumes one topic. */
     public void subscribe(String topic, String group) {
         if (!groups.isEmpty() && ended == null) throw new IllegalStateException("this client consumes already: take another one");
+        begin();
         held.clear();
         if (ended != null) leave();
         ended = null;
@@ -182,7 +185,7 @@ public final class Client implements AutoCloseable {
             joined.remove(shard);
         }
         try {
-            ping();
+            goAhead();
             if (ended != null) throw ended;
         } catch (GossipqException error) {
             leave();
@@ -201,14 +204,14 @@ public final class Client implements AutoCloseable {
 
     /** The next record; null when none comes in time. */
     public Message next(long waitMs) {
-        long endMs = until(waitMs);
-        while (waiting.isEmpty() && now() < endMs) {
+        long lastMs = until(waitMs);
+        while (waiting.isEmpty() && now() < lastMs) {
             ping();
             if (ended != null && waiting.isEmpty()) {
                 leave();
                 throw ended;
             }
-            hear(Math.max(1, Math.min(endMs - now(), PING_MS)));
+            hear(Math.max(1, Math.min(lastMs - now(), PING_MS)));
         }
         Waiting found = waiting.poll();
         if (found == null) return null;
@@ -229,6 +232,7 @@ public final class Client implements AutoCloseable {
     }
 
     private boolean settle(int verb, Message message, Object... more) {
+        begin();
         for (Waiting each : held) {
             if (each.message != message) continue;
             if (!groups.containsKey(each.shard)) throw ended;
@@ -251,18 +255,29 @@ public final class Client implements AutoCloseable {
     /** Shows that this client is there, and joins what it is to join. A silence ends it after 6 s: the next one goes on. */
     public void ping() {
         if (closed) throw new IllegalStateException("this client is closed");
+        begin();
+        goAhead();
+    }
+
+    private void begin() {
+        endMs = until(waitMs);
+    }
+
+    private void goAhead() {
+        endMs = Math.min(endMs, now() + 2 * SILENT_MS);
         show();
-        while (hear(0) != null) continue;
-        if (lost || unanswered.values().stream().anyMatch(sinceMs -> now() > sinceMs + SILENT_MS)) dial();
-        long before = waitMs;
-        waitMs = Math.min(waitMs, 2 * SILENT_MS);
+        listen();
         try {
             for (int shard : List.copyOf(groups.keySet())) if (!joined.contains(shard)) ask(PING, shard, List.of(), null);
         } catch (GossipqException error) {
             if (!error.code().equals("not_confirmed")) throw error; // nobody answers: the next one goes on
-        } finally {
-            waitMs = before;
         }
+    }
+
+    /** Takes what has come, and dials when that is over. */
+    private void listen() {
+        while (hear(0) != null) continue;
+        if (lost || unanswered.values().stream().anyMatch(sinceMs -> now() > sinceMs + SILENT_MS)) dial();
     }
 
     /** One PING a second to each shard, all at once: in a slow network, one after the other would take longer than a session lasts. */
@@ -297,13 +312,13 @@ public final class Client implements AutoCloseable {
 
     /** Nothing is asked (again) once it is `idle`: then there is no answer. */
     private List<?> ask(int verb, int shard, List<?> fields, byte[] body, BooleanSupplier idle) {
-        long endMs = until(waitMs);
         long moveMs = now() + SILENT_MS;
         boolean unsure = false; // whether an earlier sending of the record may be stored
         for (;;) {
             if (closed) throw new IllegalStateException("this client is closed");
             goOn();
             if (now() >= endMs) throw new GossipqException("not_confirmed", "no answer came in time: it may be done", "");
+            listen();
             try {
                 if (verb != HELLO && verb != SUBSCRIBE && !joined.contains(shard)) join(shard);
             } catch (GossipqException error) {
@@ -314,7 +329,7 @@ public final class Client implements AutoCloseable {
             String code = answer == null || answer.verb != REFUSED ? "" : text(answer.fields, 0);
             unsure |= verb == PUBLISH_PLAIN && (answer == null || code.equals("not_leader"));
             if (answer == null) {
-                dial();
+                if (now() < endMs) dial(); // else the next call finds out whether it is a silence
                 continue;
             }
             if (answer.verb != REFUSED) return answer.fields;
@@ -368,7 +383,7 @@ public final class Client implements AutoCloseable {
     }
 
     private void greet(int shard) {
-        long earlyMs = Math.min(patientMs - now(), waitMs);
+        long earlyMs = Math.min(patientMs, endMs) - now();
         if (earlyMs > 0) pause(earlyMs);
         try {
             ask(HELLO, shard, List.of(session, "java", "0.2.0", token, "", NOTHING, true), null);
@@ -449,13 +464,16 @@ public final class Client implements AutoCloseable {
         return request;
     }
 
-    /** The answer; null when none comes in time, or the connection is lost. */
+    /** The answer; null when none comes for 3 s, or while the call may take, or the connection is lost. */
     private Heard once(int verb, int shard, List<?> fields, byte[] body) {
         show();
         asked = say(verb, shard, fields, body);
-        long endMs = now() + SILENT_MS;
-        while (!lost && now() < endMs) {
-            Heard heard = hear(Math.max(1, endMs - now()));
+        long saidMs = now();
+        unanswered.putIfAbsent(shard, saidMs);
+        while (!lost) {
+            long leftMs = Math.min(unanswered.getOrDefault(shard, saidMs) + SILENT_MS, endMs) - now();
+            if (leftMs <= 0) return null;
+            Heard heard = hear(leftMs);
             if (heard == null || heard.request != asked) continue;
             if (heard.version == VERSION) return heard;
             String text = "the node speaks protocol version " + heard.version + ", this client " + VERSION;
