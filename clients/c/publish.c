@@ -16,6 +16,23 @@ static void forget_request(gq *c, batch *b) {
     b->request = 0;
 }
 
+static void free_batch(gq *c, batch *b) {
+    c->waiting_bytes -= b->bytes;
+    c->waiting -= b->count;
+    forget_request(c, b);
+    zmq_msg_close(&b->body);
+    free(b->places);
+    free(b);
+}
+
+static void keep_failure(gq *c, int code) {
+    if (code == GQ_OK || c->failed) return;
+    c->failed = code;
+    if (code == GQ_NOT_CONFIRMED) gq_fail(c, code, "no answer came in time: it may be stored");
+    snprintf(c->failed_text, sizeof c->failed_text, "%s", c->text);
+    snprintf(c->failed_code, sizeof c->failed_code, "%s", c->code);
+}
+
 static void settle(gq *c, batch *b, int code) {
     lane *l = b->lane;
     batch **at = &l->first;
@@ -24,21 +41,11 @@ static void settle(gq *c, batch *b, int code) {
     if (l->unsent == b) l->unsent = b->next;
     if (l->last == &b->next) l->last = at;
     l->in_flight -= (size_t)b->sent;
-    c->waiting_bytes -= b->bytes;
-    c->waiting -= b->count;
     c->settled++;
     for (size_t i = 0; code != GQ_OK && b->places && i < b->count; i++)
         if (b->places[i]) *b->places[i] = (gq_place){l->partition, -1, 0, code};
-    if (code != GQ_OK && !c->failed) {
-        c->failed = code;
-        if (code == GQ_NOT_CONFIRMED) gq_fail(c, code, "no answer came in time: it may be stored");
-        snprintf(c->failed_text, sizeof c->failed_text, "%s", c->text);
-        snprintf(c->failed_code, sizeof c->failed_code, "%s", c->code);
-    }
-    forget_request(c, b);
-    zmq_msg_close(&b->body);
-    free(b->places);
-    free(b);
+    keep_failure(c, code);
+    free_batch(c, b);
 }
 
 void gq_name_producer(gq *c, lane *l) {
@@ -262,6 +269,8 @@ static int seal(gq *c, lane *l) {
     b->bytes = size;
     b->sequence = ++l->sequence;
     b->sealed_ms = gq_now_ms();
+    b->delay_ms = p->delay_ms;
+    b->ttl_ms = p->ttl_ms;
     gq_seal(p, l->producer_name, b->sequence, wall_ms(), zmq_msg_data(&b->body));
     gq_packing_reset(p);
     *l->last = b;
@@ -276,38 +285,6 @@ int gq_lanes_of(gq *c, const topic *t) {
     for (lane *l = c->active; l; l = l->next)
         if (l->topic == t) return 1;
     return 0;
-}
-
-/* The topic was made anew: what was on its way to the old one goes to the new one, in the same order. */
-void gq_move_lanes(gq *c, const topic *from, topic *to) {
-    lane *moving = NULL;
-    for (lane **at = &c->active; *at;) {
-        lane *l = *at;
-        if (l->topic != from) {
-            at = &l->next;
-            continue;
-        }
-        *at = l->next;
-        l->next = moving;
-        moving = l;
-    }
-    for (lane *l = moving; l; l = l->next) {
-        lane *heir = to->lanes + l->partition % to->parts;
-        seal(c, l);
-        rest(l);
-        for (batch *b = l->first; b; b = b->next) {
-            unsend(c, b);
-            b->lane = heir;
-        }
-        if (l->first) {
-            *heir->last = l->first;
-            heir->last = l->last;
-            activate(c, heir);
-            renumber(c, heir, heir->first, 1);
-        }
-        l->first = l->unsent = NULL;
-        l->last = &l->first;
-    }
 }
 
 /* Topics that their leader does not know are looked up once more. What cannot move is refused. */
@@ -420,15 +397,13 @@ static int check(gq *c, const gq_record *r, const gq_buffer *headers) {
     return headers->failed ? gq_no_memory(c) : GQ_OK;
 }
 
-/* One record into the batch of its partition. */
-static int add(gq *c, topic *t, const gq_record *r, const gq_how *how, gq_place *place_of) {
-    gq_buffer headers = {0};
-    if (r->header_count) put_headers(&headers, r);
-    int code = check(c, r, &headers);
+/* One record into the batch of its partition; `headers` as they are packed. */
+static int put(gq *c, topic *t, const gq_record *r, const gq_buffer *headers, const gq_how *how, gq_place *place_of) {
+    int code = GQ_OK;
     uint32_t hash = r->key_size ? gq_crc32(r->key, r->key_size) : r->id_size ? gq_crc32(r->id, r->id_size) : 0;
     lane *l = t->lanes + (r->key_size || r->id_size ? hash % t->parts : t->turn);
-    size_t bytes = r->value_size + r->key_size + r->id_size + headers.size;
-    if (!code && l->open && l->open->count &&
+    size_t bytes = r->value_size + r->key_size + r->id_size + headers->size;
+    if (l->open && l->open->count &&
         (!same(l->open, how) || l->open->count >= BATCH_RECORDS || gq_packed_bytes(l->open) + bytes > BATCH_BYTES))
         code = seal(c, l);
     if (!code && (!l->open || !l->open->count)) code = begin(c, l, how);
@@ -440,14 +415,66 @@ static int add(gq *c, topic *t, const gq_record *r, const gq_how *how, gq_place 
             *place_of = (gq_place){l->partition, -1, 0, GQ_PENDING};
         }
         if (place_of || p->places.size) gq_put(&p->places, &place_of, sizeof place_of);
-        gq_pack(p, r->value, r->value_size, r->key, r->key_size, r->key_size ? (hash ? hash : 1) : 0, &headers, r->id, r->id_size);
+        gq_pack(p, r->value, r->value_size, r->key, r->key_size, r->key_size ? (hash ? hash : 1) : 0, headers, r->id, r->id_size);
         c->waiting++;
         c->waiting_bytes += bytes;
     } else if (place_of) {
         *place_of = (gq_place){l->partition, -1, 0, code};
     }
+    return code;
+}
+
+static int add(gq *c, topic *t, const gq_record *r, const gq_how *how, gq_place *place_of) {
+    gq_buffer headers = {0};
+    if (r->header_count) put_headers(&headers, r);
+    int code = check(c, r, &headers);
+    if (!code) code = put(c, t, r, &headers, how, place_of);
+    else if (place_of) *place_of = (gq_place){0, -1, 0, code};
     gq_buffer_free(&headers);
     return code;
+}
+
+/* Packs the records of a batch again, for another topic: nothing of it is stored. */
+static void repack(gq *c, const batch *b, topic *to) {
+    gq_opened o;
+    if (!gq_open_batch(zmq_msg_data((zmq_msg_t *)&b->body), b->bytes, &o)) return; /* it is what `seal` has made */
+    char route[ROUTE_MAX + 1];
+    snprintf(route, sizeof route, "%.*s", (int)o.route_size, o.route);
+    int64_t waited_ms = gq_now_ms() - b->sealed_ms;
+    gq_how how = {route, b->delay_ms > waited_ms ? b->delay_ms - waited_ms : 0, b->ttl_ms};
+    for (uint32_t i = 0; i < o.count; i++) {
+        gq_record r = {0};
+        r.value_size = gq_column_at(&o.values, i, &r.value);
+        r.key_size = gq_column_at(&o.keys, i, &r.key);
+        r.id_size = gq_column_at(&o.ids, i, &r.id);
+        const void *raw;
+        gq_buffer headers = {.size = gq_column_at(&o.headers, i, &raw)};
+        headers.bytes = (uint8_t *)raw; /* it is only read */
+        keep_failure(c, put(c, to, &r, &headers, &how, b->places ? b->places[i] : NULL));
+    }
+}
+
+/* The topic was made anew: what was on its way to the old one goes to the new one, in the same order, each record to the partition
+ * of its key there. */
+void gq_move_lanes(gq *c, const topic *from, topic *to) {
+    for (lane **at = &c->active; *at;) {
+        lane *l = *at;
+        if (l->topic != from) {
+            at = &l->next;
+            continue;
+        }
+        *at = l->next;
+        seal(c, l);
+        rest(l);
+        for (batch *b = l->first, *next; b; b = next) {
+            next = b->next;
+            repack(c, b, to);
+            free_batch(c, b);
+        }
+        l->first = l->unsent = NULL;
+        l->last = &l->first;
+        l->in_flight = 0;
+    }
 }
 
 /* Until there is room for more. */

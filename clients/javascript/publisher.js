@@ -1,8 +1,8 @@
 // Records on their way: packed and sealed by partition, numbered, kept until they are confirmed.
 
-import { encode } from "@msgpack/msgpack";
+import { decode, encode } from "@msgpack/msgpack";
 import { crc32 } from "node:zlib";
-import { restamped, seal } from "./batch.js";
+import { Opened, restamped, seal } from "./batch.js";
 import { AGAIN_MS, LOST } from "./link.js";
 import { GossipqError, PUBLISH, PUBLISH_PLAIN, REFUSED, text, wholeMs } from "./protocol.js";
 
@@ -23,7 +23,8 @@ class Packing {
     this.values = [];
     this.keys = this.headers = this.ids = null;
     this.bytes = 0;
-    this.waiters = []; // {count, resolve, reject}: who asked for so many of the records
+    this.waiters = []; // {count, resolve, reject}: who asked for so many of the records, which have one key
+    this.flushes = [];
   }
 
   fits(route, delayMs, ttlMs, plain, bytes) {
@@ -105,8 +106,8 @@ class Lane {
     if (!packing) return;
     this.open = null;
     const sequence = ++this.sequence, body = packing.body(this.name, sequence);
-    const { waiters, plain, route, delayMs, ttlMs, bytes, values } = packing;
-    this.batches.push({ body, waiters, plain, route, delayMs, ttlMs, bytes, count: values.length, sequence, sealedMs: performance.now(), before: false, say: 0, flushes: [] });
+    const { waiters, flushes, plain, route, delayMs, ttlMs, bytes, values } = packing;
+    this.batches.push({ body, waiters, flushes, plain, route, delayMs, ttlMs, bytes, count: values.length, sequence, sealedMs: performance.now(), before: false, say: 0 });
     this.publisher.turned(this);
   }
 
@@ -228,14 +229,12 @@ class Lane {
     this.pump();
   }
 
-  /** The topic was made anew: all goes on there, in the same order. */
-  moveTo(heir) {
+  /** The topic was made anew: these batches go on there. */
+  leave() {
     this.close();
-    const from = heir.batches.length;
-    heir.batches.push(...this.batches.splice(0));
-    heir.#renumber(from, heir.sequence + 1);
     this.publisher.link.shard(this.number).tenants.delete(this);
-    heir.pump();
+    for (const batch of this.batches) batch.say++; // what is still said of it here does not count
+    return this.batches.splice(0);
   }
 
   /** What was sent over an earlier connection may be stored all the same. */
@@ -341,11 +340,27 @@ export class Publisher {
     for (const lane of this.#lanes.get(topic) ?? []) if (lane?.unknown) lane.fail(failed);
   }
 
-  /** A topic is known by another id than before. */
+  /** A topic is known by another id than before: all goes on there, in the same order, each record in the partition of its key. */
   move(from, to) {
     const lanes = this.#lanes.get(from) ?? [];
     this.#lanes.delete(from);
-    for (const lane of lanes) lane?.moveTo(this.#lane(to, lane.partition % to.shards.length));
+    for (const lane of lanes) for (const batch of lane?.leave() ?? []) this.#repack(batch, to);
+  }
+
+  /** Nothing of it is stored. */
+  #repack(batch, topic) {
+    const rows = rowsOf(batch), packings = new Set(), { route, ttlMs, flushes } = batch;
+    const delayMs = Math.max(0, batch.delayMs - Math.floor(performance.now() - batch.sealedMs));
+    this.#bytes -= batch.bytes;
+    for (const waiter of batch.waiters) {
+      const mine = rows.splice(0, waiter.count), values = mine.map(({ value }) => value), [{ key, id, headers, packed }] = mine;
+      const size = values.reduce((sum, each) => sum + each.length + key.length + id.length + packed.length + RECORD_BYTES, 0);
+      const { open } = this.#put(topic, { key, id, headers, packed, route, delayMs, ttlMs }, values, size);
+      open.waiters.push(waiter);
+      packings.add(open);
+    }
+    const ends = [...packings].map((each) => flushes.length && new Promise((resolve) => each.flushes.push(resolve)));
+    Promise.all(ends).then(() => flushes.forEach((resolve) => resolve()));
   }
 
   /** Until all that was published by now is confirmed, or has failed. */
@@ -366,6 +381,14 @@ export class Publisher {
     const error = new GossipqError("not_confirmed", "the client was closed before this was confirmed: it may be stored");
     for (const lanes of this.#lanes.values()) for (const lane of lanes) lane?.fail(error);
   }
+}
+
+/** The records of a batch, as they were put. */
+function rowsOf({ plain, body, count }) {
+  if (plain) return decode(body).map(([value, key, headers, id]) => ({ value, key, headers, id, packed: NOTHING }));
+  const opened = new Opened(body);
+  const row = (i) => ({ value: opened.at("values", i), key: opened.at("keys", i), packed: opened.at("headers", i) });
+  return Array.from({ length: count }, (_, i) => ({ ...row(i), id: NOTHING, headers: NO_HEADERS }));
 }
 
 /** What a user gave to be published: checked, and in memory of its own, since it is sealed later. With `sealed` values are sealed
