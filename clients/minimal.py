@@ -27,6 +27,7 @@ OVER = ("no_session", "no_subscription", "not_leader")  # join again
 AWAY = ("not_leader", "busy", "joining")  # of a node that the others do not hear, for as long as that lasts
 MOVED = ("unknown_topic", "wrong_shard")  # by a topic that is known from before
 LATER = (*OVER, *AWAY)
+SHARDS = range(0xFFFF)
 VERSION, SILENT_S, PING_S, REDIAL_S, AGAIN_S, HELLO_AGAIN_S = 2, 3.0, 1.0, 0.1, 0.05, 1.0
 LOST: int = zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED  # or it could not be made
 
@@ -376,11 +377,14 @@ class Client:
         if "*" in name:  # any topic that fits would be the answer
             raise Refused("bad_name", f"{name} is a pattern", "name the topic")
         if name not in self._topics:
-            found = self._ask(RESOLVE, 0, [[name], made])[0]
-            if not found:
+            answer = self._ask(RESOLVE, 0, [[name], made])
+            try:
+                rows = [(int(row[0]), [SHARDS.index(each) for each in row[4]]) for row in answer[0]]
+            except (TypeError, ValueError, LookupError, StructError):
+                raise Refused("protocol", "the node's answer cannot be read", "") from None
+            if not rows:
                 raise Refused("unknown_topic", f"no topic {name}", f"gossipq topic create {name}")
-            number, _, _, _, shards = found[0][:5]
-            if not shards:
+            if not rows[0][1]:
                 raise Refused("bad_request", f"{name} is a virtual topic", "name the real ones")
-            self._topics[name] = number, shards
+            self._topics[name] = rows[0]
         return self._topics[name]

@@ -760,7 +760,13 @@ static topic *read_topic(gq *c, const char *name) {
     }
     for (uint32_t i = 0; i < t->parts; i++) {
         lane *l = t->lanes + i;
-        t->shards[i] = (uint16_t)gq_get_int(&in);
+        int64_t number = gq_get_int(&in);
+        if (in.bad || number < 0 || number >= HOME) {
+            gq_fail(c, GQ_ARGUMENT, "the node's answer cannot be read");
+            gq_free_topic(t);
+            return NULL;
+        }
+        t->shards[i] = (uint16_t)number;
         *l = (lane){.topic = t, .partition = i, .shard = t->shards[i], .producer = c->producers++};
         l->last = &l->first;
         gq_name_producer(c, l);

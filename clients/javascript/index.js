@@ -4,7 +4,7 @@ import { setMaxListeners } from "node:events";
 import { readFileSync, statSync } from "node:fs";
 import { curveKeyPair } from "zeromq";
 import { Link, isHere, until } from "./link.js";
-import { GossipqError, RESOLVE, text } from "./protocol.js";
+import { GossipqError, HOME, RESOLVE, text } from "./protocol.js";
 import { Publisher, readRecords } from "./publisher.js";
 import { Message, Subscription, readSubscribe } from "./subscription.js";
 
@@ -169,7 +169,8 @@ export class Client {
 
   #learn(name, info) {
     if (!info) throw new GossipqError("unknown_topic", `no topic ${name}`, `gossipq topic create ${name}`);
-    if (!Array.isArray(info[4])) throw new GossipqError("protocol", "the node's answer cannot be read");
+    const isShard = (each) => Number.isInteger(each) && each >= 0 && each < HOME;
+    if (!Number.isInteger(info[0]) || !Array.isArray(info[4]) || !info[4].every(isShard)) throw new GossipqError("protocol", "the node's answer cannot be read");
     const topic = { id: info[0], name, shards: info[4], stale: false }, known = this.#topics.get(name);
     if (!topic.shards.length) throw new GossipqError("bad_request", `${name} is a virtual topic`, "name the real ones");
     if (known?.id === topic.id) { // what is under way there has its order

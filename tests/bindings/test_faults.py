@@ -1107,3 +1107,20 @@ def test_what_moves_to_a_topic_made_anew_goes_to_the_partition_of_its_key(
         there = b"".join(body for each, body in stored if each == partition)
         assert 0 <= there.find(b"a of %s" % key) < there.find(b"b of %s" % key)
         assert b"".join(body for _, body in stored).count(b"of %s" % key) == 2
+
+
+@ALL
+def test_a_topic_that_cannot_be_read_is_refused_and_asked_for_again(language: Language) -> None:
+    skip_if_missing(language)
+    rows = [None, "t", 1, [1], [1]], [TOPIC, "t", 1, [1], ["a"]], [TOPIC, "t", 1, [1], [-1]]
+    bad: list[Any] = [*([[row], ""] for row in rows), [["a", "b"]], []]
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        return (TOPICS, bad.pop()) if said[0] == RESOLVE and bad else NotImplemented
+
+    with FakeNode(answer) as node, Driver(language.command) as driver:
+        driver.ask("connect", servers=[node.endpoint])
+        while bad:
+            assert driver.refused(**publication("t", {"value": b"x"}))
+        driver.publish("t", {"value": b"x"})
+        driver.ask("close")

@@ -27,7 +27,7 @@ import org.zeromq.ZMQ;
 public final class Client implements AutoCloseable {
     private static final int HELLO = 1, PING = 3, BYE = 5, REFUSED = 6, RESET = 7, CONFIRM = 17, PUBLISH_PLAIN = 18;
     private static final int SUBSCRIBE = 32, UNSUBSCRIBE = 34, ACK = 37, NACK = 39, DELIVER_PLAIN = 46, RESOLVE = 64;
-    private static final int VERSION = 2, HEADER_BYTES = 24, CREDIT = 100, CREDIT_BYTES = 1 << 20, TOKEN_BYTES = 32, REASON_MAX = 2048;
+    private static final int VERSION = 2, HEADER_BYTES = 24, CREDIT = 100, CREDIT_BYTES = 1 << 20, TOKEN_BYTES = 32, REASON_MAX = 2048, SHARDS_MAX = 0xffff;
     private static final long SILENT_MS = 3_000, PING_MS = 1_000, AGAIN_MS = 50, HELLO_AGAIN_MS = 1_000, REDIAL_MS = 100;
     /** Of a connection: or it could not be made. */
     private static final int LOST = ZMQ.EVENT_DISCONNECTED | ZMQ.EVENT_CONNECT_RETRIED;
@@ -504,6 +504,7 @@ public final class Client implements AutoCloseable {
         if (heard.version != VERSION) return heard;
         try {
             heard.fields = (List<?>) Pack.unpack(control, HEADER_BYTES);
+            if (heard.fields == null) return null; // of somebody who is no node, too
             unanswered.remove(shard);
             boolean old = term < terms.merge(shard, term, Math::max); // from an old leader
             if (heard.verb == DELIVER_PLAIN && joined.contains(shard) && !old) take(shard, (List<?>) Pack.unpack(body, 0));
@@ -549,8 +550,10 @@ public final class Client implements AutoCloseable {
                 if (((List<?>) answer.get(0)).isEmpty()) throw new GossipqException("unknown_topic", "no topic " + name, "gossipq topic create " + name);
                 List<?> info = (List<?>) ((List<?>) answer.get(0)).get(0);
                 found.id = (Long) info.get(0);
-                found.shards = ((List<?>) info.get(4)).stream().mapToInt(shard -> ((Long) shard).intValue()).toArray();
-            } catch (ClassCastException | IndexOutOfBoundsException error) {
+                long[] shards = ((List<?>) info.get(4)).stream().mapToLong(shard -> (Long) shard).toArray();
+                if (Arrays.stream(shards).anyMatch(shard -> shard < 0 || shard >= SHARDS_MAX)) throw unreadable();
+                found.shards = Arrays.stream(shards).mapToInt(shard -> (int) shard).toArray();
+            } catch (ClassCastException | IndexOutOfBoundsException | NullPointerException error) {
                 throw unreadable();
             }
             if (found.shards.length == 0) throw new GossipqException("bad_request", name + " is a virtual topic", "name the real ones");
