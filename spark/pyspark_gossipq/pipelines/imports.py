@@ -7,9 +7,9 @@ the next.
     TABLE/_gossipq/import.json                   how far each partition has come; written last
 
 A run adds segments, each named by where it begins: where the run before ended, and each million offsets. A
-run that was cut off has noted nothing, so the next one begins where it began, and takes the place of what it
-left. Days would be a bad measure: the second increment of a day would take the place of the first. The topic
-is a real column, so "007" stays a text.
+run that was cut off has noted nothing, so what it left is not read, and the next one begins where it began,
+and takes the place of that. Days would be a bad measure: the second increment of a day would take the place
+of the first. The topic is a real column, so "007" stays a text.
 """
 
 from dataclasses import dataclass, replace
@@ -215,6 +215,21 @@ def _keep(target: Folder, state: State) -> None:
     target.system.move(f"{path}.new", path)
 
 
+def _left(target: Folder, state: State) -> list[str]:
+    """Segments that do not count: of a run that was cut off, or that goes on. They begin where the table
+    ends, or behind."""
+    where = fs.FileSelector(target.locate(export.MESSAGES), allow_not_found=True)
+    names = [info.base_name for info in target.system.get_file_info(where)]
+    found = [name.removeprefix(f"{SEGMENT}=") for name in names if name.startswith(f"{SEGMENT}=")]
+    return [segment for segment in found if not _counts(segment, state)]
+
+
+def _counts(segment: str, state: State) -> bool:
+    name, _, begin = segment.removeprefix("s").rpartition("-")
+    place = state.places.get(name)
+    return place is not None and place.start <= int(begin) < place.end
+
+
 def is_table(path: str) -> bool:
     """Whether an import has been here."""
     folder = Folder(path)
@@ -249,6 +264,9 @@ def read_table(
         frame = frame.where(F.col("topic").isin(sorted({topic for topic, _ in chosen})))
     if dataSet != export.MESSAGES:
         return frame
+    # by what lies there after Spark looked: a run that goes on now adds no rows to this frame
+    if left := _left(folder, state):
+        frame = frame.where(~F.col(SEGMENT).isin(left))
     if shape is not None:  # files of other topics, whose `data` may have another type, are not opened
         ids = sorted({topic_id for _, topic_id in chosen})
         frame = frame.where(reduce(or_, (F.col(SEGMENT).startswith(f"s{topic_id}-") for topic_id in ids)))
