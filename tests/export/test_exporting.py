@@ -552,6 +552,52 @@ def test_retention_that_overtakes_a_run_is_noted_and_told(mq, open_folder, monke
     assert missing == {offset for start, end in gaps for offset in range(start, end)} != set()
 
 
+def lose(mq, monkeypatch, start, first):
+    """While a run reads, retention takes records [start, first), which are behind the run."""
+    batches, spans = mq.batches, mq.admin.spans
+
+    def later(infos):
+        return {key: span._replace(first=first) for key, span in spans(infos).items()}
+
+    def torn(*topic, **between):
+        monkeypatch.setattr(mq.admin, "spans", later)
+        return (each for each in batches(*topic, **between) if each.end <= start or each.first >= first)
+
+    monkeypatch.setattr(mq, "batches", torn)
+
+
+def test_a_gap_before_a_file_that_a_disk_refuses_is_noted_once(mq, open_folder, monkeypatch):
+    """The next run finds it anew, larger by then."""
+    mq.create_topic("t")
+    for number in range(20):
+        publish(mq, "t", 1, number)
+        mq.flush()
+    folder, keep, kept = open_folder(), segments.Segment.keep, []
+    exporter = Exporter(mq, folder, allow_gap=True)
+
+    def full(segment, start, end):
+        kept.append(start)
+        if len(kept) == 2:
+            segment.drop()
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return keep(segment, start, end)
+
+    monkeypatch.setattr(columns, "GROUP_ROWS", 1)
+    monkeypatch.setattr(segments, "FILE_ROWS", 5)
+    monkeypatch.setattr(segments.Segment, "keep", full)
+    with monkeypatch.context() as patch:
+        lose(mq, patch, 5, 8)
+        with pytest.raises(OSError, match="No space left"):
+            exporter.run()
+    with monkeypatch.context() as patch:
+        lose(mq, patch, 5, 10)
+        told = exporter.run().gaps
+    found = folder.read()
+    assert [(gap.start, gap.end) for gap in told] == [(5, 10)]
+    assert found.gaps == told
+    assert sorted(offset for _, _, offset in values(folder)) == [*range(5), *range(10, 20)]
+
+
 def test_a_topic_that_lost_its_beginning_before_the_first_run_has_no_gap(mq, open_folder):
     first = drop_oldest(mq, open_folder("elsewhere"))
     folder = open_folder()

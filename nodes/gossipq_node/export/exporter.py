@@ -337,11 +337,11 @@ class Exporter:
             extract = Extract(stretches, start, end, self._schemas.get(part.info.id))
             batches = extract.batches(lambda done: self._progress(before + done, self._total))
             for file in place.split(batches, start, end):
-                self._look_at(part, extract.take_holes())
                 beside = self._misfits(part, file, extract.take_misfits(file.end))
+                self._look_at(part, extract.take_holes(file.end))  # when nothing before `_reached` can fail
                 self._reached(part, end=file.end, newest=extract.newest(file.end))
                 self._add([file, *beside], file.rows)
-            self._look_at(part, extract.take_holes())
+            self._look_at(part, extract.take_holes(end))
         elif not self._compared:
             for _ in self._stretches(part, end, end):
                 pass

@@ -56,9 +56,10 @@ class Extract:
         """The last record below `end`, where a file ends."""
         return [each for each in self._newest if each.offset < end][-1]
 
-    def take_holes(self) -> list[Hole]:
-        """Where no record is any more, as far as it was read; each once."""
-        holes, self._holes = self._holes, []
+    def take_holes(self, end: Offset) -> list[Hole]:
+        """Where no record below `end` is any more, each once. No file ends within a hole."""
+        holes = [hole for hole in self._holes if hole[1] <= end]
+        del self._holes[: len(holes)]
         return holes
 
     def take_misfits(self, end: Offset) -> "Table | None":
