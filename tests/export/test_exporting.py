@@ -598,6 +598,28 @@ def test_a_gap_before_a_file_that_a_disk_refuses_is_noted_once(mq, open_folder, 
     assert sorted(offset for _, _, offset in values(folder)) == [*range(5), *range(10, 20)]
 
 
+def test_a_gap_of_a_run_that_fails_is_an_error_of_the_next(mq, open_folder, monkeypatch):
+    """A follower goes on after a disk was full, and must not go on after a loss that nobody allowed."""
+    mq.create_topic("t")
+    for number in range(20):
+        publish(mq, "t", 1, number)
+        mq.flush()
+    folder = open_folder()
+    exporter = Exporter(mq, folder)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        lose(mq, patch, 5, 8)
+        patch.setattr(folder, "publish", full)
+        with pytest.raises(OSError, match="No space left"):
+            exporter.run()
+    with pytest.raises(DataLoss, match="t/0: records 5 to 7 left by retention"):
+        exporter.run()
+    assert exporter.run().records == 0, "once noted, a gap is no error"
+
+
 def test_a_topic_that_lost_its_beginning_before_the_first_run_has_no_gap(mq, open_folder):
     first = drop_oldest(mq, open_folder("elsewhere"))
     folder = open_folder()

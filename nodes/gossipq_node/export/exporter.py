@@ -123,7 +123,7 @@ class Exporter:
                 hint=f"leave --format {format} out, or another --out",
             )
         self._format = format or (newest.format if newest else export.FORMATS[0])
-        self._overtaken: list[Gap] = []  #: that retention made during this run
+        self._overtaken: list[Gap] = []  #: that retention made during a run, until one tells them
         self._files: list[File] = []
         self._unsure: Manifest | None = None  #: published, but nobody said so; it may be there or not
         #: what was voided in a partition, and its groups, when its states were exported last
@@ -144,7 +144,7 @@ class Exporter:
         """Everything that is there now, of partitions where at least `records_min` wait. Raises DataLoss when
         retention was faster, and BadBatch for records that cannot be opened, when all else is exported;
         `patient`: these are only told, since they may be read well the next time."""
-        began_s, self._done, self._overtaken = time.monotonic(), RunTotals(), []
+        began_s, self._done = time.monotonic(), RunTotals()
         self._settle()
         self._schemas = self._mq.admin.schemas().schemas
         self._know(self._schemas.values())
@@ -168,8 +168,9 @@ class Exporter:
         for part in parts:
             self._done.waiting[part.info.name] = self._done.waiting.get(part.info.name, 0) + part.waiting
         self._done.seconds = time.monotonic() - began_s
-        if self._overtaken and not self._allow_gap:
-            raise self._loss(self._overtaken)
+        overtaken, self._overtaken = self._overtaken, []
+        if overtaken and not self._allow_gap:
+            raise self._loss(overtaken)
         if unopened and not patient:
             raise unopened[0]
         self._done.unopened = [f"{error}; {error.hint}" for error in unopened]
