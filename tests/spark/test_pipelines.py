@@ -20,7 +20,10 @@ from gossipq.errors import BadRequest, DataLoss, ExportError
 from gossipq.wire import export
 from gossipq_cli.main import main
 from gossipq_client import connect
-from pyspark_gossipq import charts, read_export, read_table, rollups
+from pyspark_gossipq import charts, read_export, read_table, reader, rollups
+from pyspark_gossipq.asked import parse
+from pyspark_gossipq.folders import Folder
+from pyspark_gossipq.layout import Part, Span
 from pyspark_gossipq.pipelines import imports, records, reports
 from spark.exports import SECOND_US, START_US, Exporter
 
@@ -112,6 +115,18 @@ def test_segments_that_count() -> None:
     state = imports.State("c0", 100, {"1-0": imports.Place("007", 50, 250)})
     named = ("s1-0-0", "s1-0-50", "s1-0-100", "s1-0-249", "s1-0-250", "s1-0-300", "s1-1-50", "s11-0-50")
     assert [name for name in named if imports._counts(name, state)] == ["s1-0-50", "s1-0-100", "s1-0-249"]
+
+
+def test_hundreds_of_partitions_at_once(spark, exporter: Exporter) -> None:
+    """Of which a table has a part already, and the export has merged that with what is new."""
+    file, options = exporter.messages("007", 0, 4), {"path": str(exporter)}
+    spans = [Span("007", 1, number, 2, 4) for number in range(600)]
+    parts = [
+        Part(file.path, "parquet", 1, span.partition, 2, 4, False, file.rows, file.bytes) for span in spans
+    ]
+    frame = reader.rows_of(spark, Folder(str(exporter)), parts, parse(options))
+    segment = imports._segment(spans, imports.State("c0", 100))
+    assert [row.segment for row in frame.select(segment.alias("segment")).collect()] == ["s1-0-2"] * 2
 
 
 def test_what_cannot_be_imported(spark, exporter: Exporter, tmp_path: Path) -> None:

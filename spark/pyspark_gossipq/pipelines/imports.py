@@ -14,7 +14,6 @@ of the first. The topic is a real column, so "007" stays a text.
 
 from dataclasses import dataclass, replace
 from functools import reduce
-from operator import or_
 
 import msgspec
 import pyarrow as pa
@@ -163,11 +162,8 @@ def _messages(
 
 
 def _segment(spans: list[Span], state: State) -> Column:
-    came = reduce(
-        lambda rest, span: F.when(_is_of(span), F.lit(span.start)).otherwise(rest),
-        spans,
-        F.lit(None).cast("long"),
-    )
+    # one CASE with a branch for each: a chain of them in each other is too deep for Spark
+    came = reduce(lambda chain, span: chain.when(_is_of(span), F.lit(span.start)), spans, F).cast("long")
     million = F.floor(F.col("offset") / state.segment_records) * state.segment_records
     begin = F.greatest(came, million).cast("long")
     return F.concat_ws("-", F.concat(F.lit("s"), F.col("topic_id")), F.col("partition"), begin)
@@ -269,7 +265,7 @@ def read_table(
         frame = frame.where(~F.col(SEGMENT).isin(left))
     if shape is not None:  # files of other topics, whose `data` may have another type, are not opened
         ids = sorted({topic_id for _, topic_id in chosen})
-        frame = frame.where(reduce(or_, (F.col(SEGMENT).startswith(f"s{topic_id}-") for topic_id in ids)))
+        frame = frame.where(reader.any_of([F.col(SEGMENT).startswith(f"s{topic_id}-") for topic_id in ids]))
     return frame.drop(SEGMENT)
 
 
