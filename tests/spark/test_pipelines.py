@@ -129,6 +129,13 @@ def test_hundreds_of_partitions_at_once(spark, exporter: Exporter) -> None:
     assert [row.segment for row in frame.select(segment.alias("segment")).collect()] == ["s1-0-2"] * 2
 
 
+def test_a_table_before_the_first_record(spark, exporter: Exporter, tmp_path: Path) -> None:
+    exporter.positions[1, 0] = export.Position("007", 1, 0, 0, 0, 0)
+    exporter.publish()
+    assert imports.import_export(spark, str(exporter), str(tmp_path / "table")) == []
+    assert offsets(spark, tmp_path / "table") == []
+
+
 def test_what_cannot_be_imported(spark, exporter: Exporter, tmp_path: Path) -> None:
     table = str(tmp_path / "table")
     exporter.messages("007", 0, 250)

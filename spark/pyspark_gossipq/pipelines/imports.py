@@ -251,7 +251,7 @@ def read_table(
     typed = layout.may_be_typed(asked)
     shape = layout.common_shape(map(state.shapes.get, asked.topics)) if typed else None
     schema = schemas.of(dataSet, shape)
-    if topics and not chosen:
+    if not chosen and (topics or dataSet == export.MESSAGES):
         return spark.createDataFrame([], schema)
     if dataSet == export.MESSAGES:
         schema = StructType([*schema.fields, StructField(SEGMENT, StringType())])
