@@ -136,6 +136,15 @@ def test_a_table_before_the_first_record(spark, exporter: Exporter, tmp_path: Pa
     assert offsets(spark, tmp_path / "table") == []
 
 
+def test_a_note_that_is_torn_is_named(tmp_path: Path) -> None:
+    """By a power cut, or a copy that was cut off."""
+    note = tmp_path / imports.STATE
+    note.parent.mkdir()
+    note.write_bytes(b"")
+    with pytest.raises(ExportError, match=r"_gossipq/import.json is not whole: .* truncated"):
+        imports.gaps(str(tmp_path))
+
+
 def test_what_cannot_be_imported(spark, exporter: Exporter, tmp_path: Path) -> None:
     table = str(tmp_path / "table")
     exporter.messages("007", 0, 250)

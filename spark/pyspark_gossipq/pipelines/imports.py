@@ -198,8 +198,12 @@ def _known(target: Folder) -> State | None:
     path = target.locate(STATE)
     if target.system.get_file_info(path).type != fs.FileType.File:
         return None
-    with target.system.open_input_stream(path) as stream:
-        return msgspec.json.decode(stream.read(), type=State)
+    try:
+        return msgspec.json.decode(target.content(path), type=State)
+    except msgspec.MsgspecError as error:
+        raise ExportError(
+            f"{path} is not whole: {error}", hint="restore it from a copy, or import into a new table"
+        ) from None
 
 
 def _keep(target: Folder, state: State) -> None:
