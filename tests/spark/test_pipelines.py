@@ -145,6 +145,20 @@ def test_a_note_that_is_torn_is_named(tmp_path: Path) -> None:
         imports.gaps(str(tmp_path))
 
 
+def test_one_import_at_a_time(exporter: Exporter, tmp_path: Path) -> None:
+    exporter.messages("007", 0, 5)
+    exporter.publish()
+    table = str(tmp_path / "table")
+    no_spark: Any = None
+    with (
+        imports._alone(Folder(table)),
+        pytest.raises(ExportError, match="table is being imported to already"),
+    ):
+        imports.import_export(no_spark, str(exporter), table)
+    with imports._alone(Folder(table)):
+        pass
+
+
 def test_what_cannot_be_imported(spark, exporter: Exporter, tmp_path: Path) -> None:
     table = str(tmp_path / "table")
     exporter.messages("007", 0, 250)

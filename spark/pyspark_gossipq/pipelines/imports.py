@@ -12,6 +12,9 @@ and takes the place of that. Days would be a bad measure: the second increment o
 of the first. The topic is a real column, so "007" stays a text.
 """
 
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -33,7 +36,7 @@ from pyspark_gossipq.folders import Folder
 from pyspark_gossipq.layout import Known, Span
 
 SEGMENT_RECORDS = 1_000_000
-STATE = "_gossipq/import.json"
+STATE, LOCK = "_gossipq/import.json", "_gossipq/.lock"
 SEGMENT = "segment"
 
 
@@ -75,11 +78,24 @@ def import_export(
     """allow_gap: records that retention took before they were exported are noted in the table, and not an
     error.
 
-    Raises TornExport, DataLoss, UnknownTopic, and ExportError when the table is of another cluster, or has
-    records that its cluster has lost."""
+    Raises TornExport, DataLoss, UnknownTopic, and ExportError when the table is of another cluster, has
+    records that its cluster has lost, or is being imported to already (by its lock, on a local disk)."""
     options = {"path": path} | ({"topics": topics} if topics else {})
     asked, folder, target = parse(options), Folder(path), Folder(table)
     exported = folder.read()
+    with _alone(target):
+        return _import(spark, folder, exported, target, asked, verify, allow_gap)
+
+
+def _import(
+    spark: SparkSession,
+    folder: Folder,
+    exported: Export,
+    target: Folder,
+    asked: Asked,
+    verify: bool | None,
+    allow_gap: bool,
+) -> list[Imported]:
     assert exported.newest is not None, "a folder without manifests is refused"
     state = _state(target, exported.newest.cluster)
     done, wanted = [], []
@@ -95,16 +111,36 @@ def import_export(
     if wanted:
         if not allow_gap:
             layout.require(exported, wanted)
-        _messages(spark, folder, exported, wanted, asked, table, state, verify)
+        _messages(spark, folder, exported, wanted, asked, target.path, state, verify)
     shapes = {name: exported.shape(name) for name in {place.topic for place in state.places.values()}}
     state.shapes = {name: shape for name, shape in sorted(shapes.items()) if shape is not None}
     state.gaps = [gap for gap in exported.gaps if f"{gap.topic_id}-{gap.partition}" in state.places]
     # of all topics, since they take the place of what is there
     for data_set in (export.ACKS, export.DELIVERIES):
-        frame = reader.read_export(spark, path, dataSet=data_set, verify=verify)
-        frame.write.mode("overwrite").parquet(f"{table}/{data_set}")
+        frame = reader.read_export(spark, folder.path, dataSet=data_set, verify=verify)
+        frame.write.mode("overwrite").parquet(f"{target.path}/{data_set}")
     _keep(target, state)
     return done
+
+
+@contextmanager
+def _alone(target: Folder) -> Iterator[None]:
+    """Of two at once, the one would note rows that the other has replaced by fewer. Raises ExportError."""
+    if not isinstance(target.system, fs.LocalFileSystem):
+        yield
+        return
+    path = target.locate(LOCK)
+    target.system.create_dir(path.rpartition("/")[0], recursive=True)
+    with open(path, "wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ExportError(
+                f"{target.path} is being imported to already", hint="wait for that import, or end it"
+            ) from None
+        except OSError:
+            pass  # a disk that cannot lock is as object storage
+        yield
 
 
 def _span(at: Known, came: int) -> Span:
