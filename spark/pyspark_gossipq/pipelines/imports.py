@@ -13,7 +13,7 @@ of the first. The topic is a real column, so "007" stays a text.
 """
 
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -111,7 +111,7 @@ def _import(
     if wanted:
         if not allow_gap:
             layout.require(exported, wanted)
-        _messages(spark, folder, exported, wanted, asked, target.path, state, verify)
+        _messages(spark, folder, exported, wanted, asked, target, state, verify)
     shapes = {name: exported.shape(name) for name in {place.topic for place in state.places.values()}}
     state.shapes = {name: shape for name, shape in sorted(shapes.items()) if shape is not None}
     state.gaps = [gap for gap in exported.gaps if f"{gap.topic_id}-{gap.partition}" in state.places]
@@ -179,12 +179,13 @@ def _messages(
     exported: Export,
     wanted: list[Span],
     asked: Asked,
-    table: str,
+    target: Folder,
     state: State,
     verify: bool | None,
 ) -> None:
     """A topic with a schema is written by itself: its column `data` has the type of its own schema."""
     batch.check(folder, exported, layout.parts(exported, wanted, asked), verify)
+    _clear(target, wanted)
     together: dict[tuple[str, ...], list[Span]] = {}
     for span in wanted:
         typed = exported.shape(span.topic) is not None
@@ -194,7 +195,7 @@ def _messages(
         parts, shape = layout.parts(exported, spans, one), layout.shape(exported, one)
         frame = reader.rows_of(spark, folder, parts, one, shape).withColumn(SEGMENT, _segment(spans, state))
         writer = frame.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
-        writer.partitionBy(SEGMENT).parquet(f"{table}/{export.MESSAGES}")
+        writer.partitionBy(SEGMENT).parquet(f"{target.path}/{export.MESSAGES}")
 
 
 def _segment(spans: list[Span], state: State) -> Column:
@@ -254,16 +255,28 @@ def _keep(target: Folder, state: State) -> None:
 def _left(target: Folder, state: State) -> list[str]:
     """Segments that do not count: of a run that was cut off, or that goes on. They begin where the table
     ends, or behind."""
+    return [segment for segment in _segments(target) if not _begins_in(segment, state.places)]
+
+
+def _clear(target: Folder, wanted: list[Span]) -> None:
+    """What a run that the note does not know has left where this one writes: after the note went back to an
+    older copy, not only in segments of the same names."""
+    ranges = {f"{span.topic_id}-{span.partition}": span for span in wanted}
+    for segment in _segments(target):
+        if _begins_in(segment, ranges):
+            target.system.delete_dir(target.locate(f"{export.MESSAGES}/{SEGMENT}={segment}"))
+
+
+def _segments(target: Folder) -> list[str]:
     where = fs.FileSelector(target.locate(export.MESSAGES), allow_not_found=True)
     names = [info.base_name for info in target.system.get_file_info(where)]
-    found = [name.removeprefix(f"{SEGMENT}=") for name in names if name.startswith(f"{SEGMENT}=")]
-    return [segment for segment in found if not _counts(segment, state)]
+    return [name.removeprefix(f"{SEGMENT}=") for name in names if name.startswith(f"{SEGMENT}=")]
 
 
-def _counts(segment: str, state: State) -> bool:
+def _begins_in(segment: str, ranges: Mapping[str, Place] | Mapping[str, Span]) -> bool:
     name, _, begin = segment.removeprefix("s").rpartition("-")
-    place = state.places.get(name)
-    return place is not None and place.start <= int(begin) < place.end
+    at = ranges.get(name)
+    return at is not None and at.start <= int(begin) < at.end
 
 
 def is_table(path: str) -> bool:
