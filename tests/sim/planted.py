@@ -15,6 +15,7 @@ from gossipq.core.copies.peers import Peers
 from gossipq.core.copies.reconfiguration import Reconfiguration
 from gossipq.core.delivery import consumers, dispatch, selection
 from gossipq.core.delivery.consumers import PartitionView, Subscription
+from gossipq.core.delivery.dispatch import Dispatch
 from gossipq.core.delivery.failures import Budget, Failures
 from gossipq.core.delivery.keys import Keys
 from gossipq.core.delivery.leases import DONE, Leases
@@ -24,6 +25,7 @@ from gossipq.core.ledger import outcomes, records
 from gossipq.core.ledger.dedup import Dedup
 from gossipq.core.ledger.ledger import Ledger
 from gossipq.core.ledger.producers import Producer, Producers
+from gossipq.core.ledger.retention import Sweeper
 from gossipq.core.ledger.schedule import Schedule
 from gossipq.core.raft import campaign, cluster_time, voters
 from gossipq.core.raft.cluster_time import ClusterTime
@@ -34,10 +36,10 @@ from gossipq.core.requests.letters import LetterJob
 from gossipq.core.shard import Shard
 from gossipq.core.storage import log, payloads
 from gossipq.core.storage.log import Entry
-from gossipq.core.storage.payloads import CopySet
+from gossipq.core.storage.payloads import CopySet, ReleaseRow
 from gossipq.errors import StoreError
 from gossipq.messages import Acked
-from gossipq.types import KEY_HASH
+from gossipq.types import KEY_HASH, Slice
 from sim import jobs
 from sim.clients import SHARDED
 from sim.disk import Disk
@@ -572,6 +574,73 @@ def commit_without_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Disk, "sync", lambda disk: None)
 
 
+def letters_not_swept(patch: pytest.MonkeyPatch) -> None:
+    """Of a group or topic that is gone, the dead letters stay, and their batches."""
+    bodies = Sweeper._bodies
+
+    def some(sweeper: Sweeper, prefixes: tuple[bytes, ...], *rest: Any) -> int:
+        return bodies(sweeper, tuple(each for each in prefixes if each != b"L"), *rest)
+
+    patch.setattr(Sweeper, "_bodies", some)
+
+
+def kept_batches_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """What was kept for a snapshot is not let go when that is read."""
+    keep_bodies = Ledger.keep_bodies
+
+    def forgetful(ledger: Ledger, keep: bool, swept: bool = False) -> None:
+        ledger._kept = ledger._kept if keep else []
+        keep_bodies(ledger, keep, swept)
+
+    patch.setattr(Ledger, "keep_bodies", forgetful)
+
+
+def ids_never_leave(patch: pytest.MonkeyPatch) -> None:
+    """Ids that leave the window are counted still."""
+    evict = Dedup.evict
+
+    def uncounted(dedup: Dedup, *what: Any) -> int:
+        evict(dedup, *what)
+        return 0
+
+    patch.setattr(Dedup, "evict", uncounted)
+
+
+def given_back_to_nobody(patch: pytest.MonkeyPatch) -> None:
+    """What a consumer gives back, or had when it ended, comes again by the next leader alone."""
+    patch.setattr(Leases, "give_back", lambda leases, view, first, end, attempts: None)
+
+
+def retries_of_another_leader(patch: pytest.MonkeyPatch) -> None:
+    """Who takes over does not look for what waits for its next attempt, until something else fails."""
+    reopen = Dispatch._reopen
+
+    def forgetful(dispatch: Dispatch, view: PartitionView, *clocks: int) -> Any:
+        sessions = reopen(dispatch, view, *clocks)
+        dispatch.look_again(view, None)
+        return sessions
+
+    patch.setattr(Dispatch, "_reopen", forgetful)
+
+
+def release_drops_the_rest(patch: pytest.MonkeyPatch) -> None:
+    """When some records of a batch are due, those that are not go with them."""
+    release = Schedule.release
+
+    def greedy(schedule: Schedule, row: ReleaseRow, *rest: int) -> Slice | None:
+        part, found = release(schedule, row, *rest), schedule.get(row.partition, row.index, row.end)
+        if part is not None and found is not None:
+            schedule._drop(row.partition, row.index, *found)
+        return part
+
+    patch.setattr(Schedule, "release", greedy)
+
+
+def failures_close_their_keys(patch: pytest.MonkeyPatch) -> None:
+    """A key that was closed by a failure is closed still when that record is done."""
+    patch.setattr(Keys, "done", lambda keys, key_hash, offset: None)
+
+
 PLANTED: dict[str, Planted] = {
     planted.plant.__name__: planted
     for planted in (
@@ -616,5 +685,12 @@ PLANTED: dict[str, Planted] = {
             key_freed_when_heard, "P10", under=keys_meet_leaders_that_are_cut_off, modes=("key_ordered",)
         ),
         Planted(commit_without_sync, "P1"),
+        Planted(letters_not_swept, "P14", kinds=SHARDED),
+        Planted(kept_batches_forgotten, "P14"),
+        Planted(ids_never_leave, "P14", kinds=SHARDED),
+        Planted(given_back_to_nobody, "L6"),
+        Planted(retries_of_another_leader, "L6", modes=("together",)),
+        Planted(release_drops_the_rest, "L6"),
+        Planted(failures_close_their_keys, "L6", modes=("key_ordered",)),
     )
 }
