@@ -1,4 +1,4 @@
-"""What the rows of one copy must say of each other when all is quiet: nothing is left of what is gone, no
+"""P14: what the rows of one copy must say of each other when all is quiet: nothing is left of what is gone, no
 batch is missing or kept for nobody, and counters count what rows say."""
 
 from collections import Counter
