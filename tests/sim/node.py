@@ -311,12 +311,12 @@ class Node:
         assert isinstance(request_id, int)
         assert isinstance(sent_ms, int)
         assert isinstance(message, Message)
+        assert isinstance(batch, bytes)
         if self.world.calm and sender == "operator":
             return  # who decides what is frozen must know the voters
         origin, session = (sender.encode(),), sender.encode().ljust(16, b".")
         self.steps += 1
         if isinstance(message, Publish):
-            assert isinstance(batch, bytes)
             waiting = sum(len(entry.payload) + len(entry.body) for entry in shard.unapplied())
             last = shard.last
             if shard.serving:
@@ -337,7 +337,7 @@ class Node:
                 Asked(self.world.now, sender, *row, well=isinstance(message, Ack)) for row in message.ranges
             ]
         self._released(shard, sender, message)
-        self.turns.step(shard, origin, request_id, Client(session, sender), message)
+        self.turns.step(shard, origin, request_id, Client(session, sender), message, batch=batch)
 
     def _released(self, shard: Shard, sender: str, message: Message) -> None:
         ranges: list[tuple[int, int, int]] = []
