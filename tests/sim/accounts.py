@@ -1,5 +1,5 @@
-"""P14: what the rows of one copy must say of each other when all is quiet: nothing is left of what is gone, no
-batch is missing or kept for nobody, and counters count what rows say."""
+"""P14: what the rows of one copy must say of each other when all is quiet. Nothing is left of what is gone,
+no batch is missing or kept for nobody, and counters count what rows say."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -225,13 +225,15 @@ class Consumer(Party):
         routes: Sequence[str] = (),
         ack: bool = True,
         fails: float = 0.0,
+        window: int | None = None,
     ) -> None:
         """Of the topic "orders", unless told otherwise. `fails`: how many attempts do, of those that do not
-        end well."""
+        end well. `window`: so many records of the group may be open at once."""
         super().__init__(world, name)
         self.home_of = home or (lambda: world.admin.home(0))
         self.partition = 0
-        self.group, self.mode, self.routes, self.ack, self.fails = group, mode, list(routes), ack, fails
+        self.group, self.routes, self.ack, self.fails = group, list(routes), ack, fails
+        self.options = GroupOptions(mode=mode, lease_ms=world.lease_ms, in_flight_max=window)
         self.term = 0
         self.subscribed = False
         self.asked = 0
@@ -264,7 +266,7 @@ class Consumer(Party):
             [Start(self.partition)],
             max(1, CREDIT - sum(b - a for _, a, b in holding)),
             limits.MIB,
-            GroupOptions(mode=self.mode, lease_ms=self.world.lease_ms),
+            self.options,
             holding=holding,
             routes=self.routes,
             ack=self.ack,

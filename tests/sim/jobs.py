@@ -22,6 +22,7 @@ FOREVER_MS = 7 * 24 * 3_600_000
 ASKS = (KEY_HASH, DELAY, TTL, ATTEMPTS, ID_HASH)  #: columns that a batch may have
 COUNTS = (1, 1, 2, 4)  #: of the records of a batch
 MODES = ("routes", "exclusive", "key_ordered", "at most once", "together")
+WINDOWS = (None, None, 4, 10)  #: of the group: behind what fails, the rest of its key waits on disk soon
 TOGETHER = "together"  #: plain records: what fails of a batch comes again in one slice
 
 
@@ -128,7 +129,7 @@ def tuple_of(run: Any) -> tuple[int, int, int, int, bool]:
 def job_parties(world: "World") -> list[Party]:
     """A publisher, and a group of one mode with two members; sometimes they fail."""
     publisher = JobPublisher(world)
-    mode = publisher.dice.choice(MODES)
+    mode, window = publisher.dice.choice(MODES), publisher.dice.choice(WINDOWS)
     world.history.mode = mode
     consumers: list[Party] = []
     for number, routes in enumerate((["eu.*"] if mode == "routes" else [], []), 1):
@@ -142,6 +143,7 @@ def job_parties(world: "World") -> list[Party]:
                 routes=routes,
                 ack=mode != "at most once",
                 fails=0.3,
+                window=window,
             )
         )
     return [publisher, *consumers]

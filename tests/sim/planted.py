@@ -555,6 +555,7 @@ def keys_meet_leaders_that_are_cut_off(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(jobs, "ASKS", (KEY_HASH,))
     patch.setattr(jobs, "COUNTS", (4, 8))
     patch.setattr(jobs, "BATCHES_MAX", 300)
+    patch.setattr(jobs, "WINDOWS", (None,))
 
 
 def key_freed_when_heard(patch: pytest.MonkeyPatch) -> None:
@@ -641,6 +642,25 @@ def failures_close_their_keys(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Keys, "done", lambda keys, key_hash, offset: None)
 
 
+def windows_are_small(patch: pytest.MonkeyPatch) -> None:
+    """Jobs ask for nothing but keys, and few of a group are open at once: what waits for a key goes to
+    disk."""
+    patch.setattr(jobs, "ASKS", (KEY_HASH,))
+    patch.setattr(jobs, "WINDOWS", (4,))
+
+
+def parked_behind_a_free_key(patch: pytest.MonkeyPatch) -> None:
+    """When a key becomes free, what waits for it in memory goes on, and what waits on disk does not."""
+    let_on = Leases.let_on
+
+    def here(leases: Leases, view: PartitionView, key_hash: int) -> None:
+        draining = dict(view.draining)
+        let_on(leases, view, key_hash)
+        view.draining = draining
+
+    patch.setattr(Leases, "let_on", here)
+
+
 PLANTED: dict[str, Planted] = {
     planted.plant.__name__: planted
     for planted in (
@@ -692,5 +712,6 @@ PLANTED: dict[str, Planted] = {
         Planted(retries_of_another_leader, "L6", modes=("together",)),
         Planted(release_drops_the_rest, "L6"),
         Planted(failures_close_their_keys, "L6", modes=("key_ordered",)),
+        Planted(parked_behind_a_free_key, "L6", under=windows_are_small, modes=("key_ordered",)),
     )
 }

@@ -127,6 +127,7 @@ class Rival(Party):
         partition, group = partition_key(info.id, number), dice.choice(GROUPS)
         own = [ref for ref in self.refs if ref.partition == partition]
         ref = dice.choice(own) if own else Ref(partition, dice.randrange(4))
+        waits = next((each for each in own if each.offset < 0), ref)  # for its time
         first = max(0, ref.offset) + dice.randrange(3)
         rows = [(partition, first, first + dice.randrange(1, 4))]
         starts = [Start(partition, "offset", dice.randrange(6))]
@@ -149,8 +150,11 @@ class Rival(Party):
             lambda: (Cancel(ref, "no more"), b""),
             lambda: (Edit(ref), self.records(1)),
             lambda: (Requeue(ref, group), b""),
-            lambda: (Reschedule(ref, dice.choice((0, 700))), b""),
+            lambda: (Reschedule(waits, dice.choice((0, 700))), b""),
+            lambda: (Reschedule(waits, dice.choice((0, 700))), b""),
             lambda: (ReplayDead(partition, group), b""),
+            lambda: (ReplayDead(partition, group), b""),
+            lambda: (PurgeDead(partition, group), b""),
             lambda: (PurgeDead(partition, group), b""),
             lambda: (PurgeTopic(partition, dice.randrange(10)), b""),
             lambda: (ListDead(partition), b""),
@@ -190,7 +194,8 @@ class Rival(Party):
 
     def subscription(self, partition: int) -> Subscribe:
         self.group = self.dice.choice(GROUPS)
-        options = GroupOptions(mode=self.dice.choice(MODES), lease_ms=self.dice.choice((300, 2_000)))
+        mode, lease_ms, window = map(self.dice.choice, (MODES, (300, 2_000), (None, 3)))
+        options = GroupOptions(mode=mode, lease_ms=lease_ms, in_flight_max=window)
         return Subscribe(1, self.group, [Start(partition)], 10, limits.MIB, options)
 
     # --- what comes back ------------------------------------------------------------------------------------

@@ -268,6 +268,8 @@ class World:
         if target == source.name:
             self.at(0, self._arrive, target, (shard, "copy", term, message, entries, rows))
         else:
+            for entry in entries:
+                self.history.count(f"entry {entry.kind}")
             entries, rows = self.faults.garbled(entries, rows)
             item = shard, "copy", term, message, entries, rows
             self._deliver(source.name[0], target[0], source, self._arrive, target, item)
