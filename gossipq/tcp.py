@@ -5,12 +5,13 @@ Linux counts it in struct tcp_info. Elsewhere, and of what is no TCP connection,
 
 import os
 import socket
+import sys
 from contextlib import closing
 from typing import NamedTuple
 
 TCP_INFO_BYTES = 192
 _FIELDS = ((120, 8), (128, 8), (144, 4))  #: where in it: bytes_acked, bytes_received, notsent_bytes
-_TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
+_LINUX = sys.platform == "linux"
 
 
 class Carried(NamedTuple):
@@ -33,11 +34,11 @@ def socket_of(fd: int) -> socket.socket:
 
 def counted(fd: int) -> Carried | None:
     """None: nobody counts, or the connection is gone."""
-    if _TCP_INFO is None:
+    if not _LINUX:
         return None
     try:
         with closing(socket_of(fd)) as found:
-            about = found.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, TCP_INFO_BYTES)
+            about = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
     except OSError:
         return None
     return Carried(*(int.from_bytes(about[at : at + size], "little") for at, size in _FIELDS))
