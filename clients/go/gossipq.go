@@ -71,7 +71,7 @@ const Version = "0.2.0"
 const (
 	pingEvery = time.Second
 	slice     = 20 * time.Millisecond // that Next waits with the connection in its hands
-	hold      = 1000                  // milliseconds that any other call does in its first turn,
+	hold      = 1500                  // milliseconds that any other call does in its first turn: longer than who was refused may not ask again,
 	turns     = 4                     // and so many times as many in a later one: what it asks may be answered slowly
 	pause     = 500 * time.Microsecond
 	crowded   = 100 * time.Millisecond // after another call Next leaves the connection to others for so long, and only looks now and then
