@@ -89,6 +89,29 @@ def test_importing_again_and_again(spark, exporter: Exporter, tmp_path: Path) ->
     assert read_table(spark, str(table)).schema == read_export(spark, str(exporter)).schema
 
 
+def test_what_an_import_notes_is_on_the_disk(
+    spark, exporter: Exporter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut may come right behind it."""
+    table = tmp_path / "table"
+    synced: dict[str, bool] = {}  #: path -> whether the table's note was there by then
+    sync, note = os.fsync, table / imports.STATE
+
+    def watched(opened: int) -> None:
+        synced[os.readlink(f"/proc/self/fd/{opened}")] = note.exists()
+        sync(opened)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    exporter.messages("007", 0, 250)
+    exporter.publish()
+    imports.import_export(spark, str(exporter), str(table))
+    rows = [str(path) for path in (table / "messages").rglob("*.parquet")]
+    names = [str(path) for path in (table, table / "messages", *(table / "messages").glob("segment=*"))]
+    assert len(rows) >= 3
+    assert all(synced[path] is False for path in (*rows, *names, f"{note}.new"))
+    assert synced[str(note.parent)] is True
+
+
 @pytest.mark.parametrize("form", [pytest.param("parquet", marks=pytest.mark.slow), "lmdb"])
 def test_an_import_that_was_cut_off(
     spark, exporter: Exporter, tmp_path: Path, form: str, monkeypatch

@@ -13,8 +13,9 @@ of the first. The topic is a real column, so "007" stays a text.
 """
 
 import fcntl
+import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -119,14 +120,14 @@ def _import(
     for data_set in (export.ACKS, export.DELIVERIES):
         frame = reader.read_export(spark, folder.path, dataSet=data_set, verify=verify)
         frame.write.mode("overwrite").parquet(f"{target.path}/{data_set}")
-    _keep(target, state)
+    _keep(target, state, wanted)
     return done
 
 
 @contextmanager
 def _alone(target: Folder) -> Iterator[None]:
     """Of two at once, the one would note rows that the other has replaced by fewer. Raises ExportError."""
-    if not isinstance(target.system, fs.LocalFileSystem):
+    if not _is_local(target):
         yield
         return
     path = target.locate(LOCK)
@@ -141,6 +142,10 @@ def _alone(target: Folder) -> Iterator[None]:
         except OSError:
             pass  # a disk that cannot lock is as object storage
         yield
+
+
+def _is_local(target: Folder) -> bool:
+    return isinstance(target.system, fs.LocalFileSystem)
 
 
 def _span(at: Known, came: int) -> Span:
@@ -243,13 +248,40 @@ def _known(target: Folder) -> State | None:
         ) from None
 
 
-def _keep(target: Folder, state: State) -> None:
-    """Comes into being whole where the file system can rename."""
+def _keep(target: Folder, state: State, written: list[Span]) -> None:
+    """Comes into being whole where the file system can rename; on a local disk when all that the run has
+    written is on that, so that a power cut leaves no note of files that are empty."""
     path = target.locate(STATE)
-    target.system.create_dir(path.rpartition("/")[0], recursive=True)
+    notes = path.rpartition("/")[0]
+    target.system.create_dir(notes, recursive=True)
     with target.system.open_output_stream(f"{path}.new") as stream:
         stream.write(msgspec.json.format(msgspec.json.encode(state), indent=1))
+    if _is_local(target):
+        _sync_written(target, written)
     target.system.move(f"{path}.new", path)
+    if _is_local(target):
+        _sync(notes)
+
+
+def _sync_written(target: Folder, written: list[Span]) -> None:
+    """All that a run has written, the note among it."""
+    places = (export.ACKS, export.DELIVERIES, STATE.partition("/")[0])
+    for root in (*_folders_of(target, written), *map(target.locate, places)):
+        for folder, _, names in os.walk(root):
+            for each in (*names, ""):
+                _sync(os.path.join(folder, each))
+    for folder in (target.locate(export.MESSAGES), target.root, os.path.dirname(target.root)):
+        _sync(folder)
+
+
+def _sync(path: str) -> None:
+    """A file, or the names in a folder."""
+    with suppress(FileNotFoundError):
+        opened = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
 
 
 def _left(target: Folder, state: State) -> list[str]:
@@ -261,10 +293,18 @@ def _left(target: Folder, state: State) -> list[str]:
 def _clear(target: Folder, wanted: list[Span]) -> None:
     """What a run that the note does not know has left where this one writes: after the note went back to an
     older copy, not only in segments of the same names."""
-    ranges = {f"{span.topic_id}-{span.partition}": span for span in wanted}
-    for segment in _segments(target):
-        if _begins_in(segment, ranges):
-            target.system.delete_dir(target.locate(f"{export.MESSAGES}/{SEGMENT}={segment}"))
+    for path in _folders_of(target, wanted):
+        target.system.delete_dir(path)
+
+
+def _folders_of(target: Folder, spans: list[Span]) -> list[str]:
+    """The folders of segments that begin within."""
+    ranges = {f"{span.topic_id}-{span.partition}": span for span in spans}
+    return [
+        target.locate(f"{export.MESSAGES}/{SEGMENT}={segment}")
+        for segment in _segments(target)
+        if _begins_in(segment, ranges)
+    ]
 
 
 def _segments(target: Folder) -> list[str]:
