@@ -25,7 +25,7 @@ public final class Faults {
             again(words[0].equals("failed"), words[1]);
             return;
         }
-        try (Client mq = new Client(words[0].split(",")).waiting(2_000)) {
+        try (Client mq = new Client(words[0].split(",")).waiting(Integer.parseInt(System.getenv("WAIT_MS")))) {
             say(() -> mq.publish("t", new byte[] {1}, new byte[0]));
             say(() -> mq.subscribe("t", "g"));
             say(() -> mq.publish("t", new byte[] {1}, new byte[0]));
