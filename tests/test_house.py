@@ -30,10 +30,7 @@ SHELL = re.compile(r"^(?:\s*\$ )?(make|gossipq)((?: [^#\n]*)?)", re.MULTILINE)
 def shell_lines(text: str) -> list[tuple[str, list[str]]]:
     """(program, words) of make and gossipq lines in the code blocks of a document."""
     blocks = re.findall(r"```(?:\w*)\n(.*?)```|((?:^    .*\n)+)", text, re.DOTALL | re.MULTILINE)
-    # two spaces and more set a remark apart
-    lines = (
-        re.split(r"  +|\s#", line.strip())[0] for block in blocks for line in "".join(block).splitlines()
-    )
+    lines = (line.strip().split(" #")[0] for block in blocks for line in "".join(block).splitlines())
     return [(found[1], found[2].split()) for line in lines if (found := SHELL.match(line))]
 
 

@@ -157,12 +157,11 @@ def test_a_newcomer_comes_to_a_takeover(tmp_path: Path) -> None:
         steps[name] = round(time.monotonic() - started_s, 1)
         print(f"{steps[name]:6.1f} s  {name}", flush=True)
 
-    made, _, server, client = blocks("Start in 60 seconds")
-    install = next(line for line in made if line.startswith("make install"))
+    _, _, (install, activate), server, client = blocks("Start in 60 seconds")
     subprocess.run(["git", "clone", "--quiet", HOME, clone], check=True)
     step("clone")
-    here.types(install.split("  ")[0])
-    here.before = install.split("then: ")[1]
+    here.types(install)
+    here.before = activate
     step("install")
     with network(here, *hosts):
         use(here, typed(server)[0], typed(client), step)

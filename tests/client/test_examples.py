@@ -27,7 +27,7 @@ EXAMPLES = sorted(
 PATIENCE_S = 30
 SHOWN_IN = ("README.md", "docs/GUIDE.md")
 EXCERPT = re.compile(r"^ *# -- in the guide\n(.*?)^ *# --\n", re.DOTALL | re.MULTILINE)
-EXCERPT_LINES_MAX, README_LINES_MAX = 5, 200
+EXCERPT_LINES_MAX = 5
 
 #: what each prints, as a pattern for all of it
 SAYS = {
@@ -212,7 +212,3 @@ def test_documents_show_examples_that_are_run() -> None:
     assert [name for name in known.values() if f"`{name}`" not in text] == [], (
         "README.md or docs/GUIDE.md names every example"
     )
-
-
-def test_the_readme_is_short() -> None:
-    assert len((HOME / "README.md").read_text("utf-8").splitlines()) <= README_LINES_MAX

@@ -22,7 +22,7 @@ PAGES = [
     (HOME / name).read_text(encoding="utf-8") for name in ("PROTOCOL.md", "docs/VERBS.md", "docs/PEERS.md")
 ]
 TEXT = "\n".join(PAGES)
-LINES_MAX = 900  #: of PROTOCOL.md: what a client needs has to be read in an afternoon
+WORDS_MAX = 12_000  #: of PROTOCOL.md, which the author of a client reads in an afternoon
 ROW = re.compile(r"^\| (.*)\|$", re.MULTILINE)  #: a ruler of dashes is none
 
 
@@ -152,7 +152,7 @@ def test_versions() -> None:
 
 
 def test_a_client_can_be_written_from_one_page_in_an_afternoon() -> None:
-    assert len(PAGES[0].splitlines()) <= LINES_MAX
+    assert len(PAGES[0].split()) <= WORDS_MAX
 
 
 HEX = re.compile(r"[0-9a-f]+(?: [0-9a-f]+)*")
