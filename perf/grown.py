@@ -10,6 +10,7 @@ WHAT = {
     "groups": "groups on one topic, of which one is used",
     "connections": "connected consumers of other topics, where nothing comes; each pings once in 2 s",
     "partitions": "partitions of the topic that is used",
+    "batches": "batches of one record of 100 bytes that are stored, by eight processes",
     "records": "records of 100 bytes that are stored, in batches of 500",
     "nodes": "nodes on this one machine; memory and idle time of the busiest, batches by all together",
 }
@@ -28,6 +29,10 @@ SEEN = {
         "as full: that is the step. Behind it a fetch gets its records in slices of more "
         "partitions, with a lease and an ack for each."
     ),
+    "batches": (
+        "A publish costs the same behind a million small batches: the caches of a worker drop their oldest "
+        "entry without a scan."
+    ),
     "records": (
         "Memory counts pages of the store that are mapped and in the system's cache, which "
         "takes them back when somebody needs memory. A start reads no records."
@@ -38,6 +43,7 @@ FIGURES = {
     "memory": ("MB", "memory of a node, PSS"),
     "idle": ("% of a core", "processor time while nothing happens"),
     "batch": ("ms", "processor time for a batch of 500, published, fetched and acked"),
+    "lone": ("ms", "processor time for a batch of one record, published alone"),
     "start": ("s", "start after kill -9, from exec to the ready line"),
     "takeover": ("s", "longest time without a confirm when the leader is killed"),
     "disk": ("MB", "files of the store"),

@@ -18,9 +18,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import pairwise
+from multiprocessing import get_context
 from typing import Any
 
 import chart
@@ -40,12 +42,17 @@ SIZES = {
     "groups": (1, 10, 100, 1_000),
     "connections": (1, 10, 100, 1_000, 10_000),
     "partitions": (1, 2, 4, 8, 16, 32),
+    "batches": (1_000, 10_000, 100_000, 1_000_000),
     "records": (1_000_000, 2_000_000, 5_000_000, 10_000_000, 50_000_000),
     "nodes": (1, 2, 3, 5),
 }
 BATCH, VALUE, BATCHES = 500, bytes(100), 1_000
 SETTLE_S, IDLE_S, PATIENCE_S, TAKEOVER_S = 5.0, 15.0, 120.0, 8.0
 USED, GROUP = "used", "g"
+CALLERS, LONE = (
+    8,
+    2_000,
+)  #: processes that fill a store with batches of one record; publishes that are measured
 Found = dict[str, float]
 
 
@@ -121,6 +128,28 @@ def with_records(size: int) -> Found:
     return one_node(fill)
 
 
+def publish_each(server: str, count: int) -> None:
+    """Store `count` batches of one record: each publish waits for its confirm."""
+    with connect(server, timeout=PATIENCE_S) as mq:
+        for _ in range(count):
+            mq.publish_and_wait(USED, VALUE)
+
+
+def with_batches(size: int) -> Found:
+    seen: Found = {}
+
+    def fill(at: Node, mq: Client) -> None:
+        with ProcessPoolExecutor(CALLERS, get_context("spawn")) as callers:
+            list(callers.map(publish_each, [at.server] * CALLERS, [size // CALLERS] * CALLERS))
+        idle = idle_of(at.pid)
+        before, start = cpu_s(at.pid), time.perf_counter()
+        publish_each(at.server, LONE)
+        took_s = time.perf_counter() - start
+        seen["lone"] = 1_000 * (cpu_s(at.pid) - before - idle / 100 * took_s) / LONE
+
+    return one_node(fill) | seen
+
+
 def with_connections(size: int) -> Found:
     with directory() as home:
         (home / "cluster.toml").write_text(members.QUOTA)
@@ -184,6 +213,7 @@ MEASURES: dict[str, Callable[[int], Found]] = {
     "groups": with_groups,
     "connections": with_connections,
     "partitions": with_partitions,
+    "batches": with_batches,
     "records": with_records,
     "nodes": with_nodes,
 }

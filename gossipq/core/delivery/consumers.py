@@ -157,10 +157,10 @@ class Lanes(dict[bytes, RangeMap[int]]):
         super().__init__()
         self.places: RangeMap[bytes] = RangeMap()  # the lane of each record that waits
         self.newest = 0  #: number of the last lane of a route
-        self.routes: dict[bytes, int] = {}  #: lanes of routes, by number, which rises,
+        self.routes: OrderedDict[bytes, int] = OrderedDict()  #: lanes of routes, by number, which rises,
         self.of_keys: dict[int, RangeMap[int]] = {}  #: and those of keys
         #: keys of which the first went on, and the rest follows when these are through
-        self.opened: dict[int, None] = {}
+        self.opened: OrderedDict[int, None] = OrderedDict()
 
     def wait(self, lane: bytes, first: Offset, end: Offset, attempts: int) -> None:
         self.leave(first, end)
@@ -371,7 +371,7 @@ class Subscription:
         #: with `auto`: bytes that each record took which was handed out and not settled
         self.charges: dict[PartitionKey, RangeMap[int]] = {}
         # by partition: the newest lane that it was asked about, and those that it takes
-        self._lanes: dict[PartitionKey, tuple[int, dict[bytes, None]]] = {}
+        self._lanes: dict[PartitionKey, tuple[int, OrderedDict[bytes, None]]] = {}
 
     def spend(self, partition: PartitionKey, first: Offset, end: Offset, record_bytes: int) -> None:
         """[first, end) is handed out."""
@@ -403,16 +403,16 @@ class Subscription:
     def takes(self, route: bytes) -> bool:
         return self.matches is None or self.matches(route)
 
-    def _lanes_of(self, view: PartitionView) -> dict[bytes, None]:
+    def _lanes_of(self, view: PartitionView) -> OrderedDict[bytes, None]:
         """Lanes of routes that it takes, the oldest first, and some that are gone. It is asked once about
         each lane: there may be as many as records."""
-        seen, mine = self._lanes.get(view.partition, (0, {}))
+        seen, mine = self._lanes.get(view.partition, (0, OrderedDict()))
         routes = view.lanes.routes
         if seen < view.lanes.newest:
             later = takewhile(lambda lane: routes[lane] > seen, reversed(routes))
-            mine |= {lane: None for lane in reversed(list(later)) if self.takes(lane[1:])}
+            mine.update((lane, None) for lane in reversed(list(later)) if self.takes(lane[1:]))
             if len(mine) > 2 * len(routes) + LANES_GONE_MAX:
-                mine = {lane: None for lane in mine if lane in routes}
+                mine = OrderedDict.fromkeys(lane for lane in mine if lane in routes)
             self._lanes[view.partition] = view.lanes.newest, mine
         return mine
 

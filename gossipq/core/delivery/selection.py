@@ -137,8 +137,7 @@ class Selection(Failures):
     def _candidate(self, view: PartitionView, member: Subscription) -> Candidate | None:
         returned = view.returned
         while view.lanes.opened and not returned.starts:
-            key_hash = next(iter(view.lanes.opened))
-            del view.lanes.opened[key_hash]
+            key_hash, _ = view.lanes.opened.popitem(last=False)
             self.let_on(view, key_hash)
         if returned.starts:
             return Candidate(returned, returned.starts[0], returned.ends[0], returned.values[0])

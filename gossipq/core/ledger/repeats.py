@@ -6,6 +6,8 @@ key gets that answer, from this leader or the next. When both were asked before 
 one is refused with busy, and changes nothing.
 """
 
+from collections import OrderedDict
+
 import msgspec
 
 from gossipq import limits
@@ -25,7 +27,7 @@ class Repeats:
         self._state = state
         row = state.get(records.ANNOUNCED)
         self._announced = msgspec.msgpack.decode(row, type=Announced) if row else None
-        self._done: dict[Index, DoneRow] = {}  # the oldest first
+        self._done: OrderedDict[Index, DoneRow] = OrderedDict()  # the oldest first
         for key, row in state.scan(b"k", records.after(b"k")):
             self._done[records.U64.unpack_from(key, 1)[0]] = msgspec.msgpack.decode(row, type=DoneRow)
         self._by_key = {done.key: index for index, done in self._done.items()}
@@ -68,10 +70,9 @@ class Repeats:
         self._done[entry.index] = done
         self._by_key[key] = entry.index
         self._state.put(records.key(b"k", entry.index), records.encode(done))
-        for index, old in list(self._done.items()):
-            if len(self._done) <= KEPT_MAX and old.time_ms >= entry.time_ms - KEPT_MS:
-                break
-            del self._done[index], self._by_key[old.key]
+        while len(self._done) > KEPT_MAX or next(iter(self._done.values())).time_ms < entry.time_ms - KEPT_MS:
+            index, old = self._done.popitem(last=False)
+            del self._by_key[old.key]
             self._state.delete(records.key(b"k", index))
 
 

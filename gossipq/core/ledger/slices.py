@@ -1,6 +1,7 @@
 """Where the records of a partition lie: a row for each slice, and the newest of them in memory."""
 
 from bisect import bisect_left, bisect_right
+from collections import OrderedDict
 from collections.abc import Iterator
 
 from gossipq.core.ledger import records
@@ -36,12 +37,15 @@ class Tail:
 class Slices:
     def __init__(self, state: Table) -> None:
         self._state = state
-        self._tails: dict[PartitionKey, Tail] = {}  # in the order of their newest slices
+        self._tails: OrderedDict[PartitionKey, Tail] = OrderedDict()  # in the order of their newest slices
         self._remembered = 0  # slices in all of them
 
     def add(self, partition: PartitionKey, part: Slice) -> None:
         self._state.put(records.slice_key(partition, part.offset), records.encode_slice(part))
-        self._tails[partition] = tail = self._tails.pop(partition, None) or Tail()
+        tail = self._tails.get(partition)
+        if tail is None:
+            tail = self._tails[partition] = Tail()
+        self._tails.move_to_end(partition)
         tail.offsets.append(part.offset)
         tail.parts.append(part)
         self._remembered += 1

@@ -1,5 +1,7 @@
 """The newest batches of all shards of a worker, so that delivery rarely reads the disk."""
 
+from collections import OrderedDict
+
 from gossipq import limits
 from gossipq.core.storage.recent import Recent
 from gossipq.types import Index, ShardId
@@ -11,7 +13,7 @@ class Bodies:
     __slots__ = ("_bodies", "_bytes", "_bytes_max", "recent")
 
     def __init__(self, bytes_max: int) -> None:
-        self._bodies: dict[tuple[ShardId, Index], bytes] = {}
+        self._bodies: OrderedDict[tuple[ShardId, Index], bytes] = OrderedDict()
         self._bytes, self._bytes_max = 0, bytes_max
         self.recent = Recent(limits.RECENT_BYTES_MAX)  #: newest entries, for other copies
 
@@ -23,7 +25,7 @@ class Bodies:
         self._bodies[shard, index] = body
         self._bytes += len(body)
         while self._bytes > self._bytes_max:
-            self._bytes -= len(self._bodies.pop(next(iter(self._bodies))))
+            self._bytes -= len(self._bodies.popitem(last=False)[1])
 
     def drop(self, shard: ShardId) -> None:
         """Its log was replaced."""

@@ -2,6 +2,7 @@
 hands that in."""
 
 from array import array
+from collections import OrderedDict
 from typing import Protocol
 
 from gossipq.types import BatchInfo, Index
@@ -33,14 +34,14 @@ class Opened:
 
     def __init__(self, columns: Columns, read: "ReadsBody", kept_max: int = 64) -> None:
         self._columns, self._read, self._kept_max = columns, read, kept_max
-        self._kept: dict[tuple[Index, int], array[int] | None] = {}
-        self._headers: dict[Index, BatchInfo] = {}
+        self._kept: OrderedDict[tuple[Index, int], array[int] | None] = OrderedDict()
+        self._headers: OrderedDict[Index, BatchInfo] = OrderedDict()
 
     def header(self, index: Index) -> BatchInfo:
         """Of the batch that entry `index` brought."""
         if index not in self._headers:
             if len(self._headers) >= self._kept_max:
-                del self._headers[next(iter(self._headers))]
+                self._headers.popitem(last=False)
             self._headers[index] = self._columns.peek(self._read(index))
         return self._headers[index]
 
@@ -49,7 +50,7 @@ class Opened:
         name = index, bit
         if name not in self._kept:
             if len(self._kept) >= self._kept_max:
-                del self._kept[next(iter(self._kept))]
+                self._kept.popitem(last=False)
             self._kept[name] = self._columns.fixed(self._read(index), bit)
         return self._kept[name]
 

@@ -1,6 +1,8 @@
 """The newest entries of all shards that a worker leads, so that what other copies lack is rarely read from
 disk."""
 
+from collections import OrderedDict
+
 from gossipq.core.storage.log import Entry
 from gossipq.types import Index
 
@@ -11,7 +13,7 @@ class Recent:
     def __init__(self, bytes_max: int) -> None:
         self.bytes = 0
         self.bytes_max = bytes_max
-        self.order: dict[tuple[Shelf, Index], int] = {}  #: bytes of each, oldest first
+        self.order: OrderedDict[tuple[Shelf, Index], int] = OrderedDict()  #: bytes of each, oldest first
 
     def shelf(self) -> "Shelf":
         """The part of one shard."""

@@ -7,6 +7,7 @@ once in a while.
 """
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from gossipq import limits
@@ -58,7 +59,7 @@ class Post:
         self._me, self._cluster, self._mailbox = settings.member.copy, settings.cluster, mailbox
         self._links = Links(self._me, self._cluster, settings.token, mailbox)
         self._prover = Prover(self._me, settings.token)
-        self.proven: dict[Origin, str] = {}  #: connections of those that know the secret: which copy that is
+        self.proven = OrderedDict[Origin, str]()  #: connections with the secret: which copy each belongs to
         self._parcels: dict[str, _Parcel] = {}
         self._said_ms: dict[tuple[str, str], int] = {}  # by sender and kind: when it may be said again
         self.dropped = 0  #: bundles that were not for this process
@@ -152,7 +153,7 @@ class Post:
         elif self._prover.knows(origin, said.sender, said.nonce, said.proof):
             self.proven[origin] = said.sender
             if len(self.proven) > PROVEN_MAX:
-                del self.proven[next(iter(self.proven))]  # if it is there still, it is greeted again
+                self.proven.popitem(last=False)  # if that link is still in use, its peer is greeted again
         else:
             self._drop(said.sender, ("secret", ANOTHER_SECRET), now_ms)
 
