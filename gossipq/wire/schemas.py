@@ -98,7 +98,7 @@ def encode(declaration: Declaration) -> bytes:
 
 
 class Schema:
-    """A declared schema, with which values are checked, decoded and encoded."""
+    """A declared schema, with which values are checked and decoded."""
 
     def __init__(self, topic: str, topic_id: int, version: int, document: dict[str, Any]) -> None:
         """Raises BadRequest for a document that is no schema."""
@@ -131,18 +131,6 @@ class Schema:
                 f"the value does not fit schema version {self.version} of {self.topic}: {trouble}",
                 hint=f"gossipq schema show {self.topic}",
             )
-
-    def encode(self, value: Any) -> bytes:
-        """A value as it is published: bytes and text as they are, all else as JSON. Raises SchemaMismatch,
-        TypeError."""
-        if isinstance(value, str):
-            raw = value.encode()
-        elif isinstance(value, bytes | bytearray | memoryview):
-            raw = bytes(value)
-        else:
-            raw = msgspec.json.encode(value)
-        self.check(raw)
-        return raw
 
     def decode(self, value: bytes) -> Any:
         """A value as plain objects: dict, list, str, int, float, bool, None. Raises SchemaMismatch."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,8 +24,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from gossipq.errors import LeaseLost, NoReply, UnknownTopic
-from gossipq_client import Message, Middleware, Reject, TimeLimitExceeded, aio, testing
+from gossipq.errors import BadRequest, LeaseLost, NoReply, UnknownTopic
+from gossipq_client import Message, Middleware, Reject, TimeLimitExceeded, aio, connect, testing
 from gossipq_client.api.sync.runner import Runner
 from gossipq_client.metrics import Metrics
 from gossipq_client.middleware import MessageLog
@@ -154,10 +155,40 @@ def test_handlers_get_what_was_published(mq: testing.Client, value: Any) -> None
     assert got == [value, value]
 
 
-@pytest.mark.parametrize("value", [None, object()])
-def test_what_json_cannot_say_is_refused(mq: testing.Client, value: Any) -> None:
-    with pytest.raises(TypeError):
-        mq.publish("typed", value)
+@pytest.mark.parametrize("value", [None, object(), float("nan"), {"x": [0.5, float("-inf")]}])
+def test_values_that_json_has_no_form_for_are_refused_by_each_verb(
+    broker: testing.Broker, mq: testing.Client, tmp_path: Path, value: Any
+) -> None:
+    """NaN and infinity came out as null."""
+    mq.create_topic("unsaid", 1, if_not_exists=True)
+    mq.create_topic("unsaid-results", beside="unsaid", if_not_exists=True)
+    receipt = mq.publish_and_wait("unsaid", b"source")
+    with connect(broker.endpoint, spool=tmp_path) as spooling:
+        verbs: list[Callable[[Any], Any]] = [
+            partial(mq.publish, "unsaid"),
+            partial(mq.publish_and_wait, "unsaid"),
+            lambda value: mq.publish_many("unsaid", [b"first", value]),
+            partial(spooling.publish, "unsaid"),
+            partial(mq.fetch("unsaid", "g", n=1)[0].ack_with, "unsaid-results"),
+        ]
+        if value is not None:  # leaves the value as it is
+            verbs.append(lambda value: mq.admin.edit(ref=receipt.ref, value=value))
+        for verb in verbs:
+            with pytest.raises(BadRequest):
+                verb(value)
+    stored = [msg.value for msg in mq.consume("unsaid", start=receipt.offset, stop_at_end=True)]
+    assert stored == [b"source"]
+
+
+def test_a_handler_that_returns_nan_has_failed(mq: testing.Client) -> None:
+    @mq.consumer("ratios", group="g", create=True, attempts_max=1)
+    def divide(value: bytes) -> dict[str, float]:
+        return {"ratio": float("nan")}
+
+    with running(mq):
+        until(lambda: mq.admin.groups("ratios") and mq.admin.groups("ratios")[0].consumers == 1)
+        with pytest.raises(NoReply, match=r"the value has nan at \$\.ratio"):
+            mq.request("ratios", b"0/0")
 
 
 def test_publish_and_wait_is_one_call_in_both_twins(broker: testing.Broker, mq: testing.Client) -> None:

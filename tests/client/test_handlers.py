@@ -109,7 +109,7 @@ class TestPayloads:
         assert payloads.encoded(value) == raw
 
     def test_no_answer_for_what_is_no_value(self) -> None:
-        with pytest.raises(TypeError):
+        with pytest.raises(BadRequest):
             payloads.encoded(object())
 
 

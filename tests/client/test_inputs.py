@@ -1,7 +1,12 @@
 """What users may pass, and what they are told otherwise."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
 
+import msgspec
 import pytest
 
 import gossipq_client
@@ -135,14 +140,14 @@ def test_headers() -> None:
     assert payloads.headers_of(inputs.header_bytes({"a": "b", "raw": b"\xff"})) == {"a": "b", "raw": b"\xff"}
     assert payloads.headers_of(b"") == {}
     assert inputs.header_bytes(None) == inputs.header_bytes({}) == b""
-    with pytest.raises(TypeError, match="int"):
+    with pytest.raises(BadRequest, match="int"):
         inputs.header_bytes({"a": 1})  # type: ignore[dict-item]
     for large in ({"a": "b" * 65_536}, b"\xc1" * 65_537):
         with pytest.raises(TooLarge, match="headers"):
             inputs.header_bytes(large)
     with pytest.raises(TooLarge, match="route"):
         inputs.route_bytes("x" * 256)
-    with pytest.raises(TypeError, match="route must be str, not int"):
+    with pytest.raises(BadRequest, match="route must be str, not int"):
         inputs.route_bytes(5)  # type: ignore[arg-type]
     with pytest.raises(BadRequest, match="route="):
         inputs.route_bytes("\ud800")
@@ -159,3 +164,94 @@ def test_topics() -> None:
 def test_exported_names_are_sorted_and_there() -> None:
     assert gossipq_client.__all__ == sorted(gossipq_client.__all__)
     assert all(hasattr(gossipq_client, name) for name in gossipq_client.__all__)
+
+
+NAN, INFINITE = float("nan"), float("inf")
+
+
+@dataclass
+class Point:
+    x: float
+
+
+class Track(msgspec.Struct):
+    points: list[Point]
+
+
+class Model:
+    """As a model of pydantic."""
+
+    def model_dump(self) -> dict[str, int]:
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (NAN, "the value has nan at $, and JSON has no such number"),
+        (-INFINITE, "the value has -inf at $,"),
+        ({"x": NAN}, "nan at $.x,"),
+        ({"list": [None, (1.0, {"deep": INFINITE})]}, "inf at $.list[1][1].deep,"),
+        (Track([Point(0.5), Point(NAN)]), "nan at $.points[1].x,"),
+        ({"raw": msgspec.Raw(b"null"), "x": NAN}, "nan at $.x,"),
+    ],
+)
+def test_numbers_that_json_does_not_have_are_refused_with_their_place(value: Any, says: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        inputs.value_bytes(value)
+    assert says in refused.value.message
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("value", "raw"),
+    [
+        ({"a": None, "b": [1.5, None]}, b'{"a":null,"b":[1.5,null]}'),
+        ({"text": "null", "far": 1e308}, b'{"text":"null","far":1e308}'),
+        ({"raw": msgspec.Raw(b'{"x": null}')}, b'{"raw":{"x": null}}'),
+        (Decimal("NaN"), b'"NaN"'),
+    ],
+)
+def test_a_null_that_was_meant_stays(value: Any, raw: bytes) -> None:
+    assert inputs.value_bytes(value) == raw
+
+
+def endless() -> list[Any]:
+    found: list[Any] = []
+    found.append(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("value", "says", "hint"),
+    [
+        (None, "the value is None", 'publish b""'),
+        (object(), "JSON cannot express a value of type object", "a dataclass, a msgspec.Struct"),
+        ({"order": Model()}, "JSON cannot express a value of type Model", "model_dump"),
+        (endless(), "contains itself", "dict, list"),
+        ({(1, 2): 3}, "JSON cannot express a value of type tuple", "dict, list"),
+        ("\ud800", "surrogates not allowed", "UTF-8"),
+        ({"a": "\ud800"}, "surrogates not allowed", "dict, list"),
+    ],
+)
+def test_values_that_cannot_be_published_are_named_with_what_to_do(value: Any, says: str, hint: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        inputs.value_bytes(value)
+    assert says in refused.value.message
+    assert hint in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda text: inputs.key_bytes(text),
+        lambda text: inputs.id_bytes(text),
+        lambda text: inputs.ids_of([text]),
+        lambda text: inputs.header_bytes({text: "x"}),
+        lambda text: inputs.header_bytes({"x": text}),
+        lambda text: inputs.route_bytes(text),
+    ],
+)
+def test_text_that_utf8_cannot_express_is_refused(take: Callable[[str], object]) -> None:
+    with pytest.raises(BadRequest, match="surrogates not allowed"):
+        take("\ud800")

@@ -126,5 +126,5 @@ def test_an_id_is_asked_for_where_it_has_chosen_to_be_then_elsewhere() -> None:
 @pytest.mark.parametrize(("name", "wrong"), [("ref", 5), ("ref", b"orders/0/17"), ("topic", 5)])
 def test_what_is_no_text_is_told_by_name(name: str, wrong: Any) -> None:
     asked = {"topic": "", "partition": None, "offset": None, "ref": "", "id": None, name: wrong}
-    with pytest.raises(TypeError, match=f"{name} must be str, not "):
+    with pytest.raises(BadRequest, match=f"{name} must be str, not "):
         refs.address(**asked)

@@ -115,9 +115,9 @@ def test_bad_searches(wrong: dict[str, Any]) -> None:
 
 
 def test_other_bad_input() -> None:
-    with pytest.raises(TypeError, match="contains"):
+    with pytest.raises(BadRequest, match="contains"):
         search(contains=17)
     with pytest.raises(TooLarge, match="key"):
         search(key=bytes(5_000))
-    with pytest.raises(TypeError, match="header"):
+    with pytest.raises(BadRequest, match="header"):
         search(header={"a": 1})

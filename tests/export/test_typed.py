@@ -1,6 +1,5 @@
 """Exports of topics that have a schema: a typed column beside `value`, and a table of what does not fit."""
 
-import json
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -76,9 +75,13 @@ def test_typed_beside_the_bytes_and_misfits_with_place_error_and_bytes(
     folder = open_folder()
     mq.create_topic("orders")
     mq.create_topic("plain")
-    schema = mq.schema("orders", Order)
+    mq.schema("orders", Order)
     mq.publish("plain", b"{}").result()
-    good = [schema.encode(FULL), schema.encode(Order("bob", -1)), b'{"n":1,"user":"eve","more":[]}']
+    good = [
+        msgspec.json.encode(FULL),
+        msgspec.json.encode(Order("bob", -1)),
+        b'{"n":1,"user":"eve","more":[]}',
+    ]
     with broker.connect() as other:  # who does not ask
         other.publish_many("orders", [good[0], *BAD, *good[1:]]).result()
     done = Exporter(mq, folder, format=format).run()
@@ -187,7 +190,6 @@ def test_a_table_of_iceberg_for_each_topic_with_a_schema(mq, open_folder, tmp_pa
     table = catalog.load_table(f"gossipq.orders_{schema.topic_id}").scan().to_arrow()
     assert sorted(row["n"] for row in table.column("data").to_pylist()) == [0, 1]
     assert catalog.load_table("gossipq.messages").scan().to_arrow().column("value").to_pylist() == [b"before"]
-    assert json.loads(schema.encode(Longer("x", 1)))["user"] == "x"
 
 
 def test_a_schema_that_is_declared_anew_has_a_table_of_its_own(mq, open_folder, tmp_path) -> None:

@@ -45,7 +45,8 @@ TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
 
 def test_what_python_encodes_fits_its_own_schema() -> None:
     made = schema(Order)
-    raw = made.encode(Order("ada", 1.5, [Line("x")], datetime(2026, 11, 22, tzinfo=UTC), {"a": 1}, b"\x00"))
+    order = Order("ada", 1.5, [Line("x")], datetime(2026, 11, 22, tzinfo=UTC), {"a": 1}, b"\x00")
+    raw = msgspec.json.encode(order)
     assert made.decode(raw)["lines"] == [{"sku": "x", "count": 1}]
     row = made.decode_row(raw)
     assert (row.f0, row.f1, row.f2[0].f0, row.f3.year, row.f4, row.f5) == (
@@ -59,7 +60,6 @@ def test_what_python_encodes_fits_its_own_schema() -> None:
     assert schema(Plain).trouble(b'{"user":"ada","day":"2026-11-22","more":1}') == "", (
         "producers may be newer"
     )
-    assert schema(Plain).encode('{"user":"ada"}') == b'{"user":"ada"}'
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,8 @@ def _reply(message: Record, value: bytes, outcome: str) -> Reply | None:
 
 
 def answer(message: Record, result: Any) -> Reply | None:
-    """What a handler returned, for who asked; that it returned nothing is told too. Raises TypeError for what
-    JSON cannot say."""
+    """The reply with a handler's result; a result of None is told too. Raises BadRequest for a result that
+    JSON cannot express."""
     if result is None:
         return _reply(message, b"", NOTHING)
     reply = _reply(message, b"", "")

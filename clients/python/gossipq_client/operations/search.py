@@ -28,7 +28,7 @@ class Search:
         progress: Progress | None,
         wall_ms: int,
     ) -> None:
-        """Raises TypeError, BadRequest."""
+        """Raises BadRequest."""
         self.start = inputs.start_of(start, wall_ms)
         self.end = None if end is None else inputs.start_of(end, wall_ms, "end")
         if self.start[0] == "new" or (self.end is not None and self.end[0] in ("first", "new")):

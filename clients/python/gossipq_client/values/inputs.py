@@ -13,6 +13,7 @@ import msgspec
 
 from gossipq import limits
 from gossipq.errors import BadRequest, TooLarge
+from gossipq_client.values.json_values import json_bytes
 
 Duration = float | timedelta | str
 Time = float | datetime
@@ -26,7 +27,7 @@ OFFSET_END = 2**63  #: of what the wire carries
 TIME_SECONDS_END = 100_000_000_000  #: beyond it somebody passed milliseconds
 _UNITS_MS = {"ms": 1, "s": limits.SECOND_MS, "m": limits.MINUTE_MS, "h": limits.HOUR_MS, "d": limits.DAY_MS}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_encode_json = msgspec.json.Encoder().encode
+_WRITE_UTF8 = "write text that UTF-8 can say"
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -146,9 +147,11 @@ def fits(topic: str, names: Iterable[str]) -> bool:
 
 def value_bytes(value: Any) -> bytes:
     """The bytes of one value: text becomes UTF-8, what is neither text nor bytes JSON: dict, list, a
-    dataclass, a msgspec.Struct. Raises TypeError for None and for what JSON cannot say, TooLarge."""
-    plain = value is None or isinstance(value, bytes | str | bytearray | memoryview)
-    raw = as_bytes(value, "value") if plain else _encode_json(value)
+    dataclass, a msgspec.Struct. Raises BadRequest for None and for what JSON cannot say, TooLarge."""
+    if value is None:
+        raise BadRequest("the value is None", hint='publish b"", or b"null" for the null of JSON')
+    plain = isinstance(value, bytes | str | bytearray | memoryview)
+    raw = as_bytes(value, "value") if plain else json_bytes(value)
     if len(raw) > limits.VALUE_BYTES_MAX:
         raise too_large("value", len(raw), limits.VALUE_BYTES_MAX)
     return raw
@@ -163,17 +166,32 @@ def values_of(values: Iterable[Any]) -> list[bytes]:
 
 
 def as_bytes(value: Value, what: str) -> bytes:
+    """Raises BadRequest for another type, and for text that UTF-8 cannot express."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
-        return value.encode()
+        return _utf8(value, what)
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
-    raise TypeError(f"{what} must be bytes, bytearray, memoryview or str, not {type(value).__name__}")
+    raise _wrong_type(what, "bytes, bytearray, memoryview or str", value)
+
+
+def _wrong_type(what: str, wanted: str, value: object) -> BadRequest:
+    return BadRequest(
+        f"{what} must be {wanted}, not {type(value).__name__}", hint=f"{what}={value!r} was passed"[:200]
+    )
+
+
+def _utf8(text: str, what: str) -> bytes:
+    """Raises BadRequest."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise BadRequest(f"{what}={text!r}: {error.reason}", hint=_WRITE_UTF8) from None
 
 
 def key_bytes(key: Value) -> bytes:
-    """Raises TypeError, TooLarge."""
+    """Raises BadRequest, TooLarge."""
     raw = as_bytes(key, "key")
     if len(raw) > limits.KEY_BYTES_MAX:
         raise too_large("key", len(raw), limits.KEY_BYTES_MAX)
@@ -181,7 +199,7 @@ def key_bytes(key: Value) -> bytes:
 
 
 def id_bytes(value: Value) -> bytes:
-    """Raises TypeError, TooLarge, BadRequest."""
+    """Raises BadRequest, TooLarge."""
     raw = as_bytes(value, "id")
     if not raw:
         raise BadRequest("id= is empty", hint='name the record, as in id="order-17", or leave id= out')
@@ -192,7 +210,10 @@ def id_bytes(value: Value) -> bytes:
 
 def ids_of(ids: Sequence[Any]) -> list[bytes]:
     """`id_bytes` of each, b"" for None. A list of texts, or of bytes, costs little."""
-    found = list(map(str.encode, ids)) if set(map(type, ids)) == {str} else list(ids)
+    try:
+        found = list(map(str.encode, ids)) if set(map(type, ids)) == {str} else list(ids)
+    except UnicodeEncodeError:  # `id_bytes` names the id
+        found = list(ids)
     if set(map(type, found)) == {bytes} and b"" not in found and max(map(len, found)) <= limits.ID_BYTES_MAX:
         return found
     return [b"" if each is None else id_bytes(each) for each in ids]
@@ -211,11 +232,11 @@ def whole(value: int, what: str, low: int, high: int) -> int:
 
 
 def number_of(value: SupportsIndex | None, what: str) -> int | None:
-    """A whole number of any kind as an int. Raises TypeError."""
+    """A whole number of any kind as an int. Raises BadRequest."""
     try:
         return None if value is None else int(index(value))
     except TypeError:
-        raise TypeError(f"{what} must be a whole number, not {type(value).__name__}") from None
+        raise _wrong_type(what, "a whole number", value) from None
 
 
 def keys_of(key: bytes | None, keys: Sequence[Value | None] | None, count: int) -> list[bytes | None] | None:
@@ -231,7 +252,7 @@ def keys_of(key: bytes | None, keys: Sequence[Value | None] | None, count: int) 
 
 def header_bytes(headers: Headers | bytes | None) -> bytes:
     """The msgpack map of one record's headers; b"" for none. Bytes are those of another record and stay as
-    they are, whatever they say. Raises TypeError, TooLarge."""
+    they are, whatever they say. Raises BadRequest, TooLarge."""
     if not headers:
         return b""
     raw = headers if isinstance(headers, bytes) else _packed(headers)
@@ -241,24 +262,29 @@ def header_bytes(headers: Headers | bytes | None) -> bytes:
 
 
 def _packed(headers: Headers) -> bytes:
+    if not isinstance(headers, Mapping):
+        raise _wrong_type("headers", "a mapping of names to values", headers)
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str | bytes):
-            raise TypeError(
-                f"headers are text to text or bytes, not {type(name).__name__} to {type(value).__name__}"
+            raise BadRequest(
+                f"headers are text to text or bytes, not {type(name).__name__} to {type(value).__name__}",
+                hint=f"write it as text: {str(name)!r}: {str(value)!r}"[:200],
             )
-    return _encode(dict(headers))
+    try:
+        return _encode(dict(headers))
+    except UnicodeEncodeError as error:
+        raise BadRequest(f"headers={headers!r}: {error.reason}", hint=_WRITE_UTF8) from None
 
 
 def edited(value: Value | None, headers: Headers | None) -> tuple[bytes | None, bytes | None]:
-    """What takes the place of a record's value and headers; None = as it was. Raises TypeError, TooLarge,
-    BadRequest."""
+    """The new value and headers of a record, None = unchanged. Raises BadRequest, TooLarge."""
     if value is None and headers is None:
         raise BadRequest("nothing to edit", hint="pass value= or headers=")
     return None if value is None else value_bytes(value), None if headers is None else header_bytes(headers)
 
 
 def route_bytes(route: str) -> bytes:
-    """Raises TypeError, BadRequest, TooLarge."""
+    """Raises BadRequest, TooLarge."""
     raw = text_of(route, "route").encode()
     if len(raw) > limits.ROUTE_BYTES_MAX:
         raise too_large("route", len(raw), limits.ROUTE_BYTES_MAX)
@@ -273,13 +299,10 @@ def too_large(what: str, size: int, size_max: int) -> TooLarge:
 
 
 def text_of(value: str, what: str) -> str:
-    """What a frame can carry as text. Raises BadRequest, TypeError."""
+    """The text, if a frame can carry it. Raises BadRequest."""
     if not isinstance(value, str):
-        raise TypeError(f"{what} must be str, not {type(value).__name__}")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise BadRequest(f"{what}={value!r}: {error.reason}", hint="write text that UTF-8 can say") from None
+        raise _wrong_type(what, "str", value)
+    _utf8(value, what)
     return value
 
 

@@ -58,8 +58,7 @@ def _text(raw: bytes) -> str:
 
 
 def encoded(value: Any) -> bytes:
-    """What a handler decodes again: bytes as they are, text as UTF-8, all else as JSON. Raises TypeError,
-    TooLarge."""
+    """Encode a result as `decoder` decodes it: see `inputs.value_bytes`. Raises BadRequest, TooLarge."""
     return inputs.value_bytes(value)
 
 

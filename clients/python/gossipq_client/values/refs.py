@@ -60,7 +60,7 @@ def address(
     topic: str, partition: int | None, offset: int | None, ref: str, id: inputs.Value | None
 ) -> Address:
     """The record that (topic, partition, offset), ref=, or id= with topic names. Raises BadRequest unless it
-    is one of them, TypeError."""
+    is one of them."""
     if ref:
         if topic or partition is not None or offset is not None or id is not None:
             raise BadRequest(
@@ -85,7 +85,7 @@ def address(
 
 
 def parse(ref: str) -> Address:
-    """Raises BadRequest, TypeError."""
+    """Raises BadRequest."""
     topic, _, rest = inputs.text_of(ref, "ref").partition("/")
     number, _, place = rest.partition("/")
     entry, _, record = place.removeprefix("@").partition(".")

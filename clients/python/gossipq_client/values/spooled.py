@@ -36,8 +36,8 @@ class Spooled(msgspec.Struct, array_like=True, frozen=True):
 
 
 def spooled(topic: str, value: bytes, options: Options, now: Now) -> Spooled:
-    """What the publish of one record asks for. The options have an id. Raises TypeError, BadRequest: what a
-    spool has must be readable."""
+    """The row of one record. The options have an id. Raises BadRequest: what a spool has
+    must be readable."""
     terms = options.terms or NOTHING
     return Spooled(
         inputs.text_of(topic, "topic"),

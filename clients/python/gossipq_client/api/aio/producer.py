@@ -86,9 +86,11 @@ class Producers(Connection):
         return changed
 
     def _raw(self, topic: str, value: Any) -> bytes:
-        """A value as bytes, and one that fits. Raises TypeError, TooLarge, SchemaMismatch."""
-        schema = self._checking.get(topic) if self._checking else None
-        return inputs.value_bytes(value if schema is None else schema.encode(value))
+        """A value as bytes, and one that fits. Raises BadRequest, TooLarge, SchemaMismatch."""
+        raw = inputs.value_bytes(value)
+        if self._checking and (schema := self._checking.get(topic)) is not None:
+            schema.check(raw)
+        return raw
 
     @shows(publish_options, Common, PublishOptions)
     async def publish(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
@@ -98,8 +100,9 @@ class Producers(Connection):
         on its way; its receipt says when it is kept.
 
         Waits while the window is full, and raises Backpressure when nothing has been confirmed for the
-        client's timeout; with wait= when that is over (None: never). Raises TooLarge, BadRequest,
-        UnknownTopic, SchemaMismatch before anything is sent.
+        client's timeout; with wait= when that is over (None: never). Raises TooLarge, BadRequest (as for NaN
+        in a value, or a type that JSON cannot express), UnknownTopic, SchemaMismatch before anything is
+        sent.
         """
         if self._wares:
             options = self._changed(topic, options)
