@@ -25,6 +25,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from gossipq.errors import BadRequest, LeaseLost, NoReply, UnknownTopic
+from gossipq.wire.plain import UNREADABLE
 from gossipq_client import Message, Middleware, Reject, TimeLimitExceeded, aio, connect, testing
 from gossipq_client.api.sync.runner import Runner
 from gossipq_client.metrics import Metrics
@@ -58,7 +59,7 @@ class Noting(Middleware):
         self.name, self.notes = name, notes
 
     def before_publish(self, topic: str, options: dict[str, Any], count: int) -> None:
-        options["headers"] = {**(options.get("headers") or {}), self.name: topic}
+        options["headers"][self.name] = topic
 
     def before(self, message: Any) -> None:
         self.notes.append(f"{self.name} before {message.value.decode()}")
@@ -128,6 +129,77 @@ def test_middleware_that_raises_fails_the_message_and_nothing_else(mq: testing.C
     mq.run(stop_at_end=True)
     assert notes == ["outer before x", "outer error not today"]
     assert [letter.error for letter in mq.admin.dead_letters("broken", "g")] == ["not today"]
+
+
+FOREIGN = b"\xc1"  # no map of msgpack
+
+
+def test_headers_passed_on_as_bytes_meet_middleware_that_adds_its_own(mq: testing.Client) -> None:
+    """Tracing raised TypeError, so that a handler that passed a record on failed until it was dead."""
+    mq.create_topic("relay.source")
+    mq.create_topic("relay.copy", beside="relay.source")
+    mq.publish_and_wait("relay.source", b"x", headers={"b": b"\xff\x00", "t": "text"})
+    mq.publish_and_wait("relay.source", b"x", headers=FOREIGN)
+    mq.add_middleware(Noting("seen", []))
+    mq.add_middleware(Tracing(TracerProvider().get_tracer("test")))
+    for msg in mq.fetch("relay.source", "g", n=2, wait=PATIENCE_S):
+        for verb in (mq.publish, mq.publish_and_wait):
+            verb("relay.copy", b"x", headers=msg.header_bytes)
+        mq.publish_many("relay.copy", [b"x"], headers=msg.header_bytes)
+        msg.ack_with("relay.copy", b"x", headers=msg.header_bytes).result(PATIENCE_S)
+    found = [each.headers for each in mq.consume("relay.copy", start="first", stop_at_end=True)]
+    own = [{name: headers.pop(name) for name in ("seen", "traceparent")} for headers in found]
+    assert {headers["seen"] for headers in own} == {"relay.copy"}
+    assert found == 4 * [{"b": b"\xff\x00", "t": "text"}] + 4 * [{UNREADABLE: FOREIGN}]
+
+
+def test_headers_that_middleware_does_not_change_go_on_byte_for_byte(mq: testing.Client) -> None:
+    class Looking(Middleware):
+        def before_publish(self, topic: str, options: dict[str, Any], count: int) -> None:
+            assert isinstance(options["headers"], dict)
+
+    class Passing(Middleware):
+        def before_publish(self, topic: str, options: dict[str, Any], count: int) -> None:
+            options["headers"] = options["headers"].get("of") or options["headers"]
+
+    for ware in (Looking(), Passing(), Looking()):
+        mq.add_middleware(ware)
+    long_form = b"\xde\x00\x01\xa1a\xa1b"  # another encoder would write \x81
+    other = msgspec.msgpack.encode({"c": "d"})
+    for headers in (FOREIGN, long_form, {"of": other}, None):
+        mq.publish_and_wait("unchanged", b"x", headers=headers)
+    found = [each.header_bytes for each in mq.consume("unchanged", start="first", stop_at_end=True)]
+    assert found == [FOREIGN, long_form, other, b""]
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_headers_of_another_form_are_refused_with_and_without_middleware(
+    mq: testing.Client, traced: bool
+) -> None:
+    if traced:
+        mq.add_middleware(Tracing())
+    pairs: Any = [("a", "b")]
+    with pytest.raises(BadRequest, match="headers must be a mapping of names to values, not list"):
+        mq.publish("pairs", b"x", headers=pairs)
+
+
+@pytest.mark.parametrize("headers", [b"\x81\xa1a\xa1b", {"a": "b"}, FOREIGN])
+def test_a_request_may_pass_headers_on(broker: testing.Broker, mq: testing.Client, headers: Any) -> None:
+    shown = {UNREADABLE: FOREIGN} if headers == FOREIGN else {"a": "b"}
+
+    @mq.consumer("asked", group="g", create=True)
+    def reply(msg: Message) -> dict[str, Any]:
+        return {"passed": msg.headers.items() >= shown.items()}
+
+    async def main() -> bytes:
+        async with aio.connect(broker.endpoint) as asking:
+            asking.add_middleware(Tracing())
+            reply = await asking.request("asked", b"x", headers=headers, timeout=PATIENCE_S)
+            return reply.value
+
+    with running(mq):
+        until(lambda: mq.admin.groups("asked") and mq.admin.groups("asked")[0].consumers == 1)
+        assert asyncio.run(main()) == b'{"passed":true}'
 
 
 @dataclass

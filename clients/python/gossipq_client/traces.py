@@ -37,9 +37,7 @@ class Tracing(Middleware):
         with self._tracer.start_as_current_span(
             f"send {topic}", kind=SpanKind.PRODUCER, attributes=attributes
         ):
-            headers = dict(options.get("headers") or {})
-            propagate.inject(headers)
-            options["headers"] = headers
+            propagate.inject(options["headers"])
 
     def before(self, message: Record) -> None:
         """A span of kind CONSUMER, current for the handler."""

@@ -15,8 +15,9 @@ class Middleware:
     """
 
     def before_publish(self, topic: str, options: dict[str, Any], count: int) -> None:
-        """Before a record, or a list of `count` records, is published: `options`, those of `publish`, may be
-        changed. What it raises is raised by `publish`."""
+        """Called before a record, or a list of `count` records, is published. It may change `options`, those
+        of `publish`: `options["headers"]` is always a dict, the others are as the caller wrote them. What it
+        raises is raised by `publish`."""
 
     def before(self, message: Record) -> None:
         """Before a handler gets a message. What it raises counts as raised by the handler."""

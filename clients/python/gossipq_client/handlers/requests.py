@@ -123,9 +123,13 @@ class Requests:
         return correlation
 
     def headers(self, correlation: str, headers: inputs.Headers | bytes | None) -> dict[str, str | bytes]:
-        """Raises Undecodable for the bytes of headers that cannot be read."""
-        given = payloads.headers_of(headers) if isinstance(headers, bytes) else headers
-        return {**(given or {}), TO: REPLIES, ROUTE: self.route, CORRELATION: correlation}
+        """The headers of the caller, and those that say where the reply goes. Raises BadRequest."""
+        return {
+            **payloads.headers_dict(headers),
+            TO: REPLIES,
+            ROUTE: self.route,
+            CORRELATION: correlation,
+        }
 
     def reply(self, correlation: str, consuming: Consuming) -> tuple[Held, Offset] | None:
         """Takes what has come; the reply, if it is among it. A reply that nobody waits for any more is

@@ -1,7 +1,7 @@
 """What records carry, decoded: values by what a handler's annotation says, which its answers are encoded for,
 and headers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -74,6 +74,15 @@ def headers_of(raw: bytes) -> dict[str, str | bytes]:
     if not all(isinstance(value, str | bytes) for value in headers.values()):
         raise Undecodable("no map of text to text or bytes")
     return headers
+
+
+def headers_dict(headers: inputs.Headers | bytes | None) -> dict[str, str | bytes]:
+    """The headers of a publish as a new dict, whatever form the caller chose. Raises BadRequest."""
+    if isinstance(headers, bytes):
+        return headers_shown(headers)
+    if headers is not None and not isinstance(headers, Mapping):
+        inputs.header_bytes(headers)  # raises
+    return dict(headers or {})
 
 
 def headers_shown(raw: bytes) -> dict[str, str | bytes]:

@@ -37,6 +37,7 @@ from gossipq_client.values import (
     PublishOptions,
     inputs,
     list_options,
+    payloads,
     publish_options,
     spooled,
 )
@@ -80,10 +81,16 @@ class Producers(Connection):
         self._look_at_each()
 
     def _changed(self, topic: str, options: Mapping[str, Any], count: int = 1) -> Any:
-        """The options of a publish of so many records, as middleware wants them."""
-        changed = dict(options)
+        """The options of a publish of `count` records, as middleware changes them. Raises BadRequest.
+
+        Each middleware gets the headers as a dict. Bytes that none of them changed are sent as they are.
+        """
+        changed, given = dict(options), options.get("headers")
         for ware in self._wares:
+            changed["headers"] = payloads.headers_dict(changed.get("headers"))
             ware.before_publish(topic, changed, count)
+        if isinstance(given, bytes) and changed.get("headers") == payloads.headers_dict(given):
+            changed["headers"] = given
         return changed
 
     def _raw(self, topic: str, value: Any) -> bytes:
