@@ -226,7 +226,7 @@ def three_hosts(hosts: list[Terminals], step: Step) -> None:
         lambda: sum(leads(ada).values()) == sum(led.values()) and "bob" not in leads(ada), 60, "no takeover"
     )
     ada.types("gossipq pub orders '3 pears'")
-    read = ada.types("gossipq sub orders --from first --exit-at-end").splitlines()
+    read = ada.types("gossipq sub orders --exit-at-end").splitlines()
     assert sorted(read) == ["17 apples", "3 pears"]
     step("takeover")
 

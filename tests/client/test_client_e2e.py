@@ -1,6 +1,7 @@
 """The sync client against a real node: publish, consume, fetch, errors, and what happens when things
 break."""
 
+import asyncio
 import os
 import threading
 import time
@@ -24,6 +25,7 @@ from gossipq_client import (
     TopicExists,
     UnknownTopic,
     Unreachable,
+    aio,
     connect,
     embedded,
     testing,
@@ -214,8 +216,24 @@ class TestConsume:
         for start, first in (("first", b"0"), (7, b"7"), (long_ago, b"0"), ("-1h", b"0")):
             got = [msg.value for msg in mq.consume(topic, start=start, stop_at_end=True)]
             assert (got[0], got[-1]) == (first, b"9")
-        assert list(mq.consume(topic, stop_at_end=True)) == []
+        assert list(mq.consume(topic, start="new", stop_at_end=True)) == []
         assert mq.admin.groups(topic) == []
+
+    def test_a_reader_that_stops_at_the_end_begins_at_the_first_record(self, mq: Client, topic: str) -> None:
+        """It began behind the last record, so that it read nothing."""
+        mq.publish_many(topic, [b"1", b"2"]).result(timeout=5)
+        assert [msg.value for msg in mq.consume(topic, stop_at_end=True)] == [b"1", b"2"]
+        assert [msg.value for msg in mq.consume(topic, order="time", stop_at_end=True)] == [b"1", b"2"]
+
+        async def main() -> list[bytes]:
+            async with aio.connect(*mq._addresses) as twin:
+                return [msg.value async for msg in twin.consume(topic, stop_at_end=True)]
+
+        assert asyncio.run(main()) == [b"1", b"2"]
+        read: list[bytes] = []
+        mq.consumer(topic)(lambda msg: read.append(msg.value))
+        mq.run(stop_at_end=True, signals=False)
+        assert read == [b"1", b"2"]
 
     def test_a_reader_goes_on_where_it_says_in_each_partition(self, mq: Client, topic: str) -> None:
         names = [f"{topic}.a", f"{topic}.b"]

@@ -20,7 +20,7 @@ def test_nothing_said_is_nothing_sent() -> None:
     assert of() == (
         ["t"],
         "g",
-        "first",
+        None,
         (CREDIT_START, limits.CREDIT_BYTES),
         GroupOptions(),
         [],
@@ -32,7 +32,13 @@ def test_nothing_said_is_nothing_sent() -> None:
         False,
     )
     assert of(group=None).credit[0] == limits.CREDIT_RECORDS
-    assert of(group=None).start == "new"
+    for group, stop_at_end, start in (
+        ("g", False, "first"),
+        ("g", True, "first"),
+        (None, False, "new"),
+        (None, True, "first"),
+    ):
+        assert of(group=group).subscription(0, stop_at_end).start == (start, 0)
     assert joining(["a", "b", "a"], "g").names == ["a", "b"]
 
 

@@ -22,7 +22,7 @@ class FetchOptions(TypedDict, total=False):
 
     start: of a new group, or of a reader: "first", "new", an offset, an aware datetime, "-10m"; of a reader
         also an offset for each partition, {"orders": {0: 17, 1: 4}}: what is not named there, and topics that
-        fit a pattern later, begin at "first"
+        fit a pattern later, begin at "first". Default: "first"; "new" for a reader without stop_at_end
     mode: "shared", "exclusive" (one consumer at a time) or "key_ordered" (each key in order)
     route: takes only records whose route matches this, or one of a list: "eu.fr", "eu.*", ["eu.#", "us"]
     create: makes a topic that is not there; else that raises UnknownTopic
@@ -65,7 +65,7 @@ class Joining(NamedTuple):
 
     names: list[str]
     group: str
-    start: inputs.Start | inputs.Starts
+    start: inputs.Start | inputs.Starts | None
     credit: tuple[int, int]
     options: GroupOptions
     routes: list[str]
@@ -79,6 +79,8 @@ class Joining(NamedTuple):
     def subscription(self, wall_ms: int, stop_at_end: bool) -> Subscription:
         offsets = self.start if isinstance(self.start, Mapping) else {}
         start = "first" if isinstance(self.start, Mapping) else self.start
+        if start is None:
+            start = "first" if self.group or stop_at_end else "new"
         return Subscription(
             self.group,
             inputs.start_of(start, wall_ms),
@@ -121,7 +123,7 @@ def joining(
     if not group and (names := [f"{name}=" for name, value in said.items() if value is not None]):
         raise BadRequest(f"{', '.join(names)} without a group", hint='name one: group="billing"')
     names = inputs.names_of(topics)
-    where = _where(start, group, names)
+    where = _checked_start(start, group, names)
     records = credit_of(credit, mode, "credit")
     follows = bool(group) and credit is None and mode != "exclusive"
     lent = CREDIT_START if follows else records, limits.CREDIT_BYTES
@@ -145,21 +147,20 @@ def joining(
     )
 
 
-def _where(
+def _checked_start(
     start: inputs.Start | inputs.Starts | None, group: str | None, names: list[str]
-) -> inputs.Start | inputs.Starts:
+) -> inputs.Start | inputs.Starts | None:
     """Raises BadRequest."""
-    if start is None:
-        return "first" if group else "new"
-    if not isinstance(start, Mapping):
+    if isinstance(start, Mapping):
+        if group:
+            raise BadRequest(
+                "start= with an offset for each partition is for readers: a group keeps its own positions",
+                hint="leave group= out, or move the group: mq.admin.seek_group",
+            )
+        return inputs.starts_of(start, names)
+    if start is not None:
         inputs.start_of(start, 0)
-        return start
-    if group:
-        raise BadRequest(
-            "start= with an offset for each partition is for readers: a group keeps its own positions",
-            hint="leave group= out, or move the group: mq.admin.seek_group",
-        )
-    return inputs.starts_of(start, names)
+    return start
 
 
 def _late_after_ms(group: str | None, order: str | None, late_after: inputs.Duration | None) -> int | None:

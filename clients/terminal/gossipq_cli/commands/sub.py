@@ -182,7 +182,8 @@ def tame(render: Callable[["Message"], bytes]) -> Callable[["Message"], bytes]:
     "--from",
     "start",
     metavar="WHERE",
-    help="new, first, an OFFSET, a TIME, or a time back like -10m (a new group: first, else new)",
+    help="new, first, an OFFSET, a TIME, or a time back like -10m "
+    "(default: first for a new group and with --exit-at-end, else new)",
 )
 @click.option(
     "-n", "--number", type=click.IntRange(min=0), default=0, help="stop after so many records; 0: no limit"
@@ -236,7 +237,7 @@ def command(
 
     \b
     gossipq sub orders                                   what comes from now on
-    gossipq sub orders --from first --exit-at-end        all there is
+    gossipq sub orders --exit-at-end                     all there is
     gossipq sub orders --from -10m -f '%p/%o %k %v\\n'
     gossipq sub 'orders.*' -g billing -n 100 -o jsonl
     gossipq sub orders -g audit --mode exclusive --route 'eu.#'

@@ -342,8 +342,9 @@ class Consumers(Producers):
         """Messages of topics ("orders", ["a", "b"], "orders.*") as they come; with a group they are shared
         among its consumers.
 
-        A new group begins at "first", a reader (no group) at "new"; `start` says otherwise. With stop_at_end
-        the loop ends when everything there was has been handed out. Raises BadRequest.
+        A new group begins at the first record. A reader (no group) begins with the next record that is
+        published, or with stop_at_end at the first one; `start` overrides both. With stop_at_end the loop
+        ends when all records that the topics had were handed out. Raises BadRequest.
         """
         state = self._engine.made_subscription(joining(topics, group, **options), stop_at_end)
         subscription = Subscription(self, state)
