@@ -260,9 +260,19 @@ class Ack(Message):
     unseen: bool = False
 
 
+class AckDelivered(Message):
+    """Acks deliveries of a group in one partition by their names, (offset, attempt), whichever sessions they
+    went to, unless their records were delivered again since. Answered by ACKED."""
+
+    verb = 30
+    partition: PartitionKey
+    group: str
+    deliveries: list[tuple[Offset, int]]
+
+
 class Acked(Message):
-    """Answer to ACK, NACK, EXTEND and UNSUBSCRIBE, when stored. `lost` are ranges that others hold, nobody
-    any more, or nobody ever had."""
+    """Answer to ACK, ACK_DELIVERED, NACK, EXTEND and UNSUBSCRIBE, when stored. `lost` are ranges that others
+    hold, nobody any more, or nobody ever had."""
 
     verb = 38
     lost: list[Range] = []

@@ -15,6 +15,7 @@ from gossipq.errors import BadName, BadRequest, Forbidden
 from gossipq.export_messages import BackUp, ListAcks, ListStates
 from gossipq.messages import (
     Ack,
+    AckDelivered,
     AskAccess,
     AskMembers,
     BindTopic,
@@ -171,7 +172,7 @@ NEEDS: dict[type[Message], Need] = {
     **dict.fromkeys((Publish, PublishPlain), Need(PUBLISH, "the topic", _partition)),
     Subscribe: Need(READ, "the topics", _starts),
     **dict.fromkeys((Unsubscribe, Credit, Ack, Nack, Extend, Recall, Started), _OWN),
-    **dict.fromkeys((ListAcks, ListStates, ListDead), Need(READ, "the topic", _partition)),
+    **dict.fromkeys((AckDelivered, ListAcks, ListStates, ListDead), Need(READ, "the topic", _partition)),
     **dict.fromkeys((Why, Trace, Show), Need(READ, "the topic", _ref)),
     WhyGroup: Need(READ, "the topics", _partitions),
     ShowGroup: Need(READ, "the topic", _topic_id),

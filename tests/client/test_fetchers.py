@@ -9,7 +9,8 @@ import pytest
 import uvloop
 
 from gossipq.errors import BadRequest, LeaseLost, NoSubscription, UnknownTopic
-from gossipq_client import Fetcher, aio, testing
+from gossipq_client import Fetcher, Message, aio, testing
+from gossipq_client.operations import Delivery
 
 
 @pytest.fixture
@@ -82,6 +83,34 @@ def test_what_a_fetcher_does_not_need_goes_to_others(broker: testing.Broker) -> 
         assert not other.fetch("orders", group="billing", n=100, wait=0.2)  # takes back what it had lent
         mq.publish("orders", b"more").result()
         assert fetcher.fetch(1, wait=10).values() == [b"more"]
+
+
+def test_who_does_not_fetch_ahead_holds_what_it_was_given_and_no_more(broker: testing.Broker) -> None:
+    with broker.connect() as mq, broker.connect() as other:
+        mq.publish_many("orders", [b"%d" % number for number in range(100)]).result()
+        fetcher = mq.fetcher("orders", group="billing", ahead=False)
+        for count in range(1, 11):
+            assert len(fetcher.fetch(2)) == 2
+            assert mq.admin.groups("orders")[0].in_flight == 2 * count
+        assert len(other.fetch("orders", group="billing", n=100, wait=10)) == 80
+
+
+def test_who_knows_a_delivery_can_ack_it(broker: testing.Broker) -> None:
+    with broker.connect() as mq, broker.connect() as other:
+        mq.create_topic("orders", partitions=2)
+        for number in range(2):
+            mq.publish_many("orders", [b"x"] * 3, partition=number).result()
+        fetcher, messages = mq.fetcher("orders", group="billing", ahead=False), list[Message]()
+        while len(messages) < 6:
+            messages += fetcher.fetch(6)
+        found = [Delivery(each.topic_id, each.partition, each.offset, each.attempt) for each in messages]
+        wrong = [found[0]._replace(topic_id=99), found[0]._replace(partition=9), found[0]._replace(offset=9)]
+        assert other.admin.ack_delivered("orders", "billing", [*found[:4], *wrong]) == set(wrong)
+        messages[4].nack(0)
+        (taken,) = other.fetch("orders", group="billing", n=1, wait=10)
+        assert (taken.partition, taken.offset) == (messages[4].partition, messages[4].offset)
+        assert other.admin.ack_delivered("orders", "billing", found) == {found[4]}
+        assert sum(group.acked for group in mq.admin.groups("orders")) == 5
 
 
 def test_the_end_of_a_fetcher_leaves_what_is_in_hand(broker: testing.Broker) -> None:

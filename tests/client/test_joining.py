@@ -30,6 +30,7 @@ def test_nothing_said_is_nothing_sent() -> None:
         0,
         None,
         False,
+        True,
     )
     assert of(group=None).credit[0] == limits.CREDIT_RECORDS
     for group, stop_at_end, start in (
@@ -67,7 +68,14 @@ def test_routes_are_one_or_several() -> None:
 
 
 def test_a_subscription_says_all_of_it() -> None:
-    said = {"mode": "exclusive", "route": ["r"], "ack": False, "credit": 9, "one_per_key": True}
+    said = {
+        "mode": "exclusive",
+        "route": ["r"],
+        "ack": False,
+        "credit": 9,
+        "one_per_key": True,
+        "ahead": False,
+    }
     asked = joining(["a.*", "b"], "g", start="-1m", **said)
     subscription = asked.subscription(1_000_000, True)
     assert (subscription.names, subscription.routes, subscription.acks) == (["a.*", "b"], ["r"], False)
@@ -78,6 +86,7 @@ def test_a_subscription_says_all_of_it() -> None:
     )
     assert subscription.patterns
     assert subscription.one_per_key
+    assert not subscription.ahead
     assert not subscription.exclusive, "what is not acked cannot be counted as in hand"
 
 

@@ -17,6 +17,7 @@ from gossipq.core.effects import Effects
 from gossipq.core.requests.consume import Client
 from gossipq.messages import (
     Ack,
+    AckDelivered,
     Acked,
     Credit,
     Extend,
@@ -307,6 +308,20 @@ class Together(Life):
         super().nack()
 
 
+class ByDelivery(Life):
+    """Some acks name a delivery, the last one of a record or an older one, and come from either session."""
+
+    def ack(self) -> None:
+        waiting = sorted(self.last.keys() - self.acked)
+        if not waiting or self.random.random() < 0.3:
+            super().ack()
+            return
+        offset, session = self.random.choice(waiting), self.random.choice(SESSIONS)
+        attempt = max(1, self.last[offset][1] - (self.random.random() < 0.3))
+        request_id = self.send(session, AckDelivered(self.partition, "g", [(offset, attempt)]))
+        self.acks[request_id] = session, [offset], self.fleet.leader.term, self.events
+
+
 def lives(kind: type[Life], seeds: range) -> int:
     """How many slices had gaps."""
     together = 0
@@ -327,3 +342,7 @@ def test_memory_rows_and_consumers_agree_on_the_attempts_of_each_record() -> Non
 
 def test_so_they_do_where_records_fail_and_come_together() -> None:
     assert lives(Together, range(LIVES)) > 0
+
+
+def test_so_they_do_where_deliveries_are_acked_by_name() -> None:
+    lives(ByDelivery, range(LIVES))

@@ -12,12 +12,13 @@ class Record(NamedTuple):
     ref: str = "orders/0/17"
     attempt: int = 1
     lost: bool = False
+    topic_id: int = 3
 
 
 def test_a_token_says_what_it_is_of() -> None:
     leases = Leases[Record]("ab12")
     lease = leases.add("billing", Record(), 100, None)
-    assert named(lease.token) == ("billing", "orders/0/17", "ab12")
+    assert named(lease.token) == ("billing", "orders", (3, 0, 17, 1), "ab12")
     assert leases.find(lease.token) is lease
 
 
@@ -26,7 +27,10 @@ def test_no_two_tokens_are_alike() -> None:
     assert len({leases.add("g", Record(), 100, None).token for _ in range(100)}) == 100
 
 
-@pytest.mark.parametrize("token", ["", "x", "g@orders/0/17", "g@~a-1", "@~-", "g@r~a", "é@☃~"])
+@pytest.mark.parametrize(
+    "token",
+    ["", "x", "g@orders/0/17", "g@~a-1", "@~-", "g@r~a", "é@☃~", "g@orders/0/17~a-1", "g@orders/0/17~3.1.a-"],
+)
 def test_what_is_no_token_is_refused(token: str) -> None:
     with pytest.raises(BadRequest):
         Leases[Record]("ab12").find(token)

@@ -1,36 +1,28 @@
 """SQS with boto3 as it is, and a Celery worker as it is, against a node and a gateway."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import httpx
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from conftest import RunningNode
+from gateway.amazon import SECRET, Worker, bodies, client, code, flags
 from gateway.conftest import RunningGateway
 from gossipq_cli.main import main
 
 pytestmark = [pytest.mark.e2e]
-KEY, SECRET = "AKIAGOSSIPQ", "not/so+secret"
 
 
 @pytest.fixture(scope="module")
 def gateway(shared_node: RunningNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     home = tmp_path_factory.mktemp("sqs")
-    keys = home / "keys"
-    keys.write_text(json.dumps({KEY: {"secret": SECRET}}))
-    keys.chmod(0o600)
-    with RunningGateway(shared_node.endpoint, "--sqs", "--sqs-keys", str(keys), home=home) as running:
+    with RunningGateway(shared_node.endpoint, *flags(home), home=home) as running:
         yield running
         assert running.stop() == 0
     assert "Traceback" not in running.said
@@ -39,25 +31,6 @@ def gateway(shared_node: RunningNode, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture
 def sqs(gateway: RunningGateway) -> Any:
     return client(gateway, SECRET)
-
-
-def client(gateway: RunningGateway, secret: str, path: str = "/sqs", key: str = KEY) -> Any:
-    return boto3.client(
-        "sqs",
-        endpoint_url=gateway.url + path,
-        region_name="eu-1",
-        aws_access_key_id=key,
-        aws_secret_access_key=secret,
-        config=Config(retries={"max_attempts": 0}),
-    )
-
-
-def bodies(answer: dict[str, Any]) -> list[str]:
-    return [message["Body"] for message in answer.get("Messages", [])]
-
-
-def code(error: pytest.ExceptionInfo[ClientError]) -> str:
-    return error.value.response["Error"]["Code"]
 
 
 def test_a_message_goes_its_way(sqs: Any) -> None:
@@ -307,89 +280,6 @@ def test_a_key_is_shown_what_its_user_may_use(node: RunningNode, tmp_path: Path)
 
 
 # --- Celery
-
-TASKS = """
-import os, time
-from celery import Celery
-app = Celery("tasks", broker=os.environ["BROKER"])
-app.conf.update(
-    broker_transport_options={"region": "eu-1", "is_secure": False, "visibility_timeout": 25,
-                              "wait_time_seconds": 1, "polling_interval": 0.1, "queue_name_prefix": ""},
-    task_acks_late=True, task_reject_on_worker_lost=True, worker_prefetch_multiplier=1,
-    task_default_queue="celery-tasks", worker_enable_remote_control=False,
-    broker_connection_retry_on_startup=True,
-)
-def note(text):
-    with open(os.environ["NOTES"], "a") as file:
-        file.write(text + "\\n")
-@app.task
-def add(a, b):
-    note(f"add {a + b}")
-@app.task(bind=True, max_retries=3)
-def flaky(self):
-    note(f"flaky {self.request.retries}")
-    if self.request.retries < 2:
-        raise self.retry(countdown=1)
-@app.task
-def slow(seconds):
-    note("slow begins")
-    time.sleep(seconds)
-    note("slow ends")
-"""
-
-
-class Worker:
-    """`celery worker`, one process of it."""
-
-    def __init__(self, home: Path, gateway: RunningGateway) -> None:
-        (home / "tasks.py").write_text(TASKS)
-        place = gateway.url.removeprefix("http://")
-        self.notes = home / "notes"
-        self.notes.touch()
-        self.environment = {
-            **os.environ,
-            "BROKER": f"sqs://{KEY}:{SECRET.replace('/', '%2F').replace('+', '%2B')}@{place}//",
-            "NOTES": str(self.notes),
-            "PYTHONPATH": str(home),
-        }
-        self._home = home
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> "Worker":
-        line = [sys.executable, "-m", "celery", "-A", "tasks", "worker", "--pool", "solo", "--without-mingle"]
-        line += ["--without-gossip", "--without-heartbeat", "--loglevel", "info"]
-        with open(self._home / "log", "ab") as log:
-            self.process = subprocess.Popen(
-                line, env=self.environment, cwd=self._home, stdout=log, stderr=log
-            )
-        return self
-
-    def call(self, expression: str) -> None:
-        code = f"from tasks import *; {expression}"
-        subprocess.run(
-            [sys.executable, "-c", code], env=self.environment, cwd=self._home, check=True, timeout=60
-        )
-
-    def until(self, line: str, times: int = 1) -> None:
-        end = time.monotonic() + 60
-        while self.notes.read_text().splitlines().count(line) < times:
-            assert time.monotonic() < end, (self._home / "log").read_text()
-            time.sleep(0.1)
-
-    def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> None:
-        assert self.process is not None
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(30)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
 
 
 @pytest.mark.slow

@@ -189,6 +189,7 @@ class Item(NamedTuple):
     ref: str
     lost: bool = False
     attempt: int = 1
+    topic_id: int = 3
 
 
 def test_messages_of_a_group_wait_for_each_other() -> None:

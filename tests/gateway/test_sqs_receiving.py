@@ -28,6 +28,7 @@ class Item:
             0.0,
             None,
         )
+        self.topic_id = 3
         self.header_bytes, self.outcome = b"", cast(Outcome | None, None)
 
     def settle(self, outcome: Outcome) -> None:

@@ -8,7 +8,18 @@ import pytest
 
 from gossipq import limits
 from gossipq.export_messages import ListAcks, ListStates
-from gossipq.messages import MESSAGES, Ack, Bye, ListDead, Nack, Publish, RefusedMessage, Show, Subscribe
+from gossipq.messages import (
+    MESSAGES,
+    Ack,
+    AckDelivered,
+    Bye,
+    ListDead,
+    Nack,
+    Publish,
+    RefusedMessage,
+    Show,
+    Subscribe,
+)
 from gossipq.operator_messages import Growth
 from gossipq.peer_messages import Bundle
 from gossipq.types import DELAY, Now
@@ -74,6 +85,7 @@ def known(partition: int, shard: int) -> dict[str, tuple[object, ...]]:
         lambda partition: Ack(1, [(partition, 3, 4), (partition, -1, 1)]),
         lambda partition: ListDead(partition, after=-1),
         lambda partition: ListAcks(partition, 0, -1, 0),
+        lambda partition: AckDelivered(partition, "g", [(0, 1), (-1, 1)]),
         lambda partition: ListStates(partition, 0, -1),
         lambda partition: Growth([], True, 2**64 - 1),
     ],

@@ -133,7 +133,12 @@ def requests(topic_id: int) -> list[Message]:
         *(m.Subscribe(1, "g", [start], 1, 1), m.WhyGroup("g", [partition])),
         *(m.Unsubscribe(9), m.Credit(9, 1, 1), m.Ack(9, []), m.Nack(9, []), m.Extend(9, [], 1)),
         *(m.Recall(9), m.Started(9, [])),
-        *(ListAcks(partition), ListStates(partition), m.ListDead(partition)),
+        *(
+            m.AckDelivered(partition, "g", []),
+            ListAcks(partition),
+            ListStates(partition),
+            m.ListDead(partition),
+        ),
         *(m.Why(ref), m.Trace(ref), m.Show(ref), o.ShowGroup(topic_id, "g")),
         *(m.Cancel(ref), m.Reschedule(ref, 1), m.Edit(ref), m.Requeue(ref, "g")),
         *(m.ReplayDead(partition, "g"), m.PurgeDead(partition, "g")),

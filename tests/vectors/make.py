@@ -391,6 +391,7 @@ def samples() -> list[messages.Message]:
             29_999,
         ),
         m.Ack(1, ranges, True),
+        m.AckDelivered(PARTITION, "billing", [(17, 2)]),
         m.Acked([(PARTITION, 30, 31)]),
         m.Nack(1, ranges, 5_000, True, "timeout at the bank", "rejected"),
         m.Extend(1, ranges, 30_000),

@@ -3,15 +3,16 @@ consumers, and what it has in hand. All of it is bounded, and what nobody uses e
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from gossipq.clock import Clock
 from gossipq.errors import Busy, ClientClosed, GossipqError, LeaseLost, NoSubscription, UnknownTopic
 from gossipq_client.aio import Client, Fetcher, Message
+from gossipq_client.operations import Delivery
 from gossipq_gateway.dialect import log
-from gossipq_gateway.leases import Lease, Leases
+from gossipq_gateway.leases import Lease, Leases, named
 from gossipq_gateway.problems import is_forbidden
 
 CALLERS_MAX = 256
@@ -60,6 +61,18 @@ class Caller:
                 hint="ack or nack some of them first",
                 retry_after_ms=1_000,
             )
+        known = _key(topics, group, options) in self._consumers
+        try:
+            return await self._fetch(topics, group, n, wait_s, options)
+        except UnknownTopic:
+            if not known:
+                raise
+        # a consumer of before knows a topic that was removed, and may have been created again since
+        return await self._fetch(topics, group, n, wait_s, options)
+
+    async def _fetch(
+        self, topics: tuple[str, ...], group: str, n: int, wait_s: float, options: dict[str, Any]
+    ) -> list[Message]:
         consumer = await self._consumer(topics, group, options)
         consumer.waits += 1
         try:
@@ -121,6 +134,18 @@ class Caller:
         for error in unknown:
             raise error
         return acked, why
+
+    async def ack_delivered(self, tokens: Iterable[str]) -> set[str]:
+        """Acks records that are not in hand here any more, or never were, by the deliveries that their tokens
+        name. Returns the tokens of those that came too late. Raises what says neither."""
+        groups = dict[tuple[str, str], dict[Delivery, str]]()
+        for token in tokens:
+            known = named(token)
+            groups.setdefault((known.topic, known.group), {})[known.delivery] = token
+        late = set[str]()
+        for (topic, group), found in groups.items():
+            late |= {found[each] for each in await self.mq.admin.ack_delivered(topic, group, found)}
+        return late
 
     async def mind(self) -> None:
         """What time brings: leases that end, what was fetched ahead, consumers that nobody needs."""

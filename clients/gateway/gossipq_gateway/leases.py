@@ -1,12 +1,14 @@
 """What callers have in hand: who fetches by a protocol without connections holds a record by a token, until
 it settles the record or its time is over. Pure: the clock is handed in."""
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from gossipq.errors import BadRequest, LeaseLost
+from gossipq_client.operations import Delivery
 
 HELD_MAX = 100_000  #: by one caller
 DONE_MAX = 10_000  #: tokens that were acked and are remembered, so that an ack can be repeated
@@ -18,6 +20,8 @@ class Leasable(Protocol):
 
     @property
     def ref(self) -> str: ...
+    @property
+    def topic_id(self) -> int: ...
     @property
     def attempt(self) -> int: ...
     @property
@@ -38,23 +42,34 @@ class Lease(Generic[Record]):
 
 
 class Named(NamedTuple):
-    """What a token says of itself."""
+    """What a token says of itself: the delivery that it stands for, and the gateway that made it."""
 
     group: str
-    ref: str
+    topic: str
+    delivery: Delivery
     gateway: str
+
+    @property
+    def ref(self) -> str:
+        return f"{self.topic}/{self.delivery.partition}/{self.delivery.offset}"
+
+
+_TOKEN = re.compile(
+    r"(?P<group>.*)@(?P<topic>[^/@]+)/(?P<partition>\d{1,9})/(?P<offset>\d{1,18})"
+    r"~(?P<topic_id>\d{1,9})\.(?P<attempt>\d{1,9})\.(?P<gateway>[^.-]+)-[0-9a-f]+",
+    re.ASCII | re.DOTALL,
+)
 
 
 def named(token: str) -> Named:
     """Raises BadRequest for what is no token."""
-    group, at, rest = token.rpartition("@")
-    ref, dot, number = rest.rpartition("~")
-    gateway, dash, _ = number.partition("-")
-    if not (at and dot and dash and ref and gateway):
+    found = _TOKEN.fullmatch(token)
+    if found is None:
         raise BadRequest(
             "this is not the token of a lease", hint="pass the `lease` of a record that was fetched"
         )
-    return Named(group, ref, gateway)
+    numbers = [int(found[name]) for name in ("topic_id", "partition", "offset", "attempt")]
+    return Named(found["group"], found["topic"], Delivery(*numbers), found["gateway"])
 
 
 class Leases(Generic[Record]):
@@ -76,7 +91,8 @@ class Leases(Generic[Record]):
 
     def add(self, group: str, record: Record, until_ms: int, delay: float | None) -> Lease[Record]:
         self._count += 1
-        token = f"{group}@{record.ref}~{self._gateway}-{self._count:x}"
+        made_by = f"{self._gateway}-{self._count:x}"
+        token = f"{group}@{record.ref}~{record.topic_id}.{record.attempt}.{made_by}"
         lease = self._held[token] = Lease(token, record, until_ms, delay)
         self._ends_at(until_ms, token)
         return lease
@@ -96,13 +112,17 @@ class Leases(Generic[Record]):
             raise self._over(token)
         return lease
 
+    def is_of(self, token: str) -> bool:
+        """Whether it was made by this run of this gateway. Raises BadRequest."""
+        return named(token).gateway == self._gateway
+
     def _over(self, token: str) -> LeaseLost:
-        _, ref, gateway = named(token)
-        if gateway != self._gateway:
+        if not self.is_of(token):
             return LeaseLost(
-                f"{ref} was fetched at another gateway, or before this one was started",
+                f"{named(token).ref} was fetched at another gateway, or before this one was started",
                 hint="ack it at that gateway; otherwise it is redelivered",
             )
+        ref = named(token).ref
         return LeaseLost(
             f"the lease of {ref} has ended: the record was acked or nacked, or the lease expired",
             hint="ask for a longer `lease`",

@@ -24,13 +24,15 @@ from gossipq.core.delivery.consumers import (
 from gossipq.core.delivery.policy import NUMBER_MAX
 from gossipq.core.ledger import Ledger, key_lane
 from gossipq.core.storage import Deadlines, Intervals, LeaseRow
-from gossipq.errors import BadRequest
+from gossipq.errors import BadRequest, Busy
 from gossipq.types import KEY_HASH, Offset, Origin, PartitionKey, SessionId
 from gossipq.values import Range
 
 Ranges = Sequence[tuple[Offset, Offset]]
 
 DONE, FAILED, BACK = "done", "failed", "back"
+MOVING_MS = 20  #: pause before a record is asked for again that an entry moves
+OVER = -1  #: in place of a count of deliveries: the record is acked, or was removed
 ACKED_NUMBER = -2  #: in place of a subscription: who acks that again is not told that it is lost
 
 
@@ -96,6 +98,10 @@ class Failed(NamedTuple):
     @property
     def of(self) -> Ranges:
         return self.ranges or [(self.first, self.end)]
+
+
+def _moves(offset: Offset) -> Busy:
+    return Busy(f"an entry that moves offset {offset} is being stored", retry_after_ms=MOVING_MS)
 
 
 def apart(ranges: list[Range]) -> list[Range]:
@@ -533,6 +539,61 @@ class Leases:
                 acks.add(view.partition, first, end)
                 subscription.acked += end - first
         acks.waiters.append(waiter)
+
+    def ack_delivered(
+        self,
+        view: PartitionView,
+        consumer: str,
+        deliveries: list[tuple[Offset, int]],
+        origin: Origin,
+        request_id: int,
+    ) -> None:
+        """Ack deliveries of committed records by (offset, attempt), whichever sessions they went to.
+
+        A record is lost to the caller if it was delivered again since, was never delivered, or is a dead
+        letter. A record that is acked already, or was removed, counts as acked. Raises Busy, before anything
+        changes, while an entry that moves one of the records is being stored.
+        """
+        waiter, mine = Waiter(origin, request_id), list[Offset]()
+        for offset, attempt in deliveries:
+            attempts = self._attempts_of(view, offset)
+            if attempts > attempt:
+                waiter.lost.append((view.partition, offset, offset + 1))
+            elif attempts != OVER:
+                mine.append(offset)
+        acks = self._acks.setdefault((view.group.id, consumer), Acks())
+        for offset in mine:
+            self._look_up_to(view, offset, offset + 1)
+            for _, _, lease in view.leases.pop(offset, offset + 1):
+                self._close(lease, 1)
+            view.returned.clear(offset, offset + 1)
+            view.lanes.leave(offset, offset + 1)
+            if view.cursor.exceptional:  # it may have a row, which would be read back when it is due
+                self.reserve(view, offset, offset + 1, ACKED_NUMBER)
+            acks.add(view.partition, offset, offset + 1)
+        self.dirty.add(view.group.id)
+        acks.waiters.append(waiter)
+
+    @staticmethod
+    def _attempts_of(view: PartitionView, offset: Offset) -> int:
+        """Count the deliveries of a record: OVER if it is acked or was removed, NUMBER_MAX if it was never
+        delivered or is a dead letter. Raises Busy."""
+        cursor, end = view.cursor, offset + 1
+        for _, _, lease in view.leases.overlap(offset, end):
+            if not lease.session:
+                raise _moves(offset)
+            return lease.attempt
+        for _, _, attempts in view.returned.overlap(offset, end) + view.lanes.overlap(offset, end):
+            return attempts
+        if cursor.fresh(offset, end):
+            if offset < view.next:  # it is in no place because its ack is on its way
+                raise _moves(offset)
+            # a leader before this one may have delivered it
+            return 0 if offset < view.inherited else NUMBER_MAX
+        waiting = cursor.exceptions.at(offset) if cursor.exceptional else None
+        if waiting is not None:
+            return waiting.row.attempts
+        return NUMBER_MAX if cursor.state.dead and cursor.dead.at(offset) is not None else OVER
 
     def _acks_of(self, subscription: Subscription) -> Acks:
         assert subscription.group is not None, "readers are refused before"

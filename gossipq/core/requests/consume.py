@@ -10,6 +10,7 @@ from gossipq.core.delivery import (
     EXCLUSIVE,
     MODES,
     NOTHING,
+    NUMBER_MAX,
     Dispatch,
     Subscription,
     Waiter,
@@ -38,6 +39,7 @@ from gossipq.limits import (
 )
 from gossipq.messages import (
     Ack,
+    AckDelivered,
     Acked,
     Credit,
     Extend,
@@ -117,6 +119,7 @@ class ConsumeRequests:
             Credit: self._credit,
             Recall: self._recall,
             Ack: self._ack,
+            AckDelivered: self._ack_delivered,
             Nack: self._nack,
             Extend: self._extend,
             Started: self._started,
@@ -372,6 +375,25 @@ class ConsumeRequests:
             self._host.reply(origin, request_id, Acked())  # there is nothing but the loan
         else:
             self._dispatch.ack(subscription, message.ranges, origin, request_id, message.unseen)
+
+    def _ack_delivered(
+        self, origin: Origin, request_id: int, client: Client, message: AckDelivered, boot_ms: int
+    ) -> None:
+        if message.partition not in self._ledger.partitions:
+            raise self._host.unknown(message.partition)
+        group = self._ledger.group(topic_id_of(message.partition), message.group)
+        active = self._dispatch.groups.get(group.id) if group is not None else None
+        view = active.views.get(message.partition) if active is not None else None
+        if view is None:
+            raise self._ledger.no_cursor(message.partition, message.group)
+        if len(message.deliveries) > MOVED_RANGES_MAX:
+            text = f"{len(message.deliveries)} deliveries; at most {MOVED_RANGES_MAX} are allowed"
+            raise BadRequest(text, hint="send them in several requests")
+        for offset, attempt in message.deliveries:
+            within("offset", offset, 0, NUMBER_MAX - 1)
+            within("attempt", attempt, 1, NUMBER_MAX - 1)
+        deliveries = list(dict(sorted(message.deliveries)).items())  # of a record the last one
+        self._dispatch.ack_delivered(view, client.consumer, deliveries, origin, request_id)
 
     def _nack(self, origin: Origin, request_id: int, client: Client, message: Nack, boot_ms: int) -> None:
         within("delay_ms", message.delay_ms, -1, DELAY_MS_MAX)

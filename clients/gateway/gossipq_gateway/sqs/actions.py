@@ -16,7 +16,7 @@ from gossipq_client.values import GIVEN_BACK
 from gossipq_gateway.callers import Caller
 from gossipq_gateway.counters import Counters
 from gossipq_gateway.dialect import log
-from gossipq_gateway.leases import Lease
+from gossipq_gateway.leases import Lease, Leases, named
 from gossipq_gateway.sqs import messages, queues
 from gossipq_gateway.sqs.faults import SqsFault, bad_handle, bad_value, fault_of, no_queue
 from gossipq_gateway.sqs.fifo import Order
@@ -26,6 +26,7 @@ from gossipq_gateway.sqs.queues import GROUP, Queue, Queues
 CONFIRM_S = 10.0
 SHORT_S = 0.25  #: a short poll waits so long: the leaders have to be asked
 SLICE_S = 0.5  #: a FIFO queue looks so often at what waits here
+HELD_S = 30  #: a message in hand is asked of its leader for so long at least
 BATCH_MAX = 10
 LIST_MAX = 1_000
 
@@ -316,12 +317,14 @@ class Actions:
     async def _fetched(self, asked: Asked, queue: Queue, n: int, wait_s: float) -> list[Message]:
         topics, caller = (queue.name,), asked.caller
         if not queue.fifo:
-            return await caller.fetch(topics, GROUP, n, wait_s, {"mode": "shared"})
+            return await caller.fetch(topics, GROUP, n, wait_s, {"mode": "shared", "ahead": False})
         order = self._order(asked, queue)
         order.used_ms = caller.now_ms()
         if found := order.take((), n):
             return found
-        came = await caller.fetch(topics, GROUP, n, min(wait_s, SLICE_S), {"mode": "key_ordered"})
+        came = await caller.fetch(
+            topics, GROUP, n, min(wait_s, SLICE_S), {"mode": "key_ordered", "ahead": False}
+        )
         return order.take(came, n)
 
     def _order(self, asked: Asked, queue: Queue) -> Order[Message]:
@@ -379,33 +382,35 @@ class Actions:
         return _settled(entries, found)
 
     async def _deleted(self, asked: Asked, queue: Queue, handles: list[str]) -> list[SqsFault | None]:
-        found, leases = list[SqsFault | None](), list[Lease[Message]]()
-        for handle in handles:
-            lease, fault = self._in_hand(asked, queue, handle)
-            if lease is not None and lease not in leases:
-                leases.append(lease)
-            found.append(fault)
-        if leases:
-            acked, _ = await asked.caller.ack(leases)  # others have the rest: as after the visibility timeout
-            for lease in leases:
-                asked.caller.leases.drop(lease, acked=True)
-            asked.counters.acked(len(acked))
-        return found
-
-    @staticmethod
-    def _in_hand(asked: Asked, queue: Queue, handle: str) -> tuple[Lease[Message] | None, SqsFault | None]:
-        """A lease that is over is no fault of a standard queue, as it is none at Amazon's: the message comes
-        again."""
+        """What each handle could not delete. That of the last delivery of a message deletes it, also after
+        its visibility timeout and at another gateway; of a FIFO queue only while the message is in hand."""
         leases = asked.caller.leases
-        try:
-            lease = leases.find(handle)
-            return (lease, None) if lease.record.topic == queue.name else (None, bad_handle(handle))
-        except BadRequest:
-            return None, bad_handle(handle)
-        except LeaseLost as lost:
-            if leases.was_acked(handle) or not queue.fifo:
-                return None, None
-            return None, bad_value(f"The receipt handle has expired: {lost.message}")
+        faults, found, elsewhere = dict[str, SqsFault](), dict[str, Lease[Message]](), set[str]()
+        for handle in handles:
+            try:
+                check_handle(queue, handle)
+                if not leases.was_acked(handle):
+                    found[handle] = leases.find(handle)
+            except SqsFault as fault:
+                faults[handle] = fault
+            except LeaseLost as lost:
+                elsewhere.add(handle)
+                if queue.fifo:
+                    faults[handle] = _not_in_hand(leases, handle, lost)
+        acked, why = await asked.caller.ack(list(found.values())) if found else (set(), None)
+        for handle, lease in found.items():
+            if lease in acked:
+                continue
+            elsewhere.add(handle)
+            if queue.fifo:
+                faults[handle] = _not_in_hand(leases, handle, why)
+        late = set[str]()
+        if elsewhere and not queue.fifo:
+            late = await asked.caller.ack_delivered(elsewhere)
+            told = "the message was received again since, or is not in this queue any more"
+            faults |= {handle: bad_handle(handle, told) for handle in late}
+        asked.counters.acked(len(acked) + (0 if queue.fifo else len(elsewhere - late)))
+        return [faults.get(handle) for handle in handles]
 
     async def change_visibility(self, asked: Asked) -> dict[str, Any]:
         fault = await self._changed(asked, self._queue(asked), asked.data)
@@ -427,22 +432,46 @@ class Actions:
         seconds = _number(data, "VisibilityTimeout", 0, 43_200)
         if seconds is None:
             return SqsFault("MissingParameter", "The request must contain the parameter VisibilityTimeout.")
-        handle = _text(data, "ReceiptHandle")
-        lease, fault = self._in_hand(asked, queue, handle)
-        if lease is None:
-            told = (
-                f"Value {handle[:200]} for parameter ReceiptHandle is invalid: the message is not in flight."
-            )
-            return fault or SqsFault("MessageNotInflight", told, "AWS.SimpleQueueService.MessageNotInflight")
+        handle, leases = _text(data, "ReceiptHandle"), asked.caller.leases
+        check_handle(queue, handle)
+        try:
+            lease = leases.find(handle)
+            # its leader says whether the record is with somebody else, which is not known here at once
+            await lease.record.extend(max(seconds, HELD_S))
+        except LeaseLost as lost:
+            if queue.fifo or not leases.is_of(handle):
+                return _not_in_hand(leases, handle, lost)
+            told = f"Value {handle[:200]} for parameter ReceiptHandle is invalid: {lost.message}"
+            return SqsFault("MessageNotInflight", told, "AWS.SimpleQueueService.MessageNotInflight")
         if seconds:
-            asked.caller.leases.extend(lease, asked.caller.now_ms() + seconds * 1000)
+            leases.extend(lease, asked.caller.now_ms() + seconds * 1000)
         else:
             await lease.record.nack(0, "its visibility timeout was set to 0")
-            asked.caller.leases.drop(lease)
+            leases.drop(lease)
         return None
 
 
 # --- parameters
+
+
+def check_handle(queue: Queue, handle: str) -> None:
+    """Raises SqsFault for one that no message of this queue has had."""
+    try:
+        known = named(handle)
+    except BadRequest:
+        raise bad_handle(handle) from None
+    if (known.topic, known.group) != (queue.name, GROUP):
+        raise bad_handle(handle, "it is of another queue")
+
+
+def _not_in_hand(leases: Leases[Message], handle: str, why: LeaseLost | None) -> SqsFault:
+    """Of a message that was received elsewhere, or whose visibility timeout is over."""
+    told = why.message if why is not None else "the message is with somebody else"
+    return (
+        bad_value(f"The receipt handle has expired: {told}")
+        if leases.is_of(handle)
+        else bad_handle(handle, told)
+    )
 
 
 def _queue_name(asked: Asked) -> str:

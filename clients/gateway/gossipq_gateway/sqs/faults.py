@@ -34,8 +34,8 @@ def unsigned(message: str, code: str = "SignatureDoesNotMatch") -> SqsFault:
     return SqsFault(code, message, status=403)
 
 
-def bad_handle(handle: str) -> SqsFault:
-    return SqsFault("ReceiptHandleIsInvalid", f"The input receipt handle is invalid: {handle[:200]}.")
+def bad_handle(handle: str, why: str = "it is none of this gateway") -> SqsFault:
+    return SqsFault("ReceiptHandleIsInvalid", f"The input receipt handle is invalid: {why}: {handle[:200]}.")
 
 
 def fault_of(error: GossipqError) -> SqsFault:

@@ -4,11 +4,12 @@ from gossipq_client.operations import progress
 from gossipq_client.operations.orders import Operating
 from gossipq_client.operations.questions import Ranges, Result, Talk, go_on
 from gossipq_client.operations.search import Progress, Search
-from gossipq_client.operations.standings import GroupRules, GroupStand, Rule, Span, group_rules
+from gossipq_client.operations.standings import Delivery, GroupRules, GroupStand, Rule, Span, group_rules
 from gossipq_client.operations.stored import DeadLetter, StoredRecord
 
 __all__ = [
     "DeadLetter",
+    "Delivery",
     "GroupRules",
     "GroupStand",
     "Operating",

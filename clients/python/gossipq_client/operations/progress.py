@@ -1,14 +1,15 @@
 """How far a topic goes, and how far a group is that keeps its own positions: talks for readers such as
 Spark."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
+from gossipq import limits
 from gossipq.errors import BadRequest
-from gossipq.messages import Ack, Acked, Subscribe, Subscribed, Unsubscribe
+from gossipq.messages import Ack, AckDelivered, Acked, Subscribe, Subscribed, Unsubscribe
 from gossipq.types import Offset, PartitionKey, ShardId, partition_key, partition_of
 from gossipq.values import Start, TopicInfo
 from gossipq_client.operations.questions import PROBE_NUMBERS, Asking, Talk
-from gossipq_client.operations.standings import Span
+from gossipq_client.operations.standings import Delivery, Span
 from gossipq_client.session import Session
 from gossipq_client.values import inputs
 
@@ -43,6 +44,29 @@ def ack_below(
         if ranges:
             yield from asking.ask(Ack(number, ranges, unseen=True), shard, Acked)
         yield from asking.ask(Unsubscribe(number), shard, Acked)
+
+
+def ack_delivered(
+    asking: Asking, topic: str, group: str, deliveries: Collection[Delivery]
+) -> Talk[set[Delivery]]:
+    """Ack deliveries for a group, whichever clients they went to. Returns those that came too late: their
+    record was delivered again since, or is a dead letter, or was never delivered, or of another topic of this
+    name. Raises UnknownTopic, BadRequest."""
+    info = yield from asking.topic(topic)
+    places: dict[int, list[Delivery]] = {}
+    late = set(deliveries)
+    for each in late:
+        if each.topic_id == info.id and 0 <= each.partition < len(info.shards):
+            places.setdefault(each.partition, []).append(each)
+    for number, found in places.items():
+        for at in range(0, len(found), limits.MOVED_RANGES_MAX):
+            some = found[at : at + limits.MOVED_RANGES_MAX]
+            names = [(each.offset, each.attempt) for each in some]
+            request = AckDelivered(partition_key(info.id, number), group, names)
+            answer = yield from asking.ask(request, info.shards[number], Acked)
+            lost = {first for _, first, _ in answer.lost}
+            late -= {each for each in some if each.offset not in lost}
+    return late
 
 
 def _by_shard(info: TopicInfo, numbers: Iterable[int]) -> dict[ShardId, list[PartitionKey]]:

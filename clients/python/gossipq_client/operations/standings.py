@@ -24,6 +24,15 @@ class Span(NamedTuple):
     end: int
 
 
+class Delivery(NamedTuple):
+    """One delivery of a record to a group, by which whoever knows it can ack it."""
+
+    topic_id: int
+    partition: int
+    offset: int
+    attempt: int
+
+
 class Rule(NamedTuple):
     """One option that rules the records of a group."""
 

@@ -29,6 +29,8 @@ class FetchOptions(TypedDict, total=False):
     ack: False = at most once: a record counts as done before it leaves the node
     one_per_key: with key order, no more than one record of a key is here at a time: for threads that fetch
         with one client, and for programs that pass records on to others
+    ahead: False = records come when a fetch asks for them, and none wait here for the next one, so that all
+        that is in flight is in somebody's hands
     lease: how long the node waits for a consumer that has gone silent
     attempts_max: failures after which a record is a dead letter
     backoff: pause after the first, second ... failure; the last one repeats
@@ -40,6 +42,7 @@ class FetchOptions(TypedDict, total=False):
     create: bool
     ack: bool
     one_per_key: bool
+    ahead: bool
     lease: inputs.Duration | None
     attempts_max: int | None
     backoff: Backoff | None
@@ -75,6 +78,7 @@ class Joining(NamedTuple):
     patience_ms: int = 0
     late_after_ms: int | None = None  #: with an order over all partitions
     one_per_key: bool = False
+    ahead: bool = True
 
     def subscription(self, wall_ms: int, stop_at_end: bool) -> Subscription:
         offsets = self.start if isinstance(self.start, Mapping) else {}
@@ -96,6 +100,7 @@ class Joining(NamedTuple):
             late_after_ms=self.late_after_ms,
             offsets=offsets,
             one_per_key=self.one_per_key,
+            ahead=self.ahead,
         )
 
 
@@ -108,6 +113,7 @@ def joining(
     route: Routes | None = None,
     ack: bool = True,
     one_per_key: bool = False,
+    ahead: bool = True,
     credit: int | None = None,
     lease: inputs.Duration | None = None,
     attempts_max: int | None = None,
@@ -144,6 +150,7 @@ def joining(
         patience_ms,
         late_after_ms,
         one_per_key,
+        ahead,
     )
 
 

@@ -44,6 +44,7 @@ class Subscription:
         late_after_ms: int | None = None,
         offsets: Mapping[str, Mapping[int, Offset]] = {},
         one_per_key: bool = False,
+        ahead: bool = True,
     ) -> None:
         self.group, self.start, self.options, self.notify_end = group, start, options, notify_end
         self.names, self.routes, self.acks, self.one_per_key = names, list(routes), acks, one_per_key
@@ -71,6 +72,7 @@ class Subscription:
         self.over = False  #: the user takes no more, or it is being closed
         self.kept = False  #: whoever waits for its next message may break that off, and wait again later
         self.closing = self.paused = self.streak = False
+        self.ahead = ahead  #: a fetch that follows another one may lend more credit than it asks for
         self.touched_ms = 0  #: when the user last took something
         self.progress = (0, 0)  #: the slice the user is at, and how far
 

@@ -250,15 +250,15 @@ class Consuming(Settling):
 
     def fetched(self, subscription: Subscription, some: bool, fetch: object) -> None:
         """A fetch is over. Behind the first of a streak no more is lent until the next one, which gets what
-        is on its way; behind an empty one others get that as well."""
+        is on its way; behind an empty one, and where nothing is fetched ahead, others get that as well."""
         if len(subscription.fetches) > (fetch in subscription.fetches):
             return  # others wait for what is lent
-        if not some:
+        if not (some and subscription.ahead):
             self._rest(subscription)
         elif not subscription.streak:
             self.lend(subscription, 0, 0)
             self.take_in(subscription)
-        subscription.streak = some
+        subscription.streak = some and subscription.ahead
 
     def break_off(self, subscription: Subscription, fetch: object) -> None:
         """A fetch that nobody waits for any more: what it took and what is lent for it goes to others."""

@@ -1,6 +1,6 @@
 """The operator: why a record does not move, what happened to it, and the verbs that change it."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Unpack
 
 from gossipq.messages import Identity, Members
@@ -10,6 +10,7 @@ from gossipq_client.api.aio.schemas import SchemaKeepers
 from gossipq_client.handlers import shows
 from gossipq_client.operations import (
     DeadLetter,
+    Delivery,
     GroupStand,
     Progress,
     Ranges,
@@ -199,6 +200,13 @@ class Menders:
         for who reads without a group and keeps positions of its own, as Spark does, so that its lag is seen
         and retention waits for it. A new group begins at the first record."""
         await self._talk(progress.ack_below(self._asking, self._client._engine.session, topic, group, ends))
+
+    async def ack_delivered(self, topic: str, group: str, deliveries: Collection[Delivery]) -> set[Delivery]:
+        """Ack deliveries for a group, whichever clients they went to: for a program that passes records on to
+        others, and hears of them again when it may have been restarted. Returns those that came too late,
+        because their record was delivered again since, or is a dead letter. Raises UnknownTopic,
+        BadRequest."""
+        return await self._talk(progress.ack_delivered(self._asking, topic, group, deliveries))
 
     async def bind_topic(self, name: str, targets: Sequence[str]) -> TopicInfo:
         """Makes a virtual topic, or binds it to other topics: what is published to it is copied to each of

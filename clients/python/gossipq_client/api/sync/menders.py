@@ -1,7 +1,7 @@
 # Made by clients/python/make_twins.py from api/aio/menders.py: change that, then run it.
 """The operator: why a record does not move, what happened to it, and the verbs that change it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Unpack
 
 from gossipq.messages import Identity, Members
@@ -11,6 +11,7 @@ from gossipq_client.api.sync.schemas import SchemaKeepers
 from gossipq_client.handlers import shows
 from gossipq_client.operations import (
     DeadLetter,
+    Delivery,
     GroupStand,
     Progress,
     Ranges,
@@ -197,6 +198,13 @@ class Menders:
         for who reads without a group and keeps positions of its own, as Spark does, so that its lag is seen
         and retention waits for it. A new group begins at the first record."""
         self._talk(progress.ack_below(self._asking, self._client._engine.session, topic, group, ends))
+
+    def ack_delivered(self, topic: str, group: str, deliveries: Collection[Delivery]) -> set[Delivery]:
+        """Ack deliveries for a group, whichever clients they went to: for a program that passes records on to
+        others, and hears of them again when it may have been restarted. Returns those that came too late,
+        because their record was delivered again since, or is a dead letter. Raises UnknownTopic,
+        BadRequest."""
+        return self._talk(progress.ack_delivered(self._asking, topic, group, deliveries))
 
     def bind_topic(self, name: str, targets: Sequence[str]) -> TopicInfo:
         """Makes a virtual topic, or binds it to other topics: what is published to it is copied to each of
