@@ -240,7 +240,7 @@ def test_topics_and_groups(http: httpx.Client) -> None:
         ("POST", "/v1/topics/bad/groups/g/fetch", b'{"n":0}', 400, "bad_request"),
         ("POST", "/v1/topics/none/groups/g/fetch", b'{"wait":"5s"}', 404, "unknown_topic"),
         ("POST", "/v1/ack", b'{"leases":["nonsense"]}', 400, "bad_request"),
-        ("POST", "/v1/ack", b'{"leases":["g@bad/0/1~abc-1"]}', 409, "lease_lost"),
+        ("POST", "/v1/ack", b'{"leases":["g@bad/0/1~3.1.abc-1"]}', 409, "lease_lost"),
         ("POST", "/v1/ack", b"[" * 100_000, 400, "bad_request"),
         ("GET", "/v1/topics/none/records", b"", 404, "unknown_topic"),
         ("GET", "/v1/topics/bad/records?start=yesterday", b"", 400, "bad_request"),

@@ -190,6 +190,121 @@ def test_a_fifo_queue_keeps_its_groups_in_order(sqs: Any, gateway: RunningGatewa
     assert code(refused) == "MissingParameter"
 
 
+HIGH = {
+    "FifoQueue": "true",
+    "ContentBasedDeduplication": "true",
+    "DeduplicationScope": "messageGroup",
+    "FifoThroughputLimit": "perMessageGroupId",
+}
+
+
+def drained(sqs: Any, url: str) -> list[dict[str, Any]]:
+    """All messages of a FIFO queue, each deleted."""
+    found: list[dict[str, Any]] = []
+    while messages := sqs.receive_message(
+        QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=1, AttributeNames=["All"]
+    ).get("Messages"):
+        for message in messages:
+            sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        found += messages
+    return found
+
+
+@pytest.mark.parametrize(("attributes", "kept"), [({}, ["a"]), (HIGH, ["a", "b"])], ids=["queue", "group"])
+def test_a_deduplication_id_counts_in_the_queue_or_in_its_group(
+    sqs: Any, attributes: dict[str, str], kept: list[str]
+) -> None:
+    plain = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
+    name = f"scope-{len(kept)}.fifo"
+    url = sqs.create_queue(QueueName=name, Attributes={**plain, **attributes})["QueueUrl"]
+    first = sqs.send_message(QueueUrl=url, MessageBody="x", MessageGroupId="a")
+    sqs.send_message(QueueUrl=url, MessageBody="x", MessageGroupId="b")
+    entries = [
+        {"Id": str(at), "MessageBody": "y", "MessageGroupId": group, "MessageDeduplicationId": "x" * 128}
+        for at, group in enumerate("abab")
+    ]
+    batch = sqs.send_message_batch(QueueUrl=url, Entries=entries)["Successful"]
+    again = sqs.send_message(QueueUrl=url, MessageBody="x", MessageGroupId="a")
+    found = drained(sqs, url)
+    assert sorted(message["Attributes"]["MessageGroupId"] for message in found) == sorted(kept * 2)
+    names = {(each["MessageId"], each["Attributes"]["SequenceNumber"]) for each in found}
+    assert len(names) == len(found)
+    sent = {(each["MessageId"], each["SequenceNumber"]) for each in (first, again, *batch)}
+    assert sent <= names, "a duplicate is answered by the message that is kept"
+    assert {message["Attributes"]["MessageDeduplicationId"] for message in found} >= {"x" * 128}
+    late = sqs.send_message(QueueUrl=url, MessageBody="x", MessageGroupId="a")
+    assert (late["MessageId"], late["SequenceNumber"]) == (first["MessageId"], first["SequenceNumber"])
+    assert drained(sqs, url) == [], "also after the first one was deleted"
+
+
+def test_a_duplicate_in_a_queue_with_a_delay_is_the_first_one(sqs: Any) -> None:
+    attributes = {**HIGH, "DelaySeconds": "1"}
+    url = sqs.create_queue(QueueName="delayed.fifo", Attributes=attributes)["QueueUrl"]
+    sent = [sqs.send_message(QueueUrl=url, MessageBody="x", MessageGroupId="a") for _ in range(2)]
+    (message,) = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=10)["Messages"]
+    sent.append(sqs.send_message(QueueUrl=url, MessageBody="x", MessageGroupId="a"))
+    assert {each["MessageId"] for each in sent} == {message["MessageId"]}
+
+
+def test_a_receive_that_is_asked_again_gets_the_same(sqs: Any) -> None:
+    url = sqs.create_queue(QueueName="again.fifo", Attributes=HIGH)["QueueUrl"]
+    for body in "xyz":
+        sqs.send_message(QueueUrl=url, MessageBody=body, MessageGroupId="a")
+    asked = {"QueueUrl": url, "MaxNumberOfMessages": 2, "WaitTimeSeconds": 5, "ReceiveRequestAttemptId": "1"}
+    first = sqs.receive_message(**asked)["Messages"]
+    assert sqs.receive_message(**asked)["Messages"] == first
+    assert "Messages" not in sqs.receive_message(
+        **asked | {"ReceiveRequestAttemptId": "2", "WaitTimeSeconds": 1}
+    )
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=first[0]["ReceiptHandle"])
+    assert "Messages" not in sqs.receive_message(**asked | {"WaitTimeSeconds": 1}), "one of them is gone"
+
+
+def test_what_has_no_effect_is_refused(sqs: Any, gateway: RunningGateway) -> None:
+    dead = sqs.create_queue(
+        QueueName="closed-dead", Attributes={"RedriveAllowPolicy": '{"redrivePermission": "denyAll"}'}
+    )["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 2})
+    url = sqs.create_queue(QueueName="effects")["QueueUrl"]
+    httpx.post(f"{gateway.url}/v1/topics", json={"name": "wide.fifo", "partitions": 2}).raise_for_status()
+    trace = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1"}}
+    wide = {"QueueName": "wide.fifo", "Attributes": {"FifoQueue": "true"}}
+    for ask, wrong in (
+        (lambda: sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": "{}"}), "UnsupportedOperation"),
+        (
+            lambda: sqs.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": policy}),
+            "InvalidParameterValue",
+        ),
+        (lambda: sqs.create_queue(**wide), "InvalidAttributeValue"),
+        (
+            lambda: sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["Nonsense"]),
+            "InvalidAttributeName",
+        ),
+        (
+            lambda: sqs.send_message(QueueUrl=url, MessageBody="x", MessageDeduplicationId="x"),
+            "InvalidParameterValue",
+        ),
+        (
+            lambda: sqs.send_message(
+                QueueUrl=url, MessageBody="x", MessageSystemAttributes={"Other": trace["AWSTraceHeader"]}
+            ),
+            "InvalidParameterValue",
+        ),
+        (
+            lambda: sqs.receive_message(QueueUrl=url, ReceiveRequestAttemptId="1"),
+            "InvalidParameterValue",
+        ),
+    ):
+        with pytest.raises(ClientError) as refused:
+            ask()
+        assert code(refused) == wrong
+    sqs.create_queue(**wide | {"Attributes": HIGH})
+    sqs.send_message(QueueUrl=url, MessageBody="x", MessageSystemAttributes=trace)
+    (message,) = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=5, AttributeNames=["All"])["Messages"]
+    assert message["Attributes"]["AWSTraceHeader"] == "Root=1"
+
+
 def test_queues_are_listed_changed_and_removed(sqs: Any, gateway: RunningGateway) -> None:
     urls = [sqs.create_queue(QueueName=f"list-{at}")["QueueUrl"] for at in range(3)]
     assert sqs.list_queues(QueueNamePrefix="list-")["QueueUrls"] == urls

@@ -156,11 +156,71 @@ def test_what_is_no_name_of_a_queue_is_refused(name: str) -> None:
         {"RedrivePolicy": "{"},
         {"RedrivePolicy": '{"deadLetterTargetArn":"a:b:q","maxReceiveCount":3}'},
         {"RedrivePolicy": '{"deadLetterTargetArn":"a:b:d","maxReceiveCount":"0"}'},
+        {"RedriveAllowPolicy": '{"redrivePermission":"some"}'},
+        {"RedriveAllowPolicy": '{"redrivePermission":"byQueue"}'},
+        {"RedriveAllowPolicy": '{"redrivePermission":"denyAll","sourceQueueArns":["a"]}'},
+        {"DeduplicationScope": "queue"},
+        {"Policy": "{}"},
+        {"KmsMasterKeyId": "alias/x"},
+        {"KmsDataKeyReusePeriodSeconds": "300"},
+        {"SqsManagedSseEnabled": "true"},
     ],
 )
 def test_wrong_attributes_are_refused(given: dict[str, str]) -> None:
     with pytest.raises(SqsFault):
         queues.check_attributes("q", given)
+
+
+def test_attributes_that_say_what_is_true_are_taken() -> None:
+    queues.check_attributes("q", {"Policy": "", "SqsManagedSseEnabled": "false", "RedriveAllowPolicy": ""})
+    fifo = {
+        "FifoQueue": "true",
+        "ContentBasedDeduplication": "false",
+        "DeduplicationScope": "messageGroup",
+        "FifoThroughputLimit": "perMessageGroupId",
+    }
+    queues.check_attributes("q.fifo", fifo)
+    queues.check_scope(queues.Queue("q.fifo", fifo), [])
+    with pytest.raises(SqsFault):
+        queues.check_scope(queues.Queue("q.fifo", {**fifo, "DeduplicationScope": "queue"}), [])
+    for attribute in ("FifoQueue", *fifo):
+        with pytest.raises(SqsFault):
+            queues.check_attributes("q.fifo", {attribute: "something"})
+
+
+@pytest.mark.parametrize(
+    ("policy", "allowed"),
+    [
+        ("", True),
+        ('{"redrivePermission":"allowAll"}', True),
+        ('{"redrivePermission":"denyAll"}', False),
+        ('{"redrivePermission":"byQueue","sourceQueueArns":["arn:aws:sqs:r:0:q"]}', True),
+        ('{"redrivePermission":"byQueue","sourceQueueArns":["arn:aws:sqs:r:0:p"]}', False),
+    ],
+)
+def test_a_queue_says_whose_dead_letters_it_takes(policy: str, allowed: bool) -> None:
+    queues.check_attributes("dead", {"RedriveAllowPolicy": policy})
+    dead = queues.Queue("dead", {"RedriveAllowPolicy": policy})
+    assert dead.takes_dead_letters_of(queues.Queue("q", {})) is allowed
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "é", "x" * 129, "a\n"])
+def test_what_is_no_name_of_a_group_is_refused(name: str) -> None:
+    with pytest.raises(SqsFault):
+        messages.check_names(MessageGroupId=name)
+
+
+def test_an_id_of_a_group_shows_what_was_sent() -> None:
+    assert messages.deduplication_of(messages.record_id("a/b", "c:d")) == "c:d"
+    assert messages.deduplication_of("c:d") == "c:d"
+    assert messages.deduplication_of("") == ""
+
+
+def test_only_the_trace_header_is_a_system_attribute() -> None:
+    messages.check_system({"AWSTraceHeader": Attribute("String", "Root=1")})
+    for given in {"Other": Attribute("String", "x")}, {"AWSTraceHeader": Attribute("Number", "1")}:
+        with pytest.raises(SqsFault):
+            messages.check_system(given)
 
 
 def test_access_keys_are_of_their_owner_alone(tmp_path: Path) -> None:
@@ -199,11 +259,10 @@ def test_messages_of_a_group_wait_for_each_other() -> None:
     first = order.take(came, 2)
     assert [item.ref for item in first] == ["t/0/0", "t/0/1"]
     held = [leases.add("sqs", item, 100, None) for item in first]
-    for lease in held:
-        order.hand_out(lease)
+    order.hand_out(held)
     (other,) = order.take((), 10)
     assert other.key == b"b"
-    order.hand_out(leases.add("sqs", other, 100, None))
+    order.hand_out([leases.add("sqs", other, 100, None)])
     assert order.take([Item(b"b", "t/0/4")], 10) == []
     leases.drop(held[0], acked=True)
     assert order.take((), 10) == []
@@ -216,7 +275,7 @@ def test_a_group_is_remembered_as_long_as_a_message_of_it_is_in_hand() -> None:
     order = Order(leases)
     (first,) = order.take([Item(b"a", "t/0/0")], 1)
     lease = leases.add("sqs", first, 100, None)
-    order.hand_out(lease)
+    order.hand_out([lease])
     assert order.give_up() == []
     assert order.in_hand
     leases.drop(lease, acked=True)

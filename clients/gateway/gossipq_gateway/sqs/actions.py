@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gossipq.errors import BadRequest, GossipqError, LeaseLost
+from gossipq.errors import BadRequest, Forbidden, GossipqError, LeaseLost, UnknownRecord
 from gossipq.types import partition_of
 from gossipq_client.aio import Message
 from gossipq_client.values import GIVEN_BACK
@@ -131,7 +131,9 @@ class Actions:
         queue = Queue(name, given, _texts(asked.data, "tags"), now_s, now_s)
         await self._check_target(asked, queue)
         mq = asked.caller.mq
-        if await mq.topics(name):
+        taken = await mq.topics(name)
+        queues.check_scope(queue, taken)
+        if taken:
             log.warning(
                 "the queue %s takes a topic that was there: SetQueueAttributes sets its options", name
             )
@@ -144,6 +146,11 @@ class Actions:
         if target and target not in await self._names(asked, target):
             raise bad_value(
                 f"Value {queue['RedrivePolicy']} for parameter RedrivePolicy is invalid: no such queue."
+            )
+        if target and not self._table.find(target).takes_dead_letters_of(queue):
+            raise bad_value(
+                f"Value {queue['RedrivePolicy']} for parameter RedrivePolicy is invalid: "
+                f"the RedriveAllowPolicy of {target} does not allow it."
             )
 
     async def delete_queue(self, asked: Asked) -> dict[str, Any]:
@@ -166,6 +173,8 @@ class Actions:
 
     async def get_queue_attributes(self, asked: Asked) -> dict[str, Any]:
         queue, names = await self._seen(asked, _queue_name(asked)), _names(asked.data, "AttributeNames")
+        if unknown := [name for name in names if name not in queues.SHOWN]:
+            raise SqsFault("InvalidAttributeName", f"Unknown Attribute {unknown[0]}.")
         found = queue.shown()
         if any(name == "All" or name.startswith("Approximate") for name in names):
             found |= await self._counted(asked, queue)
@@ -198,6 +207,7 @@ class Actions:
             queue.name, {**queue.attributes, **given}, queue.tags, queue.created_s, asked.now_ms // 1000
         )
         await self._check_target(asked, changed)
+        queues.check_scope(changed, await asked.caller.mq.topics(queue.name))
         await asked.caller.mq.admin.set_topic(queue.name, **changed.policy())
         await self._table.put(changed)
         return {}
@@ -258,6 +268,7 @@ class Actions:
             try:
                 bytes_max = queue.number("MaximumMessageSize")
                 messages.check(said.message_body, said.message_attributes, bytes_max)
+                messages.check_system(said.message_system_attributes)
                 options = _options(queue, said)
                 options["headers"] = messages.headers(
                     made, said.message_attributes, said.message_system_attributes
@@ -276,9 +287,21 @@ class Actions:
                 told = found[at]
                 if queue.fifo and isinstance(told, dict):
                     told["SequenceNumber"] = f"{max(0, kept.offset):020d}"
+                    if kept.duplicate:
+                        told["MessageId"] = await self._id_of_first(asked, kept.ref)
             except GossipqError as error:
                 found[at] = fault_of(error)
         return found
+
+    async def _id_of_first(self, asked: Asked, ref: str) -> str:
+        """The id of the message whose deduplication id was sent again. The sender need not be allowed to read
+        it; the gateway asks then. One that nobody can find any more is named by its ref."""
+        for mq in (asked.caller.mq, self._table.mq):
+            try:
+                return messages.id_of((await mq.admin.show(ref=ref)).headers_shown, ref)
+            except (Forbidden, UnknownRecord):
+                continue
+        return messages.id_of({}, ref)
 
     # --- receive
 
@@ -294,12 +317,19 @@ class Actions:
         wait_s = float(queue.number("ReceiveMessageWaitTimeSeconds"))
         if said.wait_time_seconds is not None:
             wait_s = float(_within("WaitTimeSeconds", said.wait_time_seconds, 20))
+        attempt_id = said.receive_request_attempt_id
+        if attempt_id and not queue.fifo:
+            raise bad_value("ReceiveRequestAttemptId is for FIFO queues.")
+        leases = self._order(asked, queue).again(attempt_id) if attempt_id else []
+        if leases:
+            for lease in leases:
+                asked.caller.leases.extend(lease, asked.caller.now_ms() + max(1, visible_s * 1000))
+            return {"Messages": [_shown(lease, said, queue) for lease in leases]}
         found = await self._received(asked, queue, said.max_number_of_messages, max(SHORT_S, wait_s))
         until_ms = asked.caller.now_ms() + max(1, visible_s * 1000)
         leases = [asked.caller.leases.add(GROUP, msg, until_ms, 0.0) for msg in found]
         if queue.fifo:
-            for lease in leases:
-                self._order(asked, queue).hand_out(lease)
+            self._order(asked, queue).hand_out(leases, attempt_id)
         asked.counters.delivered(len(leases))
         return {"Messages": [_shown(lease, said, queue) for lease in leases]} if leases else {}
 
@@ -568,7 +598,10 @@ def _options(queue: Queue, said: Said) -> dict[str, Any]:
     if delay_s:
         options["delay"] = _within("DelaySeconds", delay_s, 900)
     if not queue.fifo:
+        if said.message_deduplication_id:
+            raise bad_value("MessageDeduplicationId is for FIFO queues.")
         if said.message_group_id:
+            messages.check_names(MessageGroupId=said.message_group_id)
             options["key"] = said.message_group_id
         return options
     if said.delay_seconds is not None:
@@ -583,9 +616,9 @@ def _options(queue: Queue, said: Said) -> dict[str, Any]:
                 "provided explicitly"
             )
         made = sha256(said.message_body.encode()).hexdigest()
-    if len(made) > 128 or len(said.message_group_id) > 128:
-        raise bad_value("MessageDeduplicationId and MessageGroupId can have 128 characters.")
-    return {**options, "key": said.message_group_id, "id": made}
+    messages.check_names(MessageGroupId=said.message_group_id, MessageDeduplicationId=made)
+    record_id = messages.record_id(said.message_group_id, made) if queue.groups_apart else made
+    return {**options, "key": said.message_group_id, "id": record_id}
 
 
 def _told(said: Said, made: str) -> dict[str, Any]:
@@ -632,7 +665,7 @@ def _system(msg: Message, queue: Queue) -> dict[str, str]:
     if msg.key is not None:
         found["MessageGroupId"] = msg.key.decode(errors="replace")
     if queue.fifo:
-        found["MessageDeduplicationId"] = msg.id or ""
+        found["MessageDeduplicationId"] = messages.deduplication_of(msg.id or "")
         found["SequenceNumber"] = f"{msg.offset:020d}"
     trace = messages.attributes_of(msg.headers_shown, system=True).get("AWSTraceHeader")
     if trace is not None:

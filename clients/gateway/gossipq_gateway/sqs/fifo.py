@@ -1,11 +1,14 @@
 """The order of a FIFO queue among those who receive over one gateway: while a message of a group is in hand,
 later ones of that group wait."""
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 from gossipq_gateway.leases import Leasable, Lease, Leases
+
+ATTEMPTS_MAX = 1_000  #: receives with a ReceiveRequestAttemptId that are remembered
 
 
 class Keyed(Leasable, Protocol):
@@ -28,6 +31,8 @@ class Order(Generic[Item]):
         self._waiting: list[Item] = []
         self._taken: list[Item] = []  #: and not handed out yet
         self.used_ms = 0
+        #: by ReceiveRequestAttemptId: what a receive got, which may be asked again
+        self._attempts = OrderedDict[str, list[Lease[Item]]]()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -47,8 +52,18 @@ class Order(Generic[Item]):
         self._waiting = waiting
         return found
 
-    def hand_out(self, lease: Lease[Item]) -> None:
-        self._busy.setdefault(lease.record.key, []).append(lease)
+    def hand_out(self, leases: list[Lease[Item]], attempt_id: str = "") -> None:
+        for lease in leases:
+            self._busy.setdefault(lease.record.key, []).append(lease)
+        if attempt_id and leases:
+            self._attempts[attempt_id] = leases
+            if len(self._attempts) > ATTEMPTS_MAX:
+                self._attempts.popitem(last=False)
+
+    def again(self, attempt_id: str) -> list[Lease[Item]]:
+        """What a receive with this id got, if all of it is still in hand."""
+        leases = self._attempts.get(attempt_id, [])
+        return leases if len(self._standing(leases)) == len(leases) else []
 
     @contextmanager
     def kept(self, taken: list[Item]) -> Iterator[None]:

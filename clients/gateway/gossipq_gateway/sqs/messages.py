@@ -14,6 +14,8 @@ BODY_BYTES_MAX = 1 << 20  #: with its attributes
 ATTRIBUTES_MAX = 10
 _ID, _ATTRIBUTES, _SYSTEM = "sqs.id", "sqs.attributes", "sqs.system"
 _TYPE = re.compile(r"(String|Number|Binary)(\.[A-Za-z0-9_.-]{1,240})?\Z")
+_TRACE = "AWSTraceHeader"
+_NAME = re.compile("[!-~]{1,128}")  #: of a group, or for deduplication
 #: what SQS takes of XML 1.0
 _BAD_TEXT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -78,6 +80,30 @@ def check(body: str, attributes: Mapping[str, Attribute], bytes_max: int = BODY_
         raise bad_value(
             f"One or more parameters are invalid. Message must be shorter than {bytes_max} bytes."
         )
+
+
+def check_system(attributes: Mapping[str, Attribute]) -> None:
+    """Raises SqsFault for a system attribute that has no effect."""
+    for name, each in attributes.items():
+        if name != _TRACE or each.data_type != "String":
+            raise bad_value(f"The message system attribute '{name}' is not supported: {_TRACE} (String) is.")
+
+
+def check_names(**named: str) -> None:
+    """Raises SqsFault for an id of a group, or for deduplication, that SQS would not take."""
+    for name, value in named.items():
+        if not _NAME.fullmatch(value):
+            raise bad_value(f"{name} must have 1 to 128 letters, digits and punctuation characters.")
+
+
+def record_id(group: str, deduplication: str) -> str:
+    """The id of a record whose deduplication id counts in its group only; neither contains a blank."""
+    return f"{group} {deduplication}"
+
+
+def deduplication_of(record_id: str) -> str:
+    """The deduplication id in the id of a record."""
+    return record_id.rpartition(" ")[2]
 
 
 def headers(

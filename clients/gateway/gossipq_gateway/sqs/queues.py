@@ -3,14 +3,15 @@ gateways have the same one, and each has it again after a restart."""
 
 import asyncio
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
 from gossipq import limits
 from gossipq.errors import GossipqError
 from gossipq.permissions import SYSTEM
+from gossipq.values import TopicInfo
 from gossipq_client.aio import Client
 from gossipq_gateway.dialect import log
 from gossipq_gateway.sqs.faults import SqsFault, bad_attribute, bad_value, no_queue
@@ -37,22 +38,51 @@ _DEFAULTS = {
     "ReceiveMessageWaitTimeSeconds": "0",
     "VisibilityTimeout": "30",
 }
-_FLAGS = ("FifoQueue", "ContentBasedDeduplication")
-#: taken, kept and shown, without any effect
-_IDLE = (
-    "Policy",
-    "RedriveAllowPolicy",
-    "KmsMasterKeyId",
-    "KmsDataKeyReusePeriodSeconds",
-    "SqsManagedSseEnabled",
-    "DeduplicationScope",
-    "FifoThroughputLimit",
+#: of FIFO queues: attribute -> its values, the first is the default
+_FIFO = {
+    "FifoQueue": ("true",),
+    "ContentBasedDeduplication": ("false", "true"),
+    "DeduplicationScope": ("queue", "messageGroup"),
+    "FifoThroughputLimit": ("perQueue", "perMessageGroupId"),  # neither is a limit here
+}
+#: attribute -> the only value that is true here
+_ABSENT = {
+    "Policy": "",
+    "KmsMasterKeyId": "",
+    "KmsDataKeyReusePeriodSeconds": "",
+    "SqsManagedSseEnabled": "false",
+}
+COUNTED = (
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
 )
+_MADE = ("QueueArn", "CreatedTimestamp", "LastModifiedTimestamp")
+SHOWN = frozenset(
+    ("All", *_NUMBERS, *_FIFO, *_ABSENT, *COUNTED, *_MADE, "RedrivePolicy", "RedriveAllowPolicy")
+)
+SOURCES_MAX = 10  #: queues that a RedriveAllowPolicy names
 
 
 class Redrive(msgspec.Struct, rename="camel"):
     dead_letter_target_arn: str
     max_receive_count: int | str
+
+
+class RedriveAllow(msgspec.Struct, rename="camel"):
+    """Which queues may name this one in their RedrivePolicy."""
+
+    redrive_permission: Literal["allowAll", "denyAll", "byQueue"]
+    source_queue_arns: list[str] = []
+
+    def allows(self, source: "Queue") -> bool:
+        named = source.name in map(name_of, self.source_queue_arns)
+        return self.redrive_permission == "allowAll" or (self.redrive_permission == "byQueue" and named)
+
+
+def name_of(arn: str) -> str:
+    """The queue that an ARN names."""
+    return arn.rpartition(":")[2]
 
 
 class Queue(msgspec.Struct):
@@ -66,7 +96,8 @@ class Queue(msgspec.Struct):
     gone: bool = False
 
     def __getitem__(self, attribute: str) -> str:
-        return self.attributes.get(attribute) or _DEFAULTS.get(attribute, "")
+        default = _FIFO[attribute][0] if attribute in _FIFO else _DEFAULTS.get(attribute, "")
+        return self.attributes.get(attribute) or default
 
     def number(self, attribute: str) -> int:
         return int(self[attribute])
@@ -85,7 +116,16 @@ class Queue(msgspec.Struct):
         if not self["RedrivePolicy"]:
             return None
         redrive = msgspec.json.decode(self["RedrivePolicy"], type=Redrive)
-        return redrive.dead_letter_target_arn.rpartition(":")[2], int(redrive.max_receive_count)
+        return name_of(redrive.dead_letter_target_arn), int(redrive.max_receive_count)
+
+    @property
+    def groups_apart(self) -> bool:
+        """Whether a deduplication id counts within its message group only."""
+        return self["DeduplicationScope"] == "messageGroup"
+
+    def takes_dead_letters_of(self, source: "Queue") -> bool:
+        policy = self["RedriveAllowPolicy"]
+        return not policy or msgspec.json.decode(policy, type=RedriveAllow).allows(source)
 
     def policy(self) -> dict[str, Any]:
         """Of its topic: what is not received in time expires; the count of attempts is kept here."""
@@ -130,17 +170,44 @@ def check_attributes(name: str, given: Mapping[str, str]) -> None:
             low, high = _NUMBERS[attribute]
             if value and not (value.isascii() and value.isdecimal() and low <= int(value[:9]) <= high):
                 raise bad_attribute(attribute, value)
-        elif attribute in _FLAGS:
-            if value not in ("true", "false"):
+        elif attribute in _FIFO and name.endswith(".fifo"):
+            if value not in _FIFO[attribute]:
                 raise bad_attribute(attribute, value)
-            if not name.endswith(".fifo"):
-                raise SqsFault("InvalidAttributeName", f"Unknown Attribute {attribute}.")
         elif attribute == "RedrivePolicy":
             _check_redrive(name, value)
-        elif attribute not in _IDLE:
+        elif attribute == "RedriveAllowPolicy":
+            _check_redrive_allow(value)
+        elif attribute in _ABSENT:
+            if value not in ("", _ABSENT[attribute]):
+                raise SqsFault(
+                    "UnsupportedOperation", f"{attribute} would have no effect here: leave it out."
+                )
+        else:
             raise SqsFault("InvalidAttributeName", f"Unknown Attribute {attribute}.")
-    if name.endswith(".fifo") != (given.get("FifoQueue", "true") == "true" and name.endswith(".fifo")):
-        raise bad_attribute("FifoQueue", given["FifoQueue"])
+
+
+def check_scope(queue: Queue, topics: Sequence[TopicInfo]) -> None:
+    """Raises SqsFault for attributes that do not go together, and for a topic whose partitions, each of which
+    knows its own ids, keep the queue from knowing all of them."""
+    if queue["FifoThroughputLimit"] == "perMessageGroupId" and not queue.groups_apart:
+        raise bad_attribute(
+            "FifoThroughputLimit", "perMessageGroupId without DeduplicationScope=messageGroup"
+        )
+    partitions = len(topics[0].shards) if topics else 1
+    if queue.fifo and partitions > 1 and not queue.groups_apart:
+        raise bad_attribute("DeduplicationScope", f"queue over a topic of {partitions} partitions")
+
+
+def _check_redrive_allow(value: str) -> None:
+    if not value:
+        return
+    try:
+        policy = msgspec.json.decode(value, type=RedriveAllow)
+    except msgspec.DecodeError:
+        raise bad_attribute("RedriveAllowPolicy", value) from None
+    named = len(policy.source_queue_arns)
+    if named > SOURCES_MAX or (named > 0) != (policy.redrive_permission == "byQueue"):
+        raise bad_attribute("RedriveAllowPolicy", value)
 
 
 def _check_redrive(name: str, value: str) -> None:
@@ -151,7 +218,7 @@ def _check_redrive(name: str, value: str) -> None:
         count = int(redrive.max_receive_count)
     except (msgspec.DecodeError, ValueError):
         raise bad_attribute("RedrivePolicy", value) from None
-    target = redrive.dead_letter_target_arn.rpartition(":")[2]
+    target = name_of(redrive.dead_letter_target_arn)
     if not 1 <= count <= 1_000 or target == name or target.endswith(".fifo") != name.endswith(".fifo"):
         raise bad_attribute("RedrivePolicy", value)
 
@@ -160,7 +227,7 @@ class Queues:
     """The table, followed."""
 
     def __init__(self, mq: Client) -> None:
-        self._mq = mq
+        self.mq = mq  #: of the gateway's own user
         self._known: dict[str, Queue] = {}
         self._changed = asyncio.Condition()
         self._seen = -1  #: offset of the last change that is known
@@ -168,12 +235,12 @@ class Queues:
 
     async def follow(self) -> None:
         """For ever: takes up each change."""
-        await self._mq.create_topic(TOPIC, 1, if_not_exists=True, retain="forever")
-        ends = await self._mq.admin.positions(TOPIC)
+        await self.mq.create_topic(TOPIC, 1, if_not_exists=True, retain="forever")
+        ends = await self.mq.admin.positions(TOPIC)
         last = ends[0].end - 1
         if last < ends[0].first:
             self._at_end.set()
-        async for msg in self._mq.consume(TOPIC, start="first"):
+        async for msg in self.mq.consume(TOPIC, start="first"):
             try:
                 queue = msgspec.json.decode(msg.value, type=Queue)
             except msgspec.DecodeError:
@@ -209,7 +276,7 @@ class Queues:
     async def put(self, queue: Queue) -> None:
         """Changes a queue; returns when it is stored, and known here."""
         try:
-            receipt = await self._mq.publish_and_wait(TOPIC, msgspec.json.encode(queue), key=queue.name)
+            receipt = await self.mq.publish_and_wait(TOPIC, msgspec.json.encode(queue), key=queue.name)
             async with asyncio.timeout(SEEN_S), self._changed:
                 await self._changed.wait_for(lambda: self._seen >= receipt.offset)
         except (GossipqError, TimeoutError) as error:
