@@ -223,6 +223,7 @@ class Subscribed(Message):
     ends: list[Range]
     direct: str = ""
     mode: str = ""  #: of the group; "" for a reader
+    attempts_max: int = 0  #: of the group, for records that name none; 0 for a reader
 
 
 class Unsubscribe(Message):

@@ -529,6 +529,69 @@ def test_lines_of_the_log_have_topic_and_ref(mq: testing.Client) -> None:
     assert told[-1] == ("outside", "")
 
 
+def failures(mq: testing.Client, topic: str, caplog: pytest.LogCaptureFixture) -> list[tuple[str, int, int]]:
+    """The log of a handler that always fails: level, attempt and number of lines of each entry."""
+
+    @mq.consumer(topic, group="g", create=True, backoff=0, attempts_max=3)
+    def fail(value: bytes) -> None:
+        raise ValueError("no\nluck")
+
+    caplog.clear()
+    with running(mq):
+        until(lambda: any(record.levelname == "ERROR" for record in caplog.records))
+    entries = [record for record in caplog.records if record.name == "gossipq_client"]
+    lines = [logging.Formatter().format(record).splitlines() for record in entries]
+    assert all("ValueError: no" in "".join(each) for each in lines)
+    return [
+        (record.levelname, record.attempt, len(each))  # type: ignore[attr-defined]
+        for record, each in zip(entries, lines, strict=True)
+    ]
+
+
+def test_a_failure_that_is_retried_is_one_line_of_the_log(
+    mq: testing.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each of them had a traceback of 18 lines."""
+    caplog.set_level(logging.WARNING, "gossipq_client")
+    mq.publish_and_wait("unlucky", b"x")
+    *retried, last = failures(mq, "unlucky", caplog)
+    assert retried == [("WARNING", 1, 1), ("WARNING", 2, 1)]
+    assert last[:2] == ("ERROR", 3)
+    assert last[2] > 5, "the last one has its traceback"
+
+
+def test_tracebacks_of_retried_failures_come_on_request(
+    mq: testing.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "gossipq_client")
+    mq.publish_and_wait("traced", b"x")
+    assert all(lines > 5 for _, _, lines in failures(mq, "traced", caplog))
+
+
+def test_the_last_attempt_is_that_of_the_record_if_it_names_one(
+    mq: testing.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "gossipq_client")
+    mq.publish_and_wait("own", b"x", attempts_max=1)
+    assert [entry[:2] for entry in failures(mq, "own", caplog)] == [("ERROR", 1)]
+
+
+def test_a_failure_that_nobody_retries_has_its_traceback(
+    mq: testing.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A reader gets each record once."""
+
+    @mq.consumer("read")
+    def fail(value: bytes) -> None:
+        raise ValueError("no luck")
+
+    mq.publish_and_wait("read", b"x")
+    mq.run(stop_at_end=True)
+    assert [record.exc_info is not None for record in caplog.records if record.name == "gossipq_client"] == [
+        True
+    ]
+
+
 @pytest.mark.parametrize("handler", ["def", "async def"])
 def test_a_trace_goes_from_the_publish_to_the_handler(mq: testing.Client, handler: str) -> None:
     spans, provider, topic = InMemorySpanExporter(), TracerProvider(), f"traced.{len(handler)}"

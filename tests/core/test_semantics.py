@@ -473,6 +473,19 @@ def test_two_modes_of_a_new_group_at_once_do_not_both_get_it(worker, orders):
     assert worker.ask(1, ADA, messages[1]).code == "bad_request", "the group is shared by now"
 
 
+def test_a_consumer_is_told_after_how_many_failures_its_records_are_dead(worker, orders):
+    starts, asked = [Start(orders)], GroupOptions(attempts_max=4)
+    subscribed = [
+        worker.ask(1, ADA, Subscribe(number, group, starts, 10, limits.MIB, options))
+        for number, group, options in (
+            (1, "as the orders say", GroupOptions()),
+            (2, "asked", asked),
+            (3, "", GroupOptions()),
+        )
+    ]
+    assert [each.attempts_max for each in subscribed] == [2, 4, 0]
+
+
 def test_a_paused_group_hands_out_nothing(worker, orders):
     join(worker, ADA, orders)
     assert worker.ask(1, BOB, SetGroup(topic_id_of(orders), "g", GroupOptions(paused=True))) == Done(1)

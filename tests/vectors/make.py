@@ -379,7 +379,7 @@ def samples() -> list[messages.Message]:
             True,
             True,
         ),
-        m.Subscribed(1, 30_000, [(PARTITION, 17, 510)], "tcp://127.0.0.1:7701"),
+        m.Subscribed(1, 30_000, [(PARTITION, 17, 510)], "tcp://127.0.0.1:7701", "shared", 10),
         m.Unsubscribe(1),
         m.Credit(1, 500, 65_536),
         m.Deliver(

@@ -15,7 +15,7 @@ from gossipq.core.delivery.dispatch import MOVES, Delivery, Dispatch
 from gossipq.core.delivery.failures import expires_ms
 from gossipq.core.delivery.leases import Waiter, apart
 from gossipq.core.delivery.outbox import Outbox
-from gossipq.core.delivery.policy import NOTHING, NUMBER_MAX, alarm_lag, check_policy, ruling, within
+from gossipq.core.delivery.policy import NOTHING, NUMBER_MAX, Policy, alarm_lag, check_policy, ruling, within
 from gossipq.core.delivery.routes import check_patterns
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Outbox",
     "Part",
     "PartitionView",
+    "Policy",
     "Subscription",
     "Waiter",
     "alarm_lag",

@@ -12,6 +12,7 @@ from gossipq.core.delivery import (
     NOTHING,
     NUMBER_MAX,
     Dispatch,
+    Policy,
     Subscription,
     Waiter,
     check_patterns,
@@ -301,7 +302,10 @@ class ConsumeRequests:
 
     def _attach(self, asker: Requester, client: Client, message: Subscribe, boot_ms: int) -> None:
         group = self._group(message)
-        lease_ms = self._lease_ms(group.config, message) if group else 0
+        policies = self._policies(group.config, message) if group else []
+        # the shortest lease of its topics, and the fewest failures, as far as records name none
+        lease_ms = min((policy.lease_ms for policy in policies), default=0)
+        attempts_max = min((policy.attempts_max for policy in policies), default=0)
         subscription = Subscription(client.session, client.consumer, asker.origin, message, lease_ms)
         starts = [start for start in message.starts if start.partition in self._ledger.partitions]
         positions = [(start.partition, 0 if group else self._position(start)) for start in starts]
@@ -309,19 +313,22 @@ class ConsumeRequests:
         if message.holding is not None:
             self._dispatch.keep(subscription, message.holding, boot_ms, lease_ms)
         mode = group.config.mode if group else ""
-        answer = Subscribed(message.subscription, lease_ms, subscription.ends(self._ledger), mode=mode)
+        answer = Subscribed(
+            message.subscription,
+            lease_ms,
+            subscription.ends(self._ledger),
+            mode=mode,
+            attempts_max=attempts_max,
+        )
         self._host.reply(*asker, answer)
 
-    def _lease_ms(self, config: GroupConfig, message: Subscribe) -> int:
-        """The shortest lease of its topics, as far as records name none."""
-        partitions = [
-            start.partition for start in message.starts if start.partition in self._ledger.partitions
+    def _policies(self, config: GroupConfig, message: Subscribe) -> list[Policy]:
+        """For each partition of a subscription, the policy of records that name none."""
+        return [
+            ruling(NOTHING, config, self._ledger.config(start.partition), self._defaults)
+            for start in message.starts
+            if start.partition in self._ledger.partitions
         ]
-        policies = [
-            ruling(NOTHING, config, self._ledger.config(partition), self._defaults)
-            for partition in partitions
-        ]
-        return min((policy.lease_ms for policy in policies), default=0)
 
     def _position(self, start: Start) -> Offset:
         state = self._ledger.partitions[start.partition]

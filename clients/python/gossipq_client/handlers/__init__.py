@@ -7,7 +7,7 @@ from gossipq_client.handlers.keywords import shows
 from gossipq_client.handlers.lanes import Item, Lanes
 from gossipq_client.handlers.middleware import Around, Middleware
 from gossipq_client.handlers.registry import Function, Handler, Registry
-from gossipq_client.handlers.reports import overdue, returned, tell
+from gossipq_client.handlers.reports import overdue, returned, tell, untold
 from gossipq_client.handlers.requests import Reply, Requests, answer, failure, make_replies, told
 from gossipq_client.handlers.signals import until_signal
 
@@ -35,5 +35,6 @@ __all__ = [
     "tell",
     "told",
     "until_signal",
+    "untold",
     "whole",
 ]

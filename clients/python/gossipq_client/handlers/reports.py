@@ -1,9 +1,11 @@
 """What the log says of a record that a handler did not simply do."""
 
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from gossipq.errors import LeaseLost
+from gossipq.texts import printable
 from gossipq_client.handlers.crew import Crew
 from gossipq_client.handlers.registry import Handler
 from gossipq_client.io import log
@@ -20,17 +22,43 @@ def _fields(message: Record) -> dict[str, Any]:
 
 
 def tell(handler: Handler, message: Record, error: Exception) -> None:
-    """To the log, what became of a record; the line has its `topic`, `ref` and `attempt` as fields too."""
-    fields = _fields(message)
+    """Log how the work on a record ended; the line has its `topic`, `ref` and `attempt` as fields too.
+
+    A failure that is retried is one line. Its traceback comes with the last attempt, or if the logger is at
+    level DEBUG.
+    """
+    fields, last = _fields(message), message._is_last_attempt
     match error:
-        case Retry():
-            log.info("%s: %r will be redelivered: %s", handler.name, message, error, extra=fields)
-        case Reject():
-            log.warning("%s: %r is a dead letter: %s", handler.name, message, error, extra=fields)
         case LeaseLost() | TimeLimitExceeded():
             log.warning("%s: %s", handler.name, error, extra=fields)
+        case Reject():
+            log.warning("%s: %r is a dead letter: %s", handler.name, message, error, extra=fields)
+        case Retry() if last:
+            log.warning("%s: %r failed for the last time: %s", handler.name, message, error, extra=fields)
+        case Retry():
+            log.info("%s: %r will be redelivered: %s", handler.name, message, error, extra=fields)
+        case _ if last:
+            log.error("%s: %r failed for the last time", handler.name, message, exc_info=error, extra=fields)
         case _:
-            log.error("%s: %r failed", handler.name, message, exc_info=error, extra=fields)
+            log.warning(
+                "%s: %r failed and will be redelivered: %s",
+                handler.name,
+                message,
+                printable(f"{type(error).__name__}: {error}"),
+                exc_info=error if log.isEnabledFor(logging.DEBUG) else None,
+                extra=fields,
+            )
+
+
+def untold(handler: Handler, message: Record, error: Exception) -> None:
+    """Log that a node, or the client that asked, was not told how the work on a record ended."""
+    log.error(
+        "%s: the outcome of %r was not reported",
+        handler.name,
+        message,
+        exc_info=error,
+        extra=_fields(message),
+    )
 
 
 def overdue(crew: Crew, message: Record, error: TimeLimitExceeded, wares: "Iterable[Middleware]") -> None:

@@ -165,6 +165,7 @@ class Part:
     __slots__ = (
         "aside",
         "at_end",
+        "attempts_max",
         "barred",
         "begun",
         "ends",
@@ -199,6 +200,7 @@ class Part:
         self.subscription, self.number, self.shard = subscription, number, shard
         self.starts = {start.partition: start for start in starts}
         self.request_id = self.retry_at_ms = self.lease_ms = 0
+        self.attempts_max = 0  #: failures until a record that names no number itself is a dead letter
         self.silent_since_ms: int | None = None  #: no leader knows of it since then; None: one does
         self.standing = self.known = (
             NOWHERE  #: under which it was asked for, and under which the leader has answered

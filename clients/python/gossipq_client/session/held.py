@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gossipq.types import HEADERS, IDS, KEY_HASH, KEYS, Offset, PartitionKey
+from gossipq.types import ATTEMPTS, HEADERS, IDS, KEY_HASH, KEYS, Offset, PartitionKey
 from gossipq.wire.batch import Batch
 
 if TYPE_CHECKING:
@@ -113,6 +113,13 @@ class Held:
         if self._ids is None:
             self._ids = self.batch.column(IDS) or []
         return self._ids[offset - self.base] if self._ids else b""
+
+    def attempts_max(self, offset: Offset) -> int:
+        """Failures after which the record is a dead letter; 0 if it is never redelivered."""
+        if not self.part.subscription.leased:
+            return 0
+        said = self.batch.fixed(ATTEMPTS)
+        return (said[offset - self.base] if said else 0) or self.part.attempts_max
 
     def key_hash(self, offset: Offset) -> int:
         """0 without a key."""

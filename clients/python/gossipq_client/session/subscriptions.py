@@ -165,6 +165,7 @@ class Subscribing:
             return False
         part.standing = part.standing[0], self._links.term(part.shard)
         part.known, part.subscribed, part.lease_ms = part.standing, True, answer.lease_ms
+        part.attempts_max = answer.attempts_max
         part.silent_since_ms = None
         subscription = part.subscription
         subscription.mode = answer.mode or subscription.mode

@@ -87,6 +87,11 @@ class Record(Struct, eq=False):
         return self._held.attempt
 
     @property
+    def _is_last_attempt(self) -> bool:
+        """Whether the record is not redelivered if this attempt fails."""
+        return self.attempt >= self._held.attempts_max(self.offset)
+
+    @property
     def publish_time(self) -> float:
         """When the producer sealed its batch, in seconds since 1970."""
         return self._held.batch.info.publish_ms / 1000

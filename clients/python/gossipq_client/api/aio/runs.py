@@ -13,6 +13,7 @@ from gossipq_client.handlers import (
     overdue,
     returned,
     tell,
+    untold,
     whole,
 )
 from gossipq_client.values import TimeLimitExceeded, outcomes
@@ -87,7 +88,7 @@ class Run:
         try:
             message._expire(outcomes.of(exceeded))
         except GossipqError as gone:
-            tell(crew.handler, message, gone)
+            untold(crew.handler, message, gone)
         overdue(crew, message, exceeded, self._client._wares)
         await self._tell_asker(crew.handler, message, exceeded)
 
@@ -107,4 +108,4 @@ class Run:
             try:
                 await self._client.publish(reply.topic, reply.value, **reply.options)
             except Exception as lost:  # middleware hears of it, and may raise what it likes
-                tell(handler, message, lost)
+                untold(handler, message, lost)

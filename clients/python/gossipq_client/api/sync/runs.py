@@ -14,6 +14,7 @@ from gossipq_client.handlers import (
     overdue,
     returned,
     tell,
+    untold,
     whole,
 )
 from gossipq_client.values import TimeLimitExceeded, outcomes
@@ -88,7 +89,7 @@ class Run:
         try:
             message._expire(outcomes.of(exceeded))
         except GossipqError as gone:
-            tell(crew.handler, message, gone)
+            untold(crew.handler, message, gone)
         overdue(crew, message, exceeded, self._client._wares)
         self._tell_asker(crew.handler, message, exceeded)
 
@@ -108,4 +109,4 @@ class Run:
             try:
                 self._client.publish(reply.topic, reply.value, **reply.options)
             except Exception as lost:  # middleware hears of it, and may raise what it likes
-                tell(handler, message, lost)
+                untold(handler, message, lost)
