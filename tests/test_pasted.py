@@ -11,7 +11,7 @@ HOME = Path(__file__).resolve().parent.parent
 DOCUMENTS = [
     *sorted(path for path in HOME.glob("*.md") if path.name != "CHANGELOG.md"),
     *sorted((HOME / "docs").glob("*.md")),
-    *sorted((HOME / "clients").rglob("README.md")),
+    *sorted((HOME / "clients").glob("*/README.md")),
     *sorted((HOME / "nodes").rglob("*.md")),
     HOME / "spark" / "README.md",
     HOME / "perf" / "README.md",
