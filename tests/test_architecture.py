@@ -47,6 +47,7 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
     "clock": (2, ("gossipq.clock",)),
     "lakes": (2, ("gossipq.lakes",)),
     "tcp": (2, ("gossipq.tcp",)),
+    "resolver": (2, ("gossipq.resolver",)),
     "ports": (3, ("gossipq_node.ports", "gossipq_node.settings", "gossipq_node.files")),
     "adapters": (3, ("gossipq_node.adapters",)),
     "client": (3, ("gossipq_client",)),

@@ -28,7 +28,10 @@ class Mailbox(Protocol):
     `bad_frames`, `dropped`."""
 
     bad_frames: int  #: messages with a wrong number or size of frames
-    dropped: int  #: sends to a peer that is gone or does not read
+
+    @property
+    def dropped(self) -> int:
+        """Sends to a peer that is gone or does not read."""
 
     def receive(self, timeout_ms: int | None) -> list[Incoming]:
         """Waits for mail (None: for ever), then takes what is there: peers first, at most

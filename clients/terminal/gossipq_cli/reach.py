@@ -3,9 +3,9 @@
 import socket
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from gossipq.errors import Unreachable
+from gossipq.resolver import addresses_within, name_in
 
 CONNECT_S = 2.0  #: for a connection to a host that may be far away
 GREETING_S = (
@@ -36,26 +36,28 @@ def trouble_of(address: str, timeout_s: float) -> tuple[str, str] | None:
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     if not port.isdecimal():
         return None
-    deadline = time.monotonic() + min(timeout_s, CONNECT_S)
+    patience_s = min(timeout_s, CONNECT_S)
+    deadline = time.monotonic() + patience_s
     try:
-        places = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        name = name_in(address)
+        found = addresses_within(name, patience_s) if name else [host.strip("[]")]
     except OSError as error:
         return (
             f"host {host} of {address} is not known: {error.strerror or error}",
             "check the name, or write an IP address",
         )
     why = None
-    for family, kind, protocol, _, place in places:
-        why = _knocked(address, (family, kind, protocol), place, deadline, min(timeout_s, GREETING_S))
+    for place in found:
+        why = _knocked(address, (place, int(port)), deadline, min(timeout_s, GREETING_S))
         if why is None:
             return None
     return why
 
 
 def _knocked(
-    address: str, how: tuple[int, int, int], place: Any, deadline: float, greeting_s: float
+    address: str, place: tuple[str, int], deadline: float, greeting_s: float
 ) -> tuple[str, str] | None:
-    with socket.socket(*how) as probe:
+    with socket.socket(socket.AF_INET6 if ":" in place[0] else socket.AF_INET) as probe:
         probe.settimeout(max(0.05, deadline - time.monotonic()))
         try:
             probe.connect(place)

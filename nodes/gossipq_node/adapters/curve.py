@@ -110,9 +110,14 @@ class Doorkeys:
         self._turns[address] = (self._turns.get(address, 0) + 1) % len(self._doors)
 
 
+#: libzmq is going to connect again: the connection broke, or could not be made
+LOST = zmq.EVENT_CONNECT_RETRIED
+
+
 class Handshakes:
     """Which of the addresses that are dialled must be dialled anew. Where one side encrypts and the other
-    does not, libzmq gives up without a word: it never dials again, and takes what is sent."""
+    does not, libzmq gives up without a word: it never dials again, and takes what is sent. Also which of the
+    connections to a host that is known by name are lost: the name may have another address by now."""
 
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
         self._context = context
@@ -120,16 +125,20 @@ class Handshakes:
         self._monitors: dict[str, zmq.Socket[bytes]] = {}
         self._since_s: dict[str, float] = {}  # when it was dialled so
         self._failed: set[str] = set()
+        self._lost: set[str] = set()
 
-    def watch(self, address: str, dealer: "zmq.Socket[bytes]", by_other_keys: bool) -> None:
+    def watch(
+        self, address: str, dealer: "zmq.Socket[bytes]", by_other_keys: bool, by_name: bool = False
+    ) -> None:
         """`by_other_keys`: it is to be dialled anew after every failure; else libzmq tries the same again.
-        Raises ZMQError when no file descriptor is left."""
+        `by_name`: `lost` tells of it. Raises ZMQError when no file descriptor is left."""
         # a name of its own: libzmq gives the last one free some time after it was closed
         place = f"inproc://knocks-{next(self._numbers)}"
         monitor = self._context.socket(zmq.PAIR)
         monitor.linger = 0
         try:
-            dealer.monitor(place, FAILED if by_other_keys else zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
+            failures = FAILED if by_other_keys else zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+            dealer.monitor(place, failures | LOST if by_name else failures)
             monitor.connect(place)
         except zmq.ZMQError:
             monitor.close(0)
@@ -139,6 +148,7 @@ class Handshakes:
     def forget(self, address: str, dealer: "zmq.Socket[bytes]") -> None:
         """It is about to be closed."""
         self._failed.discard(address)
+        self._lost.discard(address)
         self._since_s.pop(address, None)
         monitor = self._monitors.pop(address, None)
         if monitor is not None:
@@ -149,9 +159,14 @@ class Handshakes:
         """Addresses that are to be dialled anew now."""
         for address, monitor in self._monitors.items():
             while int(monitor.get(zmq.EVENTS)) & int(zmq.POLLIN):
-                monitor.recv_multipart(_NOW)
-                self._failed.add(address)
+                event = int.from_bytes(monitor.recv_multipart(_NOW)[0][:2], "little")
+                (self._lost if event == LOST else self._failed).add(address)
         return [each for each in self._failed if 1_000 * (now_s - self._since_s[each]) >= DOOR_KEY_MS]
+
+    def lost(self) -> set[str]:
+        """Addresses that were lost since the last call; `failed` takes note of them."""
+        lost, self._lost = self._lost, set()
+        return lost
 
 
 class AddressBook:

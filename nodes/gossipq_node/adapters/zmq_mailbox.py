@@ -19,10 +19,12 @@ from gossipq import limits
 from gossipq.endpoints import is_ipv6
 from gossipq.errors import ConfigError, ProtocolError
 from gossipq.messages import Pong, RefusedMessage
+from gossipq.resolver import LookUp, ipv4_addresses, name_in, with_address
 from gossipq.types import Origin
 from gossipq.values import Member, Quota
 from gossipq.wire.frames import encode
 from gossipq_node.adapters import curve
+from gossipq_node.adapters.named_peers import NamedPeers
 from gossipq_node.adapters.places import cannot_bind
 from gossipq_node.adapters.visitors import (
     ENDLESS_BYTES,
@@ -285,10 +287,12 @@ class ZmqMailbox:
         quota: Quota = QUOTA,
         keys: NodeKeys | None = None,
         doors: Sequence[str] = (),
+        look_up: LookUp = ipv4_addresses,
     ) -> None:
         """Binds `clients`, `peers` ("" = not wanted) and, encrypted for clients, `doors`; `quota`: how
-        many connections may be there. Raises ConfigError when an endpoint cannot be bound."""
-        self.bad_frames = self.dropped = self.relayed = 0
+        many connections may be there; `look_up`: finds the addresses of a host name, and may block. Raises
+        ConfigError when an endpoint cannot be bound."""
+        self.bad_frames = self._dropped = self.relayed = 0
         self._context = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
         self._bound = [endpoint for endpoint in (clients, peers) if endpoint]
@@ -303,6 +307,8 @@ class ZmqMailbox:
         self._peers: Connections | None = None  # and of other nodes
         self._peers_s = 0.0  # when those are looked at
         self._ready: set[object] = set()  # sockets, monitors among them, that had something at the last look
+        self._named = NamedPeers(look_up)
+        self._poller.register(self._named.fd, zmq.POLLIN)
         self._dealers: dict[str, zmq.Socket[bytes]] = {}
         self._used: set[str] = set()  # addresses of dealers that were, since
         self._idle_s = 0.0  # when that is looked at
@@ -330,8 +336,14 @@ class ZmqMailbox:
                 of_peers = Quota(address_connections=quota.address_connections)
                 self._peers = Connections(self._context, self._routers[PEERS], of_peers)
         except ConfigError:
+            self._named.close()
             self._context.destroy(linger=0)
             raise
+
+    @property
+    def dropped(self) -> int:
+        """See ports.Mailbox."""
+        return self._dropped + self._named.dropped
 
     def _socket(self, kind: int, receive_queue: int, send_queue: int) -> "zmq.Socket[bytes]":
         socket: zmq.Socket[bytes] = self._context.socket(kind)
@@ -371,6 +383,8 @@ class ZmqMailbox:
         if now_s >= self._handshakes_s:
             self._handshakes_s = now_s + HANDSHAKES_S
             self._dial_anew(now_s)
+        if self._named.fd in ready:
+            self._use_addresses()
         arrived: list[Incoming] = []
         room = limits.TURN_BYTES_MAX
         if self._gate is not None and self._gate.socket in ready:
@@ -450,7 +464,7 @@ class ZmqMailbox:
             else:
                 send(control, _NOW)
         except zmq.ZMQError:  # EHOSTUNREACH: gone; EAGAIN: does not read. Only the first frame can fail
-            self.dropped += 1
+            self._dropped += 1
             return False
         return True
 
@@ -469,7 +483,7 @@ class ZmqMailbox:
         """Counts what goes to a client, if it is not too much."""
         most, connections = limits.UNREAD_BYTES_HARD_MAX, self._connections[tag]
         if connections.unread(name, most) > most:
-            self.dropped += 1
+            self._dropped += 1
             return False
         connections.sent(name, size + FRAME_HEAD_BYTES)
         return True
@@ -527,7 +541,7 @@ class ZmqMailbox:
         self._used.add(endpoint)
         dealer = self._dealers.get(endpoint) or self._connect(endpoint)
         if dealer is None:
-            return False
+            return self._named.keep(endpoint, (routing, control, bytes(batch)))
         if self._send(dealer, routing, control, batch):
             return True
         self._disconnect(endpoint)  # its queue is full of old news
@@ -535,22 +549,30 @@ class ZmqMailbox:
 
     def _connect(self, endpoint: str, connected: bool = False) -> "zmq.Socket[bytes] | None":
         """None when the process has no file descriptor left for it: what is sent to it is dropped until then,
-        as what is sent to a peer that is away."""
+        as what is sent to a peer that is away. Also None when its host has no address yet; then `_named`
+        keeps mail for it."""
         dealer: zmq.Socket[bytes] | None = None
+        name = name_in(self._dialling(endpoint)[0])
+        number = self._named.address(endpoint, name) if name else ""
+        if name and not number:
+            return None
         try:
             dealer = self._socket(zmq.DEALER, PEER_RECEIVE_QUEUE, PEER_QUEUE)
-            self._dial(dealer, endpoint, connected)
+            self._dial(dealer, endpoint, connected=connected, number=number)
         except zmq.ZMQError:
             if dealer is not None:
                 dealer.close(0)  # who is not closed keeps `close` from ending
-            self.dropped += 1
+            self._dropped += 1
             return None
+        if name:
+            self._named.connected(endpoint, name, number)
         self._poller.register(dealer, zmq.POLLIN)
         self._dealers[endpoint] = dealer
         self._inputs.insert(0, (dealer, endpoint.encode()))
         return dealer
 
-    def _dial(self, dealer: "zmq.Socket[bytes]", endpoint: str, connected: bool) -> None:
+    def _dial(self, dealer: "zmq.Socket[bytes]", endpoint: str, connected: bool, number: str) -> None:
+        """`number`: the address of its host, if the endpoint has a name."""
         dealer.set(zmq.IMMEDIATE, int(connected))
         dealer.set(zmq.LINGER, 0)
         dealer.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
@@ -559,11 +581,13 @@ class ZmqMailbox:
         dealer.set(zmq.RECONNECT_IVL, RECONNECT_MS)
         dealer.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
         address, encrypted = self._dialling(endpoint)
+        if number:
+            address = with_address(address, number)
         if encrypted and self._keys is not None and self._doorkeys is not None:
             curve.knock(dealer, self._keys, self._doorkeys.of(endpoint))
         if address.startswith(TCP):
             several = encrypted and self._doorkeys is not None and self._doorkeys.several
-            self._handshakes.watch(endpoint, dealer, several)
+            self._handshakes.watch(endpoint, dealer, several, by_name=bool(number))
         with suppress(zmq.ZMQError):  # an address that is none: sends then fill the queue and fail
             dealer.set(zmq.IPV6, int(is_ipv6(address)))
             dealer.connect(address)
@@ -601,22 +625,35 @@ class ZmqMailbox:
 
     def _disconnect(self, endpoint: str) -> None:
         dealer = self._dealers.pop(endpoint)
+        self._named.disconnected(endpoint)
         self._handshakes.forget(endpoint, dealer)
         self._poller.unregister(dealer)
         self._inputs = [(socket, tag) for socket, tag in self._inputs if socket is not dealer]
         dealer.close(0)
 
     def _dial_anew(self, now_s: float) -> None:
-        """With the next message: addresses where a handshake has failed."""
+        """With the next message: addresses where a handshake has failed. Names of hosts whose connection is
+        lost are looked up again."""
         for address in self._handshakes.failed(now_s):
             self._disconnect(address)
             if self._doorkeys is not None:
                 self._doorkeys.failed(address)
+        self._named.look_up_again(self._handshakes.lost(), now_s)
+
+    def _use_addresses(self) -> None:
+        """Close connections to former addresses, so that the next message opens one to the new address, and
+        send the messages that waited for a first address."""
+        for endpoint in self._named.moved():
+            self._disconnect(endpoint)
+        for endpoint, mails in self._named.found():
+            for routing, control, batch in mails:
+                self._send_to_peer(endpoint, routing, control, batch)
 
     def _let_go(self) -> None:
         """Of addresses that nobody uses any more: a node that left the roster would be dialled for ever."""
         for endpoint in self._dealers.keys() - self._used:
             self._disconnect(endpoint)
+        self._named.forget_unused(self._used)
         self._used.clear()
 
     def gone(self) -> list[Origin]:
@@ -643,6 +680,7 @@ class ZmqMailbox:
             router.close()
         if self._gate is not None:
             self._gate.socket.close()
+        self._named.close()
         self._context.term()
         for endpoint in self._bound:
             if endpoint.startswith(IPC):  # libzmq leaves the socket's file behind

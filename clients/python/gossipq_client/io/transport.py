@@ -18,6 +18,7 @@ import zmq
 from gossipq.endpoints import door_of, is_ipv6
 from gossipq.errors import Unreachable
 from gossipq.limits import DOOR_KEY_MS
+from gossipq.resolver import LookUp, Resolver, ipv4_addresses, name_in, with_address
 from gossipq.tcp import Carried, counted
 from gossipq.wire import ownership
 
@@ -48,15 +49,18 @@ class Peer:
     """One endpoint's socket, its monitor, and what could not be sent yet."""
 
     __slots__ = (
+        "address",
         "backlog",
         "counted",
         "counted_s",
         "door",
         "endpoint",
         "fd",
+        "lost",
         "made_s",
         "monitor",
         "monitor_fd",
+        "name",
         "socket",
         "unsure",
         "up",
@@ -69,8 +73,13 @@ class Peer:
         endpoint: str,
         door: bytes = b"",
         keys: Keys = NO_KEYS,
+        address: str = "",
     ) -> None:
+        """`address`: of the host, if the endpoint has a name; while it is "", such a peer does not
+        connect."""
         self.endpoint, self.door, self.up = endpoint, door, False
+        self.name, self.address = name_in(endpoint), address
+        self.lost = False  #: its connection ended, or could not be made, since its name was looked up
         self.made_s = time.monotonic()
         self.wire_fd = -1  #: of the connection itself
         self.counted: Carried | None = None  #: what went over it, when that was looked at last,
@@ -100,7 +109,9 @@ class Peer:
         self.monitor.get(zmq.EVENTS)  # its descriptor tells of the first event only to who has looked before
         self.socket.set(zmq.IPV6, int(is_ipv6(endpoint)))
         try:
-            self.socket.connect(door_of(endpoint) if door else endpoint)
+            if address or not self.name:
+                numeric = with_address(endpoint, address) if self.name else endpoint
+                self.socket.connect(door_of(numeric) if door else numeric)
         except (zmq.ZMQError, ValueError) as error:
             self.close(0)
             raise Unreachable(
@@ -125,8 +136,10 @@ class Peer:
 
 
 class Transport:
-    def __init__(self, door: bytes = b"") -> None:
-        """`door`: see `keys_of_doors`."""
+    def __init__(self, door: bytes = b"", look_up: LookUp = ipv4_addresses) -> None:
+        """`door`: see `keys_of_doors`. `look_up` finds the addresses of a name, and may take its time."""
+        self._look_up = look_up
+        self._resolver: Resolver | None = None  #: made when the first host is known by name
         self._doors, self._keys = list[bytes](), NO_KEYS
         self._turns: dict[str, int] = {}  # of an endpoint: by which of them it is dialled
         self.backlog_bytes = 0
@@ -154,32 +167,44 @@ class Transport:
 
     def fds(self) -> list[int]:
         """Readable when `receive` or `events` may have something. Edge-triggered: take all before waiting."""
-        return [fd for peer in self._peers.values() for fd in (peer.fd, peer.monitor_fd)]
+        return list(self.owners())
 
     def owners(self) -> dict[int, object]:
         """Whose each of `fds` is: a number may be that of another connection by now."""
-        return {fd: peer for peer in self._peers.values() for fd in (peer.fd, peer.monitor_fd)}
+        owners: dict[int, object] = {
+            fd: peer for peer in self._peers.values() for fd in (peer.fd, peer.monitor_fd)
+        }
+        if self._resolver is not None:
+            owners[self._resolver.fd] = self._resolver
+        return owners
 
     def monitor_fds(self) -> set[int]:
         """Those of `fds` that mean: look at `events`."""
-        return {peer.monitor_fd for peer in self._peers.values()}
+        fds = {peer.monitor_fd for peer in self._peers.values()}
+        if self._resolver is not None:
+            fds.add(self._resolver.fd)
+        return fds
 
-    def open(self, endpoint: str) -> bool:
-        """Connects in the background. False: no descriptor is left for that. Raises Unreachable for what is
-        no address."""
+    def open(self, endpoint: str, address: str = "") -> bool:
+        """Connect in the background; an endpoint with a host name to `address`, or to the first one that is
+        known. False: no descriptor is left for that. Raises Unreachable if `endpoint` is malformed."""
         if endpoint not in self._peers:
             try:
-                self._apart(lambda: self._make(endpoint))
-            except zmq.ZMQError as error:
+                self._apart(lambda: self._make(endpoint, address))
+            except (zmq.ZMQError, OSError) as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE):
                     raise
                 return False
         return True
 
-    def _make(self, endpoint: str) -> None:
+    def _make(self, endpoint: str, address: str) -> None:
         # it may come late, when who asked was interrupted
         if not self._closed and endpoint not in self._peers:
-            peer = Peer(self._context, endpoint, self._door_of(endpoint), self._keys)
+            if (name := name_in(endpoint)) and not address:
+                self._resolver = self._resolver or Resolver(self._look_up)
+                self._resolver.ask(name, time.monotonic())
+                address = self._resolver.address(name)
+            peer = Peer(self._context, endpoint, self._door_of(endpoint), self._keys, address)
             if self._poll is not None:
                 self._poll.register(peer.fd, select.POLLIN)
             self._peers[endpoint] = peer
@@ -271,9 +296,11 @@ class Transport:
                     continue
                 if event == _MISSED:
                     self.missed.add(peer.endpoint)
+                    peer.lost = True
                     continue
                 peer.up = event == _UP
-                if not peer.up:
+                peer.lost = not peer.up
+                if peer.lost:
                     ended.add(peer.endpoint)
                     self.backlog_bytes -= sum(map(_size, peer.backlog))
                     peer.backlog.clear()
@@ -284,7 +311,27 @@ class Transport:
             self._turns[endpoint] = self._turns.get(endpoint, 0) + 1
         for endpoint in ended | failed:
             self._dial_again(endpoint)
+        if self._resolver is not None:
+            self._use_addresses(self._resolver)
         return changes
+
+    def _use_addresses(self, resolver: Resolver) -> None:
+        """Connect peers whose name has another address than before, or a first one, and look up the names of
+        those that are not connected."""
+        answered, now_s = resolver.answered(), time.monotonic()
+        for peer in list(self._peers.values()):
+            if not peer.name or peer.up:
+                continue
+            if peer.name in answered:
+                address = resolver.address(peer.name, peer.address, peer.lost)
+                if address != peer.address:
+                    self.close_peer(peer.endpoint)
+                    self.open(peer.endpoint, address)
+                elif not address:
+                    self.missed.add(peer.endpoint)
+                peer.lost = False
+            elif peer.lost or not peer.address:
+                resolver.ask(peer.name, now_s)
 
     def moving(self, endpoint: str) -> bool:
         """Whether a message is under way over a connection: see `Peer.moves`."""
@@ -315,6 +362,8 @@ class Transport:
         for peer in self._peers.values():
             peer.close(linger_ms)
         self._peers.clear()
+        if self._resolver is not None:
+            self._resolver.close()
         self._context.term()
 
 
