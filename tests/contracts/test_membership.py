@@ -299,7 +299,7 @@ def test_a_second_agent_of_the_same_name_does_not_end_the_first(serfs: Town, tmp
     until(lambda: len(first.found()) == 1)
     assert isinstance(first, SerfMembership)
     pid = first.pid
-    name, place = agent_name(serfs.settings[0]), f"127.0.0.1:{free_port()}"
+    name, place = agent_name(serfs.settings[0], "127.0.0.1"), f"127.0.0.1:{free_port()}"
     with open(tmp_path / "log", "wb") as log:
         command = ["serf", "agent", f"-node={name}", f"-bind={place}", f"-rpc-addr=127.0.0.1:{free_port()}"]
         rival = subprocess.Popen([*command, f"-retry-join={serfs.settings[1].bind}"], stdout=log, stderr=log)
@@ -310,6 +310,29 @@ def test_a_second_agent_of_the_same_name_does_not_end_the_first(serfs: Town, tmp
         rival.wait()
     assert first.pid == pid
     until(lambda: (first.state, second.state) == ("", ""))
+
+
+@needs_serf
+def test_a_node_that_comes_back_under_its_name_at_another_address_is_found_soon(
+    serfs: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Serf refuses an agent under a known name at another address while it remembers the old one."""
+    addresses = {"ada": "127.0.0.2"}
+    monkeypatch.setattr(serf_agent, "_address", lambda host: addresses.get(host, host))
+    other, first = serfs.build(), serfs.build(bind=f"ada:{free_port()}")
+    until(lambda: [found.alive for found in other.found()] == [True])
+    assert isinstance(first, SerfMembership)
+    first.close(polite=False)
+    addresses["ada"] = "127.0.0.3"
+    back = SerfMembership(serfs.settings[1])
+    serfs.nodes.append(back)
+    # its former agent is shown as alive until Serf misses it
+    until(
+        lambda: [found.endpoint for found in back.found()] == [serfs.settings[0].member.endpoint], PATIENCE_S
+    )
+    until(lambda: other._places[serfs.settings[1].member.copy].startswith("127.0.0.3:"), PATIENCE_S)  # type: ignore[attr-defined]
+    assert [found.alive for found in other.found()] == [True]
+    assert not any(event.what == "leave" for event in other.events())
 
 
 @needs_serf

@@ -45,7 +45,7 @@ class Agent:
         self._killed = ""  # why it was
         self.rpc_port = 0
         self.rpc_key = ""
-        self.name = agent_name(settings)
+        self.name = ""  #: of this life: another address has another one
 
     @property
     def pid(self) -> int:
@@ -84,6 +84,8 @@ class Agent:
         host, port = _split(settings.bind)
         bind = _address(host)
         mine = {host_port(bind, port), host_port(host, port)}
+        advertised = _address(settings.advertise) if settings.advertise else bind
+        self.name = agent_name(settings, advertised)
         config: dict[str, object] = {
             "node_name": self.name,
             "bind": host_port(bind, port),
@@ -99,7 +101,6 @@ class Agent:
             "tags": dict(tags),
         }
         if settings.advertise:
-            advertised = _address(settings.advertise)
             mine |= {host_port(settings.advertise, port), host_port(advertised, port)}
             config["advertise"] = host_port(advertised, port)
         if join := [
@@ -167,10 +168,12 @@ class Agent:
         return process.poll() is not None
 
 
-def agent_name(settings: GossipSettings) -> str:
-    """Unique: of the node, its data, and its address, for an agent that comes back at another one is another
-    one."""
-    place = f"{settings.member.copy} {settings.bind} {settings.advertise}"
+def agent_name(settings: GossipSettings, address: str) -> str:
+    """Return a name that differs for each node, data directory and numeric address.
+
+    A host name may have another address after a restart. Serf refuses a known agent at another address
+    ("conflicting address", hashicorp/consul#3902) until it has forgotten the old one, a day later."""
+    place = f"{settings.member.copy} {settings.bind} {address}"
     name = re.sub(r"[^A-Za-z0-9-]", "-", settings.member.name)[:NAME_MAX]
     return f"{name}-{blake2b(place.encode(), digest_size=4).hexdigest()}"
 

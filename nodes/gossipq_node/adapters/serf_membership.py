@@ -114,8 +114,8 @@ class SerfMembership:
         self._lock = threading.Lock()  # over what follows
         self._told: dict[str, str] = {}
         self._events: deque[GossipEvent] = deque(maxlen=EVENTS_MAX)
-        self._rows: dict[str, tuple[str, SeenNode]] = {}  # agent -> its status, the node it belongs to
-        self._places: dict[str, str] = {}  # agent -> HOST:PORT
+        self._rows: dict[str, tuple[str, SeenNode]] = {}  # by the node's copy: status of its agent, the node
+        self._places: dict[str, str] = {}  # by the node's copy: HOST:PORT of its agent
         self._state = STARTING
         self._queued = 0
         # the thread's own
@@ -258,9 +258,13 @@ class SerfMembership:
                 continue
             tags = member.get("Tags")
             found = _found(tags if isinstance(tags, dict) else {}, status == ALIVE)
-            if found is not None:
-                rows[name] = status, found
-                places[name] = _place(member)
+            if found is None or (found.copy == self._settings.member.copy and not found.alive):
+                continue
+            node = found.copy or name
+            # an agent at an earlier address of its node is shown as failed for a day
+            if found.alive or node not in rows:
+                rows[node] = status, found
+                places[node] = _place(member)
         with self._lock:
             before, self._rows, self._places = self._rows, rows, places
             self._events += _happened(before, rows)
@@ -353,8 +357,8 @@ def _happened(
     before: dict[str, tuple[str, SeenNode]], after: dict[str, tuple[str, SeenNode]]
 ) -> list[GossipEvent]:
     events = []
-    for agent, (status, found) in after.items():
-        was = before.get(agent)
+    for node, (status, found) in after.items():
+        was = before.get(node)
         if was is None or was[0] != status:
             come = "join" if was is None or was[0] == "left" else "back"
             if status == ALIVE or was is not None:
@@ -367,8 +371,8 @@ def _happened(
             events.append(_event("update", found.name, _difference(was[1], found)))
     events += [
         _event("leave", found.name, found.endpoint)
-        for agent, (_, found) in before.items()
-        if agent not in after
+        for node, (_, found) in before.items()
+        if node not in after
     ]
     return events
 
