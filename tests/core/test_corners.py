@@ -15,7 +15,7 @@ from gossipq.core import shard
 from gossipq.core.delivery import PartitionView, consumers, selection
 from gossipq.core.delivery.routes import matcher
 from gossipq.core.ledger import cursors, retention, schedule
-from gossipq.core.storage import Intervals
+from gossipq.core.storage import Intervals, log, payloads
 from gossipq.core.storage.settings import ShardSettings
 from gossipq.core.storage.tables import MemoryTables
 from gossipq.messages import (
@@ -737,15 +737,17 @@ def test_a_key_opens_when_its_record_is_done_though_that_left_while_it_was_held(
 def test_key_order_that_begins_while_somebody_holds_records_closes_their_keys(
     worker: FakeWorker, orders: PartitionKey
 ) -> None:
-    """Held since before a restart: a lease, but no member yet."""
+    """Ada came after SET_GROUP was accepted and before its entry was applied."""
     worker.publish(orders, [b"x"] * 4, fixed={KEY_HASH: array("I", [7, 8, 7, 9])})
     worker.subscribe(ADA, orders, records=2)
-    worker.settle()
-    worker.restart()
     worker.taken()
-    worker.subscribe(BOB, orders, config=GroupOptions(mode="key_ordered"))
+    leader = worker.shards[1]
+    (group,) = leader.ledger.groups.values()
+    config = msgspec.structs.replace(group.config, mode="key_ordered")
+    change = payloads.GroupChange(group.topic_id, group.name, config, [], group.version)
+    worker.turn(lambda: leader.propose(log.GROUP, payloads.encode(change)))
+    worker.subscribe(BOB, orders)
     assert worker.taken() == [(BOB.session, 3, 4, 1)]
-    worker.subscribe(ADA, orders, records=0, holding=[(orders, 0, 2)])
     worker.ask(1, ADA, Ack(1, [(orders, 0, 1)]), origin=MINE)
     assert worker.taken() == [(BOB.session, 2, 3, 1)]
 

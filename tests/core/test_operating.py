@@ -5,7 +5,18 @@ import pytest
 from core.harness import FakeWorker, client, single
 from core.harness import counters as stats
 from gossipq import limits
-from gossipq.messages import Ack, Done, Nack, RefusedMessage, Requeue, Topics, Why
+from gossipq.messages import (
+    Ack,
+    Done,
+    Nack,
+    RefusedMessage,
+    Requeue,
+    SetGroup,
+    Subscribe,
+    Topics,
+    Unsubscribe,
+    Why,
+)
 from gossipq.operator_messages import (
     DropGroup,
     GroupShown,
@@ -15,7 +26,7 @@ from gossipq.operator_messages import (
     ShowGroup,
     Sought,
 )
-from gossipq.types import topic_id_of
+from gossipq.types import partition_key, topic_id_of
 from gossipq.values import GroupConfig, GroupOptions, Ref, SoughtRow, Start, TopicOptions
 
 ADA, BOB = client("ada"), client("bob")
@@ -240,6 +251,39 @@ def test_who_was_about_to_join_a_group_that_ends_is_told_to_subscribe_again(work
 
 
 # --- show
+
+
+def test_the_mode_of_a_group_is_not_changed_by_who_consumes(worker, orders):
+    worker.subscribe(ADA, orders, config=GroupOptions(mode="key_ordered"))
+    refused = worker.subscribe(BOB, orders, config=GroupOptions(mode="exclusive"))
+    assert (refused.code, "key_ordered, not exclusive" in refused.message) == ("bad_request", True)
+    leave(worker, ADA)
+    refused = worker.subscribe(BOB, orders, config=GroupOptions(mode="exclusive"))
+    assert (refused.code, "--mode exclusive" in refused.hint) == ("bad_request", True), "nobody consumes it"
+    assert worker.subscribe(BOB, orders, config=GroupOptions()).mode == "key_ordered"
+
+
+def test_an_operator_changes_the_mode_of_a_group_without_consumers(worker, orders):
+    worker.subscribe(ADA, orders)
+    worker.publish(orders, [b"x"])
+    exclusive = SetGroup(topic_id_of(orders), "billing", GroupOptions(mode="exclusive"))
+    assert worker.ask(1, BOB, exclusive).code == "wrong_state", "Ada consumes"
+    worker.ask(1, ADA, Ack(1, [(orders, 0, 1)]))
+    leave(worker, ADA)
+    assert worker.ask(1, BOB, exclusive) == Done(1)
+    assert worker.subscribe(BOB, orders, config=GroupOptions()).mode == "exclusive"
+
+
+def test_a_group_that_reads_several_shards_does_not_become_exclusive():
+    worker = FakeWorker(3)
+    topic = worker.topic("orders", TopicOptions(partitions=2))
+    for shard, start in zip(topic.shards, (0, 1), strict=True):
+        partition = partition_key(topic.id, start)
+        subscribe = Subscribe(1, "billing", [Start(partition)], 1, limits.MIB, GroupOptions())
+        assert worker.ask(shard, ADA, subscribe).mode == "shared"
+        worker.ask(shard, ADA, Unsubscribe(1))
+    asked = SetGroup(topic.id, "billing", GroupOptions(mode="exclusive"))
+    assert [worker.ask(shard, BOB, asked).code for shard in topic.shards] == ["bad_request"] * 2
 
 
 def test_a_group_shows_its_policy_and_who_said_so(worker, orders):

@@ -459,8 +459,8 @@ class Dispatch(Selection):
                     self._remode(view)
 
     def _remode(self, view: PartitionView) -> None:
-        """Key order begins or ends. Nobody consumes meanwhile; who did before a restart may hold records
-        still."""
+        """Begin or end key order. The group had no consumer when that was asked; one that came before the
+        entry was applied may hold records."""
         for lane in [lane for lane in view.lanes if key_of(lane)]:
             view.empty_lane(lane)
         view.keys = Keys() if view.group.state.config.mode == KEY_ORDERED else None

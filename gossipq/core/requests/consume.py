@@ -1,6 +1,6 @@
 """The requests of consumers: checked here, served by dispatch, logged through the shard."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
 
@@ -250,30 +250,21 @@ class ConsumeRequests:
                 raise OffsetOutOfRange(text, hint=f"{state.first} to {state.next} can", detail=state.first)
 
     def _check_mode(self, message: Subscribe, config: GroupConfig) -> None:
-        """A group cannot change how it hands out while somebody consumes; an exclusive one lives in one
-        shard."""
+        """The mode belongs to the group: a consumer that names another one would change it for all others.
+        Raises BadRequest."""
         group = self._group(message)
-        if group is not None and group.config.mode != config.mode and self._others(group.id, message):
-            raise BadRequest(
-                f"group {message.group} is {group.config.mode}, not {config.mode}",
-                hint="stop its consumers first, then subscribe with the other mode",
-            )
-        if config.mode != EXCLUSIVE:
-            return
         topic = self._ledger.topics.get(_topic_id(message))
-        shards = {self._ledger.shard, *message.shards, *(topic.shards if topic else ())}
-        if len(shards) > 1:
+        if group is not None and group.config.mode != config.mode:
+            name = topic.name if topic is not None else "TOPIC"
             raise BadRequest(
-                f"an exclusive group reads one shard, and this one would read {len(shards)}",
+                f"group {group.name} is {group.config.mode}, not {config.mode}",
                 hint=(
-                    "use a topic of one partition, or make the topics beside each other: topic create NAME "
-                    "--beside OTHER"
+                    f"consume without a mode; or stop its consumers and run: gossipq group set {name} "
+                    f"{group.name} --mode {config.mode}"
                 ),
             )
-
-    def _others(self, group_id: int, message: Subscribe) -> bool:
-        group = self._dispatch.groups.get(group_id)
-        return group is not None and bool(group.members)
+        shards = topic.shards if topic is not None else []
+        check_one_shard(config, [self._ledger.shard, *message.shards, *shards])
 
     def _joined(
         self, client: Client, message: Subscribe, asker: Requester, index: Index, outcome: Outcome
@@ -447,6 +438,19 @@ def check_group_name(name: str) -> None:
         raise BadName(
             f"group name {name!r}",
             hint="blanks at its ends, and characters that do not show, are not allowed",
+        )
+
+
+def check_one_shard(config: GroupConfig, shards: Iterable[int]) -> None:
+    """Two leaders cannot agree on one consumer, so an exclusive group reads one shard. Raises BadRequest."""
+    count = len(set(shards))
+    if config.mode == EXCLUSIVE and count > 1:
+        raise BadRequest(
+            f"an exclusive group reads one shard, and this one would read {count}",
+            hint=(
+                "use a topic of one partition, or make the topics beside each other: topic create NAME "
+                "--beside OTHER"
+            ),
         )
 
 

@@ -13,13 +13,13 @@ from gossipq import limits
 from gossipq.core.delivery import Dispatch, within
 from gossipq.core.ledger import Counted, Cursor, Ledger, Outcome, Published, Voided
 from gossipq.core.raft import Pending, Requester
-from gossipq.core.requests.consume import Client, check_group
+from gossipq.core.requests.consume import Client
 from gossipq.core.requests.explain import Named, find
 from gossipq.core.requests.letters import LetterJobs
 from gossipq.core.requests.operate import OperateRequests
 from gossipq.core.storage import Due, log, payloads
-from gossipq.errors import BadBatch, BadRequest, GossipqError, WrongState
-from gossipq.messages import Cancel, Done, Edit, PurgeDead, ReplayDead, Requeue, Reschedule, SetGroup
+from gossipq.errors import BadBatch, GossipqError, WrongState
+from gossipq.messages import Cancel, Done, Edit, PurgeDead, ReplayDead, Requeue, Reschedule
 from gossipq.types import DELAY, BatchInfo, Index, Offset, Origin, PartitionKey, topic_id_of
 from gossipq.values import Message, Ref
 
@@ -58,7 +58,6 @@ class MendRequests:
             Requeue: self._requeue,
             ReplayDead: self._take_letters,
             PurgeDead: self._take_letters,
-            SetGroup: self._set_group,
         }
         self._serve |= OperateRequests(host, ledger, dispatch, self._propose).serves
 
@@ -226,22 +225,3 @@ class MendRequests:
         self, origin: Origin, request_id: int, client: Client, message: ReplayDead | PurgeDead, batch: bytes
     ) -> None:
         self._letters.take(origin, request_id, message, self._cursor(message.partition, message.group))
-
-    def _set_group(
-        self, origin: Origin, request_id: int, client: Client, message: SetGroup, batch: bytes
-    ) -> None:
-        group = self._ledger.group(message.topic_id, message.group)
-        if group is None:
-            raise self._ledger.no_group(message.topic_id, message.group)
-        config = message.config.over(group.config)
-        check_group(config)
-        if config.mode != group.config.mode:
-            raise BadRequest(
-                "the mode of a group is chosen by its consumers",
-                hint="stop them, then subscribe with the other mode",
-            )
-        if config == group.config:
-            self._host.reply(origin, request_id, Done(0))
-            return
-        payload = payloads.encode(payloads.GroupChange(group.topic_id, group.name, config, [], group.version))
-        self._propose(origin, request_id, log.GROUP, payload, Done(1))

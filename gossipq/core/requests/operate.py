@@ -1,15 +1,15 @@
-"""What operators do to whole topics and groups: PURGE_TOPIC, SEEK_GROUP, DROP_GROUP, SHOW_GROUP. A part of
-mending."""
+"""Requests of operators about whole topics and groups: PURGE_TOPIC, SET_GROUP, SEEK_GROUP, DROP_GROUP,
+SHOW_GROUP. A part of mending."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from gossipq.core.delivery import NOTHING, Dispatch, alarm_lag, ruling
 from gossipq.core.ledger import Cursor, GroupState, Ledger, purge_plan
-from gossipq.core.requests.consume import Client, check_group, check_group_name
+from gossipq.core.requests.consume import Client, check_group, check_group_name, check_one_shard
 from gossipq.core.storage import log, payloads
 from gossipq.errors import BadRequest, GossipqError, OffsetOutOfRange, WrongState
-from gossipq.messages import Done
+from gossipq.messages import Done, SetGroup
 from gossipq.operator_messages import DropGroup, GroupShown, PurgeTopic, SeekGroup, ShowGroup, Sought
 from gossipq.texts import many
 from gossipq.types import Origin, PartitionKey, partition_of, topic_id_of
@@ -33,6 +33,7 @@ class OperateRequests:
         self._host, self._ledger, self._dispatch, self._propose = host, ledger, dispatch, propose
         self.serves: dict[type[Message], Callable[[Origin, int, Client, Any, bytes], None]] = {
             PurgeTopic: self._purge,
+            SetGroup: self._set_group,
             SeekGroup: self._seek,
             DropGroup: self._drop,
             ShowGroup: self._show,
@@ -96,6 +97,21 @@ class OperateRequests:
                     f"{group.name}"
                 ),
             )
+
+    def _set_group(
+        self, origin: Origin, request_id: int, client: Client, message: SetGroup, batch: bytes
+    ) -> None:
+        group = self._group(message.topic_id, message.group)
+        config = message.config.over(group.config)
+        check_group(config)
+        if config.mode != group.config.mode:
+            self._idle(group, "changing its mode")
+            check_one_shard(config, self._ledger.topics[group.topic_id].shards)
+        if config == group.config:
+            self._host.reply(origin, request_id, Done(0))
+            return
+        change = payloads.GroupChange(group.topic_id, group.name, config, [], group.version)
+        self._propose(origin, request_id, log.GROUP, payloads.encode(change), Done(1))
 
     def _seek(
         self, origin: Origin, request_id: int, client: Client, message: SeekGroup, batch: bytes

@@ -259,8 +259,9 @@ class Groups(Shape, kw_only=True, omit_defaults=False):
 
 
 class GroupPolicy(Shape, kw_only=True):
-    """Of a group. What is left away stays."""
+    """Of a group. Omitted fields keep their value. Stop all consumers before you change the mode."""
 
+    mode: Mode | None = None
     lease: Duration | None = None
     in_flight_max: Whole | None = None
     attempts_max: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_HARD_MAX)] | None = None

@@ -17,13 +17,14 @@ LATE_AFTER_MS = 1_000  #: so long a record waits for other partitions, unless th
 
 
 class FetchOptions(TypedDict, total=False):
-    """Durations are seconds, a timedelta, or text as "30s". The policies of a group (mode, lease,
-    attempts_max, backoff) hold for all its consumers, until one of them says otherwise:
+    """Durations are seconds, a timedelta, or text as "30s". The policies of a group (lease, attempts_max,
+    backoff) hold for all its consumers, until one of them says otherwise:
 
     start: of a new group, or of a reader: "first", "new", an offset, an aware datetime, "-10m"; of a reader
         also an offset for each partition, {"orders": {0: 17, 1: 4}}: what is not named there, and topics that
         fit a pattern later, begin at "first". Default: "first"; "new" for a reader without stop_at_end
-    mode: "shared", "exclusive" (one consumer at a time) or "key_ordered" (each key in order)
+    mode: "shared", "exclusive" (one consumer at a time) or "key_ordered" (each key in order). The first
+        consumer of a group chooses it, and another one is refused; see `admin.set_group`
     route: takes only records whose route matches this, or one of a list: "eu.fr", "eu.*", ["eu.#", "us"]
     create: makes a topic that is not there; else that raises UnknownTopic
     ack: False = at most once: a record counts as done before it leaves the node

@@ -57,8 +57,10 @@ class TopicPolicy(TypedDict, total=False):
 
 class GroupPolicy(TypedDict, total=False):
     """Policy of a group; durations are seconds, a timedelta, or text as "30s". What is left away stays as it
-    is; the mode is chosen by the consumers:
+    is:
 
+    mode: "shared", "exclusive" (one consumer at a time) or "key_ordered" (each key in order); it can be
+        changed while the group has no consumer
     lease: how long a consumer may be silent with a record
     in_flight_max: records per partition that may be in flight at a time
     attempts_max: failures after which a record is a dead letter
@@ -68,6 +70,7 @@ class GroupPolicy(TypedDict, total=False):
     alarm_lag: records of a partition that it may be behind before an alarm is raised, 0 = any number
     """
 
+    mode: str | None
     lease: inputs.Duration | None
     in_flight_max: int | None
     attempts_max: int | None

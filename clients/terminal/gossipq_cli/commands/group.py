@@ -331,6 +331,11 @@ def resume(choices: Choices, topic: str, group: str | None, named: str | None) -
 @group_argument
 @named_option
 @click.option(
+    "--mode",
+    type=click.Choice(["shared", "exclusive", "key_ordered"]),
+    help="how the group shares records; stop its consumers first",
+)
+@click.option(
     "--lease", type=Duration(), help="lease: records of a consumer that is silent for so long are redelivered"
 )
 @click.option(
@@ -359,8 +364,7 @@ def change(choices: Choices, /, topic: str, group: str | None, named: str | None
     \b
     gossipq group set orders billing --alarm-lag 10000
     gossipq group set orders billing --lease 5m --attempts-max 3
-
-    Consumers choose the mode of their group.
+    gossipq group set orders billing --mode key_ordered    stop its consumers first
     """
     group = _one(group, named)
     given = {option: value for option, value in policy.items() if value is not None}

@@ -242,8 +242,8 @@ def command(
     gossipq sub 'orders.*' -g billing -n 100 -o jsonl
     gossipq sub orders -g audit --mode exclusive --route 'eu.#'
 
-    --mode, --attempts-max and --backoff become the group's. A record counts as acked when it has been written
-    to stdout. Exits 1 when it ends before -n records came.
+    --attempts-max and --backoff become the group's; --mode is for a new group. A record counts as acked when
+    it has been written to stdout. Exits 1 when it ends before -n records came.
     """
     as_json = choices.output.startswith("json")
     if pattern is not None and as_json:

@@ -185,7 +185,7 @@ class Menders:
     @shows(group_options, GroupPolicy)
     def set_group(self, topic: str, group: str, **policy: Unpack[GroupPolicy]) -> None:
         """Changes the policy of a group in the shards of a topic. Raises BadRequest when there is no such
-        group."""
+        group, and WrongState for another mode while the group has consumers."""
         self._talk(self._asking.set_group(topic, group, group_options(**policy)))
 
     def positions(self, topic: str, start: inputs.Start = "first") -> dict[int, Span]:
