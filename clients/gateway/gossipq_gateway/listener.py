@@ -4,7 +4,7 @@ what it wants."""
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Collection, Iterator, Sized
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence, Sized
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
@@ -233,9 +233,12 @@ async def _sweep(connections: Collection[Any]) -> None:
 
 
 @asynccontextmanager
-async def listening(app: ASGIApp, where: Place, **settings: Any) -> AsyncIterator[Place]:
+async def listening(
+    app: ASGIApp, where: Place, proxies: Sequence[str] = (), **settings: Any
+) -> AsyncIterator[Place]:
     """Answers HTTP and WebSockets there with an ASGI application; yields where it listens, for port 0.
-    `settings` are those of `uvicorn.Config`. Raises OSError when the place is taken."""
+    `proxies` are addresses and networks whose X-Forwarded-Proto is believed; `settings` are those of
+    `uvicorn.Config`. Raises OSError when the place is taken."""
     listener, room, log = bound(where), Room(), logging.getLogger("uvicorn.error")
     config = uvicorn.Config(
         Bodies(app, room),
@@ -251,7 +254,8 @@ async def listening(app: ASGIApp, where: Place, **settings: Any) -> AsyncIterato
             "log_level": "warning",
             "access_log": False,
             "server_header": False,
-            "proxy_headers": False,
+            "proxy_headers": bool(proxies),
+            "forwarded_allow_ips": list(proxies),
             "limit_concurrency": CONNECTIONS_MAX,
             "timeout_keep_alive": KEEP_ALIVE_S,
             "timeout_graceful_shutdown": GRACE_S,

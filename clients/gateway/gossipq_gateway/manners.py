@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gossipq import limits
 from gossipq.errors import NoReply
+from gossipq_gateway import probes
 from gossipq_gateway.dialect import Place
 from gossipq_gateway.problems import Refusal, problem, response
 from gossipq_gateway.room import Room, Share
@@ -21,6 +22,8 @@ Found = TypeVar("Found")
 BODY_BYTES_MAX = 32 * limits.MIB
 BODY_S = 30.0  #: from the end of the headers to that of the body
 _SAFE = ("GET", "HEAD", "OPTIONS")
+#: headers of a streamed answer: without them nginx with gzip holds back all of it
+STREAMED = {"cache-control": "no-store, no-transform", "x-accel-buffering": "no"}
 _LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
@@ -43,6 +46,9 @@ class Manners:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
+            return
+        if scope["type"] == "http" and scope["path"] in probes.PATHS and scope["method"] in _SAFE:
+            await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
         refusal = self._refusal(scope.get("method", "GET"), scope["type"], headers)

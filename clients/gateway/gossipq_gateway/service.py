@@ -19,6 +19,7 @@ from gossipq_gateway.counters import Metrics
 from gossipq_gateway.dialect import Desk, Dialect, Place, log, sparing
 from gossipq_gateway.listener import listening
 from gossipq_gateway.manners import Manners
+from gossipq_gateway.probes import Probes
 from gossipq_gateway.problems import Refusal, problem, response
 from gossipq_gateway.settings import Settings
 from gossipq_gateway.v1.dialect import Native
@@ -26,6 +27,7 @@ from gossipq_gateway.v1.dialect import Native
 #: what is told when it serves, and what tells that it shall end
 Ready = Callable[[Place], None]
 End = Callable[[], Awaitable[None]]
+LOOPBACK = ("127.0.0.1", "::1")  #: a proxy on this machine is believed
 ELSEWHERE = "stop what listens there, or give another HOST:PORT"
 
 
@@ -38,7 +40,7 @@ def dialects(settings: Settings, callers: Callers) -> list[Dialect]:
 
         if not settings.sqs_keys:
             raise ConfigError("--sqs needs access keys", "--sqs-keys FILE; docs/HTTP.md says what is in it")
-        found.append(Sqs(callers, settings.sqs_keys))
+        found.append(Sqs(callers, settings.sqs_keys, settings.public_url))
     if settings.kapokmq is not None:
         from gossipq_gateway.dialects.kapokmq import KapokMq
 
@@ -75,7 +77,9 @@ async def serve(
         stack.push_async_callback(callers.close)
         minded = asyncio.create_task(callers.mind())
         stack.callback(minded.cancel)
-        routes: list[BaseRoute] = [Route("/metrics", _page(metrics), methods=["GET"])]
+        probes = Probes(mq, clock)
+        stack.push_async_callback(probes.close)
+        routes: list[BaseRoute] = [*probes.routes(), Route("/metrics", _page(metrics), methods=["GET"])]
         for dialect in (*dialects(settings, callers), *more):
             its_log = stack.enter_context(sparing(log.getChild(dialect.name)))
             desk = Desk(mq, clock, metrics.of(dialect.name), its_log)
@@ -87,11 +91,12 @@ async def serve(
         app = Manners(
             Router(routes, default=_nowhere, redirect_slashes=False),
             settings.http,
-            settings.hosts,
-            settings.origins,
+            settings.known_hosts,
+            settings.known_origins,
         )
+        proxies = [*LOOPBACK, *settings.proxies]
         try:
-            at = await stack.enter_async_context(listening(app, settings.http))
+            at = await stack.enter_async_context(listening(app, settings.http, proxies))
         except OSError as error:
             raise NoPlace(f"--http {settings.http}: {error.strerror or error}", ELSEWHERE) from None
         ended = asyncio.ensure_future(end())

@@ -1,6 +1,8 @@
 """What a gateway is started with."""
 
+from ipaddress import ip_network
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from gossipq import limits
 from gossipq.errors import ConfigError
@@ -17,6 +19,8 @@ class Settings(NamedTuple):
     http: Place = Place("127.0.0.1", PORT)
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
+    public_url: str = ""  #: by which callers reach it through a proxy; without / at its end
+    proxies: tuple[str, ...] = ()  #: addresses and networks whose X-Forwarded-Proto is believed
     insecure: bool = False  #: tokens may cross a network in the clear
     sqs: bool = False
     sqs_keys: str = ""  #: file of access keys
@@ -28,8 +32,21 @@ class Settings(NamedTuple):
     queue_server: Place | None = None
     options: DialectOptions = DialectOptions()  #: of those of older brokers
 
+    @property
+    def known_hosts(self) -> tuple[str, ...]:
+        """The names that a Host header may have."""
+        name = urlsplit(self.public_url).hostname
+        return (*self.hosts, name) if name else self.hosts
+
+    @property
+    def known_origins(self) -> tuple[str, ...]:
+        """Origins whose pages may send requests; its own is among them, since a proxy may change Host."""
+        scheme, address, *_ = urlsplit(self.public_url.lower())
+        return (*self.origins, f"{scheme}://{address}") if address else self.origins
+
     def check(self) -> None:
-        """Raises ConfigError: tokens, keys and records would cross a network in the clear."""
+        """Raises ConfigError, also where tokens, keys and records would cross a network in the clear."""
+        self._check_proxy()
         named = {
             "--http": self.http,
             "--kapokmq": self.kapokmq,
@@ -43,3 +60,28 @@ class Settings(NamedTuple):
                     f"{option} {place}: others may read what crosses a network in the clear",
                     "listen on 127.0.0.1 behind a TLS proxy; or --insecure if that network is yours",
                 )
+
+    def _check_proxy(self) -> None:
+        if self.public_url and not _is_base_url(self.public_url):
+            raise ConfigError(
+                f"--public-url {self.public_url} is not the address of a gateway",
+                "write https://NAME, or https://NAME/PATH if the proxy removes /PATH",
+            )
+        for proxy in self.proxies:
+            try:
+                ip_network(proxy)
+            except ValueError:
+                raise ConfigError(
+                    f"--trust-proxy {proxy} is neither an address nor a network",
+                    "write an address as 10.0.0.7, a network as 10.0.0.0/24",
+                ) from None
+
+
+def _is_base_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        has_port = url.port is None or url.port > 0
+    except ValueError:
+        return False
+    is_whole = url.scheme in ("http", "https") and bool(url.hostname) and has_port
+    return is_whole and "@" not in url.netloc and not (url.query or url.fragment or url.path.endswith("/"))

@@ -45,6 +45,7 @@ from gossipq_gateway.console import pages, views
 from gossipq_gateway.console.watches import Connect, Watch, Watches
 from gossipq_gateway.dialect import Desk
 from gossipq_gateway.dialects.numbers import whole
+from gossipq_gateway.manners import STREAMED
 from gossipq_gateway.problems import is_forbidden
 
 ROOT = "/console"
@@ -78,10 +79,9 @@ class Console:
 
     name = "console"
 
-    def __init__(self, connect: Connect, server: str, secure: bool = False) -> None:
-        """`server`: what the cluster is called where it has no name; `secure`: browsers come by HTTPS."""
+    def __init__(self, connect: Connect, server: str) -> None:
+        """`server` stands for the name of a cluster that was given none."""
         self._watches = Watches(connect, server, SystemClock())
-        self._secure = secure
 
     @asynccontextmanager
     async def serve(self, desk: Desk) -> AsyncIterator[None]:
@@ -203,7 +203,8 @@ class Console:
                     yield b": still here\n\n"
                 await asyncio.sleep(BEAT_S)
 
-        return StreamingResponse(events(), media_type="text/event-stream", headers=HEADERS)
+        headers = {name.lower(): value for name, value in HEADERS.items()} | STREAMED
+        return StreamingResponse(events(), media_type="text/event-stream", headers=headers)
 
     async def _parts(
         self,
@@ -285,12 +286,14 @@ class Console:
         except GossipqError as error:
             return self._stranger(error, token)
         made = RedirectResponse(f"{ROOT}/", 303, HEADERS)
-        made.set_cookie(COOKIE, token.hex(), path=ROOT, secure=self._secure, httponly=True, samesite="strict")
+        made.set_cookie(
+            COOKIE, token.hex(), path=ROOT, secure=_by_https(request), httponly=True, samesite="strict"
+        )
         return made
 
     async def _sign_out(self, request: Request, form: dict[str, list[str]]) -> Response:
         made = RedirectResponse(f"{ROOT}/", 303, HEADERS)
-        made.delete_cookie(COOKIE, path=ROOT, secure=self._secure, httponly=True, samesite="strict")
+        made.delete_cookie(COOKIE, path=ROOT, secure=_by_https(request), httponly=True, samesite="strict")
         return made
 
 
@@ -459,6 +462,11 @@ def allowed(watch: Watch, subject: Subject) -> Sequence[Verb]:
 
 
 # --- requests and answers
+
+
+def _by_https(request: Request) -> bool:
+    """The browser came by HTTPS; a proxy tells it in X-Forwarded-Proto."""
+    return request.url.scheme == "https"
 
 
 def _token(request: Request) -> bytes | None:

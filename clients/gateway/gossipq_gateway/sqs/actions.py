@@ -32,12 +32,12 @@ LIST_MAX = 1_000
 
 
 class Asked(NamedTuple):
-    """One request: who asks, what, and by which address, for the URLs of queues."""
+    """One request: who asks, what, and by which URL the caller reaches the gateway."""
 
     caller: Caller
     token: bytes
     data: dict[str, Any]
-    host: str
+    base_url: str
     counters: Counters
     now_ms: int  #: unix
 
@@ -115,7 +115,7 @@ class Actions:
 
     @staticmethod
     def _url(asked: Asked, name: str) -> str:
-        return f"http://{asked.host}/sqs/{queues.ACCOUNT}/{name}"
+        return f"{asked.base_url}/sqs/{queues.ACCOUNT}/{name}"
 
     async def create_queue(self, asked: Asked) -> dict[str, Any]:
         name, given = _text(asked.data, "QueueName"), _texts(asked.data, "Attributes")

@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from starlette.requests import Request
@@ -35,9 +36,9 @@ class Sqs:
 
     name = "sqs"
 
-    def __init__(self, callers: Callers, keys_file: str) -> None:
+    def __init__(self, callers: Callers, keys_file: str, public_url: str = "") -> None:
         """Raises ConfigError."""
-        self._callers, self._keys = callers, AccessKeys(keys_file)
+        self._callers, self._keys, self._public_url = callers, AccessKeys(keys_file), public_url
 
     def routes(self, desk: Desk) -> Sequence[BaseRoute]:
         self._desk = desk
@@ -108,7 +109,7 @@ class Sqs:
         path = request.scope.get("raw_path", b"").partition(b"?")[0].decode("latin-1")
         now = self._desk.clock.now()
         asked = signature.Asked(request.method, path, request.url.query, headers, body)
-        signature.check(asked, signed, secret, now.wall_ms)
+        signature.check(asked, signed, secret, now.wall_ms, urlsplit(self._public_url).path)
         target = headers.get("x-amz-target", "")
         action = self._actions.known.get(target.removeprefix(TARGET))
         if action is None or not target.startswith(TARGET):
@@ -119,8 +120,8 @@ class Sqs:
             raise SqsFault("SerializationException", f"The body is not JSON: {error}") from None
         await self._queues.ready()
         async with self._callers.of(token) as caller:
-            host = headers.get("host", "")
-            what = Asked(caller, token, data, host, self._desk.counters, now.wall_ms)
+            base_url = self._public_url or f"{request.url.scheme}://{headers.get('host', '')}"
+            what = Asked(caller, token, data, base_url, self._desk.counters, now.wall_ms)
             if action == self._actions.receive:
                 return await unless_gone(request.receive, action(what))
             return await action(what)

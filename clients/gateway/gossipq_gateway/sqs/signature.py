@@ -48,8 +48,9 @@ def read(authorization: str) -> Signed:
     return Signed(key_id, date, region, service, names.split(";"), signature)
 
 
-def check(asked: Asked, signed: Signed, secret: str, now_ms: int) -> None:
-    """Raises SqsFault unless the holder of the secret has signed this request, and lately."""
+def check(asked: Asked, signed: Signed, secret: str, now_ms: int, prefix: str = "") -> None:
+    """Raises SqsFault unless the holder of the secret has signed this request, and lately. The path may have
+    been signed with `prefix` in front, which a proxy has removed."""
     stamp = asked.headers.get("x-amz-date", "")
     if not re.fullmatch(r"\d{8}T\d{6}Z", stamp) or not stamp.startswith(signed.date):
         raise unsigned("X-Amz-Date is missing, or not that of the credential.", "IncompleteSignature")
@@ -58,8 +59,10 @@ def check(asked: Asked, signed: Signed, secret: str, now_ms: int) -> None:
     if abs(_seconds(stamp) - now_ms / 1000) > SKEW_S:
         raise unsigned(f"Signature expired: {stamp} is not within 15 minutes of now.", "RequestExpired")
     key = _key(secret, signed.date, signed.region, signed.service)
-    made = hmac.new(key, _to_sign(asked, signed, stamp), "sha256").hexdigest()
-    if not hmac.compare_digest(made, signed.signature):
+    paths = {asked.path, prefix + asked.path}
+    texts = [_to_sign(asked._replace(path=path), signed, stamp) for path in paths]
+    made = [hmac.new(key, text, "sha256").hexdigest() for text in texts]
+    if not any(hmac.compare_digest(each, signed.signature) for each in made):
         raise unsigned("The request signature we calculated does not match the signature you provided.")
 
 

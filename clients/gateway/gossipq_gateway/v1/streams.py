@@ -16,6 +16,7 @@ from gossipq_gateway import problems
 from gossipq_gateway.callers import Caller, Callers
 from gossipq_gateway.counters import Counters
 from gossipq_gateway.leases import Leases
+from gossipq_gateway.manners import STREAMED
 from gossipq_gateway.v1 import plain, positions, shapes
 from gossipq_gateway.v1.operation import Call, read, token_in
 
@@ -48,7 +49,7 @@ async def events(call: Call) -> StreamingResponse:
     where = await (positions.go_on(mq, topics, last) if last else positions.begin(mq, topics, start))
     subscription = mq.subscribe(topics, start=where.offsets, **options)
     told = _told(call.caller, subscription, where, call.counters)
-    return StreamingResponse(told, media_type="text/event-stream", headers={"cache-control": "no-store"})
+    return StreamingResponse(told, media_type="text/event-stream", headers=STREAMED)
 
 
 async def _told(

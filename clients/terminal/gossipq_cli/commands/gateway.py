@@ -36,6 +36,19 @@ CALLER_S = 2.0
     metavar="URL",
     help="origin whose pages may send requests (CORS)",
 )
+@click.option(
+    "--public-url",
+    metavar="URL",
+    default="",
+    help="how callers reach it through a proxy, as https://mq.example: QueueUrls of SQS begin so",
+)
+@click.option(
+    "--trust-proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="a proxy or its network, whose X-Forwarded-Proto counts (one on this machine always does)",
+)
 @click.option("--sqs", is_flag=True, help="Amazon SQS, at /sqs of the port of HTTP")
 @click.option("--sqs-keys", metavar="FILE", default="", help="access keys of SQS, a file of your own (0600)")
 @click.option("--kapokmq", metavar="HOST:PORT", help="KapokMQ: WebSocket, console and HTTP")
