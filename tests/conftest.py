@@ -2,6 +2,7 @@
 id."""
 
 import faulthandler
+import gc
 import json
 import os
 import signal
@@ -76,15 +77,32 @@ def _state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep the garbage collector away from thousands of tests that all stay in memory: each of its passes
+    would look at all of them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several run at a time, what takes long begins first, so that none is left alone at the end."""
+    """Where several files run at a time, the longest begin first, so that none is left alone at the end.
+    Files that wait for nodes and files that compute take turns, so that the cores are busy all the time."""
     if not hasattr(config, "workerinput"):
         return
     first = [HOME / "tests" / "sim", HOME / "tests" / "spark"]
     waiting = {item.path for item in items if item.get_closest_marker("e2e")}
+    files = dict.fromkeys(item.path for item in items)
+    kinds = [[path for path in files if (path in waiting) == waits] for waits in (True, False)]
+    place = {path: at / len(kind) for kind in kinds for at, path in enumerate(kind)}
 
-    def rank(item: pytest.Item) -> tuple[bool, ...]:
-        return (*(room not in item.path.parents for room in first), item.path not in waiting)
+    def rank(item: pytest.Item) -> tuple[bool | float | str, ...]:
+        rooms = (room not in item.path.parents for room in first)
+        return (*rooms, place[item.path], str(item.path))
 
     items.sort(key=rank)
 

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from bindings.languages import Language, languages
 from conftest import HOME, ROOTS, RunningNode
@@ -24,21 +23,8 @@ from ports import needs_ipv6
 
 pytestmark = pytest.mark.e2e
 ALONE = [trial for trial in TRIALS if trial.level == "mini"]
-SMOKE = 2  #: trials of each language in a short run
-
-
-def cases() -> list[ParameterSet]:
-    """Each language, and each trial that one node is enough for; only the first ones in a short run."""
-    return [
-        pytest.param(
-            language,
-            trial,
-            id=f"{language.name}-{trial.run.__name__}",
-            marks=[pytest.mark.slow] * (number >= SMOKE),
-        )
-        for language in languages()
-        for number, trial in enumerate(ALONE)
-    ]
+SMOKE = ALONE[:2]  #: the trials of a short run; the kit has all of them
+TAKEOVERS = 2  #: in a trial of the kit; `gossipq conformance` itself kills more
 
 
 def skip_if_missing(language: Language) -> None:
@@ -46,7 +32,8 @@ def skip_if_missing(language: Language) -> None:
         pytest.skip(language.missing)
 
 
-@pytest.mark.parametrize(("language", "trial"), cases())
+@pytest.mark.parametrize("trial", SMOKE, ids=lambda trial: trial.run.__name__)
+@pytest.mark.parametrize("language", languages(), ids=lambda language: language.name)
 def test_one_node(language: Language, trial: Trial, node: RunningNode, mq: Client) -> None:
     skip_if_missing(language)
     with Driver(language.command) as driver:
@@ -76,7 +63,7 @@ def test_a_node_at_an_address_of_ipv6(language: Language, tmp_path: Path) -> Non
 def test_nodes_that_are_killed(language: Language, tmp_path: Path) -> None:
     """The whole kit, as users run it."""
     skip_if_missing(language)
-    line = [sys.executable, "-m", "gossipq_cli", "conformance", "-o", "jsonl"]
+    line = [sys.executable, "-m", "gossipq_cli", "conformance", "-o", "jsonl", "--takeovers", str(TAKEOVERS)]
     ran = subprocess.run(
         [*line, "--level", language.level, "--driver", language.command],
         cwd=tmp_path,

@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 STRIKES = int(os.environ.get("GOSSIPQ_STRIKES", "40"))  #: of each dress
-MANY_STRIKES = 1_000  #: of each dress, in make accept
+MANY_STRIKES = 500  #: of each dress, in make accept
 SHORTEST_S, LONGEST_S = 1e-6, 2e-2
 PATIENCE_S = 30  #: above it something hangs
 BATCH = 3

@@ -18,7 +18,7 @@ from conftest import HOME, ROOTS
 from export.reading import read, states, values
 from gossipq_client import connect
 
-KILLS = int(os.environ.get("KILLS", "20"))
+KILLS = int(os.environ.get("KILLS", "10"))
 pytestmark = pytest.mark.e2e
 
 

@@ -23,7 +23,7 @@ from sim.many import commit, run_many
 from sim.small import small
 
 FIRST = int(os.environ.get("GOSSIPQ_FIRST", "0"))
-SEEDS = int(os.environ.get("GOSSIPQ_SEEDS", "150"))
+SEEDS = int(os.environ.get("GOSSIPQ_SEEDS", "50"))
 #: of entries that logs must have met: all but what comes once an hour, and what operators set for a cluster
 KINDS = {*range(log.NOOP, log.OPTIONS), log.ROLLUP, log.REGROUP} - {log.FORGET}
 
