@@ -5,6 +5,7 @@ import { ACK, GossipqError, NACK, REFUSED, SUBSCRIBE, UNSUBSCRIBE, text, unpack,
 import { Opened } from "./batch.js";
 
 const TIMER_MS_MAX = 0x7fffffff;
+const TURN_MS = 2; // taking records lets the event loop turn after this time
 const REASON_MAX = 2048;
 const HOLDING_MAX = 16_384; // more ranges are refused; what is left out comes again
 let numbers = 0;
@@ -263,6 +264,7 @@ export class Subscription {
   #refused = null; // a shard took this client no more: that is told once, then it is tried again
   #taken = []; // by a reader, and not lent again yet: {part, message}
   #closing = null;
+  #turnedMs = 0; // when the event loop turned last, as far as is known
   over = false;
 
   /** `options` are what readSubscribe() gave. */
@@ -295,6 +297,7 @@ export class Subscription {
   async next(waitMs = Infinity) {
     this.#lendAgain();
     const end = nowMs() + waitMs;
+    if (nowMs() - this.#turnedMs > TURN_MS) await this.#turn();
     for (;;) {
       const stretch = this.#waiting[0];
       if (!stretch) {
@@ -323,6 +326,12 @@ export class Subscription {
 
   #lendAgain() {
     for (const { part, message } of this.#taken.splice(0)) part.settleReader(message);
+  }
+
+  /** Lets acks and signs of life leave: a program that never waits for anything else would hold them back. */
+  async #turn() {
+    await new Promise((resolve) => setImmediate(resolve));
+    this.#turnedMs = nowMs();
   }
 
   /** Until something has changed, or then. */
