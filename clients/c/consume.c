@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ACKS_WAITING = 500, RANGES = 1000, HOLDING_MAX = 16384 };
+enum { ACKS_LATE_MS = 2, LISTEN_MS = 1, RANGES = 1000, HOLDING_MAX = 16384 };
 #define CREDIT 4000
 #define CREDIT_BYTES (8 << 20)
 
@@ -59,13 +59,28 @@ static void drop_waiting(gq_subscription *s, const part *of) {
     s->last = at;
 }
 
+/* End an ACK; its records are sent again with the next one. */
+static void take_back(gq_subscription *s, part *p, ack *a) {
+    for (size_t i = 0; i < a->sent.count; i++)
+        if (!gq_ranges_add(&p->pending, a->sent.at[i].key, a->sent.at[i].first, a->sent.at[i].end)) s->refused = GQ_MEMORY;
+    free(a->sent.at);
+    free(a);
+}
+
+static void take_all_back(gq_subscription *s, part *p) {
+    for (ack *a; (a = p->acks);) {
+        p->acks = a->next;
+        take_back(s, p, a);
+    }
+}
+
 void gq_parts_over(gq *c, uint16_t number) {
     for (gq_subscription *s = c->subscriptions; s; s = s->next)
         for (size_t i = 0; i < s->part_count; i++) {
             part *p = s->parts + i;
             if (p->shard != number) continue;
             drop_waiting(s, p);
-            p->request = 0;
+            take_all_back(s, p);
             p->live = 0;
         }
 }
@@ -108,7 +123,10 @@ static int come_again(part *p, int64_t key, int64_t first, int64_t end) {
 }
 
 static int acked(const part *p, int64_t key, int64_t offset) {
-    return gq_ranges_have(&p->pending, key, offset) || gq_ranges_have(&p->sent, key, offset);
+    if (gq_ranges_have(&p->pending, key, offset)) return 1;
+    for (const ack *a = p->acks; a; a = a->next)
+        if (gq_ranges_have(&a->sent, key, offset)) return 1;
+    return 0;
 }
 
 /* A record whose ack has no answer yet waits for it: others may have had it. 0: no memory. */
@@ -132,18 +150,18 @@ static void drop(gq_subscription *s, const part *p, range r, uint64_t came) {
             gq_ranges_add(&w->settled, r.key, r.first, r.end);
 }
 
-/* `sent` is what is stored of the acks that were answered. What came of it meanwhile is dropped; what was put aside and is not acked
- * any more is shown. */
-static void drop_acked(gq_subscription *s, part *p) {
+/* The records of `done` are stored as acked. Deliveries of them that wait here are dropped. Records that were put aside and whose ack was
+ * not stored are shown. */
+static void drop_acked(gq_subscription *s, part *p, const ranges *done) {
     int found = 0;
     for (stretch *w = s->repeats ? s->first : NULL; w; w = w->next) found |= w->repeats;
     s->repeats = found;
-    for (size_t i = 0; i < p->sent.count; i++) drop(s, p, p->sent.at[i], s->client->came);
+    for (size_t i = 0; i < done->count; i++) drop(s, p, done->at[i], s->client->came);
     for (stretch **at = &p->aside; *at;) {
         stretch *w = *at;
         int64_t offset = w->first + w->taken;
-        int stored = gq_ranges_have(&p->sent, w->key, offset);
-        if (!stored && gq_ranges_have(&p->pending, w->key, offset)) {
+        int stored = gq_ranges_have(done, w->key, offset);
+        if (!stored && acked(p, w->key, offset)) {
             at = &w->next;
             continue;
         }
@@ -219,36 +237,50 @@ void gq_subscribed(gq *c, uint16_t number, gq_reader in, uint64_t term) {
     if (!in.bad && size) gq_learn(c, number, term, direct, size);
 }
 
+/* The ACK of that request, taken off the list of its part. */
+static ack *ack_of(gq *c, uint64_t request, gq_subscription **of, part **at) {
+    for (gq_subscription *s = c->subscriptions; s && request; s = s->next)
+        for (size_t i = 0; i < s->part_count; i++)
+            for (ack **a = &s->parts[i].acks; *a; a = &(*a)->next) {
+                if ((*a)->request != request) continue;
+                ack *found = *a;
+                *a = found->next;
+                *of = s;
+                *at = s->parts + i;
+                return found;
+            }
+    return NULL;
+}
+
 void gq_acked(gq *c, uint64_t request, int verb, gq_reader in) {
-    for (gq_subscription *s = c->subscriptions; s; s = s->next)
-        for (size_t i = 0; i < s->part_count; i++) {
-            part *p = s->parts + i;
-            if (!request || p->request != request) continue;
-            p->request = 0;
-            if (verb == REFUSED) {
-                gq_keep_refusal(c, &in);
-                if (gq_later(c->code)) { /* it is sent again */
-                    if (!strcmp(c->code, "not_leader")) gq_not_leader(c, p->shard);
-                    else if (gq_ended(c->code)) gq_over(c, p->shard);
-                    p->resume_ms = gq_now_ms() + AGAIN_MS;
-                    return;
-                }
-                s->refused = GQ_REFUSED;
-            }
-            for (size_t n = 0; verb != REFUSED && n < p->sent.count; n++) /* else the user has them still */
-                gq_ranges_cut(&p->held, p->sent.at[n].key, p->sent.at[n].first, p->sent.at[n].end);
-            if (verb == REFUSED) p->sent.count = 0;
-            uint32_t fields = verb == ACKED ? gq_get_array(&in) : 0, lost = fields ? gq_get_array(&in) : 0;
-            s->lost |= lost > 0;
-            for (uint32_t n = 0; n < lost && !in.bad; n++) {
-                gq_get_array(&in);
-                int64_t key = gq_get_int(&in), first = gq_get_int(&in);
-                gq_ranges_cut(&p->sent, key, first, gq_get_int(&in));
-            }
-            drop_acked(s, p);
-            p->sent.count = 0;
+    gq_subscription *s;
+    part *p;
+    ack *a = ack_of(c, request, &s, &p);
+    if (!a) return;
+    if (verb == REFUSED) {
+        gq_keep_refusal(c, &in);
+        if (gq_later(c->code)) {
+            take_back(s, p, a);
+            if (!strcmp(c->code, "not_leader")) gq_not_leader(c, p->shard);
+            else if (gq_ended(c->code)) gq_over(c, p->shard);
+            p->resume_ms = gq_now_ms() + AGAIN_MS;
             return;
         }
+        s->refused = GQ_REFUSED;
+    }
+    for (size_t n = 0; verb != REFUSED && n < a->sent.count; n++) /* else the user has them still */
+        gq_ranges_cut(&p->held, a->sent.at[n].key, a->sent.at[n].first, a->sent.at[n].end);
+    if (verb == REFUSED) a->sent.count = 0;
+    uint32_t fields = verb == ACKED ? gq_get_array(&in) : 0, lost = fields ? gq_get_array(&in) : 0;
+    s->lost |= lost > 0;
+    for (uint32_t n = 0; n < lost && !in.bad; n++) {
+        gq_get_array(&in);
+        int64_t key = gq_get_int(&in), first = gq_get_int(&in);
+        gq_ranges_cut(&a->sent, key, first, gq_get_int(&in));
+    }
+    drop_acked(s, p, &a->sent);
+    free(a->sent.at);
+    free(a);
 }
 
 /* --- subscribing */
@@ -334,8 +366,9 @@ static void borrow_no_more(gq_subscription *s) {
 static void end(gq_subscription *s, part *p) {
     gq *c = s->client;
     s->over = p->over = 1;
-    if (p->pending.count || p->sent.count) s->refused = GQ_REFUSED;
-    p->pending.count = p->sent.count = 0;
+    take_all_back(s, p);
+    if (p->pending.count) s->refused = GQ_REFUSED;
+    p->pending.count = 0;
     gq_shard_of(c, p->shard)->patient_ms = gq_now_ms() + AGAIN_MS; /* it is there: it refused just now */
     snprintf(s->over_text, sizeof s->over_text, "%s", c->text);
     snprintf(s->over_code, sizeof s->over_code, "%s", c->code);
@@ -385,8 +418,8 @@ static void free_subscription(gq_subscription *s) {
         free(s->parts[i].next);
         free(s->parts[i].high);
         free(s->parts[i].held.at);
+        take_all_back(s, s->parts + i);
         free(s->parts[i].pending.at);
-        free(s->parts[i].sent.at);
     }
     free(s->parts);
     free(s->group);
@@ -472,21 +505,31 @@ static int subscribe(gq *c, topic *t, const char *group, const gq_options *o, gq
     return GQ_OK;
 }
 
-int gq_subscribe(gq *c, const char *name, const char *group, const gq_options *options, gq_subscription **subscription) {
-    static const gq_options NONE = {0};
-    if (!c || !name || !subscription) return c ? gq_fail(c, GQ_ARGUMENT, "no topic, or no place for the subscription") : GQ_ARGUMENT;
-    const gq_options *o = options ? options : &NONE;
+static int subscribe_to(gq *c, const char *name, const char *group, const gq_options *o, gq_subscription **subscription) {
+    if (!name || !subscription) return gq_fail(c, GQ_ARGUMENT, "no topic, or no place for the subscription");
     if (gq_check_text(c, "the name of the group", group)) return GQ_REFUSED;
     if (o->start && strcmp(o->start, "first") && strcmp(o->start, "new")) return gq_refuse(c, "bad_request", "start=%s; write first or new", o->start);
     if (o->lease_ms && !(group && *group)) return gq_refuse(c, "bad_request", "lease_ms without a group; name one");
     int64_t end_ms = gq_deadline(o->timeout_ms > 0 ? o->timeout_ms : -1);
     topic *t = NULL, *known = NULL;
-    for (;;) {
-        int code = gq_find_topic(c, name, &t, end_ms);
+    int code = gq_start_keeper(c);
+    while (!code) {
+        code = gq_find_topic(c, name, &t, end_ms);
         if (!code) code = subscribe(c, t, group, o, subscription, end_ms);
-        if (code != GQ_REFUSED || known || !t || !t->stale) return code; /* else it may be there anew */
+        if (code != GQ_REFUSED || known || !t || !t->stale) break; /* else it may be there anew */
         known = t;
+        code = GQ_OK;
     }
+    return code;
+}
+
+int gq_subscribe(gq *c, const char *name, const char *group, const gq_options *options, gq_subscription **subscription) {
+    static const gq_options NONE = {0};
+    if (!c) return GQ_ARGUMENT;
+    gq_lock(c);
+    int code = subscribe_to(c, name, group, options ? options : &NONE, subscription);
+    gq_unlock(c);
+    return code;
 }
 
 static int join_all(gq_subscription *s, int64_t end_ms) {
@@ -496,31 +539,60 @@ static int join_all(gq_subscription *s, int64_t end_ms) {
     return code;
 }
 
-/* Sends what is acked, where nothing is on its way. Whether something waits for its answer. */
+/* Send the acks of a part. While an ACK is under way the others wait for its answer and so travel together, unless they are `late`. */
+static void send_part(gq_subscription *s, part *p, int late) {
+    gq *c = s->client;
+    while (p->pending.count && (late || !p->acks)) {
+        shard *at = gq_shard_of(c, p->shard);
+        ack *a = at && at->joined && gq_now_ms() >= p->resume_ms ? calloc(1, sizeof *a) : NULL;
+        if (!a) return;
+        a->sent = p->pending;
+        p->pending = (ranges){0};
+        while (a->sent.count > RANGES) { /* the rest goes with the next one */
+            range r = a->sent.at[--a->sent.count];
+            if (!gq_ranges_add(&p->pending, r.key, r.first, r.end)) s->refused = GQ_MEMORY;
+        }
+        gq_buffer fields = {0};
+        gq_put_array(&fields, 2);
+        gq_put_int(&fields, p->number);
+        gq_put_ranges(&fields, &a->sent);
+        a->request = gq_say(c, ACK, p->shard, &fields, NULL);
+        if (!a->request) {
+            take_back(s, p, a);
+            return;
+        }
+        ack **last = &p->acks;
+        while (*last) last = &(*last)->next;
+        *last = a;
+    }
+}
+
+/* Sends all acks. Returns whether an ack waits to be sent or answered. */
 static int send_acks(gq_subscription *s) {
     int waits = 0;
     for (size_t i = 0; i < s->part_count; i++) {
         part *p = s->parts + i;
-        if (!p->sent.count && p->pending.count) {
-            ranges swap = p->sent;
-            p->sent = p->pending;
-            p->pending = swap;
-            while (p->sent.count > RANGES) { /* the rest goes with the next one */
-                range r = p->sent.at[--p->sent.count];
-                gq_ranges_add(&p->pending, r.key, r.first, r.end);
-            }
-        }
-        if (!p->sent.count) continue;
-        waits = 1;
-        shard *at = gq_shard_of(s->client, p->shard);
-        if (p->request || !at || !at->joined || gq_now_ms() < p->resume_ms) continue;
-        gq_buffer fields = {0};
-        gq_put_array(&fields, 2);
-        gq_put_int(&fields, p->number);
-        gq_put_ranges(&fields, &p->sent);
-        p->request = gq_say(s->client, ACK, p->shard, &fields, NULL);
+        send_part(s, p, 0);
+        waits |= p->acks || p->pending.count;
     }
     return waits;
+}
+
+void gq_send_acks(gq *c) {
+    for (gq_subscription *s = c->subscriptions; s; s = s->next)
+        for (size_t i = 0; i < s->part_count; i++) send_part(s, s->parts + i, 1);
+}
+
+/* Send a new ack of a part now, or let the keeper send it with others in ACKS_LATE_MS: the user may call nothing for long. */
+static int leave_soon(gq_subscription *s, part *p) {
+    gq *c = s->client;
+    int64_t now = gq_now_ms();
+    int code = p->acks && now - c->pumped_ms >= LISTEN_MS ? gq_pump(c, 0) : GQ_OK;
+    if (!code) send_part(s, p, 0);
+    if (!p->pending.count || c->acks_due_ms) return code;
+    c->acks_due_ms = now + ACKS_LATE_MS;
+    pthread_cond_signal(&c->wake);
+    return code;
 }
 
 /* --- taking */
@@ -557,7 +629,9 @@ static int taken(gq_subscription *s, part *p, int64_t key, int64_t offset, int r
     }
     for (size_t i = 0; i < p->key_count; i++)
         if (p->keys[i] == key) p->next[i] = offset + 1;
-    return gq_ranges_add(&p->pending, key, offset, offset + 1);
+    if (!gq_ranges_add(&p->pending, key, offset, offset + 1)) return 0;
+    leave_soon(s, p); /* what fails there is told by the call that waits */
+    return 1;
 }
 
 static int wait_for_some(gq_subscription *s, int64_t end_ms) {
@@ -578,8 +652,7 @@ static int wait_for_some(gq_subscription *s, int64_t end_ms) {
     return code;
 }
 
-int gq_next(gq_subscription *s, gq_message *message, int timeout_ms) {
-    if (!s || !message) return GQ_ARGUMENT;
+static int next(gq_subscription *s, gq_message *message, int timeout_ms) {
     gq *c = s->client;
     for (int64_t end_ms = -1;;) {
         leave_shown(s);
@@ -597,6 +670,14 @@ int gq_next(gq_subscription *s, gq_message *message, int timeout_ms) {
     }
 }
 
+int gq_next(gq_subscription *s, gq_message *message, int timeout_ms) {
+    if (!s || !message) return GQ_ARGUMENT;
+    gq_lock(s->client);
+    int code = next(s, message, timeout_ms);
+    gq_unlock(s->client);
+    return code;
+}
+
 static part *part_with(gq_subscription *s, uint32_t partition) {
     for (size_t i = 0; partition < s->topic->parts && i < s->part_count; i++)
         if (s->parts[i].shard == s->topic->shards[partition]) return s->parts + i;
@@ -610,18 +691,21 @@ static int has(const gq_subscription *s, const part *p, uint32_t partition, int6
 
 static const char NOT_HELD[] = "the subscription has not given out this record, or it is settled";
 
-int gq_ack(gq_subscription *s, uint32_t partition, int64_t offset) {
-    part *p = s ? part_with(s, partition) : NULL;
-    if (s && !*s->group) return GQ_OK; /* a reader's records are done when the next is asked for */
-    if (!p || !has(s, p, partition, offset)) return s ? gq_fail(s->client, GQ_ARGUMENT, NOT_HELD) : GQ_ARGUMENT;
+static int acknowledge(gq_subscription *s, uint32_t partition, int64_t offset) {
+    part *p = part_with(s, partition);
+    if (!*s->group) return GQ_OK; /* a reader's records are done when the next is asked for */
+    if (!p || !has(s, p, partition, offset)) return gq_fail(s->client, GQ_ARGUMENT, NOT_HELD);
     if (p->over) return ended(s);
     if (!gq_ranges_add(&p->pending, s->topic->id * 65536 + partition, offset, offset + 1)) return gq_no_memory(s->client);
-    range *last = p->pending.at + p->pending.count - 1;
-    if (p->pending.count >= ACKS_WAITING || last->end - last->first >= ACKS_WAITING) {
-        send_acks(s);
-        if (p->request) return gq_pump(s->client, 0);
-    }
-    return GQ_OK;
+    return leave_soon(s, p);
+}
+
+int gq_ack(gq_subscription *s, uint32_t partition, int64_t offset) {
+    if (!s) return GQ_ARGUMENT;
+    gq_lock(s->client);
+    int code = acknowledge(s, partition, offset);
+    gq_unlock(s->client);
+    return code;
 }
 
 static int flush(gq_subscription *s, int64_t end_ms) {
@@ -639,7 +723,13 @@ static int flush(gq_subscription *s, int64_t end_ms) {
     return code;
 }
 
-int gq_flush(gq_subscription *s, int timeout_ms) { return s ? flush(s, gq_deadline(timeout_ms)) : GQ_ARGUMENT; }
+int gq_flush(gq_subscription *s, int timeout_ms) {
+    if (!s) return GQ_ARGUMENT;
+    gq_lock(s->client);
+    int code = flush(s, gq_deadline(timeout_ms));
+    gq_unlock(s->client);
+    return code;
+}
 
 typedef struct {
     int64_t number, key, offset, delay_ms;
@@ -658,10 +748,10 @@ static void put_nack(gq_buffer *out, const void *what) {
     gq_put_reason(out, f->reason);
 }
 
-int gq_nack(gq_subscription *s, uint32_t partition, int64_t offset, const char *reason, int64_t delay_ms, int timeout_ms) {
-    part *p = s ? part_with(s, partition) : NULL;
+static int fail(gq_subscription *s, uint32_t partition, int64_t offset, const char *reason, int64_t delay_ms, int timeout_ms) {
+    part *p = part_with(s, partition);
     if (p && p->over) return ended(s);
-    if (!p || !has(s, p, partition, offset)) return s ? gq_fail(s->client, GQ_ARGUMENT, NOT_HELD) : GQ_ARGUMENT;
+    if (!p || !has(s, p, partition, offset)) return gq_fail(s->client, GQ_ARGUMENT, NOT_HELD);
     failure f = {p->number, s->topic->id * 65536 + partition, offset, delay_ms, reason ? reason : ""};
     int code = gq_ask(s->client, NACK, p->shard, put_nack, &f, &p->over, gq_deadline(timeout_ms));
     if (code) return p->over ? ended(s) : code;
@@ -670,6 +760,14 @@ int gq_nack(gq_subscription *s, uint32_t partition, int64_t offset, const char *
     int lost = gq_get_array(&in) && gq_get_array(&in);
     if (!lost) drop(s, p, (range){f.key, offset, offset + 1}, s->client->answer_came);
     return GQ_OK;
+}
+
+int gq_nack(gq_subscription *s, uint32_t partition, int64_t offset, const char *reason, int64_t delay_ms, int timeout_ms) {
+    if (!s) return GQ_ARGUMENT;
+    gq_lock(s->client);
+    int code = fail(s, partition, offset, reason, delay_ms, timeout_ms);
+    gq_unlock(s->client);
+    return code;
 }
 
 void gq_end_subscription(gq_subscription *s, int64_t end_ms) {
@@ -689,7 +787,11 @@ void gq_end_subscription(gq_subscription *s, int64_t end_ms) {
 }
 
 void gq_unsubscribe(gq_subscription *s) {
-    if (s) gq_end_subscription(s, gq_deadline(CLOSE_MS));
+    if (!s) return;
+    gq *c = s->client;
+    gq_lock(c);
+    gq_end_subscription(s, gq_deadline(CLOSE_MS));
+    gq_unlock(c);
 }
 
 int gq_header_at(const gq_message *m, size_t index, const char **name, size_t *name_size, const void **value, size_t *value_size) {

@@ -125,9 +125,10 @@ class Client:
         found["route"] = c.string_at(message.route, message.route_size).decode()
         return {"record": found | {"headers": dict(header(message, i) for i in range(message.header_count))}}
 
-    def ack(self, partition: int, offset: int) -> dict[str, Any]:
+    def ack(self, partition: int, offset: int, wait: bool = True) -> dict[str, Any]:
         self._check(LIBRARY.gq_ack(self._subscription, partition, offset))
-        self._check(LIBRARY.gq_flush(self._subscription, WAIT_MS))
+        if wait:
+            self._check(LIBRARY.gq_flush(self._subscription, WAIT_MS))
         return {}
 
     def nack(self, partition: int, offset: int, reason: str) -> dict[str, Any]:

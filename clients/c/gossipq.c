@@ -1,11 +1,14 @@
 /* Opening and closing a client. */
 #include "internal.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+
+enum { KEEPER_BYTES = 256 * 1024 };
 
 static int add_servers(gq *c, const char *text) {
     while (*(text += strspn(text, " "))) {
@@ -94,12 +97,82 @@ static int set_up(gq *c, const gq_connection *how) {
     return gq_dial(c);
 }
 
+/* --- the keeper: a thread that sends acks while the user works. It only sends; what comes is taken by the functions of the API */
+
+/* Which is locked is that of this process: in a child that was forked its keeper, which may hold it, is missing. */
+void gq_lock(gq *c) {
+    if (c->process == gq_process()) pthread_mutex_lock(&c->lock);
+}
+
+void gq_unlock(gq *c) {
+    if (c->process == gq_process()) pthread_mutex_unlock(&c->lock);
+}
+
+static void *keep(void *client) {
+    gq *c = client;
+    pthread_mutex_lock(&c->lock);
+    while (!c->closing) {
+        int64_t due_ms = c->acks_due_ms;
+        if (!due_ms) {
+            pthread_cond_wait(&c->wake, &c->lock);
+        } else if (gq_now_ms() < due_ms) {
+            struct timespec due = {due_ms / 1000, due_ms % 1000 * 1000000};
+            pthread_cond_timedwait(&c->wake, &c->lock, &due);
+        } else {
+            c->acks_due_ms = 0;
+            gq_send_acks(c);
+        }
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+/* Signals stay with the threads of the user. */
+int gq_start_keeper(gq *c) {
+    pthread_attr_t small;
+    sigset_t all, before;
+    if (c->keeping) return GQ_OK;
+    if (pthread_attr_init(&small)) return gq_no_memory(c);
+    pthread_attr_setstacksize(&small, KEEPER_BYTES);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    c->keeping = !pthread_create(&c->keeper, &small, keep, c);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&small);
+    return c->keeping ? GQ_OK : gq_fail(c, GQ_MEMORY, "no thread can be started, which sends acks");
+}
+
+static void end_keeper(gq *c) {
+    pthread_mutex_lock(&c->lock);
+    c->closing = 1;
+    pthread_cond_signal(&c->wake);
+    pthread_mutex_unlock(&c->lock);
+    if (c->keeping) pthread_join(c->keeper, NULL);
+}
+
+static int set_up_keeping(gq *c) {
+    pthread_mutexattr_t again; /* functions of the API call others */
+    pthread_condattr_t steady;
+    if (pthread_mutexattr_init(&again)) return 0;
+    pthread_mutexattr_settype(&again, PTHREAD_MUTEX_RECURSIVE);
+    int failed = pthread_mutex_init(&c->lock, &again);
+    pthread_mutexattr_destroy(&again);
+    if (failed || pthread_condattr_init(&steady)) return 0;
+    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+    failed = pthread_cond_init(&c->wake, &steady);
+    pthread_condattr_destroy(&steady);
+    return !failed;
+}
+
 int gq_open_with(gq **client, const gq_connection *how) {
     static const gq_connection NONE = {0};
     if (!client) return GQ_ARGUMENT;
     *client = NULL;
     gq *c = calloc(1, sizeof *c);
-    if (!c) return GQ_MEMORY;
+    if (!c || !set_up_keeping(c)) {
+        free(c);
+        return GQ_MEMORY;
+    }
     int code = set_up(c, how ? how : &NONE);
     if (code) gq_close(c);
     else *client = c;
@@ -110,6 +183,7 @@ int gq_open(gq **client, const char *servers) { return gq_open_with(client, &(gq
 
 void gq_close(gq *c) {
     if (!c || c->process != gq_process()) return; /* all of it is its parent's */
+    end_keeper(c);
     int64_t end_ms = gq_deadline(CLOSE_MS); /* of all that it waits for */
     if (c->home) gq_confirm(c, c->waiting ? CLOSE_MS : 0);
     while (c->subscriptions) gq_end_subscription(c->subscriptions, end_ms);
@@ -117,7 +191,7 @@ void gq_close(gq *c) {
     int linger = 200;
     for (size_t i = 0; c->home && i < c->shard_count; i++)
         if (c->shards[i].joined) gq_say_nothing(c, BYE, c->shards[i].number);
-    for (link *l = c->home; l; l = l == c->home ? c->links : l->next) zmq_setsockopt(l->socket, ZMQ_LINGER, &linger, sizeof linger);
+    for (connection *l = c->home; l; l = l == c->home ? c->links : l->next) zmq_setsockopt(l->socket, ZMQ_LINGER, &linger, sizeof linger);
     while (c->links) gq_hang_up(c, c->links);
     gq_hang_up(c, c->home);
     int ended = 0;
@@ -136,17 +210,27 @@ void gq_close(gq *c) {
     gq_buffer_free(&c->answer);
     explicit_bzero(c->token, sizeof c->token);
     explicit_bzero(c->curve_secret, sizeof c->curve_secret);
+    pthread_cond_destroy(&c->wake);
+    pthread_mutex_destroy(&c->lock);
     free(c);
 }
 
-int gq_ping(gq *c) {
-    if (!c) return GQ_ARGUMENT;
+static int ping(gq *c) {
     int64_t end_ms = gq_now_ms() + PING_MS;
     int code = gq_pump(c, 0);
     if (!code && c->active) code = gq_send_lanes(c, end_ms);
     for (gq_subscription *s = c->subscriptions; s && !code; s = s->next)
         for (size_t i = 0; i < s->part_count && !code; i++) code = gq_join(c, s->parts[i].shard, end_ms);
+    gq_send_acks(c);
     return code == GQ_TIMEOUT ? GQ_OK : code;
+}
+
+int gq_ping(gq *c) {
+    if (!c) return GQ_ARGUMENT;
+    gq_lock(c);
+    int code = ping(c);
+    gq_unlock(c);
+    return code;
 }
 
 const char *gq_error(const gq *c) { return c ? c->text : ""; }

@@ -1,8 +1,8 @@
 /* The client of gossipq, a message broker.
  *
- * A client belongs to one thread at a time. It has no thread of its own: it shows that it is there whenever one of its functions
- * runs, so who works on one record for longer than 4 s calls gq_ping meanwhile; else the session ends, and the record comes to
- * others. It belongs to the process that opened it, too: one that is forked opens another client. All text is UTF-8; sizes are bytes,
+ * A client belongs to one thread at a time. It shows that it is alive whenever one of its functions runs. If you work on one
+ * record for longer than 4 s, call gq_ping meanwhile: without it the session ends, and the record is redelivered to others. From its first
+ * subscription on a client has a thread of its own, which only sends acks. A client belongs to the process that opened it, too: one that is forked opens another client. All text is UTF-8; sizes are bytes,
  * times milliseconds. A timeout of -1 waits for ever. */
 #ifndef GOSSIPQ_H
 #define GOSSIPQ_H
@@ -134,8 +134,9 @@ int gq_subscribe(gq *client, const char *topic, const char *group, const gq_opti
 /* The next record; its pointers are good until the next call of gq_next, gq_unsubscribe or gq_close. GQ_TIMEOUT: none came. After a
  * lost connection it may take 3 s longer than it is told. GQ_REFUSED: it has ended, since its topic was removed, for example. */
 int gq_next(gq_subscription *subscription, gq_message *message, int timeout_ms);
-/* The record is done. It is sent with others, by the next gq_next that waits, gq_flush or gq_unsubscribe. GQ_ARGUMENT, of gq_nack too:
- * the subscription has not given it out, or it is settled. */
+/* The record is done. The ack leaves at once, or with others within 2 ms, also if you call nothing meanwhile. If the connection is
+ * lost, the ack leaves when a later call has connected again. gq_flush says whether it is stored. GQ_ARGUMENT, of gq_nack too: the subscription has not given the
+ * record out, or it is settled. */
 int gq_ack(gq_subscription *subscription, uint32_t partition, int64_t offset);
 /* Returns when all acks are stored. GQ_LOST: all are, but for some whose records others have by now. */
 int gq_flush(gq_subscription *subscription, int timeout_ms);

@@ -6,6 +6,7 @@
 #include "pack.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <zmq.h>
 
 enum { HELLO = 1, WELCOME = 2, PING = 3, PONG = 4, BYE = 5, REFUSED = 6, RESET = 7, PUBLISH = 16, CONFIRM = 17 };
@@ -23,14 +24,14 @@ typedef struct {
 } ranges;
 
 /* A connection: to one of the servers that were given, the home, or to a worker that leads something. */
-typedef struct link {
-    struct link *next;
+typedef struct connection {
+    struct connection *next;
     char *endpoint;
     void *socket, *monitor;
     int64_t heard_ms;
     uint64_t id;
     int gone; /* its monitor says so */
-} link;
+} connection;
 
 typedef struct {
     uint16_t number;
@@ -41,7 +42,7 @@ typedef struct {
     int64_t mute_ms;  /* since when a question waits for its answer, over several short calls */
     int64_t away_ms;  /* since when all answers say that its leader cannot be reached; 0: they do not */
     uint64_t ping;    /* request of the last one */
-    link *way;        /* over which it is joined */
+    connection *way;        /* over which it is joined */
     char *endpoint;   /* of its leader, if that is known, */
     uint64_t route_term;
     int64_t patient_ms; /* until when it is not joined again, since it refused that: */
@@ -107,6 +108,13 @@ typedef struct stretch {
     gq_opened columns;
 } stretch;
 
+/* An ACK that waits for its answer. */
+typedef struct ack {
+    struct ack *next;
+    uint64_t request;
+    ranges sent;
+} ack;
+
 typedef struct part {
     uint16_t shard;
     int64_t number; /* of the subscription in this shard */
@@ -119,8 +127,7 @@ typedef struct part {
     size_t key_count;
     ranges held;    /* what the user has, and what is acked without an answer */
     ranges pending; /* acked, and not sent */
-    ranges sent;    /* one ACK at a time is on its way, */
-    uint64_t request; /* by this number; 0: not sent since */
+    ack *acks;      /* under way, the oldest first */
     int64_t resume_ms;
     stretch *aside; /* single records that came again before their acks were answered */
 } part;
@@ -145,8 +152,13 @@ enum { RECENT = 1024 };
 
 struct gq {
     int process; /* libzmq works in that one only */
+    pthread_mutex_t lock; /* held by each function of the API, and by the keeper while it sends */
+    pthread_t keeper;     /* thread that sends acks while the user works; from the first subscription on */
+    pthread_cond_t wake;  /* of the keeper */
+    int keeping, closing;
+    int64_t acks_due_ms; /* when the keeper sends what is acked; 0: nothing waits for it */
     void *context;
-    link *home, *links; /* links: to workers */
+    connection *home, *links; /* links: to workers */
     char **servers;
     size_t server_count, server;
     uint8_t key[KEY_BYTES], session[SESSION_BYTES], token[TOKEN_BYTES];
@@ -187,6 +199,11 @@ struct gq {
     do result = call; \
     while (result < 0 && errno == EINTR)
 
+/* gossipq.c */
+void gq_lock(gq *c);
+void gq_unlock(gq *c);
+int gq_start_keeper(gq *c);
+
 int64_t gq_now_ms(void);
 int gq_fail(gq *c, int code, const char *text);
 int gq_refuse(gq *c, const char *code, const char *form, ...);
@@ -205,7 +222,7 @@ void gq_put_ranges(gq_buffer *out, const ranges *r);
 /* link.c */
 int gq_here(const char *endpoint);
 int gq_dial(gq *c);
-void gq_hang_up(gq *c, link *l);
+void gq_hang_up(gq *c, connection *l);
 shard *gq_shard_of(gq *c, uint16_t number);
 void gq_over(gq *c, uint16_t number);
 void gq_not_leader(gq *c, uint16_t number);
@@ -244,5 +261,6 @@ void gq_acked(gq *c, uint64_t request, int verb, gq_reader in);
 int gq_subscribe_in(gq *c, uint16_t number, int64_t end_ms);
 int gq_parts_use(gq *c, uint16_t number);
 int gq_parts_of(gq *c, const topic *t);
+void gq_send_acks(gq *c);
 void gq_end_subscription(gq_subscription *s, int64_t end_ms);
 #endif

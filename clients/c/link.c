@@ -113,7 +113,7 @@ void gq_put_ranges(gq_buffer *out, const ranges *r) {
 
 /* --- connections */
 
-void gq_hang_up(gq *c, link *l) {
+void gq_hang_up(gq *c, connection *l) {
     if (!l) return;
     for (size_t i = 0; i < c->shard_count; i++)
         if (c->shards[i].way == l) {
@@ -123,7 +123,7 @@ void gq_hang_up(gq *c, link *l) {
     if (l->socket) zmq_socket_monitor(l->socket, NULL, 0); /* first: libzmq waits for ever to tell of an event that nobody reads */
     if (l->monitor) zmq_close(l->monitor);
     if (l->socket) zmq_close(l->socket);
-    for (link **at = &c->links; *at; at = &(*at)->next)
+    for (connection **at = &c->links; *at; at = &(*at)->next)
         if (*at == l) {
             *at = l->next;
             break;
@@ -135,8 +135,8 @@ void gq_hang_up(gq *c, link *l) {
 static void set_int(void *socket, int option, int value) { zmq_setsockopt(socket, option, &value, sizeof value); }
 
 /* A socket is new for each connection: an old one would send what it has queued before HELLO. NULL: c->text says why. */
-static link *call_up(gq *c, const char *endpoint) {
-    link *l = calloc(1, sizeof *l);
+static connection *call_up(gq *c, const char *endpoint) {
+    connection *l = calloc(1, sizeof *l);
     char place[64];
     if (l) l->id = ++c->links_made;
     if (l) l->endpoint = strdup(endpoint);
@@ -187,7 +187,7 @@ static link *call_up(gq *c, const char *endpoint) {
 }
 
 int gq_dial(gq *c) {
-    link *made = NULL;
+    connection *made = NULL;
     for (size_t i = 0; i < c->server_count && !made; i++) {
         made = call_up(c, c->servers[c->server]);
         c->server = (c->server + 1) % c->server_count;
@@ -225,11 +225,11 @@ static int may_go_straight(const gq *c, const shard *s) {
 }
 
 /* The connection straight to the leader of a shard; NULL: it has to be forwarded. */
-static link *straight(gq *c, shard *s) {
+static connection *straight(gq *c, shard *s) {
     if (!may_go_straight(c, s)) return NULL;
-    for (link *l = c->links; l; l = l->next)
+    for (connection *l = c->links; l; l = l->next)
         if (!strcmp(l->endpoint, s->endpoint)) return l->gone ? NULL : l;
-    link *made = call_up(c, s->endpoint);
+    connection *made = call_up(c, s->endpoint);
     if (made) {
         made->next = c->links;
         c->links = made;
@@ -306,7 +306,7 @@ static void learn_routes(gq *c, gq_reader in) {
     }
 }
 
-static link *way_to(gq *c, uint16_t number) {
+static connection *way_to(gq *c, uint16_t number) {
     if (number == HOME) return c->home;
     shard *s = gq_shard_of(c, number);
     return s && s->way ? s->way : c->home;
@@ -321,7 +321,7 @@ uint64_t gq_say(gq *c, int verb, uint16_t number, gq_buffer *fields, zmq_msg_t *
     gq_put(&all, head, sizeof head);
     gq_put(&all, fields->bytes, fields->size);
     int bad = all.failed || fields->failed || c->process != gq_process();
-    link *l = way_to(c, number);
+    connection *l = way_to(c, number);
     gq_buffer_free(fields);
     if (!bad && l) {
         int sent;
@@ -406,7 +406,7 @@ static uint64_t get_u64(const uint8_t *at) {
     return value;
 }
 
-static void hear(gq *c, link *l, const uint8_t *bytes, size_t size, zmq_msg_t *body) {
+static void hear(gq *c, connection *l, const uint8_t *bytes, size_t size, zmq_msg_t *body) {
     if (size < HEADER_BYTES || memcmp(bytes, "GQ", 2)) return;
     int verb = bytes[3];
     uint16_t number = (uint16_t)(bytes[4] | bytes[5] << 8);
@@ -465,7 +465,7 @@ static int receive(zmq_msg_t *message, void *socket) {
 }
 
 /* Takes what has come over a connection. Whether something has. */
-static int take(gq *c, link *l) {
+static int take(gq *c, connection *l) {
     int took = 0;
     for (; took < AT_ONCE; took++) {
         zmq_msg_t control, body, more;
@@ -492,7 +492,7 @@ static int take(gq *c, link *l) {
 }
 
 /* Whether a connection is lost, or could not be made. */
-static void watch(link *l) {
+static void watch(connection *l) {
     zmq_msg_t event;
     zmq_msg_init(&event);
     while (l->monitor && receive(&event, l->monitor) >= 0) l->gone = 1;
@@ -501,7 +501,7 @@ static void watch(link *l) {
 
 static int take_all(gq *c) {
     int took = 0;
-    for (link *l = c->home; l; l = l == c->home ? c->links : l->next) {
+    for (connection *l = c->home; l; l = l == c->home ? c->links : l->next) {
         watch(l); /* before its last words are taken */
         took += take(c, l);
     }
@@ -510,13 +510,13 @@ static int take_all(gq *c) {
 
 static void wait_for(gq *c, int64_t wait_ms) {
     size_t room = 0, count = 0;
-    for (link *l = c->home; l; l = l == c->home ? c->links : l->next) room += 2;
+    for (connection *l = c->home; l; l = l == c->home ? c->links : l->next) room += 2;
     if (room > c->polled_room) {
         zmq_pollitem_t *grown = realloc(c->polled, 2 * room * sizeof *grown);
         if (grown) c->polled = grown;
         if (grown) c->polled_room = 2 * room;
     }
-    for (link *l = c->home; l && count + 2 <= c->polled_room; l = l == c->home ? c->links : l->next) {
+    for (connection *l = c->home; l && count + 2 <= c->polled_room; l = l == c->home ? c->links : l->next) {
         c->polled[count++] = (zmq_pollitem_t){l->socket, 0, ZMQ_POLLIN, 0};
         if (l->monitor) c->polled[count++] = (zmq_pollitem_t){l->monitor, 0, ZMQ_POLLIN, 0};
     }
@@ -537,7 +537,7 @@ static int cut_off(gq *c, int64_t now) {
 
 /* Ends what is lost: the home goes to the next server, what was at a leader goes by the home. */
 static int look(gq *c, int64_t now) {
-    for (link *l = c->links, *next; l; l = next) {
+    for (connection *l = c->links, *next; l; l = next) {
         next = l->next;
         if (!l->gone) continue;
         for (size_t i = 0; i < c->shard_count; i++)
@@ -568,7 +568,7 @@ int gq_pump(gq *c, int64_t wait_ms) {
     if (c->process != gq_process()) return gq_fail(c, GQ_ARGUMENT, "another process has opened this client, and was forked: open one here");
     int64_t now = gq_now_ms();
     if (now - c->pumped_ms > PING_MS) { /* nobody listened: silence says nothing */
-        for (link *l = c->home; l; l = l == c->home ? c->links : l->next) l->heard_ms = now;
+        for (connection *l = c->home; l; l = l == c->home ? c->links : l->next) l->heard_ms = now;
         for (size_t i = 0; i < c->shard_count; i++) c->shards[i].heard_ms = now;
     }
     if (!take_all(c) && wait_ms > 0) {
@@ -586,7 +586,7 @@ int gq_pump(gq *c, int64_t wait_ms) {
 
 /* One question and its answer, which is in c->answer then. GQ_TIMEOUT: none came for so long that it is asked again. */
 int gq_once(gq *c, int verb, uint16_t number, gq_buffer *fields, int64_t end_ms) {
-    link *l = way_to(c, number);
+    connection *l = way_to(c, number);
     uint64_t id = l->id; /* a new one may lie where this one was */
     int direct = l != c->home;
     c->answered = c->other_version = 0;
@@ -651,7 +651,7 @@ int gq_join(gq *c, uint16_t number, int64_t end_ms) {
         int code = ask_routes(c, end_ms);
         if (code) return code;
         if (!(s = gq_shard_of(c, number))) continue;
-        link *direct = straight(c, s);
+        connection *direct = straight(c, s);
         s->way = direct ? direct : c->home;
         s->ended = 0;
         gq_buffer hello = {0};

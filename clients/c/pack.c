@@ -1,5 +1,7 @@
 #include "pack.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,7 +9,21 @@
 #define DEPTH_MAX 32
 #define REASON_MAX 2048
 
-int gq_process(void) { return getpid(); }
+static atomic_int process; /* 0: not asked for yet in this process */
+
+static void forget_process(void) { process = 0; }
+
+static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_process); }
+
+int gq_process(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    int number = atomic_load_explicit(&process, memory_order_relaxed);
+    if (number) return number;
+    pthread_once(&once, watch_forks);
+    number = getpid(); /* a system call, so not one for each record */
+    process = number;
+    return number;
+}
 
 void gq_put(gq_buffer *out, const void *bytes, size_t size) {
     if (out->failed) return;

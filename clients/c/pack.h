@@ -37,7 +37,7 @@ int gq_get_bool(gq_reader *in);
 size_t gq_get_bytes(gq_reader *in, const uint8_t **bytes); /* bytes or a text */
 void gq_skip(gq_reader *in);
 
-int gq_process(void); /* its number; unistd.h has a name, link, that is something else here */
+int gq_process(void); /* its number */
 
 uint32_t gq_crc32(const void *bytes, size_t size);
 void gq_hmac_sha256(const uint8_t *key, size_t key_size, const void *text, size_t size, uint8_t digest[32]);

@@ -489,8 +489,8 @@ static int make_room(gq *c, int64_t end_ms) {
     return GQ_OK;
 }
 
-int gq_post(gq *c, const char *name, const gq_record *records, size_t count, const gq_how *how, gq_place *places, int timeout_ms) {
-    if (!c || !name || (!records && count)) return c ? gq_fail(c, GQ_ARGUMENT, "no topic, or no records") : GQ_ARGUMENT;
+static int post(gq *c, const char *name, const gq_record *records, size_t count, const gq_how *how, gq_place *places, int timeout_ms) {
+    if (!name || (!records && count)) return gq_fail(c, GQ_ARGUMENT, "no topic, or no records");
     topic *t = NULL;
     int code = GQ_OK, first = GQ_OK;
     if (how && how->route && strlen(how->route) > ROUTE_MAX) code = refuse(c, "route", strlen(how->route), ROUTE_MAX);
@@ -525,8 +525,15 @@ int gq_post(gq *c, const char *name, const gq_record *records, size_t count, con
     return first ? first : code == GQ_TIMEOUT ? GQ_OK : code;
 }
 
-int gq_confirm(gq *c, int timeout_ms) {
+int gq_post(gq *c, const char *name, const gq_record *records, size_t count, const gq_how *how, gq_place *places, int timeout_ms) {
     if (!c) return GQ_ARGUMENT;
+    gq_lock(c);
+    int code = post(c, name, records, count, how, places, timeout_ms);
+    gq_unlock(c);
+    return code;
+}
+
+static int confirm(gq *c, int timeout_ms) {
     int64_t end_ms = gq_deadline(timeout_ms);
     int code = GQ_OK;
     while (!code && c->waiting) {
@@ -545,8 +552,15 @@ int gq_confirm(gq *c, int timeout_ms) {
     return code;
 }
 
-int gq_wait(gq *c, int timeout_ms) {
+int gq_confirm(gq *c, int timeout_ms) {
     if (!c) return GQ_ARGUMENT;
+    gq_lock(c);
+    int code = confirm(c, timeout_ms);
+    gq_unlock(c);
+    return code;
+}
+
+static int wait_for_outcome(gq *c, int timeout_ms) {
     int64_t end_ms = gq_deadline(timeout_ms);
     uint64_t before = c->settled;
     int code = GQ_OK;
@@ -559,6 +573,14 @@ int gq_wait(gq *c, int timeout_ms) {
         code = gq_pump(c, left_ms);
         if (!code && !left_ms && c->settled == before) return gq_fail(c, GQ_TIMEOUT, "nothing was confirmed in time");
     }
+    return code;
+}
+
+int gq_wait(gq *c, int timeout_ms) {
+    if (!c) return GQ_ARGUMENT;
+    gq_lock(c);
+    int code = wait_for_outcome(c, timeout_ms);
+    gq_unlock(c);
     return code;
 }
 
@@ -576,13 +598,13 @@ static void detach(gq *c, const gq_place *places, size_t count) {
     }
 }
 
-int gq_publish(gq *c, const char *name, const gq_record *records, size_t count, const gq_how *how, gq_place *places, int timeout_ms) {
-    if (!c || !name || (!records && count)) return c ? gq_fail(c, GQ_ARGUMENT, "no topic, or no records") : GQ_ARGUMENT;
+static int publish(gq *c, const char *name, const gq_record *records, size_t count, const gq_how *how, gq_place *places, int timeout_ms) {
+    if (!name || (!records && count)) return gq_fail(c, GQ_ARGUMENT, "no topic, or no records");
     int64_t end_ms = gq_deadline(timeout_ms);
     gq_place *mine = places ? places : calloc(count ? count : 1, sizeof *mine);
     if (!mine) return gq_no_memory(c);
     for (size_t i = 0; i < count; i++) mine[i] = (gq_place){0, -1, 0, GQ_PENDING};
-    int code = gq_post(c, name, records, count, how, mine, timeout_ms);
+    int code = post(c, name, records, count, how, mine, timeout_ms);
     char why[sizeof c->text], refusal[sizeof c->code];
     snprintf(why, sizeof why, "%s", c->text);
     snprintf(refusal, sizeof refusal, "%s", c->code);
@@ -613,6 +635,14 @@ int gq_publish(gq *c, const char *name, const gq_record *records, size_t count, 
     if (waits) detach(c, mine, count);
     if (mine != places) free(mine);
     return said && said != GQ_REFUSED ? said : first ? first : code;
+}
+
+int gq_publish(gq *c, const char *name, const gq_record *records, size_t count, const gq_how *how, gq_place *places, int timeout_ms) {
+    if (!c) return GQ_ARGUMENT;
+    gq_lock(c);
+    int code = publish(c, name, records, count, how, places, timeout_ms);
+    gq_unlock(c);
+    return code;
 }
 
 void gq_drop_lanes(gq *c) {

@@ -682,7 +682,8 @@ func (s *Subscription) next(wait time.Duration) (*Message, error) {
 	return message, nil
 }
 
-// Ack says that the record is done. It is sent with others; Flush waits until all are stored.
+// Ack says that the record is done. The ack leaves within milliseconds, perhaps with others; without a connection it leaves when there
+// is one again. Flush says whether it is stored.
 func (msg *Message) Ack() error {
 	s := msg.from
 	if !s.client.mu.TryLock() {

@@ -35,7 +35,10 @@ const verbs = {
     const shown = Object.fromEntries(Object.entries(headers).map(([name, each]) => [name, b64(each)]));
     return { record: { partition, offset, attempt, value: b64(value), key: b64(key), headers: shown, id: b64(id), route } };
   },
-  ack: ({ partition, offset }) => held.get(`${partition}/${offset}`).ack().then(done),
+  ack({ partition, offset, wait = true }) {
+    const settled = held.get(`${partition}/${offset}`).ack();
+    return wait ? settled.then(done) : {};
+  },
   nack: ({ partition, offset, reason }) => held.get(`${partition}/${offset}`).nack(reason).then(done),
   close: () => mq.close(),
 };

@@ -5,6 +5,7 @@ import contextlib
 import json
 import socket
 import time
+from statistics import median
 from urllib.parse import urlparse
 
 import httpx
@@ -14,6 +15,7 @@ from websockets.sync.client import connect as open_socket
 
 from conftest import RunningNode
 from gateway.conftest import RunningGateway
+from gossipq_cli.conformance.trials import ACK_MS
 from gossipq_client import connect
 
 pytestmark = pytest.mark.e2e
@@ -346,6 +348,26 @@ def test_a_socket_is_a_consumer(http: httpx.Client, gateway: RunningGateway) -> 
         assert "bad_request" in str(ws.recv(10))
         with pytest.raises(ConnectionClosed):
             ws.recv(10)
+
+
+def test_an_ack_over_a_socket_reaches_the_node_within_milliseconds(
+    http: httpx.Client, gateway: RunningGateway, shared_node: RunningNode
+) -> None:
+    """While its consumer works on the next record."""
+    publish(http, "acked-soon", *range(8))
+    took_ms = []
+    with (
+        connect(shared_node.endpoint) as mq,
+        open_socket(_socket_url(gateway, "acked-soon", "group=g")) as ws,
+    ):
+        for done in range(1, 8):
+            record = json.loads(ws.recv(10))
+            ws.send(json.dumps({"do": "ack", "leases": [record["lease"]]}))
+            acked_s = time.monotonic()
+            while sum(group.acked for group in mq.admin.groups("acked-soon")) < done:
+                assert time.monotonic() < acked_s + 5
+            took_ms.append((time.monotonic() - acked_s) * 1_000)
+    assert median(took_ms) <= ACK_MS
 
 
 def test_metrics_count(http: httpx.Client) -> None:

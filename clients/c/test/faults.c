@@ -324,6 +324,18 @@ static int polls(gq *mq) {
     return code;
 }
 
+/* Three records are acked in a row, then the user works on the fourth, and calls nothing. */
+static int works(gq *mq) {
+    gq_subscription *s;
+    gq_message m;
+    CHECK(!gq_subscribe(mq, "t", "g", NULL, &s));
+    for (int i = 0; i < 3; i++) CHECK(!gq_next(s, &m, WAIT_MS) && !gq_ack(s, m.partition, m.offset));
+    CHECK(!gq_next(s, &m, WAIT_MS));
+    nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    gq_unsubscribe(s);
+    return 0;
+}
+
 static void ignore(int signal) { (void)signal; }
 
 /* Signals come all the time, as of a profiler. */
@@ -370,7 +382,7 @@ int main(int count, char **words) {
     } ALL[] = {{"refused", refused}, {"late", late}, {"runs", runs}, {"headers", headers}, {"subscribe", subscribe}, {"nobody", nobody},
                {"again-flush", again_flush}, {"again-next", again_next}, {"failed", failed}, {"many", many}, {"here", here}, {"gone", gone}, {"reader", reader}, {"left", left}, {"unsure", unsure},
                {"strange", strange}, {"some", some}, {"at-once", at_once}, {"failed-gone", failed_gone}, {"far", far},
-               {"holding", holding}, {"forbidden", forbidden}, {"away", away}, {"anew", anew}, {"signals", signals}, {"forked", forked}, {"polls", polls}};
+               {"holding", holding}, {"forbidden", forbidden}, {"away", away}, {"anew", anew}, {"signals", signals}, {"forked", forked}, {"polls", polls}, {"works", works}};
     gq *mq;
     int code = 2;
     if (gq_open(&mq, NULL)) return 2;

@@ -30,6 +30,7 @@ type said struct {
 	Records                                      []record
 	Partition                                    int
 	Offset                                       int64
+	Wait                                         *bool
 	WaitMs                                       int64 `json:"wait_ms"`
 	DelayMs                                      int64 `json:"delay_ms"`
 	TimeoutMs                                    int64 `json:"timeout_ms"`
@@ -77,7 +78,7 @@ func (d *driver) do(s said) (map[string]any, error) {
 	case "next":
 		return d.next(time.Duration(s.WaitMs) * time.Millisecond)
 	case "ack":
-		if err = d.held[place{s.Partition, s.Offset}].Ack(); err == nil {
+		if err = d.held[place{s.Partition, s.Offset}].Ack(); err == nil && (s.Wait == nil || *s.Wait) {
 			err = d.sub.Flush(ctx)
 		}
 	case "nack":

@@ -162,6 +162,8 @@ public final class Driver {
                     return list;
                 }
                 case '"': return string();
+                case 't': at += 4; return true;
+                case 'f': at += 5; return false;
                 default: return number();
             }
         }

@@ -20,6 +20,7 @@ COLUMNS = (
     Column("records", right=True),
     Column("takeovers", right=True),
     Column("again", right=True),
+    Column("ack_ms", right=True),
     Column("seconds", right=True),
     Column("why"),
 )

@@ -10,7 +10,8 @@ no protocol of its own: what it cannot do by a public verb of the client is miss
     subscribe  topic, group                   -> {}
     next       wait_ms                        -> {record: null}, or {record: {partition, offset, attempt,
                                                  value, key, headers, id, route}}
-    ack        partition, offset              -> {}; error lease_lost: others have the record by now
+    ack        partition, offset, [wait]      -> {}, when stored; error lease_lost: others have the record by
+                                                 now. wait false: -> {} as soon as the client's verb returns
     nack       partition, offset, reason      -> {}; the same
     close                                     -> {}, and it ends
 """
@@ -128,8 +129,9 @@ class Driver:
             row["partition"], row["offset"], row["attempt"], value, key, headers, name, row.get("route", "")
         )
 
-    def ack(self, record: Taken) -> None:
-        self.ask("ack", partition=record.partition, offset=record.offset)
+    def ack(self, record: Taken, wait: bool = True) -> None:
+        how: dict[str, bool] = {} if wait else {"wait": False}
+        self.ask("ack", partition=record.partition, offset=record.offset, **how)
 
     def nack(self, record: Taken, reason: str) -> None:
         self.ask("nack", partition=record.partition, offset=record.offset, reason=reason)

@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import count
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from gossipq.errors import LeaseLost
@@ -37,6 +38,9 @@ RECORDS = 120  #: published around each fault, in steps
 STEP = 10
 MANY = 5_000  #: records of one call
 SOON_MS = 3_000  #: for what cannot end well
+ACK_MS = 50.0  #: from an ack to the node's count, in the median; a client may join acks of some milliseconds
+ACK_ROUNDS = 9  #: measurements
+ACKS = 3  #: in a row, for each measurement
 RECORD_VERBS = (Publish.verb, PublishPlain.verb, Deliver.verb, DeliverPlain.verb)
 _numbers = count(1)
 
@@ -47,6 +51,7 @@ class Counts(NamedTuple):
     records: int = 0
     takeovers: int = 0
     again: int = 0  #: records of an attempt above 1, which a client may see until their ack is stored
+    ack_ms: float = 0.0  #: from an ack to the node's count, in the median
 
 
 class Stage(NamedTuple):
@@ -195,6 +200,29 @@ def a_key_waits_for_its_record_that_failed(stage: Stage) -> None:
             stage.driver.ack(record)
             done[record.key].append(record.value)
     assert all(values == [b"0", b"1", b"2"] for values in done.values()), f"out of order: {done}"
+
+
+def acks_reach_the_node_within_milliseconds(stage: Stage) -> Counts:
+    """Also while more records wait in the client, and its user calls nothing: a crash repeats nothing that is
+    done."""
+    topic = stage.topic()
+    for number in range(2 * ACK_ROUNDS * ACKS):
+        stage.mq.publish(topic, b"%d" % number, key=b"k")
+    stage.mq.flush()
+    stage.driver.ask("subscribe", topic=topic, group="g")
+    took_ms = []
+    for done in range(ACKS, (ACK_ROUNDS + 1) * ACKS, ACKS):
+        for _ in range(ACKS):
+            record = stage.driver.next(COME_S)
+            assert record is not None, f"no record came behind {done - ACKS} that were acked"
+            stage.driver.ack(record, wait=False)
+        acked_s = time.monotonic()
+        while (acked := _acked(stage, topic)) < done:
+            assert time.monotonic() < acked_s + SOON_MS / 1_000, f"the node counts {acked} of {done} acks"
+        took_ms.append((time.monotonic() - acked_s) * 1_000)
+    found_ms = round(median(took_ms), 1)
+    assert found_ms <= ACK_MS, f"the node counts an ack {found_ms:g} ms after it"
+    return Counts(ack_ms=found_ms)
 
 
 def a_refusal_is_an_error_and_the_client_goes_on(stage: Stage) -> None:
@@ -382,11 +410,15 @@ def _require_acked(stage: Stage, topic: str, records: int) -> None:
     """A leader that has just taken over may not have told its counters yet."""
     acked, deadline = 0, time.monotonic() + COME_S
     while time.monotonic() < deadline:
-        acked = sum(group.acked for group in stage.mq.admin.groups(topic))
+        acked = _acked(stage, topic)
         if acked == records:
             return
         time.sleep(0.5)
     raise AssertionError(f"{acked} of {records} acks are stored")
+
+
+def _acked(stage: Stage, topic: str) -> int:
+    return sum(group.acked for group in stage.mq.admin.groups(topic))
 
 
 def _stored(stage: Stage, topic: str) -> list[bytes]:
@@ -411,6 +443,7 @@ TRIALS: Sequence[Trial] = (
     Trial("mini", 1, an_id_is_stored_once),
     Trial("mini", 1, what_failed_comes_again_and_ends_as_a_dead_letter),
     Trial("mini", 1, a_key_waits_for_its_record_that_failed),
+    Trial("mini", 1, acks_reach_the_node_within_milliseconds),
     Trial("mini", 1, a_refusal_is_an_error_and_the_client_goes_on),
     Trial("mini", 1, bad_frames_between_good_ones),
     Trial("mini", 1, a_node_of_another_version_is_told_of),

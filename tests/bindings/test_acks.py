@@ -1,0 +1,79 @@
+"""An ack leaves within milliseconds while records wait in the client and its user works: what is done is not
+done again after a crash. (`gossipq conformance` measures it against a real node.)"""
+
+import subprocess
+import time
+from typing import Any
+
+import pytest
+
+from bindings.fake import ACK, ACKED, PING, SHARD, SUBSCRIBE, FakeNode, Said
+from bindings.languages import JAVASCRIPT, javascript_misses
+from bindings.test_faults import needs_c, run_c
+
+WORKS_S = 1.0  #: the user, on the record behind those that are acked
+SOON_S = 0.3  #: an ack leaves, on a busy machine
+
+
+class Slow:
+    """The leader of four records. It answers the first ACK when the second one has come."""
+
+    def __init__(self) -> None:
+        self.acked = list[tuple[float, list[list[int]]]]()
+        self._first = 0
+
+    def __call__(self, node: FakeNode, said: Said) -> Any:
+        verb, _, request, fields, _ = said
+        if verb == SUBSCRIBE:
+            return node.subscribed(said, *[b""] * 4)
+        if verb != ACK:
+            return NotImplemented
+        self.acked.append((time.monotonic(), fields[1]))
+        if not self._first:
+            self._first = request
+            return None
+        node.say(SHARD, self._first, ACKED, [[]])
+        return NotImplemented
+
+
+@needs_c
+def test_c_acks_leave_though_the_user_calls_nothing_and_one_has_no_answer() -> None:
+    leader = Slow()
+    with FakeNode(leader) as node:
+        run_c(node.endpoint, "works")
+        ended_s = time.monotonic()
+    offsets = [
+        offset for _, ranges in leader.acked for _, first, end in ranges for offset in range(first, end)
+    ]
+    assert sorted(offsets) == [0, 1, 2]
+    last_s, _ = leader.acked[-1]
+    assert ended_s - last_s > WORKS_S - SOON_S
+
+
+BUSY = """
+import { connect } from "./index.js";
+const mq = connect(process.argv[1]);
+let left = 40;
+for await (const message of mq.consume("t", { group: "g" })) {
+  void message.ack();
+  for (const end = Date.now() + 30; Date.now() < end; );
+  if (!--left) break;
+}
+await mq.close();
+"""
+
+
+@pytest.mark.skipif(bool(javascript_misses()), reason=javascript_misses())
+def test_javascript_acks_and_signs_of_life_leave_though_the_program_never_waits() -> None:
+    """Records that are here are taken without a turn of the event loop, in which all else is sent."""
+
+    def answer(node: FakeNode, said: Said) -> Any:
+        return node.subscribed(said, *[b""] * 40) if said[0] == SUBSCRIBE else NotImplemented
+
+    with FakeNode(answer) as node:
+        line = ["node", "--input-type=module", "-e", BUSY, node.endpoint]
+        done = subprocess.run(line, cwd=JAVASCRIPT, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr[-4000:]
+        assert node.verbs().count(ACK) > 20
+        signs = [at for at, verb in enumerate(node.verbs()) if verb == PING]
+        assert signs[-1] > node.verbs().index(ACK)
