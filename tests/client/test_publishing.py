@@ -67,6 +67,28 @@ def merge(hand: Hand, topic: Topic, *values: bytes, route: bytes = b"") -> tuple
     return hand.session.publishing.merge(writer, list(values), sum(map(len, values)), route, "")
 
 
+def test_a_client_that_gathers_sends_one_batch_for_each_departure(hand: Hand) -> None:
+    publishing = hand.session.publishing
+    publishing.gathers = True
+    topic = hand.topic()
+    hand.publish(topic, b"1")
+    for value in (b"2", b"3"):
+        publishing.append(topic.writer(b"k", None), value, b"k", b"", b"", "")
+    (keyless,) = hand.published()  # a batch has keys or none, and the order stays
+    assert values(keyless) == [b"1"]
+    publishing.depart()
+    assert hand.published() == []  # one is under way
+    hand.confirm(keyless, offset=0)
+    (keyed,) = hand.published()
+    assert values(keyed) == [b"2", b"3"]
+    hand.confirm(keyed, offset=1)
+    hand.publish(topic, b"4")
+    assert hand.published() == []
+    publishing.depart()
+    (sent,) = hand.published()
+    assert values(sent) == [b"4"]
+
+
 def test_lists_share_a_batch_while_one_is_unconfirmed(hand: Hand) -> None:
     topic = hand.topic()
     first, _ = merge(hand, topic, b"1", b"2")

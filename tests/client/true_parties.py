@@ -113,7 +113,7 @@ class Producer(Party):
                 self.step(partial(self.publish, topic))
         if self.published and self.random.random() < 0.1:
             flight = self.random.choice(self.published)[1]
-            self.step(partial(self.publishing.hurry, flight))
+            self.step(partial(self.publishing.seal, flight.writer))
         if not self.cluster.publishes:
             self.publishing.seal_all()
 

@@ -237,6 +237,7 @@ class Engine:
         moved = False
         if thorough or links.actions:
             moved = self._connections()
+        session.publishing.depart()
         session.consuming.flush(lingering)
         while True:
             self._send()

@@ -390,7 +390,6 @@ class Asking:
             )
             flights.append(publishing.append(writer, *record, NOTHING._replace(id=name))[0])
         for flight in dict.fromkeys(flights):
-            publishing.hurry(flight)
             yield flight
         for flight in flights:
             receipt_of(flight, 0)

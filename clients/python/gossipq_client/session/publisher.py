@@ -28,8 +28,8 @@ class Publishing(Sending):
         level: str,
         terms: Terms | None = None,
     ) -> tuple[Flight, int]:
-        """The flight that took the record, and its index there. With nothing unconfirmed before it, it goes
-        at once."""
+        """The flight that took the record, and its index there. With no batch of its partition under way it
+        goes at once, or with the next `depart` where the client gathers."""
         size = len(value) + len(key or b"") + len(headers)
         keyed, level, scheduled = (
             key is not None,
@@ -75,17 +75,20 @@ class Publishing(Sending):
         return flight
 
     def _added(self, flight: Flight) -> None:
-        """Something has joined it: it goes when it is full, or when nothing is unconfirmed before it."""
+        """Something has joined it: it goes when it is full, or when no batch is under way before it."""
         writer = flight.writer
         if flight.size >= limits.BATCH_BYTES_MAX or flight.count >= limits.BATCH_RECORDS_MAX:
             self.seal(writer)
         elif flight.level == "none":
             self.linger_ms = self.linger_ms or self._links.now_ms + LINGER_MS
             self._note_plain(flight)
-        elif not writer.flights:
-            self.seal(writer)
-        else:
+        elif writer.flights:
             self._note_plain(flight)
+        elif self.gathers:
+            self.gathered.add(writer)
+            self._note_plain(flight)
+        else:
+            self.seal(writer)
 
     def _note_plain(self, flight: Flight) -> None:
         topic = flight.writer.topic
@@ -191,10 +194,10 @@ class Publishing(Sending):
         self.unconfirmed_bytes += flight.size
         self.pump(writer)
 
-    def hurry(self, flight: Flight) -> None:
-        """Somebody waits for this flight: it goes now."""
-        if flight.writer.open is flight:
-            self.seal(flight.writer)
+    def depart(self) -> None:
+        """Sends what was gathered."""
+        while self.gathered:
+            self._send_open(self.gathered.pop())
 
     def seal_all(self) -> None:
         for topic in self.topics.values():
@@ -315,6 +318,7 @@ class Publishing(Sending):
         self._flying.clear()
         self._waiting.clear()
         self.plain.clear()
+        self.gathered.clear()
         self.linger_ms = self._links.now_ms
         moved = [old for old, _ in self._moves]
         for topic in [*moved, *self.topics.values()]:

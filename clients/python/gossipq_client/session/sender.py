@@ -42,6 +42,8 @@ class Sending:
         self.topics: dict[str, Topic] = {}
         #: open flights that take a record of bytes and nothing else, by topic
         self.plain: dict[str, Flight] = {}
+        self.gathers = False  #: whether what is published until `depart` travels together
+        self.gathered: set[Writer] = set()  #: partitions whose open flight goes with `depart`
         self.unconfirmed_bytes = 0
         self.stale: list[Topic] = []  #: to be resolved again: their leader does not know them
         self.linger_ms = 0  #: when an open flight without confirm must go; 0 = none waits

@@ -55,6 +55,7 @@ class Connection(Driver):
         receipt nobody asked.
         """
         seconds = inputs.limit_s(timeout)
+        await self._let_others()
         await self._flush(self._do(self._engine.session.mark), seconds)
 
     async def _flush(self, settled: Callable[[], bool], seconds: float | None) -> None:

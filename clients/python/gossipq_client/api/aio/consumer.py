@@ -448,6 +448,7 @@ class Consumers(Producers):
         for message in messages:
             if not message.lost:
                 await message.ack()
+        await self._let_others()
         consuming = self._engine.session.consuming
         places = [
             (each._held.part, each._held.partition, [(each.offset, each.offset + 1)]) for each in messages

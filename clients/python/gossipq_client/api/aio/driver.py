@@ -5,7 +5,6 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, TypeVar
 
 from gossipq.errors import ClientClosed, GossipqError
@@ -67,6 +66,7 @@ class Driver:
         self._landings: dict[Flight, asyncio.Future[None]] = {}
         self._gates: defaultdict[Place, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._queued: Counter[Place] = Counter()  #: how many wait for room there, or to be let through
+        self._turns_soon = False  #: whether it turns once this turn of the event loop is over
         self._resting = False  #: whether they are left alone until the next turn
         self._timer: asyncio.Handle | None = None
         self._breath_s = 0.0  #: when others shall have the loop
@@ -80,6 +80,7 @@ class Driver:
         engine = self.__dict__["_engine"] = Engine(
             self._addresses, self._label, _nothing, self._key, self._credentials
         )
+        engine.session.publishing.gathers = True
         exits.note(self)
         return engine
 
@@ -150,6 +151,10 @@ class Driver:
             self._breath_s = now_s + BREATH_S
             await asyncio.sleep(0)
 
+    async def _let_others(self) -> None:
+        """Lets other tasks add what they have to what is about to be sent and waited for."""
+        await asyncio.sleep(0)
+
     def _pending(self, awaited: Awaited) -> PendingReceipt:
         return PendingReceipt(self, awaited)
 
@@ -179,6 +184,7 @@ class Driver:
 
     def _turn(self, thorough: bool = False) -> None:
         """One exchange with the sockets; then whoever waits for its outcome goes on."""
+        self._turns_soon = False
         if not self._engine.usable or self._engine.busy:
             return
         if self._timer is None or self._due_s <= self._loop.time():
@@ -290,11 +296,20 @@ class Driver:
                     self._gates.pop(place, None)
         engine.session.advance(engine.clock.now())
         sent = self._do(lambda: send(heir(writer)))
-        if engine.session.links.out:
-            self._turn()
-        else:
-            self._soon()
+        self._depart_soon()
         return sent
+
+    def _depart_soon(self) -> None:
+        """What was published goes once this turn of the event loop is over: what other tasks publish in it
+        travels in the same batch."""
+        session = self._engine.session
+        if session.links.out:
+            self._turn()
+        elif not session.publishing.gathered:
+            self._soon()
+        elif not self._turns_soon:
+            self._turns_soon = True
+            self._loop.call_soon(self._turn)
 
     def _require_whole(self, gate: Gate) -> None:
         """Nothing is interrupted half way here."""
@@ -328,12 +343,11 @@ class Driver:
 
     async def _await_flights(self, flights: list[Flight], timeout: float | None) -> None:
         """Returns when all are done. Raises NotConfirmed when the time is over."""
-        hurry = self._engine.session.publishing.hurry
-        for flight in flights:
-            if not flight.done:
-                self._do(partial(hurry, flight))
-                if self._engine.session.links.out:
-                    self._turn()
+        if all(flight.done for flight in flights):
+            return
+        self._engine.check()
+        self._require_loop()
+        self._depart_soon()
         try:
             async with asyncio.timeout(timeout):
                 for flight in flights:

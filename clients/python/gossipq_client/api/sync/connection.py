@@ -56,6 +56,7 @@ class Connection(Driver):
         receipt nobody asked.
         """
         seconds = inputs.limit_s(timeout)
+        self._let_others()
         self._flush(self._do(self._engine.session.mark), seconds)
 
     def _flush(self, settled: Callable[[], bool], seconds: float | None) -> None:

@@ -447,6 +447,7 @@ class Consumers(Producers):
         for message in messages:
             if not message.lost:
                 message.ack()
+        self._let_others()
         consuming = self._engine.session.consuming
         places = [
             (each._held.part, each._held.partition, [(each.offset, each.offset + 1)]) for each in messages

@@ -126,6 +126,9 @@ class Driver:
     def _breathe(self) -> None:
         """Other threads have their turn by themselves."""
 
+    def _let_others(self) -> None:
+        """Other threads add what they have while this one waits."""
+
     def _pending(self, awaited: Awaited) -> PendingReceipt:
         return PendingReceipts(self, awaited)
 
@@ -271,14 +274,9 @@ class Driver:
         def done() -> bool:
             return all(flight.done for flight in flights)
 
-        def hurry() -> None:
-            for flight in flights:
-                self._engine.session.publishing.hurry(flight)
-
         if done():
             return
         try:
-            self._do(hurry)
             if not self._until(done, timeout):
                 raise self._engine.unconfirmed(timeout)
         except ClientClosed:
