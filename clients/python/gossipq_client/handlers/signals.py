@@ -5,6 +5,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
+
+from gossipq_client.io import children
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -16,10 +19,12 @@ def until_signal(stop: Callable[[], object], wanted: bool = True) -> Iterator[No
     if not wanted or threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in STOP_SIGNALS}
+    before: dict[int, Any] = {number: signal.getsignal(number) or signal.SIG_DFL for number in STOP_SIGNALS}
 
     def first(number: int, frame: FrameType | None) -> None:
         restore()
+        if children.is_ours(before[number]):  # it would close the clients of handlers that still run
+            signal.signal(number, signal.SIG_DFL)
         stop()
 
     def restore() -> None:

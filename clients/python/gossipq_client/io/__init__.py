@@ -1,6 +1,6 @@
 """Sockets, clocks, files and the end of the program: all that the client shares of the world outside."""
 
-from gossipq_client.io import contexts, exits
+from gossipq_client.io import children, contexts, exits
 from gossipq_client.io.bell import Bell
 from gossipq_client.io.connect_options import ConnectOptions, connecting
 from gossipq_client.io.contexts import Contexts, UnknownContext, addresses_of
@@ -30,6 +30,7 @@ __all__ = [
     "Spool",
     "UnknownContext",
     "addresses_of",
+    "children",
     "connecting",
     "contexts",
     "exits",

@@ -1,17 +1,22 @@
 """Clients that are still open when the program ends: what they owe is sent then, and what stays unconfirmed
-is told."""
+is told.
+
+`os._exit` skips that: it reports how many records are lost. For children of multiprocessing see `children`.
+"""
 
 import atexit
 import os
 import sys
 import time
 import warnings
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from gossipq.errors import GossipqError
 from gossipq.texts import many
+from gossipq_client.io import children
 
 EXIT_SECONDS = 5.0  #: how long all clients together wait for their confirms at the end of the program
+HINT = "call close(), or use `with connect() as mq:`"
 
 
 class Leaver(Protocol):
@@ -22,6 +27,10 @@ class Leaver(Protocol):
     @property
     def _kept(self) -> bool:
         """What has no confirm outlives it."""
+
+    @property
+    def _busy(self) -> bool:
+        """A step is under way: nothing else can be done before it ends."""
 
     def _unconfirmed(self) -> int:
         """Records without a confirm."""
@@ -36,10 +45,16 @@ _open: dict[Leaver, None] = {}
 
 def note(client: Leaver) -> None:
     _open[client] = None
+    children.end_with_child(leave_all, is_busy)
 
 
 def forget(client: Leaver) -> None:
     _open.pop(client, None)
+
+
+def is_busy() -> bool:
+    """Whether a client is within a step, which has to end before `leave_all` can close it."""
+    return any(client._busy for client in list(_open))
 
 
 def leave_all() -> None:
@@ -59,19 +74,36 @@ def leave_all() -> None:
 
 def _told(client: Leaver, owed: int, left: int, failure: GossipqError | None) -> str:
     """Says what was lost; returns what a client that is still open is warned of."""
-    hint = "call close(), or use `with connect() as mq:`"
     if left:
-        lost = (
-            f"{many(left, 'record')} of client {client._label!r} had no confirm when the program ended: "
-            + ("what is in its spool stays there" if client._kept else "they may be lost")
-        )
-        print(f"gossipq: {lost}; {hint}", file=sys.stderr)
+        print(_lost(client, left, "when the program ended"), file=sys.stderr)
     if failure is not None:
         print(f"gossipq: a publish of client {client._label!r} failed: {failure}", file=sys.stderr)
     return (
         f"client {client._label!r} was not closed: {many(owed, 'record')} sent at the end, {left:,} "
-        f"without a confirm; {hint}"
+        f"without a confirm; {HINT}"
     )
+
+
+def _lost(client: Leaver, left: int, when: str) -> str:
+    fate = "what is in its spool stays there" if client._kept else "they may be lost"
+    return (
+        f"gossipq: {many(left, 'record')} of client {client._label!r} had no confirm {when}: {fate}; {HINT}"
+    )
+
+
+def _exit_aloud(status: int) -> NoReturn:
+    """Do `os._exit`, and report records that have no confirm before that.
+
+    Nothing is sent here: programs call it because nothing else shall happen any more.
+    """
+    try:
+        for client in list(_open):
+            left = client._unconfirmed()
+            if left:  # written past sys.stderr: another thread may have been in it when this one was forked
+                os.write(2, f"{_lost(client, left, 'when os._exit was called')}\n".encode())
+    except Exception:  # as a closed descriptor: the process has to end
+        pass
+    _exit(status)
 
 
 def _in_child() -> None:
@@ -79,6 +111,8 @@ def _in_child() -> None:
     _open.clear()
 
 
+_exit = os._exit
+os._exit = _exit_aloud
 atexit.register(leave_all)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)

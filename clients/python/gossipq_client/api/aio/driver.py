@@ -397,6 +397,11 @@ class Driver:
                 future.exception()  # seen: perhaps nobody waits any more
         self._engine.farewell()
 
+    @property
+    def _busy(self) -> bool:
+        """A step is under way."""
+        return self._engine.busy
+
     def _unconfirmed(self) -> int:
         """Records without a confirm."""
         return self._engine.session.publishing.unconfirmed_records()
@@ -407,7 +412,7 @@ class Driver:
         self._over = True
         if not self._engine.usable:
             return None
-        if self._loop.is_running():
+        if self._loop.is_running() and asyncio._get_running_loop() is not self._loop:
             asyncio.run_coroutine_threadsafe(self._close(seconds), self._loop).result(seconds + 1)
             return None
         try:

@@ -323,6 +323,11 @@ class Driver:
         exits.forget(self)
         self._keeper.stop()
 
+    @property
+    def _busy(self) -> bool:
+        """A step is under way."""
+        return self._engine.busy
+
     def _unconfirmed(self) -> int:
         """Records without a confirm."""
         return self._engine.session.publishing.unconfirmed_records()
