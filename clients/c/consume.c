@@ -272,11 +272,11 @@ void gq_acked(gq *c, uint64_t request, int verb, gq_reader in) {
         gq_ranges_cut(&p->held, a->sent.at[n].key, a->sent.at[n].first, a->sent.at[n].end);
     if (verb == REFUSED) a->sent.count = 0;
     uint32_t fields = verb == ACKED ? gq_get_array(&in) : 0, lost = fields ? gq_get_array(&in) : 0;
-    s->lost |= lost > 0;
     for (uint32_t n = 0; n < lost && !in.bad; n++) {
         gq_get_array(&in);
-        int64_t key = gq_get_int(&in), first = gq_get_int(&in);
-        gq_ranges_cut(&a->sent, key, first, gq_get_int(&in));
+        int64_t key = gq_get_int(&in), first = gq_get_int(&in), end = gq_get_int(&in);
+        gq_ranges_cut(&a->sent, key, first, end);
+        if (!in.bad && !gq_ranges_add(&s->lost, key, first, end)) s->refused = GQ_MEMORY;
     }
     drop_acked(s, p, &a->sent);
     free(a->sent.at);
@@ -421,6 +421,8 @@ static void free_subscription(gq_subscription *s) {
         take_all_back(s, s->parts + i);
         free(s->parts[i].pending.at);
     }
+    free(s->lost.at);
+    free(s->told.at);
     free(s->parts);
     free(s->group);
     free(s->start);
@@ -708,6 +710,28 @@ int gq_ack(gq_subscription *s, uint32_t partition, int64_t offset) {
     return code;
 }
 
+/* Fail with the records of `told`, as many as there is room for. */
+static int fail_lost(gq_subscription *s) {
+    gq *c = s->client;
+    int code = gq_fail(c, GQ_LOST, "others have these acked records by now:");
+    for (size_t i = 0; i < s->told.count; i++) {
+        range r = s->told.at[i];
+        size_t at = strlen(c->text);
+        int all = r.end - r.first == 1;
+        snprintf(c->text + at, sizeof c->text - at, all ? "%s %s/%d/%lld" : "%s %s/%d/%lld to %lld", i ? "," : "", s->topic->name,
+                 (int)(r.key & 0xffff), (long long)r.first, (long long)(r.end - 1));
+    }
+    return code;
+}
+
+size_t gq_lost(const gq_subscription *s, gq_place *places, size_t room) {
+    size_t count = 0;
+    for (size_t i = 0; s && i < s->told.count; i++)
+        for (int64_t offset = s->told.at[i].first; offset < s->told.at[i].end; offset++, count++)
+            if (count < room) places[count] = (gq_place){(uint32_t)(s->told.at[i].key & 0xffff), offset, 0, GQ_LOST};
+    return count;
+}
+
 static int flush(gq_subscription *s, int64_t end_ms) {
     int code = GQ_OK;
     while (!code) {
@@ -718,8 +742,12 @@ static int flush(gq_subscription *s, int64_t end_ms) {
         if (!code && !left_ms && send_acks(s)) return gq_fail(s->client, GQ_TIMEOUT, "not all acks were answered in time");
     }
     if (!code && s->refused) code = s->over ? ended(s) : s->refused;
-    if (!code && s->lost) code = gq_fail(s->client, GQ_LOST, "others have some of the records by now");
-    s->lost = s->refused = 0;
+    ranges swap = s->told;
+    s->told = s->lost;
+    s->lost = swap;
+    s->lost.count = 0;
+    if (!code && s->told.count) code = fail_lost(s);
+    s->refused = 0;
     return code;
 }
 
@@ -757,8 +785,8 @@ static int fail(gq_subscription *s, uint32_t partition, int64_t offset, const ch
     if (code) return p->over ? ended(s) : code;
     gq_ranges_cut(&p->held, f.key, offset, offset + 1);
     gq_reader in = gq_answer_of(s->client);
-    int lost = gq_get_array(&in) && gq_get_array(&in);
-    if (!lost) drop(s, p, (range){f.key, offset, offset + 1}, s->client->answer_came);
+    if (gq_get_array(&in) && gq_get_array(&in)) return gq_fail(s->client, GQ_LOST, "others have this record by now");
+    drop(s, p, (range){f.key, offset, offset + 1}, s->client->answer_came);
     return GQ_OK;
 }
 
@@ -770,9 +798,12 @@ int gq_nack(gq_subscription *s, uint32_t partition, int64_t offset, const char *
     return code;
 }
 
-void gq_end_subscription(gq_subscription *s, int64_t end_ms) {
+int gq_end_subscription(gq_subscription *s, int64_t end_ms) {
     gq *c = s->client;
-    flush(s, end_ms);
+    char text[sizeof c->text], refusal[sizeof c->code];
+    int result = flush(s, end_ms);
+    snprintf(text, sizeof text, "%s", c->text);
+    snprintf(refusal, sizeof refusal, "%s", c->code);
     for (size_t i = 0; i < s->part_count; i++) {
         part *p = s->parts + i;
         shard *at = gq_shard_of(c, p->shard);
@@ -784,14 +815,18 @@ void gq_end_subscription(gq_subscription *s, int64_t end_ms) {
     }
     unlist(s);
     free_subscription(s);
+    snprintf(c->text, sizeof c->text, "%s", text);
+    snprintf(c->code, sizeof c->code, "%s", refusal);
+    return result;
 }
 
-void gq_unsubscribe(gq_subscription *s) {
-    if (!s) return;
+int gq_unsubscribe(gq_subscription *s) {
+    if (!s) return GQ_OK;
     gq *c = s->client;
     gq_lock(c);
-    gq_end_subscription(s, gq_deadline(CLOSE_MS));
+    int code = gq_end_subscription(s, gq_deadline(CLOSE_MS));
     gq_unlock(c);
+    return code;
 }
 
 int gq_header_at(const gq_message *m, size_t index, const char **name, size_t *name_size, const void **value, size_t *value_size) {

@@ -181,12 +181,15 @@ int gq_open_with(gq **client, const gq_connection *how) {
 
 int gq_open(gq **client, const char *servers) { return gq_open_with(client, &(gq_connection){.servers = servers}); }
 
-void gq_close(gq *c) {
-    if (!c || c->process != gq_process()) return; /* all of it is its parent's */
+int gq_close(gq *c) {
+    if (!c || c->process != gq_process()) return GQ_OK; /* all of it is its parent's */
     end_keeper(c);
     int64_t end_ms = gq_deadline(CLOSE_MS); /* of all that it waits for */
-    if (c->home) gq_confirm(c, c->waiting ? CLOSE_MS : 0);
-    while (c->subscriptions) gq_end_subscription(c->subscriptions, end_ms);
+    int result = c->home ? gq_confirm(c, c->waiting ? CLOSE_MS : 0) : GQ_OK;
+    while (c->subscriptions) {
+        int code = gq_end_subscription(c->subscriptions, end_ms);
+        if (!result) result = code;
+    }
     gq_drop_lanes(c);
     int linger = 200;
     for (size_t i = 0; c->home && i < c->shard_count; i++)
@@ -213,6 +216,7 @@ void gq_close(gq *c) {
     pthread_cond_destroy(&c->wake);
     pthread_mutex_destroy(&c->lock);
     free(c);
+    return result;
 }
 
 static int ping(gq *c) {

@@ -27,7 +27,7 @@ enum {
     GQ_NOT_CONFIRMED = 3, /* of a record: it may be stored, no answer came in time */
     GQ_MEMORY = 4,
     GQ_ARGUMENT = 5, /* a pointer or a number that cannot be */
-    GQ_LOST = 6,     /* of an ack: others have the record by now */
+    GQ_LOST = 6,     /* of an ack, or a nack: others have the record by now */
     GQ_PENDING = 7   /* of a record that was posted: it has no outcome yet */
 };
 
@@ -50,8 +50,10 @@ typedef struct {
 /* The same with more to say. GQ_ARGUMENT: also when there is no token in the file, when other users may read it, or when it would
  * leave this machine in the clear. */
 int gq_open_with(gq **client, const gq_connection *how);
-/* Gives back what was not acked. Ends all subscriptions. Waits 2 s at most for what has no answer. NULL is fine. */
-void gq_close(gq *client);
+/* Ends all subscriptions, gives back the records that were not acked, and frees the client. Waits 2 s at most for answers. The result is
+ * the first of: records posted since the last gq_confirm that are not stored, as gq_confirm says; acks, as gq_unsubscribe says. NULL is
+ * fine. */
+int gq_close(gq *client);
 /* Of the last function that did not return GQ_OK: text for people, and the code of the refusal ("" = none). */
 const char *gq_error(const gq *client);
 const char *gq_error_code(const gq *client);
@@ -138,12 +140,17 @@ int gq_next(gq_subscription *subscription, gq_message *message, int timeout_ms);
  * lost, the ack leaves when a later call has connected again. gq_flush says whether it is stored. GQ_ARGUMENT, of gq_nack too: the subscription has not given the
  * record out, or it is settled. */
 int gq_ack(gq_subscription *subscription, uint32_t partition, int64_t offset);
-/* Returns when all acks are stored. GQ_LOST: all are, but for some whose records others have by now. */
+/* Returns when all acks are stored. GQ_LOST: others have some of the records that were acked since the last gq_flush, since their leases
+ * had ended; gq_error and gq_lost name them, and all other acks are stored. */
 int gq_flush(gq_subscription *subscription, int timeout_ms);
-/* It failed, for that reason: it comes again after `delay_ms`, -1: as the group's policy says. */
+/* The records for which the last gq_flush returned GQ_LOST: how many there are, and as many as have room in `places`. */
+size_t gq_lost(const gq_subscription *subscription, gq_place *places, size_t room);
+/* The record failed, for that reason: it is redelivered after `delay_ms`, -1: as the group's policy says. GQ_LOST: others have it by now,
+ * so this failure does not count. */
 int gq_nack(gq_subscription *subscription, uint32_t partition, int64_t offset, const char *reason, int64_t delay_ms, int timeout_ms);
-/* Flushes, gives back what was not acked, and frees the subscription. NULL is fine. */
-void gq_unsubscribe(gq_subscription *subscription);
+/* Flushes, gives back the records that were not acked, and frees the subscription. The result is that of the flush: GQ_LOST, or GQ_TIMEOUT
+ * if acks had no answer within 2 s, so that their records may be redelivered. NULL is fine. */
+int gq_unsubscribe(gq_subscription *subscription);
 /* Header number `index` of a message. */
 int gq_header_at(const gq_message *message, size_t index, const char **name, size_t *name_size, const void **value,
                  size_t *value_size);

@@ -142,7 +142,8 @@ struct gq_subscription {
     size_t part_count;
     stretch *first, **last, *shown;
     int repeats; /* what waits may have come before */
-    int lost;    /* acks of records that others had */
+    ranges lost; /* acked since the last flush, and not stored: others have these records */
+    ranges told; /* of these, the ones that the last flush told */
     int refused; /* for good: the error of the client says why */
     int over;    /* in some shard it could not be subscribed again: what came is shown, and then why: */
     char over_text[512], over_code[64];
@@ -262,5 +263,5 @@ int gq_subscribe_in(gq *c, uint16_t number, int64_t end_ms);
 int gq_parts_use(gq *c, uint16_t number);
 int gq_parts_of(gq *c, const topic *t);
 void gq_send_acks(gq *c);
-void gq_end_subscription(gq_subscription *s, int64_t end_ms);
+int gq_end_subscription(gq_subscription *s, int64_t end_ms);
 #endif

@@ -175,6 +175,33 @@ func TestAgain(t *testing.T) {
 	shownAgain(ctx, t, s)
 }
 
+// Others have the second and the third record that are acked, and the last.
+func TestLost(t *testing.T) {
+	ctx, s := subscribed(t)
+	for offset := 0; offset < 5; offset++ {
+		message, err := s.Next(ctx)
+		if err == nil {
+			err = message.Ack()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if offset != 3 {
+			continue
+		}
+		var lost *LostError
+		if err = s.Flush(ctx); !errors.As(err, &lost) || !errors.Is(err, ErrLost) {
+			t.Fatal(err)
+		}
+		if err.Error() != "others have these acked records by now: t/0/1 t/0/2" {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); !errors.Is(err, ErrLost) {
+		t.Fatal(err)
+	}
+}
+
 // What failed is not shown before its pause, but for what others had: $SHOWN_AGAIN.
 func TestFailed(t *testing.T) {
 	ctx, s := subscribed(t)
@@ -182,7 +209,7 @@ func TestFailed(t *testing.T) {
 	if err == nil {
 		err = message.Nack(ctx, "x")
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrLost) {
 		t.Fatal(err)
 	}
 	shownAgain(ctx, t, s)

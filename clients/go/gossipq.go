@@ -76,6 +76,7 @@ const (
 	pause     = 500 * time.Microsecond
 	crowded   = 100 * time.Millisecond // after another call Next leaves the connection to others for so long, and only looks now and then
 	slabRows  = 4096
+	closing   = 2000 // milliseconds that the acks of a subscription may take while it is closed
 )
 
 // Error is what a node refused, or what the client could not do.
@@ -95,11 +96,34 @@ func (e *Error) Error() string {
 var (
 	// ErrNotConfirmed says that no answer came in time: the records may be stored.
 	ErrNotConfirmed = errors.New("no answer came in time: it may be stored")
-	// ErrLost says that others have some of the records that were acked.
+	// ErrLost says that others have the record that was nacked, or some of those that were acked; see LostError.
 	ErrLost = errors.New("others have some of the records by now")
 	// ErrClosed says that the client, or the subscription, is closed.
 	ErrClosed = errors.New("this client is closed")
 )
+
+// LostError is the ErrLost of acks.
+type LostError struct {
+	Topic   string
+	Records []Place // that others have by now, since their leases had ended
+}
+
+func (e *LostError) Error() string {
+	const shown = 10
+	var text strings.Builder
+	text.WriteString("others have these acked records by now:")
+	for i, each := range e.Records {
+		if i == shown {
+			fmt.Fprintf(&text, " and %d more", len(e.Records)-shown)
+			break
+		}
+		fmt.Fprintf(&text, " %s/%d/%d", e.Topic, each.Partition, each.Offset)
+	}
+	return text.String()
+}
+
+// Is says that it is an ErrLost.
+func (e *LostError) Is(other error) bool { return other == ErrLost }
 
 // Client of the nodes of one cluster.
 type Client struct {
@@ -186,7 +210,8 @@ func (m *Client) ping() {
 	}
 }
 
-// Close gives back what was not acked, and ends all subscriptions.
+// Close ends all subscriptions and gives back the records that were not acked. Its error is ErrLost if others have records that were acked
+// since the last Flush of their subscription, or ErrNotConfirmed if acks or posted records had no answer within 2 s.
 func (m *Client) Close() error {
 	m.mu.Lock()
 	if m.c == nil {
@@ -194,7 +219,16 @@ func (m *Client) Close() error {
 		return nil
 	}
 	close(m.stop)
-	C.gq_close(m.c)
+	var err error
+	switch code := C.gq_close(m.c); code {
+	case C.GQ_OK, C.GQ_REFUSED: // a refusal is told by the Pending, or by Next
+	case C.GQ_TIMEOUT, C.GQ_NOT_CONFIRMED:
+		err = ErrNotConfirmed
+	case C.GQ_LOST:
+		err = ErrLost
+	default:
+		err = &Error{Text: fmt.Sprintf("the client was not closed in order: code %d", int(code))}
+	}
 	m.c = nil
 	m.settle()
 	if m.slab != nil {
@@ -203,7 +237,7 @@ func (m *Client) Close() error {
 	}
 	m.mu.Unlock()
 	m.done.Wait()
-	return nil
+	return err
 }
 
 func (m *Client) check(code C.int) error {
@@ -594,6 +628,7 @@ type Message struct {
 // Subscription of a group.
 type Subscription struct {
 	client *Client
+	topic  string
 	s      *C.gq_subscription
 	over   bool
 }
@@ -603,7 +638,7 @@ func (m *Client) Subscribe(ctx context.Context, topic, group string) (*Subscript
 	if err := whole(topic, group); err != nil {
 		return nil, err
 	}
-	s := &Subscription{client: m}
+	s := &Subscription{client: m, topic: topic}
 	err := m.do(ctx, func(ms C.int) error {
 		memory := &arena{}
 		defer memory.free()
@@ -696,7 +731,8 @@ func (msg *Message) Ack() error {
 	return s.client.check(C.gq_ack(s.s, C.uint32_t(msg.Partition), C.int64_t(msg.Offset)))
 }
 
-// Nack says that it failed, for that reason: it comes again as the policy of the group says.
+// Nack says that the record failed, for that reason: it is redelivered as the policy of the group says. ErrLost: others have the record by
+// now, so this failure does not count.
 func (msg *Message) Nack(ctx context.Context, reason string) error {
 	s := msg.from
 	reason = strings.ReplaceAll(reason, "\x00", "\uFFFD") // else it would end there
@@ -711,23 +747,42 @@ func (msg *Message) Nack(ctx context.Context, reason string) error {
 	})
 }
 
-// Flush returns when all acks are stored; ErrLost: but for some whose records others have by now.
+// Flush returns when all acks are stored. A *LostError names the records, acked since the last Flush, that others have by now; all other
+// acks are stored then.
 func (s *Subscription) Flush(ctx context.Context) error {
-	return s.client.do(ctx, func(ms C.int) error {
-		if s.s == nil {
-			return ErrClosed
-		}
-		return s.client.check(C.gq_flush(s.s, ms))
-	})
+	return s.client.do(ctx, s.flush)
 }
 
-// Close flushes, and gives back what was not acked.
+func (s *Subscription) flush(ms C.int) error {
+	if s.s == nil {
+		return ErrClosed
+	}
+	code := C.gq_flush(s.s, ms)
+	count := C.gq_lost(s.s, nil, 0)
+	if code != C.GQ_LOST || count == 0 {
+		return s.client.check(code)
+	}
+	places := make([]C.gq_place, count)
+	C.gq_lost(s.s, &places[0], count)
+	lost := &LostError{Topic: s.topic}
+	for _, each := range places {
+		lost.Records = append(lost.Records, Place{Partition: int(each.partition), Offset: int64(each.offset)})
+	}
+	return lost
+}
+
+// Close flushes, as Flush says but for 2 s at most, and gives back the records that were not acked.
 func (s *Subscription) Close() error {
 	s.client.mu.Lock()
 	defer s.client.mu.Unlock()
+	var err error
 	if s.client.c != nil && s.s != nil {
+		err = s.flush(closing)
 		C.gq_unsubscribe(s.s)
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = ErrNotConfirmed
+	}
 	s.s, s.over = nil, true
-	return nil
+	return err
 }

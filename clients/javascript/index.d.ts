@@ -76,7 +76,8 @@ export declare class Message {
   readonly route: string;
   /** When it was published, unix milliseconds. */
   readonly timeMs: number;
-  /** It is done. Resolves when that is stored: true, or false if the record is in other hands by now. */
+  /** It is done. Resolves when that is stored: true, or false if the record is in other hands by now. flush() and close() tell a false
+   * that the program does not await. */
   ack(): Promise<boolean>;
   /** It failed: it comes again after `delayMs`, or as the group's policy says. */
   nack(reason?: string | Error, options?: { delayMs?: number }): Promise<boolean>;
@@ -90,7 +91,10 @@ export declare class Subscription implements AsyncIterable<Message> {
   /** The next message; null when none comes in time, or the subscription is closed. */
   next(waitMs?: number): Promise<Message | null>;
   [Symbol.asyncIterator](): AsyncGenerator<Message, void, void>;
-  /** Gives back what nobody took, and ends. */
+  /** Resolves when all acks are stored. Rejects with code "lease_lost" if others have records whose acks the program does not await;
+   * `records` of the error has them. */
+  flush(): Promise<void>;
+  /** Gives back what nobody took, and ends. Rejects as flush() does. */
   close(): Promise<void>;
 }
 
@@ -103,8 +107,9 @@ export declare class Client {
   publishMany(topic: string, values: Bytes[], options?: Publish): Promise<Stored[]>;
   subscribe(topic: string, options?: Subscribe): Promise<Subscription>;
   consume(topic: string, options?: Subscribe): AsyncGenerator<Message, void, void>;
-  /** Resolves when all that was published by now is stored, or has failed. */
+  /** Resolves when all that was published by now is stored, or has failed, and all acks are stored. Rejects as Subscription.flush() does. */
   flush(): Promise<void>;
+  /** Ends all, and rejects as flush() does. */
   close(options?: { flush?: boolean }): Promise<void>;
 }
 
@@ -118,4 +123,6 @@ export declare class GossipqError extends Error {
   readonly hint: string;
   readonly retryAfterMs: number;
   readonly detail: number;
+  /** Of "lease_lost": the records whose acks were not stored. */
+  readonly records?: { topic: string; partition: number; offset: number }[];
 }

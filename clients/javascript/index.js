@@ -135,18 +135,26 @@ export class Client {
     yield* await this.subscribe(topic, options);
   }
 
-  /** Resolves when all that was published by now is confirmed, or has failed. */
+  /** Resolves when all that was published by now is confirmed, or has failed, and all acks are stored. Rejects if acks are lost, as
+   * Subscription.flush() does. */
   async flush() {
+    await allOf([this.#confirmed(), ...[...this.#subscriptions].map((each) => each.flush())]);
+  }
+
+  async #confirmed() {
     await Promise.all([this.#publisher.flush(), Promise.allSettled(this.#waiting)]);
   }
 
-  /** Confirms what is on its way, gives back what was not acked, and ends. */
+  /** Confirms what is on its way, gives back what was not acked, and ends. Rejects if acks are lost, as flush() does. */
   async close({ flush = true } = {}) {
     if (this.#link.closed) return;
-    if (flush) await this.flush();
-    await Promise.all([...this.#subscriptions].map((each) => each.close()));
-    this.#publisher.close();
-    await this.#link.close();
+    if (flush) await this.#confirmed();
+    try {
+      await allOf([...this.#subscriptions].map((each) => each.close()));
+    } finally {
+      this.#publisher.close();
+      await this.#link.close();
+    }
   }
 
   async [Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]() {
@@ -191,6 +199,12 @@ export class Client {
     topic.stale = true;
     return this.#resolve(topic.name, false);
   }
+}
+
+/** When all have an outcome: rejects with the first error. */
+async function allOf(promises) {
+  const failed = (await Promise.allSettled(promises)).find(({ status }) => status === "rejected");
+  if (failed) throw failed.reason;
 }
 
 /** One signal may end as many calls as there are: Node warns of more than ten. */

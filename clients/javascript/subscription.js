@@ -7,6 +7,7 @@ import { Opened } from "./batch.js";
 const TIMER_MS_MAX = 0x7fffffff;
 const TURN_MS = 2; // taking records lets the event loop turn after this time
 const REASON_MAX = 2048;
+const SHOWN = 10; // records in the text of an error
 const HOLDING_MAX = 16_384; // more ranges are refused; what is left out comes again
 let numbers = 0;
 
@@ -62,6 +63,25 @@ export class Message {
   /** It was not begun, and comes again at once, to whoever takes it. */
   release() {
     return this.#part.settle(this, NACK, JSON.stringify([-1, false]));
+  }
+}
+
+/** What becomes of a record that was settled. If its user awaits it, the user knows; else flush() and close() tell. */
+class Outcome extends Promise {
+  isAwaited = false;
+
+  static get [Symbol.species]() {
+    return Promise;
+  }
+
+  then(...heard) {
+    this.isAwaited = true;
+    return super.then(...heard);
+  }
+
+  /** Resolves when it is known, and does not count as awaiting it. */
+  known() {
+    return new Promise((resolve) => super.then(resolve, resolve));
   }
 }
 
@@ -142,7 +162,7 @@ class Part {
   fail(error) {
     const pending = [...this.pending.values()];
     this.pending.clear();
-    for (const { waiters } of pending) for (const { reject } of waiters) reject(error);
+    for (const { waiters } of pending) for (const waiter of waiters) this.#tell(waiter, false, error);
     this.subscription.fail(error, this.failed !== null);
   }
 
@@ -176,7 +196,7 @@ class Part {
     this.gone = true;
     this.held.clear();
     this.again.clear();
-    for (const { waiters } of this.pending.values()) for (const { resolve } of waiters) resolve(false);
+    for (const { waiters } of this.pending.values()) for (const waiter of waiters) this.#tell(waiter, false, null);
     this.pending.clear();
   }
 
@@ -194,15 +214,28 @@ class Part {
       return Promise.resolve(false); // settled before
     }
     if (this.failed) return Promise.reject(this.failed);
-    return new Promise((resolve, reject) => {
-      const index = `${verb}${how}`;
-      if (!this.pending.has(index)) this.pending.set(index, { verb, how, waiters: [] });
-      this.pending.get(index).waiters.push({ message, resolve, reject });
-      if (!this.flushing) {
-        this.flushing = true;
-        setImmediate(() => ((this.flushing = false), this.flush()));
-      }
-    });
+    const index = `${verb}${how}`, waiter = { message, verb };
+    waiter.outcome = new Outcome((resolve, reject) => Object.assign(waiter, { resolve, reject }));
+    this.subscription.unsettled.add(waiter);
+    if (!this.pending.has(index)) this.pending.set(index, { verb, how, waiters: [] });
+    this.pending.get(index).waiters.push(waiter);
+    if (!this.flushing) {
+      this.flushing = true;
+      setImmediate(() => ((this.flushing = false), this.flush()));
+    }
+    return waiter.outcome;
+  }
+
+  /** Tells the user what became of a record. */
+  #tell(waiter, stored, error) {
+    const { outcome, message: { topic, partition, offset } } = waiter;
+    this.subscription.unsettled.delete(waiter);
+    if (waiter.verb === ACK && !stored && !outcome.isAwaited) {
+      this.subscription.untold.push({ outcome, error, record: { topic, partition, offset } });
+      outcome.known(); // a refusal that nobody awaits ends no program: flush() and close() tell it
+    }
+    if (error) waiter.reject(error);
+    else waiter.resolve(stored);
   }
 
   /** Sends what was settled since. What gets no answer is sent again when the shard is joined. */
@@ -221,8 +254,7 @@ class Part {
     this.subscription.link.say(verb, this.shard, fields, undefined, (answer) => {
       const error = answer !== LOST && answer.verb === REFUSED ? GossipqError.of(answer.fields) : null;
       if (answer === LOST || (error && AGAIN.has(error.code))) {
-        if (this.gone) return waiters.forEach(({ resolve }) => resolve(false));
-        if (this.failed) return waiters.forEach(({ reject }) => reject(this.failed));
+        if (this.gone || this.failed) return waiters.forEach((waiter) => this.#tell(waiter, false, this.gone ? null : this.failed));
         const index = `${verb}${how}`;
         const before = this.pending.get(index)?.waiters ?? [];
         this.pending.set(index, { verb, how, waiters: [...waiters, ...before] });
@@ -239,13 +271,13 @@ class Part {
   }
 
   /** What came of a record meanwhile is as much settled as the one that the user had, or else it is shown. */
-  #settled({ message, resolve, reject }, stored, error) {
-    if (error) return reject(error); // the user has it still
-    const index = name(message), again = this.again.get(index);
+  #settled(waiter, stored, error) {
+    if (error) return this.#tell(waiter, false, error); // the user has it still
+    const index = name(waiter.message), again = this.again.get(index);
     this.held.delete(index);
     this.again.delete(index);
     if (again && !stored) this.subscription.push(again);
-    resolve(stored);
+    this.#tell(waiter, stored, null);
   }
 
   #range(message) {
@@ -265,6 +297,8 @@ export class Subscription {
   #taken = []; // by a reader, and not lent again yet: {part, message}
   #closing = null;
   #turnedMs = 0; // when the event loop turned last, as far as is known
+  unsettled = new Set(); // acks and the like whose outcome is not known
+  untold = []; // acks that were not stored: what flush() and close() tell, unless the user awaits them
   over = false;
 
   /** `options` are what readSubscribe() gave. */
@@ -403,7 +437,21 @@ export class Subscription {
     this.#wake();
   }
 
-  /** Ends it. Records that the user has can still be acked before this resolves; the others go back. */
+  /** Resolves when all acks are stored. Rejects if some are not and the program does not await them: with lease_lost, whose `records` say
+   * which ones others have by now, or with the refusal of the first. */
+  async flush() {
+    await Promise.all([...this.unsettled].map(({ outcome }) => outcome.known()));
+    this.#tellLost();
+  }
+
+  #tellLost() {
+    const told = this.untold.splice(0).filter(({ outcome }) => !outcome.isAwaited);
+    const refused = told.find(({ error }) => error);
+    if (refused) throw refused.error;
+    if (told.length) throw leaseLost(told.map(({ record }) => record));
+  }
+
+  /** Ends it. Records that the user has can still be acked before this resolves; the others go back. Rejects as flush() does. */
   close() {
     return (this.#closing ??= this.#close());
   }
@@ -415,6 +463,7 @@ export class Subscription {
     this.#wake();
     await Promise.all(this.parts.map((part) => this.#leave(part)));
     this.onOver?.();
+    this.#tellLost();
   }
 
   async #leave(part) {
@@ -463,6 +512,13 @@ function startAt(key, start) {
 /** Of a failure, for people: an error says what it is. As much as is kept of it, or more. */
 function reasonOf(given) {
   return String(given ?? "").slice(0, REASON_MAX).toWellFormed();
+}
+
+function leaseLost(records) {
+  const some = records.slice(0, SHOWN).map(({ topic, partition, offset }) => `${topic}/${partition}/${offset}`).join(", ");
+  const more = records.length > SHOWN ? ` and ${records.length - SHOWN} more` : "";
+  const error = new GossipqError("lease_lost", `the acks of these records are not stored, others may have them: ${some}${more}`);
+  return Object.assign(error, { records });
 }
 
 function name(message) {

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bindings.fake import ACK, ACKED, PING, SHARD, SUBSCRIBE, FakeNode, Said
+from bindings.fake import ACK, ACKED, PARTITION, PING, SHARD, SUBSCRIBE, FakeNode, Said
 from bindings.languages import JAVASCRIPT, javascript_misses
-from bindings.test_faults import needs_c, run_c
+from bindings.test_faults import needs_c, needs_go, run_c, run_go
 
 WORKS_S = 1.0  #: the user, on the record behind those that are acked
 SOON_S = 0.3  #: an ack leaves, on a busy machine
@@ -48,6 +48,37 @@ def test_c_acks_leave_though_the_user_calls_nothing_and_one_has_no_answer() -> N
     assert sorted(offsets) == [0, 1, 2]
     last_s, _ = leader.acked[-1]
     assert ended_s - last_s > WORKS_S - SOON_S
+
+
+class Taker:
+    """The leader of five records, some of which it gave to others: their acks are lost."""
+
+    def __init__(self, *lost: int) -> None:
+        self._lost = lost
+
+    def __call__(self, node: FakeNode, said: Said) -> Any:
+        verb, _, _, fields, _ = said
+        if verb == SUBSCRIBE:
+            return node.subscribed(said, *[b""] * 5)
+        if verb != ACK:
+            return NotImplemented
+        named = {offset for _, first, end in fields[1] for offset in range(first, end)}
+        return ACKED, [[[PARTITION, offset, offset + 1] for offset in self._lost if offset in named]]
+
+
+@needs_c
+def test_c_flush_and_close_tell_which_acks_were_lost() -> None:
+    with FakeNode(Taker(1, 2, 4)) as node:
+        run_c(node.endpoint, "lost")
+    with FakeNode(Taker(0)) as node:
+        run_c(node.endpoint, "lost-close")
+
+
+@needs_go
+@pytest.mark.slow
+def test_go_flush_and_close_tell_which_acks_were_lost() -> None:
+    with FakeNode(Taker(1, 2, 4)) as node:
+        run_go(node.endpoint, "TestLost")
 
 
 BUSY = """

@@ -98,7 +98,8 @@ static int failed(gq *mq) {
     CHECK(!gq_subscribe(mq, "t", "g", NULL, &s));
     CHECK(!gq_next(s, &m, WAIT_MS));
     printf("%d ", (int)m.offset);
-    CHECK(!gq_nack(s, m.partition, m.offset, "x", 0, WAIT_MS));
+    int code = gq_nack(s, m.partition, m.offset, "x", 0, WAIT_MS);
+    CHECK(!code || code == GQ_LOST);
     while (!gq_next(s, &m, SHORT_MS)) printf("%d ", (int)m.offset);
     gq_unsubscribe(s);
     return 0;
@@ -324,6 +325,30 @@ static int polls(gq *mq) {
     return code;
 }
 
+/* Others have the second and the third record that are acked. */
+static int lost(gq *mq) {
+    gq_subscription *s;
+    gq_message m;
+    gq_place places[4];
+    CHECK(!gq_subscribe(mq, "t", "g", NULL, &s));
+    for (int i = 0; i < 4; i++) CHECK(!gq_next(s, &m, WAIT_MS) && !gq_ack(s, m.partition, m.offset));
+    CHECK(gq_flush(s, WAIT_MS) == GQ_LOST && !strcmp(gq_error(mq), "others have these acked records by now: t/0/1 to 2"));
+    CHECK(gq_lost(s, places, 4) == 2 && places[0].offset == 1 && places[1].offset == 2);
+    CHECK(!gq_flush(s, WAIT_MS) && !gq_lost(s, places, 4));
+    CHECK(!gq_next(s, &m, WAIT_MS) && !gq_ack(s, m.partition, m.offset));
+    return gq_unsubscribe(s) == GQ_LOST ? 0 : 1;
+}
+
+/* A client is closed right after an ack of a record that others have. */
+static int lost_close(gq *mq) {
+    gq_subscription *s;
+    gq_message m;
+    gq *other;
+    CHECK(!gq_open(&other, NULL) && !gq_subscribe(other, "t", "g", NULL, &s));
+    CHECK(!gq_next(s, &m, WAIT_MS) && !gq_ack(s, m.partition, m.offset));
+    return gq_close(other) == GQ_LOST ? 0 : 1;
+}
+
 /* Three records are acked in a row, then the user works on the fourth, and calls nothing. */
 static int works(gq *mq) {
     gq_subscription *s;
@@ -382,7 +407,7 @@ int main(int count, char **words) {
     } ALL[] = {{"refused", refused}, {"late", late}, {"runs", runs}, {"headers", headers}, {"subscribe", subscribe}, {"nobody", nobody},
                {"again-flush", again_flush}, {"again-next", again_next}, {"failed", failed}, {"many", many}, {"here", here}, {"gone", gone}, {"reader", reader}, {"left", left}, {"unsure", unsure},
                {"strange", strange}, {"some", some}, {"at-once", at_once}, {"failed-gone", failed_gone}, {"far", far},
-               {"holding", holding}, {"forbidden", forbidden}, {"away", away}, {"anew", anew}, {"signals", signals}, {"forked", forked}, {"polls", polls}, {"works", works}};
+               {"holding", holding}, {"forbidden", forbidden}, {"away", away}, {"anew", anew}, {"signals", signals}, {"forked", forked}, {"polls", polls}, {"works", works}, {"lost", lost}, {"lost-close", lost_close}};
     gq *mq;
     int code = 2;
     if (gq_open(&mq, NULL)) return 2;

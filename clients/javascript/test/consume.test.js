@@ -25,6 +25,30 @@ test("an error may be the reason of a failure, and what was refused can still be
   });
 });
 
+test("acks that nobody awaits and that are lost are told by flush and close", async () => {
+  const lost = [];
+  const node = async ({ verb, fields, request, say }) => {
+    if (verb === SUBSCRIBE) return subscribed({ request, fields, say }, [NONE, NONE, NONE, NONE]);
+    if (verb !== ACK) return undefined;
+    const [[key, first, end]] = fields[1];
+    lost.push([key, Math.max(first, 1), end]);
+    await say(request, ACKED, [first || end > 1 ? [lost.at(-1)] : []]);
+  };
+  const places = (...offsets) => offsets.map((offset) => ({ topic: "t", partition: 0, offset }));
+  await withNode(node, async (mq) => {
+    const subscription = await mq.subscribe("t", { group: "g" });
+    const next = () => subscription.next(3_000);
+    void (await next()).ack();
+    void (await next()).ack();
+    await assert.rejects(soon(subscription.flush()), { code: "lease_lost", records: places(1) });
+    await soon(mq.flush()); // it is told once
+    assert.equal(await soon((await next()).ack()), false);
+    await soon(mq.flush()); // the program knows
+    void (await next()).ack();
+    await assert.rejects(soon(mq.close()), { code: "lease_lost", records: places(3) });
+  });
+});
+
 test("who settles a record that came again has settled that one, not the one before", async () => {
   const node = async ({ verb, fields, request, say }) => {
     if (verb === SUBSCRIBE) return subscribed({ request, fields, say }, [NONE]);
