@@ -169,10 +169,11 @@ seeds: $(STAMP)  ## SEEDS=2000 of the simulator from FIRST=100000 on; counts go 
 race-peers: $(STAMP)  ## installs what `make race` compares with: Redis, NATS with its C client, RabbitMQ, beanstalkd
 	@if [ $$(id -u) = 0 ]; then DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(PEERS); \
 	else echo "sudo apt-get install --no-install-recommends $(PEERS)"; fi
-	$(BIN)/pip install -q redis pika greenstalk
+	$(BIN)/pip install -q redis nats-py pika greenstalk
 
 race: $(STAMP)  ## the same work for gossipq and its peers, in turns; appends to perf/RESULTS.md, draws perf/race.svg
 	$(BIN)/python perf/race.py
+	$(BIN)/python perf/callers.py
 
 hunt: $(STAMP)  ## each planted bug ten times over fresh seeds: is it seen by the check that it names?
 	PYTHONPATH=tests $(BIN)/python -m sim.hunt --note

@@ -24,8 +24,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import chart
 from report import Row, write
@@ -220,7 +221,7 @@ def jetstream(directory: Path) -> Iterator[dict[str, Run]]:
 # --- RabbitMQ quorum queues ---------------------------------------------------------------------------------
 
 
-def _rabbit_channel(port: int) -> Any:
+def rabbit_channel(port: int) -> Any:
     import pika
 
     channel = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)).channel()
@@ -229,7 +230,7 @@ def _rabbit_channel(port: int) -> Any:
 
 
 def _rabbit_consume(port: int, count: int) -> None:
-    channel = _rabbit_channel(port)
+    channel = rabbit_channel(port)
     channel.basic_qos(prefetch_count=2 * BATCH)
     for seen, (method, _, _) in enumerate(channel.consume("race"), 1):
         if seen % 100 == 0 or seen == count:
@@ -283,7 +284,8 @@ def mapped(environment: dict[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def rabbitmq(directory: Path) -> Iterator[dict[str, Run]]:
+def rabbitmq_node(directory: Path) -> Iterator[int]:
+    """A node of RabbitMQ: its port."""
     port, distribution, mapper = free_port(), free_port(), free_port()
     settings = {
         "HOME": str(directory),
@@ -303,9 +305,15 @@ def rabbitmq(directory: Path) -> Iterator[dict[str, Run]]:
         mapped(environment),
         server(["/usr/lib/rabbitmq/bin/rabbitmq-server"], port, env=environment),
     ):
+        yield port
+
+
+@contextmanager
+def rabbitmq(directory: Path) -> Iterator[dict[str, Run]]:
+    with rabbitmq_node(directory) as port:
         import pika
 
-        channel = _rabbit_channel(port)
+        channel = rabbit_channel(port)
         channel.confirm_delivery()
         persistent = pika.BasicProperties(delivery_mode=2)
 
@@ -407,10 +415,27 @@ PEERS = (
 )
 
 
-def missing(peer: Peer) -> list[str]:
-    from importlib.util import find_spec
+class Installed(Protocol):
+    @property
+    def name(self) -> str: ...
 
-    return [name for name in peer.needs if not (shutil.which(name) or find_spec(name))]
+    @property
+    def needs(self) -> tuple[str, ...]: ...
+
+
+Named = TypeVar("Named", bound=Installed)
+
+
+def installed(peers: list[Named]) -> list[Named]:
+    """Those of which this machine has all programs and modules. Says which are left out."""
+    found = []
+    for peer in peers:
+        if lacking := [name for name in peer.needs if not (shutil.which(name) or find_spec(name))]:
+            text = f"{peer.name} is left out: {', '.join(lacking)} not installed (make race-peers)"
+            print(text, file=sys.stderr)
+        else:
+            found.append(peer)
+    return found
 
 
 def race(peers: list[Peer], rounds: int, scale: float) -> dict[str, dict[str, list[float]]]:
@@ -460,14 +485,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="share of the records")
     parser.add_argument("--out", type=Path, default=HERE / "RESULTS.md")
     given = parser.parse_args()
-    peers = [peer for peer in PEERS if peer.name == "gossipq" or peer.name in (given.only or names)]
-    for peer in list(peers):
-        if lacking := missing(peer):
-            print(
-                f"{peer.name} is left out: {', '.join(lacking)} not installed (make race-peers)",
-                file=sys.stderr,
-            )
-            peers.remove(peer)
+    peers = installed([peer for peer in PEERS if peer.name in ("gossipq", *(given.only or names))])
     found = race(peers, given.rounds, given.scale)
     made = rows(peers, found)
     write(given.out, made, given.rounds)
