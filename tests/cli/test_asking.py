@@ -14,7 +14,7 @@ from gossipq import errors
 from gossipq.errors import NotConfirmed
 from gossipq.messages import StatsReply, StatusReply
 from gossipq.types import partition_key
-from gossipq.values import PartitionStats, TopicConfig, TopicInfo, WorkerStats
+from gossipq.values import Lead, Member, PartitionStats, Route, TopicConfig, TopicInfo, WorkerStats
 from gossipq_cli.commands import pub
 from gossipq_cli.main import main
 from gossipq_cli.options import TIMEOUT_S
@@ -403,6 +403,7 @@ def test_topics_with_policies(client, gossipq) -> None:
     part = PartitionStats(partition_key(9, 0), "orders", 1, 0, 0, 5, 7, 0, 1_000, scheduled=2)
     client.answers["topics"] = lambda name="*": [info for info in infos if name in ("*", info.name)]
     client.answers["stats"] = lambda names=(): StatsReply([part], [])
+    client.answers["status"] = errors.Forbidden("may not observe")
     head, audit, orders = gossipq("topic", "ls").out.splitlines()
     assert head.split() == [
         "topic",
@@ -433,6 +434,33 @@ def test_topics_with_policies(client, gossipq) -> None:
         "orders",
         "bills",
     ]
+
+
+def test_a_topic_shows_the_node_that_leads_each_partition(client, gossipq) -> None:
+    parts = [
+        PartitionStats(partition_key(9, at), "orders", shard, 0, 0, 5, 5, 0, 10)
+        for at, shard in ((0, 1), (1, 2))
+    ]
+    client.answers["topics"] = [TopicInfo(9, "orders", 1, TopicConfig(2), [1, 2])]
+    client.answers["stats"] = StatsReply(parts, [])
+    routes = [Route(shard, 1, "tcp://127.0.0.1:7702") for shard in (1, 2)]
+    alone = StatusReply("ada", "gossipq", bytes(16), "0", "standalone", 1_000, 2, 2, [], routes)
+    members = [Member(f"{name}.1", name, "tcp://127.0.0.1:7701", 1) for name in ("ada", "bob")]
+    leads = [Lead(1, 3, "bob.1"), Lead(2, 3, "ada.1")]
+    three = StatusReply(
+        "ada", "gossipq", bytes(16), "0", "cluster", 1_000, 2, 2, [], [], members=members, leads=leads
+    )
+    for status, leaders in (
+        (alone, ["ada", "ada"]),
+        (three, ["bob", "ada"]),
+        (errors.Forbidden("may not observe"), ["", ""]),
+    ):
+        client.answers["status"] = status
+        shown = json.loads(gossipq("topic", "show", "orders", "-o", "json").out)
+        assert [part["leader"] for part in shown["partitions"]] == leaders
+    client.answers["status"] = three
+    head, first, _ = gossipq("topic", "show", "orders").out.splitlines()[-3:]
+    assert first.split()[head.split().index("leader")] == "bob"
 
 
 # --- status

@@ -112,7 +112,7 @@ def test_why_of_a_group_tells_alike_partitions_together(client, gossipq) -> None
         "billing on orders\n"
         "  0/s in, 0/s done; nothing waits\n"
         "\n"
-        f"partitions 0-1, 3: paused since {TIME}\n"
+        f"partitions 0-1, 3: paused, last ack at {TIME}\n"
         "  because the group is paused\n"
         "  next: gossipq group resume orders billing\n"
         "\n"

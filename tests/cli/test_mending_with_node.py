@@ -386,6 +386,12 @@ def test_peek_takes_nothing_and_why_tells_numbers(ask, topic: str) -> None:
     ]
     newest = ask("peek", topic, "-n", "2", "-o", "names").out.split()
     assert sorted(newest) == [f"{topic}/0/1", f"{topic}/0/2"]
+    for start in ("1", "-10m"):
+        shown = ask("peek", topic, "--from", start, "-o", "names").out.split()
+        assert shown == [f"{topic}/0/{offset}" for offset in range(int(start == "1"), 3)]
+    assert ask("peek", topic, "--from", "1", "-n", "1", "-o", "names").out == f"{topic}/0/1\n"
+    assert ask("peek", topic, "--from", "soon").code == 2
+    assert ask("peek", topic, "--from", "1", "-g", "billing").code == 2
     told = json.loads(ask("why", topic, "-g", "billing", "--over", "100ms", "-o", "json").out)["outlook"]
     assert (told["lag"], told["done_rate"], told["caught_up_s"], told["holders"]) == (2, 0, None, [])
     (row,) = json.loads(ask("group", "lag", topic, "-g", "billing", "-o", "json").out)

@@ -438,7 +438,13 @@ def test_what_a_node_refuses_is_told(
             "GOSSIPQ CLUSTER WARNING - open",
         ),
         ("lag", {}, 0, "GOSSIPQ LAG OK - billing on orders is 5 records behind | lag=5;;"),
-        ("lag", {"alarms": [ALARM]}, 1, f"GOSSIPQ LAG WARNING - {ALARM.text} | lag=5;;"),
+        (
+            "lag",
+            {"alarms": [ALARM]},
+            1,
+            "GOSSIPQ LAG WARNING - billing on orders is 5 records behind in all partitions; "
+            f"{ALARM.text} | lag=5;;",
+        ),
         (
             "lag orders --warn 4",
             {},

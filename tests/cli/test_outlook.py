@@ -57,6 +57,26 @@ def told(before: Pair, after: Pair, lag: int, *clients: Worker) -> list[str]:
             ],
         ),
         (
+            (140, 136),
+            10,
+            [("a", 4, 20, 0, 136)],
+            [
+                "70/s in, 68/s done; 10 records behind, the oldest for 30 s",
+                "keeps up",
+                "a holds 4 records for up to 20 ms, does 68/s",
+            ],
+        ),
+        (
+            (140, 120),
+            10,
+            [("a", 4, 20, 0, 120)],
+            [
+                "70/s in, 60/s done; 10 records behind, the oldest for 30 s",
+                "never catches up at this pace: about 2 consumers like these would",
+                "a holds 4 records for up to 20 ms, does 60/s",
+            ],
+        ),
+        (
             (3, 0),
             3,
             [],

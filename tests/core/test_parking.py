@@ -11,7 +11,7 @@ from gossipq.core.delivery.consumers import PartitionView
 from gossipq.core.ledger import route_lane
 from gossipq.core.requests import Client
 from gossipq.core.shard import Shard
-from gossipq.messages import Ack, Credit, Nack, ReplayDead, Requeue, Subscribe
+from gossipq.messages import Ack, Credit, GroupExplained, Nack, ReplayDead, Requeue, Subscribe, WhyGroup
 from gossipq.operator_messages import PurgeTopic
 from gossipq.types import KEY_HASH, PartitionKey
 from gossipq.values import GroupOptions, Message, Ref, Start
@@ -179,3 +179,20 @@ def test_a_record_that_waits_for_its_route_does_not_close_its_key() -> None:
     assert view_of(shard).lanes.keys() == {route_lane(b"eu")}
     left = view_of(shard).cursor.exceptions.scan()
     assert {each.first for each in left} == {2}, "that of the other route alone"
+
+
+def test_why_names_the_retry_that_a_busy_key_waits_for() -> None:
+    """A record whose key failed does not wait for a consumer of its route."""
+    worker = Alone()
+    worker.joins(ADA, 1, ORDERED)
+    worker.send_keyed(KEY, KEY, KEY)
+    worker.taken()
+    worker.tell(ADA, Nack(1, [(worker.partition, 0, 1)], 60_000, True, "boom"))
+    worker.tell(ADA, Credit(1, 100, limits.MIB))
+    worker.tick(100)
+    explained = worker.tell(ADA, WhyGroup("g", [worker.partition]))
+    assert isinstance(explained, GroupExplained)
+    ((_, state, because, _, _),) = explained.rows
+    assert state == "retrying"
+    assert because.startswith("1 record waits for another attempt, the next is in ")
+    assert because.endswith("; 2 records wait behind others of their key")

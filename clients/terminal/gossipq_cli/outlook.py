@@ -10,6 +10,8 @@ from gossipq.values import ClientRow, GroupStats, PartitionStats
 
 SLOW_SHARE = 0.5  #: of the rate of the middle one: a consumer below it is slow
 HOLDERS_SHOWN = 5
+#: two looks a moment apart cannot tell rates closer than that; a backlog of such seconds of work is none
+ABOUT_AS_FAST, LITTLE_S = 0.9, 1.0
 DONE = ("acked", "dead", "voided", "dropped", "removed")
 OPEN = ("ready", "in_flight", "retrying", "parked")
 
@@ -47,6 +49,7 @@ class Outlook(NamedTuple):
     holders: tuple[Holder, ...]  #: who holds most first
     slow: tuple[str, ...]
     needed: int
+    keeps_up: bool = False  #: as fast as records come, and what waits is a moment's work
 
 
 def look(
@@ -92,9 +95,12 @@ def outlook(first: Look, last: Look) -> Outlook:
         holder._replace(rate=max(0, holder.acked - before.get(holder.client, 0)) / seconds)
         for holder in last.holders
     )
+    keeps_up = done_rate >= ABOUT_AS_FAST * in_rate and 0 < last.lag <= LITTLE_S * done_rate
     caught_up_s = last.lag / (done_rate - in_rate) if done_rate > in_rate else None
+    if keeps_up and caught_up_s is None:
+        caught_up_s = last.lag / done_rate
     each = done_rate / len(holders) if holders else 0.0
-    needed = math.ceil(in_rate / each * 1.1) if each and in_rate >= done_rate else 0
+    needed = math.ceil(in_rate / each * 1.1) if each and in_rate >= done_rate and not keeps_up else 0
     return Outlook(
         in_rate,
         done_rate,
@@ -104,6 +110,7 @@ def outlook(first: Look, last: Look) -> Outlook:
         holders,
         _slow(holders),
         max(needed, len(holders) + 1) if needed else 0,
+        keeps_up,
     )
 
 
@@ -145,6 +152,8 @@ def _lag(outlook: Outlook) -> str:
 
 
 def _future(outlook: Outlook) -> str:
+    if outlook.keeps_up:
+        return "keeps up"
     if outlook.caught_up_s is not None:
         return f"caught up in about {span(max(1_000, round(outlook.caught_up_s * 1_000)))}"
     if not outlook.holders:

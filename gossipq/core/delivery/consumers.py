@@ -193,6 +193,10 @@ class Lanes(dict[bytes, RangeMap[int]]):
             self.leave(first, end)
         return ranges
 
+    def for_routes(self) -> int:
+        """Count the records that wait for a consumer of their route."""
+        return sum(self[lane].total() for lane in self.routes)
+
     def overlap(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset, int]]:
         """What of [first, end) waits, whatever for."""
         places = self.places.overlap(first, end)

@@ -393,16 +393,12 @@ class ExplainRequests:
         ):
             because = f"{many(config.parked_max, 'record')} wait behind others of their key"
             return "keys blocked", because, f"gossipq dlq ls {topic} --group {name}", since_ms
-        unmatched = cursor.state.unmatched + (view.in_lanes() if view else 0)
+        for_routes = cursor.state.unmatched + (view.lanes.for_routes() if view else 0)
         first = view.next if view else cursor.state.cursor
         stuck = view is not None and not (view.in_flight() or self._dispatch.offers(view))
-        if first >= state.next and unmatched and stuck:
-            return (
-                "unmatched",
-                f"{_waits(unmatched)} for their route or key",
-                f"gossipq peek {topic} --group {name}",
-                since_ms,
-            )
+        if first >= state.next and stuck and for_routes:
+            because = f"{_waits(for_routes)} for a consumer of their route"
+            return "unmatched", because, f"gossipq peek {topic} --group {name}", since_ms
         if view is not None and view.in_flight() and first >= state.next:
             verb = f"gossipq why {topic}/{partition_of(partition)}/{cursor.state.cursor}"
             return (
@@ -411,29 +407,27 @@ class ExplainRequests:
                 verb,
                 since_ms,
             )
-        if not behind:
-            return (*self._again(topic, name, view, cursor), since_ms)
+        behind_keys = cursor.state.parked + (view.in_lanes() if view else 0) - for_routes
+        if not behind or (first >= state.next and stuck and behind_keys):
+            return (*self._again(topic, name, view, cursor, behind_keys), since_ms)
         return (*self._stands(topic, name, view, cursor, first), since_ms)
 
     def _again(
-        self, topic: str, name: str, view: PartitionView | None, cursor: Cursor
+        self, topic: str, name: str, view: PartitionView | None, cursor: Cursor, behind_keys: int
     ) -> tuple[str, str, str]:
-        """Of a group in which nothing is left but what was handed out before and is to come again."""
+        """Explain a group whose records were all delivered before, or wait behind others of their key."""
         state, because, verb = self._stands(topic, name, view, cursor, cursor.state.cursor)
+        keyed = f"{_waits(behind_keys)} behind others of their key" if behind_keys else ""
         dues = cursor.exceptions.due((0, 0), self._host.leader_ms + limits.DELAY_MS_MAX, 1)
         if not dues:
-            return (
-                (state, because, verb)
-                if state != "moving"
-                else ("unmatched", f"{_waits(cursor.state.parked)} in a lane", "")
-            )
+            return state, keyed if keyed and state == "moving" else because, verb
         due_ms, first = dues[0]
         waits, left_ms = _waits(cursor.state.retrying), due_ms - self._host.leader_ms
         if left_ms <= 0:
-            return state, f"{because}; {waits} to be handed out again", verb
-        nobody = f"; {because}" if state == "no consumer" else ""
+            return state, f"{because}; {waits} to be delivered again", verb
+        more = "".join(f"; {text}" for text in (keyed, because if state == "no consumer" else "") if text)
         requeue = f"gossipq msg requeue {topic}/{partition_of(cursor.state.partition)}/{first} --group {name}"
-        return "retrying", f"{waits} for another attempt, the next is in {span(left_ms)}{nobody}", requeue
+        return "retrying", f"{waits} for another attempt, the next is in {span(left_ms)}{more}", requeue
 
     # --- its history ----------------------------------------------------------------------------------------
 

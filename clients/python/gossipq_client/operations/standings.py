@@ -14,7 +14,7 @@ class GroupStand(NamedTuple):
     state: str  #: "idle", "moving", "paused" ...
     because: str  #: one sentence, "" when there is nothing to say
     next: str  #: the command that changes it, "" = none is needed
-    since_ms: int  #: unix time, 0 = not known
+    since_ms: int  #: unix time of the last ack, 0 = not known
 
 
 class Span(NamedTuple):

@@ -211,7 +211,9 @@ def lag(choices: Choices, topic: str | None, group: str | None, warn: int | None
                 each for each in alarms if each.name == "lag" and tuple(each.subject.split("/", 1)) in behind
             ]
             found = _worst(about)
-            return found._replace(figures=figures) if found else Verdict(OK, text, figures)
+            if found is None:
+                return Verdict(OK, text, figures)
+            return found._replace(text=f"{text} in all partitions; {found.text}", figures=figures)
         code = (
             CRITICAL
             if crit is not None and records > crit

@@ -1,6 +1,7 @@
 """`gossipq peek`."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,12 @@ from gossipq.types import partition_of
 from gossipq.values import GroupStats
 from gossipq_cli import ask, records
 from gossipq_cli.commands.group import found
+from gossipq_cli.kinds import place_of
 from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Column, Output, brief, dashed, spaced
 
 if TYPE_CHECKING:
-    from gossipq_client import Client
+    from gossipq_client import Client, Message
 
 DONE = ("acked", "dead", "voided", "removed", "skipped")  #: states of records that a group has behind it
 LOOKED_MAX = 1_000  #: records of a partition at which it is asked where they stand
@@ -31,22 +33,35 @@ Row = dict[str, Any]
 @click.option(
     "-n", "--number", type=click.IntRange(1, PEEK_MAX), default=10, show_default=True, help="records at most"
 )
+@click.option(
+    "--from",
+    "start",
+    metavar="WHERE",
+    help="from there on, the oldest first: first, an OFFSET, a TIME, or a time back like -10m",
+)
 @pass_choices
-def command(choices: Choices, topic: str, group: str | None, number: int) -> None:
+def command(choices: Choices, topic: str, group: str | None, number: int, start: str | None) -> None:
     """Look at records without consuming them: nothing is leased, acked or counted.
 
     \b
     gossipq peek orders                       the newest ones
+    gossipq peek orders --from -10m           those of the last ten minutes
     gossipq peek orders --group billing       those that billing is not done with, the oldest first
 
     One record whole: `gossipq msg show`.
     """
+    if start is not None and group:
+        raise click.UsageError("--from goes without --group: a group has a position of its own")
+    place = None if start is None else _place(start)
     out = Output(choices)
     with ask.connect(choices) as mq:
         if ask.missing(mq, [topic]):
             raise ask.no_topic(mq, topic)
         parts = found(mq, topic, group) if group else []
-        rows = list(islice(_open(mq, topic, parts) if group else _newest(mq, topic, number), number))
+        if place is not None:
+            rows = [_shown(record) for record in mq.admin.find(topic, start=place, limit=number)]
+        else:
+            rows = list(islice(_open(mq, topic, parts) if group else _newest(mq, topic, number), number))
     columns = [Column("ref"), Column("time", spaced, title="published"), Column("key", dashed)]
     if group:
         columns += [Column("state"), Column("consumer", dashed)]
@@ -55,7 +70,21 @@ def command(choices: Choices, topic: str, group: str | None, number: int) -> Non
         waits = "waits" if behind == 1 else "wait"
         out.say(f"{many(behind, 'record')} more {waits} to be delivered: gossipq group lag {topic}")
     elif not rows:
-        out.say(f"{group} is done with everything" if group else f"{topic} is empty")
+        nothing = f"{topic} is empty" if place is None else f"{topic} has no record from there on"
+        out.say(f"{group} is done with everything" if group else nothing)
+
+
+def _place(text: str) -> str | int | datetime:
+    """Raises UsageError."""
+    try:
+        return place_of(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--from") from None
+
+
+def _shown(record: "Message") -> Row:
+    ref = f"{record.topic}/{record.partition}/{record.offset}"
+    return {"ref": ref, "value": None} | records.as_row(record)
 
 
 def _newest(mq: "Client", topic: str, number: int) -> Iterator[Row]:

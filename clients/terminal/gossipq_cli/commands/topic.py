@@ -1,7 +1,7 @@
 """`gossipq topic`."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,7 +12,10 @@ from gossipq.values import PartitionStats, TopicInfo
 from gossipq_cli import ask, failures, names
 from gossipq_cli.kinds import Duration, Durations, Size
 from gossipq_cli.options import Choices, Noun, pass_choices
-from gossipq_cli.output import Column, Output, counter, span
+from gossipq_cli.output import Column, Output, counter, dashed, span
+
+if TYPE_CHECKING:
+    from gossipq_client import Client
 
 
 @click.group(cls=Noun)
@@ -190,7 +193,7 @@ def virtual(choices: Choices, name: str, targets: tuple[str, ...]) -> None:
 @click.argument("name", type=names.TOPIC)
 @pass_choices
 def show(choices: Choices, name: str) -> None:
-    """Show one topic: its policy, partitions and groups.
+    """Show one topic: its policy, groups and partitions, with the node that leads each.
 
     \b
     gossipq topic show orders
@@ -202,24 +205,8 @@ def show(choices: Choices, name: str) -> None:
         topic = next((topic for topic in mq.topics(name) if topic.name == name), None)
         if topic is None:
             raise ask.no_topic(mq, name)
-        stats = mq.admin.stats([name])
-    parts = [
-        {
-            "partition": partition_of(part.partition),
-            "shard": part.shard,
-            "worker": part.worker,
-            "first": part.first,
-            "next": part.next,
-        }
-        | {
-            "records": part.next - part.first,
-            "bytes": part.bytes,
-            "published": part.published,
-            "removed": part.removed,
-        }
-        | {"scheduled": part.scheduled, "voided": part.voided}
-        for part in sorted(stats.partitions, key=lambda part: part.partition)
-    ]
+        stats, leaders = mq.admin.stats([name]), _leaders(mq)
+    parts = _parts(stats.partitions, leaders)
     # array-like on the wire, an object for people
     config = {field: getattr(topic.config, field) for field in msgspec.structs.asdict(topic.config)}
     groups = sorted({group.group for group in stats.groups})
@@ -246,9 +233,36 @@ def show(choices: Choices, name: str) -> None:
     )
     if out.form == "table":
         out.write("")
-        fields = ("partition", "shard", "worker", "first", "next", "records")
-        columns = [*map(counter, fields), Column("bytes", size, right=True)]
+        columns = [counter("partition"), Column("leader", dashed)]
+        columns += [*map(counter, ("shard", "worker", "first", "next", "records"))]
+        columns += [Column("bytes", size, right=True)]
         out.rows([*columns, *map(counter, ("published", "removed", "scheduled", "voided"))], parts)
+
+
+def _parts(rows: list[PartitionStats], leaders: dict[int, str]) -> list[dict[str, Any]]:
+    fields = ("first", "next", "records", "bytes", "published", "removed", "scheduled", "voided")
+    return [
+        {
+            "partition": partition_of(part.partition),
+            "leader": leaders.get(part.shard, ""),
+            "shard": part.shard,
+            "worker": part.worker,
+        }
+        | {name: part.next - part.first if name == "records" else getattr(part, name) for name in fields}
+        for part in sorted(rows, key=lambda part: part.partition)
+    ]
+
+
+def _leaders(mq: "Client") -> dict[int, str]:
+    """Shard -> name of the node that leads it. Empty for a user who may not see the cluster."""
+    try:
+        status = mq.admin.status()
+    except errors.Forbidden:
+        return {}
+    if not status.leads:  # a node that has the only copy of each shard
+        return dict.fromkeys((route.shard for route in status.routes), status.node)
+    nodes = {member.copy: member.name for member in status.members}
+    return {lead.shard: nodes.get(lead.copy, "") for lead in status.leads}
 
 
 @command.command("set")

@@ -140,10 +140,10 @@ def _tell_group(
         )
     paragraphs = []
     for (state, because, next_step, since_ms), partitions in alike.items():
-        since = f" since {moment(since_ms)}" if since_ms else ""
+        acked = f", last ack at {moment(since_ms)}" if since_ms else ""
         where = "partition " if len(partitions) == 1 else "partitions "
         paragraphs.append(
-            _told(f"{where}{spans(partitions)}: {_state(out, state)}{since}", because, next_step)
+            _told(f"{where}{spans(partitions)}: {_state(out, state)}{acked}", because, next_step)
         )
     lines = [f"  {line}" for line in outlook.lines(foreseen)]
     title = "\n".join(map(printable, [f"{group} on {topic}", *lines]))
