@@ -339,6 +339,10 @@ class Shard:
         """Whether a session has something here that ends with it."""
         return self.dispatch.holds(session)
 
+    def sessions(self) -> set[SessionId]:
+        """Return the sessions that have something here that ends with them."""
+        return self.dispatch.sessions()
+
     def undelivered(self, delivery: Delivery) -> None:
         """A delivery could not be sent: who it was for is gone, or does not read."""
         self._stirred = True

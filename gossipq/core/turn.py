@@ -178,6 +178,10 @@ class Turn:
         """A verified batch for a shard that was touched. Raises StoreError, ShardStopped."""
         self._do(shard, shard.publish, origin, request_id, client, message, info, batch)
 
+    def sessions(self) -> set[SessionId]:
+        """Return the sessions that have something in any shard that ends with them."""
+        return set().union(*(shard.sessions() for shard in self.shards.values()))
+
     def end_session(self, session: SessionId, silent: bool = False) -> None:
         """In every shard that knows it. Raises StoreError, ShardStopped."""
         for shard_id, shard in self.shards.items():

@@ -16,6 +16,9 @@ from conftest import HOME
 from e2e.cluster import Cluster
 from e2e.load import TOPIC, Account, Load, account, drain, read
 from e2e.replicas import records
+from gossipq.limits import SESSION_SILENCE_MS
+from gossipq_client import connect
+from waiting import until
 
 SEED = int(os.environ.get("GOSSIPQ_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 
@@ -34,6 +37,13 @@ def commit() -> str:
 
 COMMIT = commit()  #: of what runs: by the end the tree may be another
 SETTLE_S = 2.0
+GHOST_S = 2 * SESSION_SILENCE_MS / 1_000  #: after which no session that is silent is a member anywhere
+
+
+def members(nodes: Cluster) -> list[str]:
+    """Groups that count a consumer."""
+    with connect(*nodes.servers) as mq:
+        return [f"{row.group} of {row.topic}" for row in mq.admin.stats().groups if row.consumers]
 
 
 def finish(nodes: Cluster, load: Load) -> tuple[Account, int]:
@@ -45,6 +55,7 @@ def finish(nodes: Cluster, load: Load) -> tuple[Account, int]:
     found = account(load.history, seen)
     nodes.wait_healthy(len(nodes.members), still=True, patience_s=90)
     time.sleep(SETTLE_S)
+    until(lambda: not members(nodes), GHOST_S, "all clients have ended, and groups count consumers")
     nodes.stop()
     return found, sum(records(member.data, TOPIC) == seen for member in nodes.members)
 

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Callable
 
 import pytest
+from msgspec import structs
 
 from contracts.memory import MemoryClient, MemoryMailbox, MemoryNetwork, MemoryStore
 from gossipq import limits
@@ -368,6 +369,29 @@ def test_a_session_ends_by_silence_and_by_its_word(hands: Hands) -> None:
         eve.ask(Ping()) if not eve.dealer.inbox else None
     assert sum(part.count for m in eve.inbox() if isinstance(m, Deliver) for part in m.slices) == 2
     assert isinstance(bob.ask(Ping()), RefusedMessage)
+
+
+@pytest.mark.parametrize("holds", [True, False], ids=["it holds a record", "it has a subscription"])
+def test_a_member_whose_session_the_worker_does_not_know_ends_as_a_silent_one(
+    hands: Hands, holds: bool
+) -> None:
+    ada, bob = hands.client(), hands.client(b"b" * 16)
+    partition, shard = ada.topic()
+    ada.publish(partition, shard, 1)
+    group = Subscribe(1, "g", [Start(partition)], int(holds), limits.MIB, GroupOptions(mode="exclusive"))
+    ada.ask(group, shard)
+    sessions = hands.worker._sessions
+    sessions.end(next(each for each in sessions if each.client.session == OWNER.session))
+    bob.send(structs.replace(group, credit_records=10), shard)
+    for _ in range(2 * limits.SESSION_SILENCE_MS // limits.PING_MS):
+        hands.turn(limits.PING_MS)
+        bob.send(Ping())
+    assert [m.slices[0].count for m in bob.inbox() if isinstance(m, Deliver)] == [1]
+    hands.turn()
+    bob.inbox()
+    stats = bob.ask(Stats())
+    assert isinstance(stats, StatsReply)
+    assert [row.consumers for row in stats.groups] == [1]
 
 
 def test_a_pause_of_the_worker_is_not_held_against_its_clients(hands: Hands) -> None:

@@ -91,7 +91,10 @@ class Node:
         self.lost = (0, -1)  #: what was sent between these times, and not received yet, never arrives
         self.steps = 0  #: messages of clients since the last commit, each of which may be entries
         self.inbox: deque[tuple[object, ...]] = deque()
-        self.sessions: dict[bytes, int] = {}
+        self.sessions: dict[bytes, int] = {}  #: boot time at which each was heard last
+        self.heard: dict[bytes, int] = {}  #: time at which a session was heard last, also of those that ended
+        #: since when a shard, in one term, has something of a session
+        self.members: dict[tuple[int, int, bytes], int] = {}
         self.wake_at: int | None = None
         self.on_disk: dict[int, tuple[int, str, int]] = {}  #: shard -> term, vote, applied that it said last
         self.traced: dict[
@@ -178,6 +181,7 @@ class Node:
         try:
             turns.run(now, self._work)
             self._check_reading()
+            self._check_members()
         except Crashed:
             self.crash()
             self.world.restart_later(self)
@@ -205,8 +209,7 @@ class Node:
             shard_id, *item = self.inbox.popleft()
             if (touched := self.turns.touch(shard_id)) is not None:  # type: ignore[arg-type]
                 self._step(touched, *item)  # type: ignore[arg-type]
-        if self.sessions:
-            self._end_silent(self.world.now - self.boot_at)
+        self._end_silent(self.world.now - self.boot_at)
 
     # --- the host of the turn -------------------------------------------------------------------------------
 
@@ -332,6 +335,7 @@ class Node:
                 )
             return
         self.sessions[session] = self.world.now - self.boot_at
+        self.heard[session] = self.world.now
         if isinstance(message, Ack | Nack):
             self.world.history.asked += [
                 Asked(self.world.now, sender, *row, well=isinstance(message, Ack)) for row in message.ranges
@@ -357,6 +361,8 @@ class Node:
         released += [Released(self.world.now, sender, *row) for row in ranges if row[1] < row[2]]
 
     def _end_silent(self, boot_ms: int) -> None:
+        for session in self.turns.sessions():
+            self.sessions.setdefault(session, boot_ms)
         for session in [s for s, at in self.sessions.items() if boot_ms > at + SILENCE_MS]:
             del self.sessions[session]
             consumer = session.rstrip(b".").decode()
@@ -369,8 +375,8 @@ class Node:
     def send(self, shard: Shard, effects: Effects) -> None:
         world, term = self.world, shard.term
         self._trace(shard)
-        if effects.returning:
-            self.sessions |= dict.fromkeys(effects.returning, self.boot_ms())
+        for session in effects.returning:
+            self.sessions.setdefault(session, self.boot_ms())
         for fault in effects.faults:
             world.broken(f"P21 {self.name}: {fault.what}: {''.join(format_exception(fault.error))}")
         for text in effects.warnings:
@@ -474,6 +480,21 @@ class Node:
                 if reader.rows > 2 * (SNAPSHOT_ROWS_PER_TURN + 1):  # it looks before its sync and after it
                     self.world.broken(f"I12 {self.name} reads {reader.rows} rows of a snapshot in one turn")
                 reader.rows = 0
+
+    def _check_members(self) -> None:
+        """I14: sessions that are silent for twice their timeout have neither subscriptions nor records."""
+        now, since = self.world.now, self.members
+        found = [
+            (shard.id, shard.term, session)
+            for shard in self.shards()
+            for session in {*(name[0] for name in shard.dispatch.subscriptions), *shard.dispatch.holders()}
+        ]
+        self.members = {each: since.get(each, now) for each in found}
+        for (shard_id, _, session), since_ms in self.members.items():
+            silent_ms = now - max(since_ms, self.heard.get(session, 0))
+            if silent_ms > 2 * SILENCE_MS:
+                text = f"I14 {self.name} counts {session!r} in shard {shard_id}, silent for {silent_ms} ms"
+                self.world.broken(text)
 
     def _trace(self, shard: Shard) -> None:
         """I3: what is committed is the same everywhere. I11: the time of a leader that serves is right."""

@@ -661,6 +661,11 @@ def parked_behind_a_free_key(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Leases, "let_on", here)
 
 
+def members_outlive_their_sessions(patch: pytest.MonkeyPatch) -> None:
+    """A session that fell silent gives back what it held, and stays a member of its groups."""
+    patch.setattr(Dispatch, "end_session", lambda dispatch, session, silent: dispatch._end_all(session, ""))
+
+
 PLANTED: dict[str, Planted] = {
     planted.plant.__name__: planted
     for planted in (
@@ -713,5 +718,6 @@ PLANTED: dict[str, Planted] = {
         Planted(release_drops_the_rest, "L6"),
         Planted(failures_close_their_keys, "L6", modes=("key_ordered",)),
         Planted(parked_behind_a_free_key, "L6", under=windows_are_small, modes=("key_ordered",)),
+        Planted(members_outlive_their_sessions, "I14"),
     )
 }

@@ -263,6 +263,10 @@ class Dispatch(Selection):
         """Whether the session has a subscription or a record here."""
         return session in self.numbers or self.holds_some(session)
 
+    def sessions(self) -> set[SessionId]:
+        """Return the sessions that have a subscription or a record here."""
+        return {*self.numbers.sessions(), *self.holders()}
+
     def of_session(self, session: SessionId) -> list[tuple[Subscription, int, int]]:
         """Its subscriptions, how many records each of them holds, and since which boot time; 0 = none."""
         held = self.held(session)

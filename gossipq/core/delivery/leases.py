@@ -7,7 +7,7 @@ records.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -331,6 +331,10 @@ class Leases:
     def holds_some(self, session: SessionId) -> bool:
         """Whether the session holds a record."""
         return session in self._by_session
+
+    def holders(self) -> Collection[SessionId]:
+        """Return the sessions that hold a record."""
+        return self._by_session.keys()
 
     def held(self, session: SessionId) -> dict[int, tuple[int, int]]:
         """By the number of each subscription of a session: records it holds, and boot time of the oldest

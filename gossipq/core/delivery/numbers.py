@@ -18,6 +18,10 @@ class Numbers:
     def __contains__(self, session: SessionId) -> bool:
         return session in self._by_session
 
+    def sessions(self) -> Collection[SessionId]:
+        """Return the sessions that have a subscription."""
+        return self._by_session.keys()
+
     def of(self, session: SessionId) -> Collection[int]:
         return self._by_session.get(session, {})
 

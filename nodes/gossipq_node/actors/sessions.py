@@ -279,7 +279,8 @@ class Sessions:
         return [each.client.session for each in known]
 
     def expect(self, session: SessionId, now_ms: int) -> None:
-        """A session that holds records from before a takeover: it has the usual silence to show itself."""
+        """Give a session that a shard knows, and this worker does not, the usual time to show itself: it has
+        records from before a takeover."""
         if session not in self._sessions:
             self._sessions[session] = Session(Client(session, ""), now_ms)
 

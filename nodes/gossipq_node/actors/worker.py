@@ -544,6 +544,10 @@ class Worker:
                 self._faults.met("housekeeping", None, error)
 
     def _end_silent(self, now: Now) -> None:
+        """End sessions that are silent, also those that only a shard knows: they would stay members of their
+        groups for ever."""
+        for session in self._turn.sessions():
+            self._sessions.expect(session, now.boot_ms)
         for session in self._sessions.sending(now.boot_ms, self._mailbox.moving):
             self._turn.renew(session)
         silent = self._sessions.silent(now.boot_ms)
