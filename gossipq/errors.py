@@ -205,6 +205,7 @@ class NotConfirmed(GossipqError):
 
 class LeaseLost(Refused):
     code = "lease_lost"
+    refs: tuple[str, ...] = ()  #: TOPIC/PARTITION/OFFSET of records whose acks a flush found to be lost
 
 
 class Backpressure(GossipqError):

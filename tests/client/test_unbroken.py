@@ -353,6 +353,8 @@ class TestSubscriptions:
                 if msg.offset == 2:
                     msg._held.lose([(2, 3)])
         assert seen[:4] == [0, 1, 2, 3]
+        with pytest.raises(LeaseLost, match="leases/0/2"):
+            mq.flush()
 
 
 class TestFullWindows:

@@ -19,7 +19,7 @@ from minimal import Client as PlainClient
 
 from gossipq.core.storage.intervals import Intervals
 from gossipq.endpoints import door_of
-from gossipq.errors import Refused, StoreFull, UnknownTopic
+from gossipq.errors import LeaseLost, Refused, StoreFull, UnknownTopic
 from gossipq.messages import Acked, Deliver
 from gossipq.types import partition_of
 from gossipq_client import Client, connect
@@ -165,7 +165,8 @@ class Actor(threading.Thread):
         try:
             life = 0
             while not self.stopping.is_set():
-                self.live(life)
+                with suppress(LeaseLost):  # acks that came too late: the records are redelivered
+                    self.live(life)
                 life += 1
         except BaseException as error:
             self.error = error

@@ -11,5 +11,7 @@ class Crew:
 
     def __init__(self, engine: Engine, handler: Handler, stop_at_end: bool) -> None:
         self.handler = handler
-        self.lanes = Lanes(engine.session.consuming, engine.subscribe(handler.asked, stop_at_end))
+        subscription = engine.subscribe(handler.asked, stop_at_end)
+        subscription.has_handler = True
+        self.lanes = Lanes(engine.session.consuming, subscription)
         self.overdue: list[Record] = []  #: whose handlers go on beyond their time limit, each with a worker

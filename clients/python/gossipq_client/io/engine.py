@@ -489,8 +489,8 @@ class Engine:
             raise
 
     def finish(self, seconds: float) -> GossipqError | None:
-        """Waits for what is owed, by itself, for a program that ends. What a publish failed with that nobody
-        was told of."""
+        """Wait for what is owed, by itself, for a program that ends. Return what nobody was told of: the
+        error of a publish, or of acks."""
         self.enter()
         self.step(self.session.publishing.seal_all)
         deadline_ms = self.now_ms() + seconds * 1000
@@ -502,7 +502,7 @@ class Engine:
                 break
             if self.session.owes:
                 wait(self.transport.fds(), min(left_ms, self.timeout_ms()))
-        return self.session.publishing.failure()
+        return self.session.failure()
 
     def unconfirmed(self, seconds: float | None) -> NotConfirmed:
         """What is said when the time of a publish is over."""

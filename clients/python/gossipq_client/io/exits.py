@@ -77,7 +77,7 @@ def _told(client: Leaver, owed: int, left: int, failure: GossipqError | None) ->
     if left:
         print(_lost(client, left, "when the program ended"), file=sys.stderr)
     if failure is not None:
-        print(f"gossipq: a publish of client {client._label!r} failed: {failure}", file=sys.stderr)
+        print(f"gossipq: client {client._label!r} failed: {failure}", file=sys.stderr)
     return (
         f"client {client._label!r} was not closed: {many(owed, 'record')} sent at the end, {left:,} "
         f"without a confirm; {HINT}"

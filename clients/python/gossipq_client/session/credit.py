@@ -65,6 +65,7 @@ class Subscription:
         self.error: GossipqError | None = None
         self.lookups: set[Call] = set()  #: of topics, under way
         self.looked_up_ms = 0  #: when the first of them began
+        self.has_handler = False  #: a handler takes its records, and the log says what becomes of them
         self.looked_up = False  #: whether its topics are there was answered once
         self.asked = False  #: its topics are, or were, looked up
         self.fetches: dict[object, list[Piece]] = {}  #: under way, and what each has taken

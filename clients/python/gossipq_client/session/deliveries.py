@@ -368,6 +368,7 @@ class Consuming(Settling):
         if call.error is not None:
             self.warnings.append(f"ack refused: {call.error}")
             part.refused = [*part.refused, *((*each, call.error) for each in ranges)][-LATE_MAX:]
+            self.note_lost(part, ranges, call.error)
         elif part.refused or part.late:  # this answer is the newer one
             of = {where: [each[1:] for each in ranges if each[0] == where] for where, _, _ in ranges}
             part.refused = [
@@ -382,6 +383,7 @@ class Consuming(Settling):
             ]
         if isinstance(call.reply, Acked) and call.reply.lost:
             part.late = [*part.late, *call.reply.lost][-LATE_MAX:]
+            self.note_lost(part, call.reply.lost)
             count, (partition, first, _) = (
                 sum(end - first for _, first, end in call.reply.lost),
                 call.reply.lost[0],

@@ -394,6 +394,10 @@ class Session:
 
         return passed
 
+    def failure(self) -> GossipqError | None:
+        """What the user has not heard of yet: a publish that failed, or acks that are not stored."""
+        return self.publishing.failure() or self.consuming.lost_acks()
+
     @property
     def owes(self) -> bool:
         """Whether publishes have no confirm yet, or acks are not stored."""

@@ -1,9 +1,12 @@
 """Records the user is done with: acked, given back, extended, or acked by an atomic step."""
 
+from collections.abc import Iterable
+
 from gossipq.errors import GossipqError, LeaseLost
 from gossipq.limits import MOVED_RANGES_MAX
 from gossipq.messages import Ack, Acked, Extend, Nack
-from gossipq.types import Offset, PartitionKey
+from gossipq.texts import many
+from gossipq.types import Offset, PartitionKey, partition_of, topic_id_of
 from gossipq.values import Range
 from gossipq_client.session.calls import Call
 from gossipq_client.session.credit import Part
@@ -14,6 +17,7 @@ from gossipq_client.values import GIVEN_BACK, Outcome, failed
 
 ACK_LINGER_MS = 5  #: acks wait so long for neighbours
 LATE_MAX = 1_000  #: ranges of late acks that are remembered in one part
+REFS_SHOWN = 3  #: of lost acks, in the text of an error
 
 
 class Settling(Subscribing):
@@ -123,6 +127,37 @@ class Settling(Subscribing):
         return next(
             (error for low, high, error in refused if subtract(ranges, [(low, high)]) != ranges), None
         )
+
+    def note_lost(self, part: Part, ranges: Iterable[Range], error: GossipqError | None = None) -> None:
+        """Acks of these records are not stored: others have them, or for the reason `error`."""
+        if not part.subscription.has_handler:  # the log says it of a handler's
+            self.lost.extend((part, *each, error) for each in ranges)
+
+    def forget_lost(self, part: Part, partition: PartitionKey, ranges: Ranges) -> None:
+        """The user hears in another way that acks of these records are not stored."""
+        for _ in range(len(self.lost)):
+            where, key, first, end, error = self.lost.popleft()
+            mine = ranges if (where, key) == (part, partition) else []
+            self.lost.extend((where, key, *left, error) for left in subtract([(first, end)], mine))
+
+    def lost_acks(self) -> GossipqError | None:
+        """Why acks are not stored, if the user has not heard of it yet; it is told once."""
+        lost = [self.lost.popleft() for _ in range(len(self.lost))]
+        refused = next((error for *_, error in lost if error is not None), None)
+        if refused is not None or not lost:
+            return refused
+        refs = [
+            f"{part.subscription.topics[topic_id_of(partition)].name}/{partition_of(partition)}/{offset}"
+            for part, partition, first, end, _ in lost
+            for offset in range(first, end)
+        ]
+        shown = ", ".join(refs[:REFS_SHOWN]) + (", ..." if len(refs) > REFS_SHOWN else "")
+        late = LeaseLost(
+            f"{many(len(refs), 'ack')} came too late, the records are redelivered: {shown}",
+            hint="ask for a longer lease= in consume()",
+        )
+        late.refs = tuple(refs)
+        return late
 
     def nack(self, held: Held, first: Offset, end: Offset, outcome: Outcome = GIVEN_BACK) -> None:
         """Gives records back, unless they are done already. In a key-ordered group, what is here of their

@@ -1,6 +1,7 @@
 """Subscriptions at their leaders: one part for each shard, credit lent to each, and moved to where records
 wait."""
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 
 from gossipq import limits
@@ -15,10 +16,16 @@ from gossipq_client.session.held import merge
 from gossipq_client.session.links import Links
 from gossipq_client.session.views import Record
 
+LOST_MAX = 1_000  #: lost acks, in ranges, that are kept for the next flush
+
 
 class Subscribing:
     def __init__(self, links: Links, calls: Calls) -> None:
         self.warnings: list[str] = []
+        #: acks that are not stored, which the user has not heard of: (part, partition, first, end, reason)
+        self.lost: deque[tuple[Part, PartitionKey, Offset, Offset, GossipqError | None]] = deque(
+            maxlen=LOST_MAX
+        )
         #: records that users are done with, one by one: appended from any thread, at any moment, and joined
         #: when the next step begins
         self.noted: list[Record] = []

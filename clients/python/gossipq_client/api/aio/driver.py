@@ -113,6 +113,11 @@ class Driver:
         """How long connecting takes at most, in seconds."""
         return self._timeout
 
+    @property
+    def _busy(self) -> bool:
+        """A step is under way."""
+        return self._engine.busy
+
     def _require_loop(self) -> None:
         """Raises ClientClosed where its event loop has ended: nothing would send what is asked for."""
         if self._loop.is_closed():
@@ -396,11 +401,6 @@ class Driver:
                 future.set_exception(ClientClosed("this client was closed", hint="call connect() again"))
                 future.exception()  # seen: perhaps nobody waits any more
         self._engine.farewell()
-
-    @property
-    def _busy(self) -> bool:
-        """A step is under way."""
-        return self._engine.busy
 
     def _unconfirmed(self) -> int:
         """Records without a confirm."""

@@ -52,8 +52,9 @@ class Connection(Driver):
         """Waits until every publish up to now is confirmed and every ack is stored; what others publish and
         ack meanwhile is theirs to wait for.
 
-        Raises NotConfirmed when `timeout` (seconds, or "5s") is over, and the error of a failed publish whose
-        receipt nobody asked.
+        Raises NotConfirmed when `timeout` (seconds, or "5s") is over, the error of a failed publish whose
+        receipt nobody asked, and LeaseLost when acks came too late since the last flush: `error.refs` names
+        the records. The log reports the acks of handlers.
         """
         seconds = inputs.limit_s(timeout)
         self._let_others()
@@ -62,13 +63,13 @@ class Connection(Driver):
     def _flush(self, settled: Callable[[], bool], seconds: float | None) -> None:
         if not self._until(settled, seconds):
             raise self._engine.lost()
-        failure = self._engine.session.publishing.failure()
+        failure = self._engine.session.failure()
         if failure is not None:
             raise failure
 
     def close(self, flush: bool = True) -> None:
         """Ends the session; what is still in hand goes back uncounted. Before that `flush`, for half a minute
-        at most.
+        at most: it raises what `flush` raises, once the client is closed.
 
         In a signal handler that interrupts the sync client at work it returns at once, and the client is
         closed right afterwards.

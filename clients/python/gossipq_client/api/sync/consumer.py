@@ -136,6 +136,9 @@ class Message(Record, eq=False):
             self.ack()
         except LeaseLost as lost:  # it ends this message, not the loop
             log.warning("%s", lost)
+            note_lost = self._client._engine.session.consuming.note_lost
+            place = self._held.partition, self.offset, self.offset + 1
+            self._client._do(lambda: note_lost(self._held.part, [place]))
 
 
 def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator[Message]:
@@ -455,6 +458,8 @@ class Consumers(Producers):
         seconds = self._timeout if timeout is None else inputs.seconds(timeout, "timeout")
         if not self._until(lambda: all(consuming.told(*place) for place in places), seconds):
             raise NotConfirmed(f"no answer to an ack within {seconds} s", hint="it may be stored")
+        for place in places:
+            self._do(partial(consuming.forget_lost, *place))
         if refused := next(filter(None, (consuming.refused_ack(*place) for place in places)), None):
             raise refused
         for message, place in zip(messages, places, strict=True):

@@ -79,6 +79,11 @@ class Driver:
             raise
         return engine
 
+    @property
+    def _busy(self) -> bool:
+        """A step is under way."""
+        return self._engine.busy
+
     def _give_up(self, engine: Engine | None) -> None:
         """Could not connect, or send what its spool has: that is over, unless others wait for something."""
         with self._lock:
@@ -322,11 +327,6 @@ class Driver:
             self._wake()
         exits.forget(self)
         self._keeper.stop()
-
-    @property
-    def _busy(self) -> bool:
-        """A step is under way."""
-        return self._engine.busy
 
     def _unconfirmed(self) -> int:
         """Records without a confirm."""
