@@ -42,8 +42,9 @@ class Mailbox(Protocol):
         reading."""
 
     def send(self, endpoint: str, control: bytes, batch: bytes = b"") -> bool:
-        """To a peer's ROUTER, connected on first use. Its answers arrive in `receive` with a stable
-        origin."""
+        """Send to the process that listens at an address, connected on first use. The answers of one
+        connection arrive in `receive` with one origin, the answers of the next connection with another. A
+        message is lost if its connection fails, so it must be sent again."""
 
     def from_client(self, origin: Origin) -> bool:
         """Whether a message came by the door for clients, and is no answer to this actor."""
@@ -53,6 +54,10 @@ class Mailbox(Protocol):
 
     def answerer(self, origin: Origin) -> str:
         """The address to which this actor wrote, of a message that came back from there; "" of any other."""
+
+    def stands(self, origin: Origin) -> bool:
+        """Whether the connection on which an answer came is still in use. When it ends, another process may
+        listen at its address, so `reply` sends nothing there any more; `send` makes another connection."""
 
     def gone(self) -> list[Origin]:
         """Connections of clients that ended since the last call, as far as that can be told; what has come

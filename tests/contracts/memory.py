@@ -128,8 +128,11 @@ class MemoryNetwork:
         self.clients: dict[bytes, MemoryClient] = {}
         self._numbers = count(1)
 
+    def next_serial(self) -> bytes:
+        return b"%d" % next(self._numbers)
+
     def client(self, endpoint: str) -> "MemoryClient":
-        number = b"client-%d" % next(self._numbers)
+        number = b"client-" + self.next_serial()
         self.clients[number] = MemoryClient(self, number, endpoint)
         return self.clients[number]
 
@@ -163,6 +166,7 @@ class MemoryMailbox:
         self.bad_frames = self.dropped = 0
         self._network, self.clients, self.peers = network, clients, peers
         self._gone: list[Origin] = []
+        self.serial = network.next_serial()  #: of the connections to it
         self._inboxes: tuple[deque[Incoming], deque[Incoming]] = deque(), deque()  #: peers, clients
         network.mailboxes |= {endpoint: self for endpoint in (clients, peers) if endpoint}
 
@@ -192,13 +196,13 @@ class MemoryMailbox:
         frames = [control, bytes(joined)] if joined else [control]
         tag, name, *envelope = origin
         if tag == b"d":
-            return self.send(name.decode(), control, bytes(joined))
+            return self.stands(origin) and self.send(name.decode(), control, bytes(joined))
         client = self._network.clients.get(name)
         peer = self._network.mailboxes.get(name.decode("ascii", "replace"))
         if client is not None:
             client.inbox.append([*envelope, *frames])
         elif peer is not None:
-            peer.take((b"d", (self.peers or self.clients).encode()), frames)
+            peer.take((b"d", (self.peers or self.clients).encode(), self.serial), frames)
         else:
             self.dropped += 1
             return False
@@ -239,6 +243,10 @@ class MemoryMailbox:
 
     def answerer(self, origin: Origin) -> str:
         return origin[1].decode() if origin[0] == b"d" else ""
+
+    def stands(self, origin: Origin) -> bool:
+        other = self._network.mailboxes.get(origin[1].decode())
+        return other is not None and other.serial == origin[2]
 
     def lose(self, origin: Origin) -> None:
         self._gone.append(origin)

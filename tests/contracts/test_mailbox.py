@@ -4,7 +4,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import Random
 
@@ -16,6 +16,7 @@ from contracts.memory import MemoryMailbox, MemoryNetwork
 from gossipq import limits
 from gossipq.errors import ConfigError
 from gossipq.messages import RefusedMessage
+from gossipq.types import Origin
 from gossipq.wire.frames import decode
 from gossipq_node.adapters import curve, zmq_mailbox
 from gossipq_node.adapters.zmq_mailbox import ZmqMailbox
@@ -243,7 +244,7 @@ def test_forwarded_answers_go_straight_to_the_client(real: World) -> None:
     door, worker, client = real.mailbox("door", "inside"), real.mailbox("worker"), real.client("door")
     client.send(b"question", b"batch")
     (message,) = take(door, 1)
-    assert door.forward(real.endpoint("worker"), message)
+    assert door.forward(greeted(door, worker, real.endpoint("worker")), message)
     (forwarded,) = take(worker, 1)
     assert forwarded[1:3] == (b"question", b"batch")
     worker.reply(forwarded.origin, b"answer")
@@ -256,8 +257,64 @@ def test_an_envelope_is_not_forwarded_twice(real: World) -> None:
     door, client = real.mailbox("door"), real.client("door")
     client.send(b"somebody else", b"", b"question")
     (message,) = take(door, 1)
-    assert not door.forward(real.endpoint("worker"), message)
+    worker = real.mailbox("worker")
+    assert not door.forward(greeted(door, worker, real.endpoint("worker")), message)
     assert door.bad_frames == 1
+
+
+def test_only_a_peer_to_which_a_client_was_forwarded_answers_that_client(real: World) -> None:
+    door, worker, client = real.mailbox("door"), real.mailbox("worker"), real.client("door")
+    client.send(b"question")
+    (message,) = take(door, 1)
+    assert isinstance(door, ZmqMailbox)
+    door.send(real.endpoint("worker"), b"greeting")
+    (greeting,) = take(worker, 1)
+    forged = (*greeting.origin, b"".join(message.origin), b"")
+    worker.reply(forged, b"forged")
+    until(door, lambda: door.bad_frames == 1)
+    assert door.relayed == 0
+
+
+def greeted(mailbox: Mailbox, peer: Mailbox, endpoint: str) -> Origin:
+    """The connection to a peer that has answered."""
+    mailbox.send(endpoint, b"greeting")
+    (greeting,) = take(peer, 1)
+    peer.reply(greeting.origin, b"proof")
+    return take(mailbox, 1)[0].origin
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["after the end was noticed", "before"])
+def test_nothing_but_a_new_greeting_reaches_whoever_listens_at_the_address_of_a_peer_that_ended(
+    waits: bool, tmp_path: Path
+) -> None:
+    """libzmq would send it what was meant for the former one."""
+    with ExitStack() as ends:
+        here = ZmqMailbox()
+        ends.callback(here.close)
+        for endpoint in (f"tcp://127.0.0.1:{settled_port()}", f"ipc://{tmp_path}/there"):
+            there = ZmqMailbox(peers=endpoint)
+            connection = greeted(here, there, endpoint)
+            assert here.stands(connection)
+            assert here.reply(connection, b"record")
+            take(there, 1)
+            there.close()
+            if waits:
+                until(here, lambda: not here.stands(connection))  # noqa: B023
+                assert not here.reply(connection, b"record")
+            for _ in range(100):
+                here.reply(connection, b"record")
+            impostor = ZmqMailbox(peers=endpoint)
+            ends.callback(impostor.close)
+            heard = list[bytes]()
+            end = time.monotonic() + WAIT_MS / 1_000
+            while b"greeting" not in heard:
+                assert time.monotonic() < end
+                here.reply(connection, b"record")
+                here.send(endpoint, b"greeting")
+                here.receive(10)
+                heard += [message.control for message in impostor.receive(50)]
+            assert b"record" not in heard
+            assert not here.stands(connection)
 
 
 def test_who_came_by_which_door(world: World) -> None:
@@ -279,7 +336,7 @@ def test_a_peer_that_does_not_read_costs_a_bounded_queue(
     while here.send(real.endpoint("nowhere"), b"x"):
         sent += 1
     assert (sent, here.dropped) == (10, 1)
-    assert here.send(real.endpoint("nowhere"), b"x"), "the queue of old news is gone"
+    waiting.until(lambda: here.receive(10) or here.send(real.endpoint("nowhere"), b"x"))
 
 
 def test_an_address_that_nobody_uses_any_more_is_let_go(real: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,16 +375,22 @@ def test_who_hangs_up_or_is_away_is_not_dialled_in_a_storm_and_found_soon_when_i
     with socket.create_server(("127.0.0.1", 0)) as rude:
         port = rude.getsockname()[1]
         rude.settimeout(0.05)
-        mailbox.send(f"tcp://127.0.0.1:{port}", b"hello")
         end = time.monotonic() + 2.0
         while time.monotonic() < end:
+            mailbox.send(f"tcp://127.0.0.1:{port}", b"hello")
+            mailbox.receive(0)
             with suppress(TimeoutError):
                 rude.accept()[0].close()
                 dialled += 1
-    time.sleep(2.0)
+    end = time.monotonic() + 2.0
+    while time.monotonic() < end:
+        mailbox.send(f"tcp://127.0.0.1:{port}", b"hello")
+        mailbox.receive(10)
     back = ZmqMailbox(peers=f"tcp://127.0.0.1:{port}")
     began = time.monotonic()
-    assert back.receive(WAIT_MS)
+    while not back.receive(10):
+        mailbox.send(f"tcp://127.0.0.1:{port}", b"hello")
+        mailbox.receive(0)
     assert time.monotonic() - began < 0.8
     assert 2 <= dialled <= 11
     for each in (mailbox, back):

@@ -18,8 +18,8 @@ from gossipq.messages import (
     StatusReply,
     Welcome,
 )
-from gossipq.peer_messages import Append, Bundle, Report, View
-from gossipq.types import META_SHARD, NODE_SHARD, Now
+from gossipq.peer_messages import Append, Bundle, Greet, Report, View
+from gossipq.types import META_SHARD, NODE_SHARD, Now, Origin
 from gossipq.values import AccessTable, CopyStats, Lead, Member, Message, Quota, Route, WorkerStats
 from gossipq.wire.frames import decode, encode
 from gossipq_node.actors.admission import LEAVING_MS
@@ -58,9 +58,9 @@ class Switch(MemoryMailbox):
         self.forwarded: list[tuple[str, bytes, bytes]] = []
         self.reachable = True
 
-    def forward(self, endpoint: str, message: Incoming, connected: bool = False) -> bool:
+    def forward(self, connection: Origin, message: Incoming) -> bool:
         if self.reachable:
-            self.forwarded.append((endpoint, message.control, message.batch))
+            self.forwarded.append((connection[1].decode(), message.control, message.batch))
         return self.reachable
 
 
@@ -83,6 +83,22 @@ class House:
             name: Post(SETTINGS if name.startswith("peer") else other, mailbox)
             for name, mailbox in self.peers.items()
         }
+        self.workers = {
+            name: MemoryMailbox(network, name) for name in ("worker-0", "worker-1", "tcp://bob:8801")
+        }
+        for name in self.workers:
+            self.greet(name)
+
+    def greet(self, name: str) -> None:
+        """A worker proves itself."""
+        settings = structs.replace(SETTINGS, member=BOB) if "bob" in name else SETTINGS
+        mailbox = self.workers[name]
+        self.door._post.connection(settings.member.copy, name)
+        (greeting,) = mailbox.receive(0)
+        _, said = decode(greeting.control)
+        assert isinstance(said, Greet)
+        Post(settings, mailbox).greeted(greeting, said, self.now_ms)
+        self.turn()
 
     def turn(self, ms: int = 0) -> None:
         self.now_ms += ms

@@ -15,7 +15,9 @@ from gossipq.peer_messages import (
     Append,
     Appended,
     Dismiss,
+    Greet,
     Installed,
+    Prove,
     Report,
     Snapshot,
     Stray,
@@ -197,6 +199,10 @@ class OtherNodes:
                 yield header, inner, shipment.unpack(inner, frame, self._columns), b""
             else:
                 yield header, inner, [], bytes(frame)
+
+    def greeted(self, message: Incoming, said: Greet | Prove, now_ms: int) -> None:
+        """A frontdoor asks for a proof before it forwards clients to this worker."""
+        self._post.greeted(message, said, now_ms)
 
     def overhear(self, header: Header, message: Message) -> None:
         """What came for a shard that has stopped here: its leader goes on speaking to this copy."""

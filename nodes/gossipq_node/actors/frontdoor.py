@@ -83,10 +83,9 @@ NOTHING_KEPT = Keeping()
 class Switchboard(Mailbox, Protocol):
     """A mailbox that can speak for a client."""
 
-    def forward(self, endpoint: str, message: Incoming, connected: bool = False) -> bool:
-        """Sends on in the client's name; the answers go straight to the client, past this actor. `connected`:
-        not before the connection stands, so that nothing waits there to be sent when nobody expects it any
-        more. False: cannot be reached."""
+    def forward(self, connection: Origin, message: Incoming) -> bool:
+        """Sends on in the client's name, over the connection on which an answer came. The answers go straight
+        to the client, past this actor. False: the connection has ended."""
 
 
 class Frontdoor:
@@ -114,6 +113,7 @@ class Frontdoor:
         self._stats: dict[int, WorkerStats] = {}  #: last report of each worker
         self._copies: dict[int, list[CopyStats]] = {}  #: the same
         self._states: dict[int, WorkerState] = {}
+        self.ready = False  #: every worker serves, and has proven itself
         self._served = False  #: it was ready once
         #: when to share news, and when to say all again
         self._share_ms = self._again_ms = now.boot_ms + SHARE_MS
@@ -122,7 +122,8 @@ class Frontdoor:
         self._moves = 0  #: shards that got another leader, since the start
         self._announce_ms = now.boot_ms
         self._heard_ms = now.boot_ms  #: when another node said something
-        self._remote: dict[str, int] = {}  #: workers of other nodes: when something was forwarded there last
+        #: workers of other nodes, by copy and address: when something was forwarded there last
+        self._remote: dict[tuple[str, str], int] = {}
         self.bad_messages = 0
         self._faults, self._rates = Faults("frontdoor"), Rates(settings.quota)
         self._user_rates = Rates(settings.quota, "user")
@@ -136,11 +137,12 @@ class Frontdoor:
         due.append(self._admission.next_deadline_ms(self._view.roster.values()))
         return min(at for at in due if at is not None)
 
-    @property
-    def ready(self) -> bool:
-        """Every worker has said that it serves."""
-        return len(self._stats) == len(self._settings.forwards) and all(
-            s.state in SERVING for s in self._stats.values()
+    def _serves(self) -> bool:
+        """Whether every worker has said that it serves, and has proven itself."""
+        return (
+            len(self._stats) == len(self._settings.forwards)
+            and all(s.state in SERVING for s in self._stats.values())
+            and all(self._post.connection(self._me, place) for place in self._settings.forwards)
         )
 
     def set_states(self, states: Sequence[WorkerState]) -> None:
@@ -189,6 +191,9 @@ class Frontdoor:
         for origin in self._mailbox.gone():
             self._greeted.pop(origin, None)
             self._tell_lost(origin, now)
+        self.ready = self._serves()
+        if self.ready and not self._served:  # the workers know each other's shards before anybody is told so
+            self._served, self._share_ms = True, now.boot_ms
         if now.boot_ms >= self._share_ms:
             self._share(now)
         if not self._announced and now.boot_ms >= self._announce_ms:
@@ -287,27 +292,32 @@ class Frontdoor:
             )
             return
         if elsewhere := self._elsewhere(header.shard):
-            self._remote[elsewhere] = now.boot_ms
-            if not self._mailbox.forward(elsewhere, message, connected=True):
+            self._remote[self._view.leader(header.shard), elsewhere] = now.boot_ms
+            if not self._pass_on(self._view.leader(header.shard), elsewhere, message):
                 text = f"node {self._settings.node} has no connection to the leader of shard {header.shard}"
                 self._refuse(message, header, RefusedMessage(Busy.code, text, retry_after_ms=RETRY_MS))
             return
         worker = header.shard % len(self._settings.forwards)
         state = self._states.get(worker)
         away = state is not None and not state.running
-        if away or not self._mailbox.forward(self._settings.forwards[worker], message):
+        if away or not self._pass_on(self._me, self._settings.forwards[worker], message):
             text = f"worker {worker} of node {self._settings.node} is starting again"
             self._refuse(message, header, RefusedMessage(Busy.code, text, retry_after_ms=RETRY_MS))
+
+    def _pass_on(self, copy: str, worker: str, message: Incoming) -> bool:
+        """To the worker of `copy` at that address. False: it is out of reach, or has yet to prove itself."""
+        connection = self._post.connection(copy, worker)
+        return connection is not None and self._mailbox.forward(connection, message)
 
     def _tell_lost(self, origin: Origin, now: Now) -> None:
         """Any worker may have heard of that client, whose connection is gone."""
         lost = Incoming(origin, _LOST, b"")
         for worker in self._settings.forwards:
-            self._mailbox.forward(worker, lost)
+            self._pass_on(self._me, worker, lost)
         lately_ms = now.boot_ms - 2 * limits.SESSION_SILENCE_MS
-        self._remote = {worker: at_ms for worker, at_ms in self._remote.items() if at_ms > lately_ms}
-        for worker in self._remote:
-            self._mailbox.forward(worker, lost, connected=True)
+        self._remote = {place: at_ms for place, at_ms in self._remote.items() if at_ms > lately_ms}
+        for copy, worker in self._remote:
+            self._pass_on(copy, worker, lost)
 
     def _elsewhere(self, shard: ShardId) -> str:
         """Where another node's worker leads it; "": this node does, or nobody is known to."""
@@ -351,8 +361,6 @@ class Frontdoor:
         if report.given_up and report.given_up == self._view.version:
             self._give_up(report, now)
         self._learn(Said(report.version, report.members, report.leads if serves else []), now)
-        if self.ready and not self._served:  # the workers know each other's shards before anybody is told so
-            self._served, self._share_ms = True, now.boot_ms
 
     def _give_up(self, report: Report, now: Now) -> None:
         """The roster is that of this node's copy of the meta shard again."""

@@ -1,9 +1,11 @@
 """Connections to other processes of the cluster, as who dials them: each side proves once that it knows the
 secret.
 
-GREET asks, CHALLENGE answers and shows that the other knows the secret, PROVE shows that this side does; what
-is to be said waits that long. Who is dialled and has forgotten the connection, since it or the connection
-started again, sends an empty CHALLENGE: then it is greeted anew, and what was said last is said again.
+GREET asks, CHALLENGE answers and shows that the other knows the secret, PROVE shows that this side does.
+Until then messages wait. A link is bound to the connection on which the CHALLENGE came. When that connection
+ends, another process may listen at the address, so the next connection begins with GREET again. A process
+that has started again and does not know a connection sends an empty CHALLENGE. In both cases the last
+messages are sent again, since they may be lost.
 """
 
 import os
@@ -11,7 +13,7 @@ from collections import deque
 
 from gossipq.messages import Challenge
 from gossipq.peer_messages import Greet, Prove
-from gossipq.values import Message
+from gossipq.types import Origin
 from gossipq.wire import proofs
 from gossipq.wire.frames import encode
 from gossipq_node.actors.prover import Random
@@ -27,10 +29,11 @@ Mail = tuple[bytes, bytes]  #: control, frame
 
 
 class _Link:
-    __slots__ = ("bytes", "last", "nonce", "open", "to", "waiting")
+    __slots__ = ("bytes", "connection", "last", "nonce", "to", "waiting")
 
     def __init__(self, to: str, nonce: bytes) -> None:
-        self.to, self.nonce, self.open = to, nonce, False
+        self.to, self.nonce = to, nonce
+        self.connection: Origin | None = None  # on which the other has proven itself
         self.waiting: deque[Mail] = deque()
         self.last: deque[Mail] = deque(maxlen=AGAIN_MAX)
         self.bytes = 0
@@ -59,44 +62,57 @@ class Links:
     def send(self, endpoint: str, to: str, control: bytes, frame: bytes) -> None:
         """To the process of the copy `to` at that address: at once, or when both have proven that they know
         the secret."""
-        link, mail = self._links.get(endpoint), (control, frame)
-        if link is None or link.to != to:
-            link = self._links[endpoint] = self._new(to)
-        if not link.open:
+        connection, link, mail = self.connection(endpoint, to), self._links[endpoint], (control, frame)
+        if connection is None:
             link.wait(mail)
-            self._say(endpoint, Greet(self._cluster, self._me, to, link.nonce))
             return
         if len(control) + len(frame) <= AGAIN_BYTES_MAX:
             link.last.append(mail)
-        if not self._mailbox.send(endpoint, control, frame):
-            self._links[endpoint] = self._new(to)  # the next connection is another one
+        self._mailbox.reply(connection, control, frame)
+
+    def connection(self, endpoint: str, to: str) -> Origin | None:
+        """The connection to the process of the copy `to` at that address, if both have proven that they know
+        the secret; else None, and the address is greeted."""
+        link = self._links.get(endpoint)
+        if link is None or link.to != to:
+            link = self._links[endpoint] = self._new(to)
+        elif link.connection is not None and not self._mailbox.stands(link.connection):
+            link = self._renew(endpoint, link)
+        if link.connection is None:
+            self._greet(endpoint, link)
+        return link.connection
 
     def _new(self, to: str) -> _Link:
         return _Link(to, self._random(proofs.NONCE_BYTES))
 
-    def challenged(self, endpoint: str, said: Challenge) -> str:
+    def _renew(self, endpoint: str, link: _Link) -> _Link:
+        self._links[endpoint] = again = self._new(link.to)
+        for mail in link.last:
+            again.wait(mail)
+        return again
+
+    def _greet(self, endpoint: str, link: _Link) -> None:
+        self._mailbox.send(endpoint, encode(Greet(self._cluster, self._me, link.to, link.nonce)))
+
+    def challenged(self, origin: Origin, said: Challenge) -> str:
         """An answer from an address that was written to. What is wrong with it, "" when nothing is."""
+        endpoint = self._mailbox.answerer(origin)
         link = self._links.get(endpoint)
         if link is None:
             return ""
         if not said.nonce:
-            if link.open:
-                self._links[endpoint] = again = self._new(link.to)
-                for mail in link.last:
-                    again.wait(mail)
-                self._say(endpoint, Greet(self._cluster, self._me, link.to, again.nonce))
+            if link.connection == origin:
+                self._greet(endpoint, self._renew(endpoint, link))
             return ""
-        if link.open:
+        if link.connection is not None:
             return ""  # it was greeted more than once
         parts = (link.nonce, said.nonce, self._me, link.to)
         if said.sender != link.to or not proofs.answered(self._token, link.nonce, self._me, said):
             return ANOTHER_SECRET
-        self._say(endpoint, Prove(self._me, link.nonce, proofs.proof(self._token, proofs.PROVE, *parts)))
-        link.open, waiting = True, list(link.waiting)
+        proof = proofs.proof(self._token, proofs.PROVE, *parts)
+        self._mailbox.reply(origin, encode(Prove(self._me, link.nonce, proof)))
+        link.connection, waiting = origin, list(link.waiting)
         link.waiting.clear()
         for control, frame in waiting:
             self.send(endpoint, link.to, control, frame)
         return ""
-
-    def _say(self, endpoint: str, message: Message) -> None:
-        self._mailbox.send(endpoint, encode(message))

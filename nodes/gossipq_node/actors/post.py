@@ -106,6 +106,11 @@ class Post:
         bundle = Bundle(self._cluster, self._me, parcel.to, parcel.messages, sizes)
         self._links.send(endpoint, parcel.to, encode(bundle), b"".join(parcel.pieces))
 
+    def connection(self, copy: str, endpoint: str) -> Origin | None:
+        """The connection to the process of `copy` at `endpoint`, if that has proven itself. Else None, and it
+        is greeted."""
+        return self._links.connection(endpoint, copy)
+
     # --- in -------------------------------------------------------------------------------------------------
 
     def open(self, message: Incoming, now_ms: int) -> Iterator[tuple[str, Header, Message, memoryview]]:
@@ -113,11 +118,11 @@ class Post:
         the copy that says so. Raises ProtocolError when it cannot be read."""
         _, bundle = decode(message.control)
         if endpoint := self._mailbox.answerer(message.origin):
-            if isinstance(bundle, Challenge) and (error := self._links.challenged(endpoint, bundle)):
+            if isinstance(bundle, Challenge) and (error := self._links.challenged(message.origin, bundle)):
                 self.say(endpoint, "secret", error, now_ms)
             return
         if isinstance(bundle, Greet | Prove):
-            self._greeted(message, bundle, now_ms)
+            self.greeted(message, bundle, now_ms)
             return
         if not isinstance(bundle, Bundle):
             raise UnknownVerb("nodes speak in bundles")
@@ -140,7 +145,7 @@ class Post:
             yield bundle.sender, header, inner, view[at : at + size]
             at += size
 
-    def _greeted(self, message: Incoming, said: Greet | Prove, now_ms: int) -> None:
+    def greeted(self, message: Incoming, said: Greet | Prove, now_ms: int) -> None:
         """Somebody wants to speak, or proves that it may: as the copy whose key it came in by."""
         origin = message.origin
         if message.key and message.key not in self._keys_of(said.sender):

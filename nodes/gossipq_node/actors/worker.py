@@ -61,7 +61,7 @@ from gossipq.messages import (
     WhoAmI,
 )
 from gossipq.operator_messages import Kick
-from gossipq.peer_messages import AccessTold, View
+from gossipq.peer_messages import AccessTold, Greet, Prove, View
 from gossipq.rates import SETTLES, Rates
 from gossipq.types import META_SHARD, BatchInfo, Now, Origin, ShardId
 from gossipq.values import Message
@@ -345,6 +345,8 @@ class Worker:
                 self._publish(message, header, client, request)
             elif type(request) is PublishPlain and client is not None:
                 self._publish_plain(message, header, client, request, now)
+            elif isinstance(request, Greet | Prove):
+                self._cluster.greeted(message, request, now.boot_ms)
             elif request.verb >= FIRST_PEER_VERB:
                 raise UnknownVerb(f"verb {request.verb} is for nodes only")
             elif isinstance(request, Hello):

@@ -5,7 +5,6 @@ All doors of a cluster have one pair of keys, which is made of its secret. Each 
 besides: by that it comes in at the doors for nodes.
 """
 
-import time
 from collections.abc import Iterable
 from itertools import count
 
@@ -14,7 +13,7 @@ from zmq.utils import z85
 
 from gossipq.endpoints import door_of, endpoint
 from gossipq.errors import ConfigError
-from gossipq.limits import DOOR_KEY_MS, FRONTDOOR_PEER_PORT_STEP, GOSSIP_PORT_STEP
+from gossipq.limits import FRONTDOOR_PEER_PORT_STEP, GOSSIP_PORT_STEP
 from gossipq.values import Member
 from gossipq_node.settings import NodeKeys
 
@@ -32,6 +31,7 @@ FAILED = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
+ENDED = zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED | FAILED
 
 
 def new_secret() -> bytes:
@@ -110,63 +110,43 @@ class Doorkeys:
         self._turns[address] = (self._turns.get(address, 0) + 1) % len(self._doors)
 
 
-#: libzmq is going to connect again: the connection broke, or could not be made
-LOST = zmq.EVENT_CONNECT_RETRIED
-
-
-class Handshakes:
-    """Which of the addresses that are dialled must be dialled anew. Where one side encrypts and the other
-    does not, libzmq gives up without a word: it never dials again, and takes what is sent. Also which of the
-    connections to a host that is known by name are lost: the name may have another address by now."""
+class Dials:
+    """Which of the connections that this process makes have ended, or were never made."""
 
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
         self._context = context
         self._numbers = count()
         self._monitors: dict[str, zmq.Socket[bytes]] = {}
-        self._since_s: dict[str, float] = {}  # when it was dialled so
-        self._failed: set[str] = set()
-        self._lost: set[str] = set()
 
-    def watch(
-        self, address: str, dealer: "zmq.Socket[bytes]", by_other_keys: bool, by_name: bool = False
-    ) -> None:
-        """`by_other_keys`: it is to be dialled anew after every failure; else libzmq tries the same again.
-        `by_name`: `lost` tells of it. Raises ZMQError when no file descriptor is left."""
+    def watch(self, address: str, dealer: "zmq.Socket[bytes]") -> None:
+        """Raises ZMQError when no file descriptor is left."""
         # a name of its own: libzmq gives the last one free some time after it was closed
-        place = f"inproc://knocks-{next(self._numbers)}"
+        place = f"inproc://dials-{next(self._numbers)}"
         monitor = self._context.socket(zmq.PAIR)
         monitor.linger = 0
         try:
-            failures = FAILED if by_other_keys else zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-            dealer.monitor(place, failures | LOST if by_name else failures)
+            dealer.monitor(place, ENDED)
             monitor.connect(place)
         except zmq.ZMQError:
             monitor.close(0)
             raise
-        self._since_s[address], self._monitors[address] = time.monotonic(), monitor
+        self._monitors[address] = monitor
 
     def forget(self, address: str, dealer: "zmq.Socket[bytes]") -> None:
         """It is about to be closed."""
-        self._failed.discard(address)
-        self._lost.discard(address)
-        self._since_s.pop(address, None)
         monitor = self._monitors.pop(address, None)
         if monitor is not None:
             dealer.disable_monitor()
             monitor.close(0)
 
-    def failed(self, now_s: float) -> list[str]:
-        """Addresses that are to be dialled anew now."""
+    def ended(self) -> dict[str, bool]:
+        """The addresses of connections that ended since the last call, and whether the handshake failed."""
+        ended = dict[str, bool]()
         for address, monitor in self._monitors.items():
             while int(monitor.get(zmq.EVENTS)) & int(zmq.POLLIN):
                 event = int.from_bytes(monitor.recv_multipart(_NOW)[0][:2], "little")
-                (self._lost if event == LOST else self._failed).add(address)
-        return [each for each in self._failed if 1_000 * (now_s - self._since_s[each]) >= DOOR_KEY_MS]
-
-    def lost(self) -> set[str]:
-        """Addresses that were lost since the last call; `failed` takes note of them."""
-        lost, self._lost = self._lost, set()
-        return lost
+                ended[address] = ended.get(address, False) or bool(event & FAILED)
+        return ended
 
 
 class AddressBook:

@@ -12,6 +12,8 @@ import stat
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import count
+from random import random
 
 import zmq
 
@@ -57,8 +59,10 @@ BACKLOG = 1_024
 KEEPALIVE_S = 60
 #: to peers: a wire that was cut is given up and tried again
 HEARTBEAT_MS, SILENCE_MS, CONNECT_MS = (1_000, 3_000, 2_000)
-RECONNECT_MS, RECONNECT_MS_MAX = 200, 300  #: between two attempts, and up to the first of them more at random
-HANDSHAKES_S = 0.1  #: between two looks at which of them have failed
+#: libzmq never reconnects by itself: it would send what waits to whoever listens at the address by then
+NO_RECONNECT = -1
+REDIAL_S = 0.2  #: between the end of a connection and the next attempt; up to the same more at random
+DIALS_S = 0.1  #: between two looks at which connections have ended
 PEERS_S = NEWCOMERS_S  #: and at who has come and gone by the door for peers
 #: an address to and from which nothing went for so long is let go; whoever is there is heard of every 10 s
 IDLE_S = 60.0
@@ -274,6 +278,18 @@ def _bind_at(router: "zmq.Socket[bytes]", endpoint: str) -> None:
         raise cannot_bind(endpoint, error.errno or 0, error.strerror or "") from None
 
 
+class _Dealer:
+    """A connection that this process makes. `redial_s`: it has ended, and the next one is made then;
+    `forwards`: clients' messages went over it."""
+
+    __slots__ = ("forwards", "redial_s", "serial", "socket")
+
+    def __init__(self, socket: "zmq.Socket[bytes]", serial: bytes) -> None:
+        self.socket, self.serial = socket, serial
+        self.redial_s: float | None = None
+        self.forwards = False
+
+
 class ZmqMailbox:
     """Sockets of one actor; all calls come from one thread. `wake` are file descriptors that end a wait early
     while readable: the owner reads or closes them. `relayed` counts answers passed on to clients on behalf of
@@ -300,8 +316,7 @@ class ZmqMailbox:
         self._book = curve.AddressBook(keys) if keys is not None else None
         self._poller = zmq.Poller()
         self._doorkeys = curve.Doorkeys(keys) if keys is not None else None
-        self._handshakes = curve.Handshakes(self._context)
-        self._handshakes_s = 0.0  # when they are looked at
+        self._dials, self._dials_s = curve.Dials(self._context), 0.0  # when they are looked at
         self._routers: dict[bytes, zmq.Socket[bytes]] = {}
         self._connections: dict[bytes, Connections] = {}  # of clients, by their door,
         self._peers: Connections | None = None  # and of other nodes
@@ -309,7 +324,8 @@ class ZmqMailbox:
         self._ready: set[object] = set()  # sockets, monitors among them, that had something at the last look
         self._named = NamedPeers(look_up)
         self._poller.register(self._named.fd, zmq.POLLIN)
-        self._dealers: dict[str, zmq.Socket[bytes]] = {}
+        self._dealers: dict[str, _Dealer] = {}
+        self._serials = count(1)
         self._used: set[str] = set()  # addresses of dealers that were, since
         self._idle_s = 0.0  # when that is looked at
         #: with the routing tag, in the order they are drained
@@ -380,9 +396,9 @@ class ZmqMailbox:
         if any(about.visitors.has_newcomers for about in self._connections.values()):
             timeout_ms = NEWCOMERS_MS if timeout_ms is None else min(timeout_ms, NEWCOMERS_MS)
         ready = self._ready = {socket for socket, _ in self._poller.poll(timeout_ms)}
-        if now_s >= self._handshakes_s:
-            self._handshakes_s = now_s + HANDSHAKES_S
-            self._dial_anew(now_s)
+        if now_s >= self._dials_s:
+            self._dials_s = now_s + DIALS_S
+            self._look_at_dials(now_s)
         if self._named.fd in ready:
             self._use_addresses()
         arrived: list[Incoming] = []
@@ -399,6 +415,7 @@ class ZmqMailbox:
     def _drain(self, socket: "zmq.Socket[bytes]", tag: bytes, arrived: list[Incoming], room: int) -> int:
         """Takes what is there into `arrived`; returns the bytes still allowed in this turn."""
         receive, endpoint = socket.recv, b"" if tag in self._routers else tag
+        serial = self._dealers[tag.decode()].serial if endpoint else b""
         connections = self._peers if tag == PEERS else self._connections.get(tag)
         admitted = self._gate.admitted if tag == PEERS and self._gate is not None and self._locked else None
         more = True
@@ -428,7 +445,8 @@ class ZmqMailbox:
                 if size in (4, 5) and frames[2] == b"":
                     self._relay(frames)
                 elif size in (2, 3):
-                    arrived.append(Incoming((DEALER, endpoint), frames[1], frames[2] if size == 3 else b""))
+                    origin = (DEALER, endpoint, serial)
+                    arrived.append(Incoming(origin, frames[1], frames[2] if size == 3 else b""))
                 else:
                     self.bad_frames += 1
             elif size in (2, 3):
@@ -444,6 +462,9 @@ class ZmqMailbox:
 
     def _relay(self, frames: list[bytes]) -> None:
         """A peer's answer to a client that `forward` spoke for."""
+        if not self._dealers[frames[0].decode()].forwards:
+            self.bad_frames += 1
+            return
         tag, name = frames[1][:1], frames[1][1:]
         clients = self._routers.get(tag) if tag in self._connections else None
         if clients is None or not self._has_room(tag, name, sum(map(len, frames[3:]))):
@@ -472,7 +493,7 @@ class ZmqMailbox:
         if not isinstance(batch, (bytes, bytearray, memoryview)):
             batch = batch[0] if len(batch) == 1 else b"".join(batch)
         if origin[0] == DEALER:
-            return self.send(origin[1].decode(), control, batch)
+            return self._send_on(origin, (), control, batch)
         if origin[0] in self._connections and not self._has_room(
             origin[0], origin[1], len(control) + len(batch)
         ):
@@ -510,20 +531,45 @@ class ZmqMailbox:
         return connections is not None and connections.moving(origin[1])
 
     def send(self, endpoint: str, control: bytes, batch: Buffer = b"") -> bool:
-        return self._send_to_peer(endpoint, (), control, batch)
+        self._used.add(endpoint)
+        dealer = self._dealers.get(endpoint) or self._connect(endpoint)
+        if dealer is None:
+            return self._named.keep(endpoint, (control, bytes(batch)))
+        if dealer.redial_s is not None:  # a peer that is away is said something again and again
+            return False
+        if self._send(dealer.socket, (), control, batch):
+            return True
+        self._ended(endpoint, time.monotonic())  # or its queue is full of old news
+        return False
 
-    def forward(self, endpoint: str, message: Incoming, connected: bool = False) -> bool:
-        """Sends a client's message to a peer in the client's name. Answers go straight back to the client.
-        `connected`: only over a connection that stands; it is begun by the first message."""
+    def forward(self, connection: Origin, message: Incoming) -> bool:
+        """Sends a client's message to a peer in the client's name, over the connection on which that peer
+        has answered. Answers go straight back to the client."""
         if len(message.origin) != 2:  # came with an envelope of its own: one hop is all there is
             self.bad_frames += 1
             return False
         routing = (b"".join(message.origin), b"")
-        if not connected:
-            return self._send_to_peer(endpoint, routing, message.control, message.batch)
+        if not self._send_on(connection, routing, message.control, message.batch):
+            return False
+        self._dealers[connection[1].decode()].forwards = True
+        return True
+
+    def stands(self, origin: Origin) -> bool:
+        """See ports.Mailbox."""
+        dealer = self._dealers.get(origin[1].decode())
+        return dealer is not None and dealer.serial == origin[2] and dealer.redial_s is None
+
+    def _send_on(self, origin: Origin, routing: Sequence[bytes], control: bytes, batch: Buffer) -> bool:
+        """Over the connection on which an answer came, or not at all."""
+        if not self.stands(origin):
+            self._dropped += 1
+            return False
+        endpoint = origin[1].decode()
         self._used.add(endpoint)
-        dealer = self._dealers.get(endpoint) or self._connect(endpoint, connected=True)
-        return dealer is not None and self._send(dealer, routing, message.control, message.batch)
+        if self._send(self._dealers[endpoint].socket, routing, control, batch):
+            return True
+        self._ended(endpoint, time.monotonic())
+        return False
 
     def from_client(self, origin: Origin) -> bool:
         """See ports.Mailbox."""
@@ -537,17 +583,7 @@ class ZmqMailbox:
         """See ports.Mailbox."""
         return origin[1].decode() if origin[0] == DEALER else ""
 
-    def _send_to_peer(self, endpoint: str, routing: Sequence[bytes], control: bytes, batch: Buffer) -> bool:
-        self._used.add(endpoint)
-        dealer = self._dealers.get(endpoint) or self._connect(endpoint)
-        if dealer is None:
-            return self._named.keep(endpoint, (routing, control, bytes(batch)))
-        if self._send(dealer, routing, control, batch):
-            return True
-        self._disconnect(endpoint)  # its queue is full of old news
-        return False
-
-    def _connect(self, endpoint: str, connected: bool = False) -> "zmq.Socket[bytes] | None":
+    def _connect(self, endpoint: str) -> "_Dealer | None":
         """None when the process has no file descriptor left for it: what is sent to it is dropped until then,
         as what is sent to a peer that is away. Also None when its host has no address yet; then `_named`
         keeps mail for it."""
@@ -558,36 +594,30 @@ class ZmqMailbox:
             return None
         try:
             dealer = self._socket(zmq.DEALER, PEER_RECEIVE_QUEUE, PEER_QUEUE)
-            self._dial(dealer, endpoint, connected=connected, number=number)
+            self._dial(dealer, endpoint, number)
         except zmq.ZMQError:
             if dealer is not None:
                 dealer.close(0)  # who is not closed keeps `close` from ending
             self._dropped += 1
             return None
-        if name:
-            self._named.connected(endpoint, name, number)
         self._poller.register(dealer, zmq.POLLIN)
-        self._dealers[endpoint] = dealer
         self._inputs.insert(0, (dealer, endpoint.encode()))
-        return dealer
+        made = self._dealers[endpoint] = _Dealer(dealer, b"%d" % next(self._serials))
+        return made
 
-    def _dial(self, dealer: "zmq.Socket[bytes]", endpoint: str, connected: bool, number: str) -> None:
+    def _dial(self, dealer: "zmq.Socket[bytes]", endpoint: str, number: str) -> None:
         """`number`: the address of its host, if the endpoint has a name."""
-        dealer.set(zmq.IMMEDIATE, int(connected))
         dealer.set(zmq.LINGER, 0)
         dealer.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         dealer.set(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
         dealer.set(zmq.CONNECT_TIMEOUT, CONNECT_MS)
-        dealer.set(zmq.RECONNECT_IVL, RECONNECT_MS)
-        dealer.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
+        dealer.set(zmq.RECONNECT_IVL, NO_RECONNECT)
         address, encrypted = self._dialling(endpoint)
         if number:
             address = with_address(address, number)
         if encrypted and self._keys is not None and self._doorkeys is not None:
             curve.knock(dealer, self._keys, self._doorkeys.of(endpoint))
-        if address.startswith(TCP):
-            several = encrypted and self._doorkeys is not None and self._doorkeys.several
-            self._handshakes.watch(endpoint, dealer, several, by_name=bool(number))
+        self._dials.watch(endpoint, dealer)
         with suppress(zmq.ZMQError):  # an address that is none: sends then fill the queue and fail
             dealer.set(zmq.IPV6, int(is_ipv6(address)))
             dealer.connect(address)
@@ -624,30 +654,35 @@ class ZmqMailbox:
         return origin[0] == DOOR or self.address(origin) == THIS_HOST
 
     def _disconnect(self, endpoint: str) -> None:
-        dealer = self._dealers.pop(endpoint)
-        self._named.disconnected(endpoint)
-        self._handshakes.forget(endpoint, dealer)
+        dealer = self._dealers.pop(endpoint).socket
+        self._dials.forget(endpoint, dealer)
         self._poller.unregister(dealer)
         self._inputs = [(socket, tag) for socket, tag in self._inputs if socket is not dealer]
         dealer.close(0)
 
-    def _dial_anew(self, now_s: float) -> None:
-        """With the next message: addresses where a handshake has failed. Names of hosts whose connection is
-        lost are looked up again."""
-        for address in self._handshakes.failed(now_s):
-            self._disconnect(address)
-            if self._doorkeys is not None:
-                self._doorkeys.failed(address)
-        self._named.look_up_again(self._handshakes.lost(), now_s)
+    def _look_at_dials(self, now_s: float) -> None:
+        """Which connections have ended. The next message to such an address makes another one, when it is
+        time for that."""
+        for endpoint, handshake_failed in self._dials.ended().items():
+            self._ended(endpoint, now_s)
+            if handshake_failed and self._doorkeys is not None and self._doorkeys.several:
+                self._doorkeys.failed(endpoint)
+                self._dealers[endpoint].redial_s = now_s  # at once, by the next key
+        for endpoint, dealer in list(self._dealers.items()):
+            if dealer.redial_s is not None and dealer.redial_s <= now_s:
+                self._disconnect(endpoint)
+
+    def _ended(self, endpoint: str, now_s: float) -> None:
+        if name := name_in(self._dialling(endpoint)[0]):
+            self._named.lost(endpoint, name, now_s)
+        if (dealer := self._dealers[endpoint]).redial_s is None:
+            dealer.redial_s = now_s + REDIAL_S * (1.0 + random())
 
     def _use_addresses(self) -> None:
-        """Close connections to former addresses, so that the next message opens one to the new address, and
-        send the messages that waited for a first address."""
-        for endpoint in self._named.moved():
-            self._disconnect(endpoint)
+        """Send the messages that waited for a first address of their host."""
         for endpoint, mails in self._named.found():
-            for routing, control, batch in mails:
-                self._send_to_peer(endpoint, routing, control, batch)
+            for control, batch in mails:
+                self.send(endpoint, control, batch)
 
     def _let_go(self) -> None:
         """Of addresses that nobody uses any more: a node that left the roster would be dialled for ever."""
