@@ -27,7 +27,7 @@ PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc lib
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: browser checked onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install dev serf demo test check unit accept accept-slow accept-campaigns accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
+.PHONY: browser lint types onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install dev serf demo test check unit accept accept-slow accept-campaigns accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -102,23 +102,25 @@ onefile: $(STAMP)  ## dist/gossipq.pyz: node, clients and gateway in one file, f
 	  --output-file $(ONEFILE) '.[gateway]'
 	@echo "$(ONEFILE): python3 $(ONEFILE) node"
 
-test: checked unit  ## check, then all tests but the slow ones (less than six minutes on two cores)
+test: $(SPARK) lint  ## check, then all tests but the slow ones (less than six minutes on two cores)
+	@$(MAKE) --no-print-directory -j 2 types unit
 
-# beside mypy, which leaves a core free
-checked: $(STAMP) $(SPARK) $(ROOTS)
-	@$(MAKE) --no-print-directory -j 2 check $(WARM)
+check: lint types  ## format, lint, types
+
+lint: $(STAMP) $(ROOTS)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+# mypy leaves a core free
+types: $(STAMP) $(ROOTS)
+	$(BIN)/mypy
 
 # the tests as pytest reads them are kept, so that not each of its processes compiles all of them again
 $(WARM): $(STAMP) $(SPARK) $(ROOTS) $(wildcard tests/*.py tests/*/*.py tests/*/*/*.py)
 	@$(BIN)/python -m pytest --collect-only -q -m "not slow" >/dev/null 2>&1 || true  # make unit says what is wrong
 	@touch $@
 
-check: $(STAMP) $(ROOTS)  ## format, lint, types
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-
-unit: $(SPARK) $(ROOTS) serf  # tests mostly wait for nodes: four at a time keep two cores busy; JOBS=0 runs them one after the other
+unit: $(SPARK) $(ROOTS) $(WARM) serf  # tests mostly wait for nodes: four at a time keep two cores busy; JOBS=0 runs them one after the other
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(PYTEST_ARGS)
 
 # for the tests of the console

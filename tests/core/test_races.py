@@ -224,7 +224,7 @@ LOOKS: tuple[Request, ...] = (
 
 @pytest.mark.parametrize(
     ("turns", "consuming"),
-    [(1, False), (1, True), (2, True)],
+    [pytest.param(1, False, marks=pytest.mark.slow), (1, True), (2, True)],
     ids=["in one turn, nobody consumes", "in one turn", "in two turns"],
 )
 @pytest.mark.parametrize("first", REQUESTS)
