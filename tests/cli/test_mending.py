@@ -35,7 +35,13 @@ def record(**more: Any) -> SimpleNamespace:
         "value": b"17 apples",
         "key": b"ada",
     }
-    fields |= {"headers_shown": {"source": "shop"}, "route": "eu.fr", "id": "order-17"}
+    fields |= {
+        "headers_shown": {"source": "shop"},
+        "route": "eu.fr",
+        "id": "order-17",
+        "id_bytes": b"order-17",
+        "own_options": {},
+    }
     return SimpleNamespace(**fields | {"publish_time": TIME_MS / 1_000} | more)
 
 

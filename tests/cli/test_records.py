@@ -19,7 +19,8 @@ def message(**more: object) -> SimpleNamespace:
         "attempt": 1,
         "headers_shown": {},
         "route": "",
-        "id": None,
+        "id_bytes": None,
+        "own_options": {},
     }
     return SimpleNamespace(**fields | {"publish_time": 1767323045.678} | more)
 
@@ -50,12 +51,12 @@ def test_format(pattern: str, text: bytes) -> None:
 
 
 def test_format_without_key_and_with_headers() -> None:
-    shown = records.formatter("%k|%h")(message(key=None, headers_shown={"a": b"1", "b": "2"}))
-    assert shown == b"|a:1,b:2\n"
+    shown = records.formatter("%k|%h")(message(key=None, headers_shown={"a": b"\xff", "b": "2"}))
+    assert shown == b"|a:\xff,b:2\n"
 
 
 def test_format_of_route_and_id() -> None:
-    assert records.formatter("%r %i")(message(route="eu.fr", id="order-17")) == b"eu.fr order-17\n"
+    assert records.formatter("%r %i")(message(route="eu.fr", id_bytes=b"order-\xff")) == b"eu.fr order-\xff\n"
 
 
 @pytest.mark.parametrize("pattern", ["%q", "%"])
@@ -65,7 +66,10 @@ def test_unknown_format(pattern: str) -> None:
 
 
 def test_json_line() -> None:
-    row = json.loads(records.to_json(message(headers_shown={"a": b"1"})))
+    headers = {"a": b"1", "b": b"\xff", "c": "3"}
+    row = json.loads(
+        records.to_json(message(headers_shown=headers, id_bytes=b"\xff", own_options={"ttl": 0.5}))
+    )
     assert row == {
         "topic": "orders",
         "partition": 3,
@@ -74,7 +78,10 @@ def test_json_line() -> None:
         "time": "2026-01-02T03:04:05.678+00:00",
         "key": "ada",
         "value": "17 apples",
-        "headers": {"a": "1"},
+        "headers": {"a": "1", "c": "3"},
+        "headers_base64": {"a": "MQ==", "b": "/w=="},
+        "id_base64": "/w==",
+        "ttl": 0.5,
     }
 
 
@@ -90,8 +97,18 @@ def test_a_time_out_of_every_calendar() -> None:
 
 
 def test_route_and_id_go_with_the_record() -> None:
-    line = records.to_json(message(route="eu.fr", id="order-17"))
+    line = records.to_json(message(route="eu.fr", id_bytes=b"order-17"))
     assert records.from_json(line, 1).options == {"route": "eu.fr", "id": "order-17"}
+
+
+def test_what_is_bytes_stays_bytes() -> None:
+    """Also where the bytes are text: a consumer gets a header as it was published."""
+    headers = {"a": b"1", "b": b"\xff", "c": "3"}
+    own = {"ttl": 0.5, "lease": 60.0, "attempts_max": 3, "backoff": 0.001}
+    line = records.to_json(message(headers_shown=headers, id_bytes=b"\xff1", own_options=own))
+    record = records.from_json(line, 1)
+    assert record.headers == headers
+    assert record.options == {**own, "id": b"\xff1"}
 
 
 @pytest.mark.parametrize(
@@ -107,7 +124,17 @@ def test_values_that_are_no_text_become_json(line: bytes, value: bytes) -> None:
     assert records.from_json(line, 1).value == value
 
 
-@pytest.mark.parametrize("line", [b"[]", b"{}", b"x", b'{"value_base64":"?"}', b'{"value":1,"headers":3}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[]",
+        b"{}",
+        b"x",
+        b'{"value_base64":"?"}',
+        b'{"value":1,"headers":3}',
+        b'{"value":1,"headers_base64":{"a":"?"}}',
+    ],
+)
 def test_a_bad_line_is_named(line: bytes) -> None:
     with pytest.raises(failures.Failure, match="line 9 of the JSON lines"):
         records.from_json(line, 9)

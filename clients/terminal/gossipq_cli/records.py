@@ -5,6 +5,7 @@ import base64
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -21,7 +22,7 @@ SCREEN_BYTES, SCREEN_LINES = 4_096, 40  #: of a value that is shown to people
 if TYPE_CHECKING:
     from gossipq_client import Message
 
-CONTENT = ("value", "value_base64", "key", "key_base64", "headers")
+CONTENT = ("value", "value_base64", "key", "key_base64", "headers", "headers_base64", "id_base64")
 TOLD = (
     "topic",
     "partition",
@@ -64,19 +65,36 @@ def from_json(line: bytes, number: int) -> Record:
         found = msgspec.json.decode(line)
         if not isinstance(found, dict) or not ("value" in found or "value_base64" in found):
             raise ValueError('an object with "value" or "value_base64" is needed')
-        headers = found.get("headers")
-        if headers is not None and not (
-            isinstance(headers, dict) and all(isinstance(text, str) for text in headers.values())
-        ):
-            raise ValueError('"headers" is an object of strings')
-        value = _binary(found, "value")
-        return Record(b"" if value is None else value, _binary(found, "key"), headers, _options(found))
+        value, options = _binary(found, "value"), _options(found)
+        if found.get("id_base64") is not None:
+            options["id"] = _binary(found, "id")
+        return Record(b"" if value is None else value, _binary(found, "key"), _headers_in(found), options)
     except ValueError as error:
         message, hint = (
             f"line {number} of the JSON lines: {error}",
             'one object a line: {"value": "...", "key": "..."}',
         )
         raise failures.Failure("usage", message, hint, failures.USAGE) from None
+
+
+def _headers_in(found: Mapping[str, Any]) -> dict[str, str | bytes] | None:
+    """Headers of both fields; the bytes count if a name is in both."""
+    if found.get("headers") is None and found.get("headers_base64") is None:
+        return None
+    texts = _strings(found, "headers")
+    raw = {name: _decoded(text) for name, text in _strings(found, "headers_base64").items()}
+    return {**raw, **{name: text for name, text in texts.items() if name not in raw}}
+
+
+def _strings(found: Mapping[str, Any], name: str) -> dict[str, str]:
+    try:
+        return msgspec.convert(found.get(name) or {}, dict[str, str])
+    except msgspec.ValidationError:
+        raise ValueError(f'"{name}" is an object of strings') from None
+
+
+def _decoded(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
 
 
 def _options(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,7 +143,7 @@ def _binary(found: Mapping[str, Any], name: str) -> bytes | None:
     """A field as bytes: base64, a string as UTF-8, any other value as its JSON."""
     encoded = found.get(f"{name}_base64")
     if encoded is not None:
-        return base64.b64decode(encoded, validate=True)
+        return _decoded(encoded)
     value = found.get(name)
     if value is None:
         return None
@@ -144,14 +162,30 @@ def published_ms(record: Any) -> int:
 
 
 def content(record: Any) -> dict[str, Any]:
-    """What its producer said."""
+    """All that its producer said, byte for byte."""
     row: dict[str, Any] = {"key": None}
     for name, value in (("key", record.key), ("value", record.value)):
         if value is not None:
             row |= text_or_base64(name, value)
-    if headers := record.headers_shown:
-        row["headers"] = {name: header_text(value) for name, value in headers.items()}
-    return row | {name: value for name, value in (("route", record.route), ("id", id_text(record))) if value}
+    row |= _headers_out(record.headers_shown)
+    if record.route:
+        row["route"] = record.route
+    if record.id_bytes is not None:
+        row |= text_or_base64("id", record.id_bytes)
+    row |= record.own_options
+    return row
+
+
+def _headers_out(headers: Mapping[str, str | bytes]) -> dict[str, dict[str, str]]:
+    """All texts under "headers"; under "headers_base64" each value that was published as bytes, since a
+    consumer gets it as bytes."""
+    texts, raw = dict[str, str](), dict[str, str]()
+    for name, value in headers.items():
+        if isinstance(value, bytes):
+            raw[name] = base64.b64encode(value).decode()
+        with suppress(UnicodeDecodeError):
+            texts[name] = value if isinstance(value, str) else value.decode()
+    return {name: found for name, found in (("headers", texts), ("headers_base64", raw)) if found}
 
 
 def id_text(record: Any) -> str:
@@ -182,7 +216,7 @@ def cut(value: bytes) -> str:
 
 
 def to_json(message: "Message") -> bytes:
-    """One line for `sub -o jsonl`; bytes that are not UTF-8 are written as base64 under their own name."""
+    """One line for `sub -o jsonl`, of which `from_json` makes the same record again."""
     return json_text(as_row(message) | {"attempt": message.attempt}).encode() + b"\n"
 
 
@@ -198,7 +232,10 @@ def header_text(value: str | bytes) -> str:
 
 
 def _headers(message: "Message") -> bytes:
-    return ",".join(f"{name}:{header_text(value)}" for name, value in message.headers_shown.items()).encode()
+    return b",".join(
+        name.encode() + b":" + (value.encode() if isinstance(value, str) else value)
+        for name, value in message.headers_shown.items()
+    )
 
 
 _FIELDS: dict[str, Callable[["Message"], bytes]] = {
@@ -212,7 +249,7 @@ _FIELDS: dict[str, Callable[["Message"], bytes]] = {
     "h": _headers,
     "a": lambda m: b"%d" % m.attempt,
     "r": lambda m: m.route.encode(),
-    "i": lambda m: id_text(m).encode(),
+    "i": lambda m: m.id_bytes or b"",
     "%": lambda m: b"%",
 }
 

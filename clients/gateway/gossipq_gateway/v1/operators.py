@@ -188,7 +188,8 @@ async def edit(call: Call) -> shapes.Stored:
     body: shapes.Edit = call.body
     given = bytes(body.value) or body.value_base64 is not None
     value = plain.value_of(body.value, body.value_base64) if given else None
-    return plain.stored(await call.caller.mq.admin.edit(**_named(call), value=value, headers=body.headers))
+    headers = plain.headers_in(body)
+    return plain.stored(await call.caller.mq.admin.edit(**_named(call), value=value, headers=headers))
 
 
 async def cancel(call: Call) -> shapes.Moved:

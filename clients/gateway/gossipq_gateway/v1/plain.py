@@ -13,7 +13,7 @@ from gossipq.types import HEADERS, IDS, KEYS
 from gossipq_client import DeadLetter, Receipt, StoredRecord
 from gossipq_client.aio import Message
 from gossipq_client.session import Stretch
-from gossipq_client.values import GIVEN_BACK, inputs, payloads
+from gossipq_client.values import GIVEN_BACK, payloads
 from gossipq_gateway.v1 import shapes
 
 _text_of = msgspec.json.Decoder(str).decode
@@ -25,10 +25,7 @@ def value_of(raw: msgspec.Raw, base64: str | None = None) -> bytes:
     if base64 is not None:
         if written:
             raise BadRequest("value and value_base64 exclude each other", hint="pass one of them")
-        try:
-            return a2b_base64(base64, strict_mode=True)
-        except ValueError as error:
-            raise BadRequest(f"value_base64 is no base64: {error}") from None
+        return _decoded(base64, "value_base64")
     if not written:
         raise BadRequest("a record needs a value", hint='{"value": "text, or any JSON"}')
     if written[0] != 0x22:
@@ -39,6 +36,43 @@ def value_of(raw: msgspec.Raw, base64: str | None = None) -> bytes:
         return _text_of(written).encode()
     except (msgspec.DecodeError, UnicodeError):
         raise BadRequest("value cannot be encoded as UTF-8", hint="pass bytes as value_base64") from None
+
+
+def _decoded(base64: str, name: str) -> bytes:
+    try:
+        return a2b_base64(base64, strict_mode=True)
+    except ValueError as error:
+        raise BadRequest(f"{name} is no base64: {error}") from None
+
+
+def published(record: shapes.Record) -> tuple[bytes, dict[str, Any]]:
+    """The value of a record, and the other arguments of its publish. Raises BadRequest."""
+    options = options_of(
+        record, "value", "value_base64", "key", "key_base64", "headers", "headers_base64", "id", "id_base64"
+    )
+    for name, text, base64 in (("key", record.key, record.key_base64), ("id", record.id, record.id_base64)):
+        if text is not None and base64 is not None:
+            raise BadRequest(f"{name} and {name}_base64 exclude each other", hint="pass one of them")
+        if text is not None:
+            options[name] = text
+        elif base64 is not None:
+            options[name] = _decoded(base64, f"{name}_base64")
+    if headers := headers_in(record):
+        options["headers"] = headers
+    return value_of(record.value, record.value_base64), options
+
+
+def headers_in(given: shapes.Record | shapes.Edit) -> dict[str, str | bytes] | None:
+    """Headers of both fields; the bytes count if a name is in both. None if neither field was given. Raises
+    BadRequest."""
+    if given.headers is None and given.headers_base64 is None:
+        return None
+    found: dict[str, str | bytes] = {
+        name: _decoded(text, "headers_base64") for name, text in (given.headers_base64 or {}).items()
+    }
+    for name, text in (given.headers or {}).items():
+        found.setdefault(name, text)
+    return found
 
 
 def headers_of(lines: Iterable[str]) -> dict[str, str] | None:
@@ -107,9 +141,8 @@ def shown(record: StoredRecord | Message) -> shapes.Delivery:
         ref=record.ref,
         publish_time=record.publish_time,
         route=record.route,
-        id=record.id or "",
     )
-    _content(found, record.value, record.key, record.headers_shown)
+    _content(found, record.value, record.key, record.headers_shown, record.id_bytes)
     return found
 
 
@@ -134,10 +167,9 @@ def deliveries_of(stretch: Stretch) -> list[shapes.Delivery]:
             ref=f"{topic}/{number}/{offset}",
             publish_time=batch.info.publish_ms / 1000,
             route=route,
-            id=(inputs.id_text(ids[at]) or "") if ids else "",
         )
         given = payloads.headers_shown(headers[at]) if headers else {}
-        _content(found, values[at], keys[at] if keys else None, given)
+        _content(found, values[at], keys[at] if keys else None, given, ids[at] if ids else None)
         made.append(found)
     return made
 
@@ -165,7 +197,11 @@ def dead(letter: DeadLetter, values: bool) -> shapes.Dead:
 
 
 def _content(
-    found: shapes.Delivery, value: bytes, key: bytes | None, headers: Mapping[str, str | bytes]
+    found: shapes.Delivery,
+    value: bytes,
+    key: bytes | None,
+    headers: Mapping[str, str | bytes],
+    record_id: bytes | None,
 ) -> None:
     text, base64 = _either(value)
     if text is None:
@@ -179,11 +215,17 @@ def _content(
         else:
             found.key = text
     for name, each in headers.items():
-        text, base64 = (each, "") if isinstance(each, str) else _either(each)
-        if text is None:
-            found.headers_base64 = {**found.headers_base64, name: base64}
-        else:
+        text = each if isinstance(each, str) else _either(each)[0]
+        if text is not None:
             found.headers = {**found.headers, name: text}
+        if isinstance(each, bytes):
+            found.headers_base64 = {**found.headers_base64, name: b64encode(each).decode()}
+    if record_id:
+        text, base64 = _either(record_id)
+        if text is None:
+            found.id_base64 = base64
+        else:
+            found.id = text
 
 
 def _either(raw: bytes) -> tuple[str | None, str]:
@@ -199,8 +241,10 @@ __all__ = [
     "dead",
     "deliveries_of",
     "delivery",
+    "headers_in",
     "headers_of",
     "options_of",
+    "published",
     "shown",
     "start_of",
     "stored",

@@ -80,8 +80,8 @@ def _given(options: shapes.Publish, again: str) -> dict[str, Any]:
 async def _publish_one(
     caller: Caller, topic: str, record: shapes.Record, options: shapes.Publish, again: str
 ) -> Receipt:
-    given = _given(options, again) | plain.options_of(record, "value", "value_base64")
-    return await _published(caller, topic, plain.value_of(record.value, record.value_base64), given)
+    value, own = plain.published(record)
+    return await _published(caller, topic, value, _given(options, again) | own)
 
 
 async def _published(caller: Caller, topic: str, value: bytes, given: dict[str, Any]) -> Receipt:
@@ -150,12 +150,8 @@ async def _publish_list(
     common = _given(options, "")
     if common.pop("id", None) is not None:
         raise BadRequest("one id= cannot be that of several records", hint="give each record its own id")
-    checked = [
-        (plain.value_of(record.value, record.value_base64), plain.options_of(record, "value", "value_base64"))
-        for record in records
-    ]
     pending = []
-    for at, (value, own) in enumerate(checked):
+    for at, (value, own) in enumerate([plain.published(record) for record in records]):
         made = {"id": f"{again}/{at}"} if again else {}
         pending.append(await mq.publish(topic, value, **{**common, **made, **own}))
     receipts = [await each.result(CONFIRM_S) for each in pending]

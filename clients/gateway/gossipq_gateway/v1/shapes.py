@@ -35,11 +35,14 @@ class Slim(Shape, kw_only=True):
 
 
 class Record(Slim, kw_only=True):
-    """A record to publish. `value` is text, or any other JSON, which is kept as it is written; bytes go as
-    `value_base64`."""
+    """A record to publish. `value` is text, or any other JSON, which is kept as it is written. Bytes go into
+    `value_base64`, `key_base64`, `headers_base64`, `id_base64`; a header in both fields counts as bytes."""
 
     value_base64: Base64 | None = None
+    key_base64: Base64 | None = None
     headers: dict[str, str] | None = None
+    headers_base64: dict[str, Base64] | None = None
+    id_base64: Base64 | None = None
     route: str = ""
     at: Time | None = None
     ttl: Duration | None = None
@@ -92,8 +95,9 @@ class StoredList(Shape, kw_only=True, omit_defaults=False):
 
 
 class Delivery(Shape, kw_only=True):
-    """A record as it comes. What is no UTF-8 comes as base64 beside. `lease` is the token that ack, nack,
-    reject and extend take; `next` the offset behind it."""
+    """A record as it comes: value, key and id as text, or as base64 if they are not UTF-8. `headers` has all
+    texts, `headers_base64` each header that was published as bytes. `lease` is the token that ack, nack,
+    reject and extend take."""
 
     topic: str
     partition: int
@@ -109,6 +113,7 @@ class Delivery(Shape, kw_only=True):
     headers_base64: dict[str, Base64] = {}
     route: str = ""
     id: str = ""
+    id_base64: Base64 | UnsetType = UNSET
     lease: str = ""
 
 
@@ -326,6 +331,7 @@ class Edit(Shape, kw_only=True):
     value: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     value_base64: Base64 | None = None
     headers: dict[str, str] | None = None
+    headers_base64: dict[str, Base64] | None = None
 
 
 class Later(Shape, kw_only=True):

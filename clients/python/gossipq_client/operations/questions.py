@@ -80,7 +80,7 @@ from gossipq_client.operations.search import Search
 from gossipq_client.operations.standings import GroupStand, Span, group_stands
 from gossipq_client.operations.stored import DeadLetter, Opened, StoredRecord, dead_letters, stored_record
 from gossipq_client.session import Answer, Call, Calls, Flight, Reading, Receipt, Session, receipt_of
-from gossipq_client.values import NOTHING, Address, inputs, refs
+from gossipq_client.values import Address, inputs, refs, terms_of
 
 Result = TypeVar("Result")
 Talk = Generator[Call | Flight, None, Result]
@@ -354,7 +354,7 @@ class Asking:
 
     def _move_dead(self, topic: str, group: str, ranges: Ranges | None, to: str) -> Talk[int]:
         """Dead letters are published to another topic, then purged. The id of each says where it was, so that
-        one which is published but not yet purged is not published twice."""
+        one which is published but not yet purged is not published twice. They do not expire again."""
         require(group)
         info, target = (yield from self.topic(topic)), (yield from self.topic(to))
         count = 0
@@ -388,7 +388,8 @@ class Asking:
                 letter.route.encode(),
                 "stored",
             )
-            flights.append(publishing.append(writer, *record, NOTHING._replace(id=name))[0])
+            terms = terms_of(letter.own_options, name)._replace(ttl_ms=0)
+            flights.append(publishing.append(writer, *record, terms)[0])
         for flight in dict.fromkeys(flights):
             yield flight
         for flight in flights:

@@ -1,12 +1,12 @@
 """Single records as an operator sees them: what SHOWN and DEAD_LETTERS bring, opened."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gossipq.types import HEADERS, IDS, KEYS, Offset, partition_of
 from gossipq.values import DeadLetter as LetterRow
 from gossipq.values import Ref
 from gossipq.wire.batch import Batch
-from gossipq_client.values import inputs, payloads, refs
+from gossipq_client.values import inputs, own_options, payloads, refs
 
 
 class LookedAt:
@@ -38,6 +38,8 @@ class StoredRecord(LookedAt):
     publish_time: float  #: when its producer sealed the batch
     stored_time: float
     header_bytes: bytes = b""  #: the headers as they are stored
+    id_bytes: bytes | None = None  #: the id as it is stored
+    own_options: dict[str, float | int] = field(default_factory=dict)  #: as those of a delivered record
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class DeadLetter(LookedAt):
     id: str | None = None  #: as its producer named it
     publish_time: float = 0.0
     header_bytes: bytes = b""  #: the headers as they are stored
+    id_bytes: bytes | None = None  #: the id as it is stored
+    own_options: dict[str, float | int] = field(default_factory=dict)  #: as those of a delivered record
 
 
 class Opened:
@@ -89,21 +93,29 @@ class Opened:
     def id(self, at: int) -> str | None:
         return inputs.id_text(self._ids[at]) if self._ids is not None else None
 
+    def id_bytes(self, at: int) -> bytes | None:
+        return (self._ids[at] or None) if self._ids is not None else None
+
+    def own_options(self, at: int) -> dict[str, float | int]:
+        return own_options(self.batch, at)
+
 
 def stored_record(topic: str, ref: Ref, time_ms: int, opened: Opened) -> StoredRecord:
     return StoredRecord(
-        topic,
-        partition_of(ref.partition),
-        ref.offset,
-        refs.text_of(topic, ref),
-        opened.values[0],
-        opened.key(0),
-        opened.headers(0),
-        opened.route,
-        opened.id(0),
-        opened.publish_time,
-        time_ms / 1000,
-        opened.header_bytes(0),
+        topic=topic,
+        partition=partition_of(ref.partition),
+        offset=ref.offset,
+        ref=refs.text_of(topic, ref),
+        value=opened.values[0],
+        key=opened.key(0),
+        headers=opened.headers(0),
+        route=opened.route,
+        id=opened.id(0),
+        publish_time=opened.publish_time,
+        stored_time=time_ms / 1000,
+        header_bytes=opened.header_bytes(0),
+        id_bytes=opened.id_bytes(0),
+        own_options=opened.own_options(0),
     )
 
 
@@ -118,17 +130,30 @@ def _letter(
     topic: str, row: LetterRow, offset: Offset, count: int, opened: Opened | None = None, at: int = 0
 ) -> DeadLetter:
     number = partition_of(row.partition)
-    ref = refs.text(topic, number, offset)
-    why = (row.group, row.reason, row.error, row.attempts, row.failures, row.time_ms, count)
-    if opened is None:
-        return DeadLetter(topic, number, offset, ref, *why)
-    record = (
-        opened.values[at],
-        opened.key(at),
-        opened.headers(at),
-        opened.route,
-        opened.id(at),
-        opened.publish_time,
-        opened.header_bytes(at),
+    letter = DeadLetter(
+        topic=topic,
+        partition=number,
+        offset=offset,
+        ref=refs.text(topic, number, offset),
+        group=row.group,
+        reason=row.reason,
+        error=row.error,
+        attempts=row.attempts,
+        failures=row.failures,
+        time_ms=row.time_ms,
+        count=count,
     )
-    return DeadLetter(topic, number, offset, ref, *why, *record)
+    if opened is None:
+        return letter
+    return replace(
+        letter,
+        value=opened.values[at],
+        key=opened.key(at),
+        headers=opened.headers(at),
+        route=opened.route,
+        id=opened.id(at),
+        publish_time=opened.publish_time,
+        header_bytes=opened.header_bytes(at),
+        id_bytes=opened.id_bytes(at),
+        own_options=opened.own_options(at),
+    )

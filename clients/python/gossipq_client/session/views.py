@@ -10,7 +10,7 @@ from msgspec import Struct
 from gossipq.errors import LeaseLost
 from gossipq.types import partition_of, topic_id_of
 from gossipq_client.session.held import Held, Piece
-from gossipq_client.values import Undecodable, inputs, payloads
+from gossipq_client.values import Undecodable, inputs, own_options, payloads
 
 
 class Record(Struct, eq=False):
@@ -58,8 +58,19 @@ class Record(Struct, eq=False):
 
     @property
     def id(self) -> str | None:
-        """As its producer named it."""
+        """The id that its producer gave it, with escapes for bytes that UTF-8 does not allow."""
         return inputs.id_text(self._held.id(self.offset))
+
+    @property
+    def id_bytes(self) -> bytes | None:
+        """The id as it is stored, to be passed on as `id=` of another publish."""
+        return self._held.id(self.offset) or None
+
+    @property
+    def own_options(self) -> dict[str, float | int]:
+        """Options that its producer gave to this record alone: ttl, lease, attempts_max, backoff (durations
+        in seconds), for `publish(..., **msg.own_options)`."""
+        return own_options(self._held.batch, self.offset - self._held.base)
 
     @property
     def topic(self) -> str:

@@ -44,7 +44,9 @@ from gossipq_client.values.terms import (
     delay_of,
     key_column,
     list_options,
+    own_options,
     publish_options,
+    terms_of,
 )
 
 __all__ = [
@@ -83,12 +85,14 @@ __all__ = [
     "key_column",
     "list_options",
     "outcomes",
+    "own_options",
     "payloads",
     "publish_options",
     "refs",
     "series",
     "spooled",
     "start_of",
+    "terms_of",
     "text_of",
     "topic_options",
 ]

@@ -13,6 +13,7 @@ import msgspec
 
 from gossipq import limits
 from gossipq.errors import BadRequest, TooLarge
+from gossipq.wire.plain import UNREADABLE
 from gossipq_client.values.json_values import json_bytes
 
 Duration = float | timedelta | str
@@ -252,7 +253,8 @@ def keys_of(key: bytes | None, keys: Sequence[Value | None] | None, count: int) 
 
 def header_bytes(headers: Headers | bytes | None) -> bytes:
     """The msgpack map of one record's headers; b"" for none. Bytes are those of another record and stay as
-    they are, whatever they say. Raises BadRequest, TooLarge."""
+    they are, whatever they say; so do unreadable headers in the form of `headers_shown`. Raises BadRequest,
+    TooLarge."""
     if not headers:
         return b""
     raw = headers if isinstance(headers, bytes) else _packed(headers)
@@ -264,6 +266,9 @@ def header_bytes(headers: Headers | bytes | None) -> bytes:
 def _packed(headers: Headers) -> bytes:
     if not isinstance(headers, Mapping):
         raise _wrong_type("headers", "a mapping of names to values", headers)
+    unreadable = headers.get(UNREADABLE)
+    if isinstance(unreadable, bytes) and len(headers) == 1:
+        return unreadable
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str | bytes):
             raise BadRequest(

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypedDict
 from gossipq import limits
 from gossipq.errors import BadRequest
 from gossipq.types import ATTEMPTS, BACKOFF, DELAY, ID_HASH, KEY_HASH, LEASE, TTL, Now
-from gossipq.wire.batch import id_column
+from gossipq.wire.batch import Batch, id_column
 from gossipq.wire.checksum import crc32
 from gossipq_client.values import inputs
 
@@ -323,6 +323,28 @@ def key_column(keys: list[bytes]) -> dict[int, "array[int]"]:
     """CRC-32 of each. 0 stands for no key, so a key whose CRC-32 is 0, as that of the empty one, gets 1."""
     hashes = list(map(crc32, keys))
     return {KEY_HASH: array("I", [each or 1 for each in hashes] if 0 in hashes else hashes)}
+
+
+def own_options(batch: Batch, at: int) -> dict[str, float | int]:
+    """The options that the producer of record number `at` gave it, for another publish; durations in s."""
+    found: dict[str, float | int] = {}
+    for bit, name, unit in (
+        (TTL, "ttl", 1_000),
+        (LEASE, "lease", 1_000),
+        (ATTEMPTS, "attempts_max", 1),
+        (BACKOFF, "backoff", 1_000),
+    ):
+        column = batch.fixed(bit)
+        if column is not None and column[at]:
+            found[name] = column[at] if unit == 1 else column[at] / unit
+    return found
+
+
+def terms_of(own: dict[str, float | int], record_id: bytes) -> Terms:
+    """`own_options` as they go into a batch."""
+    ttl, lease, backoff = (round(own.get(name, 0) * 1_000) for name in ("ttl", "lease", "backoff"))
+    attempts_max = int(own.get("attempts_max", 0))
+    return Terms(ttl_ms=ttl, lease_ms=lease, attempts_max=attempts_max, backoff_ms=backoff, id=record_id)
 
 
 def columns(

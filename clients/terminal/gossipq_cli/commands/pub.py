@@ -178,8 +178,8 @@ def command(
     gossipq sub orders --from first --exit-at-end -o jsonl | gossipq pub copy --jsonl
 
     In BODY given as an argument, in the key and in the id, {n} {time} {uuid} are filled in; stdin is taken as
-    it is. A line of --jsonl may say route, delay, at, ttl, id, lease, attempts_max and backoff for itself.
-    The topic is made on first use.
+    it is. A line of --jsonl may say route, delay, at, ttl, id, lease, attempts_max and backoff for itself;
+    bytes go into value_base64, key_base64, id_base64 and headers_base64. The topic is made on first use.
     """
     if sum((body not in (None, "-") or count is not None, lines, jsonl)) > 1:
         raise click.UsageError("BODY with --count, --lines and --jsonl exclude each other")

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import count
+from itertools import count, product
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -119,9 +119,13 @@ def records_reach_another_language(stage: Stage) -> None:
     """Published by it, read by the Python client: same bytes, and each key in its partition."""
     topic = stage.topic()
     sent = [
-        {"value": value, "key": key, "headers": {"n": b"\x00\xff", "t": "ü".encode()}}
-        for key in KEYS
-        for value in VALUES
+        {
+            "value": value,
+            "key": key,
+            "headers": {"n": b"\x00\xff", "t": "ü".encode()},
+            "id": b"\xff%d" % number,
+        }
+        for number, (key, value) in enumerate(product(KEYS, VALUES))
     ]
     places = [stage.driver.publish(topic, record)[0] for record in sent]
     came = stage.mq.fetch(topic, group="python", n=len(sent), wait=COME_S)
@@ -136,6 +140,7 @@ def records_reach_another_language(stage: Stage) -> None:
             f"{place} holds another record"
         )
         assert msg.headers == record["headers"]
+        assert msg.id_bytes == record["id"]
     mine = {key: {place[0] for r, place in zip(sent, places, strict=True) if r["key"] == key} for key in KEYS}
     for key in KEYS[1:]:
         theirs = stage.mq.publish_and_wait(topic, b"", key=key)
@@ -145,15 +150,13 @@ def records_reach_another_language(stage: Stage) -> None:
 def records_come_from_another_language(stage: Stage) -> None:
     """Published by the Python client, consumed by it."""
     topic = stage.topic()
-    for key in KEYS:
-        for value in VALUES:
-            stage.mq.publish(topic, value, key=key, headers={"h": b"\xfe"})
+    sent = [(key, value, b"\xfe", b"\xff%d" % at) for at, (key, value) in enumerate(product(KEYS, VALUES))]
+    for key, value, header, name in sent:
+        stage.mq.publish(topic, value, key=key, headers={"h": header}, id=name)
     stage.mq.flush()
     consuming = stage.consuming(topic)
-    came = Counter(
-        (taken.key, taken.value, taken.headers["h"]) for taken in consuming.take(len(KEYS) * len(VALUES))
-    )
-    assert came == Counter((key, value, b"\xfe") for key in KEYS for value in VALUES)
+    came = [(taken.key, taken.value, taken.headers["h"], taken.id) for taken in consuming.take(len(sent))]
+    assert Counter(came) == Counter(sent)
     consuming.nothing_more(0.5)
 
 
