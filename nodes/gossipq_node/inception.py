@@ -2,7 +2,8 @@
 nodes, before anything listens."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,12 +40,14 @@ def bind_of(bind: str) -> str:
     return bind
 
 
+@contextmanager
 def begin(
     data: str, bind: str, admin: bytes, invites: Sequence[bytes], expires_ms: int, config: Path = Path(CONFIG)
-) -> Begun:
-    """Makes the directory, and a file of options for it. `admin` is the token of the user admin, `invites`
-    are those of nodes, good until then (unix). Raises ConfigError when something is there already,
-    StoreError."""
+) -> Iterator[Begun]:
+    """Make the directory, and a file of options for it; remove them again if the caller fails.
+
+    `admin` is the token of the user admin, `invites` are those of nodes, valid until `expires_ms` (unix).
+    Raises ConfigError if there is a directory or a file already, and StoreError."""
     if config.exists():
         raise ConfigError(
             f"{config} is there: a cluster begins with options of its own",
@@ -57,19 +60,25 @@ def begin(
     try:
         if directory.read() is not None or (directory.path / SECRET_FILE).exists():
             raise ConfigError(f"{data} belongs to a cluster, or is about to", "give an empty --data")
-        role = permissions.ADMIN
-        user = User(role.name, [role.name], [Credential(permissions.digest(admin))])
-        rows = [Invite(permissions.digest(token), expires_ms) for token in invites]
-        replace_file(directory.access_file, AccessTable(0, True, [user], [role], rows))
-        trust.make(directory.path)
-        door = public_of(trust.door_secret(trust.read(str(directory.path / SECRET_FILE))))
-        said = f'[node]\ndata = "{data}"\nbind = "{bind}"\n'
-        if not endpoint(bind).is_loopback:
-            said += "# what listens there is encrypted, and lets in users only\n"
-        else:
-            said += 'encrypt = "always"\n'
-        config.write_text(said, "utf-8")
-        address = bind.removeprefix("tcp://")
-        return Begun(door, [Invitation(address, door, token) for token in invites])
+        made = (config, directory.path / SECRET_FILE, directory.access_file)
+        try:
+            role = permissions.ADMIN
+            user = User(role.name, [role.name], [Credential(permissions.digest(admin))])
+            rows = [Invite(permissions.digest(token), expires_ms) for token in invites]
+            replace_file(directory.access_file, AccessTable(0, True, [user], [role], rows))
+            trust.make(directory.path)
+            door = public_of(trust.door_secret(trust.read(str(directory.path / SECRET_FILE))))
+            said = f'[node]\ndata = "{data}"\nbind = "{bind}"\n'
+            if not endpoint(bind).is_loopback:
+                said += "# what listens there is encrypted, and lets in users only\n"
+            else:
+                said += 'encrypt = "always"\n'
+            config.write_text(said, "utf-8")
+            address = bind.removeprefix("tcp://")
+            yield Begun(door, [Invitation(address, door, token) for token in invites])
+        except BaseException:
+            for path in made:  # or the next attempt would be refused
+                path.unlink(missing_ok=True)
+            raise
     finally:
         directory.close()

@@ -248,3 +248,22 @@ def test_a_program_goes_on_by_the_token_that_it_finds_in_its_file(
         assert gossipq(*by, "user", "rotate", "admin", "--now", "--save", admin)[0] == 0
     time.sleep(access.SPREAD_S)
     assert gossipq(*by, "user", "ls")[0] == 0, "no file had the only token that is good"
+
+
+def test_a_refused_close_leaves_the_credentials_as_they_were(
+    node: RunningNode, gossipq: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    wrong, own = tmp_path / "wrong", contexts.own_credentials()
+    wrong.write_text("not the secret of this cluster\n")
+    wrong.chmod(0o600)
+    chosen = tmp_path / "admin.token"
+    chosen.write_text("what was there")
+    for saved in ((), ("--save", str(chosen))):
+        assert gossipq("cluster", "close", "--secret-file", str(wrong), *saved)[0] != 0
+    assert not own.exists()
+    assert chosen.read_text() == "what was there"
+    assert sorted(own.parent.glob("*")) == []
+    assert gossipq("cluster", "close", "--secret-file", str(node.data / "secret"))[0] == 0
+    assert own.exists()
+    until(lambda: gossipq("topic", "ls")[0] == 0)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -406,6 +407,7 @@ def close(choices: Choices, path: str, secret_file: str) -> None:
     with ask.connect(choices) as mq:
         known = mq.admin.access()
         change, token = AccessChange(closed=True, version=known.version), b""
+        saving: AbstractContextManager[None] = nullcontext()
         if not Users(known).lets_in():
             token, kept = access.made_token(None)
             own = contexts.own_credentials()
@@ -416,8 +418,9 @@ def close(choices: Choices, path: str, secret_file: str) -> None:
             path = path or str(own)
             made = User(ADMIN.name, [ADMIN.name], [kept])
             change = msgspec.structs.replace(change, users=[made], roles=[ADMIN])
-            access.save(path, token, mq.admin.status().door)  # before: nobody is locked out
-        access.change_by(mq, change, secret_file)
+            saving = access.saving(path, token, mq.admin.status().door)
+        with saving:
+            access.change_by(mq, change, secret_file)
     text = "the cluster is closed: clients without a token are refused"
     out.one({"closed": True, "credentials": path if token else ""}, text)
     if token:

@@ -58,11 +58,13 @@ def command(choices: Choices, bind: str, data: str, nodes: int, expires_s: float
     bind = inception.bind_of(bind)
     admin, invites = os.urandom(permissions.TOKEN_BYTES), _tokens(nodes - 1)
     expires_ms = int((time.time() + expires_s) * 1000)
-    begun = inception.begin(data, bind, admin, invites, expires_ms)
     file = io.contexts.place().with_name(f"{name}.credentials")
-    access.save(file, admin, begun.door)
     kept.servers[name], kept.current, kept.credentials[name] = [bind], name, str(file)
-    kept.save()
+    with (
+        inception.begin(data, bind, admin, invites, expires_ms) as begun,
+        access.saving(file, admin, begun.door),
+    ):
+        kept.save()
     out = Output(choices)
     row = {"bind": bind, "data": data, "context": name, "credentials": str(file)}
     if out.for_machines:
