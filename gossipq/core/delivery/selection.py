@@ -19,8 +19,8 @@ from gossipq.core.delivery.consumers import (
     Subscription,
     place_of,
 )
-from gossipq.core.delivery.failures import EXPIRED, RULED, Failures
-from gossipq.core.delivery.leases import BACK, Failed
+from gossipq.core.delivery.failures import RULED, Failures, expiry_times
+from gossipq.core.delivery.leases import BACK
 from gossipq.core.ledger import Ledger, clip, key_lane, key_of, ranges_of, route_lane
 from gossipq.core.storage import ParkRow, RangeMap
 from gossipq.types import KEY_HASH, LEASE, TTL, Offset
@@ -147,13 +147,15 @@ class Selection(Failures):
             return Candidate(ranges, ranges.starts[0], ranges.ends[0], ranges.values[0])
         state = self._ledger.partitions[view.partition]
         end = min(state.next, view.window_end)
+        if view.gone:
+            end = min(end, view.gone.starts[0])
         return Candidate(None, view.next, end, 0) if view.next < end else None
 
     @staticmethod
     def _used(view: PartitionView, source: RangeMap[int] | None, first: Offset, end: Offset) -> None:
         """These are no longer where the candidate was found."""
         if source is None:
-            view.next = end
+            view.goes_to(end)
             return
         if source is view.returned:
             source.clear(first, end)
@@ -186,34 +188,18 @@ class Selection(Failures):
         if not over:
             return end
         self._used(view, source, first, end)
-        self._expire(view, first, end, attempts)
+        self.bury_expired(view, first, end, attempts)
         return first
 
     def _over(
         self, view: PartitionView, first: Offset, end: Offset, attempts: int, place: Place
     ) -> tuple[bool, Offset]:
-        """Whether the first has expired, and the end of those that fare like it. What an operator wants to be
-        handed out again is, once at least."""
-        row = place.row
-        if row is not None and (row.own_body or not (row.lane or row.attempts)):
-            return False, end
-        config = self._ledger.config(view.partition)
-        column = self._ledger.opened.column(place.entry, TTL) if place.columns & TTL else None
-        if (
-            not (config.ttl_ms or column)
-            or not place.time_ms
-            or (not attempts and config.expire == "try_once")
-        ):
-            return False, end
-        asked = column[place.record : place.record + end - first] if column else (0,)
-        over = [0 < (ttl_ms or config.ttl_ms) <= self.leader_ms - place.time_ms for ttl_ms in asked]
-        if column:  # each record for itself: up to the first that fares otherwise
+        """Whether the first has expired, and the end of those that fare like it."""
+        times_ms = expiry_times(self._ledger, view, place, end - first, attempts)
+        over = [0 < each <= self.leader_ms for each in times_ms]
+        if len(over) > 1:  # each record for itself: up to the first that fares otherwise
             end = first + sum(1 for _ in takewhile(over[0].__eq__, over))
         return over[0], end
-
-    def _expire(self, view: PartitionView, first: Offset, end: Offset, attempts: int) -> None:
-        self.reserve(view, first, end)
-        self.failed.append(Failed(view, first, end, attempts, "", "", counted=False, dead=EXPIRED))
 
     def still_held(self, view: PartitionView, member: Subscription, part: Part, run: int) -> list[Part]:
         """What is left of a part that waited since it was handed over: what its taker holds by that, and has
@@ -227,29 +213,11 @@ class Selection(Failures):
                 over, end = self._over(view, at, min(stop, place.end), part.attempt - 1, place)
                 if over:
                     self.forget(view, at, end)
-                    self._expire(view, at, end, part.attempt - 1)
+                    self.bury_expired(view, at, end, part.attempt - 1)
                 else:
                     left.append(part.cut(at, end))
                 at = end
         return left
-
-    def expire_front(self, view: PartitionView) -> None:
-        """What nobody takes expires too: the front of what is new, as far as a turn goes. Cheap when nothing
-        can expire."""
-        state, voids = self._ledger.partitions[view.partition], self._ledger.voids.get(view.partition)
-        while view.next < state.next and not self.overdue:
-            first, end = view.next, state.next
-            if voids is not None:
-                first, end = voids.gap(first, end) or (end, end)
-            place = place_of(self._ledger, view.cursor, view.partition, first) if first < end else None
-            if place is None:
-                return
-            end = min(end, place.end, first + PARK_ROWS)
-            over, end = self._over(view, first, end, 0, place)
-            if not over:
-                return
-            self._used(view, None, first, end)
-            self._expire(view, first, end, 0)
 
     def _in_key_order(
         self,
@@ -324,7 +292,8 @@ class Selection(Failures):
         """After the new slice at `place`: whole slices behind it, below `end`, that fare like it by what is
         known of all of them. It spares plain batches the way through `_from`; whatever is special takes
         that."""
-        ledger, partition, first = self._ledger, view.partition, view.next
+        ledger, partition = self._ledger, view.partition
+        first = stop = view.next
         special = view.keys is not None or view.cursor.exceptional or view.draining or view.waking is not None
         if special or not member.ack or place.columns & RULED or partition in ledger.voids:
             return  # what a topic lets live is no matter: a later slice lives longer
@@ -337,13 +306,14 @@ class Selection(Failures):
             member.spend(partition, each.offset, each.end, record_bytes)
             name = partition, each.offset, each.index, each.first, each.count
             handed.parts.append(Part(*name, each.count == each.batch_count, 1, charge, each.time_ms))
-            view.next = each.end
-        if view.next > first:
-            count = view.next - first
+            stop = each.end
+        if stop > first:
+            count = stop - first
             self.looks -= len(handed.parts) - 1
             self.delivered += count
             view.delivered += count
-            self.grant(member, view, first, view.next, 1, self.boot_ms, handed.lease_ms, False)
+            self.grant(member, view, first, stop, 1, self.boot_ms, handed.lease_ms, False)
+            view.goes_to(stop)
 
     def _hand_together(
         self,
@@ -473,6 +443,7 @@ class Selection(Failures):
     def parked(self, view: PartitionView, lane: bytes, first: Offset, end: Offset) -> None:
         """Records have come to a lane on disk. Who may have them by now found nobody there before."""
         self.landed(view, first, end)
+        self.came_back(view, [(first, end)])
         if view.keys is not None and key_of(lane):
             view.keys.parked(key_of(lane), first)
             self.let_on(view, key_of(lane))
