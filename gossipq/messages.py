@@ -331,8 +331,8 @@ class AtEnd(Message):
 
 
 class Started(Message):
-    """A handler begins with records that were handed out before: if it never ends, that counts as a failure.
-    Not answered."""
+    """User code has begun with these records: that is an attempt, whatever becomes of it. If it never ends,
+    and the records were delivered before, it is a failure. Not answered."""
 
     verb = 45
     subscription: int

@@ -167,8 +167,10 @@ class Start(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Delivered(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One slice in a DELIVER: `size` bytes of its second frame. `charge` is what it took of the byte credit.
-    `ranges`: where the records of its batch are, unless they follow each other from `offset` on."""
+    """One slice in a DELIVER: `size` bytes of its second frame. `attempt` counts the attempts that began, and
+    this one. `charge` is what it took of the byte credit. `ranges`: where the records of its batch are,
+    unless they follow each other from `offset` on. `again`: the records were delivered before as this
+    attempt, and it is not known to have begun."""
 
     partition: PartitionKey
     offset: Offset
@@ -177,6 +179,8 @@ class Delivered(msgspec.Struct, array_like=True, frozen=True, gc=False):
     size: int
     charge: int
     ranges: list[tuple[Offset, Offset]] = []
+    failures: int = 0
+    again: bool = False
 
 
 class PlainRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -200,6 +204,7 @@ class PlainDelivered(msgspec.Struct, array_like=True, frozen=True, gc=False):
     id: bytes
     route: str
     time_ms: int  #: unix, the publish time of its batch
+    failures: int = 0
 
 
 class Ref(msgspec.Struct, array_like=True, frozen=True):

@@ -755,7 +755,7 @@ class Shard:
         self._roster.tick(self.boot_ms)
         self._upkeep.release()
         if self._upkeep.due:
-            self.dispatch.expire_records()
+            self.dispatch.expire_fronts()
             self._upkeep.retain(len(self.replica.config.voters))
         self._mending.tick()
         self.peers.backups.tick(self.boot_ms)

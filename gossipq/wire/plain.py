@@ -116,6 +116,7 @@ def _rows(part: Delivered, body: bytes) -> Iterator[tuple[PlainDelivered, int]]:
                 ids[i],
                 route,
                 opened.info.publish_ms,
+                part.failures,
             ),
             row_bytes + len(value) + len(keys[i]) + len(headers[i]) + len(ids[i]),
         )

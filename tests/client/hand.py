@@ -180,6 +180,7 @@ class Hand:
         attempt: int = 1,
         lease_ms: int = 30_000,
         keys: Sequence[bytes] = (),
+        again: bool = False,
     ) -> None:
         """Records with their offset as value, each charged with 10 bytes of credit."""
         partition = next(iter(part.starts))
@@ -187,7 +188,7 @@ class Hand:
         raw = bytes(
             wire.seal([b"%d" % at for at in range(offset, offset + count)], keys=keys or None, fixed=columns)
         )
-        piece = Delivered(partition, offset, count, attempt, len(raw), 10 * count)
+        piece = Delivered(partition, offset, count, attempt, len(raw), 10 * count, again=again)
         self.tell(Deliver(part.number, [piece], lease_ms), part.shard, batch=raw)
 
     def flush(self, kind: type[Message] | None = None) -> list[Sent]:

@@ -44,6 +44,7 @@ from gossipq_client.session.pace import CREDIT_START
 from gossipq_client.session.packer import WINDOW_BATCHES
 from gossipq_client.session.settlement import ACK_LINGER_MS
 from gossipq_client.session.stretch import Reading
+from gossipq_client.session.subscriptions import HAND_MS
 from gossipq_client.values import outcomes
 
 Kind = TypeVar("Kind")
@@ -270,7 +271,8 @@ class TestLeases:
         assert asked.body == Extend(part.number, [(9 << 16, 0, 3), (9 << 16, 5, 10)], LEASE_MS)
         hand.answer(asked, Acked([(9 << 16, 5, 6)]))
         assert (held(part).is_lost(5), held(part).is_lost(6)) == (True, False)
-        assert hand.session.consuming.deadline_ms() == hand.now_ms + LEASE_MS // 2
+        hand.pass_ms(HAND_MS)
+        assert hand.session.consuming.deadline_ms() == hand.now_ms + LEASE_MS // 2 - HAND_MS
 
     def test_more_time_for_one_takes_none_from_the_others(self, hand: Hand) -> None:
         subscription = hand.subscribe()
@@ -767,30 +769,64 @@ class TestAttempts:
         part = subscription.parts[0]
         hand.deliver(part, 0, 10)
         take(hand, subscription)
+        hand.session.consuming.ack(held(part), 0, 10)
         assert hand.sent(Started) == []
         hand.deliver(part, 20, 10, attempt=3)
         assert hand.sent(Started) == []
         take(hand, subscription, 4)
         assert [each.body for each in hand.sent(Started)] == [Started(part.number, [(9 << 16, 20, 24)])]
 
-    def test_a_second_one_is_told_of_with_the_acks_unless_it_is_over(self, hand: Hand) -> None:
+    def test_one_that_may_have_killed_a_consumer_before_is_told_of_as_it_begins(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 20, 10, again=True)
+        take(hand, subscription, 4)
+        assert [each.body for each in hand.sent(Started)] == [Started(part.number, [(9 << 16, 20, 24)])]
+
+    @pytest.mark.parametrize("attempt", [1, 2])
+    def test_one_in_hand_for_a_while_is_told_of_once(self, hand: Hand, attempt: int) -> None:
         subscription = hand.subscribe()
         part, consuming = subscription.parts[0], hand.session.consuming
         for first in range(0, 60, 10):
-            hand.deliver(part, first, 1, attempt=2)
+            hand.deliver(part, first, 1, attempt=attempt)
             (piece,) = consuming.take(subscription, 1)
             if first == 20:
                 consuming.ack(piece.held, first, first + 1)
             elif first == 30:
                 consuming.nack(piece.held, first, first + 1, outcomes.failed(None, "no"))
-        assert hand.sent(Started) == []
-        due_ms = consuming.ack_due_ms
-        assert due_ms
-        hand.pass_ms(ACK_LINGER_MS)
+        hand.pass_ms(HAND_MS)
+        assert hand.sent(Started) == [], "they may be done in a moment"
+        hand.pass_ms(HAND_MS)
         begun = [(9 << 16, first, first + 1) for first in (0, 10, 40, 50)]
         assert [each.body for each in hand.sent(Started)] == [Started(part.number, begun)]
-        hand.pass_ms(ACK_LINGER_MS)
+        hand.pass_ms(HAND_MS)
         assert hand.sent(Started) == []
+
+    def test_what_goes_back_from_user_code_has_been_an_attempt(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part, consuming = subscription.parts[0], hand.session.consuming
+        hand.deliver(part, 0, 10)
+        take(hand, subscription, 4)
+        consuming.nack(held(part), 1, 6)
+        assert [each.body for each in hand.sent()] == [
+            Started(part.number, [(9 << 16, 1, 4)]),
+            Nack(part.number, [(9 << 16, 1, 6)], 0, False),
+        ]
+
+    def test_a_new_leader_is_told_of_what_is_in_hand(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 10)
+        take(hand, subscription, 4)
+        hand.pass_ms(HAND_MS)
+        hand.pass_ms(HAND_MS)
+        assert len(hand.sent(Started)) == 1
+        hand.session.disconnected(LEADER)
+        hand.up(LEADER)
+        hand.accept(hand.held_back)
+        hand.pass_ms(HAND_MS)
+        hand.pass_ms(HAND_MS)
+        assert [each.body for each in hand.sent(Started)] == [Started(part.number, [(9 << 16, 0, 4)])]
 
     def test_a_lost_way_is_no_reason_to_wait(self, hand: Hand) -> None:
         subscription = hand.subscribe()
@@ -895,8 +931,12 @@ class TestEnds:
         hand.sent()
         hand.session.farewell()
         sent = [each.body for each in hand.sent()]
-        assert sent[0] == Nack(subscription.parts[0].number, [(9 << 16, 2, 10)], 0, False)
-        assert [type(each) for each in sent[1:]] == [Ack, Bye, Bye]
+        number = subscription.parts[0].number
+        assert sent[:2] == [
+            Started(number, [(9 << 16, 2, 4)]),
+            Nack(number, [(9 << 16, 2, 10)], 0, False),
+        ], "two of them have begun, which makes an attempt of it"
+        assert [type(each) for each in sent[2:]] == [Ack, Bye, Bye]
 
     @pytest.mark.parametrize("taken", [1, 2])
     def test_who_waits_for_the_end_waits_for_what_still_arrives_and_not_for_the_user(

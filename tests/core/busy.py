@@ -45,8 +45,9 @@ ROUTES = [[], ["eu"], ["us"], ["eu", "us"]]
 
 
 class Attempts:
-    """As which attempt each record has to come: one more than last time. What was not logged is lost with its
-    leader: then it may be less, but no less than was known of all copies."""
+    """As which attempt each record has to come: the same as last time if that did not begin, else one more.
+    What was not logged is lost with its leader: then it may be less, but no less than was known of all
+    copies."""
 
     def __init__(self) -> None:
         self.last: dict[Offset, int] = {}
@@ -56,7 +57,7 @@ class Attempts:
 
     def came(self, offset: Offset, attempt: int, most: int) -> None:
         last = self.last.get(offset, 0)
-        low = (self.logged.get(offset, 0) if self.fell else last) + 1
+        low = max(1, self.logged.get(offset, 0) if self.fell else last)
         assert low <= attempt <= max(last + 1, most), f"{offset} came as attempt {attempt} after {last}"
         self.last[offset] = attempt
         self.unsure.discard(offset)

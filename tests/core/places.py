@@ -63,7 +63,7 @@ def one_for_each(ledger: Ledger, view: PartitionView, applied: bool = True) -> N
     """Memory says where a record is that the ledger has as open or waiting; it adds no state. Each is in one
     place at most, each open one in exactly one, unless an entry that moves it is not `applied`."""
     end = ledger.partitions[view.partition].next
-    places = Counter(at for low, high in view.new(view.next, end) for at in range(low, high))
+    places = Counter(range(view.next, end))
     places.update(offsets(view.leases))
     for ranges in (view.returned, *view.lanes.values()):
         places.update(offsets(ranges))
@@ -233,11 +233,15 @@ def memory_is_as_reopened(shard: Shard, view: PartitionView, anew: PartitionView
         assert abs(deadline_ms - same[at][0]) <= DRIFT_MS, f"the lease of {at} ends at another time from disk"
     known = attempts_of(view)
     rows = view.cursor.exceptions.scan()
-    from_disk = {at: found.row.attempts for found in rows for at in range(found.first, found.end)}
+    from_disk = {
+        at: 2 * found.row.attempts + found.row.handed_out
+        for found in rows
+        for at in range(found.first, found.end)
+    }
     from_disk |= attempts_of(anew)
     for at, attempts in known.items():
         assert attempts == from_disk.get(at, 0) or shard.ledger.is_void(view.partition, at), (
-            f"{at} had {attempts} attempts, and {from_disk.get(at, 0)} from disk"
+            f"{at} had {attempts} tries, and {from_disk.get(at, 0)} from disk"
         )
 
 

@@ -1,18 +1,19 @@
 """Random lives of what a leader remembers of attempts, against a model that hears what consumers hear.
 
 A leader hands out, takes acks, gives back, pauses, loses its leadership and builds its memory from rows; its
-other copies may be slow, so that entries wait. In one term the attempts of a record rise, and nothing that
-was acked comes again; memory, the rows on disk and the model agree on each record; in the end each is acked
-or dead.
+other copies may be slow, so that entries wait. In one term the attempts of a record do not fall, and never
+count a delivery that did not begin; nothing that was acked comes again; memory, the rows on disk and the
+model agree on each record; in the end each is acked or dead.
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from random import Random
 
 from core.fleet import FallibleFleet
 from gossipq import limits
-from gossipq.core.delivery import Dispatch, PartitionView
+from gossipq.core.delivery import Dispatch, PartitionView, tries
 from gossipq.core.effects import Effects
 from gossipq.core.requests.consume import Client
 from gossipq.messages import (
@@ -50,6 +51,8 @@ class Life:
         self.routed = random.random() < 0.3
         self.published = self.requests = self.events = self.together = 0
         self.last: dict[int, tuple[int, int, int]] = {}  # offset -> term, attempt, event of its last delivery
+        self.begun: Counter[int] = Counter()  # by offset: deliveries that a consumer said it has begun with
+        self.began: dict[bytes, set[int]] = {session: set() for session in SESSIONS}  # of what it has
         self.acks: dict[int, tuple[bytes, list[int], int, int]] = {}  # request -> session, what, term, event
         self.acked: set[int] = set()
         self.has: dict[bytes, set[int]] = {session: set() for session in SESSIONS}  # as its client knows
@@ -75,9 +78,13 @@ class Life:
     def delivered(self, session: bytes, offset: int, attempt: int, term: int) -> None:
         assert offset not in self.acked, f"{offset} came again after its ack"
         before, had, _ = self.last.get(offset, (0, 0, 0))
-        assert before < term or (before == term and attempt > had), (
+        assert before < term or (before == term and attempt >= had), (
             f"{offset} came as attempt {attempt} after {had}, in term {term} after {before}"
         )
+        assert attempt <= self.begun[offset] + 1, (
+            f"{offset} came as attempt {attempt}, {self.begun[offset]} began"
+        )
+        self.began[session].discard(offset)
         self.events += 1
         self.last[offset] = term, attempt, self.events
         self.has[session].add(offset)
@@ -142,6 +149,7 @@ class Life:
     def nack(self) -> None:
         session, offsets = self.some()
         if offsets:
+            self.begin(session, offsets)
             delay_ms = self.random.choice([-1, 0, 200, LEASE_MS + 10, LEASE_MS + 210])
             dead = self.random.choice(["", "", "", "rejected"])
             self.send(
@@ -152,7 +160,12 @@ class Life:
     def start(self) -> None:
         session, offsets = self.some()
         if offsets:
+            self.begin(session, offsets)
             self.send(session, Started(1, self.ranges(offsets)))
+
+    def begin(self, session: bytes, offsets: list[int]) -> None:
+        self.begun.update(set(offsets) - self.began[session])
+        self.began[session] |= set(offsets)
 
     def extend(self) -> None:
         session, offsets = self.some()
@@ -213,8 +226,8 @@ class Life:
             if lease.session:
                 yield from ((offset, lease.attempt) for offset in range(first, end))
         for ranges in (view.returned, *view.lanes.values()):
-            for first, end, attempts in ranges:
-                yield from ((offset, attempts) for offset in range(first, end))
+            for first, end, tried in ranges:
+                yield from ((offset, tries.newest(tried)) for offset in range(first, end))
 
     def agree(self) -> None:
         """Memory knows the attempts of this term; a row that waits on disk alone knows them too; who builds
@@ -226,7 +239,7 @@ class Life:
         known = dict(self.remembered(view))
         taken = {at for first, end, _ in view.leases for at in range(first, end)}
         rows = {
-            at: found.row.attempts
+            at: found.row.attempts + found.row.handed_out
             for found in view.cursor.exceptions.scan()
             for at in range(found.first, found.end)
         }
@@ -303,6 +316,7 @@ class Together(Life):
         if done:
             self.ack_these(session, done)
         if failed and self.random.random() < 0.7:
+            self.begin(session, failed)
             self.send(session, Nack(1, self.ranges(failed), self.random.choice([-1, 0, 200]), True, "no", ""))
             self.has[session] -= set(failed)
         super().nack()
@@ -319,7 +333,8 @@ class ByDelivery(Life):
         offset, session = self.random.choice(waiting), self.random.choice(SESSIONS)
         attempt = max(1, self.last[offset][1] - (self.random.random() < 0.3))
         request_id = self.send(session, AckDelivered(self.partition, "g", [(offset, attempt)]))
-        self.acks[request_id] = session, [offset], self.fleet.leader.term, self.events
+        # the same attempt may have been delivered again, if it did not begin
+        self.acks[request_id] = session, [offset], self.fleet.leader.term, MANY
 
 
 def lives(kind: type[Life], seeds: range) -> int:

@@ -382,7 +382,7 @@ def test_a_step_that_was_answered_as_a_repeat_does_not_lose_what_it_would_have_a
     )
     assert (offset, repeat) == (1, True)
     worker.tick(1)
-    assert (ADA.session, 0, 1, 2) in worker.taken()
+    assert (ADA.session, 0, 1, 1) in worker.taken()
 
 
 def test_what_a_session_consumed_does_not_count_when_its_topic_is_gone(worker: FakeWorker) -> None:

@@ -41,7 +41,7 @@ from gossipq.types import ATTEMPTS, DELAY, ID_HASH, KEY_HASH, TTL, Now, topic_id
 from gossipq.values import GroupOptions, Ref, Start, TopicOptions
 from gossipq.wire import batch as batches
 
-ADA, BOB = client("ada"), client("bob")
+ADA, BOB, EVE = client("ada"), client("bob"), client("eve")
 
 
 @pytest.fixture
@@ -180,13 +180,58 @@ def test_failures_lead_to_a_dead_letter_and_replay_leads_back(worker, orders):
     assert worker.taken() == [(ADA.session, 0, 1, 1)]
 
 
-def test_what_was_started_and_fell_silent_counts_what_was_not_does_not(worker, orders):
+def start(worker, who, *ranges):
+    worker.turn(lambda: worker.step(1, (b"c", b"1"), 3, who, Started(1, list(ranges))))
+
+
+def test_what_began_and_fell_silent_fails_from_its_second_delivery_on(worker, orders):
     worker.publish(orders, [b"a", b"b"])
+    for who, standing in ((ADA, (0, 2)), (BOB, (1, 1))):
+        join(worker, who, orders)
+        start(worker, who, (orders, 0, 1))
+        worker.turn(lambda who=who: worker.end_session(who.session, silent=True))
+        row = counts(worker)
+        assert (row.retrying, row.ready) == standing
+    worker.tick(10_000)
+    worker.taken()
     join(worker, ADA, orders)
-    worker.turn(lambda: worker.step(1, (b"c", b"1"), 3, ADA, Started(1, [(orders, 0, 1)])))
-    worker.turn(lambda: worker.end_session(ADA.session, silent=True))
-    row = counts(worker)
-    assert (row.retrying, row.ready) == (1, 1)
+    assert sorted(worker.taken()) == [(ADA.session, 0, 1, 3), (ADA.session, 1, 2, 1)], "what began counts"
+
+
+def told_of(worker):
+    """List what the slices say of each record: (offset, attempt, failures, again)."""
+    parts = [part for effects in worker.seen for each in effects.deliveries for part in each.parts]
+    worker.seen.clear()
+    return [
+        (offset, part.attempt, part.failures, part.again)
+        for part in parts
+        for offset in range(part.offset, part.end)
+    ]
+
+
+def test_a_delivery_that_did_not_begin_counts_nothing_over_leases_restarts_and_lanes(worker, orders):
+    worker.publish(orders, [b"a"])
+    for who in (ADA, BOB):
+        join(worker, who, orders)
+        worker.seen += worker.turn(lambda who=who: worker.end_session(who.session, silent=True)).values()
+        worker.settle()
+        worker.restart()
+    assert told_of(worker) == [(0, 1, 0, False), (0, 1, 0, True)]
+    join(worker, ADA, orders)
+    start(worker, ADA, (orders, 0, 1))
+    worker.ask(1, ADA, Nack(1, [(orders, 0, 1)], failed=False))
+    assert told_of(worker) == [(0, 1, 0, True), (0, 2, 0, False)], "given back, but it had begun"
+    worker.ask(1, ADA, Nack(1, [(orders, 0, 1)], delay_ms=10))
+    join(worker, BOB, orders, routes=["eu"])  # and not the route of the record
+    worker.turn(lambda: worker.end_session(ADA.session))
+    worker.tick(10)
+    worker.settle()
+    worker.restart()
+    worker.seen.clear()
+    join(worker, EVE, orders)
+    worker.tick(10)
+    assert told_of(worker) == [(0, 3, 1, False)]
+    assert counts(worker).redelivered == 1, "its third attempt has not begun"
 
 
 def test_a_policy_of_the_record_rules_over_all_others(worker, orders):
@@ -307,7 +352,7 @@ def test_an_exclusive_group_goes_to_the_next_when_the_first_leaves(worker, order
     join(worker, BOB, orders, "exclusive", records=1)
     assert worker.taken() == [(ADA.session, 0, 1, 1)]
     worker.seen += worker.turn(lambda: worker.end_session(ADA.session)).values()
-    assert worker.taken() == [(BOB.session, 0, 1, 2)]
+    assert worker.taken() == [(BOB.session, 0, 1, 1)]
 
 
 def test_a_key_goes_to_one_consumer_and_a_failed_record_holds_back_its_key_only(worker, orders):
@@ -429,11 +474,14 @@ def test_what_memory_knows_of_attempts_is_newer_than_the_row_on_disk(worker, ord
     worker.tick(500)
     assert worker.taken() == [(ADA.session, 0, 1, 2)]
     worker.tick(limits.LEASE_MS)
-    assert worker.taken() == [(ADA.session, 0, 1, 3)], "its lease ended, and memory alone knows"
+    assert worker.taken() == [(ADA.session, 0, 1, 2)], "its lease ended before it began"
+    start(worker, ADA, (orders, 0, 1))
+    worker.ask(1, ADA, Nack(1, [(orders, 0, 1)], failed=False))
+    assert worker.taken() == [(ADA.session, 0, 1, 3)], "memory alone knows"
     worker.turn(lambda: worker.end_session(ADA.session))
     worker.tick(10)
     join(worker, BOB, orders)
-    assert worker.taken() == [(BOB.session, 0, 1, 4), (BOB.session, 1, 2, 2)]
+    assert worker.taken() == [(BOB.session, 0, 1, 3), (BOB.session, 1, 2, 2)]
 
 
 @pytest.mark.parametrize(

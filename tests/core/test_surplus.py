@@ -45,7 +45,7 @@ def test_who_has_had_too_much_for_a_second_is_asked_while_another_has_nothing(
     assert asked(worker, 1) == [(ADA.session, 10)]
     assert worker.taken() == [], "nothing is taken from who may begin with it"
     worker.ask(1, ADA, Nack(1, [(orders, 10, 20)], failed=False))
-    assert worker.taken() == [(BOB.session, 10, 20, 2)]
+    assert worker.taken() == [(BOB.session, 10, 20, 1)]
     assert asked(worker) == [], "both have some"
 
 

@@ -61,4 +61,4 @@ def test_what_was_given_back_and_waits_for_its_route_is_not_in_flight() -> None:
     worker.restart()
     worker.taken()
     worker.subscribe(ada, orders)
-    assert worker.taken() == [(ada.session, 0, 2, 2)], "with the attempts that it had"
+    assert worker.taken() == [(ada.session, 0, 2, 1)], "no attempt has begun"

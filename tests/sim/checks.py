@@ -178,8 +178,8 @@ def had_before_acked(history: History) -> Iterator[str]:
 
 
 def one_holder(history: History) -> Iterator[str]:
-    """P9: who hands out leads alone; tokens of a record rise; in one term a lease is over before somebody
-    else gets one."""
+    """P9: who hands out leads alone; attempts of a record do not fall; in one term a lease is over before
+    somebody else gets one."""
     last: dict[tuple[int, int], tuple[int, int, str, int]] = {}
     for row in history.pushed:
         if row.newest_term > row.term:
@@ -191,7 +191,7 @@ def one_holder(history: History) -> Iterator[str]:
             last[row.partition, offset] = row.term, row.attempt, row.consumer, row.time_ms + row.lease_ms
             if before is None or before[0] != row.term:
                 continue
-            if row.attempt <= before[1]:
+            if row.attempt < before[1]:
                 yield (
                     f"P9 {offset} was handed out as attempt {row.attempt} after {before[1]} in term "
                     f"{row.term}"

@@ -18,6 +18,7 @@ from gossipq.messages import (
     RefusedMessage,
     Resolve,
     Share,
+    Started,
     Subscribe,
     Subscribed,
     Topics,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 SHARDED = ("shards",)  #: kinds of clusters: three shards, with three copies each
 PATIENCE_MS = 400
 CREDIT = 12
+SOON_MS = 100  #: a consumer reports the beginning of longer work
 SHRINK_MS = 6_000  #: a request for fewer copies may be on its way so long, and no disk is lost meanwhile
 BATCHES_MAX = 50  #: of one publisher
 LOOSE_SHARE = 0.2  #: of its batches that are followed by one without a confirm
@@ -240,6 +242,7 @@ class Consumer(Party):
         self.heard_ms = 0
         self.held: dict[tuple[int, int, int], int] = {}  # range -> when it was got
         self.well: set[tuple[int, int, int]] = set()  # done well
+        self.began: set[tuple[int, int, int]] = set()
         self.acking: dict[int, tuple[list[tuple[int, int, int]], bool]] = {}
         self.look()
 
@@ -295,8 +298,12 @@ class Consumer(Party):
                 return
             for old in [old for old in self.held if old[1] < held[2] and held[1] < old[2]]:
                 del self.held[old]  # it comes again: what was held before is over
+                self.began.discard(old)
             self.held[held] = self.world.now
-            self.world.at(self.dice.randrange(2, 300), self.worked, held)
+            takes_ms = self.dice.randrange(2, 300)
+            if answer.attempt > 1 or takes_ms > SOON_MS:  # others are over before anybody hears of it
+                self.world.at(takes_ms // 3, self.begin, held)
+            self.world.at(takes_ms, self.worked, held)
         elif isinstance(answer, Share):
             self.share(answer.keep)
         elif isinstance(answer, Acked) and request_id in self.acking:
@@ -304,10 +311,15 @@ class Consumer(Party):
             for done in ranges:
                 self.acked(done, well, answer, sent_ms, term)
 
+    def begin(self, held: tuple[int, int, int]) -> None:
+        if held in self.held:
+            self.began.add(held)
+            self.ask(Started(1, [held]))
+
     def share(self, keep: int) -> None:
         """Others have nothing to do: what is not begun goes back, the last first, as far as `keep` allows."""
         spare = sum(end - at for _, at, end in self.held) - keep
-        for held in sorted(self.held.keys() - self.well, reverse=True):
+        for held in sorted(self.held.keys() - self.well - self.began, reverse=True):
             if held[2] - held[1] <= spare:
                 spare -= held[2] - held[1]
                 del self.held[held]

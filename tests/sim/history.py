@@ -69,6 +69,16 @@ class Seen(NamedTuple):
     values: tuple[bytes, ...]
 
 
+class Begun(NamedTuple):
+    """A leader heard that a consumer of a group has begun with these records."""
+
+    time_ms: int
+    group: str
+    partition: int
+    first: int
+    end: int
+
+
 class AckConfirmed(NamedTuple):
     """A consumer heard that these are done; or, among the failed, that its attempts are over."""
 
@@ -173,6 +183,7 @@ class History:
         self.retention_ms = 0  #: of the topic that all use
         self.end_ms = 0
         self.released: list[Released] = []
+        self.begun: list[Begun] = []
         self.topics: list[TopicSaid] = []
         self.used: list[TopicUsed] = []
         self.shard_of: dict[int, int] = {}  #: of the partitions in which nobody meddles

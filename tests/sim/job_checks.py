@@ -248,6 +248,19 @@ def attempts_are_counted(history: History) -> Iterator[str]:
                     yield f"P12 {offset} has expired on {copy.name}, and never should"
 
 
+def attempts_have_begun(history: History) -> Iterator[str]:
+    """P13: a delivery that no consumer began with counts as no attempt."""
+    begun: dict[tuple[str, int, int], list[int]] = defaultdict(list)
+    for said in history.begun:
+        for offset in range(said.first, said.end):
+            begun[said.group, said.partition, offset].append(said.time_ms)
+    for row in history.pushed:
+        for offset in range(row.offset, row.offset + len(row.values)) if row.consumer else ():
+            most = bisect_right(begun.get((row.group, row.partition, offset), ()), row.time_ms) + 1
+            if row.attempt > most:
+                yield f"P13 {offset} came as attempt {row.attempt} at {row.time_ms}, and {most - 1} had begun"
+
+
 def done_is_not_dead(history: History) -> Iterator[str]:
     """P7, P13: what a consumer heard to be acked is no dead letter."""
     for copy in history.copies:
@@ -281,6 +294,7 @@ JOB_CHECKS: list[Callable[[History], Iterator[str]]] = [
     keys_stay_closed,
     in_time,
     attempts_are_counted,
+    attempts_have_begun,
     done_is_not_dead,
     routes_are_kept,
     topics_are_apart,

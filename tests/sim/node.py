@@ -26,14 +26,14 @@ from gossipq.core.storage.bodies import Bodies
 from gossipq.core.storage.settings import ShardSettings
 from gossipq.core.turn import Turn
 from gossipq.errors import CorruptLog, StoreError
-from gossipq.messages import Ack, Nack, Publish, Share, Subscribe, Unsubscribe
+from gossipq.messages import Ack, Nack, Publish, Share, Started, Subscribe, Unsubscribe
 from gossipq.types import Now
-from gossipq.values import Message
+from gossipq.values import Message, Range
 from gossipq.wire import batch as batches
 from gossipq.wire.opener import Opener
 from sim.clients import Consumer, Drainer
 from sim.disk import Disk
-from sim.history import Asked, Copy, Pushed, Released
+from sim.history import Asked, Begun, Copy, Pushed, Released
 from sim.rivals import Rival
 from sim.small import FAILURES_PER_TURN, LETTERS_PER_TURN, SNAPSHOT_ROWS_PER_TURN
 
@@ -340,8 +340,18 @@ class Node:
             self.world.history.asked += [
                 Asked(self.world.now, sender, *row, well=isinstance(message, Ack)) for row in message.ranges
             ]
+        self._begun(sender, message)
         self._released(shard, sender, message)
         self.turns.step(shard, origin, request_id, Client(session, sender), message, batch=batch)
+
+    def _begun(self, sender: str, message: Message) -> None:
+        """Notes what a consumer says to have begun with, by STARTED or by how it ended."""
+        party = self.world.parties[sender]
+        ranges: list[Range] = []
+        if isinstance(message, Started) or (isinstance(message, Nack) and _ends(message)):
+            ranges = message.ranges
+        if isinstance(party, Consumer | Rival):
+            self.world.history.begun += [Begun(self.world.now, party.group, *row) for row in ranges]
 
     def _released(self, shard: Shard, sender: str, message: Message) -> None:
         ranges: list[tuple[int, int, int]] = []
@@ -575,19 +585,6 @@ class Node:
             tuple(sorted({group.topic_id for group in ledger.groups.values()})),
         )
 
-    def jobs_over(self, shard: Shard, partition: int, now_ms: int) -> set[int]:
-        """Offsets of the jobs that have expired by then, leader time."""
-        ledger, disk, over = shard.ledger, self.disks[shard.id], set[int]()
-        state = ledger.partitions[partition]
-        for first, end, part in ledger.slices.between(partition, state.first, state.next):
-            body = disk.body.get(log.INDEX_KEY.pack(part.index))
-            values = values_of(body, part.first, part.count) if body is not None else ()
-            for at, value in zip(range(first, end), values, strict=False):
-                job = self.world.history.jobs.get(value)
-                if job is not None and 0 < job.ttl_ms <= now_ms - part.time_ms:
-                    over.add(at)
-        return over
-
     def _dump_jobs(
         self, shard: Shard
     ) -> tuple[
@@ -643,3 +640,8 @@ class Node:
                     continue
             digest.update(b"%d %s %d %s" % (len(key), key, len(row), row))
         return digest.hexdigest()
+
+
+def _ends(message: Nack) -> bool:
+    """Say if it ends an attempt, and does not just give records back."""
+    return message.failed or bool(message.dead) or message.delay_ms != 0

@@ -13,10 +13,9 @@ from gossipq import limits
 from gossipq.core.copies import snapshot
 from gossipq.core.copies.peers import Peers
 from gossipq.core.copies.reconfiguration import Reconfiguration
-from gossipq.core.delivery import consumers, dispatch, selection
+from gossipq.core.delivery import consumers, dispatch, selection, tries
 from gossipq.core.delivery.consumers import PartitionView, Subscription
 from gossipq.core.delivery.dispatch import Dispatch
-from gossipq.core.delivery.expiry import Expiry
 from gossipq.core.delivery.failures import Budget, Failures
 from gossipq.core.delivery.keys import Keys
 from gossipq.core.delivery.leases import DONE, Leases
@@ -312,16 +311,6 @@ def apply_reads_outside(patch: pytest.MonkeyPatch) -> None:
 def handed_out_when_over(patch: pytest.MonkeyPatch) -> None:
     """Nobody looks whether a record has expired."""
     patch.setattr(Selection, "_over", lambda self, view, first, end, attempts, place: (False, end))
-
-
-def living_records_hide_expired_ones(patch: pytest.MonkeyPatch) -> None:
-    """Without a consumer, records expire only at the front of the new ones."""
-    waiting = Expiry._waiting
-
-    def front(expiry: Expiry, view: PartitionView, first: int, end: int) -> list[tuple[int, int, int]]:
-        return [each for each in waiting(expiry, view, first, end) if each[0] == view.next]
-
-    patch.setattr(Expiry, "_waiting", front)
 
 
 def early(patch: pytest.MonkeyPatch) -> None:
@@ -620,7 +609,12 @@ def ids_never_leave(patch: pytest.MonkeyPatch) -> None:
 
 def given_back_to_nobody(patch: pytest.MonkeyPatch) -> None:
     """What a consumer gives back, or had when it ended, comes again by the next leader alone."""
-    patch.setattr(Leases, "give_back", lambda leases, view, first, end, attempts: None)
+    patch.setattr(Leases, "give_back", lambda leases, view, first, end, tried: None)
+
+
+def deliveries_are_attempts(patch: pytest.MonkeyPatch) -> None:
+    """Each delivery counts as an attempt, also if no consumer began with it."""
+    patch.setattr(tries, "after", lambda attempt, started: 2 * attempt)
 
 
 def retries_of_another_leader(patch: pytest.MonkeyPatch) -> None:
@@ -700,7 +694,6 @@ PLANTED: dict[str, Planted] = {
         Planted(apply_reads_outside, "P17"),
         Planted(commit_ahead_of_own_disk, "P1"),
         Planted(handed_out_when_over, "P12"),
-        Planted(living_records_hide_expired_ones, "P12"),
         Planted(early, "P11"),
         Planted(ids_forgotten, "P6"),
         Planted(two_at_once, "P10", modes=("exclusive", "key_ordered")),
@@ -726,6 +719,7 @@ PLANTED: dict[str, Planted] = {
         Planted(kept_batches_forgotten, "P14"),
         Planted(ids_never_leave, "P14", kinds=SHARDED),
         Planted(given_back_to_nobody, "L6"),
+        Planted(deliveries_are_attempts, "P13"),
         Planted(retries_of_another_leader, "L6", modes=("together",)),
         Planted(release_drops_the_rest, "L6"),
         Planted(failures_close_their_keys, "L6", modes=("key_ordered",)),

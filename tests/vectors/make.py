@@ -386,7 +386,7 @@ def samples() -> list[messages.Message]:
             1,
             [
                 v.Delivered(PARTITION, 17, 4, 1, 96, 96),
-                v.Delivered(PARTITION, 21, 3, 2, 72, 72, [(21, 22), (30, 32)]),
+                v.Delivered(PARTITION, 21, 3, 2, 72, 72, [(21, 22), (30, 32)], 1, True),
             ],
             29_999,
         ),

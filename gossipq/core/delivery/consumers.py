@@ -6,10 +6,11 @@ from itertools import islice, takewhile
 
 import msgspec
 
+from gossipq.core.delivery import tries
 from gossipq.core.delivery.keys import Keys
 from gossipq.core.delivery.routes import matcher
 from gossipq.core.ledger import ROUTE_LANE, Cursor, ExceptionRow, GroupState, Ledger, key_of, run_at
-from gossipq.core.storage import Intervals, RangeMap
+from gossipq.core.storage import RangeMap
 from gossipq.messages import Subscribe
 from gossipq.types import KEY_HASH, Index, Offset, Origin, PartitionKey, SessionId
 from gossipq.values import Range
@@ -38,6 +39,8 @@ class Part(msgspec.Struct, frozen=True, gc=False):
     charge: int  #: bytes of credit it took
     time_ms: int = 0  #: when the records got their offsets, leader time; 0 = not known any more
     ranges: list[tuple[Offset, Offset]] = []  #: where they are, unless they follow each other
+    failures: int = 0
+    again: bool = False  #: delivered before as this attempt, which did not begin then
 
     @property
     def end(self) -> Offset:
@@ -109,7 +112,7 @@ class Lease:
     its way."""
 
     __slots__ = (
-        "attempt", "consumer", "deadline_ms", "end", "failed", "first", "missed", "number", "open",
+        "attempt", "before", "consumer", "deadline_ms", "end", "failed", "first", "missed", "number", "open",
         "run", "session", "since_ms", "started", "view",
         "waits",
     )  # fmt: skip
@@ -125,11 +128,12 @@ class Lease:
     ) -> None:
         self.view, self.session, self.number, self.consumer = view, session, number, consumer
         self.attempt, self.since_ms = attempt, since_ms  #: boot time of the handing-over
+        self.before = tries.after(attempt - 1, started=True)  #: tries when it was handed out
         self.deadline_ms = since_ms
         self.open = 0  #: records still held,
         self.first: Offset = 0  #: from here
         self.end: Offset = 0  #: to here, among others that are not
-        self.started = False  #: if it just ends, that is a failure
+        self.started = False  #: user code has begun
         #: its records have exception rows; None: not known. Of those without, what follows a failure is
         #: decided for all of a slice
         self.failed: bool | None = None
@@ -142,13 +146,13 @@ class Lease:
         return self.session, self.number
 
     @property
-    def attempts(self) -> int:
-        """What counts when the records are given back."""
-        return self.attempt - self.waits
+    def tries(self) -> int:
+        """Tries of the records when they are given back."""
+        return self.before if self.waits else tries.after(self.attempt, self.started)
 
 
 class Lanes(dict[bytes, RangeMap[int]]):
-    """What waits in memory for a route or a key, by lane: attempts so far. No lane is empty, and what leaves
+    """What waits in memory for a route or a key, by lane: tries so far. No lane is empty, and what leaves
     is found by its offset: the cost goes with that, not with how many lanes there are."""
 
     __slots__ = ("newest", "of_keys", "opened", "places", "routes")
@@ -162,7 +166,7 @@ class Lanes(dict[bytes, RangeMap[int]]):
         #: keys of which the first went on, and the rest follows when these are through
         self.opened: OrderedDict[int, None] = OrderedDict()
 
-    def wait(self, lane: bytes, first: Offset, end: Offset, attempts: int) -> None:
+    def wait(self, lane: bytes, first: Offset, end: Offset, tried: int) -> None:
         self.leave(first, end)
         if lane not in self:
             self[lane] = RangeMap()
@@ -171,7 +175,7 @@ class Lanes(dict[bytes, RangeMap[int]]):
                 self.routes[lane] = self.newest
             else:
                 self.of_keys[key_of(lane)] = self[lane]
-        self[lane].set(first, end, attempts)
+        self[lane].set(first, end, tried)
         self.places.set(first, end, lane)
 
     def leave(self, first: Offset, end: Offset) -> None:
@@ -203,30 +207,14 @@ class Lanes(dict[bytes, RangeMap[int]]):
         return [part for low, high, lane in places for part in self[lane].overlap(low, high)]
 
     def back(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset, int]]:
-        """What of [first, end) waits, all handed out before; neighbours of so many attempts are one."""
+        """What of [first, end) waits; neighbours with as many tries are one."""
         found: list[tuple[Offset, Offset, int]] = []
-        for low, high, attempts in self.overlap(first, end):
-            if found and found[-1][1] == low and found[-1][2] == attempts:
-                found[-1] = found[-1][0], high, attempts
+        for low, high, tried in self.overlap(first, end):
+            if found and found[-1][1] == low and found[-1][2] == tried:
+                found[-1] = found[-1][0], high, tried
             else:
-                found.append((low, high, attempts))
+                found.append((low, high, tried))
         return found
-
-
-class ExpirySpans:
-    """The times at which records of a group in a partition expire. A span of slices has one time: that of
-    its first record to expire. So records with a long time to live cost a few bytes for each slice."""
-
-    __slots__ = ("back", "next", "spans", "spans_max", "ttl_ms")
-
-    def __init__(self, first: Offset, ttl_ms: int) -> None:
-        """`first`: where the records begin that were not looked at. `ttl_ms`: that of the topic."""
-        self.next, self.ttl_ms = first, ttl_ms
-        self.spans: RangeMap[int] = RangeMap()  #: leader time when the first record of each expires
-        self.spans_max = 0  #: with more spans than this, those without an open record are dropped
-        self.back = (
-            Intervals()
-        )  #: records that came back from a consumer, or by an entry, since the last look
 
 
 class TwoPlaces(Exception):
@@ -235,28 +223,13 @@ class TwoPlaces(Exception):
 
 class PartitionView:
     """One group in one partition. Above the ledger's cursor each record is passed, leased, returned, in a
-    lane, or new: from `next` on, unless it is in `gone`. Exception rows come back into `returned` when their
-    time or lane comes."""
+    lane, or not looked at yet (from `next` on). Exception rows come back into `returned` when their time or
+    lane comes."""
 
     __slots__ = (
-        "cursor",
-        "delivered",
-        "draining",
-        "due_ms",
-        "gone",
-        "group",
-        "inherited",
-        "keys",
-        "lanes",
-        "leases",
-        "next",
-        "partition",
-        "reserved",
-        "returned",
-        "since",
-        "spans",
-        "unlogged",
-        "waking",
+        "cursor", "delivered", "draining", "due_ms", "group", "inherited", "keys", "lanes", "leases",
+        "next", "partition",
+        "reserved", "returned", "since", "unlogged", "waking",
     )  # fmt: skip
 
     def __init__(self, group: "Group", partition: PartitionKey, cursor: Cursor) -> None:
@@ -265,11 +238,9 @@ class PartitionView:
         self.inherited: Offset = (
             0  #: a leader before this one may have handed out records below, without an entry that says so
         )
-        self.gone = Intervals()  #: records behind `next` that have expired, and so are not new
-        self.spans: ExpirySpans | None = None  #: when records expire; None: no record here does
         self.leases: RangeMap[Lease] = RangeMap()
         self.reserved: dict[int, Lease] = {}  #: what stands in `leases` for nobody, by number
-        self.returned: RangeMap[int] = RangeMap()  #: attempts so far
+        self.returned: RangeMap[int] = RangeMap()  #: tries so far
         self.lanes = Lanes()  #: nobody can have these now
         self.draining: dict[bytes, Offset] = {}  #: lanes that are read back from disk, from this offset on
         #: lanes on disk behind this one may have found somebody who takes them; None: none has
@@ -283,28 +254,7 @@ class PartitionView:
     @property
     def window_end(self) -> Offset:
         """What lies below may be handed out now."""
-        return self.cursor.window_end(self.group.state.config.in_flight_max, self.gone.total())
-
-    def new(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
-        """The parts of [first, end) that are new."""
-        return self.gone.missing(max(first, self.next), end)
-
-    def goes_to(self, end: Offset) -> None:
-        """Records below `end` are not new any more."""
-        self.next = end
-        if self.gone:
-            self.gone.drop_below(end)
-            if self.gone and self.gone.starts[0] == end:
-                self.next = self.gone.ends[0]
-                self.gone.drop_below(self.next)
-
-    def take_expired(self, first: Offset, end: Offset) -> None:
-        """Take [first, end) out of the places where records wait. They are not leased."""
-        self.returned.clear(first, end)
-        self.lanes.leave(first, end)
-        if end > self.next:
-            self.gone.add(max(first, self.next), end)
-            self.goes_to(self.next)
+        return self.cursor.window_end(self.group.state.config.in_flight_max)
 
     def holds_some(self, first: Offset, end: Offset) -> bool:
         """Whether some of [first, end) is in a place that is kept here."""
@@ -324,7 +274,7 @@ class PartitionView:
     def offers(self, ledger: Ledger, leader_ms: int) -> bool:
         """Whether anybody who has credit may have something of it: also what is due on disk, which is read
         back when somebody has."""
-        end = min(ledger.partitions[self.partition].next, self.window_end)  # `next` is new, if there is one
+        end = min(ledger.partitions[self.partition].next, self.window_end)
         here = self.returned.starts or self.draining or self.lanes.opened
         due = self.due_ms is not None and self.due_ms <= leader_ms
         return bool(here) or due or self.waking is not None or self.next < end
@@ -340,16 +290,16 @@ class PartitionView:
         are through. On disk it goes on when the lane is."""
         key_hash = key_of(lane)
         of_key = KEY_RANGES if self.group.ahead else 1
-        for first, end, attempts in self.lanes.take(lane, of_key if key_hash else None):
-            self.returned.set(first, end, attempts)
+        for first, end, tried in self.lanes.take(lane, of_key if key_hash else None):
+            self.returned.set(first, end, tried)
         if key_hash in self.lanes.of_keys:
             self.lanes.opened[key_hash] = None
 
     def empty_lane(self, lane: bytes) -> None:
         """All that waits in a lane may be looked at again: nothing would tell the rest when the first is
         through."""
-        for first, end, attempts in self.lanes.take(lane):
-            self.returned.set(first, end, attempts)
+        for first, end, tried in self.lanes.take(lane):
+            self.returned.set(first, end, tried)
 
 
 class Group:

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from gossipq import limits
+from gossipq.core.delivery import tries
 from gossipq.core.delivery.consumers import (
     EXCLUSIVE,
     UNKNOWN_NUMBER,
@@ -218,7 +219,7 @@ class Leases:
         view: PartitionView,
         first: Offset,
         end: Offset,
-        attempt: int,
+        tried: int,
         boot_ms: int,
         lease_ms: int,
         failed: bool,
@@ -231,9 +232,10 @@ class Leases:
             last = leases.values[-1]
             if (
                 last.deadline_ms == deadline_ms
-                and last.attempt == attempt
+                and last.before == tried
                 and last.owner == member.name
-                and not (last.started or last.missed)
+                and last.started == member.auto
+                and not last.missed
                 and last.run == run
                 and last.failed is failed
             ):
@@ -241,8 +243,10 @@ class Leases:
                 last.open += end - first
                 self.log_later(view, first, end)
                 return
-        lease = Lease(view, member.session, member.number, member.consumer, attempt, boot_ms)
-        lease.started = member.auto and attempt > 1  # it does not say when a handler begins
+        owner = member.session, member.number, member.consumer
+        lease = Lease(view, *owner, tries.begun(tried) + 1, boot_ms)
+        lease.before = tried
+        lease.started = member.auto  # it does not say when a handler begins
         lease.failed = failed
         lease.run, lease.waits = run, run > 0
         self.lease(view, first, end, lease, deadline_ms)
@@ -294,32 +298,25 @@ class Leases:
         )
         self.failed = deque(each for each in theirs if each.first < each.end or each.waiter is not None)
 
-    def give_back(self, view: PartitionView, first: Offset, end: Offset, attempts: int) -> None:
-        """Ready again, uncounted. Raises TwoPlaces."""
+    def give_back(self, view: PartitionView, first: Offset, end: Offset, tried: int) -> None:
+        """Make records ready again, with their tries. Raises TwoPlaces."""
         view.enters("returned", first, end)
-        view.returned.set(first, end, attempts)
-        self.came_back(view, [(first, end)])
+        view.returned.set(first, end, tried)
         self.log_later(view, first, end)
         self.dirty.add(view.group.id)
 
-    @staticmethod
-    def came_back(view: PartitionView, ranges: Ranges) -> None:
-        """Records wait again, which may have expired meanwhile."""
-        if view.spans is not None:
-            for first, end in ranges:
-                view.spans.back.add(first, end)
-
     def _end_part(self, view: PartitionView, first: Offset, end: Offset, lease: Lease, why: str) -> None:
-        """A lease ends. When nobody said so (`why` tells how), what was started has failed, if its taker has
-        seen it; all else is given back."""
+        """End a lease. If its holder did not say so (`why` tells how), records that were delivered before and
+        have begun now have failed. All others are given back: the first end is as likely to be a consumer
+        that was stopped."""
         view.leases.clear(first, end)
         self._close(lease, end - first)
-        if lease.started and why and not lease.waits:
+        if lease.started and lease.before and why and not lease.waits:
             self._let_go(view, first, end, FAILED)
             self._fail(Failed(view, first, end, lease.attempt, lease.consumer, why))
         else:
             self._let_go(view, first, end, BACK)
-            self.give_back(view, first, end, lease.attempts)
+            self.give_back(view, first, end, lease.tries)
 
     def _fail(self, failed: Failed) -> None:
         self.reserve(failed.view, failed.first, failed.end)
@@ -568,10 +565,10 @@ class Leases:
         """
         waiter, mine = Waiter(origin, request_id), list[Offset]()
         for offset, attempt in deliveries:
-            attempts = self._attempts_of(view, offset)
-            if attempts > attempt:
+            last = self._last_attempt(view, offset)
+            if last > attempt:
                 waiter.lost.append((view.partition, offset, offset + 1))
-            elif attempts != OVER:
+            elif last != OVER:
                 mine.append(offset)
         acks = self._acks.setdefault((view.group.id, consumer), Acks())
         for offset in mine:
@@ -587,16 +584,16 @@ class Leases:
         acks.waiters.append(waiter)
 
     @staticmethod
-    def _attempts_of(view: PartitionView, offset: Offset) -> int:
-        """Count the deliveries of a record: OVER if it is acked or was removed, NUMBER_MAX if it was never
-        delivered or is a dead letter. Raises Busy."""
+    def _last_attempt(view: PartitionView, offset: Offset) -> int:
+        """Number the attempt of a record's last delivery: OVER if it is acked or was removed, NUMBER_MAX if
+        it was never delivered or is a dead letter. Raises Busy."""
         cursor, end = view.cursor, offset + 1
         for _, _, lease in view.leases.overlap(offset, end):
             if not lease.session:
                 raise _moves(offset)
             return lease.attempt
-        for _, _, attempts in view.returned.overlap(offset, end) + view.lanes.overlap(offset, end):
-            return attempts
+        for _, _, tried in view.returned.overlap(offset, end) + view.lanes.overlap(offset, end):
+            return tries.newest(tried)
         if cursor.fresh(offset, end):
             if offset < view.next:  # it is in no place because its ack is on its way
                 raise _moves(offset)
@@ -604,7 +601,7 @@ class Leases:
             return 0 if offset < view.inherited else NUMBER_MAX
         waiting = cursor.exceptions.at(offset) if cursor.exceptional else None
         if waiting is not None:
-            return waiting.row.attempts
+            return waiting.row.attempts + waiting.row.handed_out
         return NUMBER_MAX if cursor.state.dead and cursor.dead.at(offset) is not None else OVER
 
     def _acks_of(self, subscription: Subscription) -> Acks:
@@ -669,11 +666,11 @@ class Leases:
     def _look_up_to(view: PartitionView, low: Offset, end: Offset) -> None:
         """Somebody has [low, end), as far as that is new here."""
         if end > view.next:
-            for first, stop in view.new(view.next, min(low, end)):
-                view.returned.set(first, stop, 0)
-            for first, stop in view.new(low, end):
-                view.returned.set(first, stop, 1)
-            view.goes_to(end)
+            if view.next < low:
+                view.returned.set(view.next, min(low, end), 0)
+            if low < end:
+                view.returned.set(max(low, view.next), end, 1)
+            view.next = end
 
     @staticmethod
     def _never_had(
@@ -693,8 +690,8 @@ class Leases:
             seen.add(start, stop)
         for start, stop, _ in view.leases.overlap(low, high):
             seen.add(start, stop)
-        for start, stop, attempts in view.returned.overlap(low, high) + view.lanes.overlap(low, high):
-            if attempts:
+        for start, stop, tried in view.returned.overlap(low, high) + view.lanes.overlap(low, high):
+            if tried:
                 seen.add(start, stop)
         return [part for first, end in fresh for part in seen.missing(first, end)]
 
@@ -720,7 +717,7 @@ class Leases:
             fine.add(first, stop)
         rows = cursor.exceptions.within(low, end) if cursor.exceptional and low < end else ()
         for found in islice(rows, limits.RANGES_MAX):
-            if found.row.attempts or found.first < known:
+            if found.row.attempts or found.row.handed_out or found.first < known:
                 fine.add(found.first, found.end)
         for at, row in islice(cursor.acks.within(low, end), limits.RANGES_MAX):
             if row.consumer == consumer:
@@ -758,14 +755,14 @@ class Leases:
             for first, end, lease in mine:
                 if plain:
                     self._let_go(view, first, end, BACK)
-                    self.give_back(view, first, end, lease.attempts)
+                    self.give_back(view, first, end, lease.tries)
                 else:
                     self._let_go(view, first, end, FAILED)
                     subscription.failed += end - first if failed or dead else 0
                     self._fail(ended(view, first, end, lease.attempt, subscription.consumer, reason))
 
     def start(self, subscription: Subscription, ranges: list[Range]) -> None:
-        """A handler begins: from now on a lease that just ends is a failure."""
+        """Note that user code has begun with records: they count as an attempt when their lease ends."""
         begun: dict[Lease, list[tuple[Offset, Offset]]] = {}
         for view, low, high in self._by_view(subscription, ranges):
             for first, end, lease in view.leases.overlap(low, high):
@@ -819,6 +816,7 @@ class Leases:
             view, subscription.session, subscription.number, subscription.consumer, old.attempt, old.since_ms
         )
         lease.started, lease.run, lease.waits = old.started, old.run, old.waits
+        lease.before = old.before
         return lease
 
     def _replace(
@@ -862,7 +860,7 @@ class Leases:
                 count += high - low
             for low, high in left:
                 self._let_go(view, low, high, BACK)
-                self.give_back(view, low, high, lease.attempts)
+                self.give_back(view, low, high, lease.tries)
         return count if done else 0
 
     def _keep(
@@ -881,22 +879,22 @@ class Leases:
                 self._let_go(view, first, end, BACK)
                 view.leases.clear(first, end)
                 self._close(lease, end - first)
-                self.give_back(view, first, end, lease.attempts)
+                self.give_back(view, first, end, lease.tries)
         for first, end in kept:
             # what lies between was handed out too, and lost
             self._look_up_to(view, view.next, min(end, view.inherited))
-            for low, high, attempts in view.returned.pop(first, end):
-                if not attempts and high > view.inherited:  # never handed out: a claim does not make it so
+            for low, high, tried in view.returned.pop(first, end):
+                if not tried and high > view.inherited:  # never handed out: a claim does not make it so
                     view.returned.set(max(low, view.inherited), high, 0)
                     high = max(low, view.inherited)
                     if low == high:
                         continue
-                lease = Lease(
-                    view, subscription.session, subscription.number, subscription.consumer, attempts, boot_ms
-                )
+                owner = subscription.session, subscription.number, subscription.consumer
+                lease = Lease(view, *owner, max(1, tries.newest(tried)), boot_ms)
+                lease.started = tries.begun(tried) == lease.attempt
                 barred = self._barred(view, subscription.session, low, high)
                 for start, stop in barred:
-                    view.returned.set(start, stop, attempts)
+                    view.returned.set(start, stop, tried)
                 for start, stop in barred.missing(low, high):
                     self.lease(view, start, stop, lease, boot_ms + lease_ms)
 
@@ -1016,6 +1014,8 @@ class Leases:
                     whole = view.partition, ranges[0][0], ranges[-1][1], lease.session, deadline_ms
                     told = lease.attempt, lease.consumer, lease.started
                     rows.append(LeaseRow(*whole, *told, ranges if len(ranges) > 1 else []))
-            for first, end, attempts in back:
-                rows.append(LeaseRow(view.partition, first, end, b"", 0, attempts))
+            for first, end, tried in back:
+                attempt = tries.newest(tried)
+                started = 0 < attempt == tries.begun(tried)
+                rows.append(LeaseRow(view.partition, first, end, b"", 0, attempt, started=started))
         return {group_id: rows for group_id, rows in taken.items() if rows}

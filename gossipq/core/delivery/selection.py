@@ -9,6 +9,7 @@ from bisect import bisect_right
 from itertools import accumulate, islice, takewhile
 from typing import NamedTuple
 
+from gossipq.core.delivery import tries
 from gossipq.core.delivery.consumers import (
     EXCLUSIVE,
     Group,
@@ -19,8 +20,8 @@ from gossipq.core.delivery.consumers import (
     Subscription,
     place_of,
 )
-from gossipq.core.delivery.failures import RULED, Failures, expiry_times
-from gossipq.core.delivery.leases import BACK
+from gossipq.core.delivery.failures import EXPIRED, RULED, Failures
+from gossipq.core.delivery.leases import BACK, Failed
 from gossipq.core.ledger import Ledger, clip, key_lane, key_of, ranges_of, route_lane
 from gossipq.core.storage import ParkRow, RangeMap
 from gossipq.types import KEY_HASH, LEASE, TTL, Offset
@@ -31,12 +32,12 @@ PARK_ROWS = 2_048  #: in one entry
 
 
 class Candidate(NamedTuple):
-    """Records [first, end) that may be next; `source` is None for new ones."""
+    """Records [first, end) that may be next, and how often they were tried; `source` is None for new ones."""
 
     source: RangeMap[int] | None
     first: Offset
     end: Offset
-    attempts: int
+    tried: int
 
 
 class Handed(NamedTuple):
@@ -92,7 +93,7 @@ class Selection(Failures):
                 self.dirty.add(view.group.id)  # turn goes on
                 return None
             self.looks -= 1
-            source, first, end, attempts = candidate
+            source, first, end, tried = candidate
             skipped = self._skip_voids(view, candidate)
             if skipped is not None:
                 first, end = skipped
@@ -105,25 +106,25 @@ class Selection(Failures):
                 self._used(view, source, first, first + 1)  # done meanwhile
                 continue
             if place.ranges and source is view.returned:
-                handed = self._hand_together(view, member, first, attempts, place, sharers)
+                handed = self._hand_together(view, member, first, tried, place, sharers)
                 if handed is not None:
                     return handed
             end = min(end, place.end)
-            end = self._living(view, source, first, end, attempts, place)
+            end = self._living(view, source, first, end, tries.begun(tried), place)
             if end == first:
                 continue
             if member.matches is not None and not member.matches(place.route):
                 self._used(view, source, first, end)
                 view.enters("lane", first, end)
-                view.lanes.wait(route_lane(place.route), first, end, attempts)
+                view.lanes.wait(route_lane(place.route), first, end, tried)
                 self._let_go(view, first, end, BACK, held=False)
                 continue
             end = min(end, first + max(1, -(-(candidate.end - first) // sharers)))
             if view.keys is not None:
-                end = self._in_key_order(view, member, source, first, end, attempts, place)
+                end = self._in_key_order(view, member, source, first, end, tried, place)
                 if end == first:
                     continue
-            handed = self._hand(view, member, source, first, end, attempts, place)
+            handed = self._hand(view, member, source, first, end, tried, place)
             if source is None and sharers == 1:
                 self._hand_on(view, member, handed, place, candidate.end)
             return handed
@@ -147,15 +148,13 @@ class Selection(Failures):
             return Candidate(ranges, ranges.starts[0], ranges.ends[0], ranges.values[0])
         state = self._ledger.partitions[view.partition]
         end = min(state.next, view.window_end)
-        if view.gone:
-            end = min(end, view.gone.starts[0])
         return Candidate(None, view.next, end, 0) if view.next < end else None
 
     @staticmethod
     def _used(view: PartitionView, source: RangeMap[int] | None, first: Offset, end: Offset) -> None:
         """These are no longer where the candidate was found."""
         if source is None:
-            view.goes_to(end)
+            view.next = end
             return
         if source is view.returned:
             source.clear(first, end)
@@ -188,18 +187,34 @@ class Selection(Failures):
         if not over:
             return end
         self._used(view, source, first, end)
-        self.bury_expired(view, first, end, attempts)
+        self._expire(view, first, end, attempts)
         return first
 
     def _over(
         self, view: PartitionView, first: Offset, end: Offset, attempts: int, place: Place
     ) -> tuple[bool, Offset]:
-        """Whether the first has expired, and the end of those that fare like it."""
-        times_ms = expiry_times(self._ledger, view, place, end - first, attempts)
-        over = [0 < each <= self.leader_ms for each in times_ms]
-        if len(over) > 1:  # each record for itself: up to the first that fares otherwise
+        """Whether the first has expired, and the end of those that fare like it. What an operator wants to be
+        handed out again is, once at least."""
+        row = place.row
+        if row is not None and (row.own_body or not (row.lane or row.attempts or row.handed_out)):
+            return False, end
+        config = self._ledger.config(view.partition)
+        column = self._ledger.opened.column(place.entry, TTL) if place.columns & TTL else None
+        if (
+            not (config.ttl_ms or column)
+            or not place.time_ms
+            or (not attempts and config.expire == "try_once")
+        ):
+            return False, end
+        asked = column[place.record : place.record + end - first] if column else (0,)
+        over = [0 < (ttl_ms or config.ttl_ms) <= self.leader_ms - place.time_ms for ttl_ms in asked]
+        if column:  # each record for itself: up to the first that fares otherwise
             end = first + sum(1 for _ in takewhile(over[0].__eq__, over))
         return over[0], end
+
+    def _expire(self, view: PartitionView, first: Offset, end: Offset, attempts: int) -> None:
+        self.reserve(view, first, end)
+        self.failed.append(Failed(view, first, end, attempts, "", "", counted=False, dead=EXPIRED))
 
     def still_held(self, view: PartitionView, member: Subscription, part: Part, run: int) -> list[Part]:
         """What is left of a part that waited since it was handed over: what its taker holds by that, and has
@@ -213,11 +228,29 @@ class Selection(Failures):
                 over, end = self._over(view, at, min(stop, place.end), part.attempt - 1, place)
                 if over:
                     self.forget(view, at, end)
-                    self.bury_expired(view, at, end, part.attempt - 1)
+                    self._expire(view, at, end, part.attempt - 1)
                 else:
                     left.append(part.cut(at, end))
                 at = end
         return left
+
+    def expire_front(self, view: PartitionView) -> None:
+        """What nobody takes expires too: the front of what is new, as far as a turn goes. Cheap when nothing
+        can expire."""
+        state, voids = self._ledger.partitions[view.partition], self._ledger.voids.get(view.partition)
+        while view.next < state.next and not self.overdue:
+            first, end = view.next, state.next
+            if voids is not None:
+                first, end = voids.gap(first, end) or (end, end)
+            place = place_of(self._ledger, view.cursor, view.partition, first) if first < end else None
+            if place is None:
+                return
+            end = min(end, place.end, first + PARK_ROWS)
+            over, end = self._over(view, first, end, 0, place)
+            if not over:
+                return
+            self._used(view, None, first, end)
+            self._expire(view, first, end, 0)
 
     def _in_key_order(
         self,
@@ -226,7 +259,7 @@ class Selection(Failures):
         source: RangeMap[int] | None,
         first: Offset,
         end: Offset,
-        attempts: int,
+        tried: int,
         place: Place,
     ) -> Offset:
         """End of the records whose keys the member may have; those before the first such go into their
@@ -241,7 +274,7 @@ class Selection(Failures):
             stop = first + sum(1 for _ in takewhile(hashes[0].__eq__, hashes))
             self._used(view, source, first, stop)
             view.enters("lane", first, stop)
-            view.lanes.wait(key_lane(hashes[0]), first, stop, attempts)
+            view.lanes.wait(key_lane(hashes[0]), first, stop, tried)
         return first + allowed
 
     def _hand(
@@ -251,7 +284,7 @@ class Selection(Failures):
         source: RangeMap[int] | None,
         first: Offset,
         end: Offset,
-        attempts: int,
+        tried: int,
         place: Place,
     ) -> Handed:
         record_bytes = -(-place.size // place.batch_count)
@@ -268,7 +301,7 @@ class Selection(Failures):
         if member.ack:
             lease_ms = self.policy(view, place).lease_ms
             failed = place.row is not None
-            self.grant(member, view, first, end, attempts + 1, self.boot_ms, lease_ms, failed)
+            self.grant(member, view, first, end, tried, self.boot_ms, lease_ms, failed)
         else:
             self.reserve(view, first, end)
             self.ack_all(member, view, first, end)
@@ -280,9 +313,11 @@ class Selection(Failures):
             place.record,
             count,
             whole,
-            attempts + 1,
+            tries.begun(tried) + 1,
             charge,
             place.time_ms,
+            failures=place.row.failures if place.row else 0,
+            again=_again(tried),
         )
         return Handed([part], lease_ms)
 
@@ -292,8 +327,7 @@ class Selection(Failures):
         """After the new slice at `place`: whole slices behind it, below `end`, that fare like it by what is
         known of all of them. It spares plain batches the way through `_from`; whatever is special takes
         that."""
-        ledger, partition = self._ledger, view.partition
-        first = stop = view.next
+        ledger, partition, first = self._ledger, view.partition, view.next
         special = view.keys is not None or view.cursor.exceptional or view.draining or view.waking is not None
         if special or not member.ack or place.columns & RULED or partition in ledger.voids:
             return  # what a topic lets live is no matter: a later slice lives longer
@@ -306,21 +340,20 @@ class Selection(Failures):
             member.spend(partition, each.offset, each.end, record_bytes)
             name = partition, each.offset, each.index, each.first, each.count
             handed.parts.append(Part(*name, each.count == each.batch_count, 1, charge, each.time_ms))
-            stop = each.end
-        if stop > first:
-            count = stop - first
+            view.next = each.end
+        if view.next > first:
+            count = view.next - first
             self.looks -= len(handed.parts) - 1
             self.delivered += count
             view.delivered += count
-            self.grant(member, view, first, stop, 1, self.boot_ms, handed.lease_ms, False)
-            view.goes_to(stop)
+            self.grant(member, view, first, view.next, 0, self.boot_ms, handed.lease_ms, False)
 
     def _hand_together(
         self,
         view: PartitionView,
         member: Subscription,
         first: Offset,
-        attempts: int,
+        tried: int,
         place: Place,
         sharers: int,
     ) -> Handed | None:
@@ -338,7 +371,7 @@ class Selection(Failures):
         total = list(accumulate([end - low for low, end in ranges]))
         room = min(member.credit_records, member.credit_bytes // record_bytes, -(-total[-1] // sharers))
         ranges = ranges[: bisect_right(total, room)]
-        if len(ranges) < 2 or not view.returned.begins(ranges, attempts):
+        if len(ranges) < 2 or not view.returned.begins(ranges, tried):
             return None
         count = total[len(ranges) - 1]
         view.returned.drop_first(len(ranges))
@@ -346,10 +379,13 @@ class Selection(Failures):
         self.delivered += count
         view.delivered += count
         lease_ms = self.policy(view, place).lease_ms
-        lease = Lease(view, member.session, member.number, member.consumer, attempts + 1, self.boot_ms)
+        attempt = tries.begun(tried) + 1
+        lease = Lease(view, member.session, member.number, member.consumer, attempt, self.boot_ms)
+        lease.before = tried
         self.lease_all(view, ranges, lease, self.boot_ms + lease_ms)
         name = partition, first, place.entry, place.record, count, False
-        part = Part(*name, attempts + 1, count * record_bytes, place.time_ms, ranges)
+        told = count * record_bytes, place.time_ms, ranges, place.row.failures if place.row else 0
+        part = Part(*name, attempt, *told, _again(tried))
         return Handed([part], lease_ms)
 
     def _same_lease(self, place: Place, count: int) -> int:
@@ -389,25 +425,26 @@ class Selection(Failures):
         if whole is None:
             return
         ranges = clip(ranges_of(whole), first, whole.end)
+        tried = tries.after(whole.row.attempts + whole.row.handed_out, not whole.row.handed_out)
         if ranges and not view.holds_some(first, whole.end):
-            view.returned.set_all(ranges, whole.row.attempts)
+            view.returned.set_all(ranges, tried)
             return
         for low, high in ranges:
-            self._come_back(view, low, high, whole.row.attempts)
+            self._come_back(view, low, high, tried)
 
     @staticmethod
-    def _come_back(view: PartitionView, first: Offset, end: Offset, attempts: int) -> None:
+    def _come_back(view: PartitionView, first: Offset, end: Offset, tried: int) -> None:
         taken = [(low, high) for low, high, _ in view.leases.overlap(first, end)]
-        # read back before, and nobody has them: what memory knows of their attempts is newer than the row
+        # read back before, and nobody has them: what memory knows of their tries is newer than the row
         here = view.returned.overlap(first, end) + view.lanes.overlap(first, end)
         at = first
         for low, high in [*taken, (end, end)]:
             if at < low:
                 view.lanes.leave(at, low)
-                view.returned.set(at, low, attempts)
+                view.returned.set(at, low, tried)
             at = max(at, high)
         for low, high, known in here:
-            view.returned.set(low, high, max(known, attempts))
+            view.returned.set(low, high, max(known, tried))
 
     def _drain(self, view: PartitionView, lane: bytes, first: Offset) -> None:
         """Rows of a lane come back in order; what waits in memory follows when the last of them did."""
@@ -443,7 +480,6 @@ class Selection(Failures):
     def parked(self, view: PartitionView, lane: bytes, first: Offset, end: Offset) -> None:
         """Records have come to a lane on disk. Who may have them by now found nobody there before."""
         self.landed(view, first, end)
-        self.came_back(view, [(first, end)])
         if view.keys is not None and key_of(lane):
             view.keys.parked(key_of(lane), first)
             self.let_on(view, key_of(lane))
@@ -461,7 +497,7 @@ class Selection(Failures):
         for lane, ranges in list(view.lanes.items()):
             if not key_of(lane) and view.group.takes_lane(view, lane):
                 continue  # its consumers are slow, but there
-            for first, end, attempts in list(ranges):
+            for first, end, tried in list(ranges):
                 if key_of(lane):
                     end = min(end, first + room)
                 if len(rows) >= PARK_ROWS or end <= first:
@@ -471,6 +507,12 @@ class Selection(Failures):
                 view.lanes.leave(first, end)
                 if view.keys is not None and key_of(lane):
                     view.keys.parks(key_of(lane), first)
-                rows.append(ParkRow(view.partition, first, end, attempts, lane))
+                attempts = tries.begun(tried)
+                rows.append(ParkRow(view.partition, first, end, attempts, lane, _again(tried)))
                 self.reserve(view, first, end)
                 room -= (end - first) if key_of(lane) else 0
+
+
+def _again(tried: int) -> bool:
+    """Say if records were delivered since their last attempt began."""
+    return tries.newest(tried) > tries.begun(tried)

@@ -69,6 +69,7 @@ def _failed_again(row: payloads.FailRow, time_ms: int, old: ExceptionRow) -> Exc
         lane=b"",
         due_ms=row.due_ms,
         attempts=row.attempts,
+        handed_out=False,
         failures=old.failures + row.counted,
         history=_failed(old, row, time_ms, row.reason),
     )
@@ -122,17 +123,17 @@ def count_of(ranges: Ranges) -> int:
 
 
 def _count_attempts(cursor: Cursor, part: Found[ExceptionRow], attempts: int) -> None:
-    """Records are known to have been handed out so often: only leases that last are logged, so a short
-    attempt is known by its end."""
+    """Count the repeated attempts of records of which `attempts` are known now. Only leases that last are
+    logged, so a short attempt is known by its end."""
     cursor.state.redelivered += part.total * max(0, attempts - max(1, part.row.attempts))
 
 
 def _count_unlogged(cursor: Cursor, part: Found[ExceptionRow]) -> None:
-    """The same of records that are acked, which do not say how often that was: those that were handed out
-    before, and by no logged lease now."""
+    """Count the last attempt of records that are acked: another one began before, and no logged lease says
+    that this one did."""
     if part.row.attempts:
         held = [cursor.holds.overlap(*each) for each in ranges_of(part)] if cursor.holds else []
-        logged = sum(end - first for found in held for first, end, _ in found)
+        logged = sum(end - first for found in held for first, end, hold in found if hold.started)
         cursor.state.redelivered += part.total - logged
 
 
@@ -231,19 +232,24 @@ class Groups:
             ranges = row.ranges or [(row.first, row.end)]
             fresh = held = cursor.fresh_in(ranges)
             if fresh:
+                if row.started and row.attempt > 1:
+                    cursor.state.redelivered += count_of(fresh) - self._begun(cursor, fresh, row.attempt)
                 cursor.move(life.OPEN, life.HAND_OUT, count_of(fresh))
                 cursor.holds.set_all(fresh, hold)
             due_ms = row.deadline_ms if row.session else entry.time_ms
-            handed = partial(msgspec.structs.replace, lane=b"", due_ms=due_ms, attempts=row.attempt)
+            unstarted = row.attempt > 0 and not row.started
+            attempts = row.attempt - unstarted
+            handed = partial(
+                msgspec.structs.replace, lane=b"", due_ms=due_ms, attempts=attempts, handed_out=unstarted
+            )
             for part in self._changed(cursor, ranges, life.HAND_OUT, fresh, handed):
+                _count_attempts(cursor, part, attempts)
                 if row.session:
                     cursor.holds.set_all(ranges_of(part), hold)
                 else:
                     cursor.holds.clear_all(ranges_of(part))
                 held = held + ranges_of(part)
             again = [gap for part in held for gap in longer.missing(*part)] if longer else held
-            if row.session and row.attempt > 1:
-                cursor.state.redelivered += count_of(again)
             if self._traces(row.partition, "all"):
                 what = "handed_out" if row.session else "given_back"
                 for first, end in again:
@@ -264,6 +270,12 @@ class Groups:
                 if hold.session == row.session and hold.attempt == row.attempt:
                     longer.add(first, end)
         return longer
+
+    @staticmethod
+    def _begun(cursor: Cursor, ranges: Ranges, attempt: int) -> int:
+        """Count the records whose attempt is known to have begun already."""
+        held = [part for each in ranges for part in cursor.holds.overlap(*each)] if cursor.holds else []
+        return sum(end - first for first, end, hold in held if hold.started and hold.attempt >= attempt)
 
     def held(self, payload: payloads.AckRanges) -> list[Range]:
         """Of the ranges, what is done already or gone: nobody can ack it any more."""
@@ -335,6 +347,9 @@ class Groups:
         late = self._taken(cursor, ranges, life.ACK, fresh) if ranges else []
         for row, ranges_of_row, new in again:
             self._failed_again(ended, row, ranges_of_row, new)
+        for row, _, new in again:
+            if row.attempts > 1:
+                cursor.state.redelivered += count_of(new) - self._begun(cursor, new, row.attempts)
         counts = {life.ACK: count_of(fresh), life.FAIL: sum(count_of(new) for _, _, new in again)}
         if passing:
             cursor.pass_all(passing, {event: count for event, count in counts.items() if count})
@@ -402,7 +417,9 @@ class Groups:
             cursor = self._host.cursor(row.partition, payload.group_id)
             if cursor is not None:
                 new = cursor.fresh(row.first, row.end)
-                first = ExceptionRow(0, entry.time_ms, row.attempts, 0, 0, 0, lane=row.lane)
+                first = ExceptionRow(
+                    0, entry.time_ms, row.attempts, 0, 0, 0, lane=row.lane, handed_out=row.handed_out
+                )
                 cursor.exceptions.put_many(list(self._new_rows(cursor, new, first)))
                 for low, high in new:
                     cursor.passes(low, high, life.parking(row.lane))

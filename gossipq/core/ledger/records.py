@@ -169,7 +169,6 @@ class PartitionState(msgspec.Struct, array_like=True):
     voided: int = 0
     ids: int = 0  #: remembered
     scheduled_bytes: int = 0  #: of `bytes`
-    expiring: Offset = 0  #: end of the newest slice that has records with a time to live of their own
 
 
 class ProducerState(msgspec.Struct, array_like=True):
@@ -197,14 +196,14 @@ class GroupState(msgspec.Struct, array_like=True):
 
 
 class Hold(msgspec.Struct, array_like=True, frozen=True):
-    """A lease as it was logged. An empty session: given back. `attempt` is the ordinal of the last
-    handing-over."""
+    """A lease as it was logged. An empty session: given back. `attempt` is the number of the last delivery,
+    which counts as an attempt if it `started`."""
 
     session: SessionId
     deadline_ms: int  #: leader time
     attempt: int
     consumer: str = ""
-    started: bool = False  #: if it just ends, that is a failure
+    started: bool = False
 
 
 class HoldRow(msgspec.Struct, array_like=True, frozen=True):
@@ -269,7 +268,7 @@ class ExceptionRow(msgspec.Struct, array_like=True, frozen=True):
 
     end: Offset
     due_ms: int
-    attempts: int
+    attempts: int  #: that began
     failures: int
     index: Index  #: entry whose body holds them,
     record: int  #: from this record on
@@ -279,6 +278,7 @@ class ExceptionRow(msgspec.Struct, array_like=True, frozen=True):
     own_body: bool = False  #: the body belongs to these records alone (they were dead letters)
     history: list[Failure] = []
     ranges: list[tuple[Offset, Offset]] = []
+    handed_out: bool = False  #: since the last attempt began
 
 
 class DeadRow(msgspec.Struct, array_like=True, frozen=True):

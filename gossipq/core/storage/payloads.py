@@ -68,7 +68,8 @@ class GroupChange(msgspec.Struct, array_like=True, frozen=True):
 
 
 class LeaseRow(msgspec.Struct, array_like=True, frozen=True):
-    """An empty session: given back, or expired. `ranges`: only these of [first, end)."""
+    """Records that a session holds, as their `attempt`; `started`: it has begun with them. An empty session:
+    they were given back, and had begun or not. `ranges`: only these of [first, end)."""
 
     partition: PartitionKey
     first: Offset
@@ -152,8 +153,9 @@ class ParkRow(msgspec.Struct, array_like=True, frozen=True):
     partition: PartitionKey
     first: Offset
     end: Offset
-    attempts: int
+    attempts: int  #: that began
     lane: bytes
+    handed_out: bool = False  #: since the last of these began
 
 
 class Park(msgspec.Struct, array_like=True, frozen=True):

@@ -145,7 +145,8 @@ class Sender:
         many small ones each counts the same."""
         slices, bodies, size, sent = list[Delivered](), list[bytes](), 0, 0
         opened: dict[Index, batches.Batch] = {}  # records that come again one by one are of few batches
-        new = Counter([part.time_ms for part in delivery.parts if part.attempt == 1 and part.time_ms])
+        first = [part for part in delivery.parts if part.attempt == 1 and not part.again]
+        new = Counter([part.time_ms for part in first if part.time_ms])
         for time_ms, parts in new.items():  # most are of one turn
             self._timings.delivery.add(max(0, shard.leader_ms - time_ms) * 1_000, parts)
         for at, part in enumerate(delivery.parts):
@@ -155,7 +156,8 @@ class Sender:
                     break
                 slices, bodies, size, sent = [], [], 0, at
             name = part.partition, part.offset, part.count, part.attempt
-            slices.append(Delivered(*name, len(body), part.charge, part.ranges))
+            told = part.charge, part.ranges, part.failures, part.again
+            slices.append(Delivered(*name, len(body), *told))
             bodies.append(body)
             size += len(body)
         else:

@@ -46,7 +46,12 @@ OF_GROUP = (
         "Records handed out since this leader serves",
         "delivered",
     ),
-    (CounterMetricFamily, "gossipq_messages_redelivered", "Records handed out more than once", "redelivered"),
+    (
+        CounterMetricFamily,
+        "gossipq_messages_redelivered",
+        "Attempts behind the first of a record",
+        "redelivered",
+    ),
     (CounterMetricFamily, "gossipq_messages_acked", "Records acked", "acked"),
     (CounterMetricFamily, "gossipq_messages_dropped", "Records that expired and were dropped", "dropped"),
     (

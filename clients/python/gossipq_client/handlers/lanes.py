@@ -46,6 +46,7 @@ class Lanes:
         self._consuming.resume(self.subscription)
         while self._free:
             held, offset = self._free.popleft()
+            held.waiting = held.waiting - {offset}
             if not held.is_lost(offset):
                 return held, offset
             self.done(held, offset)
@@ -70,6 +71,7 @@ class Lanes:
             self._waiting[key] = deque()
             return False
         lane.append((held, offset))
+        held.waiting = held.waiting | {offset}
         self._parked += 1
         return True
 

@@ -259,8 +259,7 @@ class Engine:
             log.log(logging.ERROR if error else logging.WARNING, text, exc_info=error)
 
     def begin(self, held: Held, offset: Offset) -> None:
-        """The user gets a record that was handed out before: its leader is told now, and nothing else is
-        sent with that."""
+        """Tell the leader now that user code begins with a record. Nothing else is sent with that."""
         self.session.consuming.begin(held, offset, offset + 1)
         self._send()
 
@@ -448,10 +447,8 @@ class Engine:
                 f"{links.home.endpoint} answers, and the leader that was asked does not",
                 hint="gossipq status",
             )
-        hint, text = contexts.hint_of(links.addresses, self._credentials), f"no node answers at {addresses}"
-        if not (self._credentials.door or contexts.are_here(links.addresses)):
-            text = f"no node answers unencrypted at {addresses}, and no key of an encrypted port is given"
-        return Unreachable(text, hint=hint)
+        hint = contexts.hint_of(self.session.links.addresses, self._credentials)
+        return Unreachable(f"no node answers at {addresses}", hint=hint)
 
     # --- farewell
 

@@ -168,11 +168,11 @@ class Part:
         "at_end",
         "attempts_max",
         "barred",
-        "begun",
         "ends",
         "fed",
         "fresh",
         "high",
+        "in_hand",
         "known",
         "late",
         "lease_ms",
@@ -193,6 +193,7 @@ class Part:
         "starts",
         "subscribed",
         "subscription",
+        "told",
         "untaken_bytes",
         "untaken_records",
     )
@@ -219,7 +220,8 @@ class Part:
         self.aside: dict[Held, None] = {}
         self.fresh: list[list[int]] = []  #: acked, not yet told to the leader: [partition, first, end]
         self.nacks: dict[Outcome, Call] = {}  #: what failed and was not told to the leader yet
-        self.begun: list[Piece] = []  #: second attempts that began, not yet told to the leader
+        self.in_hand: list[Range] = []  #: records that user code had when that was last looked at,
+        self.told: list[Range] = []  #: and those of them that the leader has heard of
         self.late: list[Range] = []  #: acked here, and others had them by then
         #: acks that were refused, and why: (partition, first, end, error)
         self.refused: list[tuple[PartitionKey, Offset, Offset, GossipqError]] = []
@@ -315,7 +317,8 @@ class Part:
         self.subscribed = self.at_end = self.recalling = self.fed = False
         self.lent_records = self.lent_bytes = self.retry_at_ms = 0
         self.nacks = {}  # their calls are asked like all others
-        self.begun = []
+        self.in_hand = []
+        self.told = []
         self.aside = {}
         ready = [held for held in self.subscription.here if held.part is self]
         for held in list(self.outstanding):

@@ -7,7 +7,7 @@ from functools import partial
 
 from gossipq import limits
 from gossipq.errors import BadBatch
-from gossipq.messages import Ack, Acked, AtEnd, Deliver, Nack, Recall, Started, Unsubscribe
+from gossipq.messages import Ack, Acked, AtEnd, Deliver, Nack, Recall, Unsubscribe
 from gossipq.texts import many
 from gossipq.types import Offset, partition_of, topic_id_of
 from gossipq.values import Delivered, Message, Range
@@ -16,7 +16,7 @@ from gossipq_client.session.calls import Call
 from gossipq_client.session.connections import NOWHERE
 from gossipq_client.session.credit import Part, Subscription
 from gossipq_client.session.held import Held, Piece, Ranges, SharedBatch, merge, subtract
-from gossipq_client.session.known import Known
+from gossipq_client.session.known import Known, Spans
 from gossipq_client.session.pace import CREDIT_MIN
 from gossipq_client.session.settlement import LATE_MAX, Settling
 from gossipq_client.values import GIVEN_BACK, failed
@@ -66,6 +66,7 @@ class Consuming(Settling):
             aside = known.settled(piece.partition, first, last) if again else []
             for low, high in [*aside, *subtract([(first, last)], aside)] if aside else [(first, last)]:
                 held = Held(part, piece.partition, offset, low, high, batch, piece.attempt)
+                held.failures, held.again = piece.failures, piece.again
                 held.deadline_ms, held.lease_ms = deadline_ms, lease_ms
                 if (low, high) in aside:
                     self._put_aside(held)
@@ -143,6 +144,8 @@ class Consuming(Settling):
             for each in fresh:
                 count -= len(each)
                 self.begin(held, each.first, each.end)
+            if subscription.leased:
+                self._look_at_hand(part)
         if taken := taken - subscription.untaken_records:
             self._follow(subscription, subscription.pace.took(taken, self._links.now_ms))
         return pieces
@@ -201,37 +204,38 @@ class Consuming(Settling):
             self._subscribe(part)  # its old loan would bring it some of them again
 
     def begin(self, held: Held, first: Offset, end: Offset) -> None:
-        """The user gets these records now. When they had been handed out before, the leader is told: if this
-        attempt never ends, it counts."""
-        part = held.part
-        if held.attempt == 1 or not part.subscription.leased:
-            return
-        if held.begins_aloud:
-            self._tell_begun(part, [(held.partition, first, end)])
-        else:
-            self._flush_soon(part)
-            part.begun.append(Piece(held, first, end))
+        """Tell the leader, if it must know before user code does, that these records begin."""
+        if held.begins_aloud and held.part.subscription.leased:
+            self._tell_begun(held.part, [(held.partition, first, end)])
 
-    def _tell_begun(self, part: Part, ranges: list[Range]) -> None:
-        lane = self._links.lane(part.shard)
-        if lane is None or self._links.standing(lane, part.shard) != part.standing:
-            return
-        for at in range(0, len(ranges), limits.MOVED_RANGES_MAX):
-            some = ranges[at : at + limits.MOVED_RANGES_MAX]
-            self._links.send(lane, Started(part.number, some), part.shard)
+    def _tell_hands(self) -> None:
+        """Tell leaders which records user code has had since the last look: an attempt has begun, even if
+        this process dies. Most records are acked by then, so a fast consumer sends nothing."""
+        parts, self._hands = self._hands, {}
+        for part in parts:
+            hand = self._in_hand(part)
+            seen, told = Spans(part.in_hand), Spans(part.told)
+            begun, new = list[Range](), list[Range]()
+            for where, first, end in hand:
+                untold = subtract([(first, end)], told.reaching(where, first, end))
+                since = subtract(untold, seen.reaching(where, first, end))
+                begun += [(where, *each) for each in subtract(untold, since)]
+                new += [(where, *each) for each in since]
+            self._tell_begun(part, begun)
+            part.in_hand, part.told = hand, _without(hand, new)
+            if new:
+                self._look_at_hand(part)
 
-    def _tell_all_begun(self, part: Part) -> None:
-        """What began quietly and is not over."""
-        begun, part.begun = part.begun, []
-        self._tell_begun(
-            part,
-            merge(
-                (piece.held.partition, first, end)
-                for piece in begun
-                if piece.held.left
-                for first, end in subtract(piece.held.open_ranges(piece.first, piece.end), piece.held.lost)
-            ),
-        )
+    @staticmethod
+    def _in_hand(part: Part) -> list[Range]:
+        """Find the records of a part that user code has begun with: they are the oldest ones here."""
+        hand: list[Range] = []
+        for held in part.outstanding:
+            if held.taken > held.first:
+                hand += [(held.partition, *each) for each in held.in_hand()]
+            elif held not in part.aside:
+                break
+        return merge(hand)
 
     def resume(self, subscription: Subscription) -> None:
         """After a pause: the user is back."""
@@ -268,7 +272,7 @@ class Consuming(Settling):
         subscription.streak = False
         if subscription.leased:
             for piece in pieces:
-                self.nack(piece.held, piece.first, piece.end)
+                self.nack(piece.held, piece.first, piece.end, seen=False)
         else:
             self._put_back(subscription, pieces)  # there are no others: the next fetch has it
         subscription.fetches.pop(fetch, None)
@@ -303,6 +307,8 @@ class Consuming(Settling):
             held = ready.popleft()
             held.part.untaken_bytes -= held.charge
             subscription.arrange(self._links.now_ms)
+        if ready and subscription.leased:
+            self._look_at_hand(ready[0].part)
         return ready[0] if ready else None
 
     def took(self, subscription: Subscription, held: Held, count: int) -> None:
@@ -351,8 +357,8 @@ class Consuming(Settling):
             for call in part.nacks.values():
                 self._calls.send(call)
             part.nacks = {}
-            if part.begun:
-                self._tell_all_begun(part)
+            if part.outstanding:
+                self._look_at_hand(part)
             if part.subscription.exclusive:
                 self._due[part] = None
         for part in list(self._hungry):
@@ -404,6 +410,8 @@ class Consuming(Settling):
             self._mind(subscription)
         if self.ack_due_ms and now_ms >= self.ack_due_ms:
             self.flush()
+        if self._hands and now_ms >= self.hand_due_ms:
+            self._tell_hands()
         for part in list(self._parts.values()) if looks else ():
             self._listen(part)
             if part.outstanding:
@@ -442,8 +450,8 @@ class Consuming(Settling):
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
         due_ms = self._next_due_ms() if len(self._parts) <= MANY else self._due_ms
-        times = [at_ms for at_ms in (self.ack_due_ms or None, due_ms) if at_ms is not None]
-        return min(times, default=None)
+        soon = self.ack_due_ms or None, self.hand_due_ms if self._hands else None, due_ms
+        return min([at_ms for at_ms in soon if at_ms is not None], default=None)
 
     def _next_due_ms(self) -> int | None:
         """When time brings something to a part or a subscription."""
@@ -500,6 +508,7 @@ class Consuming(Settling):
         subscribes again, with what is here. What had arrived and is not here comes again."""
         self._subscribing.clear()
         self._hungry.clear()
+        self._hands.clear()
         self._look_ms = 0
         self._due.clear()
         for part in list(self._parts.values()):
@@ -529,6 +538,15 @@ class Consuming(Settling):
 
 def runs_of(piece: Delivered) -> Ranges:
     return piece.ranges or [(piece.offset, piece.offset + piece.count)]
+
+
+def _without(ranges: list[Range], others: list[Range]) -> list[Range]:
+    spans = Spans(others)
+    return [
+        (where, *left)
+        for where, first, end in ranges
+        for left in subtract([(first, end)], spans.reaching(where, first, end))
+    ]
 
 
 def _urgent(part: Part) -> bool:

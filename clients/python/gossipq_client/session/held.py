@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Ranges = list[tuple[Offset, Offset]]  #: half-open, rising, apart
 ALOUD_ATTEMPT = 3
+NO_OFFSETS: frozenset[Offset] = frozenset()
 
 
 class SharedBatch(Batch):
@@ -44,6 +45,7 @@ class Held:
         "_headers",
         "_ids",
         "_keys",
+        "again",
         "attempt",
         "base",
         "batch",
@@ -51,6 +53,7 @@ class Held:
         "deadline_ms",
         "done",
         "end",
+        "failures",
         "first",
         "late",
         "lease_ms",
@@ -61,6 +64,7 @@ class Held:
         "part",
         "partition",
         "taken",
+        "waiting",
     )
 
     def __init__(
@@ -76,6 +80,10 @@ class Held:
         self.part, self.partition, self.base, self.batch, self.attempt = part, partition, base, batch, attempt
         self.first = self.taken = first  #: below `taken` the user has them
         self.end = end
+        self.failures = 0
+        self.again = False  #: delivered before as this attempt, which did not begin then
+        #: of those below `taken`, records that user code has not come to
+        self.waiting: frozenset[Offset] = NO_OFFSETS
         self.left = end - first  #: records that are neither acked nor given back
         self.charge = 0  #: bytes of credit it holds until it is wholly taken
         self.deadline_ms = self.lease_ms = 0
@@ -173,10 +181,14 @@ class Held:
 
     @property
     def begins_aloud(self) -> bool:
-        """Whether the leader hears that a handler begins before it does. That of a second attempt is told
-        with the acks of its time, if it is not over by then: most are. From the third attempt on nothing that
-        kills a consumer, however fast, goes uncounted."""
-        return self.attempt >= ALOUD_ATTEMPT
+        """The leader must hear of the record before user code begins: it was delivered before or had two
+        attempts, so it may kill its consumer at once. `Consuming._tell_hands` reports the others."""
+        return self.again or self.attempt >= ALOUD_ATTEMPT
+
+    def in_hand(self) -> Ranges:
+        """Find the records that user code has begun with and is not done with."""
+        waiting = [(offset, offset + 1) for offset in self.waiting]
+        return subtract(self.open_ranges(self.first, self.taken), [*waiting, *self.lost])
 
     def cut(self, end: Offset) -> Ranges:
         """Ends before what the user has not come to; returns what it was, and is not done."""

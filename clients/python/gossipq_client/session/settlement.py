@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from gossipq.errors import GossipqError, LeaseLost
 from gossipq.limits import MOVED_RANGES_MAX
-from gossipq.messages import Ack, Acked, Extend, Nack
+from gossipq.messages import Ack, Acked, Extend, Nack, Started
 from gossipq.texts import many
 from gossipq.types import Offset, PartitionKey, partition_of, topic_id_of
 from gossipq.values import Range
@@ -159,13 +159,19 @@ class Settling(Subscribing):
         late.refs = tuple(refs)
         return late
 
-    def nack(self, held: Held, first: Offset, end: Offset, outcome: Outcome = GIVEN_BACK) -> None:
-        """Gives records back, unless they are done already. In a key-ordered group, what is here of their
-        keys and comes after them goes back before, unbegun, unless they are dead."""
+    def nack(
+        self, held: Held, first: Offset, end: Offset, outcome: Outcome = GIVEN_BACK, seen: bool = True
+    ) -> None:
+        """Give records back, unless they are done already. In a key-ordered group, what is here of their
+        keys and comes after them goes back before, unbegun, unless they are dead. `seen`: user code has begun
+        with those below `taken`, which makes an attempt of it."""
         part, partition = held.part, held.partition
         if not part.subscription.leased:
             return
+        begun = held.in_hand() if seen and outcome is GIVEN_BACK and first < held.taken else []
         ranges = held.finish(first, end)
+        if begun and (begun := subtract(ranges, subtract(ranges, begun))):
+            self._tell_begun(part, [(partition, *each) for each in begun])
         self._settled(held)
         if not ranges:
             return
@@ -251,6 +257,13 @@ class Settling(Subscribing):
         part.barred.pop(call, None)
         if part.subscription.closing:
             self._leave(part)
+
+    def _tell_begun(self, part: Part, ranges: list[Range]) -> None:
+        lane = self._links.lane(part.shard)
+        if lane is None or self._links.standing(lane, part.shard) != part.standing:
+            return
+        for at in range(0, len(ranges), MOVED_RANGES_MAX):
+            self._links.send(lane, Started(part.number, ranges[at : at + MOVED_RANGES_MAX]), part.shard)
 
     def _leave(self, part: Part) -> None:
         raise NotImplementedError

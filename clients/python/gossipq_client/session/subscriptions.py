@@ -17,6 +17,7 @@ from gossipq_client.session.links import Links
 from gossipq_client.session.views import Record
 
 LOST_MAX = 1_000  #: lost acks, in ranges, that are kept for the next flush
+HAND_MS = 10  #: between two looks at what user code has; a record that both see is reported as begun
 
 
 class Subscribing:
@@ -35,6 +36,8 @@ class Subscribing:
         self._parts: dict[int, Part] = {}
         self._subscribing: dict[int, Part] = {}
         self._fresh: dict[Part, None] = {}
+        self._hands: dict[Part, None] = {}  #: parts of which user code may have records, looked at again
+        self.hand_due_ms = 0  #: then
         self._due: dict[Part, None] = {}
         self._hungry: dict[Part, None] = {}  #: leaders said READY and nothing could be lent
         self._numbers = 0
@@ -143,6 +146,9 @@ class Subscribing:
         part.standing, part.request_id = self._links.standing(lane, part.shard), self._links.next_id()
         part.lent_records = part.lent_bytes = 0
         part.subscribed = part.at_end = part.recalling = part.fed = False
+        if part.told:  # another leader may not know of it
+            part.told = []
+            self._look_at_hand(part)
         self._subscribing[part.request_id] = part
         subscription = part.subscription
         self._links.send(
@@ -228,10 +234,16 @@ class Subscribing:
         self._parts.pop(part.number, None)
         self._subscribing.pop(part.request_id, None)
         self._fresh.pop(part, None)
+        self._hands.pop(part, None)
         self._due.pop(part, None)
         self._hungry.pop(part, None)
         if part in part.subscription.parts:
             part.subscription.parts.remove(part)
+
+    def _look_at_hand(self, part: Part) -> None:
+        if not self._hands:
+            self.hand_due_ms = self._links.now_ms + HAND_MS
+        self._hands[part] = None
 
     def pump_all(self) -> None:
         for part in self._parts.values():

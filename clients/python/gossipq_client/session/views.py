@@ -94,13 +94,19 @@ class Record(Struct, eq=False):
 
     @property
     def attempt(self) -> int:
-        """1 when it is handed out for the first time."""
+        """How often user code has begun with it, this time included: 1 at first, even if it was delivered to
+        other consumers that did not come to it."""
         return self._held.attempt
+
+    @property
+    def failures(self) -> int:
+        """How many of its attempts have failed; `attempts_max` of them make it a dead letter."""
+        return self._held.failures
 
     @property
     def _is_last_attempt(self) -> bool:
         """Whether the record is not redelivered if this attempt fails."""
-        return self.attempt >= self._held.attempts_max(self.offset)
+        return self.failures + 1 >= self._held.attempts_max(self.offset)
 
     @property
     def publish_time(self) -> float:

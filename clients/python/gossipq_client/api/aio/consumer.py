@@ -161,7 +161,7 @@ async def messages(client: "Consumers", subscription: credit.Subscription) -> As
                     return
                 continue
             first = handed = held.taken
-            again = held.attempt > 1
+            aloud = held.begins_aloud
             chunk = max(1, subscription.credit_records // 4)
             for offset in range(first, min(held.end, first + chunk)):
                 held.taken = after = offset + 1
@@ -172,7 +172,7 @@ async def messages(client: "Consumers", subscription: credit.Subscription) -> As
                     continue
                 if subscription.paused and not held.open_ranges(offset, offset + 1):
                     break  # given back; what is open was taken a moment before the pause
-                if again:
+                if aloud:
                     client._begin(held, offset)
                 message = Message(held, offset, client)
                 handed = after

@@ -179,13 +179,9 @@ class Driver:
         self._soon()
 
     def _begin(self, held: Held, offset: int) -> None:
-        """The user gets a record that was handed out before."""
+        """Tell the leader of a record before user code gets it."""
         self._require_loop()
-        if held.begins_aloud:
-            self._do(lambda: self._engine.begin(held, offset))
-            return
-        self._engine.note(self._engine.session.consuming.begin, held, offset, offset + 1)
-        self._soon()
+        self._do(lambda: self._engine.begin(held, offset))
 
     def _turn(self, thorough: bool = False) -> None:
         """One exchange with the sockets; then whoever waits for its outcome goes on."""

@@ -160,14 +160,7 @@ class Driver:
 
     def _begin(self, held: Held, offset: int) -> None:
         """As in the asyncio twin."""
-        if held.begins_aloud:
-            self._do(lambda: self._engine.begin(held, offset))
-            return
-        with self._lock:
-            engine = self._engine
-            engine.note(engine.session.consuming.begin, held, offset, offset + 1)
-            if self._keeper.parked:
-                self._keeper.wake()
+        self._do(lambda: self._engine.begin(held, offset))
 
     def _in_window(self, writer: Writer, wait_s: float | None, send: Callable[[Writer], T]) -> T:
         """Sends when the window has room for one more batch. Raises Backpressure when it has none and
