@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gossipq.errors import Backpressure, ClientClosed, ConfigError, TooLarge, Unreachable
+from gossipq.errors import Backpressure, ClientClosed, ConfigError, NotConfirmed, TooLarge, Unreachable
 from gossipq.values import TopicConfig, TopicInfo
 from gossipq_client import Client, LeaseLost, aio, connect, embedded, testing
 from gossipq_client.io import Bell
@@ -115,6 +115,19 @@ class TestTheEndOfAProgram:
         assert "7 records of client" in said
         assert "had no confirm when the program ended" in said
         assert "ResourceWarning" in said
+
+    def test_what_is_not_confirmed_because_no_node_answers_says_so(self) -> None:
+        broker = testing.Broker()
+        mq = broker.connect()
+        mq.publish("away", b"before").result(PATIENCE_S)
+        broker.close()
+        try:
+            with pytest.raises(NotConfirmed, match=rf"within 3.0 s: no node answers at {broker.endpoint}"):
+                mq.publish("away", b"after").result(3)
+            with pytest.raises(NotConfirmed, match=rf"for 1 record: no node answers at {broker.endpoint}"):
+                mq.flush(0.5)
+        finally:
+            mq.close(flush=False)
 
     def test_a_closed_client_says_nothing(self, broker: testing.Broker) -> None:
         process = script(SYNC + "mq.publish('closed', b'x')\nmq.close()", broker.endpoint)

@@ -505,19 +505,23 @@ class Engine:
 
     def unconfirmed(self, seconds: float | None) -> NotConfirmed:
         """What is said when the time of a publish is over."""
-        refusal, within = self.session.links.refusal, f"no confirm within {round(seconds or 0, 3)} s"
-        if refusal is not None:
-            return NotConfirmed(f"{within}: {refusal.message}", hint=refusal.hint)
-        return NotConfirmed(within, hint="it may be stored; gossipq status")
+        return self._not_confirmed(f"no confirm within {round(seconds or 0, 3)} s", "it may be stored")
 
     def lost(self) -> GossipqError:
         """What is said when the time of a flush is over."""
         count = self.session.publishing.unconfirmed_records()
         if not count:  # only requests and acks wait
             return self.unreachable()
-        return NotConfirmed(
-            f"no confirm in time for {many(count, 'record')}", hint="they may be stored; gossipq status"
-        )
+        return self._not_confirmed(f"no confirm in time for {many(count, 'record')}", "they may be stored")
+
+    def _not_confirmed(self, text: str, fate: str) -> NotConfirmed:
+        """Name the cause as well: a node refuses this client, or no node answers."""
+        links, hint = self.session.links, f"{fate}; gossipq status"
+        if links.refusal is not None:
+            return NotConfirmed(f"{text}: {links.refusal.message}", hint=links.refusal.hint)
+        if not links.home.greeting:
+            text = f"{text}: {self.unreachable().message}"
+        return NotConfirmed(text, hint=hint)
 
 
 def _is_ours(error: BaseException) -> bool:
