@@ -104,7 +104,7 @@ def test_no_option_hides(name: str) -> None:
         (PublishOptions, publish_options, {"now"}),
         (ListOptions, list_options, {"now", "count"}),
         (TopicPolicy, topic_options, {"partitions"}),
-        (GroupPolicy, group_options, {"mode"}),
+        (GroupPolicy, group_options, set()),
         (ConsumeOptions, joining, {"topics", "group"}),
         (
             FetchOptions,

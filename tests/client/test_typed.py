@@ -45,6 +45,26 @@ def test_mypy_has_nothing_to_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_mypy_finds_misspelt_words(tmp_path: Path) -> None:
+    lines = (
+        "from gossipq_client import connect",
+        "mq = connect()",
+        'mq.consume("orders", "billing", mode="key_orderd")',
+        'mq.fetch("orders", group="billing", mode="exklusive")',
+        'mq.consume("orders", order="key")',
+        'mq.create_topic("orders", expire="never")',
+    )
+    (tmp_path / "misspelt.py").write_text("\n".join(lines))
+    said = checked(tmp_path, "mypy", "misspelt.py")
+    assert [number for number in range(1, len(lines) + 1) if f"misspelt.py:{number}: error" in said] == [
+        3,
+        4,
+        5,
+        6,
+    ]
+
+
+@pytest.mark.slow
 def test_pyright_has_nothing_to_say(tmp_path: Path) -> None:
     pytest.importorskip("pyright")
     for path in PROGRAMS:

@@ -2,14 +2,14 @@
 sent."""
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypedDict
+from typing import Literal, NamedTuple, TypedDict
 
 from gossipq import limits
 from gossipq.errors import BadRequest
 from gossipq.values import GroupOptions
 from gossipq_client.session.credit import Subscription
 from gossipq_client.session.pace import CREDIT_START
-from gossipq_client.values import Backoff, group_options, inputs
+from gossipq_client.values import Backoff, Mode, group_options, inputs
 
 Routes = str | Iterable[str]
 
@@ -38,7 +38,7 @@ class FetchOptions(TypedDict, total=False):
     """
 
     start: inputs.Start | inputs.Starts | None
-    mode: str | None
+    mode: Mode | None
     route: Routes | None
     create: bool
     ack: bool
@@ -60,7 +60,7 @@ class ConsumeOptions(FetchOptions, total=False):
 
     credit: int | None
     wait: inputs.Duration | None
-    order: str | None
+    order: Literal["time"] | None
     late_after: inputs.Duration | None
 
 
@@ -110,7 +110,7 @@ def joining(
     group: str | None,
     *,
     start: inputs.Start | inputs.Starts | None = None,
-    mode: str | None = None,
+    mode: Mode | None = None,
     route: Routes | None = None,
     ack: bool = True,
     one_per_key: bool = False,
@@ -121,7 +121,7 @@ def joining(
     backoff: Backoff | None = None,
     create: bool = False,
     wait: inputs.Duration | None = None,
-    order: str | None = None,
+    order: Literal["time"] | None = None,
     late_after: inputs.Duration | None = None,
 ) -> Joining:
     """Raises BadRequest, TooLarge."""

@@ -23,6 +23,7 @@ from gossipq_client.values.outcomes import (
 from gossipq_client.values.policies import (
     Backoff,
     GroupPolicy,
+    Mode,
     TopicPolicy,
     as_asked,
     group_options,
@@ -62,6 +63,7 @@ __all__ = [
     "GroupPolicy",
     "ListOptions",
     "Many",
+    "Mode",
     "Options",
     "Outcome",
     "PublishOptions",

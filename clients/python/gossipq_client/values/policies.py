@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import TypedDict
+from typing import Literal, TypedDict, get_args
 
 from gossipq import limits
 from gossipq.errors import BadRequest, TopicExists
@@ -10,7 +10,13 @@ from gossipq.texts import many
 from gossipq.values import GroupOptions, TopicInfo, TopicOptions
 from gossipq_client.values import inputs
 
-MODES = ("shared", "exclusive", "key_ordered")
+Mode = Literal["shared", "exclusive", "key_ordered"]
+Retain = Literal["acked", "forever"]
+Overflow = Literal["refuse", "drop_oldest"]
+Level = Literal["stored", "none"]
+Expire = Literal["dead", "drop", "try_once"]
+Trace = Literal["failures", "all", "off"]
+MODES: tuple[str, ...] = get_args(Mode)
 #: pause after the first, second ... failure; the last one repeats
 Backoff = inputs.Duration | Iterable[inputs.Duration]
 
@@ -38,16 +44,16 @@ class TopicPolicy(TypedDict, total=False):
     """
 
     retention: inputs.Duration | None
-    retain: str | None
+    retain: Retain | None
     bytes_max: int | None
-    overflow: str | None
-    level: str | None
+    overflow: Overflow | None
+    level: Level | None
     beside: str | None
     ttl: inputs.Duration | None
-    expire: str | None
+    expire: Expire | None
     dedup: inputs.Duration | None
     dedup_count: int | None
-    trace: str | None
+    trace: Trace | None
     lease: inputs.Duration | None
     attempts_max: int | None
     backoff: Backoff | None
@@ -70,7 +76,7 @@ class GroupPolicy(TypedDict, total=False):
     alarm_lag: records of a partition that it may be behind before an alarm is raised, 0 = any number
     """
 
-    mode: str | None
+    mode: Mode | None
     lease: inputs.Duration | None
     in_flight_max: int | None
     attempts_max: int | None
@@ -97,16 +103,16 @@ def topic_options(
     partitions: int | None = None,
     *,
     retention: inputs.Duration | None = None,
-    retain: str | None = None,
+    retain: Retain | None = None,
     bytes_max: int | None = None,
-    overflow: str | None = None,
-    level: str | None = None,
+    overflow: Overflow | None = None,
+    level: Level | None = None,
     beside: str | None = None,
     ttl: inputs.Duration | None = None,
-    expire: str | None = None,
+    expire: Expire | None = None,
     dedup: inputs.Duration | None = None,
     dedup_count: int | None = None,
-    trace: str | None = None,
+    trace: Trace | None = None,
     lease: inputs.Duration | None = None,
     attempts_max: int | None = None,
     backoff: Backoff | None = None,
@@ -139,7 +145,7 @@ def topic_options(
 
 def group_options(
     *,
-    mode: str | None = None,
+    mode: Mode | None = None,
     lease: inputs.Duration | None = None,
     in_flight_max: int | None = None,
     attempts_max: int | None = None,
