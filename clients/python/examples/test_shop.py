@@ -8,11 +8,11 @@ import pytest
 
 @pytest.fixture
 def shop(mq, monkeypatch):
-    """handlers.py, whose `connect()` finds the broker of the test."""
+    """handlers.py, whose client connects to the broker of the test."""
     monkeypatch.syspath_prepend(Path(__file__).parent)
     module = import_module("handlers")
-    yield module
-    module.mq.close()
+    with module.mq:
+        yield module
 
 
 # -- in the guide
@@ -24,7 +24,8 @@ def test_an_order_is_packed_when_it_is_due(mq, shop, capsys):
 
 
 # --
-def test_nobody_packs_too_early(mq):
+def test_nobody_packs_too_early(mq, shop, capsys):
     mq.publish("shop", '{"item": "figs", "count": 3}', delay="1h")
     mq.advance("59m")
-    assert mq.fetch("shop", "packers", wait=0.2).values() == []
+    shop.mq.run(stop_at_end=True)
+    assert capsys.readouterr().out == ""

@@ -95,6 +95,8 @@ class Place:
 class EmbeddedClient(Client):
     """A client that ends its private node with itself, unless others use it."""
 
+    _can_reopen = False  #: its node has ended
+
     def __init__(
         self, address: str, timeout: float, node: "subprocess.Popen[bytes] | None", place: Place
     ) -> None:

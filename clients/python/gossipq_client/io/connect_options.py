@@ -1,7 +1,7 @@
 """What `connect` may be asked for, checked before anything is connected."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypedDict
 
 from gossipq_client.io.contexts import addresses_of, credentials_for
@@ -41,14 +41,13 @@ class ConnectOptions(TypedDict, total=False):
 
 
 class Connecting(NamedTuple):
-    """A client in the making."""
+    """A client in the making. `where`: addresses and what to show there, by the environment as it is then."""
 
-    addresses: list[str]
+    where: Callable[[], tuple[list[str], Credentials]]
     name: str
     timeout_s: float
     wait_s: float | None
     spool: Spool | None
-    credentials: Credentials
 
 
 def connecting(
@@ -68,9 +67,14 @@ def connecting(
     timeout_s = inputs.duration_ms(timeout, "timeout") / 1000
     wait_s = None if wait is None else inputs.duration_ms(wait, "wait") / 1000
     named = tuple(addresses)
-    found = addresses_of(named)
-    shown = credentials_for(named, found, credentials, insecure, inputs.text_of(act_for, "act_for"))
+    user = inputs.text_of(act_for, "act_for")
+
+    def where() -> tuple[list[str], Credentials]:
+        found = addresses_of(named)
+        return found, credentials_for(named, found, credentials, insecure, user)
+
+    where()  # raises
     label = inputs.text_of(name, "name") or f"python-{os.getpid()}"
     spool_bytes = inputs.whole(spool_bytes_max, "spool_bytes_max", SPOOL_BYTES_MIN, SPOOL_BYTES_HARD_MAX)
     opened = None if spool is None else Spool(spool, spool_bytes)
-    return Connecting(found, label, timeout_s, wait_s, opened, shown)
+    return Connecting(where, label, timeout_s, wait_s, opened)

@@ -235,6 +235,12 @@ class Spool:
             if not (self._works or self._rests):
                 self._end()
 
+    def reopen(self) -> None:
+        """It was closed, and is used again."""
+        with self._lock:
+            if self._over and not self._works:
+                self._over, self._rests = False, True
+
     def _end(self) -> None:
         import lmdb
 

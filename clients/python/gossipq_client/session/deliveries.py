@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from gossipq import limits
-from gossipq.errors import BadBatch
+from gossipq.errors import BadBatch, GossipqError
 from gossipq.messages import Ack, Acked, AtEnd, Deliver, Nack, Recall, Unsubscribe
 from gossipq.texts import many
 from gossipq.types import Offset, partition_of, topic_id_of
@@ -485,10 +485,20 @@ class Consuming(Settling):
     def farewell(self) -> None:
         """The session ends: what the user still has goes back uncounted, also what was begun."""
         for part in self._parts.values():
+            self._left_over += part.outstanding
             for held in list(part.outstanding):
                 if held not in part.aside:
                     self.nack(held, held.first, held.end)
         self.flush()
+
+    def abandon(self, error: GossipqError) -> None:
+        """The session is over, and its client begins another one: records that the user still has are lost,
+        and loops raise `error`."""
+        for held in self._left_over:
+            held.lose([(held.first, held.end)])
+        for subscription in self._subscriptions():
+            subscription.ready.clear()
+            subscription.error = subscription.error or error
 
     def _leave(self, part: Part) -> None:
         """Ends a subscription as soon as nothing more hangs on it: a new leader would not know who acks."""

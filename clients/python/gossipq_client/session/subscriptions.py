@@ -12,7 +12,7 @@ from gossipq.values import Range, Start, TopicInfo
 from gossipq_client.session.calls import RETRY_MS, Call, Calls
 from gossipq_client.session.connections import NOWHERE
 from gossipq_client.session.credit import Part, Subscription
-from gossipq_client.session.held import merge
+from gossipq_client.session.held import Held, merge
 from gossipq_client.session.links import Links
 from gossipq_client.session.views import Record
 
@@ -41,6 +41,7 @@ class Subscribing:
         self._due: dict[Part, None] = {}
         self._hungry: dict[Part, None] = {}  #: leaders said READY and nothing could be lent
         self._numbers = 0
+        self._left_over: list[Held] = []  #: what the user had in hand at the end of the session
         self._look_ms = 0  #: when time is looked at again, where there are many parts
         self._due_ms: int | None = None  #: and what was due next when it was looked at
 

@@ -152,11 +152,11 @@ class FetchedBatch(Sequence[Item], Generic[Item]):
     of its key failed.
     """
 
-    __slots__ = ("_ends", "_make", "client", "pieces")
+    __slots__ = ("_ends", "_make", "engine", "pieces")
 
-    def __init__(self, pieces: list[Piece], make: Callable[[Held, int], Item], client: object) -> None:
-        """`client`: who fetched it, and acks it."""
-        self.pieces, self._make, self.client = pieces, make, client
+    def __init__(self, pieces: list[Piece], make: Callable[[Held, int], Item], engine: object) -> None:
+        """`engine`: of the client that fetched it, and acks it."""
+        self.pieces, self._make, self.engine = pieces, make, engine
         self._ends: list[int] | None = None
 
     def values(self) -> list[bytes]:

@@ -38,7 +38,9 @@ class Client(Workers, Records):
         return self._connected().__await__()
 
     async def __aenter__(self) -> Self:
-        """Connects. Raises Unreachable when no node answers in time."""
+        """Connects; a client that was closed connects again, in whatever event loop runs now. Raises
+        Unreachable when no node answers in time."""
+        self._reopen()
         return await self._connected()
 
 
@@ -47,8 +49,8 @@ def connect(*addresses: str | Iterable[str], **options: Unpack[ConnectOptions]) 
     """As the sync `connect`: it connects when it is used first, in `async with`, or when it is awaited. A
     spool is written to while it publishes."""
     asked = connecting(addresses, **options)
-    client = Client(asked.addresses, asked.name, asked.timeout_s, asked.wait_s)
-    client._credentials = asked.credentials
+    client = Client([], asked.name, asked.timeout_s, asked.wait_s)
+    client._where = asked.where
     if asked.spool is not None:
         client._use_spool(asked.spool)
     return client

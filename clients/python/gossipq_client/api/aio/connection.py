@@ -47,6 +47,21 @@ class Connection(Driver):
 
     # --- farewell
 
+    _can_reopen = True
+
+    def _reopen(self) -> None:
+        """Let a client that was closed connect again. What is left of its earlier life fails: receipts
+        without a confirm, records in hand, loops."""
+        engine = self.__dict__.get("_engine")
+        if not (self._over and self._can_reopen) or (engine is not None and not engine.ended):
+            return
+        if engine is not None:
+            engine.session.publishing.give_up(engine.lost())
+            engine.session.consuming.abandon(ClientClosed("this client was closed, and connected anew"))
+            self.__dict__.pop("_engine", None)
+        self._reset()
+        self._over = False
+
     async def flush(self, timeout: inputs.Duration | None = None) -> None:
         """Waits until every publish up to now is confirmed and every ack is stored; what others publish and
         ack meanwhile is theirs to wait for.

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from gossipq.errors import ClientClosed, GossipqError
 from gossipq_client.io import PAUSE_SECONDS, Engine, exits
 from gossipq_client.session import Awaited, Flight, Held, Patience, Receipt, Record, Writer
-from gossipq_client.values import NO_CREDENTIALS, inputs
+from gossipq_client.values import NO_CREDENTIALS, Credentials, inputs
 
 T = TypeVar("T")
 Place = tuple[str, int]  #: a partition by topic and number, which outlive its writer
@@ -58,9 +58,14 @@ class Driver:
     def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
         self._addresses, self._key = addresses, key
         self._credentials = NO_CREDENTIALS  #: what it shows, if anything
+        self._where: Callable[[], tuple[list[str], Credentials]] | None = None  #: as in the sync twin
         self._timeout = timeout
         self._label = name
         self._over = False  #: closed before it was used
+        self._reset()
+
+    def _reset(self) -> None:
+        """Nothing waits, and no event loop has a part of it."""
         self._watched: dict[int, object] = {}  #: whose the descriptors are that the loop watches
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._landings: dict[Flight, asyncio.Future[None]] = {}
@@ -77,6 +82,8 @@ class Driver:
         if self._over:
             raise ClientClosed("this client is closed", hint="call connect() again")
         self._loop = asyncio.get_running_loop()
+        if self._where is not None:
+            self._addresses, self._credentials = self._where()
         engine = self.__dict__["_engine"] = Engine(
             self._addresses, self._label, _nothing, self._key, self._credentials
         )

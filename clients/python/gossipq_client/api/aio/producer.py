@@ -45,12 +45,18 @@ from gossipq_client.values import (
 class Producers(Connection):
     """The part of a client that publishes."""
 
+    _spool: Spool | None = None
+
     def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
         super().__init__(addresses, name, timeout, key)
         self._checking: dict[str, Schema] = {}  #: by topic: what is published there is checked
         self._wares: list[Middleware] = []
-        self._spool: Spool | None = None
+
+    def _reset(self) -> None:
+        super()._reset()
         self._spooling = Gate()
+        if self._spool is not None:
+            self._spool.reopen()
 
     def add_middleware(self, middleware: Middleware) -> None:
         """From now on it hears of each record that is published, and of each that a handler works on; what is

@@ -30,7 +30,9 @@ class Client(Workers, Records):
             self._plain = engine.session.publishing.plain
 
     def __enter__(self) -> Self:
-        """Connects, and sends what its spool has. Raises Unreachable when no node answers in time."""
+        """Connects, and sends what its spool has; a client that was closed connects again. Raises Unreachable
+        when no node answers in time."""
+        self._reopen()
         try:
             self._open()
             with self._spooling:
@@ -75,14 +77,15 @@ def connect(*addresses: str | Iterable[str], **options: Unpack[ConnectOptions]) 
     (`gossipq context save`). None: $GOSSIPQ_SERVER, else the context in use, else tcp://127.0.0.1:7700.
 
     It connects when it is used first, or in `with`: a module may make it and register handlers without a
-    node. Raises Unreachable when no node answers within `wait`, ConfigError for a name that is no context,
-    and for a spool that another client has.
+    node. A `with` may be entered again: the client connects anew, with its handlers. Addresses are looked up
+    each time that it connects. Raises Unreachable when no node answers within `wait`, ConfigError for a name
+    that is no context, and for a spool that another client has.
 
     A closed cluster asks who this is: see `credentials` and `insecure`.
     """
     asked = connecting(addresses, **options)
-    client = Client(asked.addresses, asked.name, asked.timeout_s)
-    client._credentials = asked.credentials
+    client = Client([], asked.name, asked.timeout_s)
+    client._where = asked.where
     if asked.spool is not None:
         client._use_spool(asked.spool)
     if asked.wait_s is not None:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self, Unpack, cast
 
 from gossipq import limits
-from gossipq.errors import BadRequest, LeaseLost, NotConfirmed
+from gossipq.errors import BadRequest, ClientClosed, LeaseLost, NotConfirmed
 from gossipq.values import Message as Request
 from gossipq_client.api.sync.driver import PendingReceipt, started
 from gossipq_client.api.sync.producer import Producers
@@ -282,6 +282,8 @@ class Fetcher:
 
     def _fetch(self, count: int, wait_s: float) -> FetchedBatch[Message]:
         client, subscription, fetch = self._client, self._state, object()
+        if isinstance(subscription.error, ClientClosed):
+            raise subscription.error
         if not subscription.asked:
             client._do(lambda: client._engine.session.subscribe(subscription))
         engine, consuming = client._engine, client._engine.session.consuming
@@ -296,7 +298,7 @@ class Fetcher:
             client._do(lambda: consuming.fetched(subscription, bool(pieces), fetch))
             if engine.session.links.out:
                 client._exchange()
-            batch = FetchedBatch(pieces, client._message, client)
+            batch = FetchedBatch(pieces, client._message, engine)
             del subscription.fetches[fetch]
             return batch
         except BaseException:  # as an interrupt or a cancellation: what was taken for it goes back
@@ -329,8 +331,8 @@ class Fetcher:
 class Consumers(Producers):
     """The part of a client that consumes."""
 
-    def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
-        super().__init__(addresses, name, timeout, key)
+    def _reset(self) -> None:
+        super()._reset()
         self._fetchers: dict[tuple[tuple[str, ...], str | None], Fetcher] = {}
 
     @shows(joining, FetchOptions, ConsumeOptions)
@@ -424,12 +426,12 @@ class Consumers(Producers):
         somebody else is known to have, and BadRequest for one that another client was given; those before it
         are done."""
         if isinstance(done, FetchedBatch):
-            self._require_own(done, done.client)
+            self._require_own(done, done.engine is self._engine)
             for piece in done.pieces:
                 self._ack_range(piece.held, piece.first, piece.end)
             return
         for message in [done] if isinstance(done, Message) else done:
-            self._require_own(message, message._client)
+            self._require_own(message, message._client is self)
             message.ack()
 
     def ack_and_wait(
@@ -446,7 +448,7 @@ class Consumers(Producers):
         """
         messages = [done] if isinstance(done, Message) else list(done)
         for message in messages:
-            self._require_own(message, message._client)
+            self._require_own(message, message._client is self)
         for message in messages:
             if not message.lost:
                 message.ack()
@@ -468,9 +470,9 @@ class Consumers(Producers):
         for message in messages:
             message._require_lease()
 
-    def _require_own(self, done: FetchedBatch[Message] | Message, client: object) -> None:
+    def _require_own(self, done: FetchedBatch[Message] | Message, is_own: bool) -> None:
         """Raises BadRequest: in the session of this client the same numbers name other records."""
-        if client is not self:
+        if not is_own:
             hint = "ack it with the client that it came from, or each message by itself: msg.ack()"
             raise BadRequest(f"{done!r} was given to another client", hint=hint)
 

@@ -10,7 +10,7 @@ from gossipq_client.io import Bell, Engine, exits, in_handler, log
 from gossipq_client.io import wait as wait_for
 from gossipq_client.session import Awaited, Flight, Held, Patience, PendingReceipts, Record, Writer
 from gossipq_client.session import PendingReceipt as PendingReceipt
-from gossipq_client.values import NO_CREDENTIALS
+from gossipq_client.values import NO_CREDENTIALS, Credentials
 
 T = TypeVar("T")
 Gate = threading.RLock  #: one after the other
@@ -33,6 +33,8 @@ class Driver:
         self._lock = threading.RLock()
         self._addresses, self._key = addresses, key
         self._credentials = NO_CREDENTIALS  #: what it shows, if anything
+        #: finds both anew, each time that it connects
+        self._where: Callable[[], tuple[list[str], Credentials]] | None = None
         self._exchanges = 0  #: how often callers did I/O
         self._timeout = timeout
         self._label = name
@@ -42,6 +44,10 @@ class Driver:
             None  #: a signal handler wants it closed, after so many seconds at most
         )
         self._over = False  #: closed before it was used
+        self._reset()
+
+    def _reset(self) -> None:
+        """Who waits looks at the engine that it began with."""
 
     def _open(self, timeout: float | None = None) -> Engine:
         """Connects, unless somebody did. Raises Unreachable when no node answers in time, ClientClosed,
@@ -65,6 +71,8 @@ class Driver:
         """Raises ClientClosed."""
         if self._over:
             raise ClientClosed("this client is closed", hint="call connect() again")
+        if self._where is not None:
+            self._addresses, self._credentials = self._where()
         engine = Engine(self._addresses, self._label, self._in_child, self._key, self._credentials)
         try:
             self._keeper = Keeper(self, engine)  # a signal handler that finds the engine needs it, too

@@ -22,6 +22,9 @@ class Workers(Consumers):
         super().__init__(addresses, name, timeout, key)
         self.handlers = Registry()
         self._runner: Runner | None = None
+
+    def _reset(self) -> None:
+        super()._reset()
         self._requests = Requests()
 
     # --- handlers
