@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import pytest
+import zmq
 
 from gossipq.errors import Unreachable
+from gossipq.limits import DOOR_PORT_STEP
 from gossipq_cli import contexts, reach
 from ports import settled_port
 
@@ -89,3 +91,21 @@ def test_an_address_may_be_host_and_port(given: str, address: str, monkeypatch: 
     assert contexts.servers_of([given]) == [address]
     monkeypatch.setenv("GOSSIPQ_SERVER", f"{given}, {given}")
     assert contexts.servers_of([]) == [address, address]
+
+
+def test_an_encrypted_port_is_told_to_a_client_without_its_key() -> None:
+    port = settled_port(doors=True)
+    address = f"tcp://127.0.0.1:{port}"
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as door:
+        door.curve_server, door.curve_secretkey = True, zmq.curve_keypair()[1]
+        door.bind(f"tcp://127.0.0.1:{port + DOOR_PORT_STEP}")
+        assert "nothing listens on that port" in why(address)
+        with pytest.raises(
+            Unreachable, match=f"answers encrypted only, at .*:{port + DOOR_PORT_STEP},"
+        ) as told:
+            reach.require([address], 0.3, has_key=False)
+        assert "--credentials FILE" in told.value.hint
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as plain:
+        plain.bind(f"tcp://127.0.0.1:{port + DOOR_PORT_STEP}")
+        with pytest.raises(Unreachable, match="nothing listens on that port"):
+            reach.require([address], 0.3, has_key=False)

@@ -32,13 +32,17 @@ def test_one_command_lets_other_hosts_in(tmp_path: Path, capfd: pytest.CaptureFi
         node.says(f"encrypted at tcp://{address}:{node.port + 100}")
         assert "gossipq cluster door --save FILE" in node.said
         with (
-            pytest.raises(Unreachable, match="no node answers") as caught,
+            pytest.raises(Unreachable, match="no key of an encrypted port is given") as caught,
             connect(node.endpoint, timeout=2, wait=2) as mq,
         ):
             mq.topics()
         assert "gossipq cluster door --save FILE" in caught.value.hint
         assert main(["-s", node.endpoint, "topic", "ls"]) != 0
-        assert "gossipq cluster door --save FILE" in capfd.readouterr().err
+        told = capfd.readouterr().err
+        assert (
+            f"answers encrypted only, at tcp://{address}:{node.port + 100}, and no key of it is given" in told
+        )
+        assert "gossipq cluster door --save FILE; then here: --credentials FILE" in told
         assert main(["-s", f"127.0.0.1:{node.port}", "cluster", "door", "--save", str(file)]) == 0
         assert file.stat().st_mode & 0o777 == 0o600
         assert main(["-s", node.endpoint, "--credentials", str(file), "topic", "ls"]) == 0

@@ -36,7 +36,7 @@ def connect(choices: Choices, patience_s: float = 0.0) -> "Client":
     shown = contexts.credentials_for(here, places, path, choices.insecure or bool(choices.door))
     shown = shown._replace(door=shown.door or choices.door, insecure=choices.insecure)
     doors = [door_of(place) if shown.door else place for place in places]
-    reach.require(doors, choices.timeout_s, contexts.hint_of(places, shown))
+    reach.require(doors, choices.timeout_s, contexts.hint_of(places, shown), has_key=bool(shown.door))
     return gossipq_client.connect(
         *choices.servers,
         name=own_name(),

@@ -4,7 +4,9 @@ import socket
 import time
 from collections.abc import Sequence
 
+from gossipq.endpoints import door_of
 from gossipq.errors import Unreachable
+from gossipq.limits import DOOR_PORT_STEP
 from gossipq.resolver import addresses_within, name_in
 
 CONNECT_S = 2.0  #: for a connection to a host that may be far away
@@ -13,14 +15,25 @@ GREETING_S = (
 )
 START = "start one: gossipq node"
 SIGNATURE = b"\xff"  #: the first byte of a ZeroMQ greeting
+#: how a greeting of ZMTP 3 begins; the other side then sends all of its own, and would hang up on another
+#: mechanism
+GREETING = SIGNATURE + bytes(8) + b"\x7f\x03\x00"
+GREETING_BYTES, MECHANISM = 64, slice(12, 32)
+DOOR_S = 1.0  #: for an encrypted port to say what it is
+KEYLESS = (
+    "on the host of a node: gossipq cluster door --save FILE; then here: --credentials FILE "
+    "(credentials=FILE in a program)"
+)
 
 
-def require(addresses: Sequence[str], timeout_s: float, start: str = START) -> None:
-    """Returns when one of the addresses may answer. Raises Unreachable that says of each why it does not.
-    `start`: what to do where nobody listens."""
+def require(addresses: Sequence[str], timeout_s: float, start: str = START, has_key: bool = True) -> None:
+    """Return when one of the addresses may answer. Raises Unreachable that says of each why it does not.
+
+    `start`: what to do where nobody listens. `has_key`: the client has the key of the cluster's encrypted
+    ports; without it, an address that only answers encrypted is named as the cause."""
     trouble = []
     for address in addresses:
-        why = trouble_of(address, timeout_s)
+        why = trouble_of(address, timeout_s, has_key)
         if not why:
             return
         trouble.append(why)
@@ -29,8 +42,9 @@ def require(addresses: Sequence[str], timeout_s: float, start: str = START) -> N
         raise Unreachable(text, hint=start if trouble[0][1] == START else trouble[0][1])
 
 
-def trouble_of(address: str, timeout_s: float) -> tuple[str, str] | None:
-    """(why nobody can answer there, what to do); None: somebody may. Only addresses of TCP are looked at."""
+def trouble_of(address: str, timeout_s: float, has_key: bool = True) -> tuple[str, str] | None:
+    """(why nobody can answer there, what to do); None: somebody may. Only addresses of TCP are looked at.
+    `has_key`: as for `require`."""
     if not address.startswith("tcp://"):
         return None
     host, _, port = address.removeprefix("tcp://").rpartition(":")
@@ -51,7 +65,25 @@ def trouble_of(address: str, timeout_s: float) -> tuple[str, str] | None:
         why = _knocked(address, (place, int(port)), deadline, min(timeout_s, GREETING_S))
         if why is None:
             return None
+    if why is not None and not has_key and any(_encrypts(place, int(port)) for place in found):
+        text = (
+            f"the node at {address} answers encrypted only, at {door_of(address)}, and no key of it is given"
+        )
+        return text, KEYLESS
     return why
+
+
+def _encrypts(host: str, port: int) -> bool:
+    """Whether an encrypted port of a node belongs to that port for clients."""
+    place, heard = (host, port + DOOR_PORT_STEP), b""
+    try:
+        with socket.create_connection(place, DOOR_S) as probe:
+            probe.sendall(GREETING)
+            while len(heard) < GREETING_BYTES and (more := probe.recv(GREETING_BYTES - len(heard))):
+                heard += more
+    except OSError:
+        return False
+    return heard.startswith(SIGNATURE) and heard[MECHANISM].rstrip(b"\0") == b"CURVE"
 
 
 def _knocked(

@@ -205,7 +205,10 @@ def hint_of(places: Iterable[str], shown: Credentials) -> str:
         )
     if shown.door or are_here(places):
         return start
-    return f"{start}; if it encrypts, name --credentials FILE: gossipq cluster door --save FILE, on its host"
+    return (
+        f"{start}; if it encrypts, its clients need a file with the key of its door: on its host, gossipq "
+        "cluster door --save FILE; then here: --credentials FILE (credentials=FILE in a program)"
+    )
 
 
 def stamp(path: str) -> tuple[int, ...]:

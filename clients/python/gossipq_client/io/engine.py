@@ -447,8 +447,10 @@ class Engine:
                 f"{links.home.endpoint} answers, and the leader that was asked does not",
                 hint="gossipq status",
             )
-        hint = contexts.hint_of(self.session.links.addresses, self._credentials)
-        return Unreachable(f"no node answers at {addresses}", hint=hint)
+        hint, text = contexts.hint_of(links.addresses, self._credentials), f"no node answers at {addresses}"
+        if not (self._credentials.door or contexts.are_here(links.addresses)):
+            text = f"no node answers unencrypted at {addresses}, and no key of an encrypted port is given"
+        return Unreachable(text, hint=hint)
 
     # --- farewell
 
