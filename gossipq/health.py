@@ -169,11 +169,14 @@ def of_node(status: StatusReply) -> Health:
 
 
 def of_cluster(
-    asked: StatusReply, answers: Mapping[str, StatusReply | None], copies: Sequence[CopyStats]
+    asked: StatusReply,
+    answers: Mapping[str, StatusReply | None],
+    copies: Sequence[CopyStats],
+    nodes: int = 0,
 ) -> Health:
-    """What all nodes say together. `answers`: by copy, None = the node does not answer; `copies`: as the
-    newest leaders see them. Of other nodes than the `asked` one counts what stops them: that they start shows
-    in the copies."""
+    """What all nodes say together; `nodes`: so many of the roster must answer. `answers`: by copy, None =
+    the node does not answer; `copies`: as the newest leaders see them. Of other nodes than the `asked`
+    one counts what stops them: that they start shows in the copies."""
     findings = _of_workers(asked)
     for status in answers.values():
         if status is not None and status.copy != asked.copy:
@@ -191,6 +194,9 @@ def of_cluster(
     for name, count in Counter(afar.values()).items():
         text = f"{name} does not answer here, and leads {many(count, 'shard')}, as the others say"
         findings.append(Finding(State.DEGRADED, name, text))
+    answering = sum(status is not None for status in answers.values())
+    if answering < nodes:
+        findings.append(Finding(State.DEGRADED, "", f"{answering} of {many(nodes, 'node')} answer"))
     return health([*findings, *unheard, *of_copies(copies, asked.members, asked.shards)])
 
 

@@ -12,7 +12,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from math import inf
 from multiprocessing.connection import Connection
@@ -123,18 +123,17 @@ def run_frontdoor(settings: FrontdoorSettings, pipe: Connection) -> None:
             settings.keys,
             settings.doors_bind,
         )
-        try:
-            keep = Keeping(
-                partial(keep_roster, Path(settings.roster_file)),
-                partial(keep_access, Path(settings.access_file)),
-            )
-            with ExitStack() as ends:
-                others = ends.enter_context(membership(settings.gossip))
-                door = Frontdoor(settings, mailbox, clock.now(), keep, others, machine.measure)
-                beside(settings, door.board, clock, ends)
-                loop.run(door, mailbox, clock, Parent(pipe, lambda: door.ready, door.set_states).running)
-        finally:
-            mailbox.close()
+        keep = Keeping(
+            partial(keep_roster, Path(settings.roster_file)),
+            partial(keep_access, Path(settings.access_file)),
+        )
+        # the mailbox is closed first: to leave the gossip takes seconds, and meanwhile a client that could
+        # still connect would wait for an answer
+        with ExitStack() as ends, closing(mailbox):
+            others = ends.enter_context(membership(settings.gossip))
+            door = Frontdoor(settings, mailbox, clock.now(), keep, others, machine.measure)
+            beside(settings, door.board, clock, ends)
+            loop.run(door, mailbox, clock, Parent(pipe, lambda: door.ready, door.set_states).running)
 
     child("frontdoor", settings.log_json, pipe, serve)
 

@@ -163,7 +163,7 @@ def test_who_runs_a_node_reaches_the_others_by_the_key_that_it_tells(
 ) -> None:
     """`status` called nodes away that the node itself heard, and waited for ever until all was well."""
     knocked, shown = list[str](), list[Credentials]()
-    monkeypatch.setattr(reach, "require", lambda places, *_: knocked.extend(places))
+    monkeypatch.setattr(reach, "require", lambda places, *_, **__: knocked.extend(places) or 0)
     monkeypatch.setattr(gossipq_client, "connect", lambda *_, credentials, **__: shown.append(credentials))
     members = [msgspec.structs.replace(MEMBERS[1], encrypts=encrypts)]
     asked = reply("ada", [], members, door=b"d" * 32)
@@ -229,6 +229,17 @@ def test_status_says_what_is_not_well(town: Town, gossipq, copies: list[CopyStat
     waited = gossipq("status", "--wait-healthy", "300ms")
     assert waited.code == 75
     assert says in waited.err
+
+
+def test_status_counts_the_nodes_that_it_is_told_to_expect(town: Town, gossipq) -> None:
+    assert gossipq("status", "--nodes", "3").code == 0
+    assert gossipq("status", "--wait-healthy", "30", "--nodes", "3").code == 0
+    ran = gossipq("status", "--nodes", "4")
+    assert ran.code == 1
+    assert "degraded: 3 of 4 nodes answer" in ran.out
+    waited = gossipq("status", "--wait-healthy", "300ms", "--nodes", "4")
+    assert waited.code == 75
+    assert "3 of 4 nodes answer" in waited.err
 
 
 def test_status_waits_until_all_is_well(town: Town, gossipq, monkeypatch: pytest.MonkeyPatch) -> None:

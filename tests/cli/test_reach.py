@@ -72,7 +72,7 @@ def test_the_port_of_another_program_is_told(says: bytes, told: str) -> None:
 
 def test_one_address_that_may_answer_is_enough() -> None:
     with listener(reach.SIGNATURE) as address:
-        reach.require([f"tcp://127.0.0.1:{settled_port()}", address], 1.0)
+        assert reach.require([f"tcp://127.0.0.1:{settled_port()}", address], 1.0) == 1
     reach.require(["ipc:///nowhere"], 1.0)
     reach.require([], 1.0)
 

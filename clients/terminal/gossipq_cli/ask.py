@@ -36,9 +36,10 @@ def connect(choices: Choices, patience_s: float = 0.0) -> "Client":
     shown = contexts.credentials_for(here, places, path, choices.insecure or bool(choices.door))
     shown = shown._replace(door=shown.door or choices.door, insecure=choices.insecure)
     doors = [door_of(place) if shown.door else place for place in places]
-    reach.require(doors, choices.timeout_s, contexts.hint_of(places, shown), has_key=bool(shown.door))
+    first = reach.require(doors, choices.timeout_s, contexts.hint_of(places, shown), has_key=bool(shown.door))
     return gossipq_client.connect(
-        *choices.servers,
+        *places[first:],  # it would wait a second for each that is not there
+        *places[:first],
         name=own_name(),
         timeout=max(choices.timeout_s, patience_s),
         wait=choices.timeout_s,
@@ -123,8 +124,9 @@ def status(choices: Choices) -> StatusReply:
         return mq.admin.status()
 
 
-def wait_healthy(choices: Choices, wait_s: float) -> "ClusterView":
-    """Asks until all is well, also when nobody is there yet. Raises Failure when the time is over."""
+def wait_healthy(choices: Choices, wait_s: float, nodes: int = 0) -> "ClusterView":
+    """Ask until all is well and `nodes` nodes answer, also when no node is up yet. Raises Failure when the
+    time is over."""
     from gossipq_cli import clusters
 
     deadline, last = time.monotonic() + wait_s, "no answer"
@@ -136,7 +138,7 @@ def wait_healthy(choices: Choices, wait_s: float) -> "ClusterView":
                 raise
             last = error.message
         else:
-            last = clusters.unhealthy(view)
+            last = clusters.unhealthy(view, nodes)
             if not last:
                 return view
         time.sleep(max(0.0, min(ASK_AGAIN_S, deadline - time.monotonic())))

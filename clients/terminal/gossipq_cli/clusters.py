@@ -81,14 +81,16 @@ def votes(view: ClusterView, copy: str) -> int:
     )
 
 
-def health(view: ClusterView) -> Health:
-    """How the cluster is, by all that its nodes say."""
-    return of_cluster(view.asked, {node.member.copy: node.status for node in view.nodes}, view.copies)
+def health(view: ClusterView, nodes: int = 0) -> Health:
+    """How the cluster is, by all that its nodes say; `nodes`: so many must answer."""
+    answers = {node.member.copy: node.status for node in view.nodes}
+    return of_cluster(view.asked, answers, view.copies, nodes)
 
 
-def unhealthy(view: ClusterView) -> str:
-    """Why not every shard has a leader and every copy keeps up, for people; "" when all is well."""
-    return health(view).text
+def unhealthy(view: ClusterView, nodes: int = 0) -> str:
+    """Why not every shard has a leader and every copy keeps up, and `nodes` nodes answer, for people; "" when
+    all is well."""
+    return health(view, nodes).text
 
 
 def roles_of(copy: str, rows: Iterable[CopyStats]) -> dict[str, list[int]]:

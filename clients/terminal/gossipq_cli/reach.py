@@ -26,20 +26,22 @@ KEYLESS = (
 )
 
 
-def require(addresses: Sequence[str], timeout_s: float, start: str = START, has_key: bool = True) -> None:
-    """Return when one of the addresses may answer. Raises Unreachable that says of each why it does not.
+def require(addresses: Sequence[str], timeout_s: float, start: str = START, has_key: bool = True) -> int:
+    """Return the index of the first address that may answer. Raises Unreachable that says of each why it does
+    not.
 
     `start`: what to do where nobody listens. `has_key`: the client has the key of the cluster's encrypted
     ports; without it, an address that only answers encrypted is named as the cause."""
     trouble = []
-    for address in addresses:
+    for number, address in enumerate(addresses):
         why = trouble_of(address, timeout_s, has_key)
         if not why:
-            return
+            return number
         trouble.append(why)
     if trouble:
         text = "; ".join(dict.fromkeys(why for why, _ in trouble))
         raise Unreachable(text, hint=start if trouble[0][1] == START else trouble[0][1])
+    return 0
 
 
 def trouble_of(address: str, timeout_s: float, has_key: bool = True) -> tuple[str, str] | None:

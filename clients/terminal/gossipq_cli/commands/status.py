@@ -17,10 +17,10 @@ from gossipq_cli.output import Column, Output, counter, span
 ROWS = ("workers", "routes", "members", "leads", "copies", "events")
 
 
-def as_object(view: clusters.ClusterView) -> dict[str, Any]:
+def as_object(view: clusters.ClusterView, nodes: int = 0) -> dict[str, Any]:
     """For JSON: names instead of positions. What one node answered, and what was found out by asking all."""
     fields = msgspec.structs.asdict(view.asked)
-    health = clusters.health(view)
+    health = clusters.health(view, nodes)
     fields |= {"cluster": view.asked.cluster.hex(), "healthy": not health.findings, "state": health.state}
     fields |= {"findings": [finding._asdict() for finding in health.findings]}
     fields |= {name: [msgspec.structs.asdict(item) for item in fields[name]] for name in ROWS}
@@ -35,26 +35,34 @@ def as_object(view: clusters.ClusterView) -> dict[str, Any]:
     metavar="SECONDS",
     help="wait until every shard has a leader and all its copies are in sync; the node need not be up yet",
 )
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="not healthy before N nodes answer: a new cluster does not know how many are still to join",
+)
 @pass_choices
-def command(choices: Choices, wait_s: float | None) -> int:
+def command(choices: Choices, wait_s: float | None, nodes: int) -> int:
     """Show the health of a node and its cluster, or wait until all is well.
 
     \b
     gossipq status
     gossipq status --wait-healthy 30 && echo go
+    gossipq status --wait-healthy 60 --nodes 3
     gossipq status -o json
 
     Exits 0 when all is well: every shard has a leader (elsewhere called master; followers are slaves), every
     copy is there and in sync, and publishes are accepted; else 1, and 75 when the wait was too short.
     `gossipq help health` explains the words.
     """
-    view = clusters.look(choices) if wait_s is None else ask.wait_healthy(choices, wait_s)
+    view = clusters.look(choices) if wait_s is None else ask.wait_healthy(choices, wait_s, nodes)
     out = Output(choices)
     if out.for_machines or out.form == "names":
-        out.one(as_object(view), name=view.asked.node)
+        out.one(as_object(view, nodes), name=view.asked.node)
     else:
-        _print(out, view)
-    return failures.FAILED if wait_s is None and clusters.unhealthy(view) else failures.DONE
+        _print(out, view, nodes)
+    return failures.FAILED if wait_s is None and clusters.unhealthy(view, nodes) else failures.DONE
 
 
 def _print_dead(out: Output, view: clusters.ClusterView) -> None:
@@ -84,13 +92,13 @@ def unanswered(view: clusters.ClusterView, known: Collection[str]) -> Iterator[s
             yield f"{node.member.name} does not answer: what stands here of it the others heard {ago} ago"
 
 
-def _print(out: Output, view: clusters.ClusterView) -> None:
+def _print(out: Output, view: clusters.ClusterView, nodes: int) -> None:
     status = view.asked
     out.write(
         f"{status.node}  {status.mode}  cluster {status.cluster_name}  up {span(status.uptime_ms)}  gossipq "
         f"{status.version}"
     )
-    health = clusters.health(view)
+    health = clusters.health(view, nodes)
     for finding in health.findings:
         out.write(f"{finding.state}: {finding.text}")
     if health.findings:
