@@ -1,6 +1,7 @@
 """A fetcher of one's own, and acks that are waited for."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import cast
@@ -269,5 +270,61 @@ def test_an_asyncio_fetch_of_a_topic_that_was_missing_finds_it(broker: testing.B
                     await mq.fetch("orders", "g")
             await (await mq.publish("orders", b"one"))
             assert (await mq.fetch("orders", "g", wait=10)).values() == [b"one"]
+
+    asyncio.run(main())
+
+
+def put(broker: testing.Broker, topic: str, count: int) -> None:
+    with broker.connect() as mq:
+        mq.publish_many(topic, [b"x"] * count).result(5)
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"min": 3, "wait": 20}, 3),
+        ({"min": 3, "linger": 20}, 3),
+        ({"n": 3, "linger": 20}, 3),
+        ({"min": 5, "linger": 0.8}, 3),
+        ({"min": 5, "wait": 0.8}, 3),
+        ({"linger": 0.8}, 3),
+        ({"min": 1, "linger": 20}, 1),
+    ],
+)
+def test_a_fetch_waits_for_more(broker: testing.Broker, options: dict[str, float], found: int) -> None:
+    """Each was handed out as soon as it came: a writer of files got one record a file."""
+    topic = "more-" + "-".join(f"{name}.{value}" for name, value in options.items())
+    put(broker, topic, 1)
+    later = threading.Timer(0.3, put, (broker, topic, 2))
+    with broker.connect() as mq:
+        mq.fetch(topic, "other")
+        later.start()
+        batch = mq.fetch(topic, "g", **options)  # type: ignore[arg-type]
+        later.join()
+        assert len(batch) == found
+        mq.ack_and_wait(batch)
+        assert len(mq.fetch(topic, "g", n=3)) == 3 - found
+        mq.flush()
+
+
+def test_what_a_fetch_waits_for_is_checked(broker: testing.Broker) -> None:
+    with broker.connect() as mq:
+        for options in ({"min": 0}, {"n": 3, "min": 4}, {"linger": "soon"}):
+            with pytest.raises(BadRequest):
+                mq.fetch("checked", "g", **options)  # type: ignore[arg-type]
+
+
+def test_a_fetch_that_waits_for_more_and_is_broken_off_gives_back_what_it_has(broker: testing.Broker) -> None:
+    put(broker, "broken", 1)
+
+    async def main() -> None:
+        async with aio.connect(broker.endpoint) as mq:
+            task = asyncio.create_task(mq.fetch("broken", "g", min=2, wait=20))
+            await asyncio.sleep(0.5)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            async with aio.connect(broker.endpoint) as other:
+                assert len(await other.fetch("broken", "g", wait=5)) == 1
 
     asyncio.run(main())

@@ -3,7 +3,15 @@ Pure."""
 
 from gossipq_client.session import credit
 from gossipq_client.session.calls import Answer, Call, Calls
-from gossipq_client.session.consume_options import ConsumeOptions, FetchOptions, Joining, credit_of, joining
+from gossipq_client.session.consume_options import (
+    ConsumeOptions,
+    FetchOptions,
+    Joining,
+    More,
+    credit_of,
+    joining,
+    more_of,
+)
 from gossipq_client.session.credit import Subscription
 from gossipq_client.session.deliveries import Consuming
 from gossipq_client.session.held import Held, Piece
@@ -43,6 +51,7 @@ __all__ = [
     "Held",
     "Joining",
     "Merged",
+    "More",
     "One",
     "Patience",
     "PendingReceipt",
@@ -62,6 +71,7 @@ __all__ = [
     "credit_of",
     "half_way",
     "joining",
+    "more_of",
     "no_pyarrow",
     "part_sent",
     "plan",

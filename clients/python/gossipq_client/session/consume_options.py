@@ -193,6 +193,21 @@ def credit_of(credit: int | None, mode: str | None, what: str) -> int:
     return inputs.whole(credit, what, 1, limits.IN_FLIGHT_MAX)
 
 
+class More(NamedTuple):
+    """What a fetch waits for when it has a message already."""
+
+    least: int
+    linger_s: float | None  #: None: as long as for the first one
+
+
+def more_of(count: int, least: int | None, linger: inputs.Duration | None) -> More:
+    """For a fetch of `count` messages at most. Raises BadRequest."""
+    linger_s = None if linger is None else inputs.seconds(linger, "linger")
+    if least is None:
+        return More(1 if linger is None else count, linger_s)
+    return More(inputs.whole(least, "min", 1, count), linger_s)
+
+
 def routes_of(route: Routes | None) -> list[str]:
     """Patterns of words between dots: `*` is one word, `#` any number of them. Raises BadRequest,
     TooLarge."""

@@ -19,11 +19,13 @@ from gossipq_client.session import (
     FetchedBatch,
     FetchOptions,
     Held,
+    More,
     Piece,
     Record,
     credit,
     credit_of,
     joining,
+    more_of,
 )
 from gossipq_client.values import (
     Common,
@@ -259,13 +261,22 @@ class Fetcher:
     def __init__(self, client: "Consumers", subscription: credit.Subscription) -> None:
         self._client, self._state = client, subscription
 
-    def fetch(self, n: int | None = None, wait: inputs.Duration = 1.0) -> FetchedBatch[Message]:
+    def fetch(
+        self,
+        n: int | None = None,
+        wait: inputs.Duration = 1.0,
+        *,
+        min: int | None = None,
+        linger: inputs.Duration | None = None,
+    ) -> FetchedBatch[Message]:
         """At most `n` messages; returns as soon as there is one, and empty after `wait`, in seconds or as
-        "5s". Raises BadRequest, ClientClosed, and NoQuorum or Unreachable when nobody who could have
-        records has answered for the client's timeout."""
+        "5s". `min` and `linger` wait for more, as in `mq.fetch`.
+
+        Raises BadRequest, ClientClosed, and NoQuorum or Unreachable when nobody who could have records has
+        answered for the client's timeout.
+        """
         count = credit_of(n, self._state.options.mode, "n")
-        wait_s = inputs.seconds(wait)
-        return self._fetch(count, wait_s)
+        return self._fetch(count, inputs.seconds(wait), more_of(count, min, linger))
 
     def rest(self) -> None:
         """What was lent for further fetches goes to others, unless one is under way; the next one goes
@@ -280,7 +291,7 @@ class Fetcher:
         self._client._end(self._state)
         self._client._wake()
 
-    def _fetch(self, count: int, wait_s: float) -> FetchedBatch[Message]:
+    def _fetch(self, count: int, wait_s: float, more: More) -> FetchedBatch[Message]:
         client, subscription, fetch = self._client, self._state, object()
         if isinstance(subscription.error, ClientClosed):
             raise subscription.error
@@ -295,6 +306,9 @@ class Fetcher:
                     client._exchange()
             else:
                 pieces = self._wait(count, wait_s, fetch)
+            if pieces and sum(map(len, pieces)) < more.least:
+                linger_s = wait_s if more.linger_s is None else more.linger_s
+                pieces = self._linger(count, linger_s, more.least, fetch)
             client._do(lambda: consuming.fetched(subscription, bool(pieces), fetch))
             if engine.session.links.out:
                 client._exchange()
@@ -323,6 +337,18 @@ class Fetcher:
                 raise error
             if not left_s and subscription.looked_up:
                 return []
+
+    def _linger(self, count: int, wait_s: float, least: int, fetch: object) -> list[Piece]:
+        """What this fetch has, and what comes within `wait_s`, until it has `least` messages."""
+        client, subscription, engine = self._client, self._state, self._client._engine
+        deadline_ms = engine.now_ms() + wait_s * 1000
+        pieces = client._do(self._taking(0, fetch))
+        while (found := sum(map(len, pieces))) < least:
+            left_s = max(0.0, (deadline_ms - engine.now_ms()) / 1000)
+            if not client._await_records(subscription, left_s):
+                return pieces
+            pieces = client._do(self._taking(count - found, fetch))
+        return pieces
 
     def _taking(self, count: int, fetch: object) -> Callable[[], list[Piece]]:
         return partial(self._client._engine.session.consuming.take, self._state, count, fetch)
@@ -378,16 +404,21 @@ class Consumers(Producers):
         *,
         n: int | None = None,
         wait: inputs.Duration = 1.0,
+        min: int | None = None,
+        linger: inputs.Duration | None = None,
         **options: Unpack[FetchOptions],
     ) -> FetchedBatch[Message]:
         """At most `n` messages; returns as soon as there is one, and empty after `wait`; wait=0 gives its
         nodes half a second to answer. Ack with `ack(batch)`.
 
+        With `min` or `linger` it waits for more once there is one: until it has `min` messages (default with
+        `linger`: n), or until `linger` is over (default with `min`: wait).
+
         Options count for the first fetch of these topics and group. Raises BadRequest; NoQuorum or
         Unreachable when nobody who could have records has answered for the client's timeout.
         """
         count = credit_of(n, options.get("mode"), "n")
-        wait_s = inputs.seconds(wait)
+        wait_s, more = inputs.seconds(wait), more_of(count, min, linger)
         name = (topics,) if isinstance(topics, str) else tuple(topics)
         fetcher = self._usable_fetcher(name, group)
         if fetcher is None:
@@ -395,7 +426,7 @@ class Consumers(Producers):
             fetcher = self._fetchers.setdefault(
                 (name, group), Fetcher(self, self._engine.made_subscription(asked, False))
             )
-        return fetcher._fetch(count, wait_s)
+        return fetcher._fetch(count, wait_s, more)
 
     def _usable_fetcher(self, name: tuple[str, ...], group: str | None) -> Fetcher | None:
         """That of earlier fetches. If there is none, all that were refused go: this may be another try, and
