@@ -22,7 +22,8 @@ from msgspec import MsgspecError, msgpack  # any msgpack will do
 
 HEADER = Struct("<2sBBHHQQ")  # magic, version, verb, shard, flags, request id, term
 HELLO, PING, REFUSED, RESET, CONFIRM, PUBLISH_PLAIN = 1, 3, 6, 7, 17, 18
-SUBSCRIBE, UNSUBSCRIBE, ACK, NACK, DELIVER_PLAIN, RESOLVE = 32, 34, 37, 39, 46, 64
+SHARE, SUBSCRIBE, UNSUBSCRIBE, ACK, NACK = 31, 32, 34, 37, 39
+STARTED, DELIVER_PLAIN, RESOLVE = 45, 46, 64
 OVER = ("no_session", "no_subscription", "not_leader")  # join again
 AWAY = ("not_leader", "busy", "joining")  # of a node that the others do not hear, for as long as that lasts
 MOVED = ("unknown_topic", "wrong_shard")  # by a topic that is known from before
@@ -116,7 +117,21 @@ class Client:
             self._joined.discard(shard)
             mine = [[number * 65536 + i, "first"] for i, each in enumerate(shards) if each == shard]
             lent = 100, 1 << 20
-            self._groups[shard] = [1 + shard, group, mine, *lent, [], False, [], [], True, [], True, True]
+            self._groups[shard] = [
+                1 + shard,
+                group,
+                mine,
+                *lent,
+                [],
+                False,
+                [],
+                [],
+                True,
+                [],
+                True,
+                True,
+                True,
+            ]
         try:
             self._go_on()
             if self._ended:
@@ -143,7 +158,8 @@ class Client:
             self._hear(min(left_s, PING_S))
         if not self._waiting:
             return None
-        self._held = self._waiting.popleft()
+        self._held = shard, (partition, offset, *_) = self._waiting.popleft()
+        self._send(STARTED, shard, [1 + shard, [[partition, offset, offset + 1]]], None)
         return self._held[1]
 
     def ack(self, verb: int = ACK, *more: Any) -> bool:
@@ -182,6 +198,15 @@ class Client:
         with suppress(TimeoutError):
             for shard in [shard for shard in self._groups if shard not in self._joined]:
                 self._ask(PING, shard, [])
+
+    def _share(self, shard: int, keep: int) -> None:
+        """Gives back records that nobody has begun with, the last first: another consumer has nothing to do."""
+        mine = [row for row in self._waiting if row[0] == shard]
+        back = mine[max(0, keep - bool(self._held and self._held[0] == shard)) :]
+        self._waiting = deque(row for row in self._waiting if row not in back)
+        if back:
+            ranges = [[key, offset, offset + 1] for _, (key, offset, *_) in back]
+            self._send(NACK, shard, [1 + shard, ranges, -1, False], None)
 
     def _listen(self) -> None:
         """Takes what has come, and dials when that is over."""
@@ -356,6 +381,8 @@ class Client:
             verb == DELIVER_PLAIN and shard in self._joined and term == known and not self._ended
         ):  # else from an old leader
             self._waiting += [(shard, record) for record in records]
+        if verb == SHARE and shard in self._joined and fields[:1] == [1 + shard]:
+            self._share(shard, int(fields[1]))
         for each in over:
             self._over(each)
         return verb, request, fields

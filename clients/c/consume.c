@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ACKS_LATE_MS = 2, LISTEN_MS = 1, RANGES = 1000, HOLDING_MAX = 16384 };
+enum { ACKS_LATE_MS = 2, LISTEN_MS = 1, BEGUN_MS = 5, SLOW_MS = 10, QUIET_ATTEMPTS = 2, RANGES = 1000, HOLDING_MAX = 16384 };
 #define CREDIT 4000
 #define CREDIT_BYTES (8 << 20)
 
@@ -61,7 +61,7 @@ static void drop_waiting(gq_subscription *s, const part *of) {
 
 /* End an ACK; its records are sent again with the next one. */
 static void take_back(gq_subscription *s, part *p, ack *a) {
-    for (size_t i = 0; i < a->sent.count; i++)
+    for (size_t i = 0; i < a->sent.count && !a->gives_back; i++) /* records that were given back are not named as held */
         if (!gq_ranges_add(&p->pending, a->sent.at[i].key, a->sent.at[i].first, a->sent.at[i].end)) s->refused = GQ_MEMORY;
     free(a->sent.at);
     free(a);
@@ -81,6 +81,7 @@ void gq_parts_over(gq *c, uint16_t number) {
             if (p->shard != number) continue;
             drop_waiting(s, p);
             take_all_back(s, p);
+            p->begun_count = 0;
             p->live = 0;
         }
 }
@@ -125,7 +126,7 @@ static int come_again(part *p, int64_t key, int64_t first, int64_t end) {
 static int acked(const part *p, int64_t key, int64_t offset) {
     if (gq_ranges_have(&p->pending, key, offset)) return 1;
     for (const ack *a = p->acks; a; a = a->next)
-        if (gq_ranges_have(&a->sent, key, offset)) return 1;
+        if (!a->gives_back && gq_ranges_have(&a->sent, key, offset)) return 1;
     return 0;
 }
 
@@ -185,7 +186,10 @@ void gq_deliver(gq *c, uint16_t number, gq_reader in, zmq_msg_t *body) {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t fields = gq_get_array(&in);
         int64_t key = gq_get_int(&in), first = gq_get_int(&in), records = gq_get_int(&in), attempt = gq_get_int(&in), size = gq_get_int(&in);
-        for (uint32_t more = 5; more < fields; more++) gq_skip(&in);
+        int again = 0;
+        for (uint32_t more = 5; more < fields; more++)
+            if (more == 8) again = gq_get_bool(&in);
+            else gq_skip(&in);
         stretch *made = in.bad || size < 0 || size > end - at ? NULL : calloc(1, sizeof *made);
         if (!made) break;
         int good = gq_open_batch(at, (size_t)size, &made->columns) && made->columns.count == records;
@@ -199,6 +203,7 @@ void gq_deliver(gq *c, uint16_t number, gq_reader in, zmq_msg_t *body) {
         made->key = key;
         made->first = first;
         made->attempt = (int32_t)attempt;
+        made->again = again;
         made->count = (uint32_t)records;
         made->came = ++c->came;
         made->repeats = come_again(p, key, first, first + records);
@@ -257,6 +262,11 @@ void gq_acked(gq *c, uint64_t request, int verb, gq_reader in) {
     part *p;
     ack *a = ack_of(c, request, &s, &p);
     if (!a) return;
+    if (a->gives_back) { /* if it is refused, the leader is told anew what is held here */
+        take_back(s, p, a);
+        if (verb == REFUSED) gq_over(c, p->shard);
+        return;
+    }
     if (verb == REFUSED) {
         gq_keep_refusal(c, &in);
         if (gq_later(c->code)) {
@@ -297,7 +307,7 @@ static void put_holding(gq_buffer *out, const gq_subscription *s, const part *p)
 }
 
 static void put_subscribe(gq_buffer *out, const gq_subscription *s, const part *p) {
-    gq_put_array(out, 12);
+    gq_put_array(out, 14);
     gq_put_int(out, p->number);
     gq_put_text(out, s->group);
     gq_put_array(out, (uint32_t)p->key_count);
@@ -321,7 +331,9 @@ static void put_subscribe(gq_buffer *out, const gq_subscription *s, const part *
     gq_put_array(out, 0);
     gq_put_bool(out, 1);
     gq_put_array(out, 0);
-    gq_put_bool(out, 1); /* auto; records come sealed */
+    gq_put_bool(out, 1); /* auto */
+    gq_put_bool(out, 0); /* records come sealed */
+    gq_put_bool(out, *s->group != 0); /* shares */
 }
 
 static void put_unsubscribe(gq_buffer *out, int64_t number) {
@@ -420,6 +432,7 @@ static void free_subscription(gq_subscription *s) {
         free(s->parts[i].held.at);
         take_all_back(s, s->parts + i);
         free(s->parts[i].pending.at);
+        free(s->parts[i].begun);
     }
     free(s->lost.at);
     free(s->told.at);
@@ -485,6 +498,7 @@ static int subscribe(gq *c, topic *t, const char *group, const gq_options *o, gq
     s->credit = o->credit ? o->credit : CREDIT;
     s->credit_bytes = o->credit_bytes ? o->credit_bytes : CREDIT_BYTES;
     s->lease_ms = o->lease_ms;
+    s->took_ms = -1;
     if (!s->group || !s->start || !make_parts(s)) {
         free_subscription(s);
         return gq_no_memory(c);
@@ -541,6 +555,12 @@ static int join_all(gq_subscription *s, int64_t end_ms) {
     return code;
 }
 
+static void put_last(part *p, ack *a) {
+    ack **last = &p->acks;
+    while (*last) last = &(*last)->next;
+    *last = a;
+}
+
 /* Send the acks of a part. While an ACK is under way the others wait for its answer and so travel together, unless they are `late`. */
 static void send_part(gq_subscription *s, part *p, int late) {
     gq *c = s->client;
@@ -563,9 +583,7 @@ static void send_part(gq_subscription *s, part *p, int late) {
             take_back(s, p, a);
             return;
         }
-        ack **last = &p->acks;
-        while (*last) last = &(*last)->next;
-        *last = a;
+        put_last(p, a);
     }
 }
 
@@ -580,9 +598,136 @@ static int send_acks(gq_subscription *s) {
     return waits;
 }
 
-void gq_send_acks(gq *c) {
+/* --- records that the user has begun with, and those that it has not */
+
+static void tell_begun(gq_subscription *s, part *p, const ranges *r) {
+    shard *at = gq_shard_of(s->client, p->shard);
+    if (!at || !at->joined || !r->count) return;
+    gq_buffer fields = {0};
+    gq_put_array(&fields, 2);
+    gq_put_int(&fields, p->number);
+    gq_put_ranges(&fields, r);
+    gq_say(s->client, STARTED, p->shard, &fields, NULL);
+}
+
+/* Tell the leader which records the user has had for BEGUN_MS. Returns when to look again; 0: nothing is left to tell. */
+static int64_t tell_old(gq_subscription *s, part *p, int64_t now) {
+    size_t count = 0;
+    ranges old = {0};
+    while (count < p->begun_count && count < RANGES && p->begun[count].since_ms + BEGUN_MS <= now) {
+        gq_ranges_add(&old, p->begun[count].key, p->begun[count].offset, p->begun[count].offset + 1);
+        count++;
+    }
+    tell_begun(s, p, &old);
+    free(old.at);
+    p->begun_count -= count;
+    if (p->begun_count) memmove(p->begun, p->begun + count, p->begun_count * sizeof *p->begun);
+    return p->begun_count ? p->begun[0].since_ms + BEGUN_MS : 0;
+}
+
+/* Send all acks that wait, and tell which records have begun. Returns when the keeper is to do it again; 0: nothing waits. */
+int64_t gq_catch_up(gq *c) {
+    int64_t due_ms = 0, now = gq_now_ms();
     for (gq_subscription *s = c->subscriptions; s; s = s->next)
-        for (size_t i = 0; i < s->part_count; i++) send_part(s, s->parts + i, 1);
+        for (size_t i = 0; i < s->part_count; i++) {
+            send_part(s, s->parts + i, 1);
+            int64_t next_ms = tell_old(s, s->parts + i, now);
+            if (next_ms && (!due_ms || next_ms < due_ms)) due_ms = next_ms;
+        }
+    return due_ms;
+}
+
+static void wake_keeper(gq *c, int64_t due_ms) {
+    if (c->due_ms && c->due_ms <= due_ms) return;
+    c->due_ms = due_ms;
+    pthread_cond_signal(&c->wake);
+}
+
+/* The user gets a record. If it might kill its consumer, or takes long, the leader hears of that before; else in BEGUN_MS, if the user still
+ * has the record then. */
+static void begin_record(gq_subscription *s, part *p, const stretch *w, int64_t offset) {
+    int64_t now = s->shown_ms = gq_now_ms();
+    int aloud = w->again || w->attempt > QUIET_ATTEMPTS || s->took_ms < 0 || s->took_ms >= SLOW_MS;
+    if (!aloud && p->begun_count == p->begun_room) {
+        size_t room = p->begun_room ? 2 * p->begun_room : 16;
+        beginning *grown = realloc(p->begun, room * sizeof *grown);
+        if (grown) p->begun = grown;
+        if (grown) p->begun_room = room;
+        else aloud = 1;
+    }
+    if (aloud) {
+        range one = {w->key, offset, offset + 1};
+        tell_begun(s, p, &(ranges){&one, 1, 1});
+    } else {
+        p->begun[p->begun_count++] = (beginning){w->key, offset, now};
+        wake_keeper(s->client, now + BEGUN_MS);
+    }
+}
+
+/* The user is through with its last record. */
+static void end_pace(gq_subscription *s) {
+    if (s->shown_ms) s->took_ms = gq_now_ms() - s->shown_ms;
+    s->shown_ms = 0;
+}
+
+/* A record is settled: its begin need not be told. */
+static void forget_begun(part *p, int64_t key, int64_t offset) {
+    for (size_t i = p->begun_count; i-- > 0;) {
+        if (p->begun[i].key != key || p->begun[i].offset != offset) continue;
+        memmove(p->begun + i, p->begun + i + 1, (--p->begun_count - i) * sizeof *p->begun);
+        return;
+    }
+}
+
+/* Take the records behind the first `kept` that wait in a part off the list. */
+static ranges cut_waiting(gq_subscription *s, const part *p, int64_t kept) {
+    ranges found = {0};
+    stretch **at = &s->first;
+    while (*at) {
+        stretch *w = *at;
+        int64_t count = w->count - w->taken;
+        if (w->part == p && count > kept && found.count < RANGES &&
+            gq_ranges_add(&found, w->key, w->first + w->taken + kept, w->first + w->count)) {
+            w->count = w->taken + (uint32_t)kept;
+            count = kept;
+        }
+        if (w->part == p) kept -= count;
+        if (w->count > w->taken || w == s->shown) {
+            at = &w->next;
+            continue;
+        }
+        *at = w->next;
+        release(w);
+    }
+    s->last = at;
+    return found;
+}
+
+/* Another consumer of the group has nothing to do: it gets the records that wait here, but for `keep`; the first ones stay. */
+void gq_share(gq *c, uint16_t number, gq_reader in) {
+    gq_get_array(&in);
+    part *p;
+    gq_subscription *s = subscription_of(c, number, gq_get_int(&in), &p);
+    int64_t keep = gq_get_int(&in), has = 0, waiting = 0;
+    ack *a = in.bad || !s || !p->live ? NULL : calloc(1, sizeof *a);
+    if (!a) return;
+    for (size_t i = 0; i < p->held.count; i++) has += p->held.at[i].end - p->held.at[i].first;
+    for (const stretch *w = s->first; w; w = w->next)
+        if (w->part == p) waiting += w->count - w->taken;
+    int64_t kept = keep > has ? keep - has : 0;
+    a->gives_back = 1;
+    a->sent = waiting > kept ? cut_waiting(s, p, kept) : (ranges){0};
+    if (a->sent.count) {
+        gq_buffer fields = {0};
+        gq_put_array(&fields, 4);
+        gq_put_int(&fields, p->number);
+        gq_put_ranges(&fields, &a->sent);
+        gq_put_int(&fields, -1);
+        gq_put_bool(&fields, 0);
+        a->request = gq_say(c, NACK, p->shard, &fields, NULL);
+    }
+    if (a->request) put_last(p, a);
+    else take_back(s, p, a); /* if it could not be sent, the connection is lost, and the leader hears anew what is held here */
 }
 
 /* Send a new ack of a part now, or let the keeper send it with others in ACKS_LATE_MS: the user may call nothing for long. */
@@ -591,9 +736,7 @@ static int leave_soon(gq_subscription *s, part *p) {
     int64_t now = gq_now_ms();
     int code = p->acks && now - c->pumped_ms >= LISTEN_MS ? gq_pump(c, 0) : GQ_OK;
     if (!code) send_part(s, p, 0);
-    if (!p->pending.count || c->acks_due_ms) return code;
-    c->acks_due_ms = now + ACKS_LATE_MS;
-    pthread_cond_signal(&c->wake);
+    if (p->pending.count) wake_keeper(c, now + ACKS_LATE_MS);
     return code;
 }
 
@@ -656,6 +799,7 @@ static int wait_for_some(gq_subscription *s, int64_t end_ms) {
 
 static int next(gq_subscription *s, gq_message *message, int timeout_ms) {
     gq *c = s->client;
+    end_pace(s);
     for (int64_t end_ms = -1;;) {
         leave_shown(s);
         int code = gq_now_ms() - c->pumped_ms >= PING_MS ? gq_pump(c, 0) : GQ_OK;
@@ -668,7 +812,9 @@ static int next(gq_subscription *s, gq_message *message, int timeout_ms) {
         int again = w->repeats && *s->group;
         if (again && (gq_ranges_have(&w->settled, w->key, offset) || (acked(w->part, w->key, offset) && put_aside(w, index)))) continue;
         show(message, w, index);
-        return taken(s, w->part, w->key, offset, w->repeats) ? GQ_OK : gq_no_memory(c);
+        if (!taken(s, w->part, w->key, offset, w->repeats)) return gq_no_memory(c);
+        if (*s->group) begin_record(s, w->part, w, offset);
+        return GQ_OK;
     }
 }
 
@@ -698,7 +844,10 @@ static int acknowledge(gq_subscription *s, uint32_t partition, int64_t offset) {
     if (!*s->group) return GQ_OK; /* a reader's records are done when the next is asked for */
     if (!p || !has(s, p, partition, offset)) return gq_fail(s->client, GQ_ARGUMENT, NOT_HELD);
     if (p->over) return ended(s);
-    if (!gq_ranges_add(&p->pending, s->topic->id * 65536 + partition, offset, offset + 1)) return gq_no_memory(s->client);
+    int64_t key = s->topic->id * 65536 + partition;
+    end_pace(s);
+    forget_begun(p, key, offset);
+    if (!gq_ranges_add(&p->pending, key, offset, offset + 1)) return gq_no_memory(s->client);
     return leave_soon(s, p);
 }
 
@@ -780,6 +929,7 @@ static int fail(gq_subscription *s, uint32_t partition, int64_t offset, const ch
     part *p = part_with(s, partition);
     if (p && p->over) return ended(s);
     if (!p || !has(s, p, partition, offset)) return gq_fail(s->client, GQ_ARGUMENT, NOT_HELD);
+    end_pace(s);
     failure f = {p->number, s->topic->id * 65536 + partition, offset, delay_ms, reason ? reason : ""};
     int code = gq_ask(s->client, NACK, p->shard, put_nack, &f, &p->over, gq_deadline(timeout_ms));
     if (code) return p->over ? ended(s) : code;

@@ -97,7 +97,7 @@ static int set_up(gq *c, const gq_connection *how) {
     return gq_dial(c);
 }
 
-/* --- the keeper: a thread that sends acks while the user works. It only sends; what comes is taken by the functions of the API */
+/* --- the keeper: a thread that sends acks, and which records are begun, while the user works. It only sends; what comes is taken by the functions of the API */
 
 /* Which is locked is that of this process: in a child that was forked its keeper, which may hold it, is missing. */
 void gq_lock(gq *c) {
@@ -112,15 +112,14 @@ static void *keep(void *client) {
     gq *c = client;
     pthread_mutex_lock(&c->lock);
     while (!c->closing) {
-        int64_t due_ms = c->acks_due_ms;
+        int64_t due_ms = c->due_ms;
         if (!due_ms) {
             pthread_cond_wait(&c->wake, &c->lock);
         } else if (gq_now_ms() < due_ms) {
             struct timespec due = {due_ms / 1000, due_ms % 1000 * 1000000};
             pthread_cond_timedwait(&c->wake, &c->lock, &due);
         } else {
-            c->acks_due_ms = 0;
-            gq_send_acks(c);
+            c->due_ms = gq_catch_up(c);
         }
     }
     pthread_mutex_unlock(&c->lock);
@@ -225,7 +224,7 @@ static int ping(gq *c) {
     if (!code && c->active) code = gq_send_lanes(c, end_ms);
     for (gq_subscription *s = c->subscriptions; s && !code; s = s->next)
         for (size_t i = 0; i < s->part_count && !code; i++) code = gq_join(c, s->parts[i].shard, end_ms);
-    gq_send_acks(c);
+    gq_catch_up(c);
     return code == GQ_TIMEOUT ? GQ_OK : code;
 }
 

@@ -108,7 +108,7 @@ size_t gq_waiting(const gq *client);
 typedef struct {
     uint32_t partition;
     int64_t offset;
-    int32_t attempt; /* ordinal of this handing-over, from 1 */
+    int32_t attempt; /* attempts that began so far, with this one: 1 for the first */
     int64_t time_ms; /* when it was published, unix */
     const void *value;
     size_t value_size;

@@ -10,7 +10,7 @@
 #include <zmq.h>
 
 enum { HELLO = 1, WELCOME = 2, PING = 3, PONG = 4, BYE = 5, REFUSED = 6, RESET = 7, PUBLISH = 16, CONFIRM = 17 };
-enum { SUBSCRIBE = 32, SUBSCRIBED = 33, UNSUBSCRIBE = 34, DELIVER = 36, ACK = 37, ACKED = 38, NACK = 39, RESOLVE = 64 };
+enum { SHARE = 31, STARTED = 45, SUBSCRIBE = 32, SUBSCRIBED = 33, UNSUBSCRIBE = 34, DELIVER = 36, ACK = 37, ACKED = 38, NACK = 39, RESOLVE = 64 };
 enum { HOME = 0xffff, VERSION = 2, HEADER_BYTES = 24, KEY_BYTES = 32, SESSION_BYTES = 16, TOKEN_BYTES = 32 };
 enum { PING_MS = 1000, SILENT_MS = 3000, AGAIN_MS = 50, HELLO_AGAIN_MS = 1000, CLOSE_MS = 2000 };
 
@@ -101,6 +101,7 @@ typedef struct stretch {
     frame *frame;
     int64_t key, first;
     int32_t attempt;
+    int again;        /* delivered before as this attempt, to a consumer that never said whether it began */
     uint32_t count, taken;
     int repeats;      /* some of it may have come before */
     ranges settled; /* while it waited here: not shown */
@@ -108,12 +109,18 @@ typedef struct stretch {
     gq_opened columns;
 } stretch;
 
-/* An ACK that waits for its answer. */
+/* An ACK that waits for its answer, or a NACK that gives back records which were not begun. */
 typedef struct ack {
     struct ack *next;
     uint64_t request;
     ranges sent;
+    int gives_back;
 } ack;
+
+/* A record that the user has, and whose begin the leader has not heard of. */
+typedef struct {
+    int64_t key, offset, since_ms;
+} beginning;
 
 typedef struct part {
     uint16_t shard;
@@ -128,6 +135,8 @@ typedef struct part {
     ranges held;    /* what the user has, and what is acked without an answer */
     ranges pending; /* acked, and not sent */
     ack *acks;      /* under way, the oldest first */
+    beginning *begun; /* the oldest first */
+    size_t begun_count, begun_room;
     int64_t resume_ms;
     stretch *aside; /* single records that came again before their acks were answered */
 } part;
@@ -141,6 +150,8 @@ struct gq_subscription {
     part *parts;
     size_t part_count;
     stretch *first, **last, *shown;
+    int64_t shown_ms; /* when the user got its last record; 0: it is settled */
+    int64_t took_ms;  /* how long the user had the record before; -1: it has had none */
     int repeats; /* what waits may have come before */
     ranges lost; /* acked since the last flush, and not stored: others have these records */
     ranges told; /* of these, the ones that the last flush told */
@@ -157,7 +168,7 @@ struct gq {
     pthread_t keeper;     /* thread that sends acks while the user works; from the first subscription on */
     pthread_cond_t wake;  /* of the keeper */
     int keeping, closing;
-    int64_t acks_due_ms; /* when the keeper sends what is acked; 0: nothing waits for it */
+    int64_t due_ms; /* when the keeper sends something; 0: nothing waits for it */
     void *context;
     connection *home, *links; /* links: to workers */
     char **servers;
@@ -262,6 +273,7 @@ void gq_acked(gq *c, uint64_t request, int verb, gq_reader in);
 int gq_subscribe_in(gq *c, uint16_t number, int64_t end_ms);
 int gq_parts_use(gq *c, uint16_t number);
 int gq_parts_of(gq *c, const topic *t);
-void gq_send_acks(gq *c);
+int64_t gq_catch_up(gq *c);
+void gq_share(gq *c, uint16_t number, gq_reader in);
 int gq_end_subscription(gq_subscription *s, int64_t end_ms);
 #endif

@@ -441,6 +441,8 @@ static void hear(gq *c, connection *l, const uint8_t *bytes, size_t size, zmq_ms
         gq_confirmed(c, in, number, term);
     } else if (verb == DELIVER) {
         if (body && s && l == s->way && term >= s->term) gq_deliver(c, number, in, body); /* else of an old leader, or an old way */
+    } else if (verb == SHARE) {
+        if (s && l == s->way && term >= s->term) gq_share(c, number, in);
     } else if (request && request == c->asked) {
         if (verb == SUBSCRIBED) gq_subscribed(c, number, in, term);
         c->answer.size = 0;

@@ -614,7 +614,7 @@ func (a *arena) free() {
 type Message struct {
 	Partition int
 	Offset    int64
-	Attempt   int // ordinal of this handing-over, from 1
+	Attempt   int // attempts that began so far, with this one: 1 for the first
 	Value     []byte
 	Key       []byte
 	ID        []byte

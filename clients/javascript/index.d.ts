@@ -66,7 +66,7 @@ export declare class Message {
   readonly topic: string;
   readonly partition: number;
   readonly offset: number;
-  /** Ordinal of this handing-over, from 1. */
+  /** Attempts that began so far, with this one: 1 for the first. */
   readonly attempt: number;
   readonly value: Buffer;
   /** Empty: none. */
@@ -83,7 +83,7 @@ export declare class Message {
   nack(reason?: string | Error, options?: { delayMs?: number }): Promise<boolean>;
   /** It is not to come again, and becomes a dead letter. */
   reject(reason?: string | Error): Promise<boolean>;
-  /** It was not begun: it comes again at once, uncounted. */
+  /** It is redelivered at once, to any consumer. That is an attempt, and no failure. */
   release(): Promise<boolean>;
 }
 

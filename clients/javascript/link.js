@@ -8,7 +8,7 @@ import { createHmac, randomBytes } from "node:crypto";
 import { setMaxListeners } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Dealer } from "zeromq";
-import { GossipqError, BYE, CONFIRM, DELIVER, HELLO, HOME, PING, REFUSED, RESET, SUBSCRIBED, WELCOME, frame, parse } from "./protocol.js";
+import { GossipqError, BYE, CONFIRM, DELIVER, HELLO, HOME, PING, REFUSED, RESET, SHARE, SUBSCRIBED, WELCOME, frame, parse } from "./protocol.js";
 
 const PING_MS = 1_000;
 const SILENT_MS = 3_000; // no sign of life for so long: it is gone, or the way to it
@@ -453,6 +453,8 @@ export class Link {
       if (verb === SUBSCRIBED) this.#learn(number, term, fields[3]);
     } else if (verb === DELIVER && shard && shard.way === way) {
       for (const tenant of shard.tenants) if (tenant.heard?.(message)) break;
+    } else if (verb === SHARE && shard && shard.way === way) {
+      for (const tenant of shard.tenants) tenant.share?.(fields);
     }
   }
 

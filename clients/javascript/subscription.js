@@ -1,14 +1,17 @@
 // What is consumed: records that came and wait, those that the user has, and the acks on their way.
 
 import { AGAIN_MS, LOST, nowMs } from "./link.js";
-import { ACK, GossipqError, NACK, REFUSED, SUBSCRIBE, UNSUBSCRIBE, text, unpack, whole, wholeMs } from "./protocol.js";
+import { ACK, GossipqError, NACK, REFUSED, STARTED, SUBSCRIBE, UNSUBSCRIBE, text, unpack, whole, wholeMs } from "./protocol.js";
 import { Opened } from "./batch.js";
 
 const TIMER_MS_MAX = 0x7fffffff;
 const TURN_MS = 2; // taking records lets the event loop turn after this time
 const REASON_MAX = 2048;
+const BEGUN_MS = 5, SLOW_MS = 10, QUIET_ATTEMPTS = 2; // when the leader hears which records are begun
+const RANGES_MAX = 1000;
 const SHOWN = 10; // records in the text of an error
 const HOLDING_MAX = 16_384; // more ranges are refused; what is left out comes again
+const RELEASED = JSON.stringify([-1, false]);
 let numbers = 0;
 
 /** A record. `ack()` when it is done. */
@@ -60,9 +63,9 @@ export class Message {
     return this.#part.settle(this, NACK, JSON.stringify([-1, true, reasonOf(reason), "rejected"]));
   }
 
-  /** It was not begun, and comes again at once, to whoever takes it. */
+  /** It is redelivered at once, to any consumer. That is an attempt, and no failure. */
   release() {
-    return this.#part.settle(this, NACK, JSON.stringify([-1, false]));
+    return this.#part.settle(this, NACK, RELEASED);
   }
 }
 
@@ -92,7 +95,7 @@ class Part {
     this.topic = topic;
     this.shard = shard;
     this.number = ++numbers;
-    this.held = new Map(); // "key/offset" -> message that the user has
+    this.held = new Map(); // "key/offset" -> [message, since], that the user has
     this.high = new Map(); // key -> the end of what has come
     this.again = new Map(); // "key/offset" -> what came again of what the user has: it waits for what becomes of that
     this.next = new Map(partitions.map((partition) => [topic.id * 65536 + partition, null])); // of a reader
@@ -103,6 +106,8 @@ class Part {
     this.said = false; // SUBSCRIBE, so it may go on there
     this.gone = false;
     this.failed = null; // why nothing is subscribed any more
+    this.begun = new Map(); // "key/offset" -> [message, since], that the user has and whose begin the leader has not heard of
+    this.telling = null; // timer
   }
 
   /** What is said when the shard is joined. */
@@ -117,9 +122,10 @@ class Part {
   #subscribe() {
     const { group, start, credit, creditBytes, options, routes } = this.subscription;
     const starts = [...this.next].map(([key, offset]) => (offset === null ? startAt(key, start) : [key, "offset", offset]));
-    const here = [...[...this.held.values()].map((each) => this.#range(each)), ...this.subscription.waiting(this)];
+    const here = [...[...this.held.values()].map(([each]) => this.#range(each)), ...this.subscription.waiting(this)];
     const holding = group ? joined(here).slice(0, HOLDING_MAX) : null;
-    return [this.number, group, starts, credit, creditBytes, options, false, holding, routes, true, [], true];
+    const auto = true, plain = false, shares = Boolean(group);
+    return [this.number, group, starts, credit, creditBytes, options, false, holding, routes, true, [], auto, plain, shares];
   }
 
   /** Its shard gives no more: nobody would work on it. */
@@ -142,6 +148,7 @@ class Part {
   ended() {
     this.live = this.accepting = false;
     this.again.clear();
+    this.begun.clear();
     this.subscription.drop(this);
   }
 
@@ -175,7 +182,7 @@ class Part {
     if (number !== this.number) return false;
     if (this.subscription.over || !this.accepting) return true;
     let at = 0;
-    for (const [key, first, count, attempt, size] of slices) {
+    for (const [key, first, count, attempt, size, , , , again = false] of slices) {
       const raw = body.subarray(at, (at += size));
       let opened;
       try {
@@ -186,7 +193,7 @@ class Part {
       if (opened.count !== count) continue;
       const high = this.high.get(key) ?? 0;
       this.high.set(key, Math.max(high, first + count));
-      this.subscription.push({ part: this, key, first, attempt, opened, taken: 0, end: count, repeats: first < high, settled: null });
+      this.subscription.push({ part: this, key, first, attempt, again, opened, taken: 0, end: count, repeats: first < high, settled: null });
     }
     return true;
   }
@@ -196,6 +203,7 @@ class Part {
     this.gone = true;
     this.held.clear();
     this.again.clear();
+    this.begun.clear();
     for (const { waiters } of this.pending.values()) for (const waiter of waiters) this.#tell(waiter, false, null);
     this.pending.clear();
   }
@@ -204,16 +212,61 @@ class Part {
     return this.held.has(name(message));
   }
 
-  taken(message) {
-    if (this.subscription.group) this.held.set(name(message), message);
-    else this.next.set(this.#range(message)[0], message.offset + 1);
+  taken(message, again) {
+    if (this.subscription.group) {
+      const sinceMs = nowMs();
+      this.held.set(name(message), [message, sinceMs]);
+      this.#begin(message, again, sinceMs);
+    } else this.next.set(this.#range(message)[0], message.offset + 1);
+  }
+
+  /** The user gets a record. If it might kill its consumer, or takes long, the leader hears of that before; else after 5 ms, if the user still has
+   * it then. */
+  #begin(message, again, sinceMs) {
+    const { tookMs } = this.subscription;
+    if (again || message.attempt > QUIET_ATTEMPTS || tookMs === null || tookMs >= SLOW_MS) return this.#tellBegun([message]);
+    this.begun.set(name(message), [message, sinceMs]);
+    this.#tellLater();
+  }
+
+  #tellLater() {
+    this.telling ??= setTimeout(() => this.#tellOld(), BEGUN_MS).unref();
+  }
+
+  #tellOld() {
+    this.telling = null;
+    const old = [], end = nowMs() - BEGUN_MS + 1;
+    for (const [index, [message, sinceMs]] of this.begun) {
+      if (sinceMs > end || old.length >= RANGES_MAX) break;
+      old.push(message);
+      this.begun.delete(index);
+    }
+    this.#tellBegun(old);
+    if (this.begun.size) this.#tellLater();
+  }
+
+  #tellBegun(messages) {
+    if (this.live && messages.length) this.subscription.link.say(STARTED, this.shard, [this.number, joined(messages.map((each) => this.#range(each)))]);
+  }
+
+  /** Another consumer of the group has nothing to do: it gets the records that wait here, but for `keep`. */
+  share([number, keep]) {
+    if (number !== this.number || !this.live) return;
+    const ranges = this.subscription.cut(this, Math.max(0, keep - this.held.size));
+    for (let i = 0; i < ranges.length; i += RANGES_MAX) {
+      this.subscription.link.say(NACK, this.shard, [this.number, ranges.slice(i, i + RANGES_MAX), -1, false], undefined, (answer) => {
+        if (answer !== LOST && answer.verb === REFUSED) this.subscription.link.over(this.shard); // the leader hears anew what is held here
+      });
+    }
   }
 
   settle(message, verb, how) {
-    if (this.held.get(name(message)) !== message && this.subscription.group) {
-      return Promise.resolve(false); // settled before
-    }
+    const [mine, sinceMs] = this.held.get(name(message)) ?? [];
+    if (mine !== message && this.subscription.group) return Promise.resolve(false); // settled before
     if (this.failed) return Promise.reject(this.failed);
+    this.subscription.tookMs = nowMs() - sinceMs;
+    const untold = this.begun.delete(name(message));
+    if (untold && how === RELEASED) this.#tellBegun([message]); // else it would count as never begun
     const index = `${verb}${how}`, waiter = { message, verb };
     waiter.outcome = new Outcome((resolve, reject) => Object.assign(waiter, { resolve, reject }));
     this.subscription.unsettled.add(waiter);
@@ -297,6 +350,7 @@ export class Subscription {
   #taken = []; // by a reader, and not lent again yet: {part, message}
   #closing = null;
   #turnedMs = 0; // when the event loop turned last, as far as is known
+  tookMs = null; // how long the user had the record that was settled last
   unsettled = new Set(); // acks and the like whose outcome is not known
   untold = []; // acks that were not stored: what flush() and close() tell, unless the user awaits them
   over = false;
@@ -352,7 +406,7 @@ export class Subscription {
         part.again.set(name(message), { ...stretch, taken: index, end: index + 1, settled: null });
         continue;
       }
-      part.taken(message);
+      part.taken(message, stretch.again);
       if (!this.group) this.#taken.push({ part, message });
       return message;
     }
@@ -404,6 +458,20 @@ export class Subscription {
   /** Ranges of the records of that part that nobody took yet. */
   waiting(part) {
     return this.#waiting.filter((each) => each.part === part).map(({ key, first, taken, end }) => [key, first + taken, first + end]);
+  }
+
+  /** Takes the records of that part behind the first `kept` that nobody took off the list: their ranges. */
+  cut(part, kept) {
+    const ranges = [];
+    for (const each of this.#waiting) {
+      if (each.part !== part) continue;
+      const end = Math.min(each.end, each.taken + kept);
+      if (end < each.end) ranges.push([each.key, each.first + end, each.first + each.end]);
+      kept -= end - each.taken;
+      each.end = end;
+    }
+    this.#waiting = this.#waiting.filter((each) => each.taken < each.end);
+    return ranges;
   }
 
   /** The records of that part that nobody took: they come again. */

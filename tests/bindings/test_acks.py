@@ -7,9 +7,23 @@ from typing import Any
 
 import pytest
 
-from bindings.fake import ACK, ACKED, PARTITION, PING, SHARD, SUBSCRIBE, FakeNode, Said
-from bindings.languages import JAVASCRIPT, javascript_misses
-from bindings.test_faults import needs_c, needs_go, run_c, run_go
+from bindings.fake import (
+    ACK,
+    ACKED,
+    NACK,
+    PARTITION,
+    PING,
+    SHARD,
+    SHARE,
+    STARTED,
+    SUBSCRIBE,
+    FakeNode,
+    Said,
+)
+from bindings.languages import JAVASCRIPT, Language, javascript_misses
+from bindings.test_bindings import skip_if_missing
+from bindings.test_faults import ALL, needs_c, needs_go, run_c, run_go
+from gossipq_cli.conformance.driver import Driver
 
 WORKS_S = 1.0  #: the user, on the record behind those that are acked
 SOON_S = 0.3  #: an ack leaves, on a busy machine
@@ -108,3 +122,75 @@ def test_javascript_acks_and_signs_of_life_leave_though_the_program_never_waits(
         assert node.verbs().count(ACK) > 20
         signs = [at for at, verb in enumerate(node.verbs()) if verb == PING]
         assert signs[-1] > node.verbs().index(ACK)
+
+
+class Group:
+    """The leader of ten records of a group."""
+
+    def __init__(self) -> None:
+        self.number = 0  #: of the subscription
+        self.shares = False  #: whether it says that it gives back
+
+    def __call__(self, node: FakeNode, said: Said) -> Any:
+        verb, _, _, fields, _ = said
+        if verb != SUBSCRIBE:
+            return NotImplemented
+        self.number, self.shares = fields[0], fields[13:14] == [True]
+        return node.subscribed(said, *[b""] * 10, plain=fields[12:13] == [True])
+
+
+def named(node: FakeNode, verb: int) -> list[int]:
+    """Offsets that messages of this verb name, in their order."""
+    rows = [fields[1] for each, _, _, fields, _ in node.said if each == verb]
+    return [offset for ranges in rows for _, first, end in ranges for offset in range(first, end)]
+
+
+def until(node: FakeNode, verb: int, offsets: list[int]) -> None:
+    end_s = time.monotonic() + 5
+    while named(node, verb) != offsets:
+        assert time.monotonic() < end_s, f"{verb}: {named(node, verb)} and not {offsets}"
+        time.sleep(0.01)
+
+
+@ALL
+def test_records_that_did_not_begin_go_back_if_another_consumer_has_nothing(language: Language) -> None:
+    """The last ones first; those that are kept are worked on."""
+    skip_if_missing(language)
+    group = Group()
+    with FakeNode(group) as node, Driver(language.command) as driver:
+        driver.ask("connect", servers=[node.endpoint])
+        driver.ask("subscribe", topic="t", group="g")
+        first = driver.next(30.0)
+        assert first is not None
+        assert group.shares
+        node.say(SHARD, 0, SHARE, [group.number, 4])
+        until(node, NACK, [4, 5, 6, 7, 8, 9])
+        (given,) = [fields for verb, _, _, fields, _ in node.said if verb == NACK]
+        assert given[2:4] == [-1, False]
+        driver.ack(first)
+        for offset in (1, 2, 3):
+            record = driver.next(5.0)
+            assert record is not None
+            assert record.offset == offset
+            driver.ack(record)
+        assert driver.next(0.2) is None
+        driver.ask("close")
+
+
+@ALL
+def test_the_leader_hears_once_which_records_have_begun(language: Language) -> None:
+    """Whoever works on one for long, or might die of it, says so; then a kill counts an attempt of this record
+    alone."""
+    skip_if_missing(language)
+    with FakeNode(Group()) as node, Driver(language.command) as driver:
+        driver.ask("connect", servers=[node.endpoint])
+        driver.ask("subscribe", topic="t", group="g")
+        for offset in (0, 1, 2):
+            record = driver.next(30.0)
+            assert record is not None
+            until(node, STARTED, list(range(offset + 1)))
+            time.sleep(0.03)
+            driver.ack(record)
+        time.sleep(0.1)
+        assert named(node, STARTED) == [0, 1, 2]
+        driver.ask("close")

@@ -26,7 +26,7 @@ import org.zeromq.ZMQ;
  */
 public final class Client implements AutoCloseable {
     private static final int HELLO = 1, PING = 3, BYE = 5, REFUSED = 6, RESET = 7, CONFIRM = 17, PUBLISH_PLAIN = 18;
-    private static final int SUBSCRIBE = 32, UNSUBSCRIBE = 34, ACK = 37, NACK = 39, DELIVER_PLAIN = 46, RESOLVE = 64;
+    private static final int SHARE = 31, STARTED = 45, SUBSCRIBE = 32, UNSUBSCRIBE = 34, ACK = 37, NACK = 39, DELIVER_PLAIN = 46, RESOLVE = 64;
     private static final int VERSION = 2, HEADER_BYTES = 24, CREDIT = 100, CREDIT_BYTES = 1 << 20, TOKEN_BYTES = 32, REASON_MAX = 2048, SHARDS_MAX = 0xffff;
     private static final long SILENT_MS = 3_000, PING_MS = 1_000, AGAIN_MS = 50, HELLO_AGAIN_MS = 1_000, REDIAL_MS = 100;
     /** Of a connection: or it could not be made. */
@@ -178,7 +178,7 @@ public final class Client implements AutoCloseable {
         for (int i = 0; i < found.shards.length; i++) {
             int shard = found.shards[i];
             List<Object> fields = groups.computeIfAbsent(shard, number -> new ArrayList<>(Arrays.asList(
-                1 + number, group, new ArrayList<>(), CREDIT, CREDIT_BYTES, List.of(), false, List.of(), List.of(), true, List.of(), true, true)));
+                1 + number, group, new ArrayList<>(), CREDIT, CREDIT_BYTES, List.of(), false, List.of(), List.of(), true, List.of(), true, true, true)));
             @SuppressWarnings("unchecked")
             List<Object> starts = (List<Object>) fields.get(2);
             starts.add(List.of(found.id * 65536 + i, "first"));
@@ -217,6 +217,7 @@ public final class Client implements AutoCloseable {
         if (found == null) return null;
         held.removeIf(each -> each.key == found.key && each.message.offset == found.message.offset);
         held.add(found);
+        if (groups.containsKey(found.shard)) say(STARTED, found.shard, List.of(groups.get(found.shard).get(0), List.of(range(found))), null);
         return found.message;
     }
 
@@ -508,6 +509,7 @@ public final class Client implements AutoCloseable {
             unanswered.remove(shard);
             boolean old = term < terms.merge(shard, term, Math::max); // from an old leader
             if (heard.verb == DELIVER_PLAIN && joined.contains(shard) && !old) take(shard, (List<?>) Pack.unpack(body, 0));
+            if (heard.verb == SHARE && joined.contains(shard) && groups.containsKey(shard)) share(shard, (Long) heard.fields.get(1));
             if (heard.verb == RESET) for (Object each : (List<?>) heard.fields.get(0)) over(((Long) each).intValue());
             boolean unasked = heard.verb == REFUSED && heard.request != asked; // of a PING
             if (unasked && (AWAY.contains(text(heard.fields, 0)) || OVER.contains(text(heard.fields, 0)))) over(shard);
@@ -527,6 +529,19 @@ public final class Client implements AutoCloseable {
             each.message = new Message((List<?>) row);
             waiting.add(each);
         }
+    }
+
+    /** Gives back records that the user has not begun with, the last first: another consumer of the group has nothing to do. */
+    private void share(int shard, long keep) {
+        List<Waiting> back = new ArrayList<>();
+        for (Waiting each : waiting) if (each.shard == shard) back.add(each);
+        long has = held.stream().filter(each -> each.shard == shard).count();
+        back.subList(0, (int) Math.min(back.size(), Math.max(0, keep - has))).clear();
+        if (back.isEmpty()) return;
+        waiting.removeAll(back);
+        List<Object> ranges = new ArrayList<>();
+        for (Waiting each : back) ranges.add(range(each));
+        say(NACK, shard, List.of(groups.get(shard).get(0), ranges, -1, false), null); // if it is refused, the shard is joined anew
     }
 
     /** What a topic is asked to do. What is known of it may be old: it may have been made anew, under another id; or it is `made` then. */

@@ -9,7 +9,7 @@ import java.util.Map;
 public final class Message {
     public final int partition;
     public final long offset;
-    /** Ordinal of this handing-over, from 1. */
+    /** Attempts that began so far, with this one: 1 for the first. */
     public final int attempt;
     public final byte[] value;
     /** Empty: none. */

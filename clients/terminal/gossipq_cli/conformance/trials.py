@@ -39,6 +39,8 @@ STEP = 10
 MANY = 5_000  #: records of one call
 SOON_MS = 3_000  #: for what cannot end well
 ACK_MS = 50.0  #: from an ack to the node's count, in the median; a client may join acks of some milliseconds
+WAITING = 60  #: records that a client may take before its user has begun with them
+SHARED_S = 5.0  #: a leader asks for them after 1 s
 ACK_ROUNDS = 9  #: measurements
 ACKS = 3  #: in a row, for each measurement
 RECORD_VERBS = (Publish.verb, PublishPlain.verb, Deliver.verb, DeliverPlain.verb)
@@ -226,6 +228,20 @@ def acks_reach_the_node_within_milliseconds(stage: Stage) -> Counts:
     found_ms = round(median(took_ms), 1)
     assert found_ms <= ACK_MS, f"the node counts an ack {found_ms:g} ms after it"
     return Counts(ack_ms=found_ms)
+
+
+def a_consumer_with_nothing_gets_records_that_wait(stage: Stage) -> None:
+    """While the client's user works on its first one for long."""
+    topic = stage.topic()
+    for number in range(WAITING):
+        stage.mq.publish(topic, b"%d" % number)
+    stage.mq.flush()
+    stage.driver.ask("subscribe", topic=topic, group="g")
+    mine = stage.driver.next(COME_S)
+    assert mine is not None, "no record came"
+    theirs = stage.mq.fetch(topic, "g", n=1, wait=SHARED_S)
+    assert len(theirs), f"a second consumer had no record within {SHARED_S:g} s"
+    stage.driver.ack(mine)
 
 
 def a_refusal_is_an_error_and_the_client_goes_on(stage: Stage) -> None:
@@ -447,6 +463,7 @@ TRIALS: Sequence[Trial] = (
     Trial("mini", 1, what_failed_comes_again_and_ends_as_a_dead_letter),
     Trial("mini", 1, a_key_waits_for_its_record_that_failed),
     Trial("mini", 1, acks_reach_the_node_within_milliseconds),
+    Trial("mini", 1, a_consumer_with_nothing_gets_records_that_wait),
     Trial("mini", 1, a_refusal_is_an_error_and_the_client_goes_on),
     Trial("mini", 1, bad_frames_between_good_ones),
     Trial("mini", 1, a_node_of_another_version_is_told_of),
