@@ -200,7 +200,7 @@ class Client:
                 self._ask(PING, shard, [])
 
     def _share(self, shard: int, keep: int) -> None:
-        """Gives back records that nobody has begun with, the last first: another consumer has nothing to do."""
+        """Give back records that have not begun, the last first: another consumer has nothing to do."""
         mine = [row for row in self._waiting if row[0] == shard]
         back = mine[max(0, keep - bool(self._held and self._held[0] == shard)) :]
         self._waiting = deque(row for row in self._waiting if row not in back)

@@ -179,8 +179,7 @@ def test_records_that_did_not_begin_go_back_if_another_consumer_has_nothing(lang
 
 @ALL
 def test_the_leader_hears_once_which_records_have_begun(language: Language) -> None:
-    """Whoever works on one for long, or might die of it, says so; then a kill counts an attempt of this record
-    alone."""
+    """So a kill counts an attempt of the record that was worked on, alone."""
     skip_if_missing(language)
     with FakeNode(Group()) as node, Driver(language.command) as driver:
         driver.ask("connect", servers=[node.endpoint])

@@ -198,6 +198,19 @@ def test_what_began_and_fell_silent_fails_from_its_second_delivery_on(worker, or
     assert sorted(worker.taken()) == [(ADA.session, 0, 1, 3), (ADA.session, 1, 2, 1)], "what began counts"
 
 
+@pytest.mark.parametrize("shares", [False, True])
+def test_with_auto_a_record_counts_as_begun_unless_its_consumer_says_so(worker, orders, shares):
+    """The clients in other languages subscribe with auto and shares, and send STARTED."""
+    worker.publish(orders, [b"a", b"b"])
+    worker.subscribe(ADA, orders, auto=True, shares=shares)
+    if shares:
+        start(worker, ADA, (orders, 0, 1))
+    worker.turn(lambda: worker.end_session(ADA.session, silent=True))
+    worker.taken()
+    worker.subscribe(BOB, orders)
+    assert [row[1:] for row in sorted(worker.taken())] == ([(0, 1, 2), (1, 2, 1)] if shares else [(0, 2, 2)])
+
+
 def told_of(worker):
     """List what the slices say of each record: (offset, attempt, failures, again)."""
     parts = [part for effects in worker.seen for each in effects.deliveries for part in each.parts]

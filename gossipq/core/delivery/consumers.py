@@ -348,9 +348,9 @@ class Subscription:
 
     __slots__ = (
         "_lanes", "ack", "acked", "auto", "charges", "consumer", "credit_bytes", "credit_records",
-        "delivered", "failed", "frame_bytes", "gaps", "group", "lease_ms", "matches", "name", "notify_end",
-        "number", "one_per_key", "origin", "plain", "positions", "session", "shares", "told_end",
-        "told_ready", "views",
+        "delivered", "failed", "frame_bytes", "gaps", "group", "is_silent", "lease_ms", "matches", "name",
+        "notify_end", "number", "one_per_key", "origin", "plain", "positions", "session", "shares",
+        "told_end", "told_ready", "views",
     )  # fmt: skip
 
     def __init__(
@@ -373,6 +373,8 @@ class Subscription:
         self.frame_bytes = self.delivered = self.acked = self.failed = 0
         self.auto, self.plain, self.lease_ms = message.auto, message.plain, lease_ms
         self.shares = message.shares
+        #: it says neither STARTED nor what it gives back: its records count as begun when they are delivered
+        self.is_silent = message.auto and not message.shares
         self.one_per_key = message.auto or message.one_per_key
         #: records of one batch with others between them come to it as one slice
         self.gaps = message.gaps and message.ack and not message.auto and not message.plain

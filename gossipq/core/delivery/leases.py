@@ -234,7 +234,7 @@ class Leases:
                 last.deadline_ms == deadline_ms
                 and last.before == tried
                 and last.owner == member.name
-                and last.started == member.auto
+                and last.started is member.is_silent
                 and not last.missed
                 and last.run == run
                 and last.failed is failed
@@ -246,7 +246,7 @@ class Leases:
         owner = member.session, member.number, member.consumer
         lease = Lease(view, *owner, tries.begun(tried) + 1, boot_ms)
         lease.before = tried
-        lease.started = member.auto  # it does not say when a handler begins
+        lease.started = member.is_silent
         lease.failed = failed
         lease.run, lease.waits = run, run > 0
         self.lease(view, first, end, lease, deadline_ms)

@@ -241,6 +241,7 @@ def a_consumer_with_nothing_gets_records_that_wait(stage: Stage) -> None:
     assert mine is not None, "no record came"
     theirs = stage.mq.fetch(topic, "g", n=1, wait=SHARED_S)
     assert len(theirs), f"a second consumer had no record within {SHARED_S:g} s"
+    assert {record.attempt for record in theirs} == {1}, "a record that nobody had begun with counts as tried"
     stage.driver.ack(mine)
 
 
