@@ -311,7 +311,7 @@ def test_a_body_has_its_bounds(http: httpx.Client, gateway: RunningGateway) -> N
         with contextlib.suppress(OSError):
             raw.sendall(b"y" * 4_000_000)
         with contextlib.suppress(ConnectionResetError):
-            assert raw.recv(4096) == b"", "headers without end"
+            assert b" 431 " in raw.recv(4096), "headers without end"
     assert http.get("/v1/whoami").status_code == 200
 
 

@@ -16,10 +16,11 @@ from starlette.responses import Response
 
 from gossipq.errors import NoPlace
 from gossipq_cli.failures import FAILED, explain
-from gossipq_gateway import listener, manners, room, service
+from gossipq_gateway import listener, manners, room, seats, service
 from gossipq_gateway.dialect import Place
 from gossipq_gateway.listener import BoundedWebSocket, listening
 from gossipq_gateway.manners import body_of
+from gossipq_gateway.seats import Seats
 from gossipq_gateway.settings import Settings
 
 SILENT_S = 0.2
@@ -121,7 +122,7 @@ async def _closed() -> None:
             super().connection_lost(exc)
             lost.set()
 
-    ws = partial(Known, room=room.Room())
+    ws = partial(Known, room=room.Room(), seats=Seats())
     async with listening(app, Place("127.0.0.1", 0), ws=ws) as at, _socket(at) as (_, writer):
         writer.write(b"\x88\x82\0\0\0\0\x03\xe8")
         await asyncio.wait_for(lost.wait(), 5)
@@ -148,7 +149,7 @@ async def _overrun() -> None:
             made.append(self)
 
     large = b"\x82\xff" + (2 << 20).to_bytes(8, "big") + bytes(4 + (900 << 10))
-    ws = partial(Known, room=room.Room())
+    ws = partial(Known, room=room.Room(), seats=Seats())
     async with listening(app, Place("127.0.0.1", 0), ws=ws) as at:
         async with _socket(at) as (reader, writer):
             writer.write(b"\x01\x80\0\0\0\0" + b"\x00\x80\0\0\0\0" * 20_000)
@@ -414,3 +415,70 @@ async def _unanswered() -> bytes:
             reader = await stack.enter_async_context(_asked(at, _sized(0)))
             await asyncio.wait_for(asked.wait(), 5)
         return await _status(reader)
+
+
+@pytest.mark.parametrize(
+    ("size", "status"), [(listener.HEADER_BYTES_MAX - 200, b"200"), (70_000, b"431"), (700_000, b"431")]
+)
+@pytest.mark.parametrize("in_url", [False, True])
+def test_headers_have_a_bound_also_in_one_piece(size: int, status: bytes, in_url: bool) -> None:
+    """70,000 bytes come in one read of the socket, and are refused like those that come byte by byte."""
+    filler = b"y" * size
+    head = HEAD.replace(b" / ", b" /" + filler + b" ") % b"a: b" if in_url else HEAD % (b"x: " + filler)
+
+    async def run() -> None:
+        async with listening(_hello, Place("127.0.0.1", 0)) as at, _asked(at, head) as reader:
+            assert await _status(reader) == status
+
+    asyncio.run(run())
+
+
+def test_half_sent_headers_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slowest connection is closed for a new one; if none is slow, an idle one is closed."""
+    monkeypatch.setattr(seats, "CONNECTIONS_MAX", 4)
+
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            at = await stack.enter_async_context(listening(_hello, Place("127.0.0.1", 0)))
+            half, kept = HEAD[:30], []
+            for _ in range(3):
+                slow = await stack.enter_async_context(_asked(at, half))
+                idle = await stack.enter_async_context(_asked(at, _sized(0)))
+                assert await _status(idle) == b"200"
+                kept.append((slow, idle))
+            for slow, _ in kept[:-1]:
+                assert await _is_over(slow)
+            for _ in range(4):
+                async with _asked(at, _sized(0)) as reader:
+                    assert await _status(reader) == b"200"
+
+    asyncio.run(run())
+
+
+def test_a_probe_is_answered_if_everybody_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "GRACE_S", 1)
+    monkeypatch.setattr(seats, "CONNECTIONS_MAX", 1)
+
+    async def stream(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/livez":
+            await _hello(scope, receive, send)
+        else:
+            await send({"type": "http.response.start", "status": 200})
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+            await asyncio.Event().wait()
+
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            at = await stack.enter_async_context(
+                listening(stream, Place("127.0.0.1", 0), timeout_graceful_shutdown=1)
+            )
+            at_work = await stack.enter_async_context(_asked(at, _sized(0)))
+            assert await _status(at_work) == b"200"
+            refused = await stack.enter_async_context(_asked(at, _sized(0)))
+            assert await _status(refused) == b"503"
+            probe = await stack.enter_async_context(
+                _asked(at, HEAD.replace(b"POST /", b"GET /livez") % b"a: b")
+            )
+            assert await _status(probe) == b"200"
+
+    asyncio.run(run())

@@ -109,7 +109,7 @@ def test_who_leaves_a_stream_at_its_first_line_does_not_count_any_more() -> None
 
 
 async def _left() -> None:
-    caller = Caller(cast(Any, Fake()), cast(Any, Clock()), "g")
+    caller = Caller(cast(Any, Fake), cast(Any, Clock()), "g")
     where = Positions({"orders": Place(12, {0: 5})})
     told = streams._told(caller, cast(Any, None), where, Metrics().of("http"))
     assert await anext(told) == b": gossipq\nid: orders@12/0:5\n\n"
@@ -157,3 +157,49 @@ async def _in_vain() -> None:
     found = await asyncio.gather(*(ask() for _ in range(3)), return_exceptions=True)
     assert [type(each) for each in found] == [Unreachable] * 3
     assert [each.asked for each in made] == [1], "they share one attempt"
+
+
+def test_streams_share_clients_in_small_groups() -> None:
+    """A client looks at all of its subscriptions at each delivery, which took seconds with 1,000 of them."""
+    asyncio.run(_grouped())
+
+
+async def _grouped() -> None:
+    made = list[Fake]()
+
+    def connect() -> Any:
+        made.append(Fake())
+        return made[-1]
+
+    caller = Caller(connect, cast(Any, Clock()), "g")
+    count = callers.STREAMS_OF_CLIENT_MAX
+    readers = await asyncio.gather(*(caller.reader() for _ in range(2 * count + 1)))
+    assert [sum(reader.mq is each for reader in readers) for each in made] == [count, count, 1]
+    for reader in readers[count : 2 * count]:
+        await caller.leave(reader)
+    assert [each.closed for each in made] == [False, True, False]
+    again = await caller.reader()
+    assert again.mq is cast(Any, made[2])
+    await caller.close()
+    assert all(each.closed for each in made)
+    await caller.leave(again)
+
+
+def test_a_stream_that_finds_no_cluster_leaves_nothing_behind() -> None:
+    asyncio.run(_unreached())
+
+
+async def _unreached() -> None:
+    made = list[Any]()
+
+    def connect() -> Any:
+        made.append(Fake() if not made else Unreached())
+        return made[-1]
+
+    caller = Caller(connect, cast(Any, Clock()), "g")
+    for _ in range(callers.STREAMS_OF_CLIENT_MAX):
+        await caller.reader()
+    for _ in range(2):
+        with pytest.raises(Unreachable):
+            await caller.reader()
+    assert [each.closed for each in made] == [False, True, True]

@@ -19,6 +19,7 @@ CALLERS_MAX = 256
 CONNECTING_MAX = 64
 REFUSED_MAX, REFUSED_MS = 1_000, 2_000  #: tokens that were refused and are remembered, and for how long
 CONSUMERS_MAX = 256  #: of one caller
+STREAMS_OF_CLIENT_MAX = 32  #: a client looks at each of its subscriptions at every delivery
 IDLE_MS = 60_000  #: a consumer, and a caller with nothing in hand, that is not asked for so long ends
 REST_MS = 1_000  #: what was fetched ahead goes back when no fetch has come for so long
 LOOK_S = 0.2
@@ -35,11 +36,35 @@ class Consumer:
         self.fetcher, self.used_ms, self.rests, self.waits = fetcher, now_ms, True, 0
 
 
+class Reader:
+    """A client of the cluster and the number of streams that it serves."""
+
+    def __init__(self, mq: Client, connected: bool = False) -> None:
+        self.mq, self.streams = mq, 0
+        self._connecting = None if connected else asyncio.ensure_future(self._connect())
+
+    async def _connect(self) -> None:
+        await self.mq
+
+    async def ready(self) -> None:
+        """Raises why it could not connect."""
+        if self._connecting is not None:
+            await asyncio.shield(self._connecting)
+
+    async def close(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+        with suppress(GossipqError):
+            await self.mq.close()
+
+
 class Caller:
     """All who show the same token."""
 
-    def __init__(self, mq: Client, clock: Clock, gateway: str) -> None:
-        self.mq, self._clock = mq, clock
+    def __init__(self, connect: Callable[[], Client], clock: Clock, gateway: str) -> None:
+        self.mq, self._connect, self._clock = connect(), connect, clock
+        self._readers: list[Reader] = []  #: the first is over `mq`
+        self.turn = asyncio.Lock()  #: one stream of the caller works at a time, so that others get the loop
         self.leases = Leases[Message](gateway)
         self.users, self.used_ms = 0, self.now_ms()
         self.publishing = 0  #: single records under way
@@ -50,6 +75,29 @@ class Caller:
 
     def now_ms(self) -> int:
         return self._clock.now().boot_ms
+
+    async def reader(self) -> Reader:
+        """A client for one more stream, until `leave`. Raises why it could not connect."""
+        if not self._readers:
+            self._readers.append(Reader(self.mq, connected=True))
+        found = next((each for each in self._readers if each.streams < STREAMS_OF_CLIENT_MAX), None)
+        if found is None:
+            found = Reader(self._connect())
+            self._readers.append(found)
+        found.streams += 1
+        try:
+            await found.ready()
+        except BaseException:
+            await self.leave(found)
+            raise
+        return found
+
+    async def leave(self, reader: Reader) -> None:
+        """A stream has ended. The client ends with its last one."""
+        reader.streams -= 1
+        if not reader.streams and reader.mq is not self.mq and reader in self._readers:
+            self._readers.remove(reader)
+            await reader.close()
 
     async def fetch(
         self, topics: tuple[str, ...], group: str, n: int, wait_s: float, options: dict[str, Any]
@@ -168,6 +216,8 @@ class Caller:
 
     async def close(self) -> None:
         """What is in hand goes back uncounted."""
+        readers, self._readers = self._readers, []
+        await asyncio.gather(*(each.close() for each in readers if each.mq is not self.mq))
         with suppress(GossipqError):
             await self.mq.close()
 
@@ -227,7 +277,7 @@ class Callers:
                     retry_after_ms=1_000,
                 )
             await self._known.pop(idle).close()
-        return self._known.setdefault(token, Caller(self._connect(token), self._clock, self._gateway))
+        return self._known.setdefault(token, Caller(lambda: self._connect(token), self._clock, self._gateway))
 
     async def _connected(self, token: bytes, caller: Caller) -> None:
         async with caller.ready:

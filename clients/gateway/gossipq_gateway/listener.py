@@ -4,9 +4,10 @@ what it wants."""
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence, Sized
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence, Sized
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import uvicorn
@@ -15,12 +16,17 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from gossipq_gateway import probes
 from gossipq_gateway.dialect import Place, sparing
 from gossipq_gateway.manners import Bodies
 from gossipq_gateway.room import Room, Share
+from gossipq_gateway.seats import BODY, HEAD, IDLE, Seats
 
-CONNECTIONS_MAX = 4_096
 HEADER_BYTES_MAX = 1 << 16
+HEAD_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+)
+PROBED = tuple(path.encode() for path in probes.PATHS)
 HEADERS_S = 10.0  #: from the connection, or the end of the answer before, to the end of the headers
 STALLED_S = 60.0  #: who takes nothing of an answer for so long is gone
 KEEP_ALIVE_S = 60
@@ -42,33 +48,69 @@ class BoundedHttp(HttpToolsProtocol):
     _stall: asyncio.TimerHandle | None = None
     _unfinished = 0  #: bytes of headers, trailers and what is around a body, as far as they are here
 
-    def __init__(self, *given: Any, room: Room, **named: Any) -> None:
+    def __init__(self, *given: Any, room: Room, seats: Seats[asyncio.BaseTransport], **named: Any) -> None:
         super().__init__(*given, **named)
-        self._unread = Share(room)
+        self._unread, self._seats = Share(room), seats
+        self._head_bytes = 0  #: of the request line and the headers
+        self._is_whole = False  #: the last request has come to its end
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = _Flow(transport, self.pipeline)
         self._expect()
+        slowest = self._seats.enter(transport, self.client[0] if self.client else "")
+        if slowest is not None:
+            self._seats.leave(slowest)
+            slowest.close()
+        if self._seats.is_overfull:
+            self.limit_concurrency = 0  # its request is refused: 503
 
     def data_received(self, data: bytes) -> None:
         self._unfinished += len(data)
         super().data_received(data)
         if self.cycle is not None and self.cycle.response_complete:
             self._expect()
-        if self._unfinished > HEADER_BYTES_MAX and self.transport is not None:
-            self.transport.close()
+        if self._unfinished > HEADER_BYTES_MAX and not self.transport.is_closing():
+            self._refuse_head()
 
     def on_message_begin(self) -> None:
         self._expect()
+        self._seats.put(self.transport, HEAD)
+        self._head_bytes, self._is_whole = 0, False
         super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._count_head(url)
+        super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._patience is not None:  # no trailer: what is asked of the headers is not asked of those
+            self._count_head(name, value)
             super().on_header(name, value)
+
+    def _count_head(self, *parts: bytes) -> None:
+        """Raises _HeadTooLarge, also if all comes in one piece."""
+        self._head_bytes += sum(map(len, parts)) + 4
+        if self._head_bytes > HEADER_BYTES_MAX:
+            raise _HeadTooLarge
+
+    def send_400_response(self, msg: str) -> None:
+        if self._head_bytes > HEADER_BYTES_MAX:
+            self._refuse_head()
+        else:
+            super().send_400_response(msg)
+
+    def _refuse_head(self) -> None:
+        """An answer that has begun ends there."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.write(HEAD_TOO_LARGE)
+        self.transport.close()
 
     def on_headers_complete(self) -> None:
         self._calm()
+        self._seats.put(self.transport, BODY)
+        if self.url in PROBED:
+            self.limit_concurrency = None  # a probe says how the gateway is, also if it is full
         super().on_headers_complete()
         if len(self.pipeline) > PIPELINED_MAX:
             self.transport.close()
@@ -79,7 +121,14 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._calm()
+        self._is_whole = True
+        self._seats.put(self.transport, None)
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._is_whole and not self.pipeline:
+            self._seats.put(self.transport, IDLE)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -93,6 +142,7 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._calm()
         self._taken()
+        self._seats.leave(self.transport)
         super().connection_lost(exc)
 
     def _taken(self) -> None:
@@ -122,6 +172,10 @@ class BoundedHttp(HttpToolsProtocol):
             self._patience = None
 
 
+class _HeadTooLarge(Exception):
+    """The request line and the headers exceed `HEADER_BYTES_MAX`."""
+
+
 class _Flow(FlowControl):
     """Reads no further while a request waits for the answer to one before, whatever that one listens for."""
 
@@ -139,9 +193,9 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     close would wait for that without end, and what a consumer has in hand with it. Keeps no more of what is
     not whole, or not taken, than there is room for, and no answers to pings for who takes none."""
 
-    def __init__(self, *given: Any, room: Room, **named: Any) -> None:
+    def __init__(self, *given: Any, room: Room, seats: Seats[asyncio.BaseTransport], **named: Any) -> None:
         super().__init__(*given, **named)
-        self._share, self._unread = Share(room), Share(room)
+        self._share, self._unread, self._seats = Share(room), Share(room), seats
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -180,6 +234,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._share.end()
         self._unread.end()
+        self._seats.leave(self.transport)
         super().connection_lost(exc)
 
 
@@ -219,6 +274,20 @@ def bound(where: Place) -> socket.socket:
     return made
 
 
+def _shared_by(proxies: Sequence[str]) -> Callable[[str], bool]:
+    """A test for addresses that stand for many callers: loopback and proxies."""
+    networks = [ip_network(proxy) for proxy in proxies]
+
+    def is_shared(address: str) -> bool:
+        try:
+            found = ip_address(address.partition("%")[0])
+        except ValueError:
+            return False
+        return found.is_loopback or any(found in network for network in networks)
+
+    return is_shared
+
+
 async def _sweep(connections: Collection[Any]) -> None:
     """Ends who is told to end and takes nothing of what is left for it: a close waits for that without
     end."""
@@ -240,11 +309,12 @@ async def listening(
     `proxies` are addresses and networks whose X-Forwarded-Proto is believed; `settings` are those of
     `uvicorn.Config`. Raises OSError when the place is taken."""
     listener, room, log = bound(where), Room(), logging.getLogger("uvicorn.error")
+    seats = Seats[asyncio.BaseTransport](_shared_by(proxies))
     config = uvicorn.Config(
         Bodies(app, room),
         **{
-            "http": partial(BoundedHttp, room=room),
-            "ws": partial(BoundedWebSocket, room=room),
+            "http": partial(BoundedHttp, room=room, seats=seats),
+            "ws": partial(BoundedWebSocket, room=room, seats=seats),
             "ws_max_size": FRAME_BYTES_MAX,
             "ws_ping_interval": PING_S,
             "ws_ping_timeout": PING_S,
@@ -256,7 +326,6 @@ async def listening(
             "server_header": False,
             "proxy_headers": bool(proxies),
             "forwarded_allow_ips": list(proxies),
-            "limit_concurrency": CONNECTIONS_MAX,
             "timeout_keep_alive": KEEP_ALIVE_S,
             "timeout_graceful_shutdown": GRACE_S,
             **settings,

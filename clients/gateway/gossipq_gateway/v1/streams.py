@@ -2,12 +2,14 @@
 settle what they get over the same connection."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from gossipq.errors import BadRequest, Busy, GossipqError, LeaseLost
@@ -47,9 +49,28 @@ async def events(call: Call) -> StreamingResponse:
         raise Busy("too many streams", hint="end one", retry_after_ms=1_000)
     mq = call.caller.mq
     where = await (positions.go_on(mq, topics, last) if last else positions.begin(mq, topics, start))
-    subscription = mq.subscribe(topics, start=where.offsets, **options)
+    reader = await call.caller.reader()
+    try:
+        subscription = reader.mq.subscribe(topics, start=where.offsets, **options)
+    except BaseException:
+        await call.caller.leave(reader)
+        raise
     told = _told(call.caller, subscription, where, call.counters)
-    return StreamingResponse(told, media_type="text/event-stream", headers=STREAMED)
+    return Streamed(told, partial(call.caller.leave, reader))
+
+
+class Streamed(StreamingResponse):
+    """Server-Sent Events; `end` is called in any case, also if the caller left before the first one."""
+
+    def __init__(self, events: AsyncIterator[bytes], end: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers=STREAMED)
+        self._end = end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._end()
 
 
 async def _told(
@@ -70,7 +91,12 @@ async def _told(
                 msg, waiting = waiting.result(), None
                 counters.delivered()
                 where.told(msg.topic, msg.topic_id, msg.partition, msg.offset)
-                yield b"id: %s\ndata: %s\n\n" % (where.text.encode(), _json(plain.delivery(msg)))
+                is_crowded = caller.turn.locked()
+                async with caller.turn:
+                    said = b"id: %s\ndata: %s\n\n" % (where.text.encode(), _json(plain.delivery(msg)))
+                    if is_crowded:
+                        await asyncio.sleep(0)
+                yield said
     except StopAsyncIteration:
         return
     except GossipqError as error:
