@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,66 @@ def test_an_exit_that_sends_nothing_reports_what_is_lost(broker: testing.Broker,
     said, complaint = run(tmp_path, text, broker.endpoint, "fork", "left")
     assert said == "7\n"
     assert "had no confirm when os._exit was called: they may be lost; call close()" in complaint
+
+
+def end(program: str, endpoint: str) -> tuple[str, str]:
+    """What a program says that has a client `mq` when it ends."""
+    paths = os.pathsep.join(str(HOME / root) for root in ("", "nodes", "clients/python"))
+    text = f"import atexit, sys\n{program}"
+    done = subprocess.run(
+        [sys.executable, "-c", text, endpoint],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return done.stdout, done.stderr
+
+
+CONNECT = "import gossipq_client\nmq = gossipq_client.connect(sys.argv[1])\n"
+LATE = """
+def publish():
+    try:
+        print(mq.publish("late", b"x").result(5).partition)
+    except gossipq_client.ClientClosed as closed:
+        print(closed)
+
+
+class Last:
+    def __del__(self):
+        publish()
+
+"""
+
+
+def test_the_first_publish_may_come_in_an_atexit_function(broker: testing.Broker) -> None:
+    assert end(f"{CONNECT}{LATE}atexit.register(publish)", broker.endpoint) == ("0\n", "")
+
+
+def test_the_first_publish_behind_the_end_of_all_clients_is_warned_of(broker: testing.Broker) -> None:
+    said, complaint = end(f"atexit.register(lambda: publish())\n{CONNECT}{LATE}", broker.endpoint)
+    assert said == "0\n"
+    assert "without waiting for the confirm may be lost" in complaint
+
+
+def test_a_publish_of_an_interpreter_that_ends_is_refused(broker: testing.Broker) -> None:
+    """It waited for ever for a thread that was not run any more."""
+    said, _ = end(f"{CONNECT}{LATE}last = Last()", broker.endpoint)
+    assert said == "the interpreter is about to end, and nothing can be sent any more\n"
+
+
+def test_a_client_does_without_a_thread_where_none_can_start(
+    broker: testing.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in atexit functions of Python 3.12."""
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    mq = broker.connect()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        mq.publish("threadless", b"x")
+    with mq:
+        assert mq.publish("threadless", b"x").result(5).offset == 1
+        assert len(mq.fetch("threadless", "g", n=3, wait=5)) == 2

@@ -11,7 +11,7 @@ import time
 import warnings
 from typing import NoReturn, Protocol
 
-from gossipq.errors import GossipqError
+from gossipq.errors import ClientClosed, GossipqError
 from gossipq.texts import many
 from gossipq_client.io import children
 
@@ -41,9 +41,26 @@ class Leaver(Protocol):
 
 
 _open: dict[Leaver, None] = {}
+_ended = False  #: the program ends, and all clients were closed for that
+
+
+def require_time() -> None:
+    """Raises ClientClosed if the interpreter is about to end: a thread that is started then never runs."""
+    if sys.is_finalizing():
+        raise ClientClosed(
+            "the interpreter is about to end, and nothing can be sent any more",
+            hint="publish before that, as in an atexit function, not in __del__",
+        )
 
 
 def note(client: Leaver) -> None:
+    if _ended:
+        print(
+            f"gossipq: client {client._label!r} is used first when all clients were closed at the end of the "
+            "program: records that are published without waiting for the confirm may be lost; register the "
+            "atexit function after the import of gossipq_client",
+            file=sys.stderr,
+        )
     _open[client] = None
     children.end_with_child(leave_all, is_busy)
 
@@ -55,6 +72,12 @@ def forget(client: Leaver) -> None:
 def is_busy() -> bool:
     """Whether a client is within a step, which has to end before `leave_all` can close it."""
     return any(client._busy for client in list(_open))
+
+
+def _leave_at_exit() -> None:
+    global _ended
+    _ended = True
+    leave_all()
 
 
 def leave_all() -> None:
@@ -113,6 +136,6 @@ def _in_child() -> None:
 
 _exit = os._exit
 os._exit = _exit_aloud
-atexit.register(leave_all)
+atexit.register(_leave_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)

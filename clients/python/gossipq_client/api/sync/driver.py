@@ -71,6 +71,7 @@ class Driver:
         """Raises ClientClosed."""
         if self._over:
             raise ClientClosed("this client is closed", hint="call connect() again")
+        exits.require_time()
         if self._where is not None:
             self._addresses, self._credentials = self._where()
         engine = Engine(self._addresses, self._label, self._in_child, self._key, self._credentials)

@@ -32,7 +32,12 @@ class Keeper:
         self._client, self._engine = client, engine
         self._bell = Bell()
         self._thread = threading.Thread(target=self._run, name="gossipq-keeper", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # as in an atexit function of Python 3.12: callers do all the I/O
+            if "shutdown" not in str(error):
+                raise
+            self._bell.close()
 
     def wake(self) -> None:
         self.parked = self.aside = False
@@ -41,7 +46,7 @@ class Keeper:
     def stop(self) -> None:
         """Call after the client is marked closed."""
         self.wake()
-        if threading.current_thread() is not self._thread:
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(JOIN_SECONDS)
 
     def _run(self) -> None:
