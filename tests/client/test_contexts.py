@@ -1,6 +1,8 @@
 """Where a cluster is: one rule for programs, the command line and Spark."""
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -87,3 +89,14 @@ def test_who_has_no_home_has_no_contexts_and_no_credentials(monkeypatch: pytest.
     assert contexts.credentials_for([], [contexts.DEFAULT_ADDRESS], None) == NO_CREDENTIALS
     with pytest.raises(contexts.UnknownContext):
         contexts.addresses_of(["shop"])
+
+
+def test_a_process_that_eventlet_has_patched_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first publishes failed with "Second simultaneous read on fileno 14"."""
+    patched = {"select"}
+    patcher = SimpleNamespace(is_monkey_patched=patched.__contains__)
+    monkeypatch.setitem(sys.modules, "eventlet.patcher", patcher)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="eventlet has patched this process"):
+        gossipq_client.connect()
+    patched.clear()
+    gossipq_client.connect()

@@ -1,9 +1,11 @@
 """What `connect` may be asked for, checked before anything is connected."""
 
 import os
+import sys
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypedDict
 
+from gossipq.errors import ConfigError
 from gossipq_client.io.contexts import addresses_of, credentials_for
 from gossipq_client.io.engine import REQUEST_SECONDS
 from gossipq_client.io.spool import BYTES_MAX, Spool
@@ -40,6 +42,16 @@ class ConnectOptions(TypedDict, total=False):
     act_for: str
 
 
+def _refuse_eventlet() -> None:
+    """Raises ConfigError: it lets no two threads wait for one descriptor, as callers and keeper here do."""
+    patcher = sys.modules.get("eventlet.patcher")
+    if patcher is not None and any(map(patcher.is_monkey_patched, ("select", "socket", "thread"))):
+        raise ConfigError(
+            "eventlet has patched this process, and this client does not work with it",
+            hint="use gevent, threads or asyncio, or publish over HTTP (gossipq gateway)",
+        )
+
+
 class Connecting(NamedTuple):
     """A client in the making. `where`: addresses and what to show there, by the environment as it is then."""
 
@@ -62,12 +74,14 @@ def connecting(
     insecure: bool = False,
     act_for: str = "",
 ) -> Connecting:
-    """Raises BadRequest; ConfigError for a name that is no context, and for a spool that another client
-    has."""
+    """Raises BadRequest; ConfigError for a name that is no context, for a spool that another client has, and
+    in a process that eventlet has patched."""
     timeout_s = inputs.duration_ms(timeout, "timeout") / 1000
     wait_s = None if wait is None else inputs.duration_ms(wait, "wait") / 1000
     named = tuple(addresses)
     user = inputs.text_of(act_for, "act_for")
+
+    _refuse_eventlet()
 
     def where() -> tuple[list[str], Credentials]:
         found = addresses_of(named)
