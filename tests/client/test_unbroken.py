@@ -495,6 +495,19 @@ def test_what_cannot_be_the_directory_of_a_node_is_told_by_name(tmp_path: Path) 
             embedded.open(path)
 
 
+@pytest.mark.parametrize("program", ["", "/usr/sbin/uwsgi", "/bin/true"])
+def test_an_embedded_node_starts_where_python_is_part_of_another_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    """It started that program once more."""
+    monkeypatch.setattr(sys, "executable", program)
+    with embedded.open(tmp_path) as mq:
+        mq.publish_and_wait("kept", b"1")
+    monkeypatch.setattr(embedded.os, "access", lambda *_: False)
+    with pytest.raises(ConfigError, match="no Python interpreter is in"):
+        embedded.open(tmp_path)
+
+
 def test_a_forked_child_keeps_no_embedded_node_at_work(tmp_path: Path) -> None:
     """With its copies of the parent's descriptors the node went on without anybody who would end it, and who
     opened the directory next waited for ever."""

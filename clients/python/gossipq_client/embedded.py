@@ -203,14 +203,29 @@ def _start(path: str, address: str) -> "subprocess.Popen[bytes]":
         "--workers",
         str(_workers(path)),
     ]
+    python = _python()
     return subprocess.Popen(
-        [sys.executable, "-m", __name__, path, sys.executable, "-m", *command],
+        [python, "-m", __name__, path, python, "-m", *command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
         cwd=path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(part) for part in sys.path)},
+    )
+
+
+def _python() -> str:
+    """The interpreter that runs the node. Where Python is part of another program, as in uWSGI or a frozen
+    application, `sys.executable` is that program, or nothing. Raises ConfigError."""
+    names = (f"python{sys.version_info.major}.{sys.version_info.minor}", "python3", "python")
+    folders = [os.path.join(prefix, "bin") for prefix in (sys.prefix, sys.exec_prefix, sys.base_prefix)]
+    for path in (sys.executable or "", *(os.path.join(each, name) for each in folders for name in names)):
+        if os.path.basename(path).startswith(("python", "pypy")) and os.access(path, os.X_OK):
+            return path
+    raise ConfigError(
+        f"no Python interpreter is in {sys.prefix}, and {sys.executable or 'the program'} is none",
+        hint="start the node by itself, and connect() to it: gossipq node --data DIR",
     )
 
 
