@@ -375,7 +375,8 @@ class Consumers(Producers):
 
         A new group begins at the first record. A reader (no group) begins with the next record that is
         published, or with stop_at_end at the first one; `start` overrides both. With stop_at_end the loop
-        ends when all records that the topics had were handed out. Raises BadRequest.
+        ends when all records that can be delivered now were delivered. It does not wait for records that are
+        delayed or wait for another attempt. Raises BadRequest.
         """
         state = self._engine.made_subscription(joining(topics, group, **options), stop_at_end)
         subscription = Subscription(self, state)

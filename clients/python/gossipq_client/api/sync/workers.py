@@ -57,7 +57,8 @@ class Workers(Consumers):
         """Runs the handlers until `stop`, SIGTERM or Ctrl-C: then what runs is finished, and the rest goes
         back.
 
-        With stop_at_end it ends when everything there was has been handled. It takes SIGTERM and SIGINT while
+        With stop_at_end it ends when all records that can be delivered now have been handled; it does not
+        wait for records that are delayed or wait for another attempt. It takes SIGTERM and SIGINT while
         it runs in the main thread; with signals=False not even there, for who has a server of its own to
         stop. Raises what a subscription was refused with, and BadRequest when it runs
         already, or there is no handler.
