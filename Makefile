@@ -102,8 +102,8 @@ onefile: $(STAMP)  ## dist/gossipq.pyz: node, clients and gateway in one file, f
 	  --output-file $(ONEFILE) '.[gateway]'
 	@echo "$(ONEFILE): python3 $(ONEFILE) node"
 
-test: $(SPARK) lint  ## check, then all tests but the slow ones (less than six minutes on two cores)
-	@$(MAKE) --no-print-directory -j 2 types unit
+test: $(SPARK) $(ROOTS)  ## check, and all tests but the slow ones (less than six minutes on two cores)
+	@$(MAKE) --no-print-directory -j 2 lint types unit
 
 check: lint types  ## format, lint, types
 
@@ -121,7 +121,7 @@ $(WARM): $(STAMP) $(SPARK) $(ROOTS) $(wildcard tests/*.py tests/*/*.py tests/*/*
 	@touch $@
 
 unit: $(SPARK) $(ROOTS) $(WARM) serf  # tests mostly wait for nodes: four at a time keep two cores busy; JOBS=0 runs them one after the other
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(PYTEST_ARGS)
+	MAKEFLAGS= $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(PYTEST_ARGS)  # tests that run make have no job server
 
 # for the tests of the console
 browser:
