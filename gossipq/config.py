@@ -94,6 +94,7 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     address_sessions: Positive = Quota().address_sessions
     address_subscriptions: Positive = Quota().address_subscriptions
     address_topics: Positive = Quota().address_topics
+    address_partitions: Positive = Quota().address_partitions
     address_groups: Positive = Quota().address_groups
     address_requests_per_s: Positive = Quota().address_requests_per_s
     address_bytes_per_s: Annotated[int, Meta(ge=limits.FRAME_BYTES_MAX, le=limits.NUMBER_MAX)] = (
@@ -102,6 +103,7 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     user_sessions: Positive = Quota().user_sessions
     user_subscriptions: Positive = Quota().user_subscriptions
     user_topics: Positive = Quota().user_topics
+    user_partitions: Positive = Quota().user_partitions
     user_groups: Positive = Quota().user_groups
     user_requests_per_s: Positive = Quota().user_requests_per_s
     user_bytes_per_s: Annotated[int, Meta(ge=limits.FRAME_BYTES_MAX, le=limits.NUMBER_MAX)] = (
@@ -109,10 +111,15 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     )
 
     def message(self, memory_bytes: int) -> Quota:
-        """`memory_bytes`: what a worker may take, 0 = any; its partitions have to fit."""
+        """`memory_bytes`: what a worker may take, 0 = any; its partitions have to fit, and shares of them
+        shrink with the whole."""
         fit = memory_bytes // PARTITIONS_SHARE // limits.PARTITION_MEMORY_BYTES
-        partitions = min(self.partitions, fit) if memory_bytes else self.partitions
-        return Quota(**msgspec.structs.asdict(self) | {"partitions": partitions})
+        most = min(self.partitions, fit) if memory_bytes else self.partitions
+        shares = {
+            name: getattr(self, name) * most // self.partitions
+            for name in ("partitions", "address_partitions", "user_partitions")
+        }
+        return Quota(**msgspec.structs.asdict(self) | shares)
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):

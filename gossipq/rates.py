@@ -58,7 +58,7 @@ def payers(address: str, user: str) -> tuple[Payer, ...]:
 
 class Buckets:
     """What each payer makes within an hour: as many at once as its quota says, and as many again in the next
-    hour. `what`: "topics", "groups"."""
+    hour. `what`: "topics", "partitions", "groups"."""
 
     def __init__(self, what: str, quota: Quota) -> None:
         self._what, self._quota = what, quota
@@ -67,16 +67,21 @@ class Buckets:
     def take(self, all_of: Collection[Payer], count: int, now_ms: int) -> None:
         """`count` more are made, on the account of each. Raises BadRequest, and takes nothing, when that is
         too much for now."""
+        taken = self.check(all_of, count, now_ms)
+        if len(self._taken) >= ADDRESSES_MAX:
+            self._taken = {each: (left, now_ms) for each in self._taken if (left := self._now(each, now_ms))}
+        if count:
+            self._taken |= {payer: (so_many + count, now_ms) for payer, so_many in taken.items()}
+
+    def check(self, all_of: Collection[Payer], count: int, now_ms: int) -> dict[Payer, int]:
+        """Return what each has taken so far. Raises BadRequest when `count` more are too much for now."""
         taken = {payer: self._now(payer, now_ms) for payer in all_of}
         for payer, so_many in taken.items():
             name, most = payer.quota(self._what), payer.most(self._quota, self._what)
             if so_many + count > most:
                 text = f"{payer.text} has made as many as the quota cluster.quota.{name} allows in an hour"
                 raise BadRequest(f"{text}, {most}", hint="wait, or raise it in cluster.toml")
-        if len(self._taken) >= ADDRESSES_MAX:
-            self._taken = {each: (left, now_ms) for each in self._taken if (left := self._now(each, now_ms))}
-        if count:
-            self._taken |= {payer: (so_many + count, now_ms) for payer, so_many in taken.items()}
+        return taken
 
     def _now(self, payer: Payer, now_ms: int) -> int:
         taken, at_ms = self._taken.get(payer, (0, now_ms))

@@ -94,7 +94,8 @@ class TopicInfo(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a cluster its clients may take. No honest use of one host meets these."""
+    """How much of a cluster its clients may take. One address gets half of it at most, one user a quarter, so
+    that room for others is left."""
 
     topics: int = limits.TOPICS_MAX
     partitions: int = 100_000  #: of all topics, about 1 KiB of memory each
@@ -106,15 +107,18 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     address_connections: int = 1_000  #: to one process; those of this host are bounded with all others only
     address_sessions: int = 10_000  #: at one worker
     address_subscriptions: int = 20_000  #: in one shard
-    address_topics: int = limits.TOPICS_MAX  #: made in an hour
-    address_groups: int = 5_000  #: made in an hour, in one shard
+    address_topics: int = limits.TOPICS_MAX // 2  #: made in an hour
+    address_partitions: int = 50_000  #: made in an hour
+    #: made in an hour, in one shard; a group counts once for each partition of its topic there
+    address_groups: int = 2_500
     address_requests_per_s: int = 50_000  #: at one process
     address_bytes_per_s: int = limits.GIB  #: the same
     #: of one user of a closed cluster, wherever its programs are
-    user_sessions: int = 10_000  #: at one worker
+    user_sessions: int = 2_500  #: at one worker
     user_subscriptions: int = 20_000  #: in one shard
-    user_topics: int = limits.TOPICS_MAX  #: made in an hour
-    user_groups: int = 5_000  #: made in an hour, in one shard
+    user_topics: int = limits.TOPICS_MAX // 4  #: made in an hour
+    user_partitions: int = 25_000  #: made in an hour
+    user_groups: int = 1_250  #: as of an address
     user_requests_per_s: int = 50_000  #: at one process
     user_bytes_per_s: int = limits.GIB  #: the same
 

@@ -509,8 +509,8 @@ class Shard:
     def unknown(self, partition: PartitionKey) -> GossipqError:
         return self._admitting.unknown(partition)
 
-    def admit_group(self, client: Client) -> None:
-        self._consuming.admit_group(client)
+    def admit_group(self, client: Client, partitions: int) -> None:
+        self._consuming.admit_group(client, partitions)
 
     def make_room(self, partition: PartitionKey, size_bytes: int) -> bool:
         return self._upkeep.make_room(partition, size_bytes)

@@ -4,6 +4,7 @@ from contextlib import suppress
 
 import pytest
 
+from gossipq.config import Quotas
 from gossipq.core.delivery.numbers import Numbers
 from gossipq.errors import BadRequest, Busy
 from gossipq.limits import HOUR_MS, SECOND_MS
@@ -76,6 +77,22 @@ def test_what_an_address_makes_in_an_hour() -> None:
     for number in range(10 * ADDRESSES_MAX):
         made.take(payers(str(number), ""), 1, number * HOUR_MS)
     assert len(made._taken) <= ADDRESSES_MAX
+
+
+def test_by_default_one_address_or_user_leaves_room_for_others() -> None:
+    """A user with rights on some topics took 98,945 of 100,000 partitions in two seconds."""
+    quota = Quota()
+    for what, whole in (
+        ("topics", quota.topics),
+        ("partitions", quota.partitions),
+        ("groups", quota.groups),
+        ("sessions", quota.sessions),
+    ):
+        assert 4 * getattr(quota, f"user_{what}") <= whole
+        assert 2 * getattr(quota, f"address_{what}") <= whole or what == "sessions"
+    small = Quotas().message(memory_bytes=128 << 20)
+    assert small.partitions < quota.partitions
+    assert 4 * small.user_partitions <= small.partitions
 
 
 def test_a_user_makes_so_much_at_all_its_addresses() -> None:

@@ -357,7 +357,8 @@ def test_a_frontdoor_keeps_a_newer_table_and_asks_who_greeted_before_to_greet_ag
 
 def test_a_user_has_quotas_of_its_own() -> None:
     """Whatever its address is; a refusal says which quota, and its value. Others are served meanwhile."""
-    quota = Quota(user_sessions=3, user_subscriptions=2, user_topics=1, user_groups=1, user_requests_per_s=8)
+    most = {"sessions": 3, "subscriptions": 2, "topics": 2, "partitions": 3, "groups": 1, "requests_per_s": 8}
+    quota = Quota(**{f"user_{name}": value for name, value in most.items()})
     rig = hands(table("*"), quota)
     partition, shard = greeted(rig, NODE).topic("orders")
 
@@ -372,7 +373,9 @@ def test_a_user_has_quotas_of_its_own() -> None:
 
     maker = greeted(rig, hello_of(ALL))
     assert isinstance(maker.ask(CreateTopic("one")), Topics)
-    refused(maker.ask(CreateTopic("two")), "topics", 1)
+    refused(maker.ask(CreateTopic("wide", TopicOptions(partitions=3))), "partitions", 3)
+    assert isinstance(maker.ask(CreateTopic("two", TopicOptions(partitions=2))), Topics)
+    refused(maker.ask(CreateTopic("three")), "topics", 2)
     assert isinstance(asks(maker, 1, "a"), Subscribed)
     refused(asks(maker, 2, "b"), "groups", 1)
     assert isinstance(asks(maker, 2, ""), Subscribed)
@@ -387,6 +390,29 @@ def test_a_user_has_quotas_of_its_own() -> None:
     refused(answers[-1], "requests_per_s", 8)
     assert isinstance(reader.ask(Resolve(["orders"])), Topics)
     assert isinstance(greeted(rig, NODE).ask(Resolve(["orders"])), Topics), "nodes are nobody's users"
+
+
+def test_a_group_counts_once_for_each_partition_of_its_topic() -> None:
+    rig = hands(table("*"), Quota(user_groups=3))
+    maker = greeted(rig, hello_of(ALL))
+    made = maker.ask(CreateTopic("wide", TopicOptions(partitions=2)))
+    assert isinstance(made, Topics)
+    (info,) = made.topics
+    shard = info.shards[0]
+    here = [partition_key(info.id, at) for at, where in enumerate(info.shards) if where == shard]
+    assert len(here) == 2
+
+    def joins(number: int, group: str, partitions: list[int]) -> Message | None:
+        rig.turn(1_000)
+        starts = [Start(partition, "first", 0) for partition in partitions]
+        return maker.ask(Subscribe(number, group, starts, 1, 1_000), shard)
+
+    assert isinstance(joins(1, "a", here), Subscribed)
+    refused = joins(2, "b", here)
+    assert isinstance(refused, RefusedMessage)
+    assert "cluster.quota.user_groups" in refused.message
+    assert isinstance(joins(3, "b", here[:1]), Subscribed)
+    assert isinstance(joins(3, "b", here), RefusedMessage), "nor in two steps"
 
 
 def test_a_session_that_greets_as_another_user_is_on_its_account() -> None:

@@ -122,6 +122,7 @@ class TopicRegister:
         self._auto_create, self._defaults = settings.auto_create, settings.topic
         self._virtual, self._quota = settings.virtual, settings.quota
         self._made = Buckets("topics", settings.quota)
+        self._made_partitions = Buckets("partitions", settings.quota)
         self._creations: list[Creation] = []
         self._proposed: dict[str, int] = {}  # names under way, and their partitions
         # by id, of `ledger.installing`: shards that have not answered this leader
@@ -326,7 +327,10 @@ class TopicRegister:
                     f"{asked} {what}, and the quota cluster.quota.{what} is {most}",
                     hint="remove a topic: gossipq topic rm NAME; or raise it in cluster.toml",
                 )
-        self._made.take(account, len(fresh), self._shard.boot_ms)
+        now_ms = self._shard.boot_ms
+        self._made.check(account, len(fresh), now_ms)
+        self._made_partitions.take(account, sum(fresh), now_ms)
+        self._made.take(account, len(fresh), now_ms)
 
     def _propose(self, info: TopicInfo) -> None:
         index = self._shard.propose(log.META_TOPIC, payloads.encode(payloads.TopicChange(info)))

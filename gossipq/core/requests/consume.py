@@ -192,17 +192,21 @@ class ConsumeRequests:
                     hint="end one, or raise it in cluster.toml",
                 )
         if message.group and group is None:
-            self.admit_group(client)
+            self.admit_group(client, len(message.starts))
+        elif isinstance(group, GroupState):
+            cursors = self._ledger.cursors
+            fresh = [start for start in message.starts if group.id not in cursors.get(start.partition, ())]
+            self._made.take(account, len(fresh), self._host.boot_ms)
 
-    def admit_group(self, client: Client) -> None:
-        """Who asks for a new group may have one more. Raises BadRequest."""
+    def admit_group(self, client: Client, partitions: int) -> None:
+        """Count a new group, once for each of its `partitions` here. Raises BadRequest."""
         most = self._quota.groups
         if len(self._ledger.groups) + len(self._making) >= most:
             raise BadRequest(
                 f"this shard has as many groups as the quota cluster.quota.groups allows, {most}",
                 hint="remove one: gossipq group rm TOPIC GROUP; or raise it in cluster.toml",
             )
-        self._made.take(client.payers, 1, self._host.boot_ms)
+        self._made.take(client.payers, max(1, partitions), self._host.boot_ms)
 
     def _being_made(self, message: Subscribe) -> Made | None:
         """The same group as it is on its way to the log."""

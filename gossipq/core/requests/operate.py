@@ -21,7 +21,7 @@ class OperateHost(Protocol):
 
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
     def unknown(self, partition: PartitionKey) -> GossipqError: ...
-    def admit_group(self, client: Client) -> None: ...
+    def admit_group(self, client: Client, partitions: int) -> None: ...
 
 
 Propose = Callable[[Origin, int, int, bytes, Message], None]
@@ -140,7 +140,7 @@ class OperateRequests:
             self._propose(origin, request_id, log.REGROUP, payload, answer)
         else:
             assert message.config is not None, "checked above"
-            self._host.admit_group(client)
+            self._host.admit_group(client, len(starts))
             made = payloads.GroupChange(message.topic_id, message.group, message.config, starts)
             self._propose(origin, request_id, log.GROUP, payloads.encode(made), answer)
 
