@@ -231,6 +231,61 @@ def test_keys_and_resize(start: Callable[..., Session]) -> None:
     assert session.ended() == 0
 
 
+def test_its_size_is_that_of_the_terminal_whatever_the_environment_says(
+    start: Callable[..., Session],
+) -> None:
+    session = start(COLUMNS="100", LINES="30")
+    session.sees("backlog by group")
+    session.resize(20, 5)
+    session.process.send_signal(signal.SIGWINCH)
+    session.sees("20x5 is too small")
+    session.press(b"q")
+    assert session.ended() == 0
+
+
+def held_back(session: Session) -> None:
+    """The terminal takes nothing more, as after Ctrl-S, while screens are drawn anew."""
+    session.sees("backlog by group")
+    for _ in range(30):
+        session.process.send_signal(signal.SIGWINCH)
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_terminal_that_takes_nothing_keeps_no_process(start: Callable[..., Session], number: int) -> None:
+    session = start()
+    held_back(session)
+    session.process.send_signal(number)
+    assert session.process.wait(WAIT_S) in (128 + signal.SIGTERM, 130)
+    assert (session.ended(), session.sane()) == (session.process.returncode, True)
+
+
+def test_keys_are_heard_while_the_terminal_takes_nothing(start: Callable[..., Session]) -> None:
+    session = start()
+    held_back(session)
+    session.press(b"q")
+    assert session.process.wait(WAIT_S) == 0
+
+
+def test_a_slow_terminal_shows_the_newest_screen_whole(start: Callable[..., Session]) -> None:
+    session = start()
+    held_back(session)
+    session.press(b"3\x1b[B\x1b[B\r")
+    session.sees("followers")
+    session.press(b"q")
+    assert (session.ended(), session.sane()) == (0, True)
+
+
+def test_output_that_does_not_block(start: Callable[..., Session]) -> None:
+    """Another program on this terminal has set its open file so."""
+    session = start(size=(200, 100))
+    os.set_blocking(session.slave, False)
+    held_back(session)
+    assert session.process.poll() is None
+    session.press(b"q")
+    assert (session.ended(), session.sane()) == (0, True)
+
+
 def test_no_color(start: Callable[..., Session]) -> None:
     session = start(NO_COLOR="1")
     session.sees("backlog by group")

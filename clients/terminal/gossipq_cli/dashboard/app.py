@@ -111,6 +111,8 @@ class App:
                 source.every_s = self.ui.every_s
 
     def _paint(self, terminal: Terminal, width: int, height: int) -> None:
+        if terminal.behind:
+            return
         if self._anew:
             self._anew = False
             self._painter.forget()

@@ -4,10 +4,10 @@ import fcntl
 import logging
 import os
 import select
-import shutil
 import signal
 import sys
 import termios
+import time
 import tty
 from collections.abc import Callable
 from types import FrameType, TracebackType
@@ -19,7 +19,9 @@ from gossipq_cli.dashboard.painter import in_ascii
 #: other screen, no cursor, pastes marked; the mouse stays the terminal's, so that copying works
 ENTER = "\x1b[?1049h\x1b[?25l\x1b[?2004h\x1b[2J"
 LEAVE = "\x1b[?2026l\x1b[0m\x1b[?2004l\x1b[?25h\x1b[?1049l"
-READ_BYTES = 4_096
+READ_BYTES = WRITE_BYTES = 4_096
+GIVE_S = 0.5  #: for a terminal that takes nothing, before what it was to show is discarded
+SIZE = (80, 24)  #: of a terminal that does not say
 
 
 class Terminal:
@@ -34,6 +36,7 @@ class Terminal:
         self._before: list[Any] | None = None
         self._handlers: dict[int, Any] = {}
         self._taken = False
+        self._unsent = b""  # of the last screen
         self._unicode = speaks_unicode(os.environ)
         self._unheard = logging.NullHandler()  # of all that is logged: else stderr is
         self._wake_read, self._wake_write = os.pipe()
@@ -43,6 +46,7 @@ class Terminal:
 
     def __enter__(self) -> Self:
         self._before = termios.tcgetattr(self._in)
+        self._screen = _opened_anew(self._out)
         handlers = {signal.SIGWINCH: self._resized, signal.SIGTSTP: self._suspend}
         handlers |= dict.fromkeys((signal.SIGTERM, signal.SIGHUP), self._leave)
         self._handlers = {number: signal.signal(number, handler) for number, handler in handlers.items()}
@@ -59,14 +63,18 @@ class Terminal:
             signal.signal(number, handler)
         os.close(self._wake_read)
         os.close(self._wake_write)
+        if self._screen != self._out:
+            os.close(self._screen)
 
     # --- what the loop uses
 
-    @staticmethod
-    def size() -> tuple[int, int]:
-        """Columns, lines."""
-        found = shutil.get_terminal_size()
-        return found.columns, found.lines
+    def size(self) -> tuple[int, int]:
+        """Columns, lines: of the terminal itself, since $COLUMNS and $LINES do not follow it."""
+        try:
+            columns, lines = os.get_terminal_size(self._out)
+        except OSError:  # it is gone
+            return SIZE
+        return columns or SIZE[0], lines or SIZE[1]
 
     def wake(self) -> None:
         """From any thread or signal handler: `wait` returns."""
@@ -78,18 +86,29 @@ class Terminal:
     def wait(self, seconds: float) -> bytes:
         """What was typed; empty when something woke it, or the time is over. Raises EOFError when the
         terminal is gone."""
-        readable, _, _ = select.select([self._in, self._wake_read], [], [], max(0.0, seconds))
+        unsent = [self._screen] if self._unsent else []
+        readable, writable, _ = select.select([self._in, self._wake_read], unsent, [], max(0.0, seconds))
+        if writable:
+            self._flush()
         if self._wake_read in readable:
             os.read(self._wake_read, READ_BYTES)
         if self._in not in readable:
             return b""
         try:
             typed = os.read(self._in, READ_BYTES)
+        except BlockingIOError:  # somebody else took it from a non-blocking input
+            return b""
         except OSError:
             typed = b""
         if not typed:
             raise EOFError("the terminal is gone")
         return typed
+
+    @property
+    def behind(self) -> bool:
+        """Whether the terminal has yet to take what was written last: a slow one gets fewer screens, and keys
+        are heard meanwhile."""
+        return bool(self._unsent)
 
     def write(self, text: str) -> None:
         """Nothing, while the terminal is somebody else's."""
@@ -98,9 +117,16 @@ class Terminal:
 
     def _send(self, text: str) -> None:
         shown = text if self._unicode else in_ascii(text)
-        data = memoryview(shown.encode(errors="backslashreplace"))
-        while data:
-            data = data[os.write(self._out, data) :]
+        self._unsent += shown.encode(errors="backslashreplace")
+        self._flush()
+
+    def _flush(self) -> None:
+        """As much as the terminal takes now."""
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self._screen, self._unsent[:WRITE_BYTES]) :]
+        except BlockingIOError:
+            pass
 
     # --- taking and giving back
 
@@ -115,9 +141,22 @@ class Terminal:
         self._taken = False
         try:
             self._send(LEAVE)
-            termios.tcsetattr(self._in, termios.TCSADRAIN, self._before or [])
+            if not self._flushed(GIVE_S):  # as after Ctrl-S: it would keep the process from ending
+                termios.tcflush(self._out, termios.TCOFLUSH)
+                self._unsent = LEAVE.encode()
+                self._flush()
+                self._unsent = b""
+            termios.tcsetattr(self._in, termios.TCSANOW, self._before or [])
         except (OSError, termios.error):
             pass  # the terminal is gone; there is nothing to give back
+
+    def _flushed(self, seconds: float) -> bool:
+        """Whether the terminal takes all within that time."""
+        end = time.monotonic() + seconds
+        while self._unsent and (left_s := end - time.monotonic()) > 0:
+            select.select([], [self._screen], [], left_s)
+            self._flush()
+        return not self._unsent
 
     def _resized(self, number: int, frame: FrameType | None) -> None:
         self._on_change()
@@ -135,3 +174,13 @@ class Terminal:
     @staticmethod
     def _leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
+
+
+def _opened_anew(terminal: int) -> int:
+    """Open the terminal for this process alone, without blocking: the given descriptor is shared with the
+    shell. Return the given one where that fails, as for a terminal of another container."""
+    try:
+        name = os.ttyname(terminal)
+        return os.open(name, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return terminal
