@@ -3,7 +3,7 @@ and answering."""
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypedDict
 
 import msgspec
@@ -35,6 +35,27 @@ class Order:
             raise ValueError("negative id")
 
 
+class Model:
+    """As one of pydantic."""
+
+    model_validate = None
+
+
+@dataclass
+class Holder:
+    model: Model
+
+
+@dataclass
+class Tree:
+    leaves: "list[Tree]" = field(default_factory=list)
+
+
+@dataclass
+class Half:
+    other: "Elsewhere"  # type: ignore[name-defined]  # noqa: F821
+
+
 class Point(msgspec.Struct):
     x: int
 
@@ -63,6 +84,9 @@ class TestPayloads:
             (Row, b'{"a": 1}', {"a": 1}),
             (Pair, b"[1, 2]", Pair(1, 2)),
             (Any, b"null", None),
+            (bytes | None, b"\xff", b"\xff"),
+            (str | None, b"no JSON", "no JSON"),
+            (list[Order] | None, b'[{"id": 7}]', [Order(7)]),
         ],
     )
     def test_values(self, annotation: Any, raw: bytes, value: Any) -> None:
@@ -94,6 +118,22 @@ class TestPayloads:
             annotation = type("Plain", (), {})
         with pytest.raises(BadRequest, match="decoded to"):
             payloads.decoder(annotation)
+
+    @pytest.mark.parametrize(
+        "annotation", [list[Model], Model | None, dict[str, Model], Holder, list[Holder], tuple[int, Model]]
+    )
+    def test_a_type_that_nothing_decodes_to_is_found_inside_of_others(self, annotation: Any) -> None:
+        """Each record became a dead letter."""
+        with pytest.raises(BadRequest, match="Model in it") as refused:
+            payloads.decoder(annotation)
+        assert refused.value.hint == "take a dict, and call Model.model_validate with it"
+
+    def test_a_type_that_holds_itself_is_looked_at_once(self) -> None:
+        assert payloads.decoder(Tree)(b'{"leaves": [{}]}') == Tree([Tree()])
+
+    def test_a_field_whose_type_is_not_there_at_run_time_is_named(self) -> None:
+        with pytest.raises(BadRequest, match="Half: name 'Elsewhere' is not defined"):
+            payloads.decoder(Half)
 
     @pytest.mark.parametrize(
         ("value", "raw"),
@@ -178,6 +218,43 @@ class TestSignatures:
         for workers in (0, -1, 1.5, 10**6):
             with pytest.raises(BadRequest, match="workers"):
                 handler(len, joining("t", "g"), workers)  # type: ignore[arg-type]
+
+    def test_names_that_only_type_checkers_know_are_no_obstacle(self, message: Record) -> None:
+        """Tools move such imports under `if TYPE_CHECKING`."""
+        text = """
+from __future__ import annotations
+import functools
+
+def plain(msg: Message, rate: Rate = 1) -> Result: ...
+
+def outer(function):
+    @functools.wraps(function)
+    def inner(*arguments: Anything): ...
+    return inner
+
+@outer
+def wrapped(order: int) -> Result: ...
+
+class Office:
+    def __call__(self, msg: Message) -> Result: ...
+    def work(self, order: int) -> Result: ...
+
+def needed(order: Order) -> None: ...
+"""
+        module: dict[str, Any] = {}
+        exec(text, module)
+        office = module["Office"]()
+        for function, taken in (
+            (module["plain"], message),
+            (functools.partial(module["plain"], rate=2), message),
+            (module["wrapped"], 17),
+            (office, message),
+            (office.work, 17),
+        ):
+            assert made(function).arguments(message) == [taken]
+        with pytest.raises(BadRequest, match="needed annotates order as Order: NameError") as refused:
+            made(module["needed"])
+        assert "not under `if TYPE_CHECKING`" in refused.value.hint
 
     def test_the_decorator_leaves_the_function_as_it_is(self) -> None:
         registry = Registry()

@@ -1,5 +1,6 @@
 """Handlers: functions that work on records, and what they are called with."""
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar, Unpack
@@ -47,7 +48,7 @@ def handler(
         for each in (function, type(function).__call__)
     ):
         raise BadRequest(f"{name} yields", hint="a handler returns: that is its ack")
-    kinds = [_kind(parameter.annotation) for parameter in _parameters(function, name)]
+    kinds = [_kind(_type_of(parameter, function, name)) for parameter in _parameters(function, name)]
     values = [annotation for annotation in kinds if annotation is not Record]
     if len(values) > 1 or len(kinds) - len(values) > 1 or not kinds:
         hint = "a handler takes the value, the message, or one of each: see `consumer`"
@@ -62,11 +63,7 @@ def handler(
 def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
     """Those that a call must give."""
     try:
-        found = inspect.signature(function, eval_str=True).parameters.values()
-    except NameError as error:
-        raise BadRequest(
-            f"annotation of {name}: {error}", hint="define the type at the top of its module"
-        ) from None
+        found = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
         raise BadRequest(f"{name} cannot be called: {error}", hint="pass a function") from None
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -76,6 +73,31 @@ def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Paramet
             f"{name} needs a keyword argument", hint="give it a default, or make it the value or the message"
         )
     return needed
+
+
+def _type_of(parameter: inspect.Parameter, function: Callable[..., Any], name: str) -> Any:
+    """The type of an argument. Only those of the value and the message are looked at: all others may be known
+    to type checkers alone, and so may the name Message. Raises BadRequest."""
+    if not isinstance(parameter.annotation, str):
+        return parameter.annotation
+    names = {"Message": Record, **_globals_of(function)}
+    try:
+        return eval(parameter.annotation, names)
+    except Exception as error:
+        raise BadRequest(
+            f"{name} annotates {parameter.name} as {parameter.annotation}: {type(error).__name__}: {error}",
+            hint="import or define that type at the top of the module, not under `if TYPE_CHECKING`",
+        ) from None
+
+
+def _globals_of(function: Any) -> dict[str, Any]:
+    """The names that annotations of a function use."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not (inspect.isfunction(function) or inspect.ismethod(function)):
+        function = type(function).__call__
+    found: dict[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})
+    return found
 
 
 def _kind(annotation: Any) -> Any:

@@ -21,21 +21,26 @@ def decoder(annotation: Any) -> Decode:
 
     What it returns raises Undecodable. Raises BadRequest for a type that no record can be decoded to.
     """
-    if annotation is bytes:
+    if annotation in (bytes, bytes | None):
         return _as_it_is
-    if annotation is str:
+    if annotation in (str, str | None):
         return _text
+    name = getattr(annotation, "__name__", repr(annotation))
     try:
         decode = msgspec.json.Decoder(annotation).decode
-        foreign = isinstance(msgspec.inspect.type_info(annotation), msgspec.inspect.CustomType)
-    except (TypeError, RuntimeError):
-        foreign = True
-    if foreign:
-        name = getattr(annotation, "__name__", repr(annotation))
+        foreign = _foreign(msgspec.inspect.type_info(annotation))
+    except Exception as error:  # as a NameError: a field has a type that is only known to type checkers
         raise BadRequest(
-            f"no value can be decoded to {name}",
+            f"no value can be decoded to {name}: {error}",
             hint="bytes, str, dict, list, a dataclass or a msgspec.Struct will do",
-        )
+        ) from None
+    if foreign is not None:
+        inner = getattr(foreign, "__name__", repr(foreign))
+        text = name if foreign is annotation else f"{annotation}, because of {inner} in it"
+        hint = "bytes, str, dict, list, a dataclass or a msgspec.Struct will do"
+        if hasattr(foreign, "model_validate"):  # of pydantic
+            hint = f"take a dict, and call {inner}.model_validate with it"
+        raise BadRequest(f"no value can be decoded to {text}", hint=hint)
 
     def from_json(raw: bytes) -> Any:
         try:
@@ -44,6 +49,26 @@ def decoder(annotation: Any) -> Decode:
             raise Undecodable(str(error)) from None
 
     return from_json
+
+
+def _foreign(info: Any) -> Any:
+    """A type that JSON cannot be decoded to, in a type as msgspec sees it, however deep; None: there is none.
+
+    A record that has such a type would become a dead letter.
+    """
+    waiting, seen = [info], set[int]()
+    while waiting:
+        found = waiting.pop()
+        if id(found) in seen:
+            continue
+        seen.add(id(found))
+        if isinstance(found, msgspec.inspect.CustomType):
+            return found.cls
+        if isinstance(found, list | tuple):
+            waiting += found
+        elif isinstance(found, msgspec.inspect.Type | msgspec.inspect.Field):
+            waiting += [getattr(found, name) for name in found.__struct_fields__]
+    return None
 
 
 def _as_it_is(raw: bytes) -> bytes:
