@@ -80,7 +80,7 @@ from gossipq.messages import (
 )
 from gossipq.operator_messages import Growth
 from gossipq.peer_messages import ChangeVoters, InstallTopic, Stray, TopicInstalled, Transfer
-from gossipq.types import META_SHARD, BatchInfo, Index, Now, Origin, PartitionKey, SessionId
+from gossipq.types import DELAY, META_SHARD, BatchInfo, Index, Now, Origin, PartitionKey, SessionId
 from gossipq.values import (
     AccessTable,
     CopyStats,
@@ -138,6 +138,10 @@ class Shard:
         self._timed = False  # that leader time is known for certain, or was waited for
         self._promised = False
         self._due_ms: int | None = None  # as told last: boot time of the next tick that has something to do
+        self._rooms_due_ms: int | None = None  # the part of it that the rooms of a leader have
+        self._still = False  # nothing happened in this turn that moves those
+        self._scheduled = 0  # the newest entry of a batch with due times
+        self._settled = 0  # entries up to it were applied before this turn
         self._standing = "", 0  # who led when this shard had its last turn, and in which term
         self._key = b""  # of the request that is being served: its first entry follows a NOOP with that
         self._complain_ms = 0  # when it may be said again that another copy sent what cannot be
@@ -408,7 +412,7 @@ class Shard:
     def _guarded(self, what: str, part: Callable[[*Told], None], *told: *Told) -> bool:
         """A part of a turn that works on what is volatile. False: it met a fault, and nothing of it is left.
         The second one in a short time is raised: this copy stops."""
-        last = self.last
+        last = self.replica.log.last
         try:
             part(*told)
             return True
@@ -489,6 +493,8 @@ class Shard:
             if self.crowded:
                 raise self._no_room()
             self._admitting.publish(origin, request_id, client, message, info, batch)
+            if info.columns & DELAY:
+                self._scheduled = self.replica.log.last
         except StoreError:
             raise
         except GossipqError as error:
@@ -721,19 +727,25 @@ class Shard:
     def _next_due_ms(self) -> int | None:
         due = [self.peers.deadline_ms()]
         if self.serving:
-            ahead_ms = self.replica.time.ahead_ms
-            due += [
-                self._upkeep.next_deadline(ahead_ms),
-                self.dispatch.next_deadline(ahead_ms),
-                self._register.next_deadline(),
-                self._roster.next_deadline(),
-                self._mending.next_deadline(),
-                self.peers.backups.next_deadline(),
-                self.reconfiguration.next_deadline(),
-            ]
+            if not self._still:
+                self._rooms_due_ms = self._next_of_rooms()
+            due.append(self._rooms_due_ms)
         elif self._whole and not self._serving:
             wait_ms = self.replica.time.wait_ms
             due.append(self.boot_ms if wait_ms is None else wait_ms)
+        return min([at for at in due if at is not None], default=None)
+
+    def _next_of_rooms(self) -> int | None:
+        ahead_ms = self.replica.time.ahead_ms
+        due = [
+            self._upkeep.next_deadline(ahead_ms),
+            self.dispatch.next_deadline(ahead_ms),
+            self._register.next_deadline(),
+            self._roster.next_deadline(),
+            self._mending.next_deadline(),
+            self.peers.backups.next_deadline(),
+            self.reconfiguration.next_deadline(),
+        ]
         return min([at for at in due if at is not None], default=None)
 
     def tick(self) -> None:
@@ -918,9 +930,11 @@ class Shard:
         standing = self.replica.leader, self.replica.hard.term
         effects.routine = self._quiet and not self._stirred and standing == self._standing
         self._standing = standing
-        if self.serving and self.replica.holds_lease:
-            handed_out = self._guarded("deliveries", self._hand_out, effects)
-            if not handed_out:
+        self._still = effects.routine and self._scheduled <= self._settled
+        self._settled = self.ledger.applied
+        if (self.dispatch.awake or self._outbox.ready) and self.serving and self.replica.holds_lease:
+            self._still = False
+            if not self._guarded("deliveries", self._hand_out, effects):
                 effects.deliveries, effects.notices = [], []
         effects.answers = self.peers.mail()
         return effects

@@ -68,7 +68,7 @@ class TurnHost(Protocol):
         """Boot time now: a commit may have outlasted a lease."""
 
     def replicate(self, shard: Shard, appends: Sequence[Replication]) -> None:
-        """Sends what may leave before the commit; called for each shard of a turn."""
+        """Sends what may leave before the commit."""
 
     def answer(self, shard: Shard, answers: Sequence[Mail]) -> None:
         """To other copies, after the commit."""
@@ -77,7 +77,7 @@ class TurnHost(Protocol):
         """Everything else that is true now."""
 
     def flush(self) -> None:
-        """All shards have said what they have to say for now."""
+        """All shards have said to other processes what they have to say for now."""
 
     def opened(self) -> None:
         """The shards are open, and what that promised is stored."""
@@ -103,6 +103,8 @@ class Turn:
         self._open_ms: int | None = 0  # when to open the shards (again); None: they are open
         self._opened_before = False
         self._touched: dict[ShardId, Shard] = {}
+        self._replicated = False  # something waits to leave before the commit
+        self._at: Shard | None = None  # whose part of a turn is under way
         self._due: dict[ShardId, int] = {}  # boot time at which a shard has a part in a turn by itself
         self._told: list[tuple[ShardId, Message]] = []  # between shards of this worker
         self._waiting: set[ShardId] = set()  # shards with something that rides along
@@ -211,7 +213,12 @@ class Turn:
         """The worker ends: what rides along is committed. Raises StoreError, ShardStopped."""
         self._now = now
         if self.open:
-            self._store(self._ready(sync=True))
+            try:
+                self._store(self._ready(sync=True))
+            except StoreError:
+                raise
+            except Exception as error:
+                raise error if self._at is None else _trouble(self._at.id, error) from error
 
     def _attempt(self, *parts: Callable[[], None]) -> None:
         """Either all that these parts of a turn promise is stored and sent, or memory starts over."""
@@ -220,8 +227,15 @@ class Turn:
                 part()
         except (StoreError, ShardStopped) as error:
             self._start_over(error)
-        except MemoryError:
-            self._start_over(OutOfMemory("no memory was left in a turn", OutOfMemory.HINT))
+        except Exception as error:
+            if self._at is not None:
+                self._start_over(_trouble(self._at.id, error))
+            elif isinstance(error, MemoryError):
+                self._start_over(OutOfMemory("no memory was left in a turn", OutOfMemory.HINT))
+            else:
+                raise
+        finally:
+            self._at = None
 
     def _pass_on(self) -> None:
         told, self._told = self._told, []
@@ -238,19 +252,29 @@ class Turn:
         """Stores what the turn promises, then sends what that made true."""
         host = self._host
         for shard in self._touched.values():
-            self._do(shard, shard.tick)
+            self._at = shard
+            shard.tick()
         lazy = self._lazy_ms is not None and self._now.boot_ms >= self._lazy_ms
         sync = self.open and (lazy or any(shard.promised for shard in self._touched.values()))
         readies = self._ready(sync)
-        host.flush()  # the others store while this one does
+        if self._replicated:
+            self._replicated = False
+            host.flush()  # the others store while this one does
         if sync:
             self._store(readies)
         touched, self._touched = self._touched, {}
+        answered = False
         for shard in touched.values():
-            host.answer(shard, self._do(shard, shard.answers))
-        host.flush()  # what is stored is said before anything follows from it here: somebody waits for it
+            self._at = shard
+            if answers := shard.answers():
+                host.answer(shard, answers)
+                answered = True
+        if answered:
+            host.flush()  # what is stored is said before anything follows from it here: somebody waits for it
         for shard in touched.values():
-            self._do(shard, self._advance, shard)
+            self._at = shard
+            self._advance(shard)
+        self._at = None
         host.flush()
 
     def _ready(self, sync: bool) -> list[tuple[Shard, Ready]]:
@@ -260,9 +284,12 @@ class Turn:
                 self.touch(shard_id)
         readies = []
         for shard in self._touched.values():
-            ready = self._do(shard, shard.ready, sync)
+            self._at = shard
+            ready = shard.ready(sync)
             readies.append((shard, ready))
-            self._do(shard, self._host.replicate, shard, ready.appends)
+            if ready.appends:
+                self._host.replicate(shard, ready.appends)
+                self._replicated = True
         return readies
 
     def _store(self, readies: list[tuple[Shard, Ready]]) -> None:
@@ -271,11 +298,14 @@ class Turn:
         self._waiting.clear()
         for shard, ready in readies:
             if ready.must_sync:
-                self._do(shard, shard.write, ready)
+                self._at = shard
+                shard.write(ready)
+        self._at = None
         self._host.commit()
         for shard, ready in readies:
             if ready.must_sync:
-                self._do(shard, shard.stored)
+                self._at = shard
+                shard.stored()
 
     def _advance(self, shard: Shard) -> None:
         """Sends what is true now."""

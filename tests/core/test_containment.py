@@ -2,6 +2,7 @@
 of it is left."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -275,10 +276,13 @@ def test_a_fault_in_each_turn_stops_the_shard_and_no_other(worker: Worker, order
         fails_after(patch, *PARTS[part])
         patch.setattr(worker, "slow", True)
         for _ in range(20):
+            if 1 not in worker.closed:
+                with suppress(KeyError):  # the shard stopped in that turn
+                    worker.subscribe(ADA, orders)  # else nothing is handed out
             worker.turn()
             worker.advance(1_000)
     assert 1 in worker.closed
-    assert worker.closed == sorted(set(worker.closed)), "each once"
+    assert len(worker.closed) == len(set(worker.closed)), "each once"
 
 
 def test_faults_that_are_far_apart_never_stop_it(worker: Worker, orders: int) -> None:

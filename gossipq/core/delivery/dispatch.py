@@ -93,6 +93,11 @@ class Dispatch(Selection):
         """Whether something was left for another turn."""
         return bool(self.failed or self.parking or self._expiring or self._cut or self.more)
 
+    @property
+    def awake(self) -> bool:
+        """Whether `run` has something to look at, or there is something to say."""
+        return bool(self.dirty or self._dirty_readers or self.notices or self.unfinished)
+
     def begin(self, boot_ms: int, leader_ms: int) -> None:
         """The clocks of this turn."""
         self.boot_ms, self.leader_ms = boot_ms, leader_ms

@@ -40,7 +40,7 @@ class Outbox:
     def __init__(self, host: OutboxHost, dispatch: Dispatch, pending: Pending[Outcome]) -> None:
         self._host, self._dispatch, self._pending = host, dispatch, pending
         self._late: list[list[Delivery]] = []  # go out when an entry is stored
-        self._ready: list[Delivery] = []  # it is stored
+        self.ready: list[Delivery] = []  #: it is stored
 
     def gather(self) -> None:
         """One entry per group and consumer, for what it has done and what it has failed to do, one for each
@@ -122,13 +122,13 @@ class Outbox:
 
     def _leave(self, late: list[Delivery], asker: Requester, index: Index, outcome: Outcome) -> None:
         """What waited for an entry may leave."""
-        self._ready += late
+        self.ready += late
         self._late = [each for each in self._late if each is not late]
 
     def take_ready(self) -> list[Delivery]:
         """What waited for an entry and may leave now. What was taken from its taker meanwhile goes to whoever
         has it next."""
-        ready, self._ready = self._ready, []
+        ready, self.ready = self.ready, []
         return [left for left in map(self._dispatch.still, ready) if left.parts]
 
     @property

@@ -94,7 +94,8 @@ class Sender:
             log.warning("shard %d: %s", shard.id, warning)
         for target, message in effects.told:
             self._cluster.tell(target, message, term)
-        self._cluster.answer(shard, effects.answers)
+        if effects.answers:
+            self._cluster.answer(shard, effects.answers)
         for delivery in effects.deliveries:
             try:
                 self._deliver(shard, delivery, term)

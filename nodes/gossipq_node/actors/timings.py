@@ -30,31 +30,27 @@ class Timings:
 
     def __init__(self) -> None:
         self.publish, self.delivery, self.commit = Histogram(), Histogram(), Histogram()
-        self._read: dict[int, int] = {}  #: by shard: batches of this turn
         #: by shard: (last entry, batches, when they were read)
-        self._logged: dict[int, deque[tuple[Index, int, int]]] = {}
+        self._waiting: dict[int, deque[tuple[Index, int, int]]] = {}
 
-    def read(self, shard: int) -> None:
-        """A batch has come."""
-        self._read[shard] = self._read.get(shard, 0) + 1
-
-    def logged(self, shard: int, last: Index, read_us: int) -> None:
-        """What has come in this turn is in the log up to `last`."""
-        batches = self._read.pop(shard, 0)
-        if batches:
-            self._logged.setdefault(shard, deque(maxlen=WAITING_MAX)).append((last, batches, read_us))
+    def read(self, shard: int, last: Index, read_us: int) -> None:
+        """A batch has come in the turn that began at `read_us`; the log holds it at `last` or before."""
+        waiting = self._waiting.get(shard)
+        if waiting is None:
+            waiting = self._waiting[shard] = deque(maxlen=WAITING_MAX)
+        batches = waiting.pop()[1] if waiting and waiting[-1][2] == read_us else 0
+        waiting.append((last, batches + 1, read_us))
 
     def confirmed(self, shard: int, applied: Index, now_us: int) -> None:
         """Entries up to `applied` are answered."""
-        waiting = self._logged.get(shard)
+        waiting = self._waiting.get(shard)
         while waiting and waiting[0][0] <= applied:
             _, batches, read_us = waiting.popleft()
             self.publish.add(now_us - read_us, batches)
 
     def forget(self) -> None:
         """What was under way is not confirmed any more."""
-        self._read.clear()
-        self._logged.clear()
+        self._waiting.clear()
 
     def rows(self) -> list[Timing]:
         named = (("publish", self.publish), ("delivery", self.delivery), ("commit", self.commit))

@@ -208,7 +208,6 @@ class Worker:
 
     def replicate(self, shard: Shard, appends: Sequence[Replication]) -> None:
         self._cluster.replicate(shard, appends)
-        self._timings.logged(shard.id, shard.last, self._turned_us)
 
     def answer(self, shard: Shard, answers: Sequence[Mail]) -> None:
         self._cluster.answer(shard, answers)
@@ -375,7 +374,7 @@ class Worker:
         self._turn.publish(shard, message.origin, header.request_id, client, request, info, message.batch)
         if shard.refused == refused:
             self._sessions.sent(message.origin, info.count, info.size)
-            self._timings.read(header.shard)
+            self._timings.read(header.shard, shard.last, self._turned_us)
 
     def _publish_plain(
         self, message: Incoming, header: Header, client: Client, request: PublishPlain, now: Now
