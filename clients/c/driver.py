@@ -101,11 +101,25 @@ class Client:
         route: str = "",
         delay_ms: int = 0,
         timeout_ms: int = WAIT_MS,
+        apart: bool = False,
     ) -> dict[str, Any]:
         rows, places = (Record * len(records))(*map(record, records)), (Place * len(records))()
         name, count, how = topic.encode(), c.c_size_t(len(records)), How(route.encode(), delay_ms, 0)
-        self._check(LIBRARY.gq_publish(self._client, name, rows, count, c.byref(how), places, timeout_ms))
+        call = self._client, name, rows, count, c.byref(how), places, timeout_ms
+        self._check(self._post_each(*call) if apart else LIBRARY.gq_publish(*call))
         return {"places": [(place.partition, place.offset) for place in places]}
+
+    @staticmethod
+    def _post_each(
+        client: Any, name: bytes, rows: Any, count: Any, how: Any, places: Any, wait_ms: int
+    ) -> int:
+        """A client belongs to one thread: calls at the same time are those of gq_post."""
+        for row, place in zip(rows, places, strict=True):
+            one = c.c_size_t(1)
+            code = LIBRARY.gq_post(client, name, c.byref(row), one, how, c.byref(place), wait_ms)
+            if code != OK:
+                return code
+        return LIBRARY.gq_confirm(client, wait_ms)
 
     def subscribe(self, topic: str, group: str) -> dict[str, Any]:
         names = topic.encode(), group.encode()

@@ -1,10 +1,11 @@
 // The sealed batch: PROTOCOL.md section 6. Producers make it, nodes store and deliver it as it is, consumers open it.
 
 import { crc32 } from "node:zlib";
+import { putIdHash } from "./blake2b.js";
 
 const MAGIC = 0x01425147; // "GQB", format 1
 const HEADER_BYTES = 56, RECORDS_MAX = 65_536;
-const KEY_HASH = 1, DELAY = 2, TTL = 4, KEYS = 0x10000, HEADERS = 0x20000, IDS = 0x40000;
+const KEY_HASH = 1, DELAY = 2, TTL = 4, ID_HASH = 32, KEYS = 0x10000, HEADERS = 0x20000, IDS = 0x40000;
 const FIXED = [[1, 4], [2, 8], [4, 8], [8, 4], [16, 4], [32, 8], [64, 4]]; // bit, bytes of an entry
 const KNOWN = 0x7f | KEYS | HEADERS | IDS;
 
@@ -15,13 +16,13 @@ export function keyHash(key) {
   return key.length ? crc32(key) || 1 : 0;
 }
 
-/** A batch of `values`; `keys` and `headers` (msgpack maps) are null, or have an entry for each, empty for none. */
-export function seal({ values, keys, headers, route, delayMs, ttlMs }, producer, sequence) {
-  const count = values.length, name = Buffer.from(route);
-  const columns = (keys ? KEYS | KEY_HASH : 0) | (headers ? HEADERS : 0) | (delayMs ? DELAY : 0) | (ttlMs ? TTL : 0);
-  const offsets = padded(4 * (count + 1));
-  let size = HEADER_BYTES + padded(name.length) + (keys ? padded(4 * count) : 0) + (delayMs ? 8 * count : 0) + (ttlMs ? 8 * count : 0);
-  for (const column of [keys, headers, values]) if (column) size += offsets + padded(total(column));
+/** A batch of `values`; `keys`, `headers` (msgpack maps), `ids` and `ttls` are null, or have an entry for each, empty or 0 for none. */
+export function seal({ values, keys, headers, ids, ttls, route, delayMs }, producer, sequence) {
+  const count = values.length, name = Buffer.from(route), variable = [keys, headers, ids, values];
+  const columns = (keys ? KEYS | KEY_HASH : 0) | (headers ? HEADERS : 0) | (ids ? IDS | ID_HASH : 0) | (delayMs ? DELAY : 0) | (ttls ? TTL : 0);
+  const offsets = padded(4 * (count + 1)), numbers = (delayMs ? 1 : 0) + (ttls ? 1 : 0) + (ids ? 1 : 0);
+  let size = HEADER_BYTES + padded(name.length) + (keys ? padded(4 * count) : 0) + 8 * count * numbers;
+  for (const column of variable) if (column) size += offsets + padded(total(column));
   const out = Buffer.allocUnsafe(size);
   out.fill(0, 0, HEADER_BYTES);
   out.writeUInt32LE(MAGIC, 0);
@@ -36,8 +37,10 @@ export function seal({ values, keys, headers, route, delayMs, ttlMs }, producer,
     for (const key of keys) at = out.writeUInt32LE(keyHash(key), at);
     at = pad(out, at);
   }
-  for (const ms of [delayMs, ttlMs]) if (ms) for (let i = 0; i < count; i++) at = out.writeBigInt64LE(BigInt(ms), at);
-  for (const column of [keys, headers, values]) if (column) at = put(out, at, column);
+  for (let i = 0; delayMs && i < count; i++) at = out.writeBigInt64LE(BigInt(delayMs), at);
+  for (let i = 0; ttls && i < count; i++) at = out.writeBigInt64LE(BigInt(ttls[i]), at);
+  for (let i = 0; ids && i < count; i++) at = putIdHash(out, at, ids[i]);
+  for (const column of variable) if (column) at = put(out, at, column);
   stamp(out, producer, sequence);
   return out;
 }
@@ -83,6 +86,8 @@ export function restamped(batch, producer, sequence) {
 
 /** Opens a batch. Throws RangeError when it is not what section 6 says. */
 export class Opened {
+  #ttls = null;
+
   constructor(raw) {
     if (raw.length < HEADER_BYTES || raw.readUInt32LE(0) !== MAGIC) throw new RangeError("no batch");
     if (raw.readUInt32LE(8) !== raw.length || crc32(raw.subarray(8)) !== raw.readUInt32LE(4)) throw new RangeError("a broken batch");
@@ -92,7 +97,10 @@ export class Opened {
     this.timeMs = Number(raw.readBigInt64LE(40));
     this.route = raw.toString("utf8", HEADER_BYTES, HEADER_BYTES + route);
     let at = HEADER_BYTES + padded(route);
-    for (const [bit, width] of FIXED) if (columns & bit) at += padded(this.count * width);
+    for (const [bit, width] of FIXED) {
+      if (bit === TTL && columns & TTL) this.#ttls = raw.subarray(at, at + this.count * width);
+      if (columns & bit) at += padded(this.count * width);
+    }
     for (const [bit, name] of [[KEYS, "keys"], [HEADERS, "headers"], [IDS, "ids"], [0, "values"]]) {
       if (bit && !(columns & bit)) continue;
       const data = at + padded(4 * (this.count + 1));
@@ -106,6 +114,10 @@ export class Opened {
       at = data + padded(ends[this.count] - ends[0]);
     }
     if (at !== raw.length) throw new RangeError("a batch of another size than its columns");
+  }
+
+  ttlMs(index) {
+    return this.#ttls ? Number(this.#ttls.readBigInt64LE(8 * index)) : 0;
   }
 
   /** The bytes of one record in the column of that name; empty where there are none. */

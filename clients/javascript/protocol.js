@@ -2,7 +2,7 @@
 
 import { decode, encode } from "@msgpack/msgpack";
 
-export const HELLO = 1, WELCOME = 2, PING = 3, BYE = 5, REFUSED = 6, RESET = 7, PUBLISH = 16, CONFIRM = 17, PUBLISH_PLAIN = 18;
+export const HELLO = 1, WELCOME = 2, PING = 3, BYE = 5, REFUSED = 6, RESET = 7, PUBLISH = 16, CONFIRM = 17;
 export const SHARE = 31, STARTED = 45, SUBSCRIBE = 32, SUBSCRIBED = 33, UNSUBSCRIBE = 34, DELIVER = 36, ACK = 37, NACK = 39, RESOLVE = 64;
 export const HOME = 0xffff; // in place of a shard: the frontdoor itself
 const VERSION = 2, HEADER_BYTES = 24, RETRY_MS_MAX = 60_000;

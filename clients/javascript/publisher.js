@@ -1,10 +1,10 @@
 // Records on their way: packed and sealed by partition, numbered, kept until they are confirmed.
 
-import { decode, encode } from "@msgpack/msgpack";
+import { encode } from "@msgpack/msgpack";
 import { crc32 } from "node:zlib";
 import { Opened, restamped, seal } from "./batch.js";
 import { AGAIN_MS, LOST } from "./link.js";
-import { GossipqError, PUBLISH, PUBLISH_PLAIN, REFUSED, text, wholeMs } from "./protocol.js";
+import { GossipqError, PUBLISH, REFUSED, text, wholeMs } from "./protocol.js";
 
 const BATCH_RECORDS = 4096;
 const BATCH_BYTES = 256 * 1024; // a larger record travels alone
@@ -13,44 +13,37 @@ const WAITING_BYTES = 64 * 1024 * 1024; // of a client: then publish() rejects
 const RECORD_BYTES = 16; // about what a record takes beside its bytes
 const VALUE_MAX = 16 << 20, KEY_MAX = 4096, ID_MAX = 1024, HEADERS_MAX = 65_536, ROUTE_MAX = 255;
 const LATER = new Set(["busy", "joining", "not_leader", "no_session", "no_subscription", "out_of_sequence"]);
-const NOTHING = Buffer.alloc(0), NO_HEADERS = {};
+const NOTHING = Buffer.alloc(0);
 let producers = 0; // numbers of the producers of this process: each starts from sequence 1
 
-/** Records that go together: of one route, delay and time to live. With ids they travel as msgpack, since the worker hashes ids. */
+/** Records that go together: of one route and delay. */
 class Packing {
-  constructor(route, delayMs, ttlMs, plain) {
-    Object.assign(this, { route, delayMs, ttlMs, plain });
+  constructor(route, delayMs) {
+    Object.assign(this, { route, delayMs });
     this.values = [];
-    this.keys = this.headers = this.ids = null;
+    this.keys = this.headers = this.ids = this.ttls = null;
     this.bytes = 0;
     this.waiters = []; // {count, resolve, reject}: who asked for so many of the records, which have one key
     this.flushes = [];
   }
 
-  fits(route, delayMs, ttlMs, plain, bytes) {
+  fits(route, delayMs, bytes) {
     return (
       this.values.length < BATCH_RECORDS &&
       this.bytes + bytes <= BATCH_BYTES &&
       this.route === route &&
-      this.delayMs === delayMs &&
-      this.ttlMs === ttlMs &&
-      this.plain === plain
+      this.delayMs === delayMs
     );
   }
 
-  add(value, key, headers, id) {
+  add(value, key, headers, id, ttlMs) {
     const before = this.values.length;
     this.values.push(value);
     this.keys = column(this.keys, before, key);
     this.headers = column(this.headers, before, headers);
     this.ids = column(this.ids, before, id);
+    if (ttlMs || this.ttls) (this.ttls ??= new Array(before).fill(0)).push(ttlMs);
     this.bytes += value.length + key.length + headers.length + id.length + RECORD_BYTES;
-  }
-
-  body(producer, sequence) {
-    if (!this.plain) return seal(this, producer, sequence);
-    const rows = this.values.map((value, i) => [value, this.keys?.[i] ?? NOTHING, this.raw?.[i] ?? {}, this.ids?.[i] ?? NOTHING]);
-    return Buffer.from(encode(rows));
   }
 }
 
@@ -90,9 +83,9 @@ class Lane {
   }
 
   /** The packing that takes a record of so many bytes. */
-  packingFor(route, delayMs, ttlMs, plain, bytes) {
-    if (this.open && !this.open.fits(route, delayMs, ttlMs, plain, bytes)) this.close();
-    this.open ??= new Packing(route, delayMs, ttlMs, plain);
+  packingFor(route, delayMs, bytes) {
+    if (this.open && !this.open.fits(route, delayMs, bytes)) this.close();
+    this.open ??= new Packing(route, delayMs);
     if (!this.packing) {
       this.packing = true;
       setImmediate(() => ((this.packing = false), this.close(), this.pump()));
@@ -105,9 +98,9 @@ class Lane {
     const packing = this.open;
     if (!packing) return;
     this.open = null;
-    const sequence = ++this.sequence, body = packing.body(this.name, sequence);
-    const { waiters, flushes, plain, route, delayMs, ttlMs, bytes, values } = packing;
-    this.batches.push({ body, waiters, flushes, plain, route, delayMs, ttlMs, bytes, count: values.length, sequence, sealedMs: performance.now(), before: false, say: 0 });
+    const sequence = ++this.sequence, body = seal(packing, this.name, sequence);
+    const { waiters, flushes, route, delayMs, bytes, values } = packing;
+    this.batches.push({ body, waiters, flushes, route, delayMs, bytes, count: values.length, sequence, sealedMs: performance.now(), before: false, say: 0 });
     this.publisher.turned(this);
   }
 
@@ -127,10 +120,8 @@ class Lane {
 
   #say(batch) {
     const say = ++batch.say;
-    const fields = batch.plain
-      ? [this.key, "stored", batch.route, batch.delayMs, batch.ttlMs, this.producer, batch.sequence]
-      : [this.key, "stored", Math.floor(performance.now() - batch.sealedMs)];
-    this.publisher.link.say(batch.plain ? PUBLISH_PLAIN : PUBLISH, this.number, fields, batch.body, (answer) => {
+    const fields = [this.key, "stored", Math.floor(performance.now() - batch.sealedMs)];
+    this.publisher.link.say(PUBLISH, this.number, fields, batch.body, (answer) => {
       if (answer !== LOST && answer.verb !== REFUSED) this.#stored(batch, answer.fields);
       else if (say === batch.say) this.#not(batch, answer === LOST ? null : GossipqError.of(answer.fields));
     });
@@ -213,7 +204,7 @@ class Lane {
       batch.sequence = ++this.sequence;
       batch.before = false;
       batch.say++; // what is still said of the last sending does not count
-      if (!batch.plain) batch.body = restamped(batch.body, this.name, batch.sequence);
+      batch.body = restamped(batch.body, this.name, batch.sequence);
     }
   }
 
@@ -305,12 +296,11 @@ export class Publisher {
   }
 
   /** Puts values, of `size` bytes with all that they have, into the batch of their partition, and returns its lane. */
-  #put(topic, { key, id, headers, packed, route, delayMs, ttlMs }, values, size) {
+  #put(topic, { key, id, packed, route, delayMs, ttlMs }, values, size) {
     const place = key.length || id.length ? crc32(key.length ? key : id) : this.#turn;
     const lane = this.#lane(topic, place % topic.shards.length);
-    const packing = lane.packingFor(route, delayMs, ttlMs, id.length > 0, size);
-    for (const each of values) packing.add(each, key, packed, id);
-    if (packing.plain) (packing.raw ??= []).push(...values.map(() => headers));
+    const packing = lane.packingFor(route, delayMs, size);
+    for (const each of values) packing.add(each, key, packed, id, ttlMs);
     this.#bytes += size;
     return lane;
   }
@@ -349,13 +339,13 @@ export class Publisher {
 
   /** Nothing of it is stored. */
   #repack(batch, topic) {
-    const rows = rowsOf(batch), packings = new Set(), { route, ttlMs, flushes } = batch;
+    const rows = rowsOf(batch), packings = new Set(), { route, flushes } = batch;
     const delayMs = Math.max(0, batch.delayMs - Math.floor(performance.now() - batch.sealedMs));
     this.#bytes -= batch.bytes;
     for (const waiter of batch.waiters) {
-      const mine = rows.splice(0, waiter.count), values = mine.map(({ value }) => value), [{ key, id, headers, packed }] = mine;
+      const mine = rows.splice(0, waiter.count), values = mine.map(({ value }) => value), [{ key, id, packed, ttlMs }] = mine;
       const size = values.reduce((sum, each) => sum + each.length + key.length + id.length + packed.length + RECORD_BYTES, 0);
-      const { open } = this.#put(topic, { key, id, headers, packed, route, delayMs, ttlMs }, values, size);
+      const { open } = this.#put(topic, { key, id, packed, route, delayMs, ttlMs }, values, size);
       open.waiters.push(waiter);
       packings.add(open);
     }
@@ -384,11 +374,10 @@ export class Publisher {
 }
 
 /** The records of a batch, as they were put. */
-function rowsOf({ plain, body, count }) {
-  if (plain) return decode(body).map(([value, key, headers, id]) => ({ value, key, headers, id, packed: NOTHING }));
+function rowsOf({ body, count }) {
   const opened = new Opened(body);
-  const row = (i) => ({ value: opened.at("values", i), key: opened.at("keys", i), packed: opened.at("headers", i) });
-  return Array.from({ length: count }, (_, i) => ({ ...row(i), id: NOTHING, headers: NO_HEADERS }));
+  const row = (i) => ({ value: opened.at("values", i), key: opened.at("keys", i), packed: opened.at("headers", i), id: opened.at("ids", i), ttlMs: opened.ttlMs(i) });
+  return Array.from({ length: count }, (_, i) => row(i));
 }
 
 /** What a user gave to be published: checked, and in memory of its own, since it is sealed later. With `sealed` values are sealed
@@ -398,7 +387,6 @@ export function readRecords(given, { key, headers, id, route = "", delayMs, ttlM
   const read = {
     key: key === undefined ? NOTHING : bytes(key, "key"),
     id: id === undefined ? NOTHING : bytes(id, "id"),
-    headers: headers ? readHeaders(headers) : NO_HEADERS,
     packed: NOTHING,
     route: route === "" ? route : text(route, "route"),
     delayMs: delayMs === undefined ? 0 : wholeMs(delayMs, "delayMs"),
@@ -407,7 +395,7 @@ export function readRecords(given, { key, headers, id, route = "", delayMs, ttlM
     each: 0, // what a record takes beside its value
     size: 0,
   };
-  if (headers && Object.keys(read.headers).length) read.packed = Buffer.from(encode(read.headers));
+  if (headers && Object.keys(headers).length) read.packed = Buffer.from(encode(readHeaders(headers)));
   bound("key", read.key.length, KEY_MAX);
   bound("id", read.id.length, ID_MAX);
   bound("headers", read.packed.length, HEADERS_MAX);

@@ -30,6 +30,7 @@ type said struct {
 	Records                                      []record
 	Partition                                    int
 	Offset                                       int64
+	Apart                                        bool
 	Wait                                         *bool
 	WaitMs                                       int64 `json:"wait_ms"`
 	DelayMs                                      int64 `json:"delay_ms"`
@@ -67,7 +68,11 @@ func (d *driver) do(s said) (map[string]any, error) {
 			ctx = timed
 		}
 		how := gossipq.How{Route: s.Route, Delay: time.Duration(s.DelayMs) * time.Millisecond}
-		stored, err := d.mq.PublishWith(ctx, s.Topic, how, rows...)
+		publish := d.mq.PublishWith
+		if s.Apart {
+			publish = d.publishEach
+		}
+		stored, err := publish(ctx, s.Topic, how, rows...)
 		places := make([][2]int64, len(stored))
 		for i, each := range stored {
 			places[i] = [2]int64{int64(each.Partition), each.Offset}
@@ -87,6 +92,28 @@ func (d *driver) do(s said) (map[string]any, error) {
 		err = d.mq.Close()
 	}
 	return map[string]any{}, err
+}
+
+// publishEach publishes each record by a call of its own, all at the same time.
+func (d *driver) publishEach(ctx context.Context, topic string, how gossipq.How, rows ...gossipq.Record) ([]gossipq.Place, error) {
+	stored := make([]gossipq.Place, len(rows))
+	failed := make(chan error, len(rows))
+	for i := range rows {
+		go func(i int) {
+			places, err := d.mq.PublishWith(ctx, topic, how, rows[i])
+			if err == nil {
+				stored[i] = places[0]
+			}
+			failed <- err
+		}(i)
+	}
+	var first error
+	for range rows {
+		if err := <-failed; err != nil && first == nil {
+			first = err
+		}
+	}
+	return stored, first
 }
 
 func (d *driver) next(wait time.Duration) (map[string]any, error) {

@@ -274,3 +274,29 @@ test("a sequence that may be stored is not given to another record", async () =>
   assert.equal(names[0], names[1]);
   assert.notEqual(names[2], names[0]);
 });
+
+test("calls whose ids and times to live differ share a batch, also when their topic is made anew", async () => {
+  const batches = [];
+  let topic = TOPIC;
+  const node = async ({ verb, fields, request, body, say }) => {
+    if (verb === RESOLVE) {
+      await say(request, TOPICS, [[[topic, fields[0][0], 1, [1], [1]]], ""]);
+      return SILENT;
+    }
+    if (verb !== PUBLISH) return undefined;
+    if (Math.floor(fields[0] / 65536) !== topic) {
+      await say(request, REFUSED, ["unknown_topic", "it was removed"]);
+      return SILENT;
+    }
+    batches.push(new Opened(body));
+    return undefined;
+  };
+  await withNode(node, async (mq) => {
+    await mq.publish("t", "first");
+    topic = TOPIC + 1;
+    await soon(Promise.all([mq.publish("t", "a", { id: "i" }), mq.publish("t", "b", { ttlMs: 60_000 }), mq.publish("t", "c", { id: "j", ttlMs: 5 })]));
+    const [, batch] = batches;
+    assert.equal(batches.length, 2);
+    assert.deepEqual([0, 1, 2].map((i) => [String(batch.at("values", i)), String(batch.at("ids", i)), batch.ttlMs(i)]), [["a", "i", 0], ["b", "", 60_000], ["c", "j", 5]]);
+  });
+});

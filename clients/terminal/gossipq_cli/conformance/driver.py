@@ -5,8 +5,9 @@ object as a line of its output: the answer, or {"error": CODE, "message": TEXT}.
 no protocol of its own: what it cannot do by a public verb of the client is missing there.
 
     connect    servers, [token], [door]       -> {}; a second one makes another client in place of the first
-    publish    topic, records: [{value, key, headers, id}], [route], [delay_ms], [timeout_ms]
-                                              -> {places: [[partition, offset]]}, when stored; scheduled: -1
+    publish    topic, records: [{value, key, headers, id}], [route], [delay_ms], [timeout_ms], [apart]
+                                              -> {places: [[partition, offset]]}, when stored; scheduled: -1.
+                                                 apart: by a call for each record, all at the same time
     subscribe  topic, group                   -> {}
     next       wait_ms                        -> {record: null}, or {record: {partition, offset, attempt,
                                                  value, key, headers, id, route}}

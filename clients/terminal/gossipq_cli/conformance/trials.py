@@ -2,10 +2,10 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count, product
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gossipq.errors import LeaseLost
 from gossipq.limits import MIB
@@ -26,7 +26,7 @@ from gossipq_cli.conformance.driver import Driver, Taken, publication
 from gossipq_cli.demo.nodes import DemoNode, Nodes
 
 if TYPE_CHECKING:
-    from gossipq_client import Client
+    from gossipq_client import Client, Message
 
 COME_S = 30.0  #: for a record that is there
 LONG_S = 60.0  #: for one after a fault
@@ -37,6 +37,7 @@ TAKEOVERS = 5
 RECORDS = 120  #: published around each fault, in steps
 STEP = 10
 MANY = 5_000  #: records of one call
+CALLS = 96  #: at the same time
 SOON_MS = 3_000  #: for what cannot end well
 ACK_MS = 50.0  #: from an ack to the node's count, in the median; a client may join acks of some milliseconds
 WAITING = 60  #: records that a client may take before its user has begun with them
@@ -354,6 +355,26 @@ def leaders_that_cannot_be_reached(stage: Stage) -> None:
         assert not tap.verbs[PublishPlain.verb], "records go unsealed"
 
 
+def calls_at_the_same_time_share_batches(stage: Stage) -> None:
+    """Though their keys, headers and ids differ; each has its own answer."""
+    topic = stage.topic()
+    records: list[dict[str, Any]] = [
+        {"value": b"%d" % number, "key": b"k%d" % (number % 7), "headers": {"n": b"%d" % number}}
+        for number in range(CALLS)
+    ]
+    for number in range(0, CALLS, 3):
+        records[number]["id"] = b"id-%d" % number
+    with standing(Tap(stage.servers[0], without_routes)) as tap:
+        stage.driver.ask("connect", servers=[tap.endpoint])
+        stage.driver.publish(topic, {"value": b"first"})
+        before = tap.verbs[Publish.verb]
+        places = stage.driver.ask(**publication(topic, *records), apart=True)["places"]
+        sent = tap.verbs[Publish.verb] - before
+    assert sent <= CALLS // 4, f"{CALLS} calls at the same time made {sent} batches"
+    found = {(msg.partition, msg.offset): msg.value for msg in _read(stage, topic)}
+    assert [found[place[0], place[1]] for place in places] == [record["value"] for record in records]
+
+
 def _some_go_through(stage: Stage, topic: str) -> None:
     sent = [b"%d" % number for number in range(2 * RECORDS)]
     records = [{"value": value, "key": b"k%s" % value[-1:], "headers": {"n": value}} for value in sent]
@@ -442,8 +463,13 @@ def _acked(stage: Stage, topic: str) -> int:
 
 
 def _stored(stage: Stage, topic: str) -> list[bytes]:
-    """All values there are, read without a group."""
-    return [bytes(msg.value) for msg in stage.mq.consume(topic, start="first", stop_at_end=True)]
+    """All values there are."""
+    return [bytes(msg.value) for msg in _read(stage, topic)]
+
+
+def _read(stage: Stage, topic: str) -> "Iterable[Message]":
+    """All records there are, read without a group."""
+    return stage.mq.consume(topic, start="first", stop_at_end=True)
 
 
 class Trial(NamedTuple):
@@ -476,5 +502,6 @@ TRIALS: Sequence[Trial] = (
     Trial("cluster", 3, a_leader_that_is_killed_while_nothing_comes),
     Trial("columns", 1, records_go_straight_to_the_leaders),
     Trial("columns", 1, leaders_that_cannot_be_reached),
+    Trial("columns", 1, calls_at_the_same_time_share_batches),
     Trial("columns", 3, many_records_of_one_call),
 )
