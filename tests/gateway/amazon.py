@@ -68,6 +68,11 @@ def flaky(self):
     if self.request.retries < 2:
         raise self.retry(countdown=1)
 @app.task
+def job(number):
+    note(f"job {number} begins")
+    time.sleep(1)
+    note(f"job {number} ends")
+@app.task
 def slow(seconds):
     note("slow begins")
     time.sleep(seconds)
@@ -76,9 +81,10 @@ def slow(seconds):
 
 
 class Worker:
-    """`celery worker`, one process of it."""
+    """`celery worker`; one process of it, or one beside two `children`."""
 
-    def __init__(self, home: Path, gateway: RunningGateway) -> None:
+    def __init__(self, home: Path, gateway: RunningGateway, *, children: bool = False) -> None:
+        self._pool = ["prefork", "--concurrency", "2", "--prefetch-multiplier", "4"] if children else ["solo"]
         (home / "tasks.py").write_text(TASKS)
         place = gateway.url.removeprefix("http://")
         self.notes = home / "notes"
@@ -93,8 +99,8 @@ class Worker:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> "Worker":
-        line = [sys.executable, "-m", "celery", "-A", "tasks", "worker", "--pool", "solo", "--without-mingle"]
-        line += ["--without-gossip", "--without-heartbeat", "--loglevel", "info"]
+        line = [sys.executable, "-m", "celery", "-A", "tasks", "worker", "--pool", *self._pool]
+        line += ["--without-mingle", "--without-gossip", "--without-heartbeat", "--loglevel", "info"]
         with open(self._home / "log", "ab") as log:
             self.process = subprocess.Popen(
                 line, env=self.environment, cwd=self._home, stdout=log, stderr=log

@@ -469,9 +469,7 @@ def test_a_probe_is_answered_if_everybody_else_is_refused(monkeypatch: pytest.Mo
 
     async def run() -> None:
         async with AsyncExitStack() as stack:
-            at = await stack.enter_async_context(
-                listening(stream, Place("127.0.0.1", 0), timeout_graceful_shutdown=1)
-            )
+            at = await stack.enter_async_context(listening(stream, Place("127.0.0.1", 0)))
             at_work = await stack.enter_async_context(_asked(at, _sized(0)))
             assert await _status(at_work) == b"200"
             refused = await stack.enter_async_context(_asked(at, _sized(0)))

@@ -399,6 +399,34 @@ def test_a_key_is_shown_what_its_user_may_use(node: RunningNode, tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+def test_a_celery_worker_that_is_told_to_end_gives_back_what_it_has_not_begun(
+    gateway: RunningGateway, tmp_path: Path
+) -> None:
+    """A warm shutdown ends the tasks that run. Tasks that were prefetched, and one that waits for its time in
+    the worker, go to the next worker, each once."""
+    worker = Worker(tmp_path, gateway, children=True).start()
+    try:
+        worker.call("[job.delay(number) for number in range(16)]; add.apply_async((500, 5), countdown=9)")
+        worker.until("job 0 ends")
+        worker.stop()
+        lines = worker.notes.read_text().splitlines()
+        assert sum("begins" in line for line in lines) == sum("ends" in line for line in lines) < 12
+        began = time.monotonic()
+        worker.start()
+        for number in range(16):
+            worker.until(f"job {number} ends")
+        worker.until("add 505")
+        assert time.monotonic() - began < 24, "the visibility timeout is 25 s"
+        worker.stop()
+        lines = worker.notes.read_text().splitlines()
+        assert sorted(lines) == sorted(set(lines))
+        assert len(lines) == 33
+    finally:
+        worker.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_celery_works(gateway: RunningGateway, tmp_path: Path) -> None:
     worker = Worker(tmp_path, gateway).start()
     try:
