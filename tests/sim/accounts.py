@@ -14,7 +14,7 @@ from gossipq.core.storage import log
 from gossipq.types import DELAY, ID_HASH, Index, share
 from sim.disk import Disk
 
-OF_PARTITIONS = b"OSWRjJIZvFAQVYULCph"  #: prefixes whose keys go on with a partition,
+OF_PARTITIONS = b"OSWRijJIZvFAQVYULCph"  #: prefixes whose keys go on with a partition,
 OF_GROUPS = b"AQVYULCph"  #: and then with a group
 
 

@@ -178,6 +178,7 @@ class History:
         #: the longest that a request with this job was on its way to a leader
         self.way_ms: dict[bytes, int] = {}
         self.mode = self.expire = ""  #: of the group that takes jobs, and of their topic
+        self.dedup_ms = 0  #: of that topic
         self.clock_error_ms = 100  #: of wall clocks that are right; one node's may be wrong by anything
         self.late_ms = 0  #: by how much the time of a leader that served was late, at most
         self.retention_ms = 0  #: of the topic that all use

@@ -3,9 +3,10 @@
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from itertools import permutations
 
 from sim.history import History, Job, JobConfirmed, Pushed
-from sim.jobs import ATTEMPTS_MAX
+from sim.jobs import ATTEMPTS_MAX, FOREVER_MS
 
 LATE_MS = 6_000  #: what is due has its offset by then, also after slow commits and takeovers
 Offsets = dict[bytes, int]
@@ -44,7 +45,7 @@ def jobs_are_kept(history: History) -> Iterator[str]:
         ids = {history.jobs[value].id for value in places}
         for value, duplicate in confirmed.items():
             job = history.jobs[value]
-            if duplicate and (not job.id or job.id not in ids):
+            if duplicate and history.dedup_ms == FOREVER_MS and (not job.id or job.id not in ids):
                 yield f"P6 {value!r} was said to be known on {copy.name}, and nothing has its id"
             if not duplicate and not places[value]:
                 yield f"P1 {value!r} was confirmed and {copy.name} has it nowhere"
@@ -56,8 +57,25 @@ def jobs_are_kept(history: History) -> Iterator[str]:
             for identity, count in Counter(history.jobs[value].id for value in places).items()
             if identity and count > 1
         ]
-        if twice:
+        if twice and history.dedup_ms == FOREVER_MS:
             yield f"P6 {copy.name} has the ids {twice} more than once"
+
+
+def ids_are_held(history: History) -> Iterator[str]:
+    """P6: as long as a delayed record is not due, no other one with its id is stored."""
+    error_ms = 2 * history.clock_error_ms + history.late_ms
+    stored: dict[int, list[tuple[Job, int]]] = defaultdict(list)
+    for row in history.job_confirms:
+        for job, duplicate in each_run(row):
+            if job.id and not duplicate:
+                stored[job.id].append((job, row.time_ms))
+    for same in stored.values():
+        for (job, confirmed_ms), (other, other_ms) in permutations(same, 2):
+            if confirmed_ms < other.sealed_ms and other_ms < job.due_ms - error_ms:
+                yield (
+                    f"P6 {other.value!r} was stored at {other_ms}, {job.value!r} has its id and is due at "
+                    f"{job.due_ms}"
+                )
 
 
 def each_run(row: JobConfirmed) -> Iterator[tuple[Job, bool]]:
@@ -289,6 +307,7 @@ def topics_are_apart(history: History) -> Iterator[str]:
 
 JOB_CHECKS: list[Callable[[History], Iterator[str]]] = [
     jobs_are_kept,
+    ids_are_held,
     at_most_once,
     one_at_a_time,
     keys_stay_closed,

@@ -19,6 +19,7 @@ TOPIC = "jobs"
 ATTEMPTS_MAX = 3
 BATCHES_MAX = 30
 FOREVER_MS = 7 * 24 * 3_600_000
+SHORT_MS = 500  #: a window of ids that is over before most delayed records are due
 ASKS = (KEY_HASH, DELAY, TTL, ATTEMPTS, ID_HASH)  #: columns that a batch may have
 COUNTS = (1, 1, 2, 4)  #: of the records of a batch
 MODES = ("routes", "exclusive", "key_ordered", "at most once", "together")
@@ -33,6 +34,7 @@ class JobPublisher(Party):
         super().__init__(world, "j1")
         self.producer = self.name.encode().ljust(16, b".")
         self.expire = self.dice.choice(("dead", "drop"))
+        self.dedup_ms = world.history.dedup_ms = self.dice.choice((FOREVER_MS, FOREVER_MS, SHORT_MS))
         self.partition = self.sequence = self.waiting = self.sealed_ms = 0
         self.home = 0, 0  #: partition and shard
         self.rows: list[Job] = []
@@ -86,7 +88,11 @@ class JobPublisher(Party):
             )
         else:
             options = TopicOptions(
-                1, expire=self.expire, attempts_max=ATTEMPTS_MAX, backoff_ms=[100, 400], dedup_ms=FOREVER_MS
+                1,
+                expire=self.expire,
+                attempts_max=ATTEMPTS_MAX,
+                backoff_ms=[100, 400],
+                dedup_ms=self.dedup_ms,
             )
             self.waiting = self.ask(CreateTopic(TOPIC, options, if_not_exists=True))
         self.world.at(PATIENCE_MS, self.again, self.waiting)

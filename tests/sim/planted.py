@@ -326,7 +326,13 @@ def early(patch: pytest.MonkeyPatch) -> None:
 def ids_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Every id is as old as no window is long."""
     find = Dedup.sort_out
-    patch.setattr(Dedup, "sort_out", lambda self, *what: find(self, *what[:-1], -1))
+    patch.setattr(Dedup, "sort_out", lambda self, *what: find(self, *what[:4], -1, *what[5:]))
+
+
+def ids_leave_before_their_records_are_due(patch: pytest.MonkeyPatch) -> None:
+    """The window of an id begins when its record is published, however long that is delayed."""
+    find = Dedup.sort_out
+    patch.setattr(Dedup, "sort_out", lambda self, *what: find(self, *what[:5]))
 
 
 def two_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -696,6 +702,7 @@ PLANTED: dict[str, Planted] = {
         Planted(handed_out_when_over, "P12"),
         Planted(early, "P11"),
         Planted(ids_forgotten, "P6"),
+        Planted(ids_leave_before_their_records_are_due, "P6"),
         Planted(two_at_once, "P10", modes=("exclusive", "key_ordered")),
         Planted(one_attempt_too_many, "P13"),
         Planted(at_most_once_is_forgotten, "P8", modes=("at most once",)),

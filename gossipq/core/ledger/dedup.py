@@ -3,11 +3,14 @@ nothing.
 
 The ids that an entry brought are one row, and are found in memory. Beyond what a shard may have there, each
 gets a row of its own, at a random place of the table, which costs several times as much.
+
+The id of a delayed record is *held*: it is remembered until the record is due, and then for the time of the
+window. Held ids have rows of their own, since they leave in the order in which their records are due.
 """
 
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import islice, repeat
 from struct import Struct
 
 import msgspec
@@ -40,6 +43,7 @@ class Dedup:
         """`exists`: what is left of other partitions is being swept."""
         self._state, self._exists = state, exists
         self._loaded: IdIndex | None = None
+        self._holding: set[PartitionKey] | None = None  # partitions with held ids; None: not known yet
 
     @property
     def _index(self) -> IdIndex:
@@ -61,10 +65,16 @@ class Dedup:
         return None
 
     def sort_out(
-        self, partition: PartitionKey, index: Index, hashes: "array[int]", time_ms: int, window_ms: int
+        self,
+        partition: PartitionKey,
+        index: Index,
+        hashes: "array[int]",
+        time_ms: int,
+        window_ms: int,
+        due_ms: int = 0,
     ) -> tuple[list[Run], int]:
-        """Runs over the records of a batch, fresh ones and duplicates, and how many ids are remembered now.
-        Id 0 is none and always fresh."""
+        """Runs over the records of a batch, fresh ones and duplicates, and how many ids the window gets. Id 0
+        is none and always fresh. `due_ms`: if it is later than `time_ms`, the ids are held until then."""
         since_ms = time_ms - window_ms
         same = self._index.newest(partition, hashes[:1].tobytes())
         if same is not None and self._is_repeated(partition, same, hashes, since_ms):
@@ -75,6 +85,8 @@ class Dedup:
         if (
             len(different) == len(names)
             and NO_NAME not in different
+            and due_ms <= time_ms
+            and partition not in self._held_in
             and self._index.has_room(len(names))
             and self._oldest_row(partition) is None
             and self._index.add_unless_known(partition, index, time_ms, names)
@@ -87,8 +99,12 @@ class Dedup:
         first.pop(NO_NAME, None)
         known = self._known(partition, first, since_ms)
         fresh = {name: record for name, record in first.items() if name not in known}
+        runs = self._runs(index, names, known, fresh)
+        if due_ms > time_ms:
+            self._hold(partition, index, due_ms, list(fresh), list(fresh.values()))
+            return runs, 0
         self._remember(partition, index, time_ms, list(fresh), list(fresh.values()))
-        return self._runs(index, names, known, fresh), len(fresh)
+        return runs, len(fresh)
 
     # --- what is known --------------------------------------------------------------------------------------
 
@@ -102,7 +118,7 @@ class Dedup:
                 brought.setdefault(index, []).append(name)
         for index, its in brought.items():
             known |= {name: (index, record) for name, record in self._records(partition, index, its)}
-        if self._oldest_row(partition) is not None:
+        if partition in self._held_in or self._oldest_row(partition) is not None:
             rows = self._state.get_many(self._keys(partition, names))
             for key, row in rows.items():
                 time_ms, index, record = ID.unpack(row)
@@ -201,13 +217,70 @@ class Dedup:
             self._state.put(records.key(b"j", partition, index), _row(time_ms, names, numbers))
             self._index.add(partition, index, time_ms, names)
             return
+        self._put_rows(partition, index, time_ms, names, numbers)
+        self._state.put(records.key(b"J", partition, index), U64.pack(time_ms) + b"".join(names))
+
+    def _put_rows(
+        self, partition: PartitionKey, index: Index, time_ms: int, names: list[bytes], numbers: list[int]
+    ) -> None:
+        """A row of its own for each id."""
         keys = [records.key(b"I", partition) + name[::-1] for name in names]
         packed = map(ID.pack, repeat(time_ms), repeat(index), numbers)
         self._state.put_many(sorted(zip(keys, packed, strict=True)))
-        self._state.put(records.key(b"J", partition, index), U64.pack(time_ms) + b"".join(names))
+
+    @property
+    def _held_in(self) -> set[PartitionKey]:
+        """Partitions that have held ids."""
+        if self._holding is None:
+            found, low = set[PartitionKey](), b"i"
+            while (row_key := next(iter(self._state.scan_keys(low, b"j")), None)) is not None:
+                (partition,) = U64.unpack_from(row_key, 1)
+                found.add(partition)
+                low = records.after(records.key(b"i", partition))
+            self._holding = found
+        return self._holding
+
+    def _hold(
+        self, partition: PartitionKey, index: Index, due_ms: int, names: list[bytes], numbers: list[int]
+    ) -> None:
+        """The ids of an entry, and the numbers of their records in its batch, which are due by `due_ms`."""
+        if names:
+            self._put_rows(partition, index, due_ms, names, numbers)
+            row_key = records.key(b"i", partition, due_ms, index)
+            self._state.put(row_key, (self._state.get(row_key) or b"") + b"".join(names))
+            self._held_in.add(partition)
+
+    def hold_until(self, partition: PartitionKey, id_hash: int, place: Place, due_ms: int) -> None:
+        """The delayed record at `place` has another due time. Its id is held until then, unless another
+        record has it by now."""
+        name = HASH.pack(id_hash)
+        if self._known(partition, [name], EVER).get(name) == place:
+            self._hold(partition, place[0], due_ms, [name], [place[1]])
+
+    def free(self, partition: PartitionKey, id_hash: int, place: Place) -> None:
+        """The delayed record at `place` was cancelled. Another record may have its id."""
+        (row_key,) = self._keys(partition, [HASH.pack(id_hash)])
+        row = self._state.get(row_key)
+        if row is not None and ID.unpack(row)[1:] == place:
+            self._state.delete(row_key)
+
+    def _release(self, partition: PartitionKey, before_ms: int) -> None:
+        """Forget held ids whose records were due by `before_ms`, the oldest first."""
+        low = records.key(b"i", partition)
+        oldest = list(islice(self._state.scan(low, records.after(low)), EVICT_ENTRIES_MAX + 1))
+        for number, (row_key, names) in enumerate(oldest):
+            due_ms, index = records.U64X2.unpack_from(row_key, 1 + U64.size)
+            if due_ms > before_ms or number == EVICT_ENTRIES_MAX:
+                return
+            self._state.delete_many(self._keys(partition, names_of(names)), ID_ENTRY.pack(due_ms, index))
+            self._state.delete(row_key)
+        self._held_in.discard(partition)
 
     def evict(self, partition: PartitionKey, ids: int, count_max: int, before_ms: int) -> int:
-        """Forgets the oldest entries beyond the window; `ids` are remembered now. Returns how many went."""
+        """Forgets the oldest entries beyond the window; `ids` are remembered now. Returns how many went of
+        these. Held ids do not count; those beyond the window go, too."""
+        if partition in self._held_in:
+            self._release(partition, before_ms)
         gone = 0
         for _ in range(EVICT_ENTRIES_MAX):
             oldest = min(self._oldest(partition), default=None)
@@ -226,6 +299,7 @@ class Dedup:
         """The partition is gone; its rows are swept."""
         if self._loaded is not None:
             self._loaded.drop(partition)
+        self._held_in.discard(partition)
 
     def _oldest(self, partition: PartitionKey) -> Iterator[tuple[Index, Brought, bytes]]:
         """The oldest entries that brought ids, by the letter of the row that has them."""

@@ -94,7 +94,7 @@ class Partitions:
         offset, added, runs = state.next, info.count, None
         self._host.changed(partition)
         if info.columns & (DELAY | ID_HASH):
-            runs = self._sorted_out(entry, partition, info)
+            runs = self._sorted_out(entry, partition, info, due)
             fresh = [run for run in runs if not run.duplicate]
             added = sum(run.count for run in fresh)
             self._host.needed(entry.index, added)
@@ -117,13 +117,19 @@ class Partitions:
             self._host.producers.spoke(partition, info.producer, info.sequence, place, entry.time_ms)
         return Published(partition, offset, added, not added, runs=runs)
 
-    def _sorted_out(self, entry: Entry, partition: PartitionKey, info: BatchInfo) -> list[Run]:
+    def _sorted_out(
+        self, entry: Entry, partition: PartitionKey, info: BatchInfo, due: Due | None
+    ) -> list[Run]:
         """Runs of a batch: those with an id that is known stay out."""
         hashes = self._columns.fixed(entry.body, ID_HASH)
         if hashes is None:
             return [Run(info.count, -1, entry.index)]
         state, config = self._host.partitions[partition], self._host.config(partition)
-        runs, new = self._host.dedup.sort_out(partition, entry.index, hashes, entry.time_ms, config.dedup_ms)
+        delays = self._columns.fixed(entry.body, DELAY) if due is not None else None
+        last_ms = due.base_ms + delays[-1] if due is not None and delays else 0
+        runs, new = self._host.dedup.sort_out(
+            partition, entry.index, hashes, entry.time_ms, config.dedup_ms, last_ms
+        )
         state.ids += new
         state.ids -= self._host.dedup.evict(
             partition, state.ids, config.dedup_count, entry.time_ms - config.dedup_ms
@@ -195,12 +201,15 @@ class Partitions:
     def void(self, entry: Entry) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Void)
         state = self._host.partitions.get(payload.partition)
+        id_hash = self._id_of(payload) if payload.offset < 0 else 0
         left = _gone(payload.partition) if state is None else self._leave(entry, payload, state)
         if left is not None and not isinstance(left, ScheduledRow):
             if entry.body:
                 self._host.needed(entry.index, 0)
             return left
         if not payload.publish:
+            if id_hash:
+                self._host.dedup.free(payload.partition, id_hash, (payload.index, payload.record))
             return Voided()
         _, info, due = log.parse_publish(payload.publish)
         if left is not None and due is None:  # keeps its time
@@ -291,6 +300,14 @@ class Partitions:
         state.scheduled_bytes -= share(row.size, row.batch_count, record, record + 1)
         return row if row.fixed else msgspec.structs.replace(row, due_ms=row.base_ms + delay_of(record))
 
+    def _id_of(self, payload: payloads.Void | payloads.DueChange) -> int:
+        """The hash of the id of a scheduled record; 0: it has none, or is not scheduled."""
+        found = self._host.schedule.get(payload.partition, payload.index, payload.record)
+        if found is None or not found[1].columns & ID_HASH:
+            return 0
+        hashes = self._host.opened.column(payload.index, ID_HASH)
+        return hashes[payload.record] if hashes else 0
+
     def reschedule(self, entry: Entry) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.DueChange)
         state = self._host.partitions.get(payload.partition)
@@ -301,6 +318,9 @@ class Partitions:
             return refused("wrong_state", CHANGED)
         changed = msgspec.structs.replace(row, due_ms=payload.due_ms, fixed=True)
         self._host.schedule.add(payload.partition, payload.index, payload.record, changed)
+        place, due_ms = (payload.index, payload.record), max(payload.due_ms, entry.time_ms)
+        if id_hash := self._id_of(payload):
+            self._host.dedup.hold_until(payload.partition, id_hash, place, due_ms)
         state.scheduled += 1
         state.scheduled_bytes += share(row.size, row.batch_count, payload.record, payload.record + 1)
         self._host.changed(payload.partition)

@@ -25,6 +25,7 @@
     "b" index                         nothing needs that batch any more; it stays while others may read it
     "j" partition index               the ids that an entry brought, oldest entry first; found in memory
     "J" partition index               the same, of ids that have rows of their own
+    "i" partition due index           the ids of an entry whose records are due by then; they have rows "I"
     "I" partition id hash             an id that is remembered
     "Z" partition first               VoidRow
     "v" partition index record        VoidRow of a record that had no offset

@@ -91,7 +91,8 @@ def find(ledger: Ledger, ref: Ref) -> Named:
         known = ledger.dedup.find(ref.partition, ref.id_hash)
         if known is None:
             raise UnknownRecord(
-                "no record with this id is remembered", hint="the window of ids may be over: use its offset"
+                "no record with this id is remembered",
+                hint="the window of ids may be over, or the record was cancelled: use its ref",
             )
         index, record, offset = known.index, known.record, -1
     if offset < 0:

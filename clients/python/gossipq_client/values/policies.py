@@ -33,7 +33,7 @@ class TopicPolicy(TypedDict, total=False):
     beside: topic whose shards this one shares, for atomic steps and exclusive groups
     ttl: time to live of records that name none, 0 = they do not expire
     expire: what expires untried: "dead" letter, "drop" (counted), or "try_once"
-    dedup: an id is remembered for so long,
+    dedup: an id is remembered for so long, that of a delayed record from when it is due,
     dedup_count: and for so many later ids of its partition
     trace: which steps are kept: "failures", "all" or "off"
     lease: how long a consumer may be silent with a record
