@@ -767,7 +767,7 @@ class Shard:
         self._roster.tick(self.boot_ms)
         self._upkeep.release()
         if self._upkeep.due:
-            self.dispatch.expire_fronts()
+            self.dispatch.expire_records()
             self._upkeep.retain(len(self.replica.config.voters))
         self._mending.tick()
         self.peers.backups.tick(self.boot_ms)

@@ -63,7 +63,7 @@ def one_for_each(ledger: Ledger, view: PartitionView, applied: bool = True) -> N
     """Memory says where a record is that the ledger has as open or waiting; it adds no state. Each is in one
     place at most, each open one in exactly one, unless an entry that moves it is not `applied`."""
     end = ledger.partitions[view.partition].next
-    places = Counter(range(view.next, end))
+    places = Counter(at for low, high in view.new(view.next, end) for at in range(low, high))
     places.update(offsets(view.leases))
     for ranges in (view.returned, *view.lanes.values()):
         places.update(offsets(ranges))

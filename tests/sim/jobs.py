@@ -2,12 +2,13 @@
 publish."""
 
 from array import array
+from collections.abc import Callable
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from gossipq.messages import CreateTopic, Publish, RefusedMessage, Topics
+from gossipq.messages import CreateTopic, Publish, RefusedMessage, Subscribe, Subscribed, Topics
 from gossipq.types import ATTEMPTS, DELAY, ID_HASH, KEY_HASH, TTL, partition_key
-from gossipq.values import TopicOptions
+from gossipq.values import Start, TopicOptions
 from gossipq.wire import batch as batches
 from sim.clients import PATIENCE_MS, Consumer, Party
 from sim.history import Job, JobConfirmed
@@ -24,6 +25,7 @@ ASKS = (KEY_HASH, DELAY, TTL, ATTEMPTS, ID_HASH)  #: columns that a batch may ha
 COUNTS = (1, 1, 2, 4)  #: of the records of a batch
 MODES = ("routes", "exclusive", "key_ordered", "at most once", "together")
 WINDOWS = (None, None, 4, 10)  #: of the group: behind what fails, the rest of its key waits on disk soon
+ABSENT = "absent"  #: a group without consumers
 TOGETHER = "together"  #: plain records: what fails of a batch comes again in one slice
 
 
@@ -128,6 +130,27 @@ class JobPublisher(Party):
         self.world.at(self.dice.randrange(150), self.next)
 
 
+class Absent(Party):
+    """Creates a group that is never consumed."""
+
+    def __init__(self, world: "World", home: Callable[[], tuple[int, int]]) -> None:
+        super().__init__(world, "k0")
+        self.home_of = home
+        self.look()
+
+    def look(self) -> None:
+        partition, self.shard = self.home_of()
+        if self.stopped:
+            return
+        if partition:
+            self.turn_away()
+            self.ask(Subscribe(1, ABSENT, [Start(partition)], 0, 0, shards=[self.shard]))
+        self.world.at(300, self.look)
+
+    def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
+        self.stopped |= isinstance(answer, Subscribed)
+
+
 def tuple_of(run: Any) -> tuple[int, int, int, int, bool]:
     return run.count, run.offset, run.index, run.record, run.duplicate
 
@@ -137,7 +160,7 @@ def job_parties(world: "World") -> list[Party]:
     publisher = JobPublisher(world)
     mode, window = publisher.dice.choice(MODES), publisher.dice.choice(WINDOWS)
     world.history.mode = mode
-    consumers: list[Party] = []
+    consumers: list[Party] = [Absent(world, lambda: publisher.home)]
     for number, routes in enumerate((["eu.*"] if mode == "routes" else [], []), 1):
         consumers.append(
             Consumer(

@@ -585,6 +585,19 @@ class Node:
             tuple(sorted({group.topic_id for group in ledger.groups.values()})),
         )
 
+    def jobs_over(self, shard: Shard, partition: int, now_ms: int) -> set[int]:
+        """Offsets of the jobs that have expired by then, leader time."""
+        ledger, disk, over = shard.ledger, self.disks[shard.id], set[int]()
+        state = ledger.partitions[partition]
+        for first, end, part in ledger.slices.between(partition, state.first, state.next):
+            body = disk.body.get(log.INDEX_KEY.pack(part.index))
+            values = values_of(body, part.first, part.count) if body is not None else ()
+            for at, value in zip(range(first, end), values, strict=False):
+                job = self.world.history.jobs.get(value)
+                if job is not None and 0 < job.ttl_ms <= now_ms - part.time_ms:
+                    over.add(at)
+        return over
+
     def _dump_jobs(
         self, shard: Shard
     ) -> tuple[

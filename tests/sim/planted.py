@@ -16,6 +16,7 @@ from gossipq.core.copies.reconfiguration import Reconfiguration
 from gossipq.core.delivery import consumers, dispatch, selection, tries
 from gossipq.core.delivery.consumers import PartitionView, Subscription
 from gossipq.core.delivery.dispatch import Dispatch
+from gossipq.core.delivery.expiry import Expiry
 from gossipq.core.delivery.failures import Budget, Failures
 from gossipq.core.delivery.keys import Keys
 from gossipq.core.delivery.leases import DONE, Leases
@@ -311,6 +312,16 @@ def apply_reads_outside(patch: pytest.MonkeyPatch) -> None:
 def handed_out_when_over(patch: pytest.MonkeyPatch) -> None:
     """Nobody looks whether a record has expired."""
     patch.setattr(Selection, "_over", lambda self, view, first, end, attempts, place: (False, end))
+
+
+def living_records_hide_expired_ones(patch: pytest.MonkeyPatch) -> None:
+    """Without a consumer, records expire only at the front of the new ones."""
+    waiting = Expiry._waiting
+
+    def front(expiry: Expiry, view: PartitionView, first: int, end: int) -> list[tuple[int, int, int]]:
+        return [each for each in waiting(expiry, view, first, end) if each[0] == view.next]
+
+    patch.setattr(Expiry, "_waiting", front)
 
 
 def early(patch: pytest.MonkeyPatch) -> None:
@@ -700,6 +711,7 @@ PLANTED: dict[str, Planted] = {
         Planted(apply_reads_outside, "P17"),
         Planted(commit_ahead_of_own_disk, "P1"),
         Planted(handed_out_when_over, "P12"),
+        Planted(living_records_hide_expired_ones, "P12"),
         Planted(early, "P11"),
         Planted(ids_forgotten, "P6"),
         Planted(ids_leave_before_their_records_are_due, "P6"),

@@ -42,6 +42,7 @@ GAP_MS = 4_000  #: the longest without a confirm then
 REST_MS = 25_000
 QUIET_MS = 5_000  #: until sessions that fell silent have ended, and what is gone is swept
 DRAIN_MS = 40_000
+LOOK_MS = 2_000  #: an expired record may wait for this time
 DUE_MS = 3_000  #: so long something may be due that nobody has taken yet
 EVENTS_MAX = 100_000  #: per shard; most runs need 20,000, one with 944 dead letters and five copies 63,000
 FIXED = ("trio", "trio", "trio", "five", "grow", "pair", "standby")  #: an operator names the copies
@@ -565,8 +566,12 @@ class World:
         self.run_until(self.now + 2 * REST_MS, level)
 
     def _drain(self) -> None:
-        """L6: what waits anywhere comes to whoever takes all of it."""
+        """L6: what waits anywhere comes to whoever takes all of it. P12: what has expired waits nowhere."""
         self.run_until(self.now + QUIET_MS)
+        outlived = {*self._outlived()}
+        self.run_until(self.now + LOOK_MS)
+        for partition, group, offset in sorted(outlived.intersection(self._outlived())):
+            self.broken(f"P12 {offset} of {partition} waits in {group}, and has expired")
         for shard_id in range(self.shards):
             leader = self.leader(shard_id)
             shard = leader.shard_of(shard_id) if leader is not None else None
@@ -588,6 +593,24 @@ class World:
         self._agree()
         self.run_until(self.now + QUIET_MS)
         self._agree()  # on what a leader logged in the last moment
+
+    def _outlived(self) -> Iterator[tuple[int, str, int]]:
+        """Jobs that wait in a group of a leader though their time to live is over: partition, group,
+        offset."""
+        for shard_id in range(self.shards):
+            leader = self.leader(shard_id)
+            shard = leader.shard_of(shard_id) if leader is not None else None
+            if leader is None or shard is None or not shard.serving:
+                continue
+            for partition, groups in shard.ledger.cursors.items():
+                over = leader.jobs_over(shard, partition, shard.leader_ms)
+                for group_id, cursor in groups.items() if over else ():
+                    view = shard.dispatch.groups[group_id].views[partition]
+                    held = {at for low, high, _ in view.leases for at in range(low, high)}
+                    rows = {at for each in cursor.exceptions.scan() for at in range(each.first, each.end)}
+                    left = {at for at in over if cursor.fresh(at, at + 1)} | rows & over
+                    name = shard.ledger.groups[group_id].name
+                    yield from ((partition, name, at) for at in left - held)
 
     def _undone(self) -> Iterator[str]:
         """What is not done in the groups of the leaders."""

@@ -12,7 +12,7 @@ from gossipq.core.delivery.consumers import (
     place_of,
 )
 from gossipq.core.delivery.dispatch import MOVES, Delivery, Dispatch
-from gossipq.core.delivery.failures import expires_ms
+from gossipq.core.delivery.failures import expiry_times
 from gossipq.core.delivery.leases import Waiter, apart
 from gossipq.core.delivery.outbox import Outbox
 from gossipq.core.delivery.policy import NOTHING, NUMBER_MAX, Policy, alarm_lag, check_policy, ruling, within
@@ -38,7 +38,7 @@ __all__ = [
     "apart",
     "check_patterns",
     "check_policy",
-    "expires_ms",
+    "expiry_times",
     "place_of",
     "ruling",
     "within",

@@ -10,7 +10,7 @@ from gossipq.core.delivery import tries
 from gossipq.core.delivery.keys import Keys
 from gossipq.core.delivery.routes import matcher
 from gossipq.core.ledger import ROUTE_LANE, Cursor, ExceptionRow, GroupState, Ledger, key_of, run_at
-from gossipq.core.storage import RangeMap
+from gossipq.core.storage import Intervals, RangeMap
 from gossipq.messages import Subscribe
 from gossipq.types import KEY_HASH, Index, Offset, Origin, PartitionKey, SessionId
 from gossipq.values import Range
@@ -217,19 +217,50 @@ class Lanes(dict[bytes, RangeMap[int]]):
         return found
 
 
+class ExpirySpans:
+    """The times at which records of a group in a partition expire. A span of slices has one time: that of
+    its first record to expire. So records with a long time to live cost a few bytes for each slice."""
+
+    __slots__ = ("back", "next", "spans", "spans_max", "ttl_ms")
+
+    def __init__(self, first: Offset, ttl_ms: int) -> None:
+        """`first`: where the records begin that were not looked at. `ttl_ms`: that of the topic."""
+        self.next, self.ttl_ms = first, ttl_ms
+        self.spans: RangeMap[int] = RangeMap()  #: leader time when the first record of each expires
+        self.spans_max = 0  #: with more spans than this, those without an open record are dropped
+        self.back = (
+            Intervals()
+        )  #: records that came back from a consumer, or by an entry, since the last look
+
+
 class TwoPlaces(Exception):
     """A record was to be in a second place: a fault, as a change that the table of its life does not have."""
 
 
 class PartitionView:
     """One group in one partition. Above the ledger's cursor each record is passed, leased, returned, in a
-    lane, or not looked at yet (from `next` on). Exception rows come back into `returned` when their time or
-    lane comes."""
+    lane, or new: from `next` on, unless it is in `gone`. Exception rows come back into `returned` when their
+    time or lane comes."""
 
     __slots__ = (
-        "cursor", "delivered", "draining", "due_ms", "group", "inherited", "keys", "lanes", "leases",
-        "next", "partition",
-        "reserved", "returned", "since", "unlogged", "waking",
+        "cursor",
+        "delivered",
+        "draining",
+        "due_ms",
+        "gone",
+        "group",
+        "inherited",
+        "keys",
+        "lanes",
+        "leases",
+        "next",
+        "partition",
+        "reserved",
+        "returned",
+        "since",
+        "spans",
+        "unlogged",
+        "waking",
     )  # fmt: skip
 
     def __init__(self, group: "Group", partition: PartitionKey, cursor: Cursor) -> None:
@@ -238,6 +269,8 @@ class PartitionView:
         self.inherited: Offset = (
             0  #: a leader before this one may have handed out records below, without an entry that says so
         )
+        self.gone = Intervals()  #: records behind `next` that have expired, and so are not new
+        self.spans: ExpirySpans | None = None  #: when records expire; None: no record here does
         self.leases: RangeMap[Lease] = RangeMap()
         self.reserved: dict[int, Lease] = {}  #: what stands in `leases` for nobody, by number
         self.returned: RangeMap[int] = RangeMap()  #: tries so far
@@ -254,7 +287,28 @@ class PartitionView:
     @property
     def window_end(self) -> Offset:
         """What lies below may be handed out now."""
-        return self.cursor.window_end(self.group.state.config.in_flight_max)
+        return self.cursor.window_end(self.group.state.config.in_flight_max, self.gone.total())
+
+    def new(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
+        """The parts of [first, end) that are new."""
+        return self.gone.missing(max(first, self.next), end)
+
+    def goes_to(self, end: Offset) -> None:
+        """Records below `end` are not new any more."""
+        self.next = end
+        if self.gone:
+            self.gone.drop_below(end)
+            if self.gone and self.gone.starts[0] == end:
+                self.next = self.gone.ends[0]
+                self.gone.drop_below(self.next)
+
+    def take_expired(self, first: Offset, end: Offset) -> None:
+        """Take [first, end) out of the places where records wait. They are not leased."""
+        self.returned.clear(first, end)
+        self.lanes.leave(first, end)
+        if end > self.next:
+            self.gone.add(max(first, self.next), end)
+            self.goes_to(self.next)
 
     def holds_some(self, first: Offset, end: Offset) -> bool:
         """Whether some of [first, end) is in a place that is kept here."""
@@ -274,7 +328,7 @@ class PartitionView:
     def offers(self, ledger: Ledger, leader_ms: int) -> bool:
         """Whether anybody who has credit may have something of it: also what is due on disk, which is read
         back when somebody has."""
-        end = min(ledger.partitions[self.partition].next, self.window_end)
+        end = min(ledger.partitions[self.partition].next, self.window_end)  # `next` is new, if there is one
         here = self.returned.starts or self.draining or self.lanes.opened
         due = self.due_ms is not None and self.due_ms <= leader_ms
         return bool(here) or due or self.waking is not None or self.next < end

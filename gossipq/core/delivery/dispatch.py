@@ -25,6 +25,7 @@ from gossipq.core.delivery.consumers import (
     Subscription,
     place_of,
 )
+from gossipq.core.delivery.expiry import Expiry
 from gossipq.core.delivery.keys import Keys
 from gossipq.core.delivery.numbers import Numbers
 from gossipq.core.delivery.selection import Handed, Selection
@@ -84,14 +85,14 @@ class Dispatch(Selection):
         #: subscriptions of groups that say nothing of what they hold, by session
         self._automatics: dict[SessionId, dict[tuple[SessionId, int], None]] = {}
         self._uneven: Deadlines[int] = Deadlines()  #: groups to look at for who holds too much; boot time
-        self._expiring = False  #: a look at what has expired was cut short
+        self.expiry = Expiry(self, ledger)
         self._cut = False  #: handing out was
         self._last: Index = -1  #: id of the last group that was served
 
     @property
     def unfinished(self) -> bool:
         """Whether something was left for another turn."""
-        return bool(self.failed or self.parking or self._expiring or self._cut or self.more)
+        return bool(self.failed or self.parking or self.expiry.is_behind or self._cut or self.more)
 
     @property
     def awake(self) -> bool:
@@ -117,7 +118,10 @@ class Dispatch(Selection):
     def _reopen(self, view: PartitionView, boot_ms: int, leader_ms: int) -> set[SessionId]:
         cursor, sessions = view.cursor, set()
         position = cursor.state.cursor
-        high = max([position, *cursor.passed.ends[-1:], *cursor.holds.ends[-1:]])
+        high = max([position, *cursor.passed.ends[-1:]])
+        # behind the window, records have expired; those between them were never delivered
+        high = min(high, cursor.filled_to(view.group.state.config.in_flight_max))
+        high = max([high, *cursor.holds.ends[-1:]])
         for first, end in cursor.passed.missing(position, high):
             view.returned.set(first, end, 0)
         for first, end, hold in cursor.holds:
@@ -131,7 +135,9 @@ class Dispatch(Selection):
             else:
                 for low, high_ in cursor.fresh(first, end):
                     view.returned.set(low, high_, tries.after(hold.attempt, hold.started))
-        view.next = high
+        for first, end in cursor.passed.overlap(high, max([high, *cursor.passed.ends[-1:]])):
+            view.gone.add(first, end)
+        view.goes_to(high)
         view.inherited = min(self._ledger.partitions[view.partition].next, view.window_end)
         if cursor.exceptional:
             self.look_again(view, 0)
@@ -351,7 +357,7 @@ class Dispatch(Selection):
                 rows = view.cursor.exceptions.overlap(low, high) if view.cursor.exceptional else []
                 for gap in Intervals([(found.first, found.end) for found in rows]).missing(low, high):
                     self.forget(view, *gap)
-            view.next = max(view.next, first)
+            view.goes_to(max(view.next, first))
             if view.keys is not None:
                 self._trim_keys(view, view.keys, first, bool(here))
             self.dirty.add(view.group.id)  # its window may have moved
@@ -435,6 +441,7 @@ class Dispatch(Selection):
     def _again(self, view: PartitionView, ranges: list[tuple[Offset, Offset, int]]) -> None:
         """Records come again, [first, end) at `due_ms`; till then their keys are closed."""
         self.all_landed(view, [(first, end) for first, end, _ in ranges])
+        self.came_back(view, [(first, end) for first, end, _ in ranges])
         due_ms, soonest = min([(due_ms, first) for first, _, due_ms in ranges])
         view.since = min(view.since, (due_ms, soonest))
         if view.due_ms is None or due_ms < view.due_ms:
@@ -546,8 +553,8 @@ class Dispatch(Selection):
             self.dirty.add(view.group.id)
         for group_id in self._uneven.expire(boot_ms):
             self._even_out(group_id)
-        if self._expiring and not self.overdue:
-            self.expire_fronts()
+        if self.expiry.is_behind:
+            self.expire_records()
 
     def _even_out(self, group_id: int) -> None:
         """Asks who has too much while others have nothing. Whoever gets or finishes something later brings
@@ -560,13 +567,14 @@ class Dispatch(Selection):
         if more:
             self._uneven.set(group_id, self.boot_ms + limits.UNEVEN_MS)
 
-    def expire_fronts(self) -> None:
-        """What nobody takes expires too. A backlog that is more than a turn's work goes on with every
-        tick."""
-        for views in self._views.values():
-            for view in views.values():
-                self.expire_front(view)
-        self._expiring = self.overdue
+    def expire_records(self) -> None:
+        """Records expire wherever they wait, also if no consumer asked for them yet."""
+        self.expiry.look(
+            self._view(group_id, partition)
+            for partition, cursors in self._ledger.cursors.items()
+            if self.expiry.concerns(partition)
+            for group_id in cursors
+        )
 
     def run(self) -> list[Delivery]:
         """Hands out what credit allows."""

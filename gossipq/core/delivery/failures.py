@@ -2,13 +2,14 @@
 leader, row by row."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
 from msgspec import structs
 
 from gossipq import limits
+from gossipq.core.delivery import tries
 from gossipq.core.delivery.consumers import PartitionView, Place, place_of
 from gossipq.core.delivery.leases import Failed, Leases, Ranges
 from gossipq.core.delivery.policy import NOTHING, Policy, Said, ruling
@@ -22,16 +23,28 @@ EXPIRED, FAILURES = "expired", "failures"
 RULED = LEASE | ATTEMPTS | BACKOFF | TTL
 
 
-def expires_ms(ledger: Ledger, view: PartitionView, place: Place) -> int:
-    """Leader time at which the record at the start of a place expires; 0 = never, as a dead letter that was
-    replayed: it would be one again at once, or be dropped."""
-    if place.row is not None and place.row.own_body:
-        return 0
-    ttl_ms = ledger.config(view.partition).ttl_ms
-    if place.columns & TTL:
-        column = ledger.opened.column(place.entry, TTL)
-        ttl_ms = (column[place.record] if column else 0) or ttl_ms
-    return place.time_ms + ttl_ms if ttl_ms and place.time_ms else 0
+def expiry_times(ledger: Ledger, view: PartitionView, place: Place, count: int, tried: int) -> Sequence[int]:
+    """Leader times at which the first `count` records of a place expire; 0 = never. One number if it is the
+    same for all of them. `tried`: their tries.
+
+    A dead letter that was replayed does not expire: it would be one again at once, or be dropped. A record
+    that an operator requeued does not expire before it was delivered once.
+    """
+    row, config = place.row, ledger.config(view.partition)
+    column = ledger.opened.column(place.entry, TTL) if place.columns & TTL else None
+    if row is not None:
+        tried = max(tried, tries.after(row.attempts + row.handed_out, not row.handed_out))
+    if (
+        not (config.ttl_ms or column)
+        or not place.time_ms
+        or (row is not None and (row.own_body or not (row.lane or tried)))
+        or (not tries.begun(tried) and config.expire == "try_once")
+    ):
+        return (0,)
+    if column is None:
+        return (place.time_ms + config.ttl_ms,)
+    asked = column[place.record : place.record + count]
+    return [place.time_ms + own_ms if (own_ms := ttl_ms or config.ttl_ms) else 0 for ttl_ms in asked]
 
 
 def said_by(opened: Opened, place: Place) -> Said:
@@ -115,7 +128,8 @@ class Failures(Leases):
             budget.pieces -= len(ranges)
             policy = self.policy(failed.view, place)
             failures = (place.row.failures if place.row else 0) + failed.counted
-            expiry_ms = expires_ms(self._ledger, failed.view, place)
+            tried = tries.after(failed.attempts, started=True)
+            expiry_ms = expiry_times(self._ledger, failed.view, place, 1, tried)[0]
             dead = failed.dead
             if not dead and failed.counted and failures >= policy.attempts_max:
                 dead = FAILURES
@@ -134,6 +148,12 @@ class Failures(Leases):
             rows.append(FailRow(*name, *told, list(ranges) if len(ranges) > 1 else []))
             budget.size -= len(reason)
         return rows, burials, None
+
+    def bury_expired(self, view: PartitionView, first: Offset, end: Offset, tried: int) -> None:
+        """Turn expired records, which were taken out of all places, into dead letters, or drop them."""
+        self.reserve(view, first, end)
+        attempts = tries.begun(tried)
+        self.failed.append(Failed(view, first, end, attempts, "", "", counted=False, dead=EXPIRED))
 
     def _burial(self, failed: Failed, first: Offset, end: Offset, place: Place, reason: str) -> Burial:
         view = failed.view

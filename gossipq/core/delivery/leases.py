@@ -302,8 +302,16 @@ class Leases:
         """Make records ready again, with their tries. Raises TwoPlaces."""
         view.enters("returned", first, end)
         view.returned.set(first, end, tried)
+        self.came_back(view, [(first, end)])
         self.log_later(view, first, end)
         self.dirty.add(view.group.id)
+
+    @staticmethod
+    def came_back(view: PartitionView, ranges: Ranges) -> None:
+        """Records wait again, which may have expired meanwhile."""
+        if view.spans is not None:
+            for first, end in ranges:
+                view.spans.back.add(first, end)
 
     def _end_part(self, view: PartitionView, first: Offset, end: Offset, lease: Lease, why: str) -> None:
         """End a lease. If its holder did not say so (`why` tells how), records that were delivered before and
@@ -666,11 +674,11 @@ class Leases:
     def _look_up_to(view: PartitionView, low: Offset, end: Offset) -> None:
         """Somebody has [low, end), as far as that is new here."""
         if end > view.next:
-            if view.next < low:
-                view.returned.set(view.next, min(low, end), 0)
-            if low < end:
-                view.returned.set(max(low, view.next), end, 1)
-            view.next = end
+            for first, stop in view.new(view.next, min(low, end)):
+                view.returned.set(first, stop, 0)
+            for first, stop in view.new(low, end):
+                view.returned.set(first, stop, 1)
+            view.goes_to(end)
 
     @staticmethod
     def _never_had(

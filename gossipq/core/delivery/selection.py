@@ -20,8 +20,8 @@ from gossipq.core.delivery.consumers import (
     Subscription,
     place_of,
 )
-from gossipq.core.delivery.failures import EXPIRED, RULED, Failures
-from gossipq.core.delivery.leases import BACK, Failed
+from gossipq.core.delivery.failures import RULED, Failures, expiry_times
+from gossipq.core.delivery.leases import BACK
 from gossipq.core.ledger import Ledger, clip, key_lane, key_of, ranges_of, route_lane
 from gossipq.core.storage import ParkRow, RangeMap
 from gossipq.types import KEY_HASH, LEASE, TTL, Offset
@@ -110,7 +110,7 @@ class Selection(Failures):
                 if handed is not None:
                     return handed
             end = min(end, place.end)
-            end = self._living(view, source, first, end, tries.begun(tried), place)
+            end = self._living(view, source, first, end, tried, place)
             if end == first:
                 continue
             if member.matches is not None and not member.matches(place.route):
@@ -148,13 +148,15 @@ class Selection(Failures):
             return Candidate(ranges, ranges.starts[0], ranges.ends[0], ranges.values[0])
         state = self._ledger.partitions[view.partition]
         end = min(state.next, view.window_end)
+        if view.gone:
+            end = min(end, view.gone.starts[0])
         return Candidate(None, view.next, end, 0) if view.next < end else None
 
     @staticmethod
     def _used(view: PartitionView, source: RangeMap[int] | None, first: Offset, end: Offset) -> None:
         """These are no longer where the candidate was found."""
         if source is None:
-            view.next = end
+            view.goes_to(end)
             return
         if source is view.returned:
             source.clear(first, end)
@@ -178,43 +180,27 @@ class Selection(Failures):
         source: RangeMap[int] | None,
         first: Offset,
         end: Offset,
-        attempts: int,
+        tried: int,
         place: Place,
     ) -> Offset:
         """End of those at the front that have not expired. When the first has, it leaves, with those that
         expired with it."""
-        over, end = self._over(view, first, end, attempts, place)
+        over, end = self._over(view, first, end, tried, place)
         if not over:
             return end
         self._used(view, source, first, end)
-        self._expire(view, first, end, attempts)
+        self.bury_expired(view, first, end, tried)
         return first
 
     def _over(
-        self, view: PartitionView, first: Offset, end: Offset, attempts: int, place: Place
+        self, view: PartitionView, first: Offset, end: Offset, tried: int, place: Place
     ) -> tuple[bool, Offset]:
-        """Whether the first has expired, and the end of those that fare like it. What an operator wants to be
-        handed out again is, once at least."""
-        row = place.row
-        if row is not None and (row.own_body or not (row.lane or row.attempts or row.handed_out)):
-            return False, end
-        config = self._ledger.config(view.partition)
-        column = self._ledger.opened.column(place.entry, TTL) if place.columns & TTL else None
-        if (
-            not (config.ttl_ms or column)
-            or not place.time_ms
-            or (not attempts and config.expire == "try_once")
-        ):
-            return False, end
-        asked = column[place.record : place.record + end - first] if column else (0,)
-        over = [0 < (ttl_ms or config.ttl_ms) <= self.leader_ms - place.time_ms for ttl_ms in asked]
-        if column:  # each record for itself: up to the first that fares otherwise
+        """Whether the first has expired, and the end of those that fare like it."""
+        times_ms = expiry_times(self._ledger, view, place, end - first, tried)
+        over = [0 < each <= self.leader_ms for each in times_ms]
+        if len(over) > 1:  # each record for itself: up to the first that fares otherwise
             end = first + sum(1 for _ in takewhile(over[0].__eq__, over))
         return over[0], end
-
-    def _expire(self, view: PartitionView, first: Offset, end: Offset, attempts: int) -> None:
-        self.reserve(view, first, end)
-        self.failed.append(Failed(view, first, end, attempts, "", "", counted=False, dead=EXPIRED))
 
     def still_held(self, view: PartitionView, member: Subscription, part: Part, run: int) -> list[Part]:
         """What is left of a part that waited since it was handed over: what its taker holds by that, and has
@@ -225,32 +211,14 @@ class Selection(Failures):
                 lease.waits = False
                 place = place_of(self._ledger, view.cursor, part.partition, at)
                 assert place is not None, "what is held is there"
-                over, end = self._over(view, at, min(stop, place.end), part.attempt - 1, place)
+                over, end = self._over(view, at, min(stop, place.end), lease.before, place)
                 if over:
                     self.forget(view, at, end)
-                    self._expire(view, at, end, part.attempt - 1)
+                    self.bury_expired(view, at, end, lease.before)
                 else:
                     left.append(part.cut(at, end))
                 at = end
         return left
-
-    def expire_front(self, view: PartitionView) -> None:
-        """What nobody takes expires too: the front of what is new, as far as a turn goes. Cheap when nothing
-        can expire."""
-        state, voids = self._ledger.partitions[view.partition], self._ledger.voids.get(view.partition)
-        while view.next < state.next and not self.overdue:
-            first, end = view.next, state.next
-            if voids is not None:
-                first, end = voids.gap(first, end) or (end, end)
-            place = place_of(self._ledger, view.cursor, view.partition, first) if first < end else None
-            if place is None:
-                return
-            end = min(end, place.end, first + PARK_ROWS)
-            over, end = self._over(view, first, end, 0, place)
-            if not over:
-                return
-            self._used(view, None, first, end)
-            self._expire(view, first, end, 0)
 
     def _in_key_order(
         self,
@@ -327,7 +295,8 @@ class Selection(Failures):
         """After the new slice at `place`: whole slices behind it, below `end`, that fare like it by what is
         known of all of them. It spares plain batches the way through `_from`; whatever is special takes
         that."""
-        ledger, partition, first = self._ledger, view.partition, view.next
+        ledger, partition = self._ledger, view.partition
+        first = stop = view.next
         special = view.keys is not None or view.cursor.exceptional or view.draining or view.waking is not None
         if special or not member.ack or place.columns & RULED or partition in ledger.voids:
             return  # what a topic lets live is no matter: a later slice lives longer
@@ -340,13 +309,14 @@ class Selection(Failures):
             member.spend(partition, each.offset, each.end, record_bytes)
             name = partition, each.offset, each.index, each.first, each.count
             handed.parts.append(Part(*name, each.count == each.batch_count, 1, charge, each.time_ms))
-            view.next = each.end
-        if view.next > first:
-            count = view.next - first
+            stop = each.end
+        if stop > first:
+            count = stop - first
             self.looks -= len(handed.parts) - 1
             self.delivered += count
             view.delivered += count
-            self.grant(member, view, first, view.next, 0, self.boot_ms, handed.lease_ms, False)
+            self.grant(member, view, first, stop, 0, self.boot_ms, handed.lease_ms, False)
+            view.goes_to(stop)
 
     def _hand_together(
         self,
@@ -480,6 +450,7 @@ class Selection(Failures):
     def parked(self, view: PartitionView, lane: bytes, first: Offset, end: Offset) -> None:
         """Records have come to a lane on disk. Who may have them by now found nobody there before."""
         self.landed(view, first, end)
+        self.came_back(view, [(first, end)])
         if view.keys is not None and key_of(lane):
             view.keys.parked(key_of(lane), first)
             self.let_on(view, key_of(lane))

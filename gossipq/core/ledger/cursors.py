@@ -100,11 +100,22 @@ class Cursor:
         for event, count in counts.items():
             self.move(life.OPEN, event, count)
 
-    def window_end(self, window: int) -> Offset:
+    def window_end(self, window: int, ahead: int = 0) -> Offset:
         """What lies below may be handed out: then at most `window` records above the cursor are open. The
         distance does not count, so that nobody waits for who holds the first of them; it is bounded too. An
-        entry never moves this back."""
-        return self.state.cursor + window + min(self.passed.total(), WINDOWS_PASSED_MAX * window)
+        entry never moves this back. `ahead`: records that expired behind the window, so many at least; they
+        make no room in it."""
+        passed = max(0, self.passed.total() - ahead)
+        return self.state.cursor + window + min(passed, WINDOWS_PASSED_MAX * window)
+
+    def filled_to(self, window: int) -> Offset:
+        """The offset below which `window` records are open, counted from the cursor on."""
+        room, at = window, self.state.cursor
+        for first, end in self.passed:
+            if first - at >= room:
+                break
+            room, at = room - (first - at), end
+        return at + room
 
     def behind(self, end: Offset) -> int:
         """Records below `end` that are not done: fresh ones, and those that wait for another attempt or for

@@ -16,7 +16,18 @@ from gossipq.core.ledger.records import PLACE, PartitionState, ScheduledRow, Voi
 from gossipq.core.ledger.schedule import Schedule
 from gossipq.core.ledger.slices import Slices
 from gossipq.core.storage import Columns, Due, Entry, Intervals, Opened, Table, log, payloads
-from gossipq.types import DELAY, ID_HASH, BatchInfo, Index, Offset, PartitionKey, Slice, share, topic_id_of
+from gossipq.types import (
+    DELAY,
+    ID_HASH,
+    TTL,
+    BatchInfo,
+    Index,
+    Offset,
+    PartitionKey,
+    Slice,
+    share,
+    topic_id_of,
+)
 from gossipq.values import Run, TopicConfig
 
 
@@ -161,8 +172,11 @@ class Partitions:
             state.scheduled_bytes += share(info.size, info.count, run.record, end)
 
     def _add(self, partition: PartitionKey, part: Slice) -> None:
+        state = self._host.partitions[partition]
         self._host.slices.add(partition, part)
-        self._host.partitions[partition].next = part.end
+        state.next = part.end
+        if part.columns & TTL:
+            state.expiring = part.end
 
     def _place(self, partition: PartitionKey, part: Slice) -> None:
         """Adds a slice whose records are known by (index, record) too."""

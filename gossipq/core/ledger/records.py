@@ -170,6 +170,7 @@ class PartitionState(msgspec.Struct, array_like=True):
     voided: int = 0
     ids: int = 0  #: remembered
     scheduled_bytes: int = 0  #: of `bytes`
+    expiring: Offset = 0  #: end of the newest slice that has records with a time to live of their own
 
 
 class ProducerState(msgspec.Struct, array_like=True):

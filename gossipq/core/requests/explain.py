@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from gossipq import limits
-from gossipq.core.delivery import NUMBER_MAX, Dispatch, PartitionView, expires_ms, place_of, within
+from gossipq.core.delivery import NUMBER_MAX, Dispatch, PartitionView, expiry_times, place_of, within
 from gossipq.core.ledger import (
     Cursor,
     DeadRow,
@@ -193,7 +193,7 @@ class ExplainRequests:
             if group is None or group.id not in group_ids:
                 raise ledger.no_cursor(partition, group_name)
             group_ids = [group.id]
-        standings = [self._standing(named, group_id) for group_id in group_ids]
+        standings = [self._known(named, group_id) for group_id in group_ids]
         lines = self._policies(named, group_ids)
         if not standings:
             state = "removed" if offset < ledger.partitions[partition].first else "ready"
@@ -233,15 +233,44 @@ class ExplainRequests:
                 f"{many(policy.attempts_max, 'failure')} ({policy.attempts_by}), pauses {backoff} "
                 f"({policy.backoff_by})"
             )
-            if expiry_ms := expires_ms(self._ledger, view, place):
-                left_ms = expiry_ms - self._host.leader_ms
-                when = f"expires in {span(left_ms)}" if left_ms > 0 else "has expired"
-                lines.append(f"{view.group.state.name}: {when}")
+            left_ms = self._left_ms(named, view)
+            if left_ms is not None and left_ms > 0:
+                lines.append(f"{view.group.state.name}: expires in {span(left_ms)}")
         return lines
+
+    def _left_ms(self, named: Named, view: PartitionView) -> int | None:
+        """How long a record of a group has until it expires, negative when it has; None: it does not
+        expire, or the group is done with it."""
+        cursor, first, end = view.cursor, named.offset, named.offset + 1
+        row = cursor.exceptions.at(first) if cursor.exceptional else None
+        if row is None and not cursor.fresh(first, end):
+            return None
+        place = place_of(self._ledger, cursor, named.partition, first)
+        if place is None:
+            return None
+        known = [lease.tries for _, _, lease in view.leases.overlap(first, end) if lease.session]
+        waiting = view.returned.overlap(first, end) + view.lanes.overlap(first, end)
+        known += [tried for _, _, tried in waiting]
+        expiry_ms = expiry_times(self._ledger, view, place, 1, max(known, default=0))[0]
+        return expiry_ms - self._host.leader_ms if expiry_ms else None
 
     def _view(self, group_id: int, partition: PartitionKey) -> PartitionView | None:
         group = self._dispatch.groups.get(group_id)
         return group.views.get(partition) if group else None
+
+    def _known(self, named: Named, group_id: int) -> Standing:
+        """The standing of a record in a group. It says so if the record has expired there."""
+        standing, view = self._standing(named, group_id), self._view(group_id, named.partition)
+        left_ms = None if view is None else self._left_ms(named, view)
+        if left_ms is None or left_ms > 0:
+            return standing
+        drops = self._ledger.config(named.partition).expire == "drop"
+        fate = "is dropped" if drops else "becomes a dead letter"
+        if standing.state == "in_flight":
+            because = f"{standing.because}; it has expired: without an ack it {fate}"
+            return msgspec.structs.replace(standing, because=because)
+        because = f"it has expired {span(-left_ms)} ago, and {fate} now"
+        return msgspec.structs.replace(standing, because=because, next="")
 
     def _standing(self, named: Named, group_id: int) -> Standing:
         partition, offset, text = named.partition, named.offset, self._text(named)
