@@ -1,16 +1,14 @@
 """Entry of the `gossipq` command: the tree of commands, each module imported when it is called."""
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from io import TextIOWrapper
 from typing import Any, NoReturn
 
 import click
 
 from gossipq import __version__
-from gossipq_cli import failures
+from gossipq_cli import failures, streams
 from gossipq_cli.options import Choices, Noun
 
 #: command -> first line of its help; the module is `gossipq_cli.commands.<command>`, its click object
@@ -129,17 +127,7 @@ def main(argv: Sequence[str]) -> int:
     return answer if isinstance(answer, int) else failures.DONE
 
 
-def _open_standard_streams() -> None:
-    """Who starts programs with closed ones would have its own connections in their place."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # takes the lowest number, which is its
-
-
 def run() -> NoReturn:
     """The console script."""
-    _open_standard_streams()
-    if isinstance(sys.stdout, TextIOWrapper):
-        # as stderr has it: no answer fails on what a terminal cannot show
-        sys.stdout.reconfigure(errors="backslashreplace")
+    streams.prepare()
     sys.exit(main(sys.argv[1:]))
