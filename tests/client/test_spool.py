@@ -532,9 +532,10 @@ def test_who_breaks_off_a_close_leaves_the_spool_to_others(
 
     mq = connect(broker.endpoint, spool=tmp_path)
     pending = mq.publish("broken", b"x")
-    monkeypatch.setattr(mq, "_until", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        mq.__exit__(None, None, None)
+    with monkeypatch.context() as patched:
+        patched.setattr(mq, "_until", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            mq.__exit__(None, None, None)
     with connect(broker.endpoint, spool=tmp_path) as mq, broker.connect() as reader:
         mq.flush(PATIENCE_S)
         assert everything(reader, "broken") == [b"x"]

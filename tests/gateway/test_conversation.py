@@ -15,7 +15,7 @@ class Record:
     def __init__(self, offset: int) -> None:
         self.topic, self.partition, self.offset, self.ref = "orders", 0, offset, f"orders/0/{offset}"
         self.topic_id, self.attempt, self.publish_time = 3, 1, 0.0
-        self.route, self.id, self.key = "", "", None
+        self.route, self.id_bytes, self.key = "", b"", None
         self.value, self.headers_shown, self.lost = b"x", dict[str, str](), False
 
     async def ack(self) -> None:
