@@ -518,12 +518,13 @@ class World:
         return (config.voters, set(config.learners)) == (target.voters, set(target.learners))
 
     def level(self, shard: int) -> bool:
-        """All copies of a shard have all of it."""
+        """All copies of a shard have all of it, and have swept what is gone."""
         leader = self.leader(shard)
         led = leader.shard_of(shard) if leader is not None else None
         members = [node.shard_of(shard) for node in self.members(shard)]
         tips = {copy.ledger.applied if copy is not None else -1 for copy in members}
-        return led is not None and tips == {led.replica.log.last}
+        swept = not any(copy is not None and copy._sweeper.behind for copy in members)
+        return led is not None and swept and tips == {led.replica.log.last}
 
     def _rest(self) -> None:
         """All heal, the clients end, the copies come to agree."""
