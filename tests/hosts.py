@@ -30,6 +30,7 @@ class Host:
         self.data = directory / name
         self.log = directory / f"{name}.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.prefix: list[str] = []  #: of the command that starts it
 
     def start(self, *flags: str) -> "Host":
         given = ["--data", self.data, "--bind", self.endpoint, "--name", self.name, *flags]
@@ -37,7 +38,7 @@ class Host:
         env = {name: text for name, text in os.environ.items() if not name.startswith("GOSSIPQ")}
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gossipq_node", *map(str, given)],
+                [*self.prefix, sys.executable, "-m", "gossipq_node", *map(str, given)],
                 env=env | {"PYTHONPATH": os.pathsep.join(map(str, PATHS))},
                 cwd=self.directory,
                 stdout=log,

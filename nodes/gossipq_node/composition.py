@@ -331,12 +331,13 @@ class Composition:
             admin_auto=config.node.admin == AUTO,
             alarms=config.node.alarms and listen.transport == "tcp",
             endpoint=listen.step(0, self._home),
-            gossip=self.gossip([row.endpoint for row in roster.members if row.copy != self.manifest.voter]),
+            gossip=self.gossip(self.directory.others(manifest)),
             former=self._former,
             insisted=self._insisted,
             access=read_access(self.directory.access_file),
             access_file=str(self.directory.access_file),
             clear_tokens=config.node.insecure,
+            doubted=not machine.machine_id() and bool(self.directory.others(manifest)),
             session=ownership.unowned(os.urandom(16)),
         )
 

@@ -126,9 +126,15 @@ def check_made_by(path: Path, manifest: DirectoryManifest, older: bool = False) 
         )
 
 
+def is_original(manifest: DirectoryManifest, inode: int) -> bool:
+    """Tell whether the directory is on the machine and disk that wrote its manifest; `inode` is that of its
+    lock. On machines without an id, a clone of a whole disk looks like its original."""
+    return (manifest.machine, manifest.inode) == (machine.machine_id(), inode)
+
+
 def check_original(path: Path, manifest: DirectoryManifest, inode: int) -> None:
     """Raises StoreError for a copy; `inode` is that of the directory's lock."""
-    if (manifest.machine, manifest.inode) != (machine.machine_id(), inode):
+    if not is_original(manifest, inode):
         raise StoreError(
             f"{path} is a copy of another node's directory, and two nodes must never be one",
             f"gossipq store verify --data {path} looks at it; if the original is gone for good: "
@@ -249,6 +255,26 @@ class DataDirectory:
         check_made_by(self.path, manifest, older)
         if not copied:
             check_original(self.path, manifest, self.lock.inode)
+
+    def moved(self) -> DirectoryManifest | None:
+        """Return the manifest of a directory that came from another machine or disk, and whose cluster has
+        other nodes: these know whether the node that it was is still there. Raises StoreError."""
+        manifest = self.read()
+        if manifest is None or not manifest.cluster_uuid or is_original(manifest, self.lock.inode):
+            return None
+        check_made_by(self.path, manifest)
+        return manifest if self.others(manifest) else None
+
+    def others(self, manifest: DirectoryManifest) -> list[str]:
+        """Return the addresses of the other nodes, as they were last heard of."""
+        return [row.endpoint for row in self.roster().members if row.copy != manifest.voter]
+
+    def renewed(self, manifest: DirectoryManifest) -> DirectoryManifest:
+        """Return the manifest of the same records as another copy: the old one may have promised what these
+        records lack."""
+        return msgspec.structs.replace(
+            manifest, dir_uuid=uuid.uuid4().hex, machine=machine.machine_id(), inode=self.lock.inode
+        )
 
     def write(self, manifest: DirectoryManifest) -> None:
         """Replaces the manifest in one step. Raises StoreError when it cannot be stored."""

@@ -18,7 +18,7 @@ from gossipq.endpoints import Invitation, invitation
 from gossipq.wire import ownership, proofs
 from gossipq_node import trust
 from gossipq_node.actors import loop
-from gossipq_node.actors.newcomer import Founds, Joined, Newcomer, Newcoming
+from gossipq_node.actors.newcomer import FOUNDER, Founds, Joined, Newcomer, Newcoming
 from gossipq_node.composition import (
     LOOPBACK,
     Mode,
@@ -33,6 +33,10 @@ from gossipq_node.directory import DataDirectory, DirectoryManifest
 from gossipq_node.files import keep_access, keep_roster
 
 SAY_AGAIN_MS = 30_000
+MOVED = (
+    "%s came from another machine or disk: this node joins its cluster anew, with the records that it has, "
+    "when no other node has its name"
+)
 
 
 def become_member(
@@ -40,6 +44,38 @@ def become_member(
 ) -> DirectoryManifest | None:
     """Waits until the directory belongs to a cluster; None: a signal came first. Raises ConfigError,
     StoreError."""
+
+    def pledge(what: str) -> None:
+        directory.write(msgspec.structs.replace(manifest, pledge=what))
+
+    return _enrolled(loaded, directory, manifest, mode, log, pledge)
+
+
+def rejoin(
+    loaded: Loaded, directory: DataDirectory, manifest: DirectoryManifest, mode: Mode, log: logging.Logger
+) -> DirectoryManifest | None:
+    """Wait until the cluster of a moved directory takes it in as another copy; None: a signal came first.
+
+    The cluster refuses it while the node that it was is still there. Nothing is written before the cluster
+    has said yes. Raises ConfigError, StoreError."""
+    log.warning(MOVED, directory.path)
+    mine = msgspec.structs.replace(
+        directory.renewed(manifest), predecessors=[], cluster_uuid="", pledge=manifest.cluster_uuid
+    )
+    peer = (*loaded.config.node.peer, *directory.others(manifest))
+    node = msgspec.structs.replace(loaded.config.node, peer=tuple(dict.fromkeys(peer)))
+    there = Loaded(msgspec.structs.replace(loaded.config, node=node), loaded.origins, loaded.path)
+    return _enrolled(there, directory, mine, mode, log, pledge=lambda what: None)
+
+
+def _enrolled(
+    loaded: Loaded,
+    directory: DataDirectory,
+    manifest: DirectoryManifest,
+    mode: Mode,
+    log: logging.Logger,
+    pledge: Callable[[str], None],
+) -> DirectoryManifest | None:
     from gossipq_node.adapters.zmq_mailbox import ZmqMailbox  # a node that waits for nobody stays without it
 
     config = loaded.config
@@ -47,10 +83,6 @@ def become_member(
     was_let_in = bool(manifest.pledge) and (directory.path / SECRET_FILE).exists()
     secret = trust.secret_of(config.node, directory.path, invited=named is not None and not was_let_in)
     invited = named if not secret else None
-
-    def pledge(what: str) -> None:
-        directory.write(msgspec.structs.replace(manifest, pledge=what))
-
     alone: Mode = "static" if invited else mode  # its agent could read nothing without the secret
     with _signals() as (stopped, wake), _others(loaded, directory, manifest, alone, secret) as others:
         place = place_of(config)
@@ -86,13 +118,15 @@ def become_member(
 
 
 def newcoming(loaded: Loaded, manifest: DirectoryManifest, secret: bytes, mode: Mode) -> Newcoming:
-    """What the directory and the options ask for. A witness founds nothing.
+    """What the directory and the options ask for. A witness founds nothing, and neither does a directory that
+    has begun to join a cluster.
 
     Nodes with a list of addresses and no number found together when all name the same ones: else each would
     wait for another to be first."""
     config, member, options = loaded.config, member_of(loaded.config, manifest), options_of(loaded.config)
-    expect = 0 if manifest.witness else config.cluster.expect
-    named = mode == "static" and not expect and not manifest.witness
+    founds = not manifest.witness and (not manifest.pledge or FOUNDER in manifest.pledge)
+    expect = config.cluster.expect if founds else 0
+    named = mode == "static" and not expect and founds
     if named:
         addresses = sorted({member.endpoint, *config.node.peer})
         expect, options = len(addresses), options | {"node.peer": ", ".join(addresses)}

@@ -26,7 +26,7 @@ from gossipq_node.directory import (
     check_workers,
     workers_of_new,
 )
-from gossipq_node.enrolment import become_member
+from gossipq_node.enrolment import become_member, rejoin
 from gossipq_node.processes import run_frontdoor, run_worker
 from gossipq_node.recovery import known_members
 from gossipq_node.service import Service
@@ -141,12 +141,14 @@ def how_to_join(gossip: GossipSettings) -> tuple[str, str, str]:
 def belong(
     loaded: Loaded, directory: DataDirectory, mode: Mode, witness: bool, log: logging.Logger
 ) -> DirectoryManifest | None:
-    """The manifest of a directory that belongs to a cluster: it did, or founds one now, or joins one. None:
-    stopped meanwhile.
+    """The manifest of a directory that belongs to a cluster: it did, or founds one now, or joins one, or it
+    was moved and joins its cluster anew. None: stopped meanwhile.
 
     Raises ConfigError, StoreError."""
     config, origins = loaded.config, loaded.origins
     cluster = config.cluster
+    if mode != "standalone" and (moved := directory.moved()) is not None:
+        return rejoin(loaded, directory, moved, mode, log)
     waits = bool(cluster.join or config.node.peer) or cluster.expect > 1
     shards = cluster.shards if origins["cluster.shards"] != "default" or not waits else 0
     manifest = directory.prepare(cluster.name, 1 if witness else workers_of_new(config), shards, witness)

@@ -144,6 +144,7 @@ class FrontdoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     clear_tokens: bool = False
     keys: NodeKeys | None = None
     doors_bind: tuple[str, ...] = ()
+    doubted: bool = False  #: its directory may be a copy, and nothing would tell
     session: bytes = b""  #: 16 random bytes, for what it asks other nodes; b"": it asks nobody
 
     def worker_endpoint(self, worker: int) -> str:

@@ -3,7 +3,6 @@ take over."""
 
 import os
 import shutil
-import uuid
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +20,6 @@ from gossipq.errors import BadBatch, GossipqError, StoreError
 from gossipq.types import META_SHARD, Index, PartitionKey, ShardId
 from gossipq.wire.batch import check
 from gossipq.wire.opener import Opener
-from gossipq_node import machine
 from gossipq_node.adapters.lmdb_store import AS_STORED, DATA_FILE, TABLES, LmdbStore, LmdbTable, LmdbTables
 from gossipq_node.directory import DataDirectory, DirectoryManifest
 from gossipq_node.files import SavedRoster, hand_over, replace_file
@@ -280,11 +278,7 @@ def adopt(path: str | os.PathLike[str]) -> DirectoryManifest:
     The node keeps its id, the copy of the data gets a new one, so that nobody takes it for the old disk."""
     with opened(path, adopting=True) as (directory, manifest):
         mine = msgspec.structs.replace(
-            manifest,
-            dir_uuid=uuid.uuid4().hex,
-            predecessors=[*manifest.predecessors, manifest.voter],
-            machine=machine.machine_id(),
-            inode=directory.lock.inode,
+            directory.renewed(manifest), predecessors=[*manifest.predecessors, manifest.voter]
         )
         others = [member for member in directory.roster().members if member.copy != manifest.voter]
         # their addresses are good; this copy was never in it, and would take itself for one that was removed

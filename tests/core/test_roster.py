@@ -75,7 +75,7 @@ def test_a_member_moves_when_it_is_silent_where_it_was(fleet: Fleet) -> None:
     moved = msgspec.structs.replace(member("b"), endpoint="tcp://elsewhere:7700")
     for _ in range(3):
         said = refused(fleet.ask(Join(moved)), "tcp://b:7700", "tcp://elsewhere:7700", "copy of")
-        assert said.code == "busy"
+        assert said.code == "wrong_state"
         fleet.run(LIVING_MS)
     fleet.away = {"b"}
     fleet.run(LIVING_MS + 1_000)

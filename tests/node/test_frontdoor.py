@@ -5,10 +5,12 @@ from msgspec import structs
 
 from contracts.memory import MemoryMailbox, MemoryNetwork
 from gossipq import limits
+from gossipq.errors import NotAdmitted
 from gossipq.messages import (
     Bye,
     Hello,
     Join,
+    Members,
     Ping,
     Pong,
     Publish,
@@ -22,7 +24,7 @@ from gossipq.peer_messages import Append, Bundle, Greet, Report, View
 from gossipq.types import META_SHARD, NODE_SHARD, Now, Origin
 from gossipq.values import AccessTable, CopyStats, Lead, Member, Message, Quota, Route, WorkerStats
 from gossipq.wire.frames import decode, encode
-from gossipq_node.actors.admission import LEAVING_MS
+from gossipq_node.actors.admission import DOUBT_MS, LEAVING_MS, PATIENCE_MS
 from gossipq_node.actors.frontdoor import ALONE_MS, Frontdoor, Keeping
 from gossipq_node.actors.post import Post
 from gossipq_node.adapters.metrics import exposition
@@ -429,6 +431,56 @@ def test_a_node_that_hears_no_other_one_asks_whether_it_is_removed() -> None:
     assert house.door._admission._done
     house.turn(ALONE_MS)
     assert not house.door._admission._done
+
+
+def answered(house: House, said: Message) -> None:
+    """Bob answers the last question of the node, whether its cluster has it."""
+    request = max(house.door._admission._asked)
+    house.door._admission.hears(
+        request,
+        Incoming((b"d", b"tcp://bob:8800"), encode(said, NODE_SHARD, request), b""),
+        Now(house.now_ms, 0),
+    )
+
+
+ELSEWHERE = RefusedMessage("wrong_state", "ada is there, at tcp://eve:7700", "stop that one")
+
+
+@pytest.mark.parametrize("doubted", [False, True])
+def test_a_node_that_is_somewhere_else_too_is_not_ready_and_ends(doubted: bool) -> None:
+    house = House(structs.replace(SETTINGS, session=b"s" * 16, doubted=doubted, members=(ME, BOB)))
+    for worker in (0, 1):
+        house.report(worker, 7)
+    assert house.door.ready is not doubted
+    answered(house, ELSEWHERE)
+    house.turn(DOUBT_MS)
+    assert not house.door.ready
+    answered(house, ELSEWHERE)
+    house.turn(PATIENCE_MS)
+    answered(house, ELSEWHERE)
+    with pytest.raises(NotAdmitted, match="ada is there"):
+        house.turn()
+
+
+def test_a_doubted_node_is_ready_when_the_leader_has_it_or_none_is_known() -> None:
+    settings = structs.replace(SETTINGS, session=b"s" * 16, doubted=True, members=(ME, BOB))
+    let_in, alone, waits = House(settings), House(settings), House(settings)
+    for house in (let_in, alone, waits):
+        for worker in (0, 1):
+            house.report(worker, 7)
+        assert not house.door.ready
+    route = Route(META_SHARD, 4, "tcp://bob:8801")
+    welcome = Welcome(node="bob", cluster=bytes(16), version="0", window_bytes=1, silence_ms=1, ping_ms=1)
+    for house in (let_in, waits):
+        answered(house, structs.replace(welcome, routes=[route]))
+        house.turn()
+    answered(let_in, Members(1, [ME, BOB]))
+    let_in.turn()
+    assert let_in.door.ready
+    for house in (alone, waits):
+        house.turn(DOUBT_MS)
+    assert alone.door.ready
+    assert not waits.door.ready
 
 
 def test_what_nodes_say_is_no_reason_to_answer(house: House) -> None:

@@ -2,12 +2,19 @@
 not belong to."""
 
 import io
+import os
+import shutil
+import subprocess
 from collections.abc import Callable
 
+import msgspec
 import pytest
+from msgspec import structs
 
 from gossipq_client import connect
 from gossipq_node import store_dump
+from gossipq_node.adapters.lmdb_store import LOCK_FILE
+from gossipq_node.directory import DirectoryManifest
 from hosts import Host
 from waiting import until
 
@@ -19,13 +26,14 @@ def pair(host: Callable[[str], Host]) -> tuple[Host, Host]:
     """A cluster of two with ten records, each on both disks."""
     ada = host("ada").start("--mode", "static").ready()
     bob = host("bob").start("--peer", ada.endpoint).ready()
-    until(
-        lambda: (
-            sum(row.role == "learner" and row.synced for h in (ada, bob) for row in h.status().copies) == 32
-        )
-    )
+    until(lambda: in_step(ada, bob))
     publish(ada, "orders", 10)
     return ada, bob
+
+
+def in_step(*hosts: Host) -> bool:
+    """Tell whether both disks have everything."""
+    return sum(row.role == "learner" and row.synced for host in hosts for row in host.status().copies) == 32
 
 
 def publish(at: Host, topic: str, count: int) -> None:
@@ -120,3 +128,88 @@ def test_nobody_joins_a_standalone_node(host: Callable[[str], Host]) -> None:
     ada.kill()
     ada.log.unlink()
     ada.start("--mode", "standalone").ready()
+
+
+APART = ["unshare", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--mount"]
+#: starts a program on a machine without an id
+NAMELESS = [*APART, "sh", "-c", 'mount --bind /dev/null /etc/machine-id && exec "$@"', "sh"]
+
+
+def may_be_nameless() -> bool:
+    try:
+        return subprocess.run([*NAMELESS, "true"], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+def written_by(host: Host, machine: str) -> DirectoryManifest:
+    """The directory was last used on that machine. Returns the manifest from before."""
+    before, lock = host.manifest(), host.data / LOCK_FILE
+    after = structs.replace(before, machine=machine, inode=lock.stat().st_ino)
+    (host.data / "manifest.json").write_bytes(msgspec.json.encode(after))
+    return before
+
+
+@pytest.mark.slow
+def test_a_volume_that_is_attached_to_another_machine_starts(pair: tuple[Host, Host]) -> None:
+    ada, bob = pair
+    bob.kill()
+    before = written_by(bob, "another machine")
+    bob.log.unlink()
+    bob.start().ready()
+    after = bob.manifest()
+    assert after.node_id == before.node_id
+    assert after.dir_uuid != before.dir_uuid, "the old copy may have promised more than the volume has"
+    assert "came from another machine or disk" in bob.said
+    until(lambda: ada.names() == ["ada", "bob"])
+    until(lambda: [row.copy for row in ada.status().members if row.name == "bob"] == [after.voter])
+    until(lambda: topics(bob) == {"orders": 10})
+    bob.kill()
+    bob.log.unlink()
+    bob.start().ready()
+    assert "came from another machine" not in bob.said
+    assert bob.manifest() == after
+
+
+@pytest.mark.slow
+def test_a_copy_of_a_volume_does_not_start_beside_its_original(
+    host: Callable[[str], Host], pair: tuple[Host, Host]
+) -> None:
+    ada, bob = pair
+    bob.kill()
+    twin = host("twin")
+    shutil.copytree(bob.data, twin.data)
+    before = twin.manifest()
+    bob.log.unlink()
+    bob.start().ready()
+    until(lambda: in_step(ada, bob))
+    twin.start("--name", "bob")
+    assert twin.ended() == 78, twin.said
+    assert f"a node named bob is there, at {bob.endpoint}" in twin.said
+    assert "ready in" not in twin.said
+    assert twin.manifest() == before
+    assert ada.names() == ["ada", "bob"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not may_be_nameless(), reason="no mounts of its own for a process here")
+def test_a_cloned_disk_is_not_ready_beside_its_original(
+    host: Callable[[str], Host], pair: tuple[Host, Host]
+) -> None:
+    """The machine has no id, and the inode is the same, so the clone looks like its original."""
+    ada, bob = pair
+    bob.kill()
+    bob.prefix = NAMELESS
+    written_by(bob, "")
+    twin = host("twin")
+    twin.prefix = NAMELESS
+    shutil.copytree(bob.data, twin.data)
+    written_by(twin, "")
+    bob.log.unlink()
+    bob.start().ready()
+    until(lambda: in_step(ada, bob))
+    twin.start("--name", "bob")
+    assert twin.ended() == 78, twin.said
+    assert f"bob is there, at {bob.endpoint}, and was to be at {twin.endpoint}, too" in twin.said
+    assert "ready in" not in twin.said
+    until(lambda: in_step(ada, bob))

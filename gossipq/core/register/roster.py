@@ -283,13 +283,12 @@ class Roster:
         return msgspec.structs.replace(member, state=state)
 
     def _check_place(self, known: Member | None, member: Member) -> None:
-        """Raises Busy, BadRequest where somebody who lives has its name or address, or is what it says it
-        is."""
+        """Raises WrongState if another node lives that is this member, BadRequest if one has its name or
+        address."""
         if known is not None and known.endpoint != member.endpoint and self._stays(known, member):
-            raise Busy(
+            raise WrongState(
                 f"{known.name} is there, at {known.endpoint}, and was to be at {member.endpoint}, too",
                 hint="if one of them runs on a copy of the other's data directory, stop that one",
-                retry_after_ms=LIVING_MS,
             )
         for other in self._ledger.members.values():
             if other.copy != member.copy and self._lives(other.copy):

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable
 
 from gossipq import __version__
-from gossipq.errors import NoSession, NotAdmitted, NotLeader, ProtocolError
+from gossipq.errors import NoSession, NotAdmitted, NotLeader, ProtocolError, WrongState
 from gossipq.messages import Bye, Challenge, Hello, Join, Members, RefusedMessage, Welcome
 from gossipq.types import META_SHARD, NODE_SHARD, Now
 from gossipq.values import Member, Message
@@ -22,6 +22,8 @@ from gossipq_node.ports import Incoming, Mailbox
 from gossipq_node.settings import FrontdoorSettings
 
 ASK_MS = 1_000  #: between two questions to a node that has not answered
+PATIENCE_MS = 6_500  #: a node that is started at another address counts as alive at the old one for 5 s
+DOUBT_MS = 3_000  #: for an answer that names the leader of the meta shard
 LEAVING_MS = 10_000  #: between two answers to a node that is drained, or that hears no other one
 REMEMBERED = 256  #: requests that may still be answered
 
@@ -39,10 +41,24 @@ class Admission:
         self._done = not settings.session  #: the meta leader has this node as it is
         self._asked_ms = now.boot_ms  # when it was asked anew
         self._said = ""  # why it was refused
+        self._doubted_ms = now.boot_ms + DOUBT_MS if settings.doubted else 0
+        self._led = False  # an answer named the leader of the meta shard
+        self._elsewhere_ms: int | None = None  # since when another node is said to be this one
         self.refusal: NotAdmitted | None = None
 
     def next_deadline_ms(self, members: Iterable[Member]) -> int | None:
         return self._due_ms if self._open(members) else None
+
+    def vouched(self, now: Now) -> bool:
+        """Tell whether the node may be ready: the leader does not say that another node is this one.
+
+        A `doubted` directory, which may be a copy, also needs the answer of the meta leader. If no answer
+        names a leader for DOUBT_MS, the whole cluster is starting, and nobody waits for another."""
+        if self._done:
+            return True
+        if self._elsewhere_ms is not None or now.boot_ms < self._doubted_ms:
+            return False
+        return not (self._doubted_ms and self._led)
 
     def again(self) -> None:
         """Asks again: others say that this node is no member any more."""
@@ -128,6 +144,7 @@ class Admission:
             self._lead(next(leads, ""), now)
 
     def _lead(self, address: str, now: Now) -> None:
+        self._led |= bool(address)
         if address and not self._done and not self._leader:
             self._leader, self._due_ms = address, now.boot_ms
 
@@ -144,7 +161,7 @@ class Admission:
         self._ask(address, proofs.proven(settings.token, said.nonce, join), META_SHARD)
 
     def _refused(self, said: RefusedMessage, address: str, now: Now) -> None:
-        if said.code == NotAdmitted.code:
+        if said.code == NotAdmitted.code or (said.code == WrongState.code and self._is_elsewhere(now)):
             self.refusal = NotAdmitted(said.message, said.hint)
         elif said.code == NotLeader.code:
             self._lead(said.endpoint, now)
@@ -154,6 +171,12 @@ class Admission:
             self._said = said.message
             log.warning("the cluster does not take this node as it is yet: %s; %s", said.message, said.hint)
 
+    def _is_elsewhere(self, now: Now) -> bool:
+        """Tell whether the leader has said for PATIENCE_MS that another node is this one."""
+        if self._elsewhere_ms is None:
+            self._elsewhere_ms = now.boot_ms
+        return now.boot_ms >= self._elsewhere_ms + PATIENCE_MS
+
     def _settled(self, address: str) -> None:
-        self._done = True
+        self._done, self._elsewhere_ms = True, None
         self._mailbox.send(address, encode(Bye(), META_SHARD))

@@ -113,7 +113,9 @@ class Frontdoor:
         self._stats: dict[int, WorkerStats] = {}  #: last report of each worker
         self._copies: dict[int, list[CopyStats]] = {}  #: the same
         self._states: dict[int, WorkerState] = {}
-        self.ready = False  #: every worker serves, and has proven itself
+        self.ready = (
+            False  #: every worker serves, has proven itself, and no other node is said to be this one
+        )
         self._served = False  #: it was ready once
         #: when to share news, and when to say all again
         self._share_ms = self._again_ms = now.boot_ms + SHARE_MS
@@ -191,8 +193,9 @@ class Frontdoor:
         for origin in self._mailbox.gone():
             self._greeted.pop(origin, None)
             self._tell_lost(origin, now)
-        self.ready = self._serves()
-        if self.ready and not self._served:  # the workers know each other's shards before anybody is told so
+        serves = self._serves()
+        self.ready = serves and self._admission.vouched(now)
+        if serves and not self._served:  # the workers know each other's shards before anybody is told so
             self._served, self._share_ms = True, now.boot_ms
         if now.boot_ms >= self._share_ms:
             self._share(now)
