@@ -483,6 +483,21 @@ def test_a_doubted_node_is_ready_when_the_leader_has_it_or_none_is_known() -> No
     assert not waits.door.ready
 
 
+def test_a_node_that_is_not_let_in_yet_asks_once_a_second() -> None:
+    """Each WELCOME was answered by a greeting and a JOIN: 1,000 questions a second, until the cluster counted
+    them as a flood."""
+    house = House(structs.replace(SETTINGS, session=b"s" * 16, members=(ME, BOB)))
+    house.turn()
+    welcome = Welcome(node="bob", cluster=bytes(16), version="0", window_bytes=1, silence_ms=1, ping_ms=1)
+    told = structs.replace(welcome, routes=[Route(META_SHARD, 4, "tcp://bob:8801")])
+    before = house.door._admission._request
+    for _ in range(100):
+        if house.door._admission._asked:
+            answered(house, told)
+        house.turn(10)
+    assert house.door._admission._request <= before + 6, "two greetings and a JOIN, twice"
+
+
 def test_what_nodes_say_is_no_reason_to_answer(house: House) -> None:
     house.worker.send(encode(Ping()))
     house.say(Ping())

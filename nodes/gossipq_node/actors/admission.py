@@ -38,6 +38,7 @@ class Admission:
         self._heard: set[str] = set()  #: addresses that have answered a greeting
         self._leader = ""  #: where the leader of the meta shard was said to be
         self._due_ms = now.boot_ms
+        self._join_ms = now.boot_ms  # before it, JOIN is not said again
         self._done = not settings.session  #: the meta leader has this node as it is
         self._asked_ms = now.boot_ms  # when it was asked anew
         self._said = ""  # why it was refused
@@ -80,7 +81,7 @@ class Admission:
             for address in addresses:
                 self._ask(address, self._hello(), NODE_SHARD)
             if self._leader and not self._done:
-                settings = self._settings
+                settings, self._join_ms = self._settings, now.boot_ms + ASK_MS
                 self._ask(self._leader, self._hello(), META_SHARD)
                 join = Join(settings.member, settings.cluster, b"", settings.insisted, settings.session)
                 self._ask(self._leader, join, META_SHARD)
@@ -146,7 +147,7 @@ class Admission:
     def _lead(self, address: str, now: Now) -> None:
         self._led |= bool(address)
         if address and not self._done and not self._leader:
-            self._leader, self._due_ms = address, now.boot_ms
+            self._leader, self._due_ms = address, max(now.boot_ms, self._join_ms)
 
     def _prove(self, said: Challenge, address: str) -> None:
         """To the leader of the meta shard: it asks whether this node knows the secret, and shows that it does
