@@ -77,6 +77,9 @@ def test_a_member_moves_when_it_is_silent_where_it_was(fleet: Fleet) -> None:
         said = refused(fleet.ask(Join(moved)), "tcp://b:7700", "tcp://elsewhere:7700", "copy of")
         assert said.code == "wrong_state"
         fleet.run(LIVING_MS)
+    fleet.ask(SetMember("node-b", "leaving"))
+    refused(fleet.ask(Join(moved)), "copy of")  # a row that has just changed is no sign that it moved
+    fleet.ask(SetMember("node-b", "in"))
     fleet.away = {"b"}
     fleet.run(LIVING_MS + 1_000)
     assert moved in entered(fleet.ask(Join(moved))).members

@@ -5,6 +5,8 @@ Nobody here names voters: each leader steers by the roster in its own ledger, as
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from gossipq.messages import AskMembers, Join, Members, Message, RefusedMessage, SetMember
 from gossipq.peer_messages import Transfer
 from gossipq.values import Member
@@ -16,12 +18,17 @@ if TYPE_CHECKING:
     from sim.world import World
 
 HOSTS = "abcde"
+CLONED = "tcp://clone-of-"  #: addresses of clones begin so
 WITNESS = "w"
 
 
+def address_of(name: str) -> str:
+    """Of the host where a node runs."""
+    return f"tcp://{name[0]}:7700"
+
+
 def row_of(node: "Node") -> Member:
-    host = node.name[0]
-    return Member(node.name, f"node-{host}", f"tcp://{host}:7700", 1, node.witness)
+    return Member(node.name, f"node-{node.name[0]}", address_of(node.name), 1, node.witness)
 
 
 class Insider(Party):
@@ -75,6 +82,33 @@ class Doorman(Insider):
         if isinstance(answer, RefusedMessage):
             self.world.history.count(f"join {answer.code}")
             self.node = ""
+
+
+class Clone(Insider):
+    """A clone of the volume of some node: now and then it says, from another address, that it is that
+    node."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world, "clone")
+        world.at(self.dice.randrange(1_000), self.look)
+
+    def look(self) -> None:
+        if self.stopped:
+            return
+        leader = self.world.leader()
+        members = leader.shard.ledger.members if leader is not None and leader.shard is not None else {}
+        if leader is not None and members:
+            self.node = leader.name
+            member = members[self.dice.choice(sorted(members))]
+            host = member.copy[0]
+            self.ask(Join(structs.replace(member, endpoint=f"{CLONED}{host}:7700")))
+        self.world.at(self.dice.randrange(300, 1_500), self.look)
+
+    def receive(self, node: str, request_id: int, term: int, answer: Any, sent_ms: int) -> None:
+        super().receive(node, request_id, term, answer, sent_ms)
+        self.world.history.count(
+            f"clone {answer.code}" if isinstance(answer, RefusedMessage) else "clone let in"
+        )
 
 
 class Chief(Insider):

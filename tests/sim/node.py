@@ -26,12 +26,14 @@ from gossipq.core.storage.bodies import Bodies
 from gossipq.core.storage.settings import ShardSettings
 from gossipq.core.turn import Turn
 from gossipq.errors import CorruptLog, StoreError
-from gossipq.messages import Ack, Nack, Publish, Share, Started, Subscribe, Unsubscribe
-from gossipq.types import Now
-from gossipq.values import Message, Range
+from gossipq.messages import Ack, Join, Nack, Publish, Share, Started, Subscribe, Unsubscribe
+from gossipq.peer_messages import Appended
+from gossipq.types import META_SHARD, Now
+from gossipq.values import Member, Message, Range
 from gossipq.wire import batch as batches
 from gossipq.wire.opener import Opener
 from sim.clients import Consumer, Drainer
+from sim.cluster import CLONED, address_of
 from sim.disk import Disk
 from sim.history import Asked, Begun, Copy, Pushed, Released
 from sim.rivals import Rival
@@ -47,6 +49,7 @@ CLOCK_ERROR_MS = 100  #: of a wall clock that is right
 FAILED_AT_ONCE = 12  #: records that one message of a client may give back
 LATE_TIME_MS = 9_000  #: an anchor may go back to a message that was slow (4 s), and met a pause (3.5 s)
 EVERYTHING = 2**62
+LIVES_MS = 1_000  #: a node that was heard within it lives
 _values: dict[bytes, tuple[bytes, ...]] = {}
 
 
@@ -74,6 +77,7 @@ class Node:
             replace_ms=world.replace_ms,
             stray_ms=limits.STRAY_MS,
             boot="1",
+            endpoint=address_of(name),
         )
         self.disks = [Disk() for _ in range(world.shards)]
         self.dice = Random(f"{world.seed}/{name}")
@@ -92,6 +96,8 @@ class Node:
         self.steps = 0  #: messages of clients since the last commit, each of which may be entries
         self.inbox: deque[tuple[object, ...]] = deque()
         self.sessions: dict[bytes, int] = {}  #: boot time at which each was heard last
+        self.places: dict[str, tuple[str, int]] = {}  #: by copy: its address on the roster, since when
+        self.followers: dict[str, int] = {}  #: of the meta shard: time at which each answered its leader last
         self.heard: dict[bytes, int] = {}  #: time at which a session was heard last, also of those that ended
         #: since when a shard, in one term, has something of a session
         self.members: dict[tuple[int, int, bytes], int] = {}
@@ -182,6 +188,7 @@ class Node:
             turns.run(now, self._work)
             self._check_reading()
             self._check_members()
+            self._note_places()
         except Crashed:
             self.crash()
             self.world.restart_later(self)
@@ -305,6 +312,12 @@ class Node:
         if kind == "copy":
             term, message, entries, rows = rest
             refused = shard.refused
+            if (
+                isinstance(message, Appended)
+                and (shard.id, term) == (META_SHARD, shard.term)
+                and shard.leading
+            ):
+                self.followers[message.follower] = self.world.now
             self.turns.step(shard, (), 0, None, message, term, entries, rows)  # type: ignore[arg-type]
             if shard.refused > refused:
                 self.world.history.count("refused a copy")
@@ -342,7 +355,10 @@ class Node:
             ]
         self._begun(sender, message)
         self._released(shard, sender, message)
+        last = shard.last
         self.turns.step(shard, origin, request_id, Client(session, sender), message, batch=batch)
+        if isinstance(message, Join) and shard.last > last:
+            self._check_original(shard, message.member)
 
     def _begun(self, sender: str, message: Message) -> None:
         """Notes what a consumer says to have begun with, by STARTED or by how it ended."""
@@ -352,6 +368,16 @@ class Node:
             ranges = message.ranges
         if isinstance(party, Consumer | Rival):
             self.world.history.begun += [Begun(self.world.now, party.group, *row) for row in ranges]
+
+    def _check_original(self, shard: Shard, taken: Member) -> None:
+        """I15: a node whose copy has just answered the leader keeps its row when a clone asks for that."""
+        known, heard_ms = shard.ledger.members.get(taken.copy), self.followers.get(taken.copy, -LIVES_MS)
+        if known is None or known.state == "lost" or known.endpoint != address_of(taken.copy):
+            return
+        address, since_ms = self.places.get(taken.copy, ("", 0))
+        has_answered = address == known.endpoint and heard_ms > max(since_ms, self.world.now - LIVES_MS)
+        if taken.endpoint.startswith(CLONED) and (taken.copy == self.name or has_answered):
+            self.world.broken(f"I15 {self.name} takes a clone for {taken.copy}, heard at {heard_ms}")
 
     def _released(self, shard: Shard, sender: str, message: Message) -> None:
         ranges: list[tuple[int, int, int]] = []
@@ -490,6 +516,14 @@ class Node:
                 if reader.rows > 2 * (SNAPSHOT_ROWS_PER_TURN + 1):  # it looks before its sync and after it
                     self.world.broken(f"I12 {self.name} reads {reader.rows} rows of a snapshot in one turn")
                 reader.rows = 0
+
+    def _note_places(self) -> None:
+        """Remember since when the nodes on the roster have their addresses."""
+        places: dict[str, tuple[str, int]] = {}
+        for row in self.shard.ledger.members.values() if self.shard is not None else ():
+            before = self.places.get(row.copy, ("", 0))
+            places[row.copy] = before if before[0] == row.endpoint else (row.endpoint, self.world.now)
+        self.places = places
 
     def _check_members(self) -> None:
         """I14: sessions that are silent for twice their timeout have neither subscriptions nor records."""

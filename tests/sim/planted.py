@@ -32,6 +32,7 @@ from gossipq.core.raft import campaign, cluster_time, voters
 from gossipq.core.raft.cluster_time import ClusterTime
 from gossipq.core.raft.progress import Progress
 from gossipq.core.raft.replica import HardState, Replica
+from gossipq.core.register.roster import Roster
 from gossipq.core.register.topics import TopicRegister
 from gossipq.core.requests.letters import LetterJob
 from gossipq.core.shard import Shard
@@ -688,6 +689,11 @@ def members_outlive_their_sessions(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Dispatch, "end_session", lambda dispatch, session, silent: dispatch._end_all(session, ""))
 
 
+def clones_are_believed(patch: pytest.MonkeyPatch) -> None:
+    """Who says that it is a node has the row of that node, whether it answers elsewhere or not."""
+    patch.setattr(Roster, "_stays", lambda roster, known, member: False)
+
+
 PLANTED: dict[str, Planted] = {
     planted.plant.__name__: planted
     for planted in (
@@ -744,5 +750,6 @@ PLANTED: dict[str, Planted] = {
         Planted(failures_close_their_keys, "L6", modes=("key_ordered",)),
         Planted(parked_behind_a_free_key, "L6", under=windows_are_small, modes=("key_ordered",)),
         Planted(members_outlive_their_sessions, "I14"),
+        Planted(clones_are_believed, "I15", kinds=STEERED),
     )
 }

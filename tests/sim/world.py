@@ -24,7 +24,7 @@ from gossipq.values import Message
 from gossipq.wire import batch as batches
 from sim.accounts import accounts
 from sim.clients import SHARDED, Admin, Consumer, Drainer, Mover, Operator, Party, Publisher, Reader
-from sim.cluster import WITNESS, Chief, Doorman
+from sim.cluster import WITNESS, Chief, Clone, Doorman
 from sim.faults import Faults
 from sim.history import History
 from sim.jobs import job_parties
@@ -173,7 +173,7 @@ class World:
             parties.append(Liar(self))
         self.parties = {party.name: party for party in parties}
         if self.steered:
-            self.parties["door-a"] = Doorman(self, "a")
+            self.parties |= {"door-a": Doorman(self, "a"), "clone": Clone(self)}
 
     def _found(self) -> None:
         """The first copies. Several at once agree on their names before they store anything."""

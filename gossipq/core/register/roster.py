@@ -55,6 +55,7 @@ class Roster:
         self._pending = pending
         self._changing = False  # a change is under way
         self._rows: dict[str, tuple[Member, int]] = {}  # since when this leader has seen each row as it is
+        self._places: dict[str, tuple[str, int]] = {}  # by copy: its address, and since when it has that
         self._look_ms: int | None = None
         self._led_ms = 0  # since when this shard leads
         self._accessing = False  # a change of users or roles is under way
@@ -83,6 +84,11 @@ class Roster:
         now_ms, rows = self._replica.now_ms, self._rows
         self._rows = {
             copy: rows[copy] if copy in rows and rows[copy][0] == member else (member, now_ms)
+            for copy, member in self._ledger.members.items()
+        }
+        places = self._places
+        self._places = {
+            copy: places[copy] if places.get(copy, ("",))[0] == member.endpoint else (member.endpoint, now_ms)
             for copy, member in self._ledger.members.items()
         }
         self._look_ms = now_ms + limits.SECOND_MS if len(self._rows) > 1 or not self._compared else None
@@ -309,8 +315,9 @@ class Roster:
             return self._settings.endpoint not in ("", member.endpoint)
         if known.state == "lost" or not self._lives(member.copy):
             return False
-        was_there = self._rows[member.copy][1] <= self._led_ms  # and had no time to be heard here
-        return was_there or self._came_back(member.copy)
+        since_ms, other = self._places[member.copy][1], self._replica.progress.get(member.copy)
+        was_there = since_ms <= self._led_ms  # and had no time to be heard here
+        return was_there or (other is not None and other.heard_ms > since_ms)
 
     def _setting(self, message: SetMember) -> payloads.RosterChange | None:
         members = self._ledger.members
