@@ -22,6 +22,7 @@ from bindings.fake import (
 )
 from bindings.languages import JAVASCRIPT, Language, javascript_misses
 from bindings.test_bindings import skip_if_missing
+from bindings.test_c import LEAKS
 from bindings.test_faults import ALL, needs_c, needs_go, run_c, run_go
 from gossipq_cli.conformance.driver import Driver
 
@@ -175,6 +176,24 @@ def test_records_that_did_not_begin_go_back_if_another_consumer_has_nothing(lang
             driver.ack(record)
         assert driver.next(0.2) is None
         driver.ask("close")
+
+
+class Asking(Group):
+    """It asks for records as soon as one of them has begun."""
+
+    def __call__(self, node: FakeNode, said: Said) -> Any:
+        if said[0] == STARTED and node.verbs().count(STARTED) == 1:
+            node.say(SHARD, 0, SHARE, [self.number, 4])
+            return None
+        return super().__call__(node, said)
+
+
+@needs_c
+@pytest.mark.slow
+def test_c_records_that_go_back_leave_nothing_behind() -> None:
+    with FakeNode(Asking()) as node:
+        run_c(node.endpoint, "valgrind", "-q", *LEAKS, "shared")
+    assert named(node, NACK) == [4, 5, 6, 7, 8, 9]
 
 
 @ALL

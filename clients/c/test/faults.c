@@ -349,6 +349,19 @@ static int lost_close(gq *mq) {
     return gq_close(other) == GQ_LOST ? 0 : 1;
 }
 
+/* Of ten records the user has the first; then the node asks for all but four of them. */
+static int shared(gq *mq) {
+    enum { PAUSE_NS = 200000000 };
+    gq_subscription *s;
+    gq_message m;
+    CHECK(!gq_subscribe(mq, "t", "g", NULL, &s) && !gq_next(s, &m, WAIT_MS));
+    nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
+    CHECK(!gq_ping(mq));
+    for (int i = 0; i < 3; i++) CHECK(!gq_ack(s, m.partition, m.offset) && !gq_next(s, &m, WAIT_MS));
+    CHECK(m.offset == 3 && gq_next(s, &m, 100) == GQ_TIMEOUT);
+    return gq_unsubscribe(s);
+}
+
 /* Three records are acked in a row, then the user works on the fourth, and calls nothing. */
 static int works(gq *mq) {
     gq_subscription *s;
@@ -407,7 +420,7 @@ int main(int count, char **words) {
     } ALL[] = {{"refused", refused}, {"late", late}, {"runs", runs}, {"headers", headers}, {"subscribe", subscribe}, {"nobody", nobody},
                {"again-flush", again_flush}, {"again-next", again_next}, {"failed", failed}, {"many", many}, {"here", here}, {"gone", gone}, {"reader", reader}, {"left", left}, {"unsure", unsure},
                {"strange", strange}, {"some", some}, {"at-once", at_once}, {"failed-gone", failed_gone}, {"far", far},
-               {"holding", holding}, {"forbidden", forbidden}, {"away", away}, {"anew", anew}, {"signals", signals}, {"forked", forked}, {"polls", polls}, {"works", works}, {"lost", lost}, {"lost-close", lost_close}};
+               {"holding", holding}, {"forbidden", forbidden}, {"away", away}, {"anew", anew}, {"signals", signals}, {"forked", forked}, {"polls", polls}, {"works", works}, {"shared", shared}, {"lost", lost}, {"lost-close", lost_close}};
     gq *mq;
     int code = 2;
     if (gq_open(&mq, NULL)) return 2;
