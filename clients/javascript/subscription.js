@@ -5,7 +5,7 @@ import { ACK, GossipqError, NACK, REFUSED, STARTED, SUBSCRIBE, UNSUBSCRIBE, text
 import { Opened } from "./batch.js";
 
 const TIMER_MS_MAX = 0x7fffffff;
-const TURN_MS = 2; // taking records lets the event loop turn after this time
+const TURN_MS = 5; // taking records lets the event loop turn after this time
 const REASON_MAX = 2048;
 const BEGUN_MS = 5, SLOW_MS = 10, QUIET_ATTEMPTS = 2; // when the leader hears which records are begun
 const RANGES_MAX = 1000;
@@ -21,6 +21,7 @@ export class Message {
   #opened;
   #index;
   #headers = null;
+  #name;
 
   constructor(part, { key, first, attempt, opened }, index) {
     this.#part = part;
@@ -33,6 +34,11 @@ export class Message {
     this.value = opened.at("values", index);
     this.route = opened.route;
     this.timeMs = opened.timeMs;
+    this.#name = `${this.partition}/${this.offset}`;
+  }
+
+  static nameOf(message) {
+    return message.#name;
   }
 
   get key() {
@@ -95,7 +101,7 @@ class Part {
     this.topic = topic;
     this.shard = shard;
     this.number = ++numbers;
-    this.held = new Map(); // "key/offset" -> [message, since], that the user has
+    this.held = new Map(); // "key/offset" -> {message, sinceMs, isSettled}, that the user has
     this.high = new Map(); // key -> the end of what has come
     this.again = new Map(); // "key/offset" -> what came again of what the user has: it waits for what becomes of that
     this.next = new Map(partitions.map((partition) => [topic.id * 65536 + partition, null])); // of a reader
@@ -106,7 +112,7 @@ class Part {
     this.said = false; // SUBSCRIBE, so it may go on there
     this.gone = false;
     this.failed = null; // why nothing is subscribed any more
-    this.begun = new Map(); // "key/offset" -> [message, since], that the user has and whose begin the leader has not heard of
+    this.begun = []; // of `held`, in the order of time: the leader has not heard that these have begun
     this.telling = null; // timer
   }
 
@@ -122,7 +128,7 @@ class Part {
   #subscribe() {
     const { group, start, credit, creditBytes, options, routes } = this.subscription;
     const starts = [...this.next].map(([key, offset]) => (offset === null ? startAt(key, start) : [key, "offset", offset]));
-    const here = [...[...this.held.values()].map(([each]) => this.#range(each)), ...this.subscription.waiting(this)];
+    const here = [...[...this.held.values()].map(({ message }) => this.#range(message)), ...this.subscription.waiting(this)];
     const holding = group ? joined(here).slice(0, HOLDING_MAX) : null;
     const auto = true, plain = false, shares = Boolean(group);
     return [this.number, group, starts, credit, creditBytes, options, false, holding, routes, true, [], auto, plain, shares];
@@ -148,7 +154,7 @@ class Part {
   ended() {
     this.live = this.accepting = false;
     this.again.clear();
-    this.begun.clear();
+    this.begun = [];
     this.subscription.drop(this);
   }
 
@@ -203,7 +209,7 @@ class Part {
     this.gone = true;
     this.held.clear();
     this.again.clear();
-    this.begun.clear();
+    this.begun = [];
     for (const { waiters } of this.pending.values()) for (const waiter of waiters) this.#tell(waiter, false, null);
     this.pending.clear();
   }
@@ -212,20 +218,20 @@ class Part {
     return this.held.has(name(message));
   }
 
-  taken(message, again) {
+  taken(message, again, sinceMs) {
     if (this.subscription.group) {
-      const sinceMs = nowMs();
-      this.held.set(name(message), [message, sinceMs]);
-      this.#begin(message, again, sinceMs);
+      const entry = { message, sinceMs, isSettled: false };
+      this.held.set(name(message), entry);
+      this.#begin(entry, again);
     } else this.next.set(this.#range(message)[0], message.offset + 1);
   }
 
   /** The user gets a record. If it might kill its consumer, or takes long, the leader hears of that before; else after 5 ms, if the user still has
    * it then. */
-  #begin(message, again, sinceMs) {
+  #begin(entry, again) {
     const { tookMs } = this.subscription;
-    if (again || message.attempt > QUIET_ATTEMPTS || tookMs === null || tookMs >= SLOW_MS) return this.#tellBegun([message]);
-    this.begun.set(name(message), [message, sinceMs]);
+    if (again || entry.message.attempt > QUIET_ATTEMPTS || tookMs === null || tookMs >= SLOW_MS) return this.#tellBegun([entry.message]);
+    this.begun.push(entry);
     this.#tellLater();
   }
 
@@ -236,13 +242,13 @@ class Part {
   #tellOld() {
     this.telling = null;
     const old = [], end = nowMs() - BEGUN_MS + 1;
-    for (const [index, [message, sinceMs]] of this.begun) {
-      if (sinceMs > end || old.length >= RANGES_MAX) break;
-      old.push(message);
-      this.begun.delete(index);
+    let at = 0;
+    for (; at < this.begun.length && this.begun[at].sinceMs <= end && old.length < RANGES_MAX; at++) {
+      if (!this.begun[at].isSettled) old.push(this.begun[at].message);
     }
+    this.begun.splice(0, at);
     this.#tellBegun(old);
-    if (this.begun.size) this.#tellLater();
+    if (this.begun.length) this.#tellLater();
   }
 
   #tellBegun(messages) {
@@ -261,14 +267,15 @@ class Part {
   }
 
   settle(message, verb, how) {
-    const [mine, sinceMs] = this.held.get(name(message)) ?? [];
-    if (mine !== message && this.subscription.group) return Promise.resolve(false); // settled before
+    const entry = this.held.get(name(message));
+    if (entry?.message !== message && this.subscription.group) return Promise.resolve(false); // settled before
     if (this.failed) return Promise.reject(this.failed);
-    this.subscription.tookMs = nowMs() - sinceMs;
-    const untold = this.begun.delete(name(message));
-    if (untold && how === RELEASED) this.#tellBegun([message]); // else it would count as never begun
-    const index = `${verb}${how}`, waiter = { message, verb };
-    waiter.outcome = new Outcome((resolve, reject) => Object.assign(waiter, { resolve, reject }));
+    this.#end(entry, how);
+    const index = `${verb}${how}`, waiter = { message, verb, outcome: null, resolve: null, reject: null };
+    waiter.outcome = new Outcome((resolve, reject) => {
+      waiter.resolve = resolve;
+      waiter.reject = reject;
+    });
     this.subscription.unsettled.add(waiter);
     if (!this.pending.has(index)) this.pending.set(index, { verb, how, waiters: [] });
     this.pending.get(index).waiters.push(waiter);
@@ -277,6 +284,14 @@ class Part {
       setImmediate(() => ((this.flushing = false), this.flush()));
     }
     return waiter.outcome;
+  }
+
+  /** The user is through with a record. */
+  #end(entry, how) {
+    if (!entry || entry.isSettled) return;
+    entry.isSettled = true;
+    this.subscription.tookMs = nowMs() - entry.sinceMs;
+    if (how === RELEASED && this.begun.includes(entry)) this.#tellBegun([entry.message]); // else it would count as never begun
   }
 
   /** Tells the user what became of a record. */
@@ -384,8 +399,9 @@ export class Subscription {
   /** The next message; null when none comes within `waitMs`, or the subscription is closed. */
   async next(waitMs = Infinity) {
     this.#lendAgain();
-    const end = nowMs() + waitMs;
-    if (nowMs() - this.#turnedMs > TURN_MS) await this.#turn();
+    const began = nowMs(), end = began + waitMs;
+    let waited = false;
+    if (began - this.#turnedMs > TURN_MS) await this.#turn();
     for (;;) {
       const stretch = this.#waiting[0];
       if (!stretch) {
@@ -397,6 +413,7 @@ export class Subscription {
         for (const part of this.parts) part.rejoin();
         this.#lendAgain(); // others may have taken what there was
         await this.#woken(end);
+        waited = true;
         continue;
       }
       const { part } = stretch, index = stretch.taken++, message = new Message(part, stretch, index);
@@ -406,7 +423,7 @@ export class Subscription {
         part.again.set(name(message), { ...stretch, taken: index, end: index + 1, settled: null });
         continue;
       }
-      part.taken(message, stretch.again);
+      part.taken(message, stretch.again, waited ? nowMs() : began);
       if (!this.group) this.#taken.push({ part, message });
       return message;
     }
@@ -589,9 +606,7 @@ function leaseLost(records) {
   return Object.assign(error, { records });
 }
 
-function name(message) {
-  return `${message.partition}/${message.offset}`;
-}
+const name = Message.nameOf;
 
 function lost(ranges, [key, first]) {
   return (ranges ?? []).some(([partition, low, high]) => partition === key && low <= first && first < high);
