@@ -90,6 +90,7 @@ static int set_up(gq *c, const gq_connection *how) {
         if (!gq_here(c->servers[i])) return GQ_ARGUMENT;
     uint8_t digest[32];
     if (getrandom(c->key, sizeof c->key, 0) != (ssize_t)sizeof c->key || !(c->context = zmq_ctx_new())) return GQ_MEMORY;
+    zmq_ctx_set(c->context, ZMQ_IO_THREADS, IO_THREADS);
     gq_hmac_sha256(c->key, sizeof c->key, "session", 7, digest);
     memcpy(c->session, digest, sizeof c->session);
     c->session[0] |= 0x80;

@@ -12,6 +12,7 @@
 enum { HELLO = 1, WELCOME = 2, PING = 3, PONG = 4, BYE = 5, REFUSED = 6, RESET = 7, PUBLISH = 16, CONFIRM = 17 };
 enum { SHARE = 31, STARTED = 45, SUBSCRIBE = 32, SUBSCRIBED = 33, UNSUBSCRIBE = 34, DELIVER = 36, ACK = 37, ACKED = 38, NACK = 39, RESOLVE = 64 };
 enum { HOME = 0xffff, VERSION = 2, HEADER_BYTES = 24, KEY_BYTES = 32, SESSION_BYTES = 16, TOKEN_BYTES = 32 };
+enum { IO_THREADS = 8 }; /* libzmq looks names up in them: while a name server is silent, the connections of that one thread wait */
 enum { PING_MS = 1000, SILENT_MS = 3000, AGAIN_MS = 50, HELLO_AGAIN_MS = 1000, CLOSE_MS = 2000 };
 
 typedef struct {

@@ -150,6 +150,8 @@ static connection *call_up(gq *c, const char *endpoint) {
     set_int(l->socket, ZMQ_SNDHWM, 0);
     set_int(l->socket, ZMQ_RCVHWM, 0);
     set_int(l->socket, ZMQ_IPV6, strchr(endpoint, '[') != NULL); /* tcp://[ADDRESS]:PORT; names stay with IPv4 */
+    uint64_t thread = 1ull << l->id % IO_THREADS;
+    zmq_setsockopt(l->socket, ZMQ_AFFINITY, &thread, sizeof thread);
     int64_t most = FRAME_BYTES_MAX;
     zmq_setsockopt(l->socket, ZMQ_MAXMSGSIZE, &most, sizeof most);
     if (*c->door) {
