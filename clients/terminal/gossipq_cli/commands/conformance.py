@@ -80,6 +80,7 @@ def _tried(trial: Trial, cluster: Nodes, command: str, takeovers: int) -> dict[s
     started, why = time.monotonic(), ""
     counts: Counts | None = None
     try:
+        cluster.wait_healthy()  # the trial before may have killed a node whose workers still start
         with ask.connect(Choices(servers=cluster.servers)) as mq, Driver(command) as driver:
             driver.ask("connect", servers=cluster.servers)
             counts = trial.run(Stage(cluster.servers, mq, driver, cluster, takeovers))
