@@ -211,7 +211,7 @@ class Subscribe(Message):
     shares: bool = False  #: SHARE may be sent: it gives back what nobody has started on
     gaps: bool = False  #: a slice may leave records out: it says which offsets it has
     #: with key order it holds one record of a key at a time; so does one with `auto`
-    one_per_key: bool = False
+    key_runs: bool = False  #: with key order, a slice may hold several records of a key
 
 
 class Subscribed(Message):

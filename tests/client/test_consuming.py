@@ -716,13 +716,11 @@ class TestModes:
             GroupOptions("exclusive"),
             routes=["eu.*"],
             acks=False,
-            one_per_key=True,
         )
         hand.session.consuming.cover(subscription, [TopicInfo(9, "t", 1, TopicConfig(2), [2, 1])])
         for each in hand.sent(Subscribe):
             assert isinstance(each.body, Subscribe)
             assert (each.body.routes, each.body.ack, each.body.shards) == (["eu.*"], False, [1, 2])
-            assert each.body.one_per_key
 
     def test_an_exclusive_consumer_is_lent_the_next_when_the_one_in_hand_is_done(self, hand: Hand) -> None:
         subscription = hand.subscribe(credit=(1, 1_000), mode="exclusive")

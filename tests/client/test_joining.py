@@ -29,8 +29,8 @@ def test_nothing_said_is_nothing_sent() -> None:
         False,
         0,
         None,
-        False,
         True,
+        False,
     )
     assert of(group=None).credit[0] == limits.CREDIT_RECORDS
     for group, stop_at_end, start in (
@@ -73,7 +73,6 @@ def test_a_subscription_says_all_of_it() -> None:
         "route": ["r"],
         "ack": False,
         "credit": 9,
-        "one_per_key": True,
         "ahead": False,
     }
     asked = joining(["a.*", "b"], "g", start="-1m", **said)
@@ -85,7 +84,6 @@ def test_a_subscription_says_all_of_it() -> None:
         True,
     )
     assert subscription.patterns
-    assert subscription.one_per_key
     assert not subscription.ahead
     assert not subscription.exclusive, "what is not acked cannot be counted as in hand"
 

@@ -44,8 +44,9 @@ def test_a_key_belongs_to_one_consumer_while_it_holds_records_of_it() -> None:
     keys = Keys()
     keys.took([1, 2, 0, 1], 10, A)
     assert keys.allowed([0, 3, 1], 14, B, {}) == 2
-    assert keys.allowed([0, 3, 1], 14, A, {}) == 3
-    assert keys.allowed([1], 9, A, {}) == 0  # while it has a later one
+    assert keys.allowed([0, 3, 1], 14, A, {}) == 2, "one at a time, also to it"
+    assert keys.allowed([0, 3, 1, 3], 14, A, {}, runs=True) == 4
+    assert keys.allowed([1], 9, A, {}, runs=True) == 0  # while it has a later one
     keys.let_go(10, 13)
     assert keys.allowed([2, 1], 14, B, {}) == 1
     keys.let_go(0, 99)
@@ -86,7 +87,7 @@ def test_a_key_is_free_when_none_of_its_records_is_in_flight(
             free = not key or key not in held.values()
             assert keys.opens(key, 0) == free
             assert bool(keys.allowed([key], 100, B, {})) == free
-            assert keys.allowed([key], 100, A, {}) == 1
+            assert keys.allowed([key], 100, A, {}, runs=True) == 1
 
 
 @settings(max_examples=200, deadline=None)
@@ -123,11 +124,9 @@ def test_what_is_allowed_is_what_the_rule_says(
                     for at, key in enumerate(hashes, first)
                 ]
                 allowed = len(list(takewhile(bool, free)))
-                assert keys.allowed(hashes, first, each, {}) == allowed
+                assert keys.allowed(hashes, first, each, {}, runs=True) == allowed
                 alone = [not key or key not in [*owners, *hashes[:at]] for at, key in enumerate(hashes)]
-                assert keys.allowed(hashes, first, each, {}, one_per_key=True) == len(
-                    list(takewhile(bool, alone))
-                )
+                assert keys.allowed(hashes, first, each, {}) == len(list(takewhile(bool, alone)))
             if owner is None:
                 keys.let_go(first, end)
                 let_go(first, end)

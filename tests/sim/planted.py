@@ -665,6 +665,11 @@ def failures_close_their_keys(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Keys, "done", lambda keys, key_hash, offset: None)
 
 
+def busy_keys_use_credit(patch: pytest.MonkeyPatch) -> None:
+    """Each consumer gets all records of a key that it lends credit for."""
+    patch.setattr(Subscription, "has_key_runs", True)
+
+
 def windows_are_small(patch: pytest.MonkeyPatch) -> None:
     """Jobs ask for nothing but keys, and few of a group are open at once: what waits for a key goes to
     disk."""
@@ -748,6 +753,7 @@ PLANTED: dict[str, Planted] = {
         Planted(retries_of_another_leader, "L6", modes=("together",)),
         Planted(release_drops_the_rest, "L6"),
         Planted(failures_close_their_keys, "L6", modes=("key_ordered",)),
+        Planted(busy_keys_use_credit, "P10", modes=("key_ordered",)),
         Planted(parked_behind_a_free_key, "L6", under=windows_are_small, modes=("key_ordered",)),
         Planted(members_outlive_their_sessions, "I14"),
         Planted(clones_are_believed, "I15", kinds=STEERED),

@@ -15,6 +15,7 @@ from gossipq.messages import Subscribe
 from gossipq.types import KEY_HASH, Index, Offset, Origin, PartitionKey, SessionId
 from gossipq.values import Range
 
+KEY_RUNS_LOAN = 500  #: records: a consumer that lends more at a time is through with them in a second
 UNKNOWN_NUMBER = -1  #: of a subscription before a restart
 EXCLUSIVE, KEY_ORDERED = "exclusive", "key_ordered"
 #: of a key that go on together: all that wait would be looked at by each consumer that may have none of them
@@ -383,7 +384,7 @@ class Group:
         _list(self.lenders, member, member.has_credit)
         _list(self.unready, member, not member.has_credit and not member.told_ready)
         _list(self.unended, member, member.notify_end and not member.told_end)
-        _list(self.ahead, member, not member.one_per_key)
+        _list(self.ahead, member, member.has_key_runs)
 
     def leave(self, member: "Subscription") -> None:
         for members in (self.members, self.lenders, self.unready, self.unended, self.ahead):
@@ -402,8 +403,8 @@ class Subscription:
 
     __slots__ = (
         "_lanes", "ack", "acked", "auto", "charges", "consumer", "credit_bytes", "credit_records",
-        "delivered", "failed", "frame_bytes", "gaps", "group", "is_silent", "lease_ms", "matches", "name",
-        "notify_end", "number", "one_per_key", "origin", "plain", "positions", "session", "shares",
+        "delivered", "failed", "frame_bytes", "gaps", "group", "is_silent", "key_runs", "lease_ms", "loan",
+        "matches", "name", "notify_end", "number", "origin", "plain", "positions", "session", "shares",
         "told_end", "told_ready", "views",
     )  # fmt: skip
 
@@ -429,7 +430,8 @@ class Subscription:
         self.shares = message.shares
         #: it says neither STARTED nor what it gives back: its records count as begun when they are delivered
         self.is_silent = message.auto and not message.shares
-        self.one_per_key = message.auto or message.one_per_key
+        self.key_runs = message.key_runs and not message.auto
+        self.loan = message.credit_records  #: the most records that it lent at a time
         #: records of one batch with others between them come to it as one slice
         self.gaps = message.gaps and message.ack and not message.auto and not message.plain
         #: with `auto`: bytes that each record took which was handed out and not settled
@@ -455,6 +457,12 @@ class Subscription:
         for low, high, record_bytes in charges.pop(first, end) if charges is not None else ():
             self.credit_records += high - low
             self.credit_bytes += (high - low) * record_bytes
+
+    @property
+    def has_key_runs(self) -> bool:
+        """It may hold several records of a key, since it is through with them in a moment. Of other consumers
+        the records of a busy key would use up the credit, while workers wait for records of other keys."""
+        return self.key_runs and self.loan > KEY_RUNS_LOAN
 
     @property
     def has_credit(self) -> bool:

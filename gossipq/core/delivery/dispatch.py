@@ -503,6 +503,7 @@ class Dispatch(Selection):
             return  # to be replaced, and the loan with it
         subscription.credit_records = min(subscription.credit_records + records, limits.CREDIT_MAX)
         subscription.credit_bytes = min(subscription.credit_bytes + size, limits.CREDIT_BYTES_MAX)
+        subscription.loan = max(subscription.loan, subscription.credit_records)
         subscription.told_ready = False
         if subscription.group is None:
             self._dirty_readers[subscription] = None

@@ -42,20 +42,20 @@ class Keys:
         first: Offset,
         owner: Owner,
         waiting: Mapping[int, RangeMap[int]],
-        one_per_key: bool = False,
+        runs: bool = False,
     ) -> int:
         """How many of the records from offset `first` on this consumer may have now, up to the first that it
-        may not; `hashes` are their keys, `waiting` is what waits in memory, by key. `one_per_key`: it may
-        hold one record of a key at a time."""
+        may not; `hashes` are their keys, `waiting` is what waits in memory, by key. `runs`: it may hold
+        several records of a key at a time."""
         owners, last, failed, parked_from = self._owners, self._last, self._failed, self._parked_from
         closed, counts = bool(failed or parked_from or waiting), self._counts
-        if not one_per_key and not closed and first >= self._top and (not counts or self._sole == owner):
+        if runs and not closed and first >= self._top and (not counts or self._sole == owner):
             return len(hashes)
         before = set[int]()
         for offset, key in enumerate(hashes, first):
-            if key in counts and (one_per_key or owners[key] != owner or offset < last[key]):
+            if key in counts and (not runs or owners[key] != owner or offset < last[key]):
                 return offset - first  # also not to its owner, while that had a later one
-            if one_per_key and key:
+            if key and not runs:
                 if key in before:
                     return offset - first
                 before.add(key)

@@ -237,7 +237,7 @@ class Selection(Failures):
         if keys is None or column is None:
             return end
         hashes = column[place.record : place.record + end - first]
-        allowed = keys.allowed(hashes, first, member.name, view.lanes.of_keys, member.one_per_key)
+        allowed = keys.allowed(hashes, first, member.name, view.lanes.of_keys, member.has_key_runs)
         if not allowed and first < end:  # nor those of its key that follow
             stop = first + sum(1 for _ in takewhile(hashes[0].__eq__, hashes))
             self._used(view, source, first, stop)

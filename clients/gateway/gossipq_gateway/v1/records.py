@@ -178,7 +178,7 @@ async def fetch(call: Call) -> shapes.Deliveries:
     wait_s = max(WAIT_S_MIN, min(inputs.duration_ms(body.wait, "wait") / 1000, WAIT_S_MAX))
     lease_ms = inputs.duration_ms(body.lease, "lease", 1, 12 * 3_600_000)
     # who fetches next may be another worker of the same user
-    options = plain.options_of(body, "n", "wait", "lease", "start") | {"one_per_key": True}
+    options = plain.options_of(body, "n", "wait", "lease", "start")
     if body.start is not None:
         options["start"] = plain.start_of(body.start)
     topics = tuple(call.path["topic"].split(","))

@@ -140,7 +140,7 @@ class Conversation:
         self._socket, self._caller, self._counters = socket, caller, counters
         self._group = opening.group
         self._leases = Leases[Message]("ws")
-        options = plain.options_of(opening, "group", "start", "create") | {"one_per_key": True}
+        options = plain.options_of(opening, "group", "start", "create")
         if opening.start is not None:
             options["start"] = plain.start_of(opening.start)
         topics = socket.path_params["topic"].split(",")

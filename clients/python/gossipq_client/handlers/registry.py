@@ -132,7 +132,7 @@ class Registry:
         time_limit: inputs.Duration | None = None,
         **options: Unpack[ConsumeOptions],
     ) -> Callable[[Function], Function]:
-        asked = joining(topics, group, **options)
+        asked = joining(topics, group, **options)._replace(key_runs=True)
         limit_s = None if time_limit is None else inputs.duration_ms(time_limit, "time_limit", 1) / 1000
 
         def register(function: Function) -> Function:

@@ -28,8 +28,6 @@ class FetchOptions(TypedDict, total=False):
     route: takes only records whose route matches this, or one of a list: "eu.fr", "eu.*", ["eu.#", "us"]
     create: makes a topic that is not there; else that raises UnknownTopic
     ack: False = at most once: a record counts as done before it leaves the node
-    one_per_key: with key order, no more than one record of a key is here at a time: for threads that fetch
-        with one client, and for programs that pass records on to others
     ahead: False = records come when a fetch asks for them, and none wait here for the next one, so that all
         that is in flight is in somebody's hands
     lease: how long the node waits for a consumer that has gone silent
@@ -42,7 +40,6 @@ class FetchOptions(TypedDict, total=False):
     route: Routes | None
     create: bool
     ack: bool
-    one_per_key: bool
     ahead: bool
     lease: inputs.Duration | None
     attempts_max: int | None
@@ -78,15 +75,15 @@ class Joining(NamedTuple):
     creates: bool = False
     patience_ms: int = 0
     late_after_ms: int | None = None  #: with an order over all partitions
-    one_per_key: bool = False
     ahead: bool = True
+    key_runs: bool = False  #: user code gets one record of a key after the other, though several may be here
 
     def subscription(self, wall_ms: int, stop_at_end: bool) -> Subscription:
         offsets = self.start if isinstance(self.start, Mapping) else {}
         start = "first" if isinstance(self.start, Mapping) else self.start
         if start is None:
             start = "first" if self.group or stop_at_end else "new"
-        return Subscription(
+        made = Subscription(
             self.group,
             inputs.start_of(start, wall_ms),
             self.credit,
@@ -100,9 +97,10 @@ class Joining(NamedTuple):
             patience_ms=self.patience_ms,
             late_after_ms=self.late_after_ms,
             offsets=offsets,
-            one_per_key=self.one_per_key,
             ahead=self.ahead,
         )
+        made.key_runs = self.key_runs and self.follows
+        return made
 
 
 def joining(
@@ -113,7 +111,6 @@ def joining(
     mode: Mode | None = None,
     route: Routes | None = None,
     ack: bool = True,
-    one_per_key: bool = False,
     ahead: bool = True,
     credit: int | None = None,
     lease: inputs.Duration | None = None,
@@ -150,7 +147,6 @@ def joining(
         create,
         patience_ms,
         late_after_ms,
-        one_per_key,
         ahead,
     )
 

@@ -43,11 +43,10 @@ class Subscription:
         patience_ms: int = 0,
         late_after_ms: int | None = None,
         offsets: Mapping[str, Mapping[int, Offset]] = {},
-        one_per_key: bool = False,
         ahead: bool = True,
     ) -> None:
         self.group, self.start, self.options, self.notify_end = group, start, options, notify_end
-        self.names, self.routes, self.acks, self.one_per_key = names, list(routes), acks, one_per_key
+        self.names, self.routes, self.acks = names, list(routes), acks
         self._offsets = offsets  #: of a reader, by topic and partition: where it begins other than at `start`
         self._begun: dict[str, int] = {}  #: the topics that these were taken for
         self.leased = bool(group) and acks  #: what comes is held for the user until it is acked or given back
@@ -65,6 +64,8 @@ class Subscription:
         self.error: GossipqError | None = None
         self.lookups: set[Call] = set()  #: of topics, under way
         self.looked_up_ms = 0  #: when the first of them began
+        #: several records of a key may be here: user code gets one after the other
+        self.key_runs = False
         self.has_handler = False  #: a handler takes its records, and the log says what becomes of them
         self.looked_up = False  #: whether its topics are there was answered once
         self.asked = False  #: its topics are, or were, looked up

@@ -560,8 +560,11 @@ def _without(ranges: list[Range], others: list[Range]) -> list[Range]:
 
 
 def _urgent(part: Part) -> bool:
-    """Whether something waits for the acks of a part: its next record, or its end."""
-    return part.subscription.exclusive or part.subscription.closing
+    """The acks of a part cannot wait for neighbours: its next record waits for them, or its end. In key order
+    the next record of a key waits, which matters if no other record is here."""
+    subscription = part.subscription
+    hungry = subscription.key_ordered and not subscription.ready
+    return subscription.exclusive or subscription.closing or hungry
 
 
 def _gives_back(message: Message) -> bool:

@@ -167,7 +167,7 @@ class Subscribing:
                 sorted({each.shard for each in subscription.parts}),
                 shares=subscription.shares,
                 gaps=subscription.leased,
-                one_per_key=subscription.one_per_key,
+                key_runs=subscription.key_runs,
             ),
             part.shard,
             part.request_id,

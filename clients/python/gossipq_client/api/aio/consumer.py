@@ -18,6 +18,7 @@ from gossipq_client.session import (
     FetchedBatch,
     FetchOptions,
     Held,
+    Joining,
     More,
     Piece,
     Record,
@@ -379,7 +380,10 @@ class Consumers(Producers):
         ends when all records that can be delivered now were delivered. It does not wait for records that are
         delayed or wait for another attempt. Raises BadRequest.
         """
-        state = self._engine.made_subscription(joining(topics, group, **options), stop_at_end)
+        return self._subscribed(joining(topics, group, **options), stop_at_end)
+
+    def _subscribed(self, asked: Joining, stop_at_end: bool) -> Subscription:
+        state = self._engine.made_subscription(asked, stop_at_end)
         subscription = Subscription(self, state)
         self._do(lambda: self._engine.session.subscribe(state))
         self._exchange()
@@ -396,7 +400,7 @@ class Consumers(Producers):
     ) -> AsyncIterator[Message]:
         """The messages of `subscribe`, with the same options, for a loop that nobody needs to stop from
         outside: leaving it ends the subscription."""
-        return self.subscribe(topics, group, stop_at_end=stop_at_end, **options)
+        return self._subscribed(joining(topics, group, **options)._replace(key_runs=True), stop_at_end)
 
     @shows(joining, FetchOptions)
     async def fetch(
