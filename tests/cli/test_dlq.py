@@ -33,6 +33,8 @@ def letter(offset: int = 17, **more: Any) -> SimpleNamespace:
         "headers_shown": {},
         "route": "",
         "id": None,
+        "id_bytes": None,
+        "own_options": {},
     }
     return SimpleNamespace(**fields | {"publish_time": TIME_MS / 1_000 - 60} | more)
 
