@@ -519,6 +519,7 @@ class Shard:
         self._consuming.admit_group(client, partitions)
 
     def make_room(self, partition: PartitionKey, size_bytes: int) -> bool:
+        self._stirred = True  # what may leave does in the next tick
         return self._upkeep.make_room(partition, size_bytes)
 
     def step(
@@ -729,7 +730,7 @@ class Shard:
         if self.serving:
             if not self._still:
                 self._rooms_due_ms = self._next_of_rooms()
-            due.append(self._rooms_due_ms)
+            due += [self._rooms_due_ms, self.reconfiguration.next_deadline()]
         elif self._whole and not self._serving:
             wait_ms = self.replica.time.wait_ms
             due.append(self.boot_ms if wait_ms is None else wait_ms)
@@ -744,7 +745,6 @@ class Shard:
             self._roster.next_deadline(),
             self._mending.next_deadline(),
             self.peers.backups.next_deadline(),
-            self.reconfiguration.next_deadline(),
         ]
         return min([at for at in due if at is not None], default=None)
 

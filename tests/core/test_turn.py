@@ -175,6 +175,17 @@ def test_what_waits_in_another_shard_rides_along() -> None:
     assert not worker.shards[1].pending
 
 
+def test_a_publish_that_finds_its_partition_full_makes_room_at_once() -> None:
+    worker = FakeWorker()
+    orders = single(worker.topic("orders", TopicOptions(bytes_max=10_000, overflow="drop_oldest")))
+    worker.settle()
+    worker.turn()
+    for _ in range(20):
+        worker.publish(orders, [bytes(1_000)])
+    state = worker.shards[1].ledger.partitions[orders]
+    assert state.first > 0, "without waiting for the next look at what may leave"
+
+
 def test_what_a_shard_tells_another_one_here_is_heard_in_the_next_turn() -> None:
     worker = FakeWorker()
     worker.slow = True
