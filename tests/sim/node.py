@@ -370,12 +370,14 @@ class Node:
             self.world.history.begun += [Begun(self.world.now, party.group, *row) for row in ranges]
 
     def _check_original(self, shard: Shard, taken: Member) -> None:
-        """I15: a node whose copy has just answered the leader keeps its row when a clone asks for that."""
+        """I15: a node whose copy has just answered the leader keeps its row when a clone asks for that. The
+        leader cannot hear a drained node once the copy of this shard is removed from it."""
         known, heard_ms = shard.ledger.members.get(taken.copy), self.followers.get(taken.copy, -LIVES_MS)
         if known is None or known.state == "lost" or known.endpoint != address_of(taken.copy):
             return
         address, since_ms = self.places.get(taken.copy, ("", 0))
         has_answered = address == known.endpoint and heard_ms > max(since_ms, self.world.now - LIVES_MS)
+        has_answered &= taken.copy in shard.replica.progress
         if taken.endpoint.startswith(CLONED) and (taken.copy == self.name or has_answered):
             self.world.broken(f"I15 {self.name} takes a clone for {taken.copy}, heard at {heard_ms}")
 
@@ -518,11 +520,13 @@ class Node:
                 reader.rows = 0
 
     def _note_places(self) -> None:
-        """Remember since when the nodes on the roster have their addresses."""
+        """Remember since when the nodes on the roster have their addresses. A shard applies a new row after
+        the commit of its turn, which took `took_ms`."""
         places: dict[str, tuple[str, int]] = {}
+        now_ms = self.world.now + self.took_ms
         for row in self.shard.ledger.members.values() if self.shard is not None else ():
             before = self.places.get(row.copy, ("", 0))
-            places[row.copy] = before if before[0] == row.endpoint else (row.endpoint, self.world.now)
+            places[row.copy] = before if before[0] == row.endpoint else (row.endpoint, now_ms)
         self.places = places
 
     def _check_members(self) -> None:
