@@ -152,7 +152,7 @@ def report(
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):
-        return quiet_pipe()
+        return FAILED  # the reader of stdout is gone
     told = explain(error)
     told = told._replace(hint=aimed(told.hint, servers))
     if output in ("json", "jsonl") or _asks_json(argv):
@@ -163,15 +163,6 @@ def report(
         if told.hint:
             print(printable(f" hint: {told.hint}", "\n\t"), file=sys.stderr)
     return told.exit_code
-
-
-def quiet_pipe() -> int:
-    """The reader of our stdout is gone: nothing more can be written, also not by the interpreter on its way
-    out."""
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return FAILED
 
 
 def _asks_json(argv: Sequence[str]) -> bool:

@@ -8,12 +8,30 @@ from typing import Any
 
 
 class PatientFile(FileIO):
-    """Waits where a non-blocking file takes nothing now. Python would drop the text that it does not take,
-    and the command would end with exit code 0."""
+    """Waits where a non-blocking file takes nothing now: Python would drop the text that it does not take,
+    and the command would end with exit code 0. An error is raised once and ends the command. What is written
+    after it is dropped: the rest of a buffer would fail again as Python exits, with exit code 120."""
+
+    _failed = False
 
     def write(self, data: Any, /) -> int:
-        while (count := super().write(data)) is None:
-            select.select([], [self], [])
+        if self._failed:
+            return len(data)
+        try:
+            while (count := super().write(data)) is None:
+                select.select([], [self], [])
+        except OSError:
+            self._failed = True
+            raise
+        return count
+
+
+class UnbufferedWriter(BufferedWriter):
+    """For `python -u`. Without a buffer, the text layer would drop what a file takes only in part."""
+
+    def write(self, data: Any, /) -> int:
+        count = super().write(data)
+        self.flush()
         return count
 
 
@@ -30,7 +48,7 @@ def _patient(stream: TextIOWrapper) -> TextIOWrapper:
     stream.flush()
     raw = PatientFile(stream.fileno(), "w", closefd=False)
     return TextIOWrapper(
-        BufferedWriter(raw),
+        UnbufferedWriter(raw) if stream.write_through else BufferedWriter(raw),
         encoding=stream.encoding,
         errors="backslashreplace",  # no answer fails on what a terminal cannot show
         line_buffering=stream.line_buffering,
