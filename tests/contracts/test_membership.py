@@ -471,12 +471,19 @@ def test_the_library_is_imported_without_pkg_resources() -> None:
     code = (
         "import sys\n"
         "sys.modules['pkg_resources'] = None\n"
-        "from gossipq_node.adapters.serf_membership import _serfclient\n"
-        "print(_serfclient().__name__, sys.modules['pkg_resources'])\n"
+        "from gossipq_node.adapters.serf_membership import _SerfConnection\n"
+        "print(_SerfConnection.__name__, sys.modules['pkg_resources'])\n"
     )
     env = os.environ | {"PYTHONPATH": os.pathsep.join((str(HOME), str(HOME / "nodes")))}
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
     assert said.stdout == "SerfConnection None\n"
+
+
+def test_a_connection_does_not_import_the_library_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads that imported it at the same time left the stand-in for pkg_resources in sys.modules."""
+    monkeypatch.setitem(sys.modules, "serfclient.connection", None)  # to import it is an ImportError
+    with pytest.raises(Exception, match="refused"):
+        serf_membership.Calls(free_port(), "key")
 
 
 def test_news_of_itself_say_what_differs() -> None:

@@ -46,9 +46,9 @@ class AgentError(Exception):
     """The agent said no, or not what was asked."""
 
 
-def _serfclient() -> Any:
-    """The library's connection. Its package wants to know its own version from pkg_resources, which need not
-    be there."""
+def _import_serfclient() -> Any:
+    """Import the library's connection. Its package asks pkg_resources for its own version, but newer
+    versions of setuptools come without pkg_resources."""
     name = "pkg_resources"
     there, before = name in sys.modules, sys.modules.get(name)
     stand_in: Any = ModuleType(name)
@@ -64,12 +64,16 @@ def _serfclient() -> Any:
     return SerfConnection
 
 
+#: imported once, with this module: two threads that import at a time leave the stand-in in sys.modules
+_SerfConnection = _import_serfclient()
+
+
 class Calls:
     """One connection to an agent, for one thread. After any exception it is of no use any more: `close`
     it."""
 
     def __init__(self, port: int, key: str) -> None:
-        self._connection = _serfclient()(host="127.0.0.1", port=port, timeout=CALL_S)
+        self._connection = _SerfConnection(host="127.0.0.1", port=port, timeout=CALL_S)
         self._connection._socket = self._connection._connect()
         try:
             self._call("handshake", {"Version": 1})
