@@ -109,7 +109,7 @@ class FakeNode(threading.Thread):
 
     def _send(self, *frames: bytes) -> None:
         message = [self._name, *frames]
-        if self._delay_s:
+        if self._delay_s or threading.current_thread() is not self:  # a socket is for one thread
             self._under_way.append((time.monotonic() + self._delay_s, message))
         else:
             self._router.send_multipart(message)
