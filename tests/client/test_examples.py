@@ -3,6 +3,7 @@ them."""
 
 import os
 import re
+import runpy
 import shutil
 import signal
 import sqlite3
@@ -12,15 +13,16 @@ import textwrap
 from contextlib import closing
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from conftest import HOME, ROOTS, RunningNode
-from gossipq_client import connect
+from gossipq_client import connect, testing
 from waiting import until
 
 FOLDER = HOME / "clients" / "python" / "examples"
-OWN_TESTS = ("mail_alarms", "web")  #: need another server
+OWN_TESTS = ("django_connections", "mail_alarms", "web")  #: need more than a node
 EXAMPLES = sorted(
     path for path in FOLDER.glob("*.py") if not path.name.startswith("test_") and path.stem not in OWN_TESTS
 )
@@ -122,6 +124,28 @@ def test_example_with_the_fixture(tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "2 passed" in ran.stdout
+
+
+def test_django_closes_old_connections_around_each_message(
+    broker: testing.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = list[str]()
+    stand_in = ModuleType("django.db")
+    monkeypatch.setattr(stand_in, "close_old_connections", lambda: done.append("close"), raising=False)
+    monkeypatch.setitem(sys.modules, "django", ModuleType("django"))
+    monkeypatch.setitem(sys.modules, "django.db", stand_in)
+    monkeypatch.setenv("GOSSIPQ_SERVER", broker.endpoint)
+    with runpy.run_path(str(FOLDER / "django_connections.py"))["mq"] as mq:
+
+        @mq.consumer("orders", group="g", attempts_max=1)
+        def store(value: bytes) -> None:
+            done.append(value.decode())
+            if value == b"bad":
+                raise ValueError
+
+        mq.publish_many("orders", ["good", "bad"]).result(PATIENCE_S)
+        mq.run(stop_at_end=True)
+    assert done == ["close", "good", "close", "close", "bad", "close"]
 
 
 # --- inbox.py under kill -9 ---------------------------------------------------------------------------------
