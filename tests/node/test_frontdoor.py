@@ -67,7 +67,7 @@ class Switch(MemoryMailbox):
 
 
 class House:
-    def __init__(self, settings: FrontdoorSettings = SETTINGS) -> None:
+    def __init__(self, settings: FrontdoorSettings = SETTINGS, proven: bool = True) -> None:
         network = MemoryNetwork()
         self.mailbox = Switch(network)
         self.kept: list[tuple[int, list[Member]]] = []
@@ -88,7 +88,7 @@ class House:
         self.workers = {
             name: MemoryMailbox(network, name) for name in ("worker-0", "worker-1", "tcp://bob:8801")
         }
-        for name in self.workers:
+        for name in self.workers if proven else ():
             self.greet(name)
 
     def greet(self, name: str) -> None:
@@ -96,7 +96,7 @@ class House:
         settings = structs.replace(SETTINGS, member=BOB) if "bob" in name else SETTINGS
         mailbox = self.workers[name]
         self.door._post.connection(settings.member.copy, name)
-        (greeting,) = mailbox.receive(0)
+        *_, greeting = mailbox.receive(0)
         _, said = decode(greeting.control)
         assert isinstance(said, Greet)
         Post(settings, mailbox).greeted(greeting, said, self.now_ms)
@@ -298,6 +298,16 @@ def test_status_counts_shards_of_workers_that_reported(house: House) -> None:
         ("full", 2, "exit code 9"),
     ]
     assert [route.term for route in status.routes] == [3, 3, 3, 3]
+
+
+def test_a_worker_starts_until_clients_can_be_forwarded_to_it() -> None:
+    """Its report may come before it has proven itself: then a client would be told that it is starting."""
+    house = House(proven=False)
+    house.report(0, 10)
+    assert house.status().workers[0].state == "starting"
+    assert isinstance(house.ask(Ping(), 0)[2], RefusedMessage)
+    house.greet("worker-0")
+    assert house.status().workers[0].state == "ready"
 
 
 def test_a_worker_that_recovers_leads_nothing(house: House) -> None:

@@ -174,7 +174,13 @@ def test_a_killed_worker_is_back_and_status_says_so(
     asker = asking(node)
     victim = asker.status(lambda status: status.led == status.shards).workers[1]
     os.kill(victim.pid, signal.SIGKILL)
-    status = asker.status(lambda status: status.workers[1].restarts == 1 and status.led == status.shards)
+    status = asker.status(
+        lambda status: (
+            status.workers[1].restarts == 1
+            and status.workers[1].state == "ready"
+            and status.led == status.shards
+        )
+    )
     assert status.workers[1].pid != victim.pid
     assert isinstance(asker.ask(Hello(bytes(16), "test", "1"), 1), Message)
     assert asker.ask(Ping(), 1) == Pong()

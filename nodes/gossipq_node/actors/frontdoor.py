@@ -113,6 +113,7 @@ class Frontdoor:
         self._stats: dict[int, WorkerStats] = {}  #: last report of each worker
         self._copies: dict[int, list[CopyStats]] = {}  #: the same
         self._states: dict[int, WorkerState] = {}
+        self._reached: set[int] = set()  #: workers that have proven themselves since they started
         self.ready = (
             False  #: every worker serves, has proven itself, and no other node is said to be this one
         )
@@ -140,12 +141,13 @@ class Frontdoor:
         return min(at for at in due if at is not None)
 
     def _serves(self) -> bool:
-        """Whether every worker has said that it serves, and has proven itself."""
-        return (
-            len(self._stats) == len(self._settings.forwards)
-            and all(s.state in SERVING for s in self._stats.values())
-            and all(self._post.connection(self._me, place) for place in self._settings.forwards)
-        )
+        """Whether every worker has said that it serves, and has proven itself. Who reports is greeted."""
+        forwards = self._settings.forwards
+        proven = {worker for worker in self._stats if self._post.connection(self._me, forwards[worker])}
+        if not proven <= self._reached:
+            self._reached |= proven
+            self.board.outdate()
+        return len(proven) == len(forwards) and all(s.state in SERVING for s in self._stats.values())
 
     def set_states(self, states: Sequence[WorkerState]) -> None:
         """What the supervisor sees of the worker processes. Reports of an earlier process are forgotten."""
@@ -154,6 +156,7 @@ class Frontdoor:
             state = self._states.get(worker)
             if state is None or not state.running or state.pid != stats.pid:
                 del self._stats[worker]
+                self._reached.discard(worker)
                 self._copies.pop(worker, None)
 
     def turn(self, arrived: list[Incoming], now: Now) -> None:
@@ -498,9 +501,12 @@ class Frontdoor:
         state, stats = self._states.get(worker), self._stats.get(worker)
         restarts, detail, pid = (state.restarts, state.detail, state.pid) if state else (0, "", 0)
         if stats is not None:
-            fields = {name: getattr(stats, name) for name in stats.__struct_fields__}
-            return WorkerStats(
-                **fields | {"restarts": restarts, "detail": stats.detail or detail, "silent_ms": silent_ms}
+            return structs.replace(
+                stats,
+                state=stats.state if worker in self._reached else "starting",
+                restarts=restarts,
+                detail=stats.detail or detail,
+                silent_ms=silent_ms,
             )
         return WorkerStats(
             worker=worker,
