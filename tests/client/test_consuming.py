@@ -800,6 +800,23 @@ class TestAttempts:
         hand.pass_ms(HAND_MS)
         assert hand.sent(Started) == []
 
+    def test_what_a_loop_begins_with_later_is_told_of_too(self, hand: Hand) -> None:
+        subscription = hand.subscribe()
+        part, consuming = subscription.parts[0], hand.session.consuming
+        hand.deliver(part, 0, 10)
+        slice_ = consuming.front(subscription)
+        assert slice_ is not None
+        for offset in range(3):
+            slice_.taken = offset + 1
+            assert part not in consuming.hands, "a loop that finds it there says nothing"
+            consuming.begin(slice_, offset, offset + 1)
+            assert consuming.unminded
+            hand.pass_ms(HAND_MS)
+            assert not consuming.unminded
+            hand.pass_ms(HAND_MS)
+            begun = [(9 << 16, offset, offset + 1)]
+            assert [each.body for each in hand.sent(Started)] == [Started(part.number, begun)]
+
     def test_what_goes_back_from_user_code_has_been_an_attempt(self, hand: Hand) -> None:
         subscription = hand.subscribe()
         part, consuming = subscription.parts[0], hand.session.consuming

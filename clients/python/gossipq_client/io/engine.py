@@ -228,7 +228,8 @@ class Engine:
         while self.later:
             self.later[0]()
             self.later.popleft()
-        if links.now_ms >= self._due_ms or (thorough and links.now_ms >= session.deadline_ms()):
+        due = links.now_ms >= self._due_ms or session.consuming.hands_due
+        if due or (thorough and links.now_ms >= session.deadline_ms()):
             thorough = True
             for endpoint in filter(transport.moving, links.quiet()):
                 links.moving(endpoint)
@@ -259,7 +260,7 @@ class Engine:
             log.log(logging.ERROR if error else logging.WARNING, text, exc_info=error)
 
     def begin(self, held: Held, offset: Offset) -> None:
-        """Tell the leader now that user code begins with a record. Nothing else is sent with that."""
+        """User code begins with a record. If its leader must know before, that is all that is sent now."""
         self.session.consuming.begin(held, offset, offset + 1)
         self._send()
 

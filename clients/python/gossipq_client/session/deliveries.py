@@ -144,8 +144,6 @@ class Consuming(Settling):
             for each in fresh:
                 count -= len(each)
                 self.begin(held, each.first, each.end)
-            if subscription.leased:
-                self._look_at_hand(part)
         if taken := taken - subscription.untaken_records:
             self._follow(subscription, subscription.pace.took(taken, self._links.now_ms))
         return pieces
@@ -204,14 +202,19 @@ class Consuming(Settling):
             self._subscribe(part)  # its old loan would bring it some of them again
 
     def begin(self, held: Held, first: Offset, end: Offset) -> None:
-        """Tell the leader, if it must know before user code does, that these records begin."""
-        if held.begins_aloud and held.part.subscription.leased:
+        """User code begins with these records. Tell their leader now if it must know before, else at the
+        second look that finds them not done."""
+        if not held.part.subscription.leased:
+            return
+        self._look_at_hand(held.part)
+        if held.begins_aloud:
             self._tell_begun(held.part, [(held.partition, first, end)])
 
     def _tell_hands(self) -> None:
         """Tell leaders which records user code has had since the last look: an attempt has begun, even if
         this process dies. Most records are acked by then, so a fast consumer sends nothing."""
-        parts, self._hands = self._hands, {}
+        parts = list(self.hands)
+        self.hands.clear()
         for part in parts:
             hand = self._in_hand(part)
             seen, told = Spans(part.in_hand), Spans(part.told)
@@ -225,6 +228,7 @@ class Consuming(Settling):
             part.in_hand, part.told = hand, _without(hand, new)
             if new:
                 self._look_at_hand(part)
+        self.unminded = False
 
     @staticmethod
     def _in_hand(part: Part) -> list[Range]:
@@ -307,8 +311,6 @@ class Consuming(Settling):
             held = ready.popleft()
             held.part.untaken_bytes -= held.charge
             subscription.arrange(self._links.now_ms)
-        if ready and subscription.leased:
-            self._look_at_hand(ready[0].part)
         return ready[0] if ready else None
 
     def took(self, subscription: Subscription, held: Held, count: int) -> None:
@@ -410,7 +412,7 @@ class Consuming(Settling):
             self._mind(subscription)
         if self.ack_due_ms and now_ms >= self.ack_due_ms:
             self.flush()
-        if self._hands and now_ms >= self.hand_due_ms:
+        if self.hands_due:
             self._tell_hands()
         for part in list(self._parts.values()) if looks else ():
             self._listen(part)
@@ -450,7 +452,7 @@ class Consuming(Settling):
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
         due_ms = self._next_due_ms() if len(self._parts) <= MANY else self._due_ms
-        soon = self.ack_due_ms or None, self.hand_due_ms if self._hands else None, due_ms
+        soon = self.ack_due_ms or None, self._hand_due_ms if self.hands else None, due_ms
         return min([at_ms for at_ms in soon if at_ms is not None], default=None)
 
     def _next_due_ms(self) -> int | None:
@@ -518,7 +520,7 @@ class Consuming(Settling):
         subscribes again, with what is here. What had arrived and is not here comes again."""
         self._subscribing.clear()
         self._hungry.clear()
-        self._hands.clear()
+        self.hands.clear()
         self._look_ms = 0
         self._due.clear()
         for part in list(self._parts.values()):

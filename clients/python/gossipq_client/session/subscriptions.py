@@ -36,8 +36,9 @@ class Subscribing:
         self._parts: dict[int, Part] = {}
         self._subscribing: dict[int, Part] = {}
         self._fresh: dict[Part, None] = {}
-        self._hands: dict[Part, None] = {}  #: parts of which user code may have records, looked at again
-        self.hand_due_ms = 0  #: then
+        self.hands: dict[Part, None] = {}  #: parts of which user code may have records, looked at again
+        self._hand_due_ms = 0  #: then
+        self.unminded = False  #: who waits does not know of that time
         self._due: dict[Part, None] = {}
         self._hungry: dict[Part, None] = {}  #: leaders said READY and nothing could be lent
         self._numbers = 0
@@ -235,16 +236,21 @@ class Subscribing:
         self._parts.pop(part.number, None)
         self._subscribing.pop(part.request_id, None)
         self._fresh.pop(part, None)
-        self._hands.pop(part, None)
+        self.hands.pop(part, None)
         self._due.pop(part, None)
         self._hungry.pop(part, None)
         if part in part.subscription.parts:
             part.subscription.parts.remove(part)
 
     def _look_at_hand(self, part: Part) -> None:
-        if not self._hands:
-            self.hand_due_ms = self._links.now_ms + HAND_MS
-        self._hands[part] = None
+        if not self.hands:
+            self._hand_due_ms, self.unminded = self._links.now_ms + HAND_MS, True
+        self.hands[part] = None
+
+    @property
+    def hands_due(self) -> bool:
+        """The time has come to look at what user code has."""
+        return bool(self.hands) and self._links.now_ms >= self._hand_due_ms
 
     def pump_all(self) -> None:
         for part in self._parts.values():

@@ -186,9 +186,18 @@ class Driver:
         self._soon()
 
     def _begin(self, held: Held, offset: int) -> None:
-        """Tell the leader of a record before user code gets it."""
+        """User code begins with a record whose leader must know before, or whose part has to be looked at."""
         self._require_loop()
         self._do(lambda: self._engine.begin(held, offset))
+        self._mind_hands()
+
+    def _mind_hands(self) -> None:
+        """User code has begun with records. See to it that somebody looks in time whether it still has
+        them."""
+        consuming = self._engine.session.consuming
+        if consuming.unminded:
+            consuming.unminded = False
+            self._soon()
 
     def _turn(self, thorough: bool = False) -> None:
         """One exchange with the sockets; then whoever waits for its outcome goes on."""

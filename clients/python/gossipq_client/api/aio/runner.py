@@ -99,6 +99,7 @@ class Runner(Run):
             if session.links.out or session.consuming.credit_due:
                 client._turn()
             if item is not None:
+                client._mind_hands()
                 return item
             sleeper = asyncio.get_running_loop().create_future()
             crew.sleeping.append(sleeper)

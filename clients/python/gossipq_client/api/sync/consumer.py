@@ -149,7 +149,7 @@ def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator
     the loop ends."""
     engine, consuming = client._engine, client._engine.session.consuming
     end, leave_later = partial(consuming.close, subscription), engine.later.append
-    front = partial(consuming.front, subscription)
+    front, leased, hands = partial(consuming.front, subscription), subscription.leased, consuming.hands
     held, handed, waits = None, 0, False
     try:
         yield cast(Message, None)  # taken by `started`
@@ -163,7 +163,7 @@ def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator
                     return
                 continue
             first = handed = held.taken
-            aloud = held.begins_aloud
+            part, aloud = held.part, held.begins_aloud
             chunk = max(1, subscription.credit_records // 4)
             for offset in range(first, min(held.end, first + chunk)):
                 held.taken = after = offset + 1
@@ -174,7 +174,7 @@ def messages(client: "Consumers", subscription: credit.Subscription) -> Iterator
                     continue
                 if subscription.paused and not held.open_ranges(offset, offset + 1):
                     break  # given back; what is open was taken a moment before the pause
-                if aloud:
+                if aloud or (leased and part not in hands):
                     client._begin(held, offset)
                 message = Message(held, offset, client)
                 handed = after
@@ -313,6 +313,7 @@ class Fetcher:
             client._do(lambda: consuming.fetched(subscription, bool(pieces), fetch))
             if engine.session.links.out:
                 client._exchange()
+            client._mind_hands()
             batch = FetchedBatch(pieces, client._message, engine)
             del subscription.fetches[fetch]
             return batch

@@ -170,6 +170,20 @@ class Driver:
     def _begin(self, held: Held, offset: int) -> None:
         """As in the asyncio twin."""
         self._do(lambda: self._engine.begin(held, offset))
+        self._mind_hands()
+
+    def _mind_hands(self) -> None:
+        """User code has begun with records. See to it that somebody looks in time whether it still has them:
+        who waits has set its time before."""
+        consuming = self._engine.session.consuming
+        if not consuming.unminded:
+            return
+        with self._lock:
+            consuming.unminded = False
+            for bell in list(self._waiting.values())[:1]:
+                bell.ring()
+            if self._keeper.parked:
+                self._keeper.wake()
 
     def _in_window(self, writer: Writer, wait_s: float | None, send: Callable[[Writer], T]) -> T:
         """Sends when the window has room for one more batch. Raises Backpressure when it has none and

@@ -100,6 +100,7 @@ class Runner(Run):
                     client._exchange()
                 if item is not None:
                     crew.rouse()
+                    client._mind_hands()
                     return item
                 crew.idle += 1
                 client._wake()
