@@ -14,6 +14,7 @@ from gossipq_client import BadRequest, connect, testing
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 10
+BEGUN_S = 0.3  #: a leader knows by then that user code has begun with a record
 
 APPLICATION = """
 from dataclasses import dataclass
@@ -128,6 +129,7 @@ class TestClock:
             mq.publish("orders", b"x").result(PATIENCE_S)
             loop = hung.consume("orders", "g", credit=1)
             assert next(loop).attempt == 1
+            time.sleep(BEGUN_S)
             loop.close()  # type: ignore[attr-defined]
             broker.advance("31s")
             (msg,) = mq.fetch("orders", "g", wait=PATIENCE_S)

@@ -7,7 +7,7 @@ import pytest
 
 from e2e.harness import Node, Raw
 from gossipq import limits
-from gossipq.messages import Confirm, Deliver, Publish, Resolve, Subscribe, Topics
+from gossipq.messages import Confirm, Deliver, Publish, Resolve, Started, Subscribe, Topics
 from gossipq.types import META_SHARD, PartitionKey, partition_key
 from gossipq.values import GroupOptions, Start
 from gossipq.wire import batch as batches
@@ -34,8 +34,9 @@ def delivered(client: Raw) -> tuple[int, int]:
 
 @pytest.mark.parametrize("mode", ["exclusive", "shared", "key_ordered"])
 @pytest.mark.parametrize("way", ["worker", "frontdoor"])
-def test_the_successor_has_it_soon(served: Node, raw: Connect, mode: str, way: str) -> None:
-    partition, shard = orders(served, raw(served.worker(0)), f"{mode}-{way}")
+@pytest.mark.parametrize("begun", [True, False])
+def test_the_successor_has_it_soon(served: Node, raw: Connect, mode: str, way: str, begun: bool) -> None:
+    partition, shard = orders(served, raw(served.worker(0)), f"{mode}-{way}-{begun}")
     place = served.worker(shard % 2) if way == "worker" else served.endpoint
     ada = raw(place).hello(shard, b"ada-" + way.encode().ljust(12, b"."))
     bob = raw(served.worker(shard % 2)).hello(shard, b"bob-" + way.encode().ljust(12, b"."))
@@ -49,5 +50,7 @@ def test_the_successor_has_it_soon(served: Node, raw: Connect, mode: str, way: s
         client.say(message, shard)
         if not number:
             assert delivered(ada) == (0, 1)
+    if begun:
+        ada.say(Started(1, [(partition, 0, 1)]), shard)
     ada.close()
-    assert delivered(bob) == (0, 2)
+    assert delivered(bob) == (0, 2 if begun else 1)

@@ -274,7 +274,7 @@ class TestDeaths:
             ]
 
     def test_a_consumer_killed_with_500_in_flight(self, make: Make) -> None:
-        """What it held comes to another within the silence of 5 s and one."""
+        """What it held comes to another within the silence of 5 s and one, as the second attempt."""
         node = make().start()
         script = (
             "import sys, time\n"
@@ -282,6 +282,7 @@ class TestDeaths:
             "mq = connect(sys.argv[1])\n"
             "got = 0\n"
             "while got < 500: got += len(mq.fetch('t', 'g', n=500 - got))\n"
+            "time.sleep(0.5)\n"
             "print(got, flush=True)\n"
             "time.sleep(60)\n"
         )
@@ -302,7 +303,6 @@ class TestDeaths:
             began = time.monotonic()
             got = []
             while len(got) < 500 and time.monotonic() - began < PATIENCE_S:
-                # they return after a second: a fetch that ends just then gives them back, which is an attempt
                 for msg in mq.fetch("t", "g", n=500, wait=3):
                     assert msg.attempt == 2, f"{msg} after {time.monotonic() - began:.2f} s"
                     got.append(msg.value)
