@@ -30,6 +30,7 @@ mq = connect()
     say = lambda what: os.write(1, f"{{os.getpid()}} {{what}} {{value}} {{msg.attempt}}\\n".encode())
     say("begin")
     if value == "die" and msg.attempt == 1:
+        {sleep}(0.3)  # so that its leader knows that the attempt has begun
         os._exit(9)
     {sleep}(float(os.environ.get("WORK_S", "0")))
     say("end")
