@@ -115,7 +115,7 @@ def test_three_hosts_by_four_commands(hosts: list[Place], tmp_path: Path) -> Non
     (bob.home / "bare").chmod(0o600)
     there = f"gossipq -s {ADDRESSES[0]}:7700"
     assert "in the clear" in bob.types(f"{there} --credentials bare status", (1, 2, 6, 64, 78))
-    assert "no node answers" in bob.types(f"{there} --timeout 3s status", (69, 1))
+    assert "answers encrypted only" in bob.types(f"{there} --timeout 3s status", (69, 1))
     # an invitation is good once
     again = subprocess.run(
         [*cat.prefix, *cat._command(joins[0])[len(cat.prefix) :], "--data", "other", "--bind",

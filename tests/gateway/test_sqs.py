@@ -410,8 +410,8 @@ def test_a_celery_worker_that_is_told_to_end_gives_back_what_it_has_not_begun(
         worker.call("[job.delay(number) for number in range(16)]; add.apply_async((500, 5), countdown=9)")
         worker.until("job 0 ends")
         worker.stop()
-        lines = worker.notes.read_text().splitlines()
-        assert sum("begins" in line for line in lines) == sum("ends" in line for line in lines) < 12
+        first = worker.notes.read_text().splitlines()
+        assert sum("begins" in line for line in first) == sum("ends" in line for line in first) < 12
         began = time.monotonic()
         worker.start()
         for number in range(16):
@@ -420,8 +420,10 @@ def test_a_celery_worker_that_is_told_to_end_gives_back_what_it_has_not_begun(
         assert time.monotonic() - began < 24, "the visibility timeout is 25 s"
         worker.stop()
         lines = worker.notes.read_text().splitlines()
-        assert sorted(lines) == sorted(set(lines))
-        assert len(lines) == 33
+        assert len(set(lines)) == 33
+        # a busy worker may end before it has deleted the tasks that it finished last: those come again
+        given_back = [line for line in lines if line not in first]
+        assert len(given_back) == len(set(given_back))
     finally:
         worker.stop()
 
