@@ -313,7 +313,11 @@ class PartitionView:
 
     def holds_some(self, first: Offset, end: Offset) -> bool:
         """Whether some of [first, end) is in a place that is kept here."""
-        return any(each.reaches(first, end) for each in (self.leases, self.returned, self.lanes.places))
+        return (
+            self.leases.reaches(first, end)
+            or self.returned.reaches(first, end)
+            or self.lanes.places.reaches(first, end)
+        )
 
     def enters(self, place: str, first: Offset, end: Offset) -> None:
         """Before records come to a place, "leased", "returned" or "lane": they are in no other. Raises

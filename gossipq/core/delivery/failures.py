@@ -32,11 +32,12 @@ def expiry_times(ledger: Ledger, view: PartitionView, place: Place, count: int, 
     """
     row, config = place.row, ledger.config(view.partition)
     column = ledger.opened.column(place.entry, TTL) if place.columns & TTL else None
+    if not (config.ttl_ms or column):
+        return (0,)
     if row is not None:
         tried = max(tried, tries.after(row.attempts + row.handed_out, not row.handed_out))
     if (
-        not (config.ttl_ms or column)
-        or not place.time_ms
+        not place.time_ms
         or (row is not None and (row.own_body or not (row.lane or tried)))
         or (not tries.begun(tried) and config.expire == "try_once")
     ):

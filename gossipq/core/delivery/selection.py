@@ -197,10 +197,11 @@ class Selection(Failures):
     ) -> tuple[bool, Offset]:
         """Whether the first has expired, and the end of those that fare like it."""
         times_ms = expiry_times(self._ledger, view, place, end - first, tried)
-        over = [0 < each <= self.leader_ms for each in times_ms]
-        if len(over) > 1:  # each record for itself: up to the first that fares otherwise
-            end = first + sum(1 for _ in takewhile(over[0].__eq__, over))
-        return over[0], end
+        over = 0 < times_ms[0] <= self.leader_ms
+        if len(times_ms) > 1:  # each record for itself: up to the first that fares otherwise
+            alike = takewhile(lambda time_ms: (0 < time_ms <= self.leader_ms) == over, times_ms)
+            end = first + sum(1 for _ in alike)
+        return over, end
 
     def still_held(self, view: PartitionView, member: Subscription, part: Part, run: int) -> list[Part]:
         """What is left of a part that waited since it was handed over: what its taker holds by that, and has

@@ -17,4 +17,4 @@ def newest(tries: int) -> int:
 
 def after(attempt: int, started: bool) -> int:
     """Tries of a record whose last delivery was this attempt; 0 = it was never delivered."""
-    return max(0, 2 * attempt - (not started))
+    return 2 * attempt - (not started) if attempt > 0 else 0

@@ -62,6 +62,9 @@ def _parted(mine: Ranges, asked: Ranges) -> tuple[Ranges, Ranges]:
     count = len(asked)
     if mine[:count] == asked:  # as most: record by record in order
         return asked, mine[count:]
+    if count == 1:
+        ((first, end),) = asked
+        return clip(mine, first, end), clip(mine, 0, first) + clip(mine, end, MAX_OFFSET)
     here = Intervals(mine)
     taken = [part for first, end in asked for part in here.overlap(first, end)]
     gone = Intervals(taken)

@@ -125,7 +125,9 @@ def count_of(ranges: Ranges) -> int:
 def _count_attempts(cursor: Cursor, part: Found[ExceptionRow], attempts: int) -> None:
     """Count the repeated attempts of records of which `attempts` are known now. Only leases that last are
     logged, so a short attempt is known by its end."""
-    cursor.state.redelivered += part.total * max(0, attempts - max(1, part.row.attempts))
+    known = part.row.attempts or 1  # the first attempt is no repeat
+    if attempts > known:
+        cursor.state.redelivered += part.total * (attempts - known)
 
 
 def _count_unlogged(cursor: Cursor, part: Found[ExceptionRow]) -> None:

@@ -24,6 +24,8 @@ class RunRow(Protocol):
     def ranges(self) -> list[tuple[Offset, Offset]]: ...
 
 
+PREFIX_BYTES = 17  #: of row keys: their kind, a partition, a group
+
 R = TypeVar("R", bound=RunRow)
 
 
@@ -48,7 +50,7 @@ class Found(NamedTuple, Generic[R]):
 
 
 class Runs(Generic[R]):
-    """Rows under one prefix of 17 bytes, by their first offset."""
+    """Rows under one prefix of `PREFIX_BYTES`, by their first offset."""
 
     __slots__ = ("_decode", "_prefix", "_state")
 
@@ -56,7 +58,7 @@ class Runs(Generic[R]):
         self._state, self._prefix, self._decode = state, prefix, decode
 
     def _found(self, row_key: bytes, row: bytes) -> Found[R]:
-        return Found(U64.unpack_from(row_key, len(self._prefix))[0], self._decode(row))
+        return Found(U64.unpack_from(row_key, PREFIX_BYTES)[0], self._decode(row))
 
     def scan(self, first: Offset = 0) -> Iterator[Found[R]]:
         """What begins at `first` or behind it."""
