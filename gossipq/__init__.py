@@ -1,4 +1,6 @@
-"""gossipq: vocabulary, decisions and wire format of a gossip-clustered message broker. Decides, never
-does."""
+"""gossipq: vocabulary, decisions and wire format of a gossip-clustered message broker.
+
+This package decides. It never does I/O.
+"""
 
 __version__ = "0.2.0"

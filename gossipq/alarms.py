@@ -1,10 +1,12 @@
-"""What a node may raise an alarm for: what each means, what to look at, what helps. Told by `gossipq help
-alarm-NAME`."""
+"""The kinds of alarms that a node raises, with meaning, question and command of each.
+
+`gossipq help alarm-NAME` prints them.
+"""
 
 from typing import NamedTuple
 
 CRITICAL, WARNING = "critical", "warning"
-TOPIC = "_alarms"  #: where alarms are raised and cleared as records
+TOPIC = "_alarms"  #: the topic to which alarms are published when they are raised and cleared
 
 
 class Kind(NamedTuple):
@@ -13,7 +15,8 @@ class Kind(NamedTuple):
     severity: str
     meaning: str
     check: str
-    verb: str  #: the command that helps, or tells more; names in capitals stand for what the alarm names
+    #: the command that helps or shows more; words in capitals are filled in from the alarm
+    verb: str
 
 
 KINDS: dict[str, Kind] = {

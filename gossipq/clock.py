@@ -1,4 +1,4 @@
-"""The only reader of time. Everyone else is handed a `Now`."""
+"""The only module that reads clocks. All others get a `Now` as an argument."""
 
 import time
 from typing import Protocol
@@ -10,11 +10,13 @@ class Clock(Protocol):
     def now(self) -> Now: ...
 
     def ticks_us(self) -> int:
-        """A counter for measuring how long something took."""
+        """Return a counter of microseconds, to measure how long something took."""
 
 
 class SystemClock:
-    """Boot time counts also while the machine sleeps, where the system offers it."""
+    """The clocks of the system. Where the system offers it, boot time counts while the machine
+    sleeps.
+    """
 
     _boot = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 

@@ -1,7 +1,8 @@
-"""Options of a node: cluster.toml, environment, flags -> frozen, validated values, each with its origin.
+"""Options of a node, read from cluster.toml, the environment and flags.
 
-Precedence: flag, then environment (GOSSIPQ_NODE__BIND for node.bind), then file, then default. Pure but for
-reading one file.
+The result is frozen and validated, and each value knows its origin. Precedence: flag, then
+environment (GOSSIPQ_NODE__BIND for node.bind), then file, then default. This module does no I/O,
+except that it reads one file.
 """
 
 import os
@@ -20,14 +21,14 @@ from gossipq.endpoints import Endpoint, endpoint, gossip_address, invitation
 from gossipq.errors import ConfigError
 from gossipq.values import ConfigRow, GroupConfig, Quota, TopicConfig
 
-DEFAULT, ADOPTED = "default", "the cluster"  #: origins of what nobody said here
-AUTO = "auto"  #: of node.admin: loopback, so many ports above that of bind
-SECRET = re.compile("secret$|token|password")  #: keys whose values are shown to nobody
-SECRET_FILE = "secret"  #: of a data directory: what the nodes of its cluster share
-PARTITIONS_SHARE = 4  #: of the memory of a worker, partitions get one part in so many
+DEFAULT, ADOPTED = "default", "the cluster"  #: origins of options that are not set on this node
+AUTO = "auto"  #: value of node.admin: loopback, at the port of node.bind plus a fixed step
+SECRET = re.compile("secret$|token|password")  #: keys whose values are masked when they are shown
+SECRET_FILE = "secret"  #: name of the file in a data directory that holds the secret of the cluster
+PARTITIONS_SHARE = 4  #: the partitions of a worker get 1/4 of its memory
 ENVIRONMENT_PREFIX = "GOSSIPQ_"
 CONFIG_VARIABLE = "GOSSIPQ_CONFIG"
-FLAGS = {"cluster.name": "cluster"}  #: flags that are not called like the last part of their key
+FLAGS = {"cluster.name": "cluster"}  #: flags with another name than the last part of their key
 SEARCH = ("cluster.toml", "/etc/gossipq/cluster.toml")
 
 Count = Annotated[int, Meta(ge=0, le=limits.NUMBER_MAX)]
@@ -39,7 +40,7 @@ Pause = Annotated[int, Meta(ge=0, le=limits.DELAY_MS_MAX)]
 
 
 class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """Defaults of topics that do not say otherwise."""
+    """Defaults for topics that do not set a value themselves."""
 
     partitions: Annotated[int, Meta(ge=1, le=limits.PARTITIONS_MAX)] = TopicConfig().partitions
     retention_ms: Count = TopicConfig().retention_ms
@@ -54,7 +55,7 @@ class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True):
     trace: Literal["failures", "all", "off"] = "failures"
     group_idle_ms: Count = TopicConfig().group_idle_ms
     lease_ms: Annotated[int, Meta(ge=0, le=limits.LEASE_TOTAL_MS_MAX)] = (
-        0  #: these three: 0 or [] = as [cluster.group] says
+        0  #: this and the next two: 0 or [] means the value of [cluster.group]
     )
     attempts_max: Annotated[int, Meta(ge=0, le=limits.ATTEMPTS_HARD_MAX)] = 0
     backoff_ms: Annotated[tuple[Pause, ...], Meta(max_length=limits.BACKOFF_STEPS_MAX)] = ()
@@ -66,8 +67,7 @@ class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """Defaults of groups that do not say otherwise: the last in the precedence record, group, topic,
-    cluster."""
+    """Defaults of groups: the last in the precedence record, group, topic, cluster."""
 
     lease_ms: Annotated[int, Meta(ge=1, le=limits.LEASE_TOTAL_MS_MAX)] = limits.LEASE_MS
     attempts_max: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_HARD_MAX)] = limits.ATTEMPTS_MAX
@@ -82,7 +82,7 @@ class GroupDefaults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quotas(msgspec.Struct, frozen=True, kw_only=True):
-    """What clients may take together."""
+    """Limits for all clients of the cluster."""
 
     topics: Annotated[int, Meta(ge=1, le=limits.TOPICS_MAX)] = Quota().topics
     partitions: Positive = Quota().partitions
@@ -111,8 +111,12 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     )
 
     def message(self, memory_bytes: int) -> Quota:
-        """`memory_bytes`: what a worker may take, 0 = any; its partitions have to fit, and shares of them
-        shrink with the whole."""
+        """Return the quotas as the message carries them.
+
+        `memory_bytes` is the memory limit of one worker; 0 means no limit. If the partitions do not
+        fit into it, their number is lowered, and the shares of one address and user shrink in
+        proportion.
+        """
         fit = memory_bytes // PARTITIONS_SHARE // limits.PARTITION_MEMORY_BYTES
         most = min(self.partitions, fit) if memory_bytes else self.partitions
         shares = {
@@ -123,7 +127,7 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """What every node of a cluster has in common."""
+    """Options that are the same on every node of a cluster."""
 
     name: Annotated[str, Meta(min_length=1, max_length=limits.NAME_BYTES_MAX)] = "gossipq"
     join: tuple[str, ...] = ()
@@ -142,7 +146,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """What is this machine's own."""
+    """Options of this node alone."""
 
     name: Name = ""
     data: Annotated[str, Meta(min_length=1)] = "gossipq-data"
@@ -176,11 +180,11 @@ class Loaded(NamedTuple):
     config: Config
     #: "node.bind" -> "flag --bind", "environment GOSSIPQ_NODE__BIND", "file cluster.toml" or "default"
     origins: dict[str, str]
-    path: str  #: the file that was read, "" without one
+    path: str  #: path of the file that was read; "" without a file
 
 
 def options(kind: type[msgspec.Struct] = Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, type) of every option, in order."""
+    """Yield (dotted key, type) of every option, in the order of the file."""
     for name, hint in get_type_hints(kind, include_extras=True).items():
         if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
             yield from options(hint, f"{prefix}{name}.")
@@ -189,7 +193,7 @@ def options(kind: type[msgspec.Struct] = Config, prefix: str = "") -> Iterator[t
 
 
 def value_of(config: Config, key: str) -> object:
-    """The value of a dotted key."""
+    """Return the value of a dotted key such as "node.bind"."""
     value: object = config
     for name in key.split("."):
         value = getattr(value, name)
@@ -197,7 +201,7 @@ def value_of(config: Config, key: str) -> object:
 
 
 def toml_text(value: object) -> str:
-    """A value as the file has it."""
+    """Return a value as it is written in cluster.toml."""
     if isinstance(value, dict):
         return "{" + ", ".join(f'"{name}" = {toml_text(each)}' for name, each in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -212,8 +216,9 @@ def toml_text(value: object) -> str:
 
 
 def shown(loaded: Loaded) -> list[ConfigRow]:
-    """Every option for who asks: its value as the file has it, and where that comes from. What is secret is
-    masked."""
+    """Return a row for every option: its value as in cluster.toml and its origin. Secrets are
+    masked.
+    """
     values = {key: value_of(loaded.config, key) for key, _ in options()}
     masked = {
         key: '"***"' if value and SECRET.search(key) else toml_text(value) for key, value in values.items()
@@ -222,17 +227,22 @@ def shown(loaded: Loaded) -> list[ConfigRow]:
 
 
 def find(flag: str | None, environment: Mapping[str, str]) -> str:
-    """The file to read: --config, $GOSSIPQ_CONFIG, ./cluster.toml, /etc/gossipq/cluster.toml; "" when there
-    is none."""
+    """Return the path of the configuration file, or "" if none exists.
+
+    The first that is set or exists wins: --config, $GOSSIPQ_CONFIG, ./cluster.toml,
+    /etc/gossipq/cluster.toml.
+    """
     asked = flag or environment.get(CONFIG_VARIABLE, "")
     return asked or next((path for path in SEARCH if os.path.isfile(path)), "")
 
 
 def load(path: str, environment: Mapping[str, str], flags: Mapping[str, object]) -> Loaded:
-    """Options from the file `path` ("" = none), the environment and `flags` (dotted key -> value, None = not
-    given).
+    """Read the options.
 
-    Raises ConfigError naming the origin, the key and, for an unknown one, the nearest right key."""
+    `path` is the file ("" = none); `flags` maps dotted keys to values, None = flag not given.
+    Raises ConfigError, which names the origin, the key and, for an unknown key, the nearest known
+    one.
+    """
     known = dict(options())
     found: dict[str, tuple[object, str]] = {key: (value, f"file {path}") for key, value in _flat(_read(path))}
     for variable, text in sorted(environment.items()):
@@ -259,8 +269,11 @@ def load(path: str, environment: Mapping[str, str], flags: Mapping[str, object])
 
 
 def at_bounds(said: Mapping[str, str]) -> dict[str, str]:
-    """Of what a cluster says of options, dotted key -> JSON text, those that lie beyond the bounds of this
-    version, as an earlier one may have let them: at the bound."""
+    """Return the cluster's options that exceed the bounds of this version, moved to the bound.
+
+    `said` and the result map dotted keys to JSON text. Such values exist if an earlier version of
+    gossipq, with wider bounds, accepted them.
+    """
     held = dict[str, str]()
     for key, hint in options():
         with suppress(msgspec.DecodeError):
@@ -272,7 +285,9 @@ def at_bounds(said: Mapping[str, str]) -> dict[str, str]:
 
 
 def _at_bound(kind: inspect.Type, value: Any) -> Any:
-    """The nearest number that the type allows, or list of such."""
+    """Return the number, or the list of numbers, that the type allows and that is nearest to
+    `value`.
+    """
     if isinstance(kind, inspect.IntType) and type(value) is int:
         low = value if kind.ge is None else max(value, int(kind.ge))
         return low if kind.le is None else min(low, int(kind.le))
@@ -282,8 +297,11 @@ def _at_bound(kind: inspect.Type, value: Any) -> Any:
 
 
 def adopted(loaded: Loaded, said: Mapping[str, str], insisted: Collection[str]) -> Loaded:
-    """With what the cluster says of options, but for those that are `insisted` on here. `said` is dotted key
-    -> JSON text. Raises ConfigError."""
+    """Return `loaded` with the options that the cluster has stored.
+
+    `said` maps dotted keys to JSON text. Keys in `insisted` keep their local value. Raises
+    ConfigError if the result is not a valid configuration.
+    """
     tree = msgspec.to_builtins(loaded.config)
     origins = dict(loaded.origins)
     for key, text in said.items():
@@ -303,7 +321,10 @@ def adopted(loaded: Loaded, said: Mapping[str, str], insisted: Collection[str]) 
 
 
 def check_options(said: Mapping[str, str]) -> None:
-    """Of the cluster, dotted key -> JSON text: raises ConfigError for what no node could start with."""
+    """Raise ConfigError if no node could start with these options of the cluster.
+
+    `said` maps dotted keys to JSON text.
+    """
     known = dict(options())
     for key, text in said.items():
         value = _json(key, text)
@@ -314,7 +335,7 @@ def check_options(said: Mapping[str, str]) -> None:
 
 
 def _json(key: str, text: str) -> Any:
-    """Raises ConfigError."""
+    """Decode the JSON text of an option. Raises ConfigError."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
@@ -322,15 +343,17 @@ def _json(key: str, text: str) -> Any:
 
 
 def in_force(key: str) -> str:
-    """When a change of an option of [cluster] is."""
+    """Return a sentence that says when a change of an option of [cluster] takes effect."""
     if key in limits.OPTIONS_FOUNDED:
         return "never: it is settled when the cluster is founded"
     return "at once" if key in limits.OPTIONS_AT_ONCE else "at the next start of each node"
 
 
 def _checked(key: str, kind: Any, value: object, origin: str) -> object:
-    """`value` as the type of its option. Text from the environment may stand for a number or a truth, or for
-    a list or a table as the file has it."""
+    """Convert `value` to the type of its option. Raises ConfigError.
+
+    Text from the environment can stand for a number or a boolean, or for a list or table in TOML.
+    """
     from_text = origin.startswith("environment")
     try:
         return msgspec.convert(_plural(kind, value) if from_text else value, kind, strict=not from_text)
@@ -341,7 +364,7 @@ def _checked(key: str, kind: Any, value: object, origin: str) -> object:
 
 
 def _plural(kind: Any, text: object) -> object:
-    """The list or table that `text` is, if `kind` is one."""
+    """Return the list or table that `text` contains if `kind` is a list or a table, else `text`."""
     bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     if get_origin(bare) not in (tuple, dict):
         return text
@@ -399,7 +422,7 @@ def _unknown_table(key: str, origin: str, known: list[str]) -> ConfigError:
 
 
 def admin_place(config: Config) -> str:
-    """HOST:PORT of metrics and health; "" = nowhere. Raises ConfigError."""
+    """Return HOST:PORT of metrics and health, or "" if they are off. Raises ConfigError."""
     admin, place = config.node.admin, endpoint(config.node.bind)
     if admin == AUTO:
         return "" if place.transport == "ipc" else f"127.0.0.1:{place.port + limits.ADMIN_PORT_STEP}"
@@ -412,7 +435,9 @@ def admin_place(config: Config) -> str:
 
 
 def _has_secret(config: Config) -> bool:
-    """Whether the node shares one with the others of its cluster, or will when they let it in."""
+    """True if the node has the secret of its cluster, or will get it when it joins by an
+    invitation.
+    """
     node = config.node
     invited = any(map(invitation, config.cluster.join))
     return bool(node.secret_file) or invited or os.path.isfile(os.path.join(node.data, SECRET_FILE))

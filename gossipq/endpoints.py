@@ -1,4 +1,4 @@
-"""Addresses of nodes: where a frontdoor listens, and the ports of its workers counted from there."""
+"""Addresses of nodes. The ports of workers are counted from the port of the frontdoor."""
 
 from typing import NamedTuple
 
@@ -9,10 +9,10 @@ KEY_BYTES = 32
 
 
 class Endpoint(NamedTuple):
-    """Where a node listens: tcp with host and port, or ipc with a path."""
+    """An address at which a node listens: tcp with host and port, or ipc with a path."""
 
     transport: str
-    host: str  #: the path, for ipc
+    host: str  #: for ipc the path
     port: int  #: 0 for ipc
 
     @property
@@ -24,15 +24,18 @@ class Endpoint(NamedTuple):
         return self.host in ("*", "0.0.0.0", "[::]")
 
     def step(self, step: int, host: str = "") -> str:
-        """The endpoint `step` ports further, at `host` when given."""
+        """Return the endpoint `step` ports above this one, at `host` if given."""
         if self.transport == "ipc":
             return f"ipc://{self.host}.{step}" if step else f"ipc://{self.host}"
         return f"tcp://{host_port(host or self.host, self.port + step)}"
 
 
 def endpoint(text: str, key: str = "node.bind", above: int = limits.PORTS_ABOVE) -> Endpoint:
-    """Raises ConfigError, naming the option `key`, when `text` is neither tcp://HOST:PORT nor ipc://PATH, or
-    when there are not `above` ports above it."""
+    """Parse tcp://HOST:PORT or ipc://PATH.
+
+    Raises ConfigError, which names the option `key`, if the text is neither, or if fewer than
+    `above` ports exist above the given one.
+    """
     transport, _, rest = text.partition("://")
     if transport == "ipc" and rest:
         return Endpoint("ipc", rest, 0)
@@ -52,17 +55,19 @@ def endpoint(text: str, key: str = "node.bind", above: int = limits.PORTS_ABOVE)
 
 
 def host_port(host: str, port: int) -> str:
-    """HOST:PORT; an address of IPv6 stands in brackets."""
+    """Return HOST:PORT, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
 def is_ipv6(address: str) -> bool:
-    """Whether tcp://HOST:PORT has an address of IPv6. A name is dialled by its address of IPv4."""
+    """True if the host of tcp://HOST:PORT is an IPv6 address. Host names are resolved to IPv4
+    only.
+    """
     return "[" in address
 
 
 def door_of(address: str) -> str:
-    """Where a process of a node that answers clients at `address` does so encrypted."""
+    """Return the encrypted address of the process that answers clients at `address`."""
     transport, _, rest = address.partition("://")
     host, _, port = rest.rpartition(":")
     if transport != "tcp" or not port.isdecimal():
@@ -71,11 +76,15 @@ def door_of(address: str) -> str:
 
 
 class Invitation(NamedTuple):
-    """What lets a node into a cluster: where one of its nodes is, the public key of its doors, and a token
-    that is good once."""
+    """The text by which a new node joins a cluster.
+
+    It has the address of a node, the public key of the encrypted ports of the cluster, and a token
+    that admits one node.
+    """
 
     address: str  #: HOST:PORT of a frontdoor
-    door: bytes  #: of several one behind the other it is the first
+    #: while the secret is being replaced: several keys in a row, of which the first is used
+    door: bytes
     token: bytes
 
     @property
@@ -84,13 +93,16 @@ class Invitation(NamedTuple):
 
     @property
     def command(self) -> str:
-        """What starts the node. Where only this machine reaches it, a node encrypts if it is told to."""
+        """The command that starts the new node.
+
+        On loopback a node encrypts only with `--encrypt always`, so the command contains it.
+        """
         local = endpoint(f"tcp://{self.address}").is_loopback
         return f"gossipq node --join {self.text}" + (" --encrypt always" if local else "")
 
 
 def invitation(text: str) -> Invitation | None:
-    """None for what is none: HOST[:PORT] of an agent."""
+    """Parse an invitation. Returns None if the text is the address HOST[:PORT] of a Serf agent."""
     address, *parts = text.strip().split("/")
     host, _, port = address.rpartition(":")
     try:
@@ -102,8 +114,10 @@ def invitation(text: str) -> Invitation | None:
 
 
 def gossip_address(text: str, key: str) -> str:
-    """HOST[:PORT] of an agent, or an invitation, as where that agent is. Raises ConfigError naming the option
-    `key`."""
+    """Return HOST[:PORT] of the Serf agent that a text names: an address or an invitation.
+
+    Raises ConfigError, which names the option `key`.
+    """
     if invited := invitation(text):
         return endpoint(f"tcp://{invited.address}", key).step(limits.GOSSIP_PORT_STEP).removeprefix("tcp://")
     host, colon, port = text.rpartition(":")

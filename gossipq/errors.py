@@ -1,43 +1,44 @@
-"""The error tree. Each class has a wire code; `from_code` turns a REFUSED message back into its class.
+"""The error tree. Each class has a wire code; `from_code` turns a REFUSED message back into its
+class.
 
     GossipqError
     +-- ProtocolError            a frame or batch that breaks PROTOCOL.md (the peer's fault)
     |   +-- WrongVersion, UnknownVerb, BadBatch
-    +-- Refused                  certainly not stored; the text says what to change
+    +-- Refused                  certainly not stored; the text says how to change the request
     |   +-- UnknownTopic
-    |   |   +-- WrongShard       the topic is there, and this shard has not the partition
+    |   |   +-- WrongShard       the topic exists, but its partition is in another shard
     |   +-- TopicExists, BadName, TooLarge, TopicFull, OffsetOutOfRange
     |   +-- BadRequest
-    |   |   +-- NoSession        say HELLO on this connection (again)
-    |   |   +-- NoSubscription   say SUBSCRIBE (again); `detail` is the number that is not known
-    |   +-- SchemaMismatch       a value does not fit its topic's schema, or a schema the one before
-    |   +-- Forbidden            this user may not do that; or its token is not taken
-    |   +-- NotAdmitted          the cluster does not have this node, or not as it is; the node ends
+    |   |   +-- NoSession        send HELLO on this connection (again)
+    |   |   +-- NoSubscription   send SUBSCRIBE (again); `detail` is the unknown number
+    |   +-- SchemaMismatch       a value does not fit its topic's schema, or a schema its predecessor
+    |   +-- Forbidden            the user lacks the permission, or the token is not valid
+    |   +-- NotAdmitted          the node is not in the cluster, or not with these options; it stops
     |   +-- Busy                 try again after `retry_after_ms`
     |   |   +-- StoreFull, StillJoining
-    |   +-- Internal             a fault of the node: nothing of the request is left; the node's log says more
-    |   +-- OutOfSequence        a gap before this batch; `expected` is what the leader waits for
-    +-- NotConfirmed             may be stored: no answer came
-    +-- NotLeader                led elsewhere; what was asked of a leader that resigned may be done
-    +-- LeaseLost                the record is in other hands or done
-    +-- Backpressure             the publish window stayed full for as long as wait= says
-    +-- NoReply                  nobody has answered a request in time
+    |   +-- Internal             a fault of the node: nothing was stored; the node's log has details
+    |   +-- OutOfSequence        a batch is missing before this one; `expected` is its sequence
+    +-- NotConfirmed             no answer arrived: the record may be stored
+    +-- NotLeader                another node leads; if a leader resigned, the request may be done
+    +-- LeaseLost                another consumer holds the record, or it is acked or dead
+    +-- Backpressure             the publish window stayed full for the time given by wait=
+    +-- NoReply                  a request was not answered in time
     +-- Unreachable              no node answered
-    |   +-- NoQuorum             a node answered, and the shard has no leader: most of its copies are away
-    |   +-- TurnedAway           a node answered, and does not speak to this client; the text says why
+    |   +-- NoQuorum             a node answered, but most copies of the shard are unreachable
+    |   +-- TurnedAway           a node answered, but refuses this client; the text says why
     +-- ConfigError              cluster.toml, a flag or the environment is wrong
-    |   +-- NoPlace              an address in it is taken, or not there yet: another start may have it
-    +-- StoreError               a data directory that cannot be used
-    |   +-- OutOfMemory          it can, and there is no memory for what is to be done
-    +-- CorruptLog               a shard's log is not what was written: it neither votes nor leads
-    +-- UnknownKind              a log entry of a later version: the shard stops until the node is upgraded
+    |   +-- NoPlace              a configured address is in use or does not exist yet; retry can help
+    +-- StoreError               a data directory cannot be used
+    |   +-- OutOfMemory          the directory is good, but memory is exhausted
+    +-- CorruptLog               a shard's log differs from the one written: no votes, no leadership
+    +-- UnknownKind              a log entry of a later version: the shard stops until an upgrade
     +-- ExportError              an export cannot be written or read as asked
-    |   +-- TornExport           its files are not what its manifests say
-    |   +-- ExportVersion        it was written by a later version
+    |   +-- TornExport           its files differ from its manifests
+    |   +-- ExportVersion        a later version wrote it
     |   +-- DataLoss             retention removed records before they were exported
     +-- ClientClosed, ForkedClient
 
-Refused.retryable tells whether the same request can succeed later unchanged.
+`Refused.retryable` is True if the same request can succeed later.
 """
 
 from typing import ClassVar
@@ -46,7 +47,9 @@ from gossipq.texts import printable
 
 
 class GossipqError(Exception):
-    """Root of all. `hint` is the next step, ready to paste where that is possible."""
+    """Base of all errors. `hint` is the next step, as a command that can be pasted where
+    possible.
+    """
 
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
@@ -54,9 +57,9 @@ class GossipqError(Exception):
     def __init__(self, message: str = "", hint: str = "", retry_after_ms: int = 0, detail: int = 0) -> None:
         super().__init__(message)
         if hint:
-            self.add_note(f"hint: {hint}")  # for who reads a traceback
+            self.add_note(f"hint: {hint}")  # shown in tracebacks
         self.message, self.hint, self.retry_after_ms, self.detail = message, hint, retry_after_ms, detail
-        #: of a publish to a virtual topic: by which the copies that are stored are known
+        #: ids of the copies that were stored, for a publish to a virtual topic
         self.ids: tuple[str, ...] = ()
 
 
@@ -77,7 +80,7 @@ class BadBatch(ProtocolError):
 
 
 class Refused(GossipqError):
-    """Certainly not stored."""
+    """The request was certainly not stored."""
 
     code = "refused"
 
@@ -87,7 +90,7 @@ class UnknownTopic(Refused):
 
 
 class WrongShard(UnknownTopic):
-    """The topic is there; its partition lies in another shard than the one that was asked."""
+    """The topic exists, but the partition belongs to another shard than the one in the request."""
 
     code = "wrong_shard"
 
@@ -118,19 +121,19 @@ class BadRequest(Refused):
 
 
 class NoSession(BadRequest):
-    """This connection was not greeted, or what was greeted has ended: HELLO comes first."""
+    """This connection has no session, or its session has ended: send HELLO first."""
 
     code = "no_session"
 
 
 class NoSubscription(BadRequest):
-    """The session has no subscription of that number (any more), which is `detail`."""
+    """The session has no (more) subscription with the number in `detail`."""
 
     code = "no_subscription"
 
 
 class SchemaMismatch(Refused):
-    """Said by clients: nodes open no record."""
+    """A value does not fit its schema. Raised by clients: nodes do not open records."""
 
     code = "schema_mismatch"
 
@@ -140,19 +143,23 @@ class UnknownRecord(Refused):
 
 
 class WrongState(Refused):
-    """The record is not where the request wants it: acked, in flight, due already."""
+    """The record is not in the state that the request needs: it is acked, in flight or already
+    due.
+    """
 
     code = "wrong_state"
 
 
 class NotAdmitted(Refused):
-    """The cluster does not have this node (any more), or not with the options that it was started with."""
+    """The cluster does not have this node (any more), or the node was started with other
+    options.
+    """
 
     code = "not_admitted"
 
 
 class Forbidden(Refused):
-    """The user may not do that; the text names the verb and the topic."""
+    """The user lacks a permission. The text names the verb and the topic."""
 
     code = "forbidden"
 
@@ -167,27 +174,29 @@ class StoreFull(Busy):
 
 
 class NotLeader(GossipqError):
-    """Led elsewhere. What a leader took and could not answer before it resigned may be stored: the next
-    leader knows."""
+    """Another node leads the shard.
+
+    If a leader resigned before it answered, the request may be stored. The next leader knows.
+    """
 
     code = "not_leader"
     retryable = True
 
 
 class StillJoining(Busy):
-    """The node belongs to no cluster yet."""
+    """The node has not joined a cluster yet."""
 
     code = "joining"
 
 
 class Internal(Refused):
-    """The node met a fault of its own while it served this request. Nothing of the request is left."""
+    """A fault of the node itself while it served the request. Nothing of the request was stored."""
 
     code = "internal"
 
 
 class OutOfSequence(Refused):
-    """`expected` is the lowest sequence the leader has not seen."""
+    """A batch is missing. `expected` is the lowest sequence that the leader has not seen."""
 
     code = "out_of_sequence"
     retryable = True
@@ -198,14 +207,15 @@ class OutOfSequence(Refused):
 
 
 class NotConfirmed(GossipqError):
-    """May be stored: the answer did not come."""
+    """The record may be stored: no answer arrived."""
 
     code = "not_confirmed"
 
 
 class LeaseLost(Refused):
     code = "lease_lost"
-    refs: tuple[str, ...] = ()  #: TOPIC/PARTITION/OFFSET of records whose acks a flush found to be lost
+    #: TOPIC/PARTITION/OFFSET of records whose acks were lost, as found by a flush
+    refs: tuple[str, ...] = ()
 
 
 class Backpressure(GossipqError):
@@ -214,7 +224,7 @@ class Backpressure(GossipqError):
 
 
 class NoReply(GossipqError):
-    """The request may be worked on still."""
+    """The request was not answered in time. It may still be running."""
 
     code = "no_reply"
 
@@ -229,7 +239,7 @@ class NoQuorum(Unreachable):
 
 
 class TurnedAway(Unreachable):
-    """`why` is the code of the refusal."""
+    """A node refuses this client. `why` is the code of the refusal."""
 
     code = "turned_away"
     why = ""
@@ -298,6 +308,9 @@ _BY_CODE = _tree(GossipqError)
 def from_code(
     code: str, message: str, hint: str = "", retry_after_ms: int = 0, detail: int = 0
 ) -> GossipqError:
-    """The error a peer named; a code of a later version becomes Refused, which is what every refusal is."""
-    told = printable(message, "\n\t"), printable(hint, "\n\t")  # a stranger may say so
+    """Return the error for a code that a peer sent. Unknown codes, of later versions, become
+    Refused.
+    """
+    # a stranger may have written the text
+    told = printable(message, "\n\t"), printable(hint, "\n\t")
     return _BY_CODE.get(code, Refused)(*told, retry_after_ms, detail)

@@ -1,10 +1,9 @@
-"""How well a node and its cluster are: one vocabulary for every surface. docs/OPERATIONS.md has it as a
-table.
+"""Health words for nodes and clusters, the same on every surface. docs/OPERATIONS.md lists them.
 
-A finding has one word, which says by its scope what it is about: who looks (observer), a node, a shard, or a
-copy of one. The words stand in the order of precedence: where several hold, the first is the word for the
-whole. What follows from a STATUS alone is `of_node`; who has asked all nodes has `of_cluster`. Pure: times
-come in as ages.
+A finding has one word. Its scope says what the word is about: the observer, a node, a shard, or one
+copy of a shard. The words are ordered by precedence: if several apply, the first describes the
+whole. `of_node` judges one STATUS, `of_cluster` the answers of all nodes. No clock is read: times
+are passed as ages.
 """
 
 from collections import Counter
@@ -20,9 +19,9 @@ from gossipq.values import CopyStats, Member, WorkerStats
 
 NAMES_SHOWN = 5
 ONE = "one node after the other (node.encrypt)"
-ALONE = "copies=1"  #: what receipts say while only one disk has what is confirmed
+ALONE = "copies=1"  #: shown with receipts while only one disk has the confirmed records
 VOTERS = ("leader", "follower", "witness")  #: roles of copies that vote
-REPLICATED = 3  #: copies of a shard, at least, where there are so many nodes
+REPLICATED = 3  #: copies of a shard in a cluster of three nodes or more
 
 
 class Scope(StrEnum):
@@ -46,7 +45,10 @@ class State(StrEnum):
 
 
 class Meaning(NamedTuple):
-    """Of a word. `serves`: clients may go on, so readiness is not touched. `command` tells more, or helps."""
+    """Meaning of a word.
+
+    If `serves` is True, clients can work and /readyz stays 200. `command` helps or shows more.
+    """
 
     scope: Scope
     serves: bool
@@ -121,17 +123,17 @@ MEANINGS: dict[State, Meaning] = {
 
 class Finding(NamedTuple):
     state: State
-    subject: str  #: the node, worker or shard that it is about
-    text: str  #: for people: what, and why
+    subject: str  #: the node, worker or shard that the finding is about
+    text: str  #: for people: the problem and its cause
 
     @property
     def command(self) -> str:
-        """That tells more."""
+        """The command that shows more."""
         return MEANINGS[self.state].command
 
 
 class Health(NamedTuple):
-    findings: tuple[Finding, ...]  #: worst first; none when all is well
+    findings: tuple[Finding, ...]  #: worst first; empty if all is well
 
     @property
     def state(self) -> State:
@@ -139,7 +141,7 @@ class Health(NamedTuple):
 
     @property
     def text(self) -> str:
-        """All findings in one line; "" when all is well."""
+        """All findings in one line, or "" if all is well."""
         return "; ".join(f"{finding.state}: {finding.text}" for finding in self.findings)
 
     @property
@@ -157,8 +159,9 @@ def health(findings: Iterable[Finding]) -> Health:
 
 
 def of_node(status: StatusReply) -> Health:
-    """What one node knows of itself: its workers, the shards that it keeps, the copies of those that it
-    leads."""
+    """Judge one node by its own STATUS: its workers, its shards, and the copies of shards it
+    leads.
+    """
     return health(
         [
             *_of_workers(status),
@@ -174,9 +177,12 @@ def of_cluster(
     copies: Sequence[CopyStats],
     nodes: int = 0,
 ) -> Health:
-    """What all nodes say together; `nodes`: so many of the roster must answer. `answers`: by copy, None =
-    the node does not answer; `copies`: as the newest leaders see them. Of other nodes than the `asked`
-    one counts what stops them: that they start shows in the copies."""
+    """Judge a cluster by the answers of all its nodes.
+
+    `answers` maps a copy's name to its STATUS, None = the node does not answer. `copies` are rows
+    of the newest leaders. `nodes` is the number of nodes that must answer. For other nodes than
+    `asked`, a worker that is starting is left out: its copies show that.
+    """
     findings = _of_workers(asked)
     for status in answers.values():
         if status is not None and status.copy != asked.copy:
@@ -203,9 +209,11 @@ def of_cluster(
 def _led_unheard(
     asked: StatusReply, answers: Mapping[str, StatusReply | None], heard_of: Collection[str]
 ) -> dict[int, str]:
-    """Shard -> node that leads it and does not answer: its frontdoor hangs, or it is not reached from here.
-    So long as most voters of any shard answer here, or a leader that does (`heard_of`), most of them would
-    miss a leader that is gone; one alone may be cut off from it."""
+    """Return shard -> name of its leader, for leaders that do not answer this observer.
+
+    Their frontdoor hangs, or they are unreachable from here. A leader counts as alive if most
+    voters answer here and at most a few of them miss it, or if another answering leader heard it.
+    """
     silent = {row.copy: row.name for row in asked.members if answers.get(row.copy) is None}
     voters = voters_wanted(asked.members)
     if 2 * len(silent.keys() - heard_of) >= voters:
@@ -223,8 +231,10 @@ def _led_unheard(
 
 
 def misjudged(asked: StatusReply, answers: Mapping[str, StatusReply | None]) -> list[Finding]:
-    """Nodes that encrypt, or do not, while the others know them otherwise, and so do not reach them. They
-    know each other by the roster, and need a majority to write down what has changed."""
+    """Find nodes whose encryption differs from the roster, so that the others cannot reach them.
+
+    Nodes find each other by the roster, and the roster changes only by a majority.
+    """
     heard = [status for status in answers.values() if status is not None and status.copy != asked.copy]
     found = []
     for status in (asked, *heard):
@@ -238,8 +248,11 @@ def misjudged(asked: StatusReply, answers: Mapping[str, StatusReply | None]) -> 
 
 
 def no_leader(shards: int, of: int, away: Sequence[str], nodes: int, unheard: bool = False) -> Finding:
-    """So many shards have none, and these nodes do not answer. `unheard`: of others the nodes do not hear
-    each other."""
+    """Return the finding that `shards` of `of` shards have no leader.
+
+    `away` names the nodes that do not answer. `unheard`: nodes cannot hear each other, because the
+    roster has the wrong encryption for some.
+    """
     if of <= 0:
         return Finding(State.NO_QUORUM, "", "no shard is known")
     names = _names(away)
@@ -266,7 +279,7 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _stopped(status: StatusReply) -> set[int]:
-    """Shards whose copy here is damaged, and that nobody else is known to lead who is not away."""
+    """Shards whose copy here is damaged and that have no known leader on a reachable node."""
     led = {lead.shard: lead.copy for lead in status.leads if lead.copy != status.copy}
     return {
         shard
@@ -304,8 +317,9 @@ def _of_worker(node: str, worker: WorkerStats, unserved: set[int]) -> list[Findi
 
 
 def _leaderless(status: StatusReply) -> list[Finding]:
-    """Shards that this node keeps and that have no leader, as far as it sees; and shards of which nobody is
-    known to lead."""
+    """Find shards without a leader: those kept here, and those for which no leader is known at
+    all.
+    """
     without = {shard for worker in status.workers for shard in worker.leaderless}
     led = {lead.shard for lead in status.leads}
     ready = all(worker.state in ("ready", "full") for worker in status.workers)
@@ -321,8 +335,10 @@ def _leaderless(status: StatusReply) -> list[Finding]:
 def of_copies(
     rows: Sequence[CopyStats], members: Sequence[Member], shards: int | None = None
 ) -> list[Finding]:
-    """Copies that do not answer, still learn, or are wanted and not there yet. `rows` are those of led
-    shards; with `shards` those of all."""
+    """Findings about copies that are silent, still learning, or wanted but not created yet.
+
+    `rows` are those of shards that have a leader. With `shards`, rows of all shards are given.
+    """
     names = {member.copy: member.name for member in members}
     away, learning = _late(rows, names, True), _late(rows, names, False)
     late = {row.shard for row in rows if not row.synced or row.silent_ms >= limits.SILENT_COPY_MS}
@@ -353,8 +369,9 @@ def of_copies(
 
 
 def on_one_disk(rows: Iterable[CopyStats], members: Iterable[Member]) -> list[int]:
-    """Shards of which only one full copy keeps up, where there should be more: each confirm is on that disk
-    alone."""
+    """Shards with only one full copy in sync where there should be more: a confirm means one
+    disk.
+    """
     if copies_wanted(members) < 2:
         return []
     synced = Counter(row.shard for row in rows if row.role != "witness" and row.synced)
@@ -362,7 +379,7 @@ def on_one_disk(rows: Iterable[CopyStats], members: Iterable[Member]) -> list[in
 
 
 def _late(rows: Iterable[CopyStats], names: Mapping[str, str], silent: bool) -> dict[str, int]:
-    """Node -> shards of which its copy is silent, or else does not keep up."""
+    """Return node -> number of its copies that are silent (`silent`), or else not in sync."""
     found: dict[str, int] = {}
     for row in rows:
         away = row.silent_ms >= limits.SILENT_COPY_MS
@@ -373,27 +390,29 @@ def _late(rows: Iterable[CopyStats], names: Mapping[str, str], silent: bool) -> 
 
 
 def copies_wanted(members: Iterable[Member]) -> int:
-    """Full copies of each shard, at least."""
+    """Minimum of full copies for each shard."""
     full = sum(member.state == "in" and not member.witness for member in members)
     return max(1, min(REPLICATED, full))
 
 
 def voters_wanted(members: Iterable[Member]) -> int:
-    """Of each shard, at least: two full nodes without a witness have one voter and a standby."""
+    """Minimum of voters for each shard: two full nodes without a witness have one voter, one
+    standby.
+    """
     witnesses = [member.witness for member in members if member.state == "in"]
     full = witnesses.count(False)
     return REPLICATED if full >= REPLICATED or (full == 2 and len(witnesses) > full) else 1
 
 
 def aged(age_ms: int) -> Finding | None:
-    """What is to be said of figures so old; None while they are fresh."""
+    """Finding that figures are stale if they are older than FRESH_MS, else None."""
     if age_ms <= limits.FRESH_MS:
         return None
     return Finding(State.STALE, "", f"figures of {age_ms // 1_000} s ago")
 
 
 def of_error(error: GossipqError) -> State | None:
-    """The word for what a client met; None when it is about the request alone."""
+    """Health word for an error of a client. None if the error concerns only the request."""
     if isinstance(error, NoQuorum):
         return State.NO_QUORUM
     if isinstance(error, TurnedAway):
@@ -404,7 +423,9 @@ def of_error(error: GossipqError) -> State | None:
 
 
 def table() -> list[tuple[str, str, str, str]]:
-    """(word, scope, whether /readyz stays 200, meaning), by precedence: as docs/OPERATIONS.md has it."""
+    """Rows of (word, scope, whether /readyz stays 200, meaning), by precedence, for
+    docs/OPERATIONS.md.
+    """
     return [
         (state, MEANINGS[state].scope, "yes" if MEANINGS[state].serves else "no", MEANINGS[state].text)
         for state in State
@@ -412,7 +433,7 @@ def table() -> list[tuple[str, str, str, str]]:
 
 
 def wrong_clocks(copies: Iterable[CopyStats], members: Iterable[Member]) -> dict[str, str]:
-    """By the name of the node: what is wrong with its wall clock, as the leaders of its shards see it."""
+    """Return node name -> problem of its wall clock, as the leaders of its shards see it."""
     names = {member.copy: member.name for member in members}
     off_ms: dict[str, int] = {}
     for row in copies:

@@ -1,7 +1,7 @@
-"""An export's folder as readers see it, on this machine or wherever pyarrow has a file system for (s3://,
-gs://, hdfs://).
+"""The folder of an export, on this machine or on a filesystem of pyarrow (s3://, gs://, hdfs://).
 
-Importing this imports pyarrow."""
+Importing this module imports pyarrow.
+"""
 
 import re
 from collections.abc import Iterable
@@ -17,15 +17,17 @@ from gossipq.errors import ExportError, TornExport
 from gossipq.wire import export
 from gossipq.wire.export import Export, File
 
-#: exports up to this size have the SHA-256 of their files checked unless one says otherwise
+#: the SHA-256 of files is checked by default if the export is not larger than this
 VERIFY_BYTES_MAX = 256 << 20
 _CHUNK = 1 << 20
 
 
 class ExportReader:
     def __init__(self, path: str) -> None:
-        """A path, or a URI; s3a:// is what Spark calls s3://. Raises ExportError for a URI of nothing that is
-        known."""
+        """Open a path or URI. s3a://, as Spark writes it, means s3://.
+
+        Raises ExportError for a URI of an unknown kind.
+        """
         self.path = path.rstrip("/")
         if "://" in path:
             uri = quote(re.sub("^s3[an]:", "s3:", self.path), safe=punctuation)
@@ -37,8 +39,11 @@ class ExportReader:
             self.system, self.root = fs.LocalFileSystem(), self.path.removeprefix("file:")
 
     def read(self, until_us: int | None = None) -> Export:
-        """What counts, now or at a time in microseconds since 1970. Raises TornExport, also for a folder
-        without manifests, ExportVersion, and ExportError for a time that the export does not go back to."""
+        """Return the export as it is now, or as it was at `until_us` (microseconds since 1970).
+
+        Raises TornExport (also for a folder without manifests), ExportVersion, and ExportError if
+        the export does not reach back to that time.
+        """
         where = fs.FileSelector(f"{self.root}/{export.MANIFESTS}", allow_not_found=True)
         there = {export.sequence_of(info.base_name): info.path for info in self.system.get_file_info(where)}
         there.pop(None, None)
@@ -54,7 +59,10 @@ class ExportReader:
             return bytes(stream.read())
 
     def check(self, files: Iterable[File], verify: bool | None) -> None:
-        """The files lie there as they were written. Raises TornExport."""
+        """Check that the files exist with the right size, and with `verify` the right SHA-256.
+
+        Raises TornExport.
+        """
         files = list(files)
         if verify is None:
             verify = sum(file.bytes for file in files) <= VERIFY_BYTES_MAX
@@ -71,12 +79,14 @@ class ExportReader:
         return digest.hexdigest()
 
     def locate(self, path: str) -> str:
-        """A file as this folder's filesystem names it."""
+        """Return the path of a file as the filesystem of this folder names it."""
         return str(PurePosixPath(self.root) / path)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """A hint for who asked for a topic that is not there."""
+    """Hint for a topic name that does not exist: the nearest name, or some of the existing
+    names.
+    """
     names = sorted(names)
     close = get_close_matches(name, names, n=1)
     more = ", ..." if len(names) > 8 else ""

@@ -1,7 +1,7 @@
-"""Every protocol message once: what the wire carries is what the machines take and give.
+"""Every protocol message, once: the same types on the wire and in the state machines.
 
-A msgpack array in field order; fields are only appended, with a default. Durations are what remains, ranges
-half-open.
+A message is a msgpack array in field order; new fields are appended with a default. Durations are
+remaining times. Ranges are half-open.
 """
 
 from gossipq import export_messages, limits, operator_messages, peer_messages
@@ -36,16 +36,18 @@ from gossipq.values import (
 
 
 class Hello(Message):
-    """First message on every connection. Nothing else is answered before it."""
+    """First message on every connection. Other messages are refused before it."""
 
     verb = 1
     session: bytes
-    client: str  #: free text for `status`
+    client: str  #: free text, shown by `status`
     version: str
-    auth: bytes = b""  #: a token of 32 bytes; b"": who says it shows none
-    user: str = ""  #: for whom it acts; "" = for itself
-    key: bytes = b""  #: of who owns the session; its producers are made of it too
-    resets: bool = False  #: whether RESET says here what has ended, in place of not_leader without a request
+    auth: bytes = b""  #: a token of 32 bytes; b"": the client sends none
+    user: str = ""  #: the user on whose behalf it acts; "" = the token's own
+    #: secret of the session's owner; the names of its producers are derived from it
+    key: bytes = b""
+    #: the client accepts RESET; otherwise it gets not_leader when its state in a shard has ended
+    resets: bool = False
 
 
 class Welcome(Message):
@@ -53,17 +55,18 @@ class Welcome(Message):
     node: str
     cluster: bytes  #: 16 bytes
     version: str
-    window_bytes: int  #: unconfirmed publish bytes this connection may have
-    silence_ms: int  #: a session ends after this much silence
+    window_bytes: int  #: unconfirmed publish bytes of this connection
+    silence_ms: int  #: a session ends after this silence
     ping_ms: int
     routes: list[Route] = []
     shards: int = limits.SHARDS
-    nodes: list[str] = []  #: frontdoors of the cluster: any of them will do
-    #: clusters that this one went on from, by a recover: what is left of them must not go on
+    nodes: list[str] = []  #: frontdoors of the cluster; each of them serves
+    #: clusters that were replaced by this one in a `recover`; their remaining nodes must stop
     former: list[bytes] = []
-    #: shards that this node keeps, and that have no leader as far as it sees; from frontdoors only
+    #: shards of this node that have no leader as far as it knows; only from frontdoors
     leaderless: list[int] = []
-    away: list[str] = []  #: nodes that are missed for a majority of those; empty while one may be elected
+    #: unreachable nodes that are missing for a majority of those shards; empty during an election
+    away: list[str] = []
 
 
 class Ping(Message):
@@ -75,28 +78,33 @@ class Pong(Message):
 
 
 class Bye(Message):
-    """The session ends now; what it holds goes back uncounted. `lost`: a frontdoor says that this connection
-    of a client has ended; the session may come back by another one."""
+    """End the session now. Its records are redelivered, and the attempt does not count.
+
+    `lost` is set by a frontdoor: the connection of a client has ended, and the session can continue
+    on another one.
+    """
 
     verb = 5
     lost: bool = False
 
 
 class RefusedMessage(Message):
-    """Answer to any request that cannot be served; `code` is that of `gossipq.errors`."""
+    """Answer to a request that cannot be served. `code` is a code of `gossipq.errors`."""
 
     verb = 6
     code: str
     message: str
     hint: str = ""
     retry_after_ms: int = 0
-    detail: int = 0  #: the expected sequence of out_of_sequence
-    endpoint: str = ""  #: the better address of not_leader
+    detail: int = 0  #: for out_of_sequence: the expected sequence
+    endpoint: str = ""  #: for not_leader: a better address
 
 
 class Reset(Message):
-    """What this session had in these shards has ended: say HELLO and SUBSCRIBE there again, and what was
-    not answered. Only to who asks for it in HELLO."""
+    """The session's state in these shards has ended: send HELLO, SUBSCRIBE and open requests again.
+
+    Only sent to clients that set `resets` in HELLO.
+    """
 
     verb = 7
     shards: list[int]
@@ -104,7 +112,7 @@ class Reset(Message):
 
 
 class WhoAmI(Message):
-    """To a worker or a frontdoor. Answered by IDENTITY."""
+    """Ask a worker or frontdoor for the user of this connection. Answered by IDENTITY."""
 
     verb = 12
 
@@ -112,14 +120,14 @@ class WhoAmI(Message):
 class Identity(Message):
     verb = 8
     user: str
-    closed: bool  #: whether permissions are asked for
+    closed: bool  #: True if requests need permissions
     rules: list[Rule] = []
-    acting: str = ""  #: the user whose token was shown, when it acts for another one
-    expires_ms: int = 0  #: unix, of the token; 0 = never
+    acting: str = ""  #: the user whose token was sent, if it acts for another user
+    expires_ms: int = 0  #: when the token expires, in unix milliseconds; 0 = never
 
 
 class AskAccess(Message):
-    """To the meta shard: users and roles. Answered by ACCESS."""
+    """Ask the meta shard for users and roles. Answered by ACCESS."""
 
     verb = 9
 
@@ -130,55 +138,61 @@ class Access(Message):
 
 
 class SetAccess(Message):
-    """Answered by ACCESS."""
+    """Change users and roles. Answered by ACCESS."""
 
     verb = 11
     change: AccessChange
-    proof: bytes = b""  #: as that of JOIN; who has the permission needs none
-    idempotency_key: bytes = b""  #: asked again with the same one, it gets the answer of the first
+    proof: bytes = b""  #: as in JOIN; not needed with the permission
+    idempotency_key: bytes = b""  #: a repeat with the same key gets the first answer
 
 
 # --- publish ------------------------------------------------------------------------------------------------
 
 
 class Publish(Message):
-    """Second frame: one batch. The confirm level "none" gets no answer and promises nothing.
+    """Publish one batch, in the second frame. With level "none" it is not confirmed.
 
-    With `acks` it is one atomic step: the records that the subscription holds are acked and the batch is
-    stored, or neither (LeaseLost when somebody else holds one of them). All of it lies in the header's
-    shard."""
+    With `acks` it is one atomic step: the broker acks these records of the subscription and stores
+    the batch, or does neither. It is refused with lease_lost if another consumer holds one of the
+    records. All of them must be in the header's shard.
+    """
 
     verb = 16
     partition: PartitionKey
-    level: str = ""  #: "" = as the topic says
-    age_ms: int = 0  #: since the batch was sealed: its delays count from there
+    level: str = ""  #: "" = the topic's level
+    age_ms: int = 0  #: time since the batch was sealed: its delays count from then
     subscription: int = 0
     acks: list[Range] = []
 
 
 class PublishPlain(Message):
-    """Second frame: a msgpack array of PlainRecord, which the worker seals. Answered as PUBLISH is."""
+    """Publish plain records, which the worker seals. Answered like PUBLISH.
+
+    The second frame is a msgpack array of PlainRecord.
+    """
 
     verb = 18
     partition: PartitionKey
     level: str = ""
     route: str = ""  #: of all records
     delay_ms: int = 0  #: until they are due; 0 = at once
-    ttl_ms: int = 0  #: from due until they expire; 0 = as the topic says
+    ttl_ms: int = 0  #: from due until they expire; 0 = the topic's value
     producer: int = 0  #: number of the producer among those of the session's key
-    sequence: int = 0  #: of this producer and partition, from 1; 0 = not deduplicated but by ids
+    sequence: int = 0  #: of this producer and partition, from 1; 0 = deduplicated by ids only
     subscription: int = 0
     acks: list[Range] = []
 
 
 class Confirm(Message):
-    """Batches that are on a majority of disks: rows of (request id, offset of the first record, copies,
-    duplicate)."""
+    """Batches that a majority of disks has stored.
+
+    Rows of (request id, offset of the first record, copies, duplicate).
+    """
 
     verb = 17
     rows: list[tuple[int, Offset, int, bool]]
     window_bytes: int = limits.PUBLISH_WINDOW_BYTES
-    direct: str = ""  #: the leader's own address, when the request came through a frontdoor
+    direct: str = ""  #: the leader's own address, if the request came through a frontdoor
     #: (request id, runs) of batches with due times or ids, in the order of the rows
     runs: list[tuple[int, list[Run]]] = []
 
@@ -187,8 +201,10 @@ class Confirm(Message):
 
 
 class Subscribe(Message):
-    """Joins a group, or reads without one (group ""). Partitions lie in the header's shard, those of a group
-    in one topic."""
+    """Join a group, or read without a group (""). All partitions are in the header's shard.
+
+    A group has partitions of one topic.
+    """
 
     verb = 32
     subscription: int  #: chosen by the client, unique in its session
@@ -197,21 +213,22 @@ class Subscribe(Message):
     credit_records: int
     credit_bytes: int
     config: GroupOptions = GroupOptions()
-    notify_end: bool = False  #: send AT_END each time everything readable has been handed out
-    holding: list[Range] | None = (
-        None  #: what the client still has from before it lost its connection; the rest goes back
-    )
-    #: takes only records whose route matches one of these: equal, or with `*` and `#`; empty = all
+    notify_end: bool = False  #: send AT_END each time that everything readable has been delivered
+    #: records the client still holds from before a reconnect; the others are redelivered
+    holding: list[Range] | None = None
+    #: deliver only records whose route matches one of these, with `*` and `#`; empty = all
     routes: list[str] = []
-    ack: bool = True  #: False: at most once; what is handed out counts as acked before it leaves
-    #: all shards that this group reads here; mode "exclusive" is refused over more than one
+    ack: bool = True  #: False: at most once; records count as acked before they are sent
+    #: all shards in which this group is read; mode "exclusive" is refused over more than one
     shards: list[int] = []
-    auto: bool = False  #: an ACK or NACK lends again what its records took, and PING extends their leases
-    plain: bool = False  #: records come opened, as DELIVER_PLAIN
-    shares: bool = False  #: SHARE may be sent: it gives back what nobody has started on
-    gaps: bool = False  #: a slice may leave records out: it says which offsets it has
-    #: with key order it holds one record of a key at a time; so does one with `auto`
-    key_runs: bool = False  #: with key order, a slice may hold several records of a key
+    #: ACK and NACK return the credit of their records, and PING extends their leases
+    auto: bool = False
+    plain: bool = False  #: records arrive opened, as DELIVER_PLAIN
+    #: SHARE can be sent: the client gives back records that no handler has started
+    shares: bool = False
+    gaps: bool = False  #: a slice can leave out records: it lists the offsets it has
+    #: without this, or with `auto`, the client holds one record of each key at a time
+    key_runs: bool = False
 
 
 class Subscribed(Message):
@@ -223,18 +240,21 @@ class Subscribed(Message):
     ends: list[Range]
     direct: str = ""
     mode: str = ""  #: of the group; "" for a reader
-    attempts_max: int = 0  #: of the group, for records that name none; 0 for a reader
+    attempts_max: int = 0  #: of the group, for records without a value of their own; 0 for a reader
 
 
 class Unsubscribe(Message):
-    """What the subscription holds goes back uncounted. Answered by ACKED."""
+    """End a subscription. Its records are redelivered, and the attempt does not count.
+
+    Answered by ACKED.
+    """
 
     verb = 34
     subscription: int
 
 
 class Credit(Message):
-    """Lends more. Not answered."""
+    """Grant more credit. Not answered."""
 
     verb = 35
     subscription: int
@@ -243,17 +263,20 @@ class Credit(Message):
 
 
 class Deliver(Message):
-    """Second frame: the batches of the slices, one after the other."""
+    """Slices of records. The second frame has their batches, one after the other."""
 
     verb = 36
     subscription: int
     slices: list[Delivered]
-    lease_ms: int  #: remaining; 0 for a reader
+    lease_ms: int  #: remaining time; 0 for a reader
 
 
 class Ack(Message):
-    """Done by who had the records. What was never handed out comes back as lost, unless `unseen` says that
-    this is meant."""
+    """The consumer has processed these records.
+
+    Records that were never delivered are returned as lost, unless `unseen` says that this is
+    intended.
+    """
 
     verb = 37
     subscription: int
@@ -262,8 +285,10 @@ class Ack(Message):
 
 
 class AckDelivered(Message):
-    """Acks deliveries of a group in one partition by their names, (offset, attempt), whichever sessions they
-    went to, unless their records were delivered again since. Answered by ACKED."""
+    """Ack deliveries of a group in one partition by (offset, attempt). Answered by ACKED.
+
+    The session does not matter. A record that was delivered again since is not acked.
+    """
 
     verb = 30
     partition: PartitionKey
@@ -272,16 +297,21 @@ class AckDelivered(Message):
 
 
 class Acked(Message):
-    """Answer to ACK, ACK_DELIVERED, NACK, EXTEND and UNSUBSCRIBE, when stored. `lost` are ranges that others
-    hold, nobody any more, or nobody ever had."""
+    """Answer to ACK, ACK_DELIVERED, NACK, EXTEND and UNSUBSCRIBE, after the change is stored.
+
+    `lost` are ranges that this session does not hold: another session holds them, their lease
+    ended, or they were never delivered.
+    """
 
     verb = 38
     lost: list[Range] = []
 
 
 class Nack(Message):
-    """Gives back. `failed` counts as a failed attempt; the records come again after `delay_ms`, -1 = as the
-    policy says."""
+    """Give records back. With `failed` this counts as a failed attempt.
+
+    They are redelivered after `delay_ms`; -1 = the backoff of the policy.
+    """
 
     verb = 39
     subscription: int
@@ -290,7 +320,8 @@ class Nack(Message):
     failed: bool = True
     reason: str = ""
     dead: str = (
-        ""  #: "rejected" or "undecodable": no further attempt, it becomes a dead letter for that reason
+        #: "rejected" or "undecodable": no further attempt, it becomes a dead letter for that reason
+        ""
     )
 
 
@@ -302,14 +333,14 @@ class Extend(Message):
 
 
 class ReadyMessage(Message):
-    """The leader has records for this subscription and no loan."""
+    """The leader has records for this subscription, but no credit."""
 
     verb = 41
     subscription: int
 
 
 class Recall(Message):
-    """Asks for unused credit back."""
+    """Ask for unused credit back."""
 
     verb = 42
     subscription: int
@@ -323,7 +354,7 @@ class Recalled(Message):
 
 
 class AtEnd(Message):
-    """Everything readable now has been handed out; `ends` as in SUBSCRIBED."""
+    """Everything readable now has been delivered. `ends` as in SUBSCRIBED."""
 
     verb = 44
     subscription: int
@@ -331,8 +362,10 @@ class AtEnd(Message):
 
 
 class Started(Message):
-    """User code has begun with these records: that is an attempt, whatever becomes of it. If it never ends,
-    and the records were delivered before, it is a failure. Not answered."""
+    """A handler has started with these records, so the attempt counts. Not answered.
+
+    If the consumer dies, records that were delivered before count as failed.
+    """
 
     verb = 45
     subscription: int
@@ -340,8 +373,11 @@ class Started(Message):
 
 
 class Share(Message):
-    """Another consumer of the group has nothing to do: of the records that this subscription holds here it
-    keeps `keep` at least, and gives back (NACK, not failed) what nobody has started on of the rest."""
+    """Another consumer of the group is idle: give back records that no handler has started.
+
+    The client keeps at least `keep` of the records that this subscription holds. It gives back by
+    NACK, not failed.
+    """
 
     verb = 31
     subscription: int
@@ -349,33 +385,35 @@ class Share(Message):
 
 
 class DeliverPlain(Message):
-    """In place of DELIVER for who asked for it: the second frame is a msgpack array of PlainDelivered."""
+    """Sent instead of DELIVER if the subscription is `plain`. Second frame: array of
+    PlainDelivered.
+    """
 
     verb = 46
     subscription: int
-    lease_ms: int  #: remaining; 0 for a reader
+    lease_ms: int  #: remaining time; 0 for a reader
 
 
 # --- explain and mend ---------------------------------------------------------------------------------------
 
 
 class Why(Message):
-    """Where a record stands. Answered by EXPLAINED."""
+    """Ask for the state of a record. Answered by EXPLAINED."""
 
     verb = 48
     ref: Ref
-    group: str = ""  #: "" = for every group
+    group: str = ""  #: "" = every group
 
 
 class Explained(Message):
     verb = 49
-    ref: Ref  #: with the offset, when it has one
+    ref: Ref  #: with the offset if it has one
     standings: list[Standing]
     lines: list[str] = []  #: policies with their origin, route, times
 
 
 class WhyGroup(Message):
-    """Why a group stands still (or does not), in the partitions of this shard."""
+    """Ask why a group waits in the partitions of this shard. Answered by GROUP_EXPLAINED."""
 
     verb = 50
     group: str
@@ -383,7 +421,7 @@ class WhyGroup(Message):
 
 
 class GroupExplained(Message):
-    """Per partition: (partition, state, because, next command, unix ms since when)."""
+    """Per partition: (partition, state, reason, next command, unix ms of the state's start)."""
 
     verb = 51
     rows: list[tuple[PartitionKey, str, str, str, int]]
@@ -401,8 +439,9 @@ class Traced(Message):
 
 
 class Show(Message):
-    """The record itself. Answered by SHOWN with a batch of one record; also while it is scheduled or a dead
-    letter."""
+    """Ask for a record, also a scheduled one or a dead letter. Answered by SHOWN with a batch of
+    one.
+    """
 
     verb = 54
     ref: Ref
@@ -411,20 +450,23 @@ class Show(Message):
 class Shown(Message):
     verb = 55
     ref: Ref
-    time_ms: int  #: unix, when it was stored
+    time_ms: int  #: when it was stored, in unix milliseconds
 
 
 class Cancel(Message):
-    """Voids a record that no consumer holds and not every group has acked. Answered by DONE."""
+    """Void a record. Answered by DONE.
+
+    Refused if a consumer holds it, or if every group has acked it.
+    """
 
     verb = 56
     ref: Ref
     reason: str = ""
-    idempotency_key: bytes = b""  #: asked again with the same one, it gets the answer of the first
+    idempotency_key: bytes = b""  #: a repeat with the same key gets the first answer
 
 
 class Reschedule(Message):
-    """Another due time for a scheduled record. Answered by DONE."""
+    """Change the due time of a scheduled record. Answered by DONE."""
 
     verb = 57
     ref: Ref
@@ -432,26 +474,30 @@ class Reschedule(Message):
 
 
 class Edit(Message):
-    """Second frame: one record in a batch. One entry voids the old one and appends it; due times stay.
-    Answered by CONFIRM."""
+    """Replace a record by the one in the second frame, a batch of one. Answered by CONFIRM.
+
+    One log entry voids the old record and appends the new one. The due time stays.
+    """
 
     verb = 58
     ref: Ref
-    idempotency_key: bytes = b""  #: asked again with the same one, it gets the answer of the first
+    idempotency_key: bytes = b""  #: a repeat with the same key gets the first answer
 
 
 class Requeue(Message):
-    """Hands a record to a group once more: acked, retrying, parked or dead, it is ready now. Answered by
-    DONE."""
+    """Make a record ready for a group once more. Answered by DONE.
+
+    It can be acked, retrying, parked or dead.
+    """
 
     verb = 59
     ref: Ref
     group: str
-    idempotency_key: bytes = b""  #: asked again with the same one, it gets the answer of the first
+    idempotency_key: bytes = b""  #: a repeat with the same key gets the first answer
 
 
 class Done(Message):
-    """Answer to requests that change records: how many."""
+    """Answer to requests that change records: the number of changed records."""
 
     verb = 60
     count: int
@@ -459,8 +505,10 @@ class Done(Message):
 
 
 class ListDead(Message):
-    """Dead letters of a group ("" = of all) in one partition, from offset `after` on. Answered by
-    DEAD_LETTERS."""
+    """List dead letters of a group ("" = of all) in one partition, behind offset `after`.
+
+    Answered by DEAD_LETTERS.
+    """
 
     verb = 61
     partition: PartitionKey
@@ -471,15 +519,15 @@ class ListDead(Message):
 
 
 class DeadLetters(Message):
-    """Second frame: the batches of the letters, one after the other, when they were asked for."""
+    """Second frame: the batches of the letters, one after the other, if they were asked for."""
 
     verb = 62
     letters: list[DeadLetter]
-    more: Offset = -1  #: where to go on; -1: that was all
+    more: Offset = -1  #: `after` of the next page; -1: this was the last one
 
 
 class ReplayDead(Message):
-    """Dead letters of a group are ready for it again, with fresh counters. Answered by DONE."""
+    """Make dead letters of a group ready again, with fresh counters. Answered by DONE."""
 
     verb = 63
     partition: PartitionKey
@@ -492,53 +540,53 @@ class ReplayDead(Message):
 
 
 class Resolve(Message):
-    """Topics by name or by pattern with `*`; to the meta shard."""
+    """Ask the meta shard for topics by name or by pattern with `*`. Answered by TOPICS."""
 
     verb = 64
     names: list[str]
-    create: bool = False  #: make what is missing, with defaults (not for patterns)
-    after: str = ""  #: names behind that one only: `more` of the answer before
+    create: bool = False  #: create missing topics with defaults (not for patterns)
+    after: str = ""  #: only names behind this one: `more` of the previous answer
 
 
 class Topics(Message):
     verb = 65
-    topics: list[TopicInfo]  #: in the order of their names
-    more: str = ""  #: `after` of the next request; "" = that was all
+    topics: list[TopicInfo]  #: ordered by name
+    more: str = ""  #: `after` of the next request; "" = this was the last page
 
 
 class CreateTopic(Message):
-    """Answered by TOPICS when every shard of the topic has stored it."""
+    """Create a topic. Answered by TOPICS when every shard of the topic has stored it."""
 
     verb = 66
     name: str
     config: TopicOptions = TopicOptions()
     if_not_exists: bool = False
-    idempotency_key: bytes = b""  #: asked again with the same one, it gets the answer of the first
+    idempotency_key: bytes = b""  #: a repeat with the same key gets the first answer
 
 
 class DropTopic(Message):
     verb = 67
     name: str
-    idempotency_key: bytes = b""  #: asked again with the same one, it gets the answer of the first
+    idempotency_key: bytes = b""  #: a repeat with the same key gets the first answer
 
 
 class Stats(Message):
-    """To a worker: counters of the shards it leads. Empty names: all topics."""
+    """Ask a worker for counters of the shards it leads. Empty names: all topics."""
 
     verb = 68
     topics: list[str] = []
-    after: list[int] = []  #: `more` of the answer before; empty = from the beginning
+    after: list[int] = []  #: `more` of the previous answer; empty = from the beginning
 
 
 class StatsReply(Message):
     verb = 69
     partitions: list[PartitionStats]
     groups: list[GroupStats]
-    more: list[int] = []  #: `after` of the next request; empty = that was all
+    more: list[int] = []  #: `after` of the next request; empty = this was the last page
 
 
 class Status(Message):
-    """To a frontdoor."""
+    """Ask a frontdoor for the state of its node."""
 
     verb = 70
 
@@ -552,33 +600,31 @@ class StatusReply(Message):
     mode: str  #: "standalone", ...
     uptime_ms: int
     shards: int
-    led: int  #: shards with a leader and its full set of voters reachable
+    led: int  #: shards with a leader whose full set of voters is reachable
     workers: list[WorkerStats]
     routes: list[Route]
     warnings: list[str] = []
-    bad_frames: int = 0  #: messages the frontdoor could not read
+    bad_frames: int = 0  #: messages that the frontdoor could not read
     copy: str = ""  #: name of this node's data in the logs
-    members: list[Member] = []  #: the roster, as this node knows it
-    leads: list[Lead] = []  #: who leads which shard, as this node knows it
+    members: list[Member] = []  #: the roster as this node knows it
+    leads: list[Lead] = []  #: leaders of shards as this node knows them
     copies: list[CopyStats] = []  #: of the shards that this node leads
-    gossip: str = (
-        "off"  #: how finding others goes: "" = well, "off" = a standalone node, else why it is degraded
-    )
-    events: list[GossipEvent] = []  #: the newest that gossip has shown, oldest first
-    cpu_ms: int = 0  #: that the process of the frontdoor has used; 0 = not known
-    rss_bytes: int = 0  #: of its memory; 0 = not known
-    over_quota: int = 0  #: requests at the frontdoor that were more than the rates of an address allow
-    turned_away: int = (
-        0  #: connections to it that were closed: silent in a crowd, without end, beyond a bound
-    )
-    faults: int = 0  #: messages that met a fault of it
-    #: public CURVE key of the encrypted doors, 100 ports above the others, 32 bytes; while the cluster gets
-    #: another secret, those of the other nodes' doors are behind it; b"": there are none
+    gossip: str = "off"  #: state of discovery: "" = good, "off" = a standalone node, else why it is degraded
+    events: list[GossipEvent] = []  #: the newest events of gossip, oldest first
+    cpu_ms: int = 0  #: used by the frontdoor's process; 0 = unknown
+    rss_bytes: int = 0  #: memory of the frontdoor's process; 0 = unknown
+    over_quota: int = 0  #: requests at the frontdoor that exceeded the rates of an address
+    turned_away: int = 0  #: connections the frontdoor closed: silent in a crowd, endless, or above a bound
+    faults: int = 0  #: messages during which the frontdoor met a fault of its own
+    #: public CURVE key of the encrypted ports, 32 bytes; b"" if there are none
+
+    #: They are 100 ports above the others. While the cluster's secret is being replaced, the keys
+    #: of the other nodes' ports follow behind this one.
     door: bytes = b""
 
 
 class PurgeDead(Message):
-    """Dead letters go for good. Answered by DONE."""
+    """Delete dead letters. Answered by DONE."""
 
     verb = 72
     partition: PartitionKey
@@ -588,18 +634,20 @@ class PurgeDead(Message):
 
 
 class SetGroup(Message):
-    """Changes the policy of a topic's group in this shard: also `paused`. Answered by DONE; refused when
-    there is none."""
+    """Change the policy of a topic's group in this shard, including `paused`. Answered by DONE.
+
+    Refused if the group does not exist.
+    """
 
     verb = 73
     topic_id: int
     group: str
     config: GroupOptions
-    idempotency_key: bytes = b""  #: asked again with the same one, it gets the answer of the first
+    idempotency_key: bytes = b""  #: a repeat with the same key gets the first answer
 
 
 class BindTopic(Message):
-    """Makes a virtual topic, or binds it to other topics. To the meta shard. Answered by TOPICS."""
+    """Create a virtual topic, or bind it to other topics; to the meta shard. Answered by TOPICS."""
 
     verb = 74
     name: str
@@ -610,17 +658,19 @@ class BindTopic(Message):
 
 
 class Join(Message):
-    """A node says who it is: it enters the roster, or its row is brought up to date. Answered by MEMBERS."""
+    """A node enters the roster, or updates its row. Answered by MEMBERS."""
 
     verb = 75
     member: Member
-    cluster: bytes = b""  #: the cluster it belongs to; b"" when it is new
+    cluster: bytes = b""  #: the cluster it belongs to; b"" if it is new
     proof: bytes = (
-        b""  #: that it knows the secret: HMAC over the nonce of CHALLENGE and all else that is said here
+        #: proves knowledge of the secret: HMAC over the nonce of CHALLENGE and all other fields
+        b""
     )
-    options: dict[str, str] = {}  #: options of [cluster] that it insists on
-    nonce: bytes = b""  #: of who asks: the proof of CHALLENGE is made for it
-    invite: bytes = b""  #: in place of a proof: the token of an invitation; over encrypted doors only
+    options: dict[str, str] = {}  #: options of [cluster] that were set on the node and must hold
+    nonce: bytes = b""  #: chosen by this node: the proof in CHALLENGE covers it
+    #: instead of a proof: the token of an invitation; over encrypted ports only
+    invite: bytes = b""
 
 
 class Members(Message):
@@ -630,50 +680,56 @@ class Members(Message):
     version: int
     members: list[Member]
     cluster_name: str = ""
-    options: dict[str, str] = {}  #: what [cluster] says: dotted key -> JSON text
-    access: AccessTable | None = None  #: in the answer to a JOIN: who may do what
+    options: dict[str, str] = {}  #: options of [cluster]: dotted key -> JSON text
+    access: AccessTable | None = None  #: in the answer to JOIN: users and roles
 
 
 class SetOptions(Message):
-    """An operator changes options of [cluster]. Answered by MEMBERS."""
+    """Change options of [cluster], as an operator. Answered by MEMBERS."""
 
     verb = 47
     options: dict[str, str]  #: dotted key -> JSON text
-    proof: bytes = b""  #: as that of JOIN
+    proof: bytes = b""  #: as in JOIN
 
 
 class AskMembers(Message):
-    """Answered by MEMBERS."""
+    """Ask for the roster. Answered by MEMBERS."""
 
     verb = 77
 
 
 class SetMember(Message):
-    """An operator's word on the member of this name: "in", "leaving", or "gone": off the roster. Answered by
-    MEMBERS."""
+    """Set the state of the member of this name, as an operator. Answered by MEMBERS.
+
+    "in", "leaving", or "gone" (removed from the roster).
+    """
 
     verb = 78
     name: str
     state: str
-    proof: bytes = b""  #: as that of JOIN
+    proof: bytes = b""  #: as in JOIN
 
 
 class Challenge(Message):
-    """In place of an answer: prove that you know the secret of the cluster, and ask again on this
-    connection."""
+    """Instead of an answer: prove that you know the cluster's secret, and ask again.
+
+    The proof and the repeated request are sent on the same connection.
+    """
 
     verb = 79
     nonce: bytes  #: b"" between nodes: this connection was not greeted
-    sender: str = ""  #: name of the copy that is asked
-    proof: bytes = b""  #: that it knows the secret, over the nonce of who asked
+    sender: str = ""  #: name of the copy that answers
+    proof: bytes = b""  #: proves knowledge of the secret, over the nonce that the asking node sent
 
 
 class Entrust(Message):
-    """A node that has joined by an invitation asks for the secret of the cluster; over encrypted doors only.
-    Answered by ENTRUSTED."""
+    """Ask for the cluster's secret, after joining by an invitation. Answered by ENTRUSTED.
+
+    Over encrypted ports only.
+    """
 
     verb = 13
-    invite: bytes  #: its token
+    invite: bytes  #: token of the invitation
     copy: str
 
 

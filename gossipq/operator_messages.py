@@ -1,5 +1,7 @@
-"""What operators ask of a node, and do to topics, groups and clients. Verbs 80 to 95; a part of
-`messages`."""
+"""Messages of operators about nodes, topics, groups and clients. Verbs 80 to 95.
+
+They belong to `messages`.
+"""
 
 from gossipq import limits
 from gossipq.types import Offset, PartitionKey
@@ -17,56 +19,63 @@ from gossipq.values import (
 
 
 class Growth(Message):
-    """To a worker: stored roll-ups of the shards it leads. Answered by GROWN."""
+    """Ask a worker for the stored roll-ups of the shards it leads. Answered by GROWN."""
 
     verb = 80
     topics: list[str] = []  #: empty: all topics together, one series for each shard
     hours: bool = False  #: rows of hours, kept for 7 days, instead of minutes, kept for 6 hours
-    since_ms: int = 0  #: unix: rows behind that
-    after: list[int] = []  #: `more` of the answer before; empty = from the beginning
+    since_ms: int = 0  #: only rows after this time, in unix milliseconds
+    after: list[int] = []  #: `more` of the previous answer; empty = from the beginning
 
 
 class Grown(Message):
     verb = 81
     rows: list[GrowthRow]
-    more: list[int] = []  #: `after` of the next request; empty = that was all
+    more: list[int] = []  #: `after` of the next request; empty = this was the last page
 
 
 class ListClients(Message):
-    """To a worker: who talks to it. Answered by CLIENTS."""
+    """Ask a worker for its sessions. Answered by CLIENTS."""
 
     verb = 82
-    after: bytes = b""  #: `more` of the answer before; b"" = from the beginning
+    after: bytes = b""  #: `more` of the previous answer; b"" = from the beginning
 
 
 class Clients(Message):
     verb = 83
     rows: list[ClientRow]
-    more: bytes = b""  #: `after` of the next request; b"" = that was all
+    more: bytes = b""  #: `after` of the next request; b"" = this was the last page
 
 
 class Kick(Message):
-    """To a worker: ends a session, what it holds goes back, and refuses its HELLO for a while. Answered by
-    DONE, also when it is not known there: then the count is 0."""
+    """End a session at a worker, give its records back, and refuse its HELLO for a while.
+
+    Answered by DONE. The count is 0 if the worker does not know the session.
+    """
 
     verb = 84
-    session: bytes  #: the first bytes of it
+    session: bytes  #: the first bytes of its name
     for_ms: int = limits.KICK_MS
 
 
 class SetTopic(Message):
-    """Changes the policy of a topic; to the meta shard. Answered by TOPICS when every shard of the topic has
-    stored it."""
+    """Change the policy of a topic; to the meta shard. Answered by TOPICS.
+
+    The answer comes when every shard of the topic has stored the change.
+    """
 
     verb = 85
     name: str
     config: TopicOptions
-    idempotency_key: bytes = b""  #: asked again with the same one, it gets the answer of the first
+    idempotency_key: bytes = b""  #: a repeat with the same key gets the first answer
 
 
 class PurgeTopic(Message):
-    """Removes records of a partition up to `before`, oldest first, a bounded number at a time. Answered by
-    DONE: 0 = that was all. With `dry_run` the count is of all of them."""
+    """Remove records of a partition up to `before`, oldest first. Answered by DONE.
+
+    One request removes a bounded number; 0 = nothing was left to remove. With `dry_run` the answer
+    counts all of them and removes nothing.
+    """
 
     verb = 86
     partition: PartitionKey
@@ -75,17 +84,18 @@ class PurgeTopic(Message):
 
 
 class SeekGroup(Message):
-    """A group starts anew at other places, in all its partitions of this shard. Answered by SOUGHT; refused
-    while it has consumers or dead letters."""
+    """Move a group to other offsets, in all its partitions of this shard. Answered by SOUGHT.
+
+    Refused while the group has consumers or dead letters.
+    """
 
     verb = 87
     topic_id: int
     group: str
     starts: list[Start]
     dry_run: bool = False
-    config: GroupConfig | None = (
-        None  #: for a shard where nobody has consumed yet: the group is made there; None = refused
-    )
+    #: policy of the group if this shard does not have it yet; None = refuse in this case
+    config: GroupConfig | None = None
 
 
 class Sought(Message):
@@ -94,19 +104,21 @@ class Sought(Message):
 
 
 class DropGroup(Message):
-    """The group ends in this shard; so do its dead letters, if `dead` says so. Answered by DONE; refused
-    while it has consumers."""
+    """Delete a group in this shard. Answered by DONE.
+
+    Refused while it has consumers, or has dead letters and `dead` is False.
+    """
 
     verb = 89
     topic_id: int
     group: str
     dead: bool = False
     dry_run: bool = False
-    idempotency_key: bytes = b""  #: asked again with the same one, it gets the answer of the first
+    idempotency_key: bytes = b""  #: a repeat with the same key gets the first answer
 
 
 class ShowGroup(Message):
-    """To a shard with partitions of the topic. Answered by GROUP_SHOWN."""
+    """Ask a shard with partitions of the topic for a group. Answered by GROUP_SHOWN."""
 
     verb = 90
     topic_id: int
@@ -116,12 +128,12 @@ class ShowGroup(Message):
 class GroupShown(Message):
     verb = 91
     config: GroupConfig
-    policy: list[tuple[str, str, str]]  #: (name, value, who said so) of what rules its records
+    policy: list[tuple[str, str, str]]  #: (name, value, origin) of each policy in force
     consumers: list[str]
 
 
 class ListAlarms(Message):
-    """To a frontdoor. Answered by ALARMS."""
+    """Ask a frontdoor for the alarms of its node. Answered by ALARMS."""
 
     verb = 92
 
@@ -132,7 +144,7 @@ class Alarms(Message):
 
 
 class ShowConfig(Message):
-    """To a frontdoor: the options that the node runs with. Answered by CONFIG_SHOWN."""
+    """Ask a frontdoor for the options with which its node runs. Answered by CONFIG_SHOWN."""
 
     verb = 94
 

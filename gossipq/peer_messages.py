@@ -1,7 +1,7 @@
-"""Messages between workers, and inside a node. Verbs from 96 on; a client that sends one is refused.
+"""Messages between workers, and inside a node. Verbs from 96; refused from clients.
 
-What a number or a list may be stands in its type: a message with another one is refused where it is read,
-before anything of it is kept.
+The types state the bounds of each number and list. A message outside these bounds is refused when
+it is decoded, before any of it is stored.
 """
 
 from typing import Annotated
@@ -30,39 +30,45 @@ Copies = Annotated[list[str], Meta(max_length=limits.MEMBERS_MAX)]
 
 
 class Append(Message):
-    """Raft AppendEntries. Second frame: the entries, as PROTOCOL.md section "Peers" lays them out."""
+    """Raft AppendEntries. Second frame: the entries, laid out as in PROTOCOL.md section "Peers"."""
 
     verb = 96
     leader: str
     prev_index: Number
     prev_term: Number
     commit: Number
-    sizes: list[Number]  #: of each entry: bytes of its row, bytes of its batch
+    sizes: list[Number]  #: for each entry: bytes of its row, bytes of its batch
     sent_ms: Number = 0
     prev_chain: bytes = b""
-    time_ms: Number = 0  #: leader time when this left
-    sure: bool = False  #: whether it goes back to the clocks of all voters
+    time_ms: Number = 0  #: leader time when this was sent
+    sure: bool = False  #: True if leader time is derived from the clocks of all voters
 
 
 class Appended(Message):
-    """`match` is on disk and equal to the leader's log; without ok it is a hint where to look next."""
+    """Answer to APPEND.
+
+    With `ok`, `match` is on disk and equal to the leader's log; else it is a hint where to look
+    next.
+    """
 
     verb = 97
     follower: str
     ok: bool
     match: Number
     sent_ms: Number = 0
-    rejected: Number = 0  #: without ok: the prev_index that did not fit
+    rejected: Number = 0  #: without ok: the prev_index that did not match
     hint_term: Number = 0  #: without ok: term of the follower's entry at `match`
-    hollow: bool = False  #: its state is not whole: it needs a snapshot
-    wall_ms: Number = 0  #: its wall clock when this left
-    est_ms: Number = 0  #: leader time by its anchor then; 0: it has none
-    sure: bool = False  #: whether that is sure
-    no_space: bool = False  #: its store takes no publishes
+    hollow: bool = False  #: the follower's state is incomplete: it needs a snapshot
+    wall_ms: Number = 0  #: the follower's wall clock when this was sent
+    est_ms: Number = 0  #: leader time by the follower's anchor; 0: it does not know leader time
+    sure: bool = False  #: True if `est_ms` is certain
+    no_space: bool = False  #: True if its store refuses publishes
 
 
 class InstallTopic(Message):
-    """Meta leader to a shard's leader: log this version of the topic. `deleted` ends it."""
+    """Meta leader to the leader of a shard: log this version of a topic. `deleted` removes the
+    topic.
+    """
 
     verb = 98
     topic: TopicInfo
@@ -77,7 +83,7 @@ class TopicInstalled(Message):
 
 
 class AskTopic(Message):
-    """Shard leader to the meta leader: a publish named a topic id that is not in my log."""
+    """Shard leader to meta leader: ask for a topic id that a publish named and my log lacks."""
 
     verb = 100
     topic_id: Number
@@ -89,35 +95,36 @@ class Report(Message):
 
     verb = 101
     stats: WorkerStats
-    leads: Leads  #: of all shards that it keeps and knows a leader of
+    leads: Leads  #: of all its shards whose leader it knows
     copies: list[CopyStats] = []  #: of the shards that it leads
     version: RosterVersion = 0  #: of the roster, if this worker keeps the meta shard
     members: Roster = []
     timings: list[Timing] = []
-    alarms: list[Alarm] = []  #: what this worker has to say now
-    given_up: RosterVersion = 0  #: the version that its copy of the meta shard did not get; 0: none
+    alarms: list[Alarm] = []  #: the alarms that this worker raises now
+    #: the roster version that its copy of the meta shard never received; 0: none
+    given_up: RosterVersion = 0
     audit: list[AuditRow] = []  #: since the last report
 
 
 class VoteRequest(Message):
-    """Raft RequestVote, to every voter. A pre-vote asks whether a vote would be given, and changes
-    nothing."""
+    """Raft RequestVote, to every voter. A pre-vote asks for a promise and changes nothing."""
 
     verb = 102
     candidate: str
-    term: Number  #: that it stands for
+    term: Number  #: the term for which it stands
     last_term: Number
     last_index: Number
     pre: bool = False
-    transfer: bool = False  #: the leader asked it to: voters need not wait for that leader's silence
+    #: True if the leader asked it to stand: voters need not wait for the leader's silence
+    transfer: bool = False
 
 
 class Vote(Message):
-    """Answer to VOTE_REQUEST; the header has the voter's own term."""
+    """Answer to VOTE_REQUEST. The header has the voter's own term."""
 
     verb = 103
     voter: str
-    term: Number  #: that was stood for
+    term: Number  #: the term of the request
     granted: bool
     pre: bool = False
     wall_ms: Number = 0  #: as in APPENDED
@@ -126,17 +133,18 @@ class Vote(Message):
 
 
 class TimeoutNow(Message):
-    """Leader to the copy that is to lead after it: stand for election at once."""
+    """Leader to the copy that should lead next: stand for election at once."""
 
     verb = 104
     leader: str
 
 
 class Snapshot(Message):
-    """A part of a shard's state after entry `index`, for a copy that the log cannot help any more. Second
-    frame: rows.
+    """One part of a shard's state after entry `index`, for a copy too far behind for the log.
 
-    Parts come one at a time, the next when the one before is stored: state rows, then batches, then "end"."""
+    Second frame: rows. The next part is sent when the previous one is stored: state rows, then
+    batches, then "end".
+    """
 
     verb = 105
     leader: str
@@ -148,18 +156,16 @@ class Snapshot(Message):
     witnesses: Copies
     learners: Copies
     number: Number  #: of this part, from 0
-    #: "state": (key, value) rows; "body": (index, batch) rows, all there are in [first, end); "end": that was
-    #: all
+    #: rows of a "state" part are (key, value); of a "body" part all (index, batch) in [first, end)
     kind: str
     first: Number = 0
     end: Number = 0
     sent_ms: Number = 0
-    spooled_ms: Number = 0  #: with the term and `index` this names the snapshot
+    spooled_ms: Number = 0  #: together with the term and `index` it identifies the snapshot
 
 
 class Installed(Message):
-    """Answer to SNAPSHOT: `number` is the part that is wanted next; `done`: nothing more, `index` is on
-    disk."""
+    """Answer to SNAPSHOT. `number` is the next part to send; with `done`, `index` is on disk."""
 
     verb = 106
     follower: str
@@ -170,61 +176,61 @@ class Installed(Message):
 
 
 class ChangeVoters(Message):
-    """To the leader of a shard: other voters, one more or one less. Answered by ACKED when it is
-    committed."""
+    """Ask the leader of a shard to add or remove one voter. Answered by ACKED after the commit."""
 
     verb = 107
     voters: Copies
-    witnesses: Copies  #: of the voters and learners: those that keep no bodies
+    witnesses: Copies  #: voters and learners that store no record bodies
     learners: Copies
 
 
 class Transfer(Message):
-    """To the leader of a shard: hand leadership over. Answered by ACKED when it is under way."""
+    """Ask the leader of a shard to hand leadership over. Answered by ACKED when it has begun."""
 
     verb = 108
     to: str
 
 
 class Bundle(Message):
-    """Everything that one turn has to say to one process of another node. Second frame: those of its
-    messages, in order."""
+    """All messages of one turn to one process of another node. Second frame: theirs, in order."""
 
     verb = 109
     cluster: bytes
     sender: str  #: name of the copy
     to: str
     messages: list[bytes]  #: control frames
-    sizes: list[Number] = []  #: bytes that each message has of the second frame; empty: nobody has any
+    sizes: list[Number] = []  #: bytes of the second frame for each message; empty if all are 0
 
 
 class View(Message):
-    """What a frontdoor knows: to the other frontdoors what its own workers lead, to its own workers all there
-    is."""
+    """The knowledge of a frontdoor.
+
+    Other frontdoors get the leaders among its own workers. Its own workers get all leaders.
+    """
 
     verb = 110
     version: RosterVersion  #: of the roster
     members: Roster
     leads: Leads
-    given_up: RosterVersion = 0  #: of the frontdoor's own node: as in Report
+    given_up: RosterVersion = 0  #: of the frontdoor's own node, as in Report
 
 
 class Waiting(Message):
-    """A node that belongs to no cluster yet, to the frontdoor's address of others that may wait too. Nobody
-    answers it."""
+    """A node without a cluster announces itself to other frontdoors. Not answered."""
 
     verb = 111
     member: Member
-    expect: Number  #: nodes that found the cluster together; 0: it only joins
-    pledge: str = ""  #: the copy that it has agreed should found the cluster; it agrees to one only
-    options: dict[str, str] = {}  #: what its [cluster] says
-    proof: bytes = b""  #: that it knows the secret: as that of JOIN
-    known: list[str] = []  #: addresses of nodes that wait, as it knows
+    expect: Number  #: number of nodes that found the cluster together; 0: it only joins
+    pledge: str = ""  #: the copy that it has agreed to as founder; it agrees to one only
+    options: dict[str, str] = {}  #: its options of [cluster]
+    proof: bytes = b""  #: proves that it knows the secret, as in JOIN
+    known: list[str] = []  #: addresses of waiting nodes that it knows
 
 
 class Stray(Message):
-    """To the leader of a shard, from a copy with rows that no leader speaks to: is it still one of its
-    copies?"""
+    """A copy without a leader asks the leader of its shard whether it is still one of the
+    copies.
+    """
 
     verb = 112
     copy: str
@@ -232,17 +238,21 @@ class Stray(Message):
 
 
 class Dismiss(Message):
-    """Answer to STRAY of a leader that serves: the copies in force are committed, and this one is none of
-    them. Who is one, or may become one, gets no answer."""
+    """A serving leader answers STRAY: the committed copies of the shard do not include the sender.
+
+    Current or future copies get no answer.
+    """
 
     verb = 113
     leader: str
-    sent_ms: Number  #: of the question
+    sent_ms: Number  #: of the STRAY
 
 
 class Greet(Message):
-    """First message on a connection between nodes. Answered by CHALLENGE; nothing else is heard before
-    PROVE."""
+    """First message on a connection between nodes. Answered by CHALLENGE.
+
+    Until PROVE arrives, other messages are ignored.
+    """
 
     verb = 114
     cluster: bytes
@@ -252,17 +262,22 @@ class Greet(Message):
 
 
 class Prove(Message):
-    """Answer to CHALLENGE, on the same connection: from here on it is that copy's."""
+    """Answer to CHALLENGE, on the same connection. From now on the connection belongs to that
+    copy.
+    """
 
     verb = 115
     sender: str
-    nonce: bytes  #: that of GREET
+    nonce: bytes  #: the nonce of GREET
     proof: bytes
 
 
 class AccessTold(Message):
-    """The worker that keeps shard 0 to the processes of its node, a frontdoor to those of other nodes: the
-    table of users and roles. A newer one takes the place of an older one."""
+    """The table of users and roles. A newer version replaces an older one.
+
+    The worker of shard 0 sends it to the processes of its node, and a frontdoor to those of other
+    nodes.
+    """
 
     verb = 116
     table: AccessTable

@@ -1,9 +1,10 @@
-"""Who may do what: users have roles, a role has rules, a rule grants permissions on the topics of a
-pattern. Pure.
+"""Permissions: a user has roles, a role has rules, a rule grants permissions on topics by pattern.
 
-A cluster is open until somebody closes it: then each request needs the permission that NEEDS names for its
-verb. A user is who shows one of its tokens; who shows none is ANONYMOUS, and may do what roles say that
-were given to a user of that name. Nodes show that they know the secret, and may do everything."""
+A cluster is open until an operator closes it. Then each request needs the permission that NEEDS
+lists for its verb. A client is the user whose token it sends. Without a token it is ANONYMOUS and
+has the roles of the user of that name. Nodes prove that they know the cluster's secret and may do
+everything. This module is pure.
+"""
 
 import hashlib
 import re
@@ -80,31 +81,33 @@ READ, PUBLISH, CREATE, MEND, OPERATE, CLUSTER, OBSERVE, ACT_FOR = PERMISSIONS = 
     "observe",
     "act_for",
 )
-#: the role of who may do everything
+#: the role with all permissions
 ADMIN = Role("admin", [Rule(topics, list(PERMISSIONS)) for topics in ("*", "_*")])
-ANY = "any"  #: of a need: one permission on the topic, whichever
+ANY = "any"  #: in a Need: any one permission on the topic is enough
 EVERYTHING = "*"  #: the pattern that also covers the cluster as a whole
-WHOLE = ""  #: in place of a topic: the cluster as a whole
-REPLIES = "_replies"  #: the topic of answers to requests
-SYSTEM = "_"  #: names of topics that nodes write begin with it
-#: those that clients write all the same: answers to requests, and declarations of schemas
+WHOLE = ""  #: stands for the cluster as a whole in place of a topic
+REPLIES = "_replies"  #: the topic for replies to requests
+SYSTEM = "_"  #: prefix of topics that only nodes write
+#: system topics that clients may write: replies, and declarations of schemas
 OPEN_TO_CLIENTS = frozenset((REPLIES, SCHEMAS_TOPIC))
-ANONYMOUS = "anonymous"  #: the user who shows no token
+ANONYMOUS = "anonymous"  #: the user of clients without a token
 TOKEN_BYTES = 32
 USERS_MAX, ROLES_MAX, INVITES_MAX = 1_000, 200, 200
 RULES_MAX, ROLES_OF_USER_MAX, TOKENS_MAX = 64, 32, 8
-CACHED_MAX = 4_096  #: answers that are kept of one session
+CACHED_MAX = 4_096  #: answers cached for one session
 SHOW_CREDENTIALS = "show yours: --credentials FILE or $GOSSIPQ_CREDENTIALS; `gossipq whoami` says who you are"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]*\Z")
 _PATTERN = re.compile(r"[A-Za-z0-9._*-]+\Z")
 
-#: topics that a request names: by their ids, by their names
+#: topics of a request: by id, by name
 Targets = tuple[tuple[int, ...], tuple[str, ...]]
 
 
 class Need(NamedTuple):
-    """What a verb needs: a permission ("" = to be greeted is enough) on the topics it names, or on the
-    cluster."""
+    """The permission that a verb needs, on the topics of the request or on the cluster.
+
+    "" means that a greeted session is enough.
+    """
 
     permission: str
     on: str  #: for people
@@ -161,7 +164,7 @@ def _grown(message: Growth) -> Targets:
 
 _FREE = Need("", "", _none)
 _OWN = Need("", "its own subscription", _none)
-#: of each verb that clients send
+#: the need of each verb that clients send
 NEEDS: dict[type[Message], Need] = {
     Hello: _FREE,
     Ping: _FREE,
@@ -197,19 +200,24 @@ NEEDS: dict[type[Message], Need] = {
 
 
 def verb_of(kind: type[Message]) -> str:
-    """As PROTOCOL.md names it."""
+    """Return the name of a message as in PROTOCOL.md, such as ACK_DELIVERED."""
     return re.sub(r"(?<!^)([A-Z])", r"_\1", kind.__name__).upper()
 
 
 def require_writer(topic: str, node: bool) -> None:
-    """Whether who is a node, or is none, may write a topic, and make it by doing so. Raises BadRequest."""
+    """Raise BadRequest if a client (`node` is False) writes or creates a system topic.
+
+    Names of system topics begin with `_`.
+    """
     if topic.startswith(SYSTEM) and topic not in OPEN_TO_CLIENTS and not node:
         raise BadRequest(f"{topic} is written by nodes only", hint="names that begin with _ are theirs")
 
 
 def covers(pattern: str, topic: str) -> bool:
-    """Whether a rule with that pattern speaks of a topic, or of the cluster as a whole. A `*` at the
-    beginning stands for no name that begins with `_`: those topics are named as such."""
+    """True if a rule with this pattern applies to the topic, or to the cluster as a whole.
+
+    A leading `*` does not match names that begin with `_`: rules must name these topics.
+    """
     if topic == WHOLE or pattern == EVERYTHING:
         return pattern == EVERYTHING and not topic.startswith("_")
     if topic.startswith("_") and not pattern.startswith("_"):
@@ -221,7 +229,7 @@ def covers(pattern: str, topic: str) -> bool:
     at, end = len(first), len(topic) - len(last)
     if at > end or not (topic.startswith(first) and topic.endswith(last)):
         return False
-    for part in middle:  # each as early as it can be: no other way would leave more room
+    for part in middle:  # leftmost match of each part: any other leaves less room for the rest
         if (at := topic.find(part, at, end)) < 0:
             return False
         at += len(part)
@@ -229,28 +237,30 @@ def covers(pattern: str, topic: str) -> bool:
 
 
 def digest(token: bytes) -> bytes:
-    """What is stored of a token. Tokens are random, so they need no salt and no slow hash."""
+    """Return the stored form of a token. Tokens are random, so they need no salt and no slow
+    hash.
+    """
     return hashlib.sha256(token).digest()
 
 
 class Rights:
-    """Of one user, at one version of the table: what a door asks for each message. The answers are kept."""
+    """The permissions of one user at one version of the table. Answers are cached."""
 
     def __init__(self, user: str, rules: Iterable[Rule], acting: str = "", expires_ms: int = 0) -> None:
         self.user = user
-        self.acting = acting  #: the user whose token was shown, when it acts for another one
-        self.expires_ms = expires_ms  #: unix; 0 = never
+        self.acting = acting  #: the user whose token was sent, if it acts for another user
+        self.expires_ms = expires_ms  #: in unix milliseconds; 0 = never
         self.rules = tuple(rules)
         self._known: dict[tuple[str, str], bool] = {}
 
     @property
     def name(self) -> str:
-        """For people and the audit."""
+        """Name for messages and the audit."""
         return f"{self.user} by {self.acting}" if self.acting else self.user
 
     @property
     def nothing(self) -> bool:
-        """Whether it may nothing at all."""
+        """True if the user has no permission at all."""
         return not any(rule.permissions for rule in self.rules)
 
     def allows(self, permission: str, topic: str = WHOLE) -> bool:
@@ -258,7 +268,7 @@ class Rights:
         known = self._known.get(asked)
         if known is None:
             known = self.rule_for(permission, topic) is not None
-            if len(topic) > limits.NAME_BYTES_MAX:  # that no topic has
+            if len(topic) > limits.NAME_BYTES_MAX:  # longer than any topic name
                 return known
             if len(self._known) >= CACHED_MAX:
                 self._known.clear()
@@ -266,7 +276,7 @@ class Rights:
         return known
 
     def rule_for(self, permission: str, topic: str = WHOLE) -> Rule | None:
-        """The first rule that allows it."""
+        """Return the first rule that grants it, or None."""
         for rule in self.rules:
             granted = bool(rule.permissions) if permission == ANY else permission in rule.permissions
             if granted and covers(rule.topics, topic):
@@ -274,23 +284,26 @@ class Rights:
         return None
 
     def sees(self, topic: str) -> bool:
-        """Whether lists show it."""
+        """True if lists contain the topic for this user."""
         return self.allows(ANY, topic)
 
     def require(self, kind: type[Message], permission: str, topic: str) -> None:
-        """Raises Forbidden, which names the verb and the topic."""
+        """Raise Forbidden, naming the verb and the topic, without this permission."""
         if not self.allows(permission, topic):
             raise forbidden(self.name, kind, permission, topic)
 
     def within(self, other: "Rights | None") -> bool:
-        """Whether `other` may do all that this one may."""
+        """True if `other` may do everything that this user may."""
         return other is None or (self.user == other.user and all(rule in other.rules for rule in self.rules))
 
 
 def of_replies(request: Message, session: bytes) -> bool | None:
-    """Of a request to the topic of replies: True = each who has asked may do it, False = nobody may, None =
-    as permissions say. Who asks reads its own route, which is named after its session (`session` is b"" for
-    one that others could greet as, too); nobody reads others."""
+    """Decide a request to the topic of replies. None = the permissions decide.
+
+    True = every client that sends requests may do it, False = it is refused for all. A client reads
+    only its own route, which is named after its session. `session` is b"" for a session without a
+    key, because other clients could greet as that session.
+    """
     if type(request) is Subscribe:
         return bool(session) and not request.group and request.routes == [session.hex()]
     if type(request) is Resolve or (type(request) is CreateTopic and request.if_not_exists):
@@ -299,7 +312,7 @@ def of_replies(request: Message, session: bytes) -> bool | None:
 
 
 def shortened(name: str) -> str:
-    """Of a user or a topic as somebody says it: not more than a name may have."""
+    """Return the name of a user or topic, cut to the maximum length of a name."""
     return name[: limits.NAME_BYTES_MAX]
 
 
@@ -314,7 +327,7 @@ def forbidden(user: str, kind: type[Message], permission: str, topic: str) -> Fo
 
 
 class Users:
-    """The table of users and roles, as one process knows it."""
+    """The table of users and roles as one process knows it."""
 
     def __init__(self, table: AccessTable) -> None:
         self.table, self.version, self.closed = table, table.version, table.closed
@@ -325,11 +338,13 @@ class Users:
         }
 
     def login(self, token: bytes, acts_for: str, now_ms: int) -> Rights:
-        """Who shows this token. Raises Forbidden when nobody has it, or has it any more."""
+        """Return the rights of the token's user. Raises Forbidden if the token is unknown or
+        expired.
+        """
         return self.rights(digest(token) if token else b"", acts_for, now_ms)
 
     def rights(self, shown: bytes, acts_for: str, now_ms: int) -> Rights:
-        """The same, by the digest of what was shown; b"" = nothing was. Raises Forbidden."""
+        """Like `login`, with the digest of the token; b"" = no token was sent. Raises Forbidden."""
         name, expires_ms = self._tokens.get(shown, ("", 0)) if shown else (ANONYMOUS, 0)
         if not name:
             raise Forbidden(
@@ -350,7 +365,7 @@ class Users:
         return [rule for name in names if name in self._roles for rule in self._roles[name].rules]
 
     def lets_in(self) -> bool:
-        """Whether some user with a token may change this table."""
+        """True if some user with a token may change this table."""
         return any(
             user.tokens and Rights(user.name, self.rules_of(user.name)).allows(CLUSTER)
             for user in self.table.users
@@ -358,8 +373,10 @@ class Users:
 
 
 def changed(table: AccessTable, asked: AccessChange) -> AccessTable:
-    """The table with that change. Total: it holds for every table, so that each copy comes to the same
-    one."""
+    """Return the table after a change.
+
+    It accepts every table without an error, so all copies compute the same result.
+    """
     users = {user.name: user for user in (*table.users, *asked.users)}
     roles = {role.name: role for role in (*table.roles, *asked.roles)}
     for name in asked.users_gone:
@@ -380,8 +397,10 @@ def changed(table: AccessTable, asked: AccessChange) -> AccessTable:
 
 
 def invited(table: AccessTable, shown: bytes, copy: str, now_ms: int) -> Invite | None:
-    """The invitation by which that copy may join now; `shown` is the digest of its token. Who has joined by
-    it may say so again."""
+    """Return the invitation with which a copy may join now, or None.
+
+    `shown` is the digest of its token. A copy may use an invitation again that it has joined with.
+    """
     for invite in table.invites:
         if invite.digest == shown:
             return invite if invite.expires_ms > now_ms and invite.copy in ("", copy) else None
@@ -389,8 +408,10 @@ def invited(table: AccessTable, shown: bytes, copy: str, now_ms: int) -> Invite 
 
 
 def joined(table: AccessTable, shown: bytes, copy: str) -> AccessTable | None:
-    """The table after that copy has joined by that invitation; None when somebody else has, or it is none.
-    Total."""
+    """Return the table after a copy joined by an invitation.
+
+    None if another copy has used the invitation, or if it does not exist.
+    """
     invite = invited(table, shown, copy, -1)
     if invite is None:
         return None
@@ -398,7 +419,7 @@ def joined(table: AccessTable, shown: bytes, copy: str) -> AccessTable | None:
 
 
 def check_table(table: AccessTable) -> None:
-    """Raises BadName, BadRequest: this cannot be a table of users."""
+    """Check a table of users. Raises BadName, BadRequest."""
     _bound_of("users", len(table.users), USERS_MAX)
     _bound_of("roles", len(table.roles), ROLES_MAX)
     _bound_of("invitations", len(table.invites), INVITES_MAX)

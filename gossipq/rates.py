@@ -1,6 +1,6 @@
-"""How much the programs of one address, and of one user, may ask for: buckets that fill with time.
+"""Rate limits by address and by user: buckets that refill with time.
 
-An address is a host: all programs of a node's own machine have one. Nothing of this is stored.
+An address means a host: all programs on a node's own machine share one. Nothing is stored.
 """
 
 from collections.abc import Callable, Collection
@@ -13,8 +13,8 @@ from gossipq.limits import HOUR_MS, SECOND_MS
 from gossipq.messages import Ack, Bye, Credit, Extend, Nack, Ping, Recall, Started, Unsubscribe
 from gossipq.values import Message, Quota
 
-ADDRESSES_MAX = 1_024  #: that are remembered; more are looked through for those whose buckets are full again
-#: they give back what a node keeps for its client, or show that it is there: heard up to twice the rates
+ADDRESSES_MAX = 1_024  #: payers remembered; above this, those with full buckets are forgotten
+#: messages that release what a node holds, or keep a session alive: allowed up to twice the rate
 SETTLES: frozenset[type[Message]] = frozenset(
     (Ack, Nack, Extend, Credit, Recall, Started, Unsubscribe, Ping, Bye)
 )
@@ -25,7 +25,7 @@ Kind = Literal["address", "user"]
 
 
 class Payer(NamedTuple):
-    """On whose account it goes: who asks is of an address and, in a closed cluster, a user."""
+    """An account that a request is charged to: an address and, in a closed cluster, a user."""
 
     kind: Kind
     name: str
@@ -34,7 +34,7 @@ class Payer(NamedTuple):
         return int(getattr(quota, self.quota(what)))
 
     def quota(self, what: str) -> str:
-        """The name of that quota."""
+        """Return the name of the quota for this kind of payer."""
         return f"{self.kind}_{what}"
 
     @property
@@ -44,29 +44,37 @@ class Payer(NamedTuple):
 
 @lru_cache(ADDRESSES_MAX)
 def host_of(address: str) -> str:
-    """Whom an address is counted with: a host of IPv6 may have a whole network of addresses, of 64 bits."""
-    if ":" not in address or "." in address:  # of IPv4, as IPv6 has it: ::ffff:192.0.2.1
+    """Return the host under which an address is limited.
+
+    IPv4: the address itself. IPv6: its /64 network, because one host can have all addresses of it.
+    """
+    if ":" not in address or "." in address:  # IPv4 in the form of IPv6: ::ffff:192.0.2.1
         return address
     return str(ip_network((address.partition("%")[0], 64), strict=False))
 
 
 def payers(address: str, user: str) -> tuple[Payer, ...]:
-    """ "": it is not known, or nobody's."""
+    """Return the accounts of a request. An empty address or user is left out."""
     of_address = (Payer("address", host_of(address)),) if address else ()
     return (*of_address, Payer("user", user)) if user else of_address
 
 
 class Buckets:
-    """What each payer makes within an hour: as many at once as its quota says, and as many again in the next
-    hour. `what`: "topics", "partitions", "groups"."""
+    """Number of things that each payer creates in an hour: "topics", "partitions" or "groups".
+
+    The quota can be used at once; it refills over an hour.
+    """
 
     def __init__(self, what: str, quota: Quota) -> None:
         self._what, self._quota = what, quota
-        self._taken: dict[Payer, tuple[int, int]] = {}  #: what has been taken, and when that was so
+        #: amount taken, and the time at which this was computed
+        self._taken: dict[Payer, tuple[int, int]] = {}
 
     def take(self, all_of: Collection[Payer], count: int, now_ms: int) -> None:
-        """`count` more are made, on the account of each. Raises BadRequest, and takes nothing, when that is
-        too much for now."""
+        """Charge `count` new things to each payer.
+
+        Raises BadRequest, and charges nothing, if a payer would exceed its quota.
+        """
         taken = self.check(all_of, count, now_ms)
         if len(self._taken) >= ADDRESSES_MAX:
             self._taken = {each: (left, now_ms) for each in self._taken if (left := self._now(each, now_ms))}
@@ -74,7 +82,9 @@ class Buckets:
             self._taken |= {payer: (so_many + count, now_ms) for payer, so_many in taken.items()}
 
     def check(self, all_of: Collection[Payer], count: int, now_ms: int) -> dict[Payer, int]:
-        """Return what each has taken so far. Raises BadRequest when `count` more are too much for now."""
+        """Return the amount taken by each payer. Raises BadRequest if `count` more exceed a
+        quota.
+        """
         taken = {payer: self._now(payer, now_ms) for payer in all_of}
         for payer, so_many in taken.items():
             name, most = payer.quota(self._what), payer.most(self._quota, self._what)
@@ -89,8 +99,10 @@ class Buckets:
 
 
 class _Account:
-    """Of one payer: what is left of this second; below zero, what it took beyond that. In thousandths: what
-    comes in a millisecond may be less than one."""
+    """What one payer has left in this second, in thousandths; negative if it took too much.
+
+    Thousandths, because the refill of one millisecond can be less than one request.
+    """
 
     __slots__ = ("at_ms", "bytes", "requests")
 
@@ -99,8 +111,10 @@ class _Account:
 
 
 class Rates:
-    """Requests and bytes of each address, or of each user, by the second. `refused` counts those that were
-    too many."""
+    """Limits of requests and bytes a second, for each address or each user.
+
+    `refused` counts the requests above the limit.
+    """
 
     def __init__(self, quota: Quota, kind: Kind = "address") -> None:
         some = Payer(kind, "")
@@ -111,8 +125,10 @@ class Rates:
         self.refused = 0
 
     def check(self, name: str, size: int, now_ms: int, settles: bool = False) -> None:
-        """A request of `size` bytes has come from that address, or user; `settles`: it is one of SETTLES.
-        Raises Busy."""
+        """Charge a request of `size` bytes to this address or user. Raises Busy.
+
+        `settles`: the request is one of SETTLES, which have twice the rate.
+        """
         name = self._counted(name)
         account = self._accounts.get(name)
         if account is None:
@@ -125,7 +141,9 @@ class Rates:
             self._over(account, size, settles)
 
     def _over(self, account: _Account, size: int, settles: bool) -> None:
-        """Raises Busy, and takes nothing, unless it may pass all the same."""
+        """Raise Busy, and undo the charge, unless the request settles and is within twice the
+        rate.
+        """
         for what, left, most in (
             ("requests_per_s", account.requests, self._requests),
             ("bytes_per_s", account.bytes, self._bytes),

@@ -1,6 +1,6 @@
-"""What the system counts of a TCP connection, of which only the descriptor is known: libzmq owns it.
+"""Counters that the system keeps of a TCP connection whose descriptor belongs to libzmq.
 
-Linux counts it in struct tcp_info. Elsewhere, and of what is no TCP connection, nobody does.
+Linux has them in struct tcp_info. On other systems, and for other sockets, they do not exist.
 """
 
 import os
@@ -10,20 +10,21 @@ from contextlib import closing
 from typing import NamedTuple
 
 TCP_INFO_BYTES = 192
-_FIELDS = ((120, 8), (128, 8), (144, 4))  #: where in it: bytes_acked, bytes_received, notsent_bytes
+#: offset and size in struct tcp_info of bytes_acked, bytes_received, notsent_bytes
+_FIELDS = ((120, 8), (128, 8), (144, 4))
 _LINUX = sys.platform == "linux"
 
 
 class Carried(NamedTuple):
-    """Bytes of a connection so far."""
+    """Bytes of a connection since it began."""
 
-    taken: int  #: by the other end
+    taken: int  #: acknowledged by the peer
     received: int
-    waiting: int  #: that were not sent yet
+    waiting: int  #: not sent yet
 
 
 def socket_of(fd: int) -> socket.socket:
-    """Another handle of a descriptor. Raises OSError when it is none, or no socket."""
+    """Return a duplicate of a descriptor as a socket. Raises OSError if it is not a socket."""
     other = os.dup(fd)
     try:
         return socket.socket(fileno=other)
@@ -33,7 +34,7 @@ def socket_of(fd: int) -> socket.socket:
 
 
 def counted(fd: int) -> Carried | None:
-    """None: nobody counts, or the connection is gone."""
+    """Return the counters of a connection, or None if it is gone or the system has no counters."""
     if not _LINUX:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Words for people, the same everywhere."""
+"""Numbers and times as text for people, the same on every surface."""
 
 
 def many(count: int, noun: str, plural: str = "") -> str:
@@ -25,8 +25,10 @@ def span(span_ms: int) -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Control, invisible and direction-changing characters as escapes; letters of every language, and `keep`,
-    as they are."""
+    """Replace control, invisible and direction-changing characters by escapes.
+
+    Letters of every language, and the characters in `keep`, stay.
+    """
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in keep else _escaped(char) for char in text)

@@ -6,30 +6,32 @@ import msgspec
 
 from gossipq import limits
 
-#: of an index, a term, a time, as another node says it
+#: of an index, a term or a time that another node sends
 Number = Annotated[int, msgspec.Meta(ge=0, le=limits.NUMBER_MAX)]
 ShardId = int  #: 0 .. shards - 1; shard 0 is the meta shard
 Index = int  #: position in a shard's log, from 1
 Term = int  #: number of a leadership, from 1; fences old leaders
 Offset = int  #: position of a record in its partition, from 0
-PartitionKey = (
-    int  #: topic id << 16 | partition number; names a partition for ever, also after its topic is gone
-)
+#: topic id << 16 | partition number; names a partition for ever, also after its topic is gone
+PartitionKey = int
 SessionId = bytes  #: 16 random bytes, made by a client process
 Origin = tuple[bytes, ...]  #: routing frames of a peer, opaque to everyone but the mailbox
 
 META_SHARD: ShardId = 0
-NODE_SHARD: ShardId = 0xFFFF  #: in a header: for the frontdoor itself, not for the leader of a shard
+NODE_SHARD: ShardId = 0xFFFF  #: in a header: the frontdoor itself, not the leader of a shard
 PARTITION_BITS = 16
-SCHEMAS_TOPIC = "_schemas"  #: where clients declare schemas: the one system topic that nodes do not write
+#: clients declare schemas here; the one system topic that nodes do not write
+SCHEMAS_TOPIC = "_schemas"
 
-# columns of a batch, by their bit: what a record may ask for
+# optional columns of a batch, by their bit
 KEY_HASH, DELAY, TTL, LEASE, ATTEMPTS, ID_HASH, BACKOFF = (1 << bit for bit in range(7))
 KEYS, HEADERS, IDS = 1 << 16, 1 << 17, 1 << 18
 
 
 def partition_key(topic_id: int, partition: int) -> PartitionKey:
-    """The key of one partition: unique over the life of a cluster, since topic ids are never used twice."""
+    """Return the key of a partition. It is unique in a cluster, because topic ids are never
+    reused.
+    """
     return topic_id << PARTITION_BITS | partition
 
 
@@ -49,21 +51,23 @@ class Now(NamedTuple):
 
 
 class BatchInfo(msgspec.Struct, frozen=True, gc=False):
-    """What a node reads of a batch: its header, never its records."""
+    """The header of a batch. Nodes read the header, never the records."""
 
     count: int  #: records
     size: int  #: bytes of the whole batch
-    crc: int  #: CRC-32 of everything after it
+    crc: int  #: CRC-32 of everything after this field
     producer: bytes  #: 16 bytes
     sequence: int  #: per (producer, partition) from 1; 0 = not deduplicated
-    publish_ms: int  #: client wall time
+    publish_ms: int  #: wall time of the client
     columns: int  #: bit set of the optional columns
     route: bytes = b""
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):
-    """`count` records of the batch stored at log index `index`, from its record `first` on; `offset` is that
-    of the first."""
+    """`count` records of the batch stored at log index `index`, from its record `first` on.
+
+    `offset` is that of the first record.
+    """
 
     offset: Offset
     index: Index
@@ -81,11 +85,15 @@ class Slice(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def share_bytes(self) -> int:
-        """Its share of the stored batch; the shares of all records add up to `size`."""
+        """Bytes of the stored batch that belong to this slice. The shares of all records add up to
+        `size`.
+        """
         return share(self.size, self.batch_count, self.first, self.first + self.count)
 
 
 def share(size: int, batch_count: int, first: int, end: int) -> int:
-    """Bytes that records `first` to `end` have of a batch of `size` bytes; neighbours add up without rounding
-    errors."""
+    """Return the bytes that records `first` to `end` have of a batch of `size` bytes.
+
+    Neighbouring ranges add up without rounding errors.
+    """
     return size * end // batch_count - size * first // batch_count

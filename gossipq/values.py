@@ -1,7 +1,6 @@
-"""What messages are made of: their base, and the values inside: policies, records, counters, and what
-explains them.
+"""Base class of messages, and the values in them: policies, records, counters, states.
 
-A value travels as a msgpack array in field order; fields are only ever appended, with a default.
+A value is sent as a msgpack array in field order; new fields are appended with a default.
 """
 
 from typing import Any, ClassVar, TypeVar, dataclass_transform
@@ -17,7 +16,7 @@ Range = tuple[PartitionKey, Offset, Offset]  #: (partition, first, end)
 
 @dataclass_transform(frozen_default=True)
 class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Base of all; `verb` is its number in the fixed header."""
+    """Base of all messages. `verb` is its number in the fixed header."""
 
     verb: ClassVar[int] = 0
 
@@ -28,36 +27,41 @@ def _over(options: msgspec.Struct, config: Config) -> Config:
 
 
 class TopicConfig(msgspec.Struct, array_like=True, frozen=True):
-    """Policy of a topic. Versioned by the field order, like every message."""
+    """Policy of a topic. As in every message, versions differ only by appended fields."""
 
     partitions: int = 1
-    #: 0 = as soon as every group has acked; 7 days while there is no group
+    #: 0 = removed as soon as every group has acked, or after 7 days if the topic has no groups
     retention_ms: int = limits.RETENTION_MS
-    retain: str = "acked"  #: "acked": age removes what every group has acked; "forever": age removes nothing
+    #: "acked": age removes records that every group has acked; "forever": age removes nothing
+    retain: str = "acked"
     bytes_max: int = 0  #: stored bytes per partition; 0 = no bound
     overflow: str = "refuse"  #: "refuse" or "drop_oldest" when bytes_max is reached
-    level: str = "stored"  #: default confirm level of a publish: "stored" or "none"
+    level: str = "stored"  #: default confirm level of publishes: "stored" or "none"
     beside: str = ""  #: topic whose shards this one shares
-    ttl_ms: int = 0  #: time to live of records that name none, counted from due; 0 = they do not expire
-    expire: str = "dead"  #: what expires untried: "dead" letter, "drop" (counted), or "try_once"
-    dedup_ms: int = limits.DEDUP_MS  #: an id is remembered for so long,
-    dedup_count: int = limits.DEDUP_COUNT  #: and for so many later ids of its partition
+    #: time to live of records without one, counted from due; 0 = they do not expire
+    ttl_ms: int = 0
+    #: records that expire untried: "dead" letter, "drop" (counted), or "try_once"
+    expire: str = "dead"
+    #: an id is remembered for this time, or until `dedup_count` later ids of its partition
+    dedup_ms: int = limits.DEDUP_MS
+    dedup_count: int = limits.DEDUP_COUNT
     trace: str = "failures"  #: which steps are kept: "failures", "all" or "off"
-    lease_ms: int | None = (
-        None  #: these three: None = as the cluster says; a group or a record may say otherwise
-    )
+    #: lease_ms, attempts_max, backoff_ms: None = the cluster's value; groups and records override
+    #: it
+    lease_ms: int | None = None
     attempts_max: int | None = None  #: failures after which a record is a dead letter
-    backoff_ms: list[int] | None = None  #: pause after the first, second ... failure; the last one repeats
-    virtual: list[str] = []  #: a virtual topic has no partitions: what is published to it is copied to these
-    alarm_lag: int | None = (
-        None  #: records of a partition a group may be behind before an alarm; None, 0 = any number
-    )
-    #: a group goes that nobody consumed in, and in which nothing moved, for so long; 0 = it stays
+    #: pause after the first, second, ... failure; the last value repeats
+    backoff_ms: list[int] | None = None
+    #: topics that get a copy of each record; a virtual topic has no partitions of its own
+    virtual: list[str] = []
+    #: records per partition that a group can be behind before an alarm; None, 0 = no alarm
+    alarm_lag: int | None = None
+    #: a group without consumers and changes for this time is deleted; 0 = never
     group_idle_ms: int = 0
 
 
 class TopicOptions(msgspec.Struct, array_like=True, frozen=True):
-    """What a request says of a topic's policy; None = as the cluster says."""
+    """Policy of a topic as given in a request. None = the cluster's value."""
 
     partitions: int | None = None
     retention_ms: int | None = None
@@ -79,7 +83,7 @@ class TopicOptions(msgspec.Struct, array_like=True, frozen=True):
     group_idle_ms: int | None = None
 
     def over(self, config: TopicConfig) -> TopicConfig:
-        """`config` with what is said here in its place."""
+        """Return `config` with the values that are set here."""
         return _over(self, config)
 
 
@@ -94,8 +98,10 @@ class TopicInfo(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a cluster its clients may take. One address gets half of it at most, one user a quarter, so
-    that room for others is left."""
+    """Limits for the clients of a cluster.
+
+    One address gets at most half of a limit, one user a quarter, so that others have room.
+    """
 
     topics: int = limits.TOPICS_MAX
     partitions: int = 100_000  #: of all topics, about 1 KiB of memory each
@@ -103,41 +109,45 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int = 10_000  #: at one worker
     subscriptions: int = 2_000  #: of a session, in one shard
     connections: int = limits.CONNECTIONS_MAX  #: to one process
-    #: of one address; this host is one, whatever it is called
-    address_connections: int = 1_000  #: to one process; those of this host are bounded with all others only
+    #: limits of one address; this host counts as one address
+    #: to one process; connections of this host count only towards `connections`
+    address_connections: int = 1_000
     address_sessions: int = 10_000  #: at one worker
     address_subscriptions: int = 20_000  #: in one shard
-    address_topics: int = limits.TOPICS_MAX // 2  #: made in an hour
-    address_partitions: int = 50_000  #: made in an hour
-    #: made in an hour, in one shard; a group counts once for each partition of its topic there
+    address_topics: int = limits.TOPICS_MAX // 2  #: created in an hour
+    address_partitions: int = 50_000  #: created in an hour
+    #: created in an hour, in one shard; a group counts once for each partition of its topic there
     address_groups: int = 2_500
     address_requests_per_s: int = 50_000  #: at one process
     address_bytes_per_s: int = limits.GIB  #: the same
-    #: of one user of a closed cluster, wherever its programs are
+    #: limits of one user of a closed cluster, on all hosts together
     user_sessions: int = 2_500  #: at one worker
     user_subscriptions: int = 20_000  #: in one shard
-    user_topics: int = limits.TOPICS_MAX // 4  #: made in an hour
-    user_partitions: int = 25_000  #: made in an hour
+    user_topics: int = limits.TOPICS_MAX // 4  #: created in an hour
+    user_partitions: int = 25_000  #: created in an hour
     user_groups: int = 1_250  #: as of an address
     user_requests_per_s: int = 50_000  #: at one process
     user_bytes_per_s: int = limits.GIB  #: the same
 
 
 class GroupConfig(msgspec.Struct, array_like=True, frozen=True):
-    """Policy of a group, stored with its first subscription. None = as the topic or the cluster says."""
+    """Policy of a group, stored with its first subscription. None = the topic's or cluster's
+    value.
+    """
 
     mode: str = "shared"  #: "shared", "exclusive" or "key_ordered"
     lease_ms: int | None = None
     in_flight_max: int = limits.IN_FLIGHT_MAX
     attempts_max: int | None = None
     backoff_ms: list[int] | None = None
-    parked_max: int = limits.PARKED_MAX  #: records per partition that may wait behind others of their key
-    paused: bool = False  #: nothing is handed out
-    alarm_lag: int | None = None  #: as that of the topic; None = as that says
+    #: records per partition that can wait behind others of their key
+    parked_max: int = limits.PARKED_MAX
+    paused: bool = False  #: no records are delivered
+    alarm_lag: int | None = None  #: as in the topic's policy; None = the topic's value
 
 
 class GroupOptions(msgspec.Struct, array_like=True, frozen=True):
-    """What a subscription says of its group's policy; None = as the group has it, or the cluster says."""
+    """Policy of a group as given in a subscription. None = the group's value, or the cluster's."""
 
     mode: str | None = None
     lease_ms: int | None = None
@@ -149,12 +159,12 @@ class GroupOptions(msgspec.Struct, array_like=True, frozen=True):
     alarm_lag: int | None = None
 
     def over(self, config: GroupConfig) -> GroupConfig:
-        """`config` with what is said here in its place."""
+        """Return `config` with the values that are set here."""
         return _over(self, config)
 
 
 class Route(msgspec.Struct, array_like=True, frozen=True):
-    """Where the leader of a shard answers clients."""
+    """The address at which the leader of a shard answers clients."""
 
     shard: int
     term: int
@@ -162,8 +172,10 @@ class Route(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Start(msgspec.Struct, array_like=True, frozen=True):
-    """Where a new group or a reader starts in one partition: "first", "new", "offset" (value) or "time" (unix
-    ms)."""
+    """Start of a new group or a reader in one partition.
+
+    `kind` is "first", "new", "offset" (value) or "time" (unix ms).
+    """
 
     partition: PartitionKey
     kind: str = "first"
@@ -171,10 +183,12 @@ class Start(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Delivered(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One slice in a DELIVER: `size` bytes of its second frame. `attempt` counts the attempts that began, and
-    this one. `charge` is what it took of the byte credit. `ranges`: where the records of its batch are,
-    unless they follow each other from `offset` on. `again`: the records were delivered before as this
-    attempt, and it is not known to have begun."""
+    """One slice in a DELIVER: `size` bytes of its second frame.
+
+    `attempt` counts the attempts that began, and this one. `charge` is its cost in the byte credit.
+    `ranges`: offsets of the records, unless they follow each other from `offset` on. `again`: the
+    records were delivered before as this attempt, and it is unknown whether it began.
+    """
 
     partition: PartitionKey
     offset: Offset
@@ -188,32 +202,34 @@ class Delivered(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class PlainRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A record as PUBLISH_PLAIN brings it."""
+    """A record in PUBLISH_PLAIN."""
 
     value: bytes
     key: bytes = b""
-    headers: dict[str, Any] = {}  #: of bytes or texts
+    headers: dict[str, Any] = {}  #: values are bytes or text
     id: bytes = b""
 
 
 class PlainDelivered(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A record as DELIVER_PLAIN brings it."""
+    """A record in DELIVER_PLAIN."""
 
     partition: PartitionKey
     offset: Offset
     attempt: int
     value: bytes
     key: bytes
-    headers: dict[str, Any]  #: of bytes or texts
+    headers: dict[str, Any]  #: values are bytes or text
     id: bytes
     route: str
-    time_ms: int  #: unix, the publish time of its batch
+    time_ms: int  #: publish time of its batch, in unix milliseconds
     failures: int = 0
 
 
 class Ref(msgspec.Struct, array_like=True, frozen=True):
-    """Names one record: by its offset; or by (log index, record) as RUN gives them while it has no offset; or
-    by its id."""
+    """Names one record: by offset, by id, or by (log index, record).
+
+    (log index, record) is as in RUN, for a record that has not got an offset yet.
+    """
 
     partition: PartitionKey
     offset: Offset = -1
@@ -223,9 +239,12 @@ class Ref(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Outcome of `count` neighbouring records of a published batch. `offset` is that of the first; -1: it has
-    none yet, and (index, record) name it. `duplicate`: their ids were known; what is named here is where they
-    were stored first."""
+    """Result for `count` neighbouring records of a published batch.
+
+    `offset` is that of the first record. With -1 the records have not got offsets yet, and (index,
+    record) names the first. `duplicate`: their ids were known, and the place is that of the first
+    publish.
+    """
 
     count: int
     offset: Offset
@@ -235,24 +254,26 @@ class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class DeadLetter(msgspec.Struct, array_like=True, frozen=True):
-    """Records that a group will not get again; `size` bytes of the second frame are their batch (0: not asked
-    for)."""
+    """Records that a group will not receive again.
+
+    `size` bytes of the second frame are their batch; 0: batches were not asked for.
+    """
 
     partition: PartitionKey
     group: str
     offset: Offset
     count: int
     reason: str  #: "failures", "rejected", "expired", "undecodable"
-    error: str  #: what the last consumer said
+    error: str  #: error text of the last consumer
     attempts: int
     failures: int
-    time_ms: int  #: unix, when they became dead letters
+    time_ms: int  #: when they became dead letters, in unix milliseconds
     size: int = 0
     history: list["TraceEvent"] = []  #: the last failed attempts
 
 
 class Standing(msgspec.Struct, array_like=True, frozen=True):
-    """Where a record stands, for one group ("" = for all): part of an answer to WHY."""
+    """State of a record for one group ("" = for all). Part of an answer to WHY."""
 
     group: str
     #: "ready", "in_flight", "retrying", "parked", "scheduled", "acked", "dead", "voided", "removed",
@@ -261,15 +282,15 @@ class Standing(msgspec.Struct, array_like=True, frozen=True):
     because: str  #: one sentence
     next: str = ""  #: the command that changes it
     consumer: str = ""
-    time_ms: int = 0  #: unix: of the ack, the death, the due time, the end of the lease
+    time_ms: int = 0  #: unix ms of the ack, the death, the due time, or the end of the lease
     attempts: int = 0
     failures: int = 0
 
 
 class TraceEvent(msgspec.Struct, array_like=True, frozen=True):
-    """One thing that happened to a record."""
+    """One event in the life of a record."""
 
-    time_ms: int  #: unix
+    time_ms: int  #: in unix milliseconds
     #: "published", "due", "handed_out", "failed", "given_back", "acked", "dead", "voided", "replayed",
     #: "requeued"
     what: str
@@ -280,18 +301,18 @@ class TraceEvent(msgspec.Struct, array_like=True, frozen=True):
 
 
 class AckRun(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Records [first, end) that a group was done with by one ack."""
+    """Records [first, end) that one ack of a group finished."""
 
     group: str
     first: Offset
     end: Offset
-    time_ms: int  #: unix
+    time_ms: int  #: in unix milliseconds
     consumer: str
-    index: Index  #: of the entry in the log of the shard
+    index: Index  #: of the entry in the shard's log
 
 
 class StateRun(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Records [first, end) that stand alike for a group."""
+    """Records [first, end) in the same state for a group."""
 
     group: str
     state: str  #: "ready", "in_flight", "retrying", "parked", "dead", "done"; "voided" with group ""
@@ -299,17 +320,18 @@ class StateRun(msgspec.Struct, array_like=True, frozen=True, gc=False):
     end: Offset
     attempts: int = 0
     failures: int = 0
-    due_ms: int = 0  #: unix: of the next attempt, or the end of the lease
-    time_ms: int = 0  #: unix: of the death, the last failure, the voiding
+    due_ms: int = 0  #: unix ms of the next attempt, or the end of the lease
+    time_ms: int = 0  #: unix ms of the death, the last failure, or the voiding
     reason: str = ""
     error: str = ""
     consumer: str = ""
 
 
 class PartitionStats(msgspec.Struct, array_like=True, frozen=True):
-    """Stored counters of one partition; `first` and `next` bound the offsets that can still be read.
+    """Stored counters of one partition. The readable offsets are [first, next).
 
-    published = (next - first - void records between) + removed + scheduled + voided, at any moment."""
+    At any moment: published = (next - first - void records between) + removed + scheduled + voided.
+    """
 
     partition: PartitionKey
     topic: str
@@ -325,8 +347,11 @@ class PartitionStats(msgspec.Struct, array_like=True, frozen=True):
 
 
 class GroupStats(msgspec.Struct, array_like=True, frozen=True):
-    """Stored counters of one group in one partition. Since its start, published =
-    ready + in_flight + retrying + parked + acked + dead + voided + dropped + removed."""
+    """Stored counters of one group in one partition.
+
+    Since the group's start: published = ready + in_flight + retrying + parked + acked + dead +
+    voided + dropped + removed.
+    """
 
     partition: PartitionKey
     topic: str
@@ -340,28 +365,30 @@ class GroupStats(msgspec.Struct, array_like=True, frozen=True):
     redelivered: int
     retrying: int = 0  #: failed, waiting for their next attempt
     parked: int = 0  #: waiting behind others of their key, or for a consumer of their route
-    dead: int = 0  #: dead letters that are kept
-    voided: int = 0  #: cancelled, edited or removed by an operator; and dead letters that were purged
-    dropped: int = 0  #: expired, in a topic that drops what expires
-    unmatched: int = 0  #: of the parked: no consumer takes their route
-    blocked_by_key: int = 0  #: of the parked and ready: another record of their key is not done
+    dead: int = 0  #: dead letters that still exist
+    voided: int = 0  #: cancelled, edited or removed by an operator; and purged dead letters
+    dropped: int = 0  #: expired, in a topic whose expired records are dropped
+    unmatched: int = 0  #: of `parked`: their route has no consumer
+    #: of `parked` and `ready`: another record of their key is in flight or waiting
+    blocked_by_key: int = 0
     paused: bool = False
-    delivered: int = 0  #: handed out since this leader serves
-    oldest_ms: int = 0  #: age of the oldest record that is not done; 0 = there is none
+    delivered: int = 0  #: deliveries since this node became leader
+    oldest_ms: int = 0  #: age of the oldest unfinished record; 0 = all are finished
     unaccounted: int = 0  #: difference of the sum above: always 0
-    alarm_lag: int = 0  #: what rules, the group's or the topic's; 0 = no alarm
-    goes_ms: int = 0  #: unused, it goes so long from now (`group_idle_ms` of its topic); 0 = it stays
+    alarm_lag: int = 0  #: value in force, of the group or the topic; 0 = no alarm
+    #: time until the group is deleted as unused (`group_idle_ms` of its topic); 0 = never
+    goes_ms: int = 0
 
 
 class WorkerStats(msgspec.Struct, array_like=True, frozen=True):
-    """One worker process as its node sees it. Times are milliseconds, sizes bytes."""
+    """One worker process as its node sees it. Times in milliseconds, sizes in bytes."""
 
     worker: int
     pid: int
     endpoint: str
     state: str  #: "starting", "ready", "recovering" (a commit failed), "full" (publishes refused), "down"
     restarts: int
-    leading: int  #: shards
+    leading: int  #: shards that it leads
     sessions: int
     published: int
     delivered: int
@@ -370,46 +397,45 @@ class WorkerStats(msgspec.Struct, array_like=True, frozen=True):
     bad_frames: int
     turns: int
     commits: int
-    commit_us: int  #: moving average of one commit
+    commit_us: int  #: moving average of the time of one commit
     store_bytes: int
     detail: str = ""
-    dropped: int = 0  #: messages to who was gone or did not read
+    dropped: int = 0  #: messages dropped because the peer was gone or did not read
     dead: int = 0  #: records that became dead letters since the start
-    dead_per_minute: int = 0  #: of the last minute
-    cpu_ms: int = 0  #: that this process has used; 0 = not known
-    rss_bytes: int = 0  #: of its memory, with what it has mapped of its store; 0 = not known
-    leaderless: list[int] = []  #: shards of which it keeps a voting copy, and knows no leader
-    #: of which it hears nothing: other copies of those, where a majority is missed, and the last known
-    #: leaders of shards that have stopped here
+    dead_per_minute: int = 0  #: in the last minute
+    cpu_ms: int = 0  #: used by this process; 0 = unknown
+    rss_bytes: int = 0  #: memory of the process, with mapped pages of its store; 0 = unknown
+    #: shards of which this worker has a voting copy but does not know a leader
+    leaderless: list[int] = []
+    #: silent copies of leaderless shards that are needed for a majority, and silent leaders of
+    #: shards whose copy here is damaged
     away: list[str] = []
     stopped: list[int] = []  #: shards whose copy here is damaged
-    disk_free_bytes: int = 0  #: of the disk of its store; 0 = not known
-    disk_reserve_bytes: int = 0  #: publishes stop when so much is left
-    silent_ms: int = 0  #: since it reported to its node
-    faults: int = (
-        0  #: requests and parts of turns that met a fault of the node itself; its log tells each kind once
-    )
-    turned_away: int = 0  #: connections that it closed: silent in a crowd, without end, or beyond a bound
-    over_quota: int = 0  #: requests that were more than the rates of an address allow
+    disk_free_bytes: int = 0  #: free space on the disk of its store; 0 = unknown
+    disk_reserve_bytes: int = 0  #: publishes are refused if less space than this is free
+    silent_ms: int = 0  #: time since its last report to its node
+    #: requests and parts of turns that met a fault of the node; the log has each kind once
+    faults: int = 0
+    turned_away: int = 0  #: connections it closed: silent in a crowd, endless, or above a bound
+    over_quota: int = 0  #: requests that exceeded the rates of an address
 
 
 class Member(msgspec.Struct, array_like=True, frozen=True):
-    """A node as the roster of its cluster has it. `copy` names its data: node id and directory id."""
+    """A node in the roster of its cluster. `copy` names its data: node id and directory id."""
 
     copy: str
-    name: str  #: for people; no two members have the same
-    endpoint: str  #: of its frontdoor, as others reach it; its workers' ports follow from it
+    name: str  #: for people; unique in the cluster
+    endpoint: str  #: address of its frontdoor as others reach it; its workers' ports follow from it
     workers: int
-    witness: bool = False  #: votes, and keeps no records
-    #: "in", "leaving" (drained: keeps and leads nothing any more), "lost" (silent for too long: rebuilt
-    #: elsewhere)
+    witness: bool = False  #: votes, but stores no records
+    #: "in", "leaving" (drained, without copies) or "lost" (silent too long, rebuilt elsewhere)
     state: str = "in"
     version: str = ""
     features: int = 1  #: highest feature level that it knows
-    #: public CURVE keys that it comes by at the doors for nodes, now and after its next start; b"": none
+    #: public CURVE keys for its connections to nodes, now and after its next start; b"": none
     key: bytes = b""
     next_key: bytes = b""
-    encrypts: bool = False  #: whether its own doors are encrypted
+    encrypts: bool = False  #: True if its own ports are encrypted
 
     @property
     def keys(self) -> frozenset[bytes]:
@@ -417,10 +443,12 @@ class Member(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Rule(msgspec.Struct, array_like=True, frozen=True):
-    """Of a role: what it may do to the topics of a pattern. `*` alone covers the cluster as a whole too."""
+    """Permissions of a role on the topics of a pattern. A sole `*` also covers the cluster
+    itself.
+    """
 
     topics: str  #: a name, with `*` for any characters
-    permissions: list[str]  #: of `gossipq.permissions`
+    permissions: list[str]  #: names in `gossipq.permissions`
 
 
 class Role(msgspec.Struct, array_like=True, frozen=True):
@@ -429,10 +457,10 @@ class Role(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Credential(msgspec.Struct, array_like=True, frozen=True):
-    """What is stored of a token."""
+    """The stored form of a token."""
 
     digest: bytes  #: SHA-256 of its 32 bytes
-    expires_ms: int = 0  #: unix; 0 = never
+    expires_ms: int = 0  #: unix ms; 0 = never
 
 
 class User(msgspec.Struct, array_like=True, frozen=True):
@@ -442,15 +470,15 @@ class User(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Invite(msgspec.Struct, array_like=True, frozen=True):
-    """What is stored of a token by which one node may join."""
+    """The stored form of a token with which one node may join."""
 
     digest: bytes  #: SHA-256 of its 32 bytes
-    expires_ms: int  #: unix
-    copy: str = ""  #: that has joined by it; "": none yet
+    expires_ms: int  #: unix ms
+    copy: str = ""  #: the copy that has joined with it; "": unused
 
 
 class AccessTable(msgspec.Struct, array_like=True, frozen=True):
-    """Who may do what in a cluster. While it is not closed, everybody may do everything."""
+    """Users and roles of a cluster. While it is not closed, all clients may do everything."""
 
     version: int = 0  #: index of the entry that changed it last
     closed: bool = False
@@ -460,41 +488,45 @@ class AccessTable(msgspec.Struct, array_like=True, frozen=True):
 
 
 class AuditRow(msgspec.Struct, array_like=True, frozen=True):
-    """Who asked a closed cluster for what, as the door of one process saw it."""
+    """A request to a closed cluster, as one process of a node saw it."""
 
-    time_ms: int  #: unix
+    time_ms: int  #: unix ms
     user: str
-    address: str  #: of its host
+    address: str  #: host of the client
     verb: str
     target: str  #: the topic; "" = the cluster as a whole
-    outcome: str  #: "admitted", "forbidden"; "missed": so many more than could be noted, in `target`
+    #: "admitted" or "forbidden"; "missed": `target` is the number of rows that did not fit
+    outcome: str
 
 
 class AccessChange(msgspec.Struct, array_like=True, frozen=True):
-    """Users and roles that take the place of those of their names, or go; the cluster is closed, or opened.
-    All of it or nothing."""
+    """A change of users and roles, applied completely or not at all.
+
+    Users and roles replace those of the same name, or are removed. The cluster can be closed or
+    opened.
+    """
 
     users: list[User] = []
     roles: list[Role] = []
     users_gone: list[str] = []
     roles_gone: list[str] = []
-    closed: bool | None = None  #: None: as it is
-    version: int = 0  #: of the table that it was made for; 0 = whichever
-    invites: list[Invite] = []  #: in place of those of their tokens
-    invites_gone: list[bytes] = []  #: by their digests
+    closed: bool | None = None  #: None: unchanged
+    version: int = 0  #: version of the table that the change was made for; 0 = any
+    invites: list[Invite] = []  #: replace the invitations with the same token
+    invites_gone: list[bytes] = []  #: digests of invitations to remove
 
 
 class GossipEvent(msgspec.Struct, array_like=True, frozen=True):
-    """What gossip has shown: a hint, for people."""
+    """An event of gossip. It is a hint for people."""
 
-    time_ms: int  #: unix
+    time_ms: int  #: unix ms
     what: str  #: "join", "leave", "fail", "back", "update", "degraded", "well"
-    node: str  #: its name; "" for what concerns this node's own membership
+    node: str  #: name of the node; "" if the event concerns this node's own membership
     detail: str = ""
 
 
 class Lead(msgspec.Struct, array_like=True, frozen=True):
-    """Who leads a shard, by the name of the copy."""
+    """The leader of a shard, as the name of its copy."""
 
     shard: Number
     term: Number
@@ -502,107 +534,115 @@ class Lead(msgspec.Struct, array_like=True, frozen=True):
 
 
 class CopyStats(msgspec.Struct, array_like=True, frozen=True):
-    """One copy of a shard as its leader sees it."""
+    """One copy of a shard, as its leader sees it."""
 
     shard: int
     term: int
     copy: str
     role: str  #: "leader", "follower", "witness", "learner"
-    match: int  #: highest log index that is on its disk, as far as the leader knows
-    behind: int  #: entries that the leader has and it has not
-    silent_ms: int  #: since its last answer; 0 for the leader
-    synced: bool  #: confirms wait for it
-    clock_ms: int = 0  #: how far its wall clock is ahead of leader time, at least; negative: behind
+    match: int  #: highest log index on its disk, as far as the leader knows
+    behind: int  #: entries that the leader has and this copy lacks
+    silent_ms: int  #: time since its last answer; 0 for the leader
+    synced: bool  #: True if confirms wait for it
+    clock_ms: int = 0  #: lead of its wall clock over leader time, at least; negative: it is behind
 
 
 class Timing(msgspec.Struct, array_like=True, frozen=True):
-    """How long something took: `counts[i]` of them up to `limits.TIMING_BOUNDS_US[i]`, the last ones longer
-    than all bounds."""
+    """Histogram of durations.
 
-    #: "publish": from being read to being confirmed, by batch; "delivery": from stored to handed out, by
-    #: slice;
+    `counts[i]` of them took at most `limits.TIMING_BOUNDS_US[i]`; the last count is above all
+    bounds.
+    """
+
+    #: "publish": from reading a batch to its confirm. "delivery": from storing a slice to sending
+    #: it. "commit": one transaction with its sync.
     name: str
-    counts: list[int]  #: "commit": one transaction with its sync
+    counts: list[int]
     sum_us: int
 
 
 class Alarm(msgspec.Struct, array_like=True, frozen=True):
-    """Something that somebody should look at, as long as it is so. `name` is explained by `gossipq help
-    alarm-NAME`."""
+    """A condition that an operator should look at. `gossipq help alarm-NAME` explains `name`.
+
+    An alarm exists while the condition does.
+    """
 
     name: str
     severity: str  #: "critical" or "warning"
-    node: str  #: that says so
-    subject: str  #: what it is about: "orders/billing", "worker-1"; "" = the node
+    node: str  #: the node that raises it
+    subject: str  #: subject of the alarm: "orders/billing", "worker-1"; "" = the node
     text: str  #: one sentence
-    command: str  #: that helps, or tells more
-    since_ms: int = 0  #: unix
+    command: str  #: the command that helps or shows more
+    since_ms: int = 0  #: unix ms
 
 
 class GrowthRow(msgspec.Struct, array_like=True, frozen=True):
-    """A topic in a shard at the end of a minute or an hour; "" = all its topics. There is a row only when
-    something changed."""
+    """Counters of a topic in a shard at the end of a minute or an hour; topic "" = all topics.
+
+    A row exists only if a value changed.
+    """
 
     topic: str
     shard: int
-    time_ms: int  #: unix, leader time
+    time_ms: int  #: unix ms, leader time
     published: int  #: records; this and the next are counters: they never fall
     acked: int  #: over all groups
-    dead: int  #: dead letters that are kept; this and the next ones are levels
+    dead: int  #: dead letters that exist; this and the next ones are gauges
     removed: int  #: by retention; a counter
-    records: int  #: that can be read
+    records: int  #: readable records
     bytes: int
-    backlog: int  #: over all groups: published and not done
-    term: int  #: of the leader: it has changed when another one has taken over
+    backlog: int  #: over all groups: published and not finished
+    term: int  #: term of the leader: a change means a takeover
     voters: int  #: copies of the shard
 
 
 class Consuming(msgspec.Struct, array_like=True, frozen=True):
-    """What a client consumes of one topic at one worker; group "" = it only reads."""
+    """Consumption of one topic by a client at one worker. Group "" = it only reads."""
 
     topic: str
     group: str
     partitions: int
-    credit_records: int  #: lent and not used
+    credit_records: int  #: granted and not used
     credit_bytes: int
-    in_flight: int  #: records it holds
-    held_ms: int = 0  #: age of the oldest handing-over of those
+    in_flight: int  #: records that the client holds
+    held_ms: int = 0  #: age of the oldest of these deliveries
     acked: int = 0  #: since it subscribed there
-    delivered: int = 0  #: likewise
-    failed: int = 0  #: likewise: nacked as failures, rejected, not decodable
+    delivered: int = 0  #: since it subscribed there
+    failed: int = 0  #: failed, rejected or undecodable, since it subscribed there
 
 
 class ClientRow(msgspec.Struct, array_like=True, frozen=True):
-    """A session as one worker sees it; counters since it greeted there."""
+    """A session as one worker sees it. Counters start when it greeted there."""
 
-    session: bytes  #: the first bytes of it
-    client: str  #: what it calls itself
-    version: str  #: of its software
+    session: bytes  #: first bytes of its name
+    client: str  #: its own description
+    version: str  #: version of its software
     node: str
     worker: int
     connections: int
     age_ms: int
-    silent_ms: int  #: since its last message
-    batches: int  #: published
-    published: int  #: records
+    silent_ms: int  #: time since its last message
+    batches: int  #: batches it published
+    published: int  #: records it published
     bytes: int
     subscriptions: list[Consuming]
-    unlisted: int = 0  #: further subscriptions, for which there is no row
+    unlisted: int = 0  #: subscriptions beyond those in `subscriptions`
 
 
 class SoughtRow(msgspec.Struct, array_like=True, frozen=True):
-    """Where a group stands in a partition before and after SEEK_GROUP."""
+    """Position of a group in a partition before and after SEEK_GROUP."""
 
     partition: PartitionKey
     before: Offset
     after: Offset
-    again: int  #: records that were done and will be handed out once more
-    skipped: int  #: records that were not done and will not be handed out
+    again: int  #: finished records that will be delivered once more
+    skipped: int  #: unfinished records that will be skipped
 
 
 class ConfigRow(msgspec.Struct, array_like=True, frozen=True):
-    """One option of a running node. What is secret is masked."""
+    """One option of a running node. Secrets are masked."""
 
     key: str
     value: str  #: as cluster.toml has it
-    origin: str  #: "flag --bind", "environment GOSSIPQ_NODE__BIND", "file cluster.toml" or "default"
+    #: "flag --bind", "environment GOSSIPQ_NODE__BIND", "file cluster.toml" or "default"
+    origin: str
