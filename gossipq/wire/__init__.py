@@ -1,1 +1,1 @@
-"""Bytes to messages and back. No sockets; blind to `gossipq.core`."""
+"""Messages to bytes and back. No sockets; does not import `gossipq.core`."""

@@ -6,16 +6,17 @@
     8       4      size of the whole batch in bytes
     12      4      count of records
     16      16     producer
-    32      8      sequence, from 1; 0 = not deduplicated, as is all of no producer
+    32      8      sequence, from 1; 0 = not deduplicated, as without a producer
     40      8      publish time, unix milliseconds
     48      4      columns, a bit set
     52      2      bytes of the route
     54      2      reserved, 0
-    56      ..     route, the columns in bit order, the values; each part padded with zeros to 8 bytes
+    56      ..     route, the columns in bit order, the values; each part zero-padded to 8 bytes
 
-A fixed-width column is an array of `count` numbers. A variable column is count + 1 int32 offsets, then its
-data; the first offset need not be 0, so that cutting moves no number. The values are a variable column and
-always present, as the last. A node reads the header; only clients (and export) open the columns.
+A fixed-width column is an array of `count` numbers. A variable column is count + 1 int32 offsets,
+then its data. The first offset can be above 0, so that cutting a batch changes no number. The
+values are a variable column, which is always present and last. A node reads only the header;
+clients and exports open the columns.
 """
 
 from array import array
@@ -48,11 +49,11 @@ NO_PRODUCER = bytes(16)
 
 FIXED = {
     KEY_HASH: ("I", 4),  #: CRC-32 of the key, 0 without one
-    DELAY: ("q", 8),  #: milliseconds from sealing until due; never falls within a batch
+    DELAY: ("q", 8),  #: milliseconds from sealing until due; sorted within a batch
     TTL: ("q", 8),  #: milliseconds from due until the record expires, 0 = as the topic says
-    LEASE: ("I", 4),  #: milliseconds, 0 = not said; these two and BACKOFF
+    LEASE: ("I", 4),  #: milliseconds, 0 = not set; likewise ATTEMPTS and BACKOFF
     ATTEMPTS: ("I", 4),  #: failures before it is a dead letter
-    ID_HASH: ("Q", 8),  #: BLAKE2b-64 of the id, little endian; 0 without one
+    ID_HASH: ("Q", 8),  #: BLAKE2b-64 of the id, little endian; 0 without an id
     BACKOFF: ("I", 4),  #: milliseconds after each failure
 }
 VARIABLE, VALUES = (KEYS, HEADERS, IDS), (0,)
@@ -67,9 +68,9 @@ _BOUNDS = {
     IDS: ("id", limits.ID_BYTES_MAX),
     0: ("value", limits.VALUE_BYTES_MAX),
 }
-_ID_HASH = blake2b(digest_size=8)  #: of nothing yet: each id has a copy
+_ID_HASH = blake2b(digest_size=8)  #: an empty hash; `copy` is faster than a new one
 _NO_ID = bytes(_ID_HASH.digest_size)
-NEIGHBOURS = 8  #: records of which `verify` first looks at the sum
+NEIGHBOURS = 8  #: `_all_short` checks the total length of this many neighbours first
 _PAD = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
 
 
@@ -78,13 +79,13 @@ def _padded(size: int) -> int:
 
 
 def id_hash(raw: bytes) -> int:
-    """BLAKE2b-64, little endian; 0 without an id."""
+    """Return BLAKE2b-64 of an id, little endian; 0 without an id."""
     return id_column([raw])[0]
 
 
 def id_column(ids: Sequence[bytes]) -> "array[int]":
-    """`id_hash` of each."""
-    hashes, begun = list[bytes](), _ID_HASH.copy  # a new one takes twice the time
+    """Return `id_hash` of each id."""
+    hashes, begun = list[bytes](), _ID_HASH.copy  # copying takes half the time of making a new hash
     for raw in ids:
         hashed = begun()
         hashed.update(raw)
@@ -106,7 +107,9 @@ def seal(
     ids: Sequence[bytes] | None = None,
     fixed: dict[int, "array[int]"] | None = None,
 ) -> bytearray:
-    """One batch of `values`. `headers` are msgpack maps (b"" = none); `fixed` are columns by their bit."""
+    """Return a batch of `values`. `headers` are msgpack maps, b"" = none; `fixed` are columns by
+    bit.
+    """
     columns, parts = 0, [route]
     for bit in sorted(fixed or ()):
         columns |= bit
@@ -130,18 +133,21 @@ def seal(
 
 
 def _variable(items: Sequence[bytes]) -> tuple[bytes, bytes]:
-    # `pack` takes two thirds of the time that an array needs of an iterator
+    # `pack` takes two thirds of the time that `array` needs for an iterator
     return pack(f"<{len(items) + 1}i", *accumulate(map(len, items), initial=0)), b"".join(items)
 
 
 def restamp(batch: bytearray, producer: bytes, sequence: int) -> None:
-    """Gives a batch that was refused another producer and sequence, in place."""
+    """Set producer and sequence of a batch, in place. For a batch that the broker refused."""
     pack_into("<16sQ", batch, 16, producer, sequence)
     pack_into("<I", batch, 4, crc32(memoryview(batch)[8:]))
 
 
 def check(batch: bytes | memoryview) -> BatchInfo:
-    """Header of a batch whose CRC, size and bounds are right. Raises BadBatch. No work per record."""
+    """Check CRC, size and bounds of a batch, and return its header. Raises BadBatch.
+
+    The work does not depend on the number of records.
+    """
     if len(batch) < HEADER.size:
         raise BadBatch(f"batch of {len(batch)} bytes; at least {HEADER.size} are needed")
     magic, crc, size, count, producer, sequence, publish_ms, columns, route_size, _ = HEADER.unpack_from(
@@ -166,20 +172,23 @@ def _route(batch: bytes | memoryview, size: int) -> bytes:
 
 
 def peek(batch: bytes | memoryview) -> BatchInfo:
-    """Header of a batch that was checked before."""
+    """Return the header of a batch that was checked before."""
     _, crc, size, count, producer, sequence, publish_ms, columns, route_size, _ = HEADER.unpack_from(batch)
     sequence = sequence if producer != NO_PRODUCER else 0
     return BatchInfo(count, size, crc, producer, sequence, publish_ms, columns, _route(batch, route_size))
 
 
 def crc_of(batch: bytes | memoryview) -> int:
-    """That in the header of a batch that was checked before."""
+    """Return the CRC in the header of a batch that was checked before."""
     crc: int = _CRC(batch)[0]
     return crc
 
 
 class Variable(NamedTuple):
-    """A variable column in place: record i is data[offsets[i] - offsets[0] : offsets[i + 1] - offsets[0]]."""
+    """A variable column in place.
+
+    Record i is data[offsets[i] - offsets[0] : offsets[i + 1] - offsets[0]].
+    """
 
     offsets: list[int]
     data: memoryview
@@ -190,13 +199,15 @@ class Variable(NamedTuple):
 
 
 class Batch:
-    """A checked batch, opened column by column when asked."""
+    """A checked batch whose columns are opened on demand."""
 
     __slots__ = ("_at", "_raw", "info", "route")
 
     def __init__(self, raw: bytes | memoryview, info: BatchInfo | None = None) -> None:
-        """`info` is what `check` returned for these bytes; without it they are checked here. Raises
-        BadBatch."""
+        """`info` is the result of `check` for these bytes; without it they are checked here.
+
+        Raises BadBatch.
+        """
         self._raw = memoryview(raw)
         self.info = info or check(raw)
         if self.info.columns & ~KNOWN:
@@ -205,10 +216,13 @@ class Batch:
         self._at = self._layout(HEADER.size + _padded(len(self.route)))
 
     def _layout(self, at: int) -> dict[int, tuple[int, int]]:
-        """(start, bytes) of each fixed column, (start of offsets, start of data) of each variable one; 0 =
-        the values."""
+        """Return (start, bytes) of each fixed column and (start of offsets, start of data) of each
+        variable.
+
+        Key 0 is the column of values.
+        """
         raw, count, columns, found = self._raw, self.info.count, self.info.columns, {}
-        if columns:  # the plain batch has none and is the common one
+        if columns:  # most batches are plain: they have values only
             for bit, (_, width) in FIXED.items():
                 if columns & bit:
                     found[bit] = at, count * width
@@ -231,7 +245,7 @@ class Batch:
         return self.info.count
 
     def fixed(self, bit: int) -> "array[int] | None":
-        """A fixed-width column as an array, or None."""
+        """Return a fixed-width column as an array, or None if the batch lacks it."""
         if bit not in self._at:
             return None
         at, size = self._at[bit]
@@ -240,19 +254,23 @@ class Batch:
         return column
 
     def variable(self, bit: int) -> Variable | None:
-        """KEYS, HEADERS, IDS, or 0 for the values; None when absent. Raises BadBatch when its offsets are not
-        in order."""
+        """Return KEYS, HEADERS, IDS, or the values (0); None if the batch lacks the column.
+
+        Raises BadBatch if its offsets do not rise.
+        """
         if bit not in self._at:
             return None
         at, data = self._at[bit]
         offsets: list[int] = self._raw[at : at + 4 * self.info.count + 4].cast("i").tolist()
-        if offsets != sorted(offsets):  # linear when they are in order
+        if offsets != sorted(offsets):  # sorting is linear if they are in order
             raise BadBatch("batch column offsets do not rise")
         return Variable(offsets, self._raw[data : data + offsets[-1] - offsets[0]])
 
     def parts(self, bit: int) -> tuple[memoryview, memoryview] | None:
-        """The bytes of a variable column's offsets (int32) and of its data, unlooked at, for who takes them
-        as they are."""
+        """Return the offsets (int32) and the data of a variable column, unchecked.
+
+        For Arrow, which takes both without a copy.
+        """
         if bit not in self._at:
             return None
         at, data = self._at[bit]
@@ -265,16 +283,15 @@ class Batch:
         return column.items()
 
     def column(self, bit: int) -> list[bytes] | None:
-        """KEYS, HEADERS or IDS as a list, or None."""
+        """Return KEYS, HEADERS or IDS as a list, or None."""
         column = self.variable(bit)
         return None if column is None else column.items()
 
     def cut(self, first: int, count: int) -> bytearray:
-        """Records first .. first + count - 1 as a batch of their own, with a fresh CRC; no number of a column
-        changes.
+        """Return records first .. first + count - 1 as a batch of their own, with a new CRC.
 
-        Raises BadBatch when the offsets at the two cuts are not in order; those between are checked by who
-        opens the column.
+        No number of a column changes. Raises BadBatch if the offsets at the two cuts are out of
+        order; the offsets between them are checked when the column is opened.
         """
         assert 0 <= first < first + count <= self.info.count, "a cut lies in its batch"
         parts: list[bytes | memoryview] = [b"", self.route, _PAD[len(self.route) & 7]]
@@ -295,7 +312,9 @@ class Batch:
         return self._sealed(parts, count)
 
     def pick(self, ranges: Sequence[tuple[int, int]]) -> bytearray:
-        """As `cut`, of records [first, end) here and there, which rise. Raises BadBatch."""
+        """Like `cut`, for several ranges [first, end) of records in rising order. Raises
+        BadBatch.
+        """
         assert 0 <= ranges[0][0] < ranges[-1][1] <= self.info.count, "what is picked lies in its batch"
         raw = self._raw
         parts: list[bytes | memoryview] = [b"", self.route, _PAD[len(self.route) & 7]]
@@ -318,7 +337,7 @@ class Batch:
         return self._sealed(parts, sum([stop - first for first, stop in ranges]))
 
     def _sealed(self, parts: list[bytes | memoryview], count: int) -> bytearray:
-        """`parts` of it as a batch, behind a header of its own."""
+        """Join `parts` behind a new header."""
         info, size = self.info, HEADER.size + sum(map(len, parts))
         parts[0] = HEADER.pack(
             MAGIC,
@@ -338,16 +357,16 @@ class Batch:
 
 
 def verify(batch: bytes | memoryview) -> BatchInfo:
-    """`check`, and all that opening and cutting rely on: what passes here can be opened and cut by everyone
-    after.
+    """Check a batch completely before a node stores it, and return its header.
 
-    Raises BadBatch, and TooLarge for a record beyond the limits. For a node, before it stores what a stranger
-    sealed. The offsets are compared at C speed.
+    Besides `check` this covers everything that opening and cutting rely on, because the sender may
+    be a stranger. Offsets are compared at C speed. Raises BadBatch, and TooLarge for a record above
+    the limits.
     """
     opened = Batch(batch)
     columns = opened.info.columns
     for named, hashes, what in HASHED if columns else ():
-        # nodes read the hashes: it would be taken as a batch without
+        # a node reads only the hashes, so it would treat the records as having no keys or ids
         if columns & named and not columns & hashes:
             raise BadBatch(f"batch has {what} without the column of their hashes")
     if columns & (DELAY | TTL):
@@ -363,8 +382,11 @@ def verify(batch: bytes | memoryview) -> BatchInfo:
 
 
 def _all_short(offsets: list[int], bytes_max: int) -> bool:
-    """Whether neighbours are so short that some of them together are within the limit, as ids and keys mostly
-    are: that takes a tenth of the time. False: each is to be looked at. Offsets rise."""
+    """True if groups of NEIGHBOURS offsets are together within `bytes_max`.
+
+    This is a tenth of the work of checking each one. It holds for most ids and keys. If False, each
+    one must be checked. Offsets must rise.
+    """
     some = offsets[::NEIGHBOURS]
     some.append(offsets[-1])
     longest: int = max(map(sub, some[1:], some))
@@ -372,8 +394,10 @@ def _all_short(offsets: list[int], bytes_max: int) -> bool:
 
 
 def _verify_times(opened: Batch) -> None:
-    """Delays rise, so that what is due at some time is one run of records; and every time can be added to
-    another."""
+    """Check that delays rise and that times can be added without overflow. Raises BadBatch.
+
+    Rising delays make the due records of a batch one run from its front.
+    """
     for bit, what in ((DELAY, "delay"), (TTL, "time to live")):
         column = opened.fixed(bit)
         if column is None:
@@ -383,12 +407,13 @@ def _verify_times(opened: Batch) -> None:
             raise BadBatch(
                 f"{what} of {least if least < 0 else most} ms; 0 to {limits.DELAY_MS_MAX} are allowed"
             )
-        if bit == DELAY and (given := column.tolist()) != sorted(given):  # linear when they are in order
+        # sorting is linear if they are in order
+        if bit == DELAY and (given := column.tolist()) != sorted(given):
             raise BadBatch("batch delays fall; its records must be sorted by their due time")
 
 
 def split(joined: bytes | memoryview, sizes: Sequence[int]) -> list[memoryview]:
-    """The batches that lie one after the other in one frame. Raises BadBatch when the sizes do not add up."""
+    """Split one frame into the batches in it. Raises BadBatch if the sizes do not add up."""
     if sum(sizes) != len(joined) or min(sizes, default=0) < 0:
         raise BadBatch(f"frame of {len(joined)} bytes for batches of {sum(sizes)}")
     view, ends = memoryview(joined), [0, *accumulate(sizes)]

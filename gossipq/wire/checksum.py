@@ -1,7 +1,7 @@
-"""CRC-32 as zlib has it, from zlib-ng where that is installed, which uses what the processor has for it.
+"""CRC-32 as in zlib, computed by zlib-ng if it is installed, because that uses CPU instructions.
 
-Whoever seals a batch, stores it, writes it to the journal or opens it sums it: each takes a third of zlib's
-time for a batch of 7 KB, a fifth for one of 50 KB. A client goes without zlib-ng where there is none.
+A batch is summed when it is sealed, stored, written to the journal and opened. With zlib-ng each
+sum takes a third of zlib's time for 7 KB, a fifth for 50 KB. Clients work without zlib-ng.
 """
 
 try:

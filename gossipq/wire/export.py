@@ -1,13 +1,14 @@
-"""What an export is: files of rows, and the manifests that say which files count. docs/EXPORT.md has the
-layout.
+"""The layout of an export: files of rows, and manifests that list the valid files.
+
+docs/EXPORT.md describes the layout.
 
     DIR/manifests/0000000007.json              one increment, published last and never changed
     DIR/messages/orders/40-0-00000000000000000000-00000000000000065536-1f3a5c7e9b2d.parquet
-    DIR/acks/orders/... DIR/deliveries/orders/...      data set, topic, then names as `file_path` makes them
+    DIR/acks/orders/... DIR/deliveries/orders/...      data set, topic, file name of `file_path`
 
-An export is the chain of its manifests: each names the SHA-256 of the one before and says what it adds. A
-*base* restates all that counts, so a reader begins at the newest base. Offsets and indices are half-open
-ranges, times are UTC microseconds.
+An export is the chain of its manifests. Each names the SHA-256 of the one before and lists its
+additions. A *base* repeats all valid files, so a reader starts at the newest base. Ranges of
+offsets and indices are half-open. Times are UTC microseconds.
 """
 
 import re
@@ -23,17 +24,20 @@ from gossipq.types import Offset
 from gossipq.wire import schemas
 from gossipq.wire.schemas import Declaration, Shape
 
-VERSION = 2  #: of the layout; readers take this and all before it
+VERSION = 2  #: of the layout; readers accept this version and all earlier ones
 MESSAGES, ACKS, DELIVERIES, MISFITS = "messages", "acks", "deliveries", "misfits"
-DATA = "data"  #: the column of `messages` that has the value as its topic's schema types it
+DATA = "data"  #: column of `messages` with the value, typed by the topic's schema
 FORMATS = ("parquet", "lmdb")
 MANIFESTS = "manifests"
 _NAME = re.compile(r"(\d{10})\.json")
 
 
 class Column(NamedTuple):
-    """One column of a data set. Types: string, binary, int32, int64, timestamp (UTC microseconds), headers (a
-    list of structs key: string, value: binary; both never null)."""
+    """One column of a data set.
+
+    Types: string, binary, int32, int64, timestamp (UTC microseconds), and headers, a list of
+    structs with a string `key` and a binary `value`, both never null.
+    """
 
     name: str
     type: str
@@ -46,13 +50,13 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
     MESSAGES: (
         *_PLACE,
         Column("offset", "int64"),
-        Column("publish_time", "timestamp"),  #: by the clock of the producer
+        Column("publish_time", "timestamp"),  #: by the producer's clock
         Column("key", "binary", True),
         Column("headers", "headers", True),
         Column("value", "binary"),
         Column("route", "string", True),
         Column("id", "binary", True),
-        Column("deliver_at", "timestamp", True),  #: of a record that was published with a delay
+        Column("deliver_at", "timestamp", True),  #: of a record published with a delay
     ),
     #: one row per coalesced ack: records [start_offset, end_offset) of a group
     ACKS: (
@@ -60,14 +64,15 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("group_name", "string"),
         Column("start_offset", "int64"),
         Column("end_offset", "int64"),
-        Column("acked_at", "timestamp"),  #: by the clock of the leader
+        Column("acked_at", "timestamp"),  #: by the leader's clock
         Column("consumer", "string", True),
         Column(
             "change_seq", "int64"
-        ),  #: log index of the shard: of two acks of a record the higher one is the newer
+        ),  #: log index of the shard: the newer of two acks of a record has the higher one
     ),
-    #: where every record stands, as ranges: the rows of a group tile [its start, end of the partition), once
-    #: each; what an operator took away has a row of group "" besides
+    #: ranges of records in one state; the rows of a group cover [its start, end of the partition)
+    #: once
+    #: Records that an operator voided also have a row of group "".
     DELIVERIES: (
         *_PLACE,
         Column("group_name", "string"),
@@ -76,52 +81,60 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         Column("end_offset", "int64"),
         Column("attempts", "int32"),
         Column("failures", "int32"),
-        Column("due_at", "timestamp", True),  #: retrying: of the next attempt; in_flight: when the lease ends
+        #: next attempt if retrying, end of the lease if in_flight
+        Column("due_at", "timestamp", True),
         Column("changed_at", "timestamp", True),  #: of the death, or of the last failure
         Column(
-            "reason", "string", True
-        ),  #: dead: failures, rejected, expired or undecodable; retrying: the last failure
+            "reason",
+            "string",
+            True,
+            #: of a dead letter: failures, rejected, expired or undecodable; while retrying: the last
+            #: failure
+        ),
         Column("error", "string", True),
         Column("consumer", "string", True),
-        Column("change_seq", "int64"),  #: log index up to which this row is so
+        Column("change_seq", "int64"),  #: log index up to which this row is valid
     ),
-    #: records of topics with a schema whose value did not fit it when they were exported
+    #: records whose value did not fit the schema of their topic when they were exported
     MISFITS: (
         *_PLACE,
         Column("offset", "int64"),
         Column("publish_time", "timestamp"),
         Column("schema_version", "int32"),
-        Column("error", "string"),  #: what is wrong, and where in the value
+        Column("error", "string"),  #: the mismatch, and its place in the value
         Column("value", "binary"),
     ),
 }
-#: of a row of `deliveries`. done: acked, or dropped, purged, voided or left by retention; `acks` tells which
-#: were acked. voided: by an operator (`consumer`), with group "" since it is so for all
+#: states of a row of `deliveries`
+
+#: "done" is acked, dropped, purged, voided, or removed by retention; `acks` lists the acked ones.
+#: "voided" is by an operator (`consumer`), with group "" because it holds for all groups.
 STATES = ("ready", "in_flight", "retrying", "parked", "dead", "done", "voided")
 
 
 class File(msgspec.Struct, frozen=True, omit_defaults=True):
     """One file of rows of one partition.
 
-    messages, misfits: offsets [start, end). acks: those of log indices [start, end). deliveries: the state
-    at log index end - 1, start is 0; the newest one of a partition replaces the others."""
+    In `messages` and `misfits` [start, end) are offsets, in `acks` log indices. In `deliveries`
+    start is 0, and the rows are the state at log index end - 1; a newer file of a partition
+    replaces it.
+    """
 
-    path: str  #: below the folder of the export, with slashes
+    path: str  #: relative to the folder of the export, with slashes
     data_set: str
     topic: str
     topic_id: int
     partition: int
     start: int
     end: int
-    rows: int  #: fewer than end - start where records left before their export
+    rows: int  #: fewer than end - start if records were removed before their export
     bytes: int
     sha256: str
     publish_min_us: int | None = None  #: messages only
     publish_max_us: int | None = None
-    schema: int = (
-        0  #: messages only: version of the topic's schema that its column `data` is of; 0: it has none
-    )
-    column_bytes: int = 0  #: of its rows in memory, before they are compressed; 0: an older version wrote it
+    #: messages only: version of the schema of its column `data`; 0: without this column
+    schema: int = 0
+    column_bytes: int = 0  #: of its rows in memory, uncompressed; 0: written by an older version
 
     @property
     def key(self) -> "DataSetKey":
@@ -135,35 +148,35 @@ class DataSetKey(NamedTuple):
 
 
 class Newest(msgspec.Struct, frozen=True):
-    """The newest record that the export has of a partition."""
+    """The newest exported record of a partition."""
 
     offset: Offset
-    digest: str  #: of its publish time and value; a cluster that has another record there went back
+    #: of its publish time and value; if the cluster has another record there, it was rolled back
+    digest: str
 
     @classmethod
     def of(cls, offset: Offset, publish_us: int, value: bytes) -> "Newest":
-        """publish_us: as `messages` has it."""
+        """`publish_us`: as in `messages`."""
         told = (publish_us // 1_000).to_bytes(8, "little", signed=True)
         return cls(offset, blake2b(told + value, digest_size=16).hexdigest())
 
 
 class Position(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far the export has come in one partition."""
+    """Progress of the export in one partition."""
 
     topic: str
     topic_id: int
     partition: int
-    start: Offset  #: the export begins here
-    end: Offset  #: and has all that could be read below this
-    retained: Offset  #: the lowest offset that the cluster could still give
-    acks_end: int = 0  #: log index below which all acks are here
-    deliveries_end: int = 0  #: log index below which `deliveries` is right
-    final: int = 0  #: files of `messages` below this offset stay as they are: a table may refer to them
+    start: Offset  #: first exported offset
+    end: Offset  #: all readable records below this are exported
+    retained: Offset  #: lowest offset that the cluster still had
+    acks_end: int = 0  #: log index below which all acks are exported
+    deliveries_end: int = 0  #: log index up to which `deliveries` is valid
+    final: int = 0  #: `messages` files below this offset never change: a table can refer to them
     acks_final: int = 0  #: the same for `acks`, by log index
-    removed: bool = (
-        False  #: the cluster has the topic no more: its records stay, its `deliveries` do not count
-    )
-    newest: Newest | None = None  #: None: no record is here, or an older version wrote them
+    #: the cluster removed the topic: its records stay, its `deliveries` are invalid
+    removed: bool = False
+    newest: Newest | None = None  #: None: without records, or written by an older version
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -177,20 +190,19 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One increment: the files that it adds, positions that changed, gaps that are new; all of the export's
-    when `base`."""
+    """One increment: new files, changed positions, new gaps. A `base` lists all of the export's."""
 
     version: int
     cluster: str  #: 32 hex digits
     sequence: int  #: from 1
-    previous: str  #: SHA-256 of the manifest before as it lies there, in hex; "" for the first
+    previous: str  #: SHA-256 in hex of the bytes of the manifest before; "" for the first
     written_us: int
     format: str
     base: bool = False
     files: list[File] = []
     positions: list[Position] = []
     gaps: list[Gap] = []
-    schemas: list[Declaration] = []  #: those of files with a column `data`
+    schemas: list[Declaration] = []  #: of the files with a column `data`
 
 
 class _Versioned(msgspec.Struct):
@@ -202,7 +214,10 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(raw: bytes, name: str = "manifest") -> Manifest:
-    """Unknown fields are ignored, missing ones have their default. Raises TornExport, ExportVersion."""
+    """Decode a manifest. Raises TornExport, ExportVersion.
+
+    Unknown fields are ignored, missing ones get their default.
+    """
     try:
         version = msgspec.json.decode(raw, type=_Versioned).version
         if version > VERSION:
@@ -222,8 +237,7 @@ def manifest_path(sequence: int) -> str:
 
 
 def sequence_of(name: str) -> int | None:
-    """Number of a manifest by its file name; None for anything else, as a hidden file that was not
-    published."""
+    """Return the number of a manifest from its file name; None for other files."""
     found = _NAME.fullmatch(name)
     return int(found[1]) if found else None
 
@@ -231,28 +245,30 @@ def sequence_of(name: str) -> int | None:
 def file_path(
     data_set: str, topic: str, topic_id: int, partition: int, start: int, end: int, digest: str, format: str
 ) -> str:
-    """Named by its content, so that writing it twice harms nobody."""
+    """Return the path of a file. It contains the digest, so writing the file twice is harmless."""
     return f"{data_set}/{topic}/{topic_id}-{partition}-{start:020d}-{end:020d}-{digest[:12]}.{format}"
 
 
 class Export(NamedTuple):
-    """The files that count, in order of (data set, topic id, partition, start), and where the export ends."""
+    """The valid files, ordered by (data set, topic id, partition, start), and the positions."""
 
     newest: Manifest | None
-    digest: str  #: of the newest manifest: what the next one names as its previous
+    digest: str  #: of the newest manifest: `previous` of the next one
     files: list[File]
     positions: dict[tuple[int, int], Position]  #: by (topic id, partition)
     gaps: list[Gap]
     schemas: Mapping[tuple[int, int], Declaration] = {}  #: by (topic id, version)
 
     def shape_of(self, file: File) -> Shape | None:
-        """Of its column `data`, if it has one."""
+        """Return the shape of the file's column `data`, or None."""
         told = self.schemas.get((file.topic_id, file.schema))
         return None if told is None or told.document is None else schemas.parse(told.document)
 
     def shape(self, topic: str) -> Shape | None:
-        """Of the column `data` over all files of a topic: the newest one, unless an older one differs
-        from it."""
+        """Return the shape of the column `data` over all files of a topic.
+
+        That is the newest one; None if an older one differs from it.
+        """
         versions = sorted(key for key, told in self.schemas.items() if told.topic == topic)
         shapes = [schemas.parse(self.schemas[key].document or {}) for key in versions]
         if not shapes or any(schemas.changes(each, shapes[-1]) for each in shapes[:-1]):
@@ -260,8 +276,11 @@ class Export(NamedTuple):
         return shapes[-1]
 
     def beginning(self, file: File) -> int:
-        """The version with which the shape of a file's column `data` began: each one from there on follows
-        the one before. 0 for the first beginning of its topic, and without a schema."""
+        """Return the schema version at which the current shape of the file's column `data` began.
+
+        Each later version follows its predecessor. Returns 0 for the topic's first shape, and
+        without a schema.
+        """
         begun: list[int] = []
         before: Shape | None = None
         for topic_id, version in sorted(self.schemas):
@@ -274,7 +293,7 @@ class Export(NamedTuple):
         return begun[-1] if len(begun) > 1 else 0
 
     def is_final(self, file: File) -> bool:
-        """No merging may touch it."""
+        """True if the file must not be merged any more."""
         at = self.positions.get((file.topic_id, file.partition))
         return at is not None and file.end <= {MESSAGES: at.final, ACKS: at.acks_final}.get(file.data_set, 0)
 
@@ -286,17 +305,22 @@ NOTHING = Export(None, "", [], {}, [])
 
 
 def fold(manifests: Mapping[int, bytes]) -> Export:
-    """What counts, of manifests by their number as they lie there; from the newest base on is enough. Raises
-    as `load`."""
+    """Return the export of these manifests, by number. Raises like `load`.
+
+    They must reach back to the newest base.
+    """
     return load(manifests, manifests.__getitem__)
 
 
 def load(sequences: Iterable[int], read: Callable[[int], bytes], until_us: int | None = None) -> Export:
-    """What counts, of the manifests with these numbers. `read` gives one as it lies there, and is asked for
-    none before the newest base. `until_us`: as it was then, in microseconds since 1970.
+    """Return the export that manifests with these numbers describe.
 
-    Raises TornExport (one is missing, changed or not whole; two files hold the same range; another cluster),
-    ExportVersion, and ExportError when no manifest is as old as that."""
+    `read` returns the bytes of one manifest; none before the newest base is read. With `until_us`
+    (microseconds since 1970) the export is returned as it was then.
+
+    Raises TornExport (a manifest is missing, changed or incomplete; two files have the same range;
+    another cluster), ExportVersion, and ExportError if all manifests are newer than `until_us`.
+    """
     chain: list[Manifest] = []
     digest, number, since_us = "", 0, None
     for number in sorted(sequences, reverse=True):
@@ -328,8 +352,10 @@ def load(sequences: Iterable[int], read: Callable[[int], bytes], until_us: int |
 
 
 def accumulated(newest: Manifest, digest: str, manifests: Iterable[Manifest]) -> Export:
-    """What manifests add up to, from a base on, in order. Version 1 repeats all positions and gaps in
-    each."""
+    """Add up manifests in order, from a base on.
+
+    Version 1 repeats all positions and gaps in each manifest.
+    """
     files: list[File] = []
     positions: dict[tuple[int, int], Position] = {}
     gaps: dict[Gap, None] = {}
@@ -362,7 +388,7 @@ def _check_link(sequence: int, manifest: Manifest, later: Manifest | None, raw: 
 
 
 def _counting(files: Iterable[File], positions: Mapping[tuple[int, int], Position]) -> list[File]:
-    """In order, without states that newer ones replaced, and those of topics that are gone."""
+    """Return the valid files in order: without replaced states, and states of removed topics."""
     kept, newest = [], {}
     for file in files:
         at = positions.get((file.topic_id, file.partition))
@@ -374,7 +400,9 @@ def _counting(files: Iterable[File], positions: Mapping[tuple[int, int], Positio
 
 
 def check_ranges(files: Iterable[File]) -> None:
-    """Files are in order of (place, start). Raises TornExport when two hold the same offsets."""
+    """Raise TornExport if two files contain the same offsets. Files are in order of (place,
+    start).
+    """
     before: File | None = None
     for file in files:
         if before is not None and before.key == file.key and file.start < before.end:
@@ -386,7 +414,9 @@ def check_ranges(files: Iterable[File]) -> None:
 
 
 def check_file(file: File, bytes_found: int | None, digest: str | None = None) -> None:
-    """What lies there is what the manifest says. `bytes_found` None: nothing does. Raises TornExport."""
+    """Raise TornExport if a file differs from its manifest. `bytes_found` None: it does not
+    exist.
+    """
     if bytes_found is None:
         raise TornExport(
             f"{file.path} is missing",
@@ -404,7 +434,7 @@ def check_file(file: File, bytes_found: int | None, digest: str | None = None) -
 
 
 def check_loss(export: Export, topic_id: int, partition: int, start: Offset, end: Offset) -> None:
-    """Nothing of [start, end) was lost to retention before it was exported. Raises DataLoss."""
+    """Raise DataLoss if retention removed records of [start, end) before they were exported."""
     for gap in export.gaps:
         if (gap.topic_id, gap.partition) == (topic_id, partition) and max(gap.start, start) < min(
             gap.end, end

@@ -1,14 +1,16 @@
-"""The control frame: a fixed header of 24 bytes and one message as msgpack. PROTOCOL.md section "Frames".
+"""The control frame: a fixed header of 24 bytes and one message as msgpack.
 
-offset  bytes  field (little endian)
-0       2      magic "GQ"
-2       1      protocol version, 1
-3       1      verb
-4       2      shard
-6       2      flags, 0
-8       8      request id: chosen by who asks, echoed by who answers
-16      8      term
-24      ..     control part: msgpack array
+See PROTOCOL.md, section "Frames".
+
+    offset  bytes  field (little endian)
+    0       2      magic "GQ"
+    2       1      protocol version, 1
+    3       1      verb
+    4       2      shard
+    6       2      flags, 0
+    8       8      request id: chosen by the sender of a request, copied into the answer
+    16      8      term
+    24      ..     control part: msgpack array
 """
 
 from struct import Struct
@@ -40,12 +42,14 @@ class Header(NamedTuple):
 
 
 def encode(message: Message, shard: int = 0, request_id: int = 0, term: int = 0) -> bytes:
-    """The control frame of `message`."""
+    """Return the control frame of a message."""
     return HEADER.pack(MAGIC, VERSION, message.verb, shard, 0, request_id, term) + _encode(message)
 
 
 def peek(frame: bytes) -> Header:
-    """The fixed header alone: enough to forward. Raises ProtocolError, WrongVersion."""
+    """Return the fixed header, which is enough to forward a frame. Raises ProtocolError,
+    WrongVersion.
+    """
     if len(frame) < HEADER.size:
         raise ProtocolError(f"control frame of {len(frame)} bytes; at least {HEADER.size} are needed")
     header = Header(*HEADER.unpack_from(frame))
@@ -62,7 +66,7 @@ def peek(frame: bytes) -> Header:
 
 
 def decode(frame: bytes) -> tuple[Header, Message]:
-    """Header and message. Raises ProtocolError, WrongVersion, UnknownVerb."""
+    """Return header and message. Raises ProtocolError, WrongVersion, UnknownVerb."""
     header = peek(frame)
     decoder = _decoders.get(header.verb)
     if decoder is None:

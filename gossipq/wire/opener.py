@@ -1,5 +1,7 @@
-"""What a node opens of a stored batch: fixed columns, a cut, the header. All of it was verified before it was
-stored."""
+"""How a node reads stored batches: fixed columns, cuts and headers.
+
+Batches were verified before they were stored.
+"""
 
 from array import array
 
@@ -9,7 +11,7 @@ from gossipq.wire.batch import Batch
 
 
 class Opener:
-    """Answers for `gossipq.core.storage.columns.Columns`."""
+    """Implements `gossipq.core.storage.columns.Columns`."""
 
     def fixed(self, body: bytes, bit: int) -> "array[int] | None":
         return Batch(body, batches.peek(body)).fixed(bit)

@@ -1,7 +1,8 @@
-"""What belongs to a client: its session and its producers are named after a key that it alone knows.
+"""Ownership of sessions and producers: their names are derived from a key that only the client
+knows.
 
-So every node can tell whether who names one of them may, without keeping anything: after a reconnect, a
-restart or a takeover the owner shows its key again. Neither name gives the key away.
+Each node can check ownership without stored state: the client sends its key again after a
+reconnect, a restart or a takeover. The key cannot be computed from the names.
 """
 
 import hmac
@@ -11,19 +12,19 @@ from gossipq.errors import BadRequest
 KEY_BYTES = 32
 SESSION_BYTES = 16
 NONCE_BYTES = 16
-NUMBER_BYTES = 4  #: of a producer among those of one key
+NUMBER_BYTES = 4  #: of a producer's number among those of one key
 TOKEN_BYTES = 32
-OWNED = 0x80  #: in the first byte of a session that has a key
+OWNED = 0x80  #: bit in the first byte of a session that has a key
 
 
 def session_of(key: bytes) -> bytes:
-    """The session of a key, 16 bytes."""
+    """Return the session of a key, 16 bytes."""
     name = hmac.digest(key, b"session", "sha256")[:SESSION_BYTES]
     return bytes((name[0] | OWNED,)) + name[1:]
 
 
 def producer_of(key: bytes, number: int) -> bytes:
-    """One of the producers of a key, 16 bytes."""
+    """Return producer `number` of a key, 16 bytes."""
     return _producer(key, number.to_bytes(NUMBER_BYTES))
 
 
@@ -32,35 +33,40 @@ def _producer(key: bytes, number: bytes) -> bytes:
 
 
 def unowned(session: bytes) -> bytes:
-    """A session without a key, of 16 random bytes: of who holds nothing that others may not have."""
+    """Return a session without a key, from 16 random bytes. It gives no exclusive rights."""
     return bytes((session[0] & ~OWNED & 0xFF,)) + session[1:]
 
 
 def is_owned(session: bytes) -> bool:
-    """Whether only who has its key can greet as it."""
+    """True if only the owner of the key can greet as this session."""
     return bool(session[0] & OWNED)
 
 
 def tokens_of(token: bytes) -> list[bytes]:
-    """Of each secret that a node knows its token, 32 bytes: the one by which it proves who it is, then those
-    that it believes, too, while the secret is replaced."""
+    """Return the tokens in `token`, one for each secret that the node knows.
+
+    The first one proves the node's identity. The others are accepted while the secret is replaced.
+    """
     return [token[at : at + TOKEN_BYTES] for at in range(0, len(token), TOKEN_BYTES)] or [b""]
 
 
 def key_of_node(token: bytes, nonce: bytes) -> bytes:
-    """The key of a client that is a node of the cluster with that token; `nonce`: 16 random bytes."""
+    """Return the key of a client that is a node of the cluster. `nonce` is 16 random bytes."""
     digest = hmac.digest(tokens_of(token)[0], b"node" + nonce, "sha256")
     return nonce + digest[: KEY_BYTES - len(nonce)]
 
 
 def is_of_node(token: bytes, key: bytes) -> bool:
-    """Whether who has that key knows the token. Where there is none, nobody can be told from a node."""
+    """True if the owner of this key knows the cluster's token.
+
+    In a cluster without a secret (empty token) every client counts as a node.
+    """
     nonce = key[:NONCE_BYTES]
     return not token or any(hmac.compare_digest(key_of_node(each, nonce), key) for each in tokens_of(token))
 
 
 def check_session(session: bytes, key: bytes) -> None:
-    """Raises BadRequest when who says HELLO does not own the session that it names."""
+    """Raise BadRequest if the sender of HELLO does not own the session that it names."""
     if len(session) != SESSION_BYTES:
         raise BadRequest(f"a session is {SESSION_BYTES} bytes, not {len(session)}")
     if len(key) not in (0, KEY_BYTES):
@@ -80,7 +86,7 @@ def check_session(session: bytes, key: bytes) -> None:
 
 
 def check_producer(producer: bytes, key: bytes) -> None:
-    """Raises BadRequest when a batch names a producer that does not belong to who sends it."""
+    """Raise BadRequest if the producer of a batch does not belong to the sender."""
     if not key or not hmac.compare_digest(_producer(key, producer[:NUMBER_BYTES]), producer):
         raise BadRequest(
             "the producer of this batch does not belong to this session",

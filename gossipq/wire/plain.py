@@ -1,8 +1,8 @@
-"""Records for who does not seal and open batches: a msgpack array in the second frame. PROTOCOL.md section
-"Plain records".
+"""Plain records, for clients that cannot seal and open batches.
 
-A worker seals what PUBLISH_PLAIN brings, and opens what DELIVER_PLAIN takes along. Both cost it work per
-record, which only those pay for who ask for it.
+The second frame is a msgpack array; see PROTOCOL.md, section "Plain records". The worker seals the
+records of PUBLISH_PLAIN and opens those of DELIVER_PLAIN. This is work for each record, done only
+for clients that ask for it.
 """
 
 from array import array
@@ -20,13 +20,14 @@ from gossipq.wire.checksum import crc32
 
 RECORDS = msgspec.msgpack.Decoder(list[PlainRecord])
 HEADERS = msgspec.msgpack.Decoder(dict[str, Any])
-UNREADABLE = "gossipq-unreadable-headers"  #: name of the header that has the bytes of headers that are none
-ROW_BYTES = 64  #: of a record that is delivered, beside its texts
+#: header with the raw bytes of headers that could not be decoded
+UNREADABLE = "gossipq-unreadable-headers"
+ROW_BYTES = 64  #: size of a delivered record without its texts
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def seal(message: PublishPlain, frame: bytes, producer: bytes, publish_ms: int) -> bytes:
-    """The batch of the records in `frame`. Raises BadBatch, BadRequest, TooLarge."""
+    """Return the batch of the records in `frame`. Raises BadBatch, BadRequest, TooLarge."""
     try:
         records = RECORDS.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -70,7 +71,7 @@ def seal(message: PublishPlain, frame: bytes, producer: bytes, publish_ms: int) 
 
 
 def key_hash(key: bytes) -> int:
-    """What the column of that name has for a key: 0 without one."""
+    """Return the value of the column KEY_HASH for a key: 0 without a key."""
     return (crc32(key) or 1) if key else 0
 
 
@@ -79,9 +80,12 @@ def _sound(headers: dict[str, Any]) -> bool:
 
 
 def unseal(slices: Sequence[Delivered], bodies: Iterable[bytes]) -> Iterator[bytes]:
-    """The second frames of DELIVER_PLAIN: the records of these batches. They are many times larger than the
-    batches when values are small and the route is not, so a frame has no more than DELIVER_BYTES_MAX bytes,
-    or one record: a frontdoor takes no larger ones, and hangs up on who sends them. Raises BadBatch."""
+    """Yield the second frames of DELIVER_PLAIN for these batches. Raises BadBatch.
+
+    A frame has at most DELIVER_BYTES_MAX bytes, or one record, because a frontdoor refuses larger
+    frames and disconnects the sender. Opened records can be much larger than their batch: each
+    repeats the route.
+    """
     rows, size = list[PlainDelivered](), 0
     for each, body in zip(slices, bodies, strict=True):
         for row, row_bytes in _rows(each, body):
@@ -95,7 +99,7 @@ def unseal(slices: Sequence[Delivered], bodies: Iterable[bytes]) -> Iterator[byt
 
 
 def _rows(part: Delivered, body: bytes) -> Iterator[tuple[PlainDelivered, int]]:
-    """Each with about its size as msgpack."""
+    """Yield each record with its approximate size as msgpack."""
     opened = batches.Batch(body, batches.peek(body))
     none = [b""] * part.count
     keys, ids = opened.column(batches.KEYS) or none, opened.column(batches.IDS) or none
@@ -126,7 +130,7 @@ _NO_HEADERS: dict[str, Any] = {}
 
 
 def _headers(raw: bytes) -> dict[str, Any]:
-    """Nodes do not look into headers: what a producer wrote there may be anything."""
+    """Decode headers. Nodes do not check them when they are stored, so they can be malformed."""
     if not raw:
         return _NO_HEADERS
     try:

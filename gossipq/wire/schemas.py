@@ -1,13 +1,14 @@
-"""What the values of a topic look like, declared as JSON Schema, and what may follow one declaration.
+"""Schemas of topics, declared as JSON Schema, and the rules for the next version of a schema.
 
-Declarations are records of the topic `_schemas`, one a version, and its order decides: a declaration counts
-when its version follows the one that counts and when all that fits that one fits it, too. So two who declare
-at a time need no lock, and whatever else stands in that topic counts for nothing. Nodes know nothing of it.
+Declarations are records of the topic `_schemas`, one per version. Their order decides: a
+declaration is valid if its version follows the valid one and if it accepts all values of that one.
+Invalid records are ignored, so two clients can declare at the same time without a lock. Nodes do
+not interpret schemas.
 
-The part of JSON Schema that is taken is what becomes typed columns: an object of named fields, whose types
-are string (also date-time, date, base64), integer (64 bits), number, boolean, array, object with properties
-or with values of one type, each also null; enum, const and bounds; definitions ($ref). Everything else is
-refused by name.
+The supported part of JSON Schema maps to typed columns: an object of named fields. Types are string
+(also date-time, date, base64), integer (64 bits), number, boolean, array, and object with
+properties or with values of one type. Each can be nullable. enum, const, bounds and definitions
+($ref) are supported. Other keywords are refused by name.
 """
 
 import re
@@ -25,11 +26,11 @@ from gossipq.types import SCHEMAS_TOPIC
 TOPIC = SCHEMAS_TOPIC
 DOCUMENT_BYTES_MAX = 64 << 10
 DEPTH_MAX = 16
-FIELDS_MAX = 1_000  #: in all
+FIELDS_MAX = 1_000  #: in total
 NAME_MAX = 200  #: characters of a field's name
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 
-#: JSON Schema keyword -> what msgspec calls it
+#: JSON Schema keyword -> name in msgspec
 BOUNDS = {
     "minimum": "ge",
     "maximum": "le",
@@ -45,7 +46,8 @@ BOUNDS = {
     "maxProperties": "max_length",
 }
 TOLD = {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"}
-TOLD |= {"$schema", "$id", "$comment", "$defs", "definitions", "format"}  #: say nothing of what fits
+#: keywords that do not restrict values
+TOLD |= {"$schema", "$id", "$comment", "$defs", "definitions", "format"}
 OF = {
     "string": {"minLength", "maxLength", "pattern", "contentEncoding"},
     "integer": {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"},
@@ -54,7 +56,8 @@ OF = {
     "array": {"items", "minItems", "maxItems"},
     "object": {"properties", "required", "additionalProperties", "minProperties", "maxProperties"},
 }
-FORMATS = {"date-time": "timestamp", "date": "date"}  #: of strings that have a type of their own
+#: formats of strings with a column type of their own
+FORMATS = {"date-time": "timestamp", "date": "date"}
 SCALARS: dict[str, Any] = {
     "string": str,
     "timestamp": datetime,
@@ -67,13 +70,16 @@ SCALARS: dict[str, Any] = {
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """The type of a field. name: of SCALARS, list (of `item`), map (text to `item`), struct (`fields`)."""
+    """The type of a field.
+
+    `name` is a name in SCALARS, "list" (of `item`), "map" (text to `item`) or "struct" (`fields`).
+    """
 
     name: str
     nullable: bool = False
     item: "Shape | None" = None
     fields: tuple["Field", ...] = ()
-    closed: bool = False  #: no other fields than these
+    closed: bool = False  #: True if other fields are refused
     bounds: tuple[tuple[str, Any], ...] = ()
     choices: tuple[Any, ...] = ()
 
@@ -85,7 +91,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class Declaration(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A record of `_schemas`. document None: from this version on the topic has no schema."""
+    """A record of `_schemas`. document None: the topic has no schema from this version on."""
 
     topic: str
     topic_id: int
@@ -98,10 +104,10 @@ def encode(declaration: Declaration) -> bytes:
 
 
 class Schema:
-    """A declared schema, with which values are checked and decoded."""
+    """A declared schema. It checks and decodes values."""
 
     def __init__(self, topic: str, topic_id: int, version: int, document: dict[str, Any]) -> None:
-        """Raises BadRequest for a document that is no schema."""
+        """Raises BadRequest if the document is not a schema."""
         self.topic, self.topic_id, self.version, self.document = topic, topic_id, version, document
         self.shape = parse(document)
 
@@ -111,13 +117,16 @@ class Schema:
 
     @cached_property
     def decode_row(self) -> Callable[[bytes], Any]:
-        """A value as an object with an attribute f0, f1 ... for each field, in order. Raises
-        msgspec.MsgspecError, UnicodeDecodeError, RecursionError."""
+        """A function that decodes a value to an object with an attribute f0, f1 ... for each field.
+
+        It raises msgspec.MsgspecError, UnicodeDecodeError, RecursionError.
+        """
         return msgspec.json.Decoder(type_of(self.shape)).decode
 
     def trouble(self, value: bytes) -> str:
-        """What is wrong with a value and where, as "Expected `int`, got `str` - at `$.n`"; "" when it
-        fits."""
+        """Return the mismatch of a value, as "Expected `int`, got `str` - at `$.n`"; "" if it
+        fits.
+        """
         try:
             self.decode_row(value)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -125,7 +134,7 @@ class Schema:
         return ""
 
     def check(self, value: bytes) -> None:
-        """Raises SchemaMismatch."""
+        """Raise SchemaMismatch if the value does not fit."""
         if trouble := self.trouble(value):
             raise SchemaMismatch(
                 f"the value does not fit schema version {self.version} of {self.topic}: {trouble}",
@@ -133,14 +142,16 @@ class Schema:
             )
 
     def decode(self, value: bytes) -> Any:
-        """A value as plain objects: dict, list, str, int, float, bool, None. Raises SchemaMismatch."""
+        """Return a value as dict, list, str, int, float, bool, None. Raises SchemaMismatch."""
         self.check(value)
         return msgspec.json.decode(value)
 
 
 def document_of(declared: Any) -> dict[str, Any]:
-    """The JSON Schema of a msgspec.Struct, dataclass or TypedDict; one that is given as a dict or as JSON
-    text is taken as it is. Raises BadRequest."""
+    """Return the JSON Schema of a msgspec.Struct, dataclass or TypedDict.
+
+    A dict or a JSON text is taken as the schema itself. Raises BadRequest.
+    """
     if isinstance(declared, str | bytes):
         try:
             declared = msgspec.json.decode(declared)
@@ -165,7 +176,10 @@ def document_of(declared: Any) -> dict[str, Any]:
 
 
 def _name_times(node: dict[str, Any], kind: Any, document: dict[str, Any], seen: set[str]) -> None:
-    """msgspec calls a datetime a plain string when it may lack a time zone; here it stays a time."""
+    """Mark datetime fields as date-time.
+
+    msgspec describes a datetime that can lack a time zone as a plain string.
+    """
     inspect = msgspec.inspect
     if "$ref" in node:
         name = node["$ref"].rpartition("/")[2]
@@ -196,7 +210,7 @@ HINT = "a msgspec.Struct, a dataclass, or a JSON Schema of an object"
 
 
 def parse(document: Mapping[str, Any]) -> Shape:
-    """Raises BadRequest, which names the place and what is wrong there."""
+    """Parse a JSON Schema. Raises BadRequest, which names the place and the problem."""
     shape = _Parser(document).shape(document, "$", 0)
     if shape.name != "struct" or shape.nullable:
         raise BadRequest("$: a schema describes an object with properties", hint=HINT)
@@ -212,7 +226,7 @@ def parse(document: Mapping[str, Any]) -> Shape:
 
 
 def _columns(shape: Shape, at: str) -> Iterator[str]:
-    """The columns in a field as tables name them."""
+    """Yield the names of a field's columns, as tables have them."""
     parts = [(field.name, field.shape) for field in shape.fields]
     if shape.item is not None:
         parts = [("element" if shape.name == "list" else "value", shape.item)]
@@ -256,7 +270,7 @@ class _Parser:
 
     @staticmethod
     def _without_null(node: Mapping[str, Any], at: str) -> tuple[Mapping[str, Any], bool]:
-        """The same without null among its types, and whether it was there."""
+        """Return the node without null among its types, and whether null was there."""
         for word in ("anyOf", "oneOf"):
             some = node.get(word)
             if isinstance(some, list):
@@ -338,11 +352,14 @@ class _Parser:
             raise BadRequest(f"{at}: {unknown[0]!r} is not known", hint=hint)
 
 
-# --- from shapes to what msgspec decodes
+# --- from shapes to types of msgspec
 
 
 def type_of(shape: Shape) -> Any:
-    """The type that msgspec decodes values to. Of a struct, an attribute f0, f1 ... for each field."""
+    """Return the type to which msgspec decodes values.
+
+    A struct has an attribute f0, f1 ... for each field.
+    """
     found: Any
     if shape.choices:
         found = Literal[shape.choices]
@@ -374,7 +391,7 @@ def _struct(shape: Shape) -> Any:
     fields: list[Any] = []
     for number, field in enumerate(shape.fields):
         name, each = f"f{number}", type_of(field.shape)
-        # absent is null in its column; an explicit null must be allowed by the type
+        # a missing value is null in its column; an explicit null must be allowed by the type
         fields.append((name, each) if field.required else (name, each, None))
     names = {f"f{number}": field.name for number, field in enumerate(shape.fields)}
     return msgspec.defstruct(
@@ -382,14 +399,15 @@ def _struct(shape: Shape) -> Any:
     )
 
 
-# --- what may follow
+# --- rules for the next version
 
 
 def changes(old: Shape, new: Shape, at: str = "$") -> list[str]:
-    """Why values that fit `old`, or their columns, would not be those of `new`; [] when all is well.
+    """Return why `new` cannot follow `old`: values or columns would break. [] if it can.
 
-    Allowed: new fields that are optional, a field that need not be there any more, null beside a type, more
-    choices, a bound less."""
+    Allowed: new optional fields, a field that becomes optional, null besides a type, more choices,
+    and fewer bounds.
+    """
     found: list[str] = []
     if old.name != new.name:
         return [f"{at}: was {old.name}, and is {new.name}"]
@@ -417,7 +435,7 @@ def changes(old: Shape, new: Shape, at: str = "$") -> list[str]:
 
 
 def require_follows(old: Schema, new: Shape) -> None:
-    """Raises SchemaMismatch."""
+    """Raise SchemaMismatch if `new` cannot follow `old`."""
     if found := changes(old.shape, new):
         more = f"; {len(found) - 1} more" if len(found) > 1 else ""
         raise SchemaMismatch(
@@ -427,13 +445,15 @@ def require_follows(old: Schema, new: Shape) -> None:
 
 
 class Declared:
-    """What counts, by topic id, and the newest version of each, also of one that has no schema any more."""
+    """The valid schema of each topic id, and the newest version, also of topics without a
+    schema.
+    """
 
     def __init__(self, records: Iterable[bytes] = ()) -> None:
-        """Values of `_schemas`, in order. What does not count is passed over."""
+        """Read values of `_schemas` in order. Invalid ones are ignored."""
         self.schemas: dict[int, Schema] = {}
         self.versions: dict[int, int] = {}
-        #: documents that the one that counts has followed: programs that know one of them go on
+        #: earlier documents of the valid schema: programs that declare one of them keep working
         self.earlier: dict[int, list[dict[str, Any]]] = {}
         for record in records:
             self._add(record)

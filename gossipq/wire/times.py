@@ -1,4 +1,4 @@
-"""Times as people write them, for readers of exports."""
+"""Times in text form, for readers of exports."""
 
 import re
 from datetime import UTC, datetime
@@ -7,8 +7,10 @@ from gossipq.errors import BadRequest
 
 
 def micros(name: str, value: str) -> int:
-    """Milliseconds since 1970 as Kafka has them, or an ISO time (UTC unless it says otherwise). Raises
-    BadRequest."""
+    """Return microseconds since 1970 of a text. Raises BadRequest.
+
+    The text is milliseconds since 1970, as in Kafka, or an ISO time (UTC by default).
+    """
     text = value.strip()
     if re.fullmatch(r"-?\d{1,18}", text):
         return int(text) * 1_000
@@ -23,7 +25,7 @@ def micros(name: str, value: str) -> int:
 
 
 def seconds(name: str, value: str) -> float:
-    """A duration such as 500ms, 30s, 15m, 2h. Raises BadRequest."""
+    """Return the seconds of a duration such as 500ms, 30s, 15m, 2h. Raises BadRequest."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)", value.strip())
     if found is None:
         raise BadRequest(f"{name}={value!r}", hint="500ms, 30s, 15m or 2h")
