@@ -1,5 +1,6 @@
-"""What entries, rows, ranges and deadlines are, and the tables they lie in. Sees nothing of the other
-rooms."""
+"""Entries, rows, ranges and deadlines, and the tables that store them. Imports no other core
+package.
+"""
 
 from gossipq.core.storage import log, payloads
 from gossipq.core.storage.bodies import Bodies

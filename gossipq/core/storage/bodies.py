@@ -1,4 +1,4 @@
-"""The newest batches of all shards of a worker, so that delivery rarely reads the disk."""
+"""Cache of the newest batches of all shards of a worker, so that delivery rarely reads the disk."""
 
 from collections import OrderedDict
 
@@ -8,7 +8,7 @@ from gossipq.types import Index, ShardId
 
 
 class Bodies:
-    """A bounded cache; what is in it was checked on arrival."""
+    """A bounded cache of batches that were checked on arrival."""
 
     __slots__ = ("_bodies", "_bytes", "_bytes_max", "recent")
 
@@ -28,6 +28,6 @@ class Bodies:
             self._bytes -= len(self._bodies.popitem(last=False)[1])
 
     def drop(self, shard: ShardId) -> None:
-        """Its log was replaced."""
+        """Forget a shard whose log was replaced."""
         for name in [name for name in self._bodies if name[0] == shard]:
             self._bytes -= len(self._bodies.pop(name))

@@ -1,5 +1,7 @@
-"""What the core asks of a sealed batch: fixed-width columns, and a part of it. The wire knows how; a node
-hands that in."""
+"""What the core needs of a sealed batch: fixed-width columns and cuts.
+
+The node passes an implementation in (`gossipq.wire.opener`).
+"""
 
 from array import array
 from collections import OrderedDict
@@ -9,26 +11,26 @@ from gossipq.types import BatchInfo, Index
 
 
 class Columns(Protocol):
-    """Over batches that were verified before they were stored."""
+    """Reads batches that were verified before they were stored."""
 
     def fixed(self, body: bytes, bit: int) -> "array[int] | None":
-        """A fixed-width column, one number for each record; None when the batch has none."""
+        """Return a fixed-width column, one number per record; None if the batch lacks it."""
 
     def cut(self, body: bytes, first: int, count: int) -> bytes:
-        """Records first .. first + count - 1 as a batch of their own."""
+        """Return records first .. first + count - 1 as a batch of their own."""
 
     def peek(self, body: bytes) -> BatchInfo:
-        """Its header."""
+        """Return the header of a batch."""
 
     def crc(self, body: bytes) -> int:
-        """The CRC-32 that a batch carries."""
+        """Return the CRC-32 in a batch's header."""
 
     def check(self, body: bytes) -> int:
-        """The same of bytes that a stranger sent. Raises BadBatch when they are not what it says."""
+        """Return the CRC-32 of a batch from a stranger. Raises BadBatch if it does not match."""
 
 
 class Opened:
-    """Columns and headers of stored batches by log index; the last ones asked for stay."""
+    """Columns and headers of stored batches by log index, with a cache of the most recent ones."""
 
     __slots__ = ("_columns", "_headers", "_kept", "_kept_max", "_read")
 
@@ -38,7 +40,7 @@ class Opened:
         self._headers: OrderedDict[Index, BatchInfo] = OrderedDict()
 
     def header(self, index: Index) -> BatchInfo:
-        """Of the batch that entry `index` brought."""
+        """Return the header of the batch that entry `index` stored."""
         if index not in self._headers:
             if len(self._headers) >= self._kept_max:
                 self._headers.popitem(last=False)
@@ -46,7 +48,9 @@ class Opened:
         return self._headers[index]
 
     def column(self, index: Index, bit: int) -> "array[int] | None":
-        """Column `bit` of the batch that entry `index` brought; None when it has none."""
+        """Return column `bit` of the batch that entry `index` stored; None if the batch lacks
+        it.
+        """
         name = index, bit
         if name not in self._kept:
             if len(self._kept) >= self._kept_max:
@@ -55,10 +59,10 @@ class Opened:
         return self._kept[name]
 
     def cut(self, index: Index, first: int, count: int) -> bytes:
-        """Some records of a stored batch, as a batch of their own."""
+        """Return some records of a stored batch as a batch of their own."""
         return self._columns.cut(self._read(index), first, count)
 
 
 class ReadsBody(Protocol):
     def __call__(self, index: Index) -> bytes:
-        """The stored batch of an entry. Raises CorruptLog when it is not there."""
+        """Return the stored batch of an entry. Raises CorruptLog if it is missing."""

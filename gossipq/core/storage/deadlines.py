@@ -1,4 +1,4 @@
-"""Keyed deadlines: a min-heap that forgets cancelled keys by itself."""
+"""Keyed deadlines: a min-heap that drops cancelled keys lazily."""
 
 from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
@@ -8,14 +8,16 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Deadlines(Generic[K]):
-    """`set` moves a key, `cancel` drops it; `expire` takes out what is due, earliest first."""
+    """`set` moves a key, `cancel` drops it, `expire` removes and returns due keys, earliest
+    first.
+    """
 
     __slots__ = ("_at", "_count", "_heap")
 
     def __init__(self) -> None:
         self._at: dict[K, int] = {}
         self._heap: list[tuple[int, int, K]] = []
-        self._count = 0  # keeps equal deadlines in order of arrival and keys out of comparisons
+        self._count = 0  # keeps equal deadlines in order of arrival; keys are never compared
 
     def __len__(self) -> int:
         return len(self._at)

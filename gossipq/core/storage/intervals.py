@@ -1,4 +1,6 @@
-"""Sorted, disjoint, half-open ranges of offsets: plain (`Intervals`) and with a value each (`RangeMap`)."""
+"""Sorted, disjoint, half-open ranges of offsets: plain (`Intervals`) or with values
+(`RangeMap`).
+"""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator
@@ -7,11 +9,11 @@ from typing import Generic, TypeVar
 from gossipq.types import Offset
 
 V = TypeVar("V")
-SPARSE = 8  #: ranges that are there for each that comes: more of them are not gone through
+SPARSE = 8  #: `carve` gives up if it would scan more than this many ranges for each one given
 
 
 class Intervals:
-    """A set of offsets as ranges; neighbours melt into one."""
+    """A set of offsets as ranges. Neighbours are joined."""
 
     __slots__ = ("_total", "ends", "starts")
 
@@ -31,14 +33,15 @@ class Intervals:
         return at >= 0 and offset < self.ends[at]
 
     def total(self) -> int:
-        """How many offsets are covered."""
+        """Number of offsets in the set."""
         return self._total
 
     def add(self, first: Offset, end: Offset) -> int:
-        """Covers [first, end); returns how many offsets are new."""
+        """Add [first, end). Returns how many offsets are new."""
         if first >= end:
             return 0
-        low = bisect_left(self.ends, first)  # the first range that touches or lies behind `first`
+        # index of the first range that touches `first` or lies behind it
+        low = bisect_left(self.ends, first)
         high = bisect_right(self.starts, end, lo=low)
         if low == high:
             self.starts.insert(low, first)
@@ -53,7 +56,7 @@ class Intervals:
         return end - first - covered
 
     def add_all(self, ranges: list[tuple[Offset, Offset]]) -> int:
-        """As `add` of each. They rise, and nothing of them is covered."""
+        """Like `add` of each. The ranges must rise, and none of their offsets may be in the set."""
         low = bisect_left(self.ends, ranges[0][0])
         high = bisect_right(self.starts, ranges[-1][1], lo=low)
         if high - low > SPARSE * len(ranges):
@@ -76,12 +79,12 @@ class Intervals:
         self.ends[low:high] = ends
 
     def reaches(self, first: Offset, end: Offset) -> bool:
-        """Whether some of [first, end) is covered."""
+        """True if the set has at least one offset of [first, end)."""
         at = bisect_right(self.ends, first)
         return at < len(self.starts) and self.starts[at] < end
 
     def overlap(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
-        """The parts of [first, end) that are covered."""
+        """Return the parts of [first, end) in the set."""
         found = []
         at = bisect_right(self.ends, first)
         while first < end and at < len(self.starts) and self.starts[at] < end:
@@ -90,7 +93,7 @@ class Intervals:
         return found
 
     def missing(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
-        """The parts of [first, end) that are not covered."""
+        """Return the parts of [first, end) that are not in the set."""
         gaps = []
         at = bisect_right(self.ends, first)
         while first < end and at < len(self.starts) and self.starts[at] < end:
@@ -103,7 +106,7 @@ class Intervals:
         return gaps
 
     def gap(self, first: Offset, end: Offset) -> tuple[Offset, Offset] | None:
-        """The first part of [first, end) that is not covered; None: there is none."""
+        """Return the first part of [first, end) that is not in the set, or None."""
         at = bisect_right(self.ends, first)
         if at < len(self.starts) and self.starts[at] <= first:
             first, at = self.ends[at], at + 1
@@ -112,7 +115,7 @@ class Intervals:
         return first, min(end, self.starts[at]) if at < len(self.starts) else end
 
     def drop_below(self, offset: Offset) -> None:
-        """Forgets everything below `offset`."""
+        """Remove everything below `offset`."""
         at = bisect_right(self.ends, offset)
         self._total -= sum(self.ends[:at]) - sum(self.starts[:at])
         del self.starts[:at], self.ends[:at]
@@ -122,7 +125,7 @@ class Intervals:
 
 
 class RangeMap(Generic[V]):
-    """Ranges of offsets, each with a value. Neighbours stay apart, also with equal values."""
+    """Ranges of offsets, each with a value. Neighbours stay apart, even with equal values."""
 
     __slots__ = ("ends", "starts", "values")
 
@@ -141,7 +144,7 @@ class RangeMap(Generic[V]):
         return sum(self.ends) - sum(self.starts)
 
     def set(self, first: Offset, end: Offset, value: V) -> None:
-        """[first, end) has this value from now on, whatever it had before."""
+        """Give [first, end) this value and replace older ones."""
         if not self.starts or first >= self.ends[-1]:
             self.starts.append(first)
             self.ends.append(end)
@@ -156,12 +159,12 @@ class RangeMap(Generic[V]):
         self.values.insert(at, value)
 
     def place(self, first: Offset, end: Offset) -> int:
-        """Where the range [first, end) stands among all of them; -1 when there is none that is just that."""
+        """Return the index of exactly the range [first, end), or -1."""
         at = bisect_left(self.starts, first)
         return at if at < len(self.starts) and self.starts[at] == first and self.ends[at] == end else -1
 
     def overlap(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset, V]]:
-        """The parts of [first, end) that have a value."""
+        """Return the parts of [first, end) that have a value."""
         found = []
         at = bisect_right(self.ends, first)
         while at < len(self.starts) and self.starts[at] < end:
@@ -170,12 +173,12 @@ class RangeMap(Generic[V]):
         return found
 
     def around(self, first: Offset, end: Offset) -> int:
-        """Where the range stands that all of [first, end) lies in; -1 when there is none."""
+        """Return the index of the range that contains all of [first, end), or -1."""
         at = bisect_right(self.ends, first)
         return at if at < len(self.starts) and self.starts[at] <= first and end <= self.ends[at] else -1
 
     def cut(self, at: int, first: Offset, end: Offset) -> None:
-        """As `clear` of [first, end), which lies in the range at that place."""
+        """Like `clear` of [first, end), which must be inside the range at index `at`."""
         low, high = self.starts[at], self.ends[at]
         if low < first and end < high:
             self.ends[at] = first
@@ -190,7 +193,7 @@ class RangeMap(Generic[V]):
             del self.starts[at], self.ends[at], self.values[at]
 
     def set_all(self, ranges: list[tuple[Offset, Offset]], value: V) -> None:
-        """As `set` of each; they rise."""
+        """Like `set` of each. The ranges must rise."""
         at = bisect_right(self.ends, ranges[0][0])
         if at < len(self.starts) and self.starts[at] < ranges[-1][1]:
             for first, end in ranges:
@@ -200,21 +203,25 @@ class RangeMap(Generic[V]):
         self.values[at:at] = [value] * len(ranges)
 
     def begins(self, ranges: list[tuple[Offset, Offset]], value: V) -> bool:
-        """Whether it begins with just these, all with that value."""
+        """True if the first ranges of this map are exactly `ranges`, all with this value."""
         count = len(ranges)
         there = zip(self.starts[:count], self.ends[:count], strict=True)
         return list(there) == ranges and self.values[:count].count(value) == count
 
     def drop_first(self, count: int) -> None:
-        """Takes out so many ranges."""
+        """Remove the first `count` ranges."""
         del self.starts[:count], self.ends[:count], self.values[:count]
 
     def carve(
         self, ranges: list[tuple[Offset, Offset]], fits: Callable[[V], bool], instead: V | None
     ) -> list[tuple[V, list[tuple[Offset, Offset]]]] | None:
-        """Takes ranges out, or gives them another value; returns what they had, in runs of the same. Each
-        lies in one range that is there, whose value fits, and they rise; else nothing changes, and it is
-        None. Goes once over all that lies between the first and the last."""
+        """Remove ranges, or set them to `instead`. Returns their old values, with runs of each
+        value.
+
+        `ranges` must rise, and each must lie inside one existing range whose value `fits`.
+        Otherwise nothing changes and the result is None. One pass over all ranges between the first
+        and the last.
+        """
         low = bisect_right(self.ends, ranges[0][0])
         high = bisect_left(self.starts, ranges[-1][1], lo=low)
         if low == high or high - low > SPARSE * len(ranges):
@@ -253,18 +260,18 @@ class RangeMap(Generic[V]):
         return found
 
     def _put(self, low: int, high: int, kept: list[tuple[Offset, Offset, V]]) -> None:
-        """In the place of the ranges from `low` to `high`."""
+        """Replace the ranges from index `low` to `high`."""
         self.starts[low:high] = [first for first, _, _ in kept]
         self.ends[low:high] = [end for _, end, _ in kept]
         self.values[low:high] = [value for _, _, value in kept]
 
     def reaches(self, first: Offset, end: Offset) -> bool:
-        """Whether some of [first, end) has a value."""
+        """True if some offset of [first, end) has a value."""
         at = bisect_right(self.ends, first)
         return at < len(self.starts) and self.starts[at] < end
 
     def clear(self, first: Offset, end: Offset) -> None:
-        """No value in [first, end)."""
+        """Remove the values of [first, end)."""
         low = bisect_right(self.ends, first)
         if low == len(self.starts) or self.starts[low] >= end:
             return
@@ -280,7 +287,9 @@ class RangeMap(Generic[V]):
         self._put(low, high, kept)
 
     def drop(self, ranges: list[tuple[Offset, Offset]], values: Collection[V]) -> list[tuple[Offset, Offset]]:
-        """Takes out what is just one of these ranges, with one of these values; returns the other ranges."""
+        """Remove ranges that are exactly one of these and have one of these values. Returns the
+        others.
+        """
         ranges = sorted(ranges)
         low = bisect_right(self.ends, ranges[0][0])
         high = bisect_left(self.starts, ranges[-1][1], lo=low)
@@ -297,7 +306,7 @@ class RangeMap(Generic[V]):
         return sorted(left)
 
     def pop(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset, V]]:
-        """`overlap`, and they are gone."""
+        """Like `overlap`, and removes these parts."""
         found = self.overlap(first, end)
         if found:
             self.clear(first, end)
@@ -305,7 +314,9 @@ class RangeMap(Generic[V]):
 
 
 class StoredIntervals(Intervals):
-    """Each range has a row on disk, under its start: `changes` tells those that are to be written."""
+    """Intervals with a row on disk for each range, by its start. `changes` returns the rows to
+    write.
+    """
 
     __slots__ = ("_stored", "_touched")
 
@@ -315,7 +326,7 @@ class StoredIntervals(Intervals):
         self._touched: set[Offset] = set()
 
     def load(self, first: Offset, end: Offset) -> None:
-        """A row as it was found, in order."""
+        """Add a row from disk. Rows must come in order."""
         super().add(first, end)
         self._stored.add(first)
 
@@ -340,7 +351,9 @@ class StoredIntervals(Intervals):
         super().drop_below(offset)
 
     def changes(self) -> list[tuple[Offset, Offset | None]]:
-        """(start, end) of the rows to write since the last call; an end of None: the row goes."""
+        """Return (start, end) of the rows to write since the last call; end None: delete the
+        row.
+        """
         found: list[tuple[Offset, Offset | None]] = []
         touched, self._touched = self._touched, set()
         for start in sorted(touched) if self.starts or self._stored else ():
@@ -355,8 +368,10 @@ class StoredIntervals(Intervals):
 
 
 class StoredRangeMap(RangeMap[V]):
-    """As StoredIntervals, with a value in each row. `cut`, `carve` and `drop` tell of nothing, and
-    are not for it."""
+    """Like StoredIntervals, with a value in each row.
+
+    `cut`, `carve` and `drop` do not record changes: do not use them here.
+    """
 
     __slots__ = ("_stored", "_touched")
 
@@ -366,7 +381,7 @@ class StoredRangeMap(RangeMap[V]):
         self._touched: set[Offset] = set()
 
     def load(self, first: Offset, end: Offset, value: V) -> None:
-        """A row as it was found, in order."""
+        """Add a row from disk. Rows must come in order."""
         super().set(first, end, value)
         self._stored.add(first)
 
@@ -387,7 +402,7 @@ class StoredRangeMap(RangeMap[V]):
         super().set_all(ranges, value)
 
     def clear_all(self, ranges: list[tuple[Offset, Offset]]) -> None:
-        """As `clear` of each; they rise."""
+        """Like `clear` of each. The ranges must rise."""
         low = bisect_right(self.ends, ranges[0][0])
         high = bisect_left(self.starts, ranges[-1][1], lo=low)
         there = self.starts[low:high]
@@ -399,7 +414,9 @@ class StoredRangeMap(RangeMap[V]):
                 self.clear(first, end)
 
     def changes(self) -> list[tuple[Offset, tuple[Offset, V] | None]]:
-        """(start, (end, value)) of the rows to write since the last call; None: the row goes."""
+        """Return (start, (end, value)) of the rows to write since the last call; None: delete the
+        row.
+        """
         found: list[tuple[Offset, tuple[Offset, V] | None]] = []
         touched, self._touched = self._touched, set()
         for start in sorted(touched):

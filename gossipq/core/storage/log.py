@@ -1,5 +1,4 @@
-"""Entries of a shard's log, their layout on disk and on the peer wire, and what a replica must remember of
-the log.
+"""Entries of a shard's log, their layout on disk and between nodes, and the summary of a log.
 
 A row of the `log` table, key = index (8 bytes, big endian):
 
@@ -10,11 +9,11 @@ A row of the `log` table, key = index (8 bytes, big endian):
     17      1      version of the kind's payload
     18      2      reserved, 0
     20      4      CRC-32 of the body, 0 = no body
-    24      8      chain: BLAKE2b-64 over the chain of the entry before, bytes 0 to 23, and the payload
+    24      8      chain: BLAKE2b-64 over the previous entry's chain, bytes 0 to 23, and the payload
     32      ..     payload
 
-The body (a sealed batch) lies in the `body` table under the same key. Equal chains mean equal logs up to
-there.
+The body (a sealed batch) is in the `body` table under the same key. If two entries have equal
+chains, their logs are equal up to there.
 """
 
 from hashlib import blake2b
@@ -34,14 +33,15 @@ NO_CHAIN = bytes(CHAIN_BYTES)
 INDEX_KEY = Struct(">Q")
 PUBLISH_PAYLOAD, DUE_PAYLOAD = Struct("<QIII16sQqI"), Struct("<qq")
 
-# kinds of entries; numbers are for ever
+# kinds of entries; numbers never change
 NOOP, CONFIG, PUBLISH, TOPIC, GROUP, LEASE, ACK, TRIM, META_TOPIC, FORGET = range(1, 11)
 RELEASE, FAIL, PARK, DEAD, REPLAY, PURGE, VOID, RESCHEDULE, EDIT, REQUEUE, STEP = range(11, 22)
 MEMBER, INSTALLED, OPTIONS = 22, 23, 24
 ROLLUP, REGROUP = 40, 41
 ACCESS = 42
-VERSION = 2  #: highest payload version this code writes and reads, for every kind
-SINCE_2 = (LEASE, ACK, FAIL)  #: written as version 2: they speak of ranges, and an ACK of failures
+VERSION = 2  #: highest payload version that this code writes and reads, for every kind
+#: kinds written as version 2: they contain ranges, and ACK contains failures
+SINCE_2 = (LEASE, ACK, FAIL)
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -59,7 +59,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 def seal(
     prev_chain: bytes, index: int, term: int, time_ms: int, kind: int, payload: bytes, body: bytes, crc: int
 ) -> Entry:
-    """The next entry after the one that `prev_chain` belongs to."""
+    """Return the next entry, after the one with chain `prev_chain`."""
     version = 2 if kind in SINCE_2 else 1
     head = HEAD.pack(term, time_ms, kind, version, 0, crc)
     chain = blake2b(prev_chain + head + payload, digest_size=CHAIN_BYTES).digest()
@@ -67,7 +67,7 @@ def seal(
 
 
 def chained(prev_chain: bytes, entry: Entry) -> bool:
-    """Whether `entry` is untouched and follows the entry with `prev_chain`."""
+    """True if `entry` is undamaged and follows the entry with chain `prev_chain`."""
     head = HEAD.pack(entry.term, entry.time_ms, entry.kind, entry.version, 0, entry.body_crc)
     return blake2b(prev_chain + head + entry.payload, digest_size=CHAIN_BYTES).digest() == entry.chain
 
@@ -87,15 +87,18 @@ def decode_row(index: Index, row: bytes, body: bytes = b"") -> Entry:
 
 
 class Due(NamedTuple):
-    """When a scheduled batch was sealed, and when its first record is due; leader time."""
+    """Leader time at which a scheduled batch was sealed, and at which its first record is due."""
 
     base_ms: int
     due_ms: int
 
 
 def publish_payload(partition: PartitionKey, info: BatchInfo, due: Due | None = None) -> bytes:
-    """What PUBLISH says of its batch, so that applying a plain one never opens the body. `due`: it has a
-    DELAY column."""
+    """Return the payload of PUBLISH: the header of its batch.
+
+    With it a plain batch is applied without opening the body. `due` is set if the batch has a DELAY
+    column.
+    """
     fixed = PUBLISH_PAYLOAD.pack(
         partition,
         info.count,
@@ -121,22 +124,24 @@ def parse_publish(payload: bytes) -> tuple[PartitionKey, BatchInfo, Due | None]:
 
 
 class LogState:
-    """The log without its entries: where it ends, and which term each part of it has."""
+    """Summary of a log: its bounds, and the term of each part."""
 
     __slots__ = ("chain", "epochs", "first", "last", "term", "time_ms")
 
     def __init__(self) -> None:
-        self.first: Index = 1  #: lowest index whose row is kept
+        self.first: Index = 1  #: lowest index whose row still exists
         self.last: Index = 0
         self.term: Term = 0  #: of the last entry
-        self.time_ms = 0  #: leader time of the last entry
+        self.time_ms = 0  #: of the last entry
         self.chain = NO_CHAIN  #: of the last entry
         self.epochs: list[tuple[Term, Index]] = []  #: (term, its first index), rising
 
     @classmethod
     def load(cls, table: Table, first: Index, chain: bytes, epochs: list[tuple[Term, Index]]) -> "LogState":
-        """Reads the kept rows and checks their chain; `chain` belongs to the entry before `first`. Raises
-        CorruptLog."""
+        """Read the existing rows and check their chain. Raises CorruptLog.
+
+        `chain` is that of the entry before `first`.
+        """
         state = cls()
         state.first, state.last, state.chain, state.epochs = first, first - 1, chain, list(epochs)
         state.term = next((term for term, at in reversed(epochs) if at < first), 0)
@@ -149,13 +154,13 @@ class LogState:
         return state
 
     def took(self, entry: Entry) -> None:
-        """`entry` is now the last one."""
+        """Record that `entry` is the last one now."""
         if entry.term != self.term:
             self.epochs.append((entry.term, entry.index))
         self.last, self.term, self.time_ms, self.chain = entry.index, entry.term, entry.time_ms, entry.chain
 
     def term_at(self, index: Index) -> Term | None:
-        """Term of an index in the log; 0 before what is known; None beyond the last."""
+        """Return the term of an index: 0 if it is too old to know, None beyond the last entry."""
         if index > self.last:
             return None
         for term, first in reversed(self.epochs):
@@ -164,7 +169,10 @@ class LogState:
         return 0
 
     def below(self, index: Index, term: Term) -> Index:
-        """The highest index up to `index` whose term is at most `term`: where two logs may still be equal."""
+        """Return the highest index up to `index` with a term of at most `term`.
+
+        Two logs can be equal up to there.
+        """
         index = min(index, self.last)
         for epoch, first in reversed(self.epochs):
             if first <= index:
@@ -174,19 +182,20 @@ class LogState:
         return index
 
     def cut(self, last: Index, chain: bytes, time_ms: int) -> None:
-        """Entry `last`, with this chain and leader time, is now the last one."""
+        """Record that entry `last`, with this chain and leader time, is the last one now."""
         self.epochs = [(term, first) for term, first in self.epochs if first <= last]
         self.last, self.chain, self.time_ms = last, chain, time_ms
         self.term = self.epochs[-1][0] if self.epochs else 0
 
     def compact(self) -> list[tuple[Term, Index]]:
-        """Forgets the terms of what lies before `first`, but for the one that the log continues; returns
-        those."""
+        """Forget the terms of entries before `first`, except the newest such term, and return
+        that.
+        """
         kept = [(term, at) for term, at in self.epochs if at < self.first][-1:]
         self.epochs = kept + [(term, at) for term, at in self.epochs if at >= self.first]
         return kept
 
     def restart(self, at: Index, term: Term, chain: bytes, time_ms: int) -> None:
-        """The log is empty and continues entry `at`."""
+        """Begin an empty log that continues after entry `at`."""
         self.first, self.last, self.term, self.chain, self.time_ms = at + 1, at, term, chain, time_ms
         self.epochs = [(term, at)]

@@ -1,5 +1,7 @@
-"""What the entries of a log say. PUBLISH has its own fixed layout in `log`; these are msgpack arrays,
-append-only."""
+"""Payloads of log entries, as msgpack arrays that only grow at the end.
+
+PUBLISH has a fixed layout of its own in `log`.
+"""
 
 import msgspec
 
@@ -8,8 +10,11 @@ from gossipq.values import AccessChange, GroupConfig, Member, Range, Ref, Start,
 
 
 class CopySet(msgspec.Struct, array_like=True, frozen=True):
-    """The copies of this shard from here on. `voters` are in the order in which they should lead; `witnesses`
-    are those of the voters and learners that keep the log without bodies; `learners` have no vote."""
+    """The copies of this shard from here on.
+
+    `voters` are ordered by preference as leader. `witnesses` are voters and learners that store the
+    log without bodies. `learners` have no vote.
+    """
 
     voters: list[str]
     witnesses: list[str] = []
@@ -17,48 +22,53 @@ class CopySet(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TopicChange(msgspec.Struct, array_like=True, frozen=True):
-    """TOPIC in a shard that holds partitions of it; META_TOPIC in the meta shard, where id 0 is a topic to be
-    made: the entry's index becomes its id."""
+    """A version of a topic. The kind TOPIC is for shards with its partitions.
+
+    META_TOPIC is for the meta shard. There id 0 means a new topic, whose id becomes the entry's
+    index.
+    """
 
     info: TopicInfo
     deleted: bool = False
 
 
 class InstalledTopics(msgspec.Struct, array_like=True, frozen=True):
-    """(topic id, version) that all shards of the topic have logged; the version of a removal is -id."""
+    """(topic id, version) that all shards of the topic have logged. A removal has version -id."""
 
     versions: list[tuple[int, int]]
 
 
 class RosterChange(msgspec.Struct, array_like=True, frozen=True):
-    """A node enters the roster, changes there, or leaves it."""
+    """A node enters the roster, changes in it, or leaves it."""
 
     member: Member
     gone: bool = False
-    invite: bytes = b""  #: digest of the invitation by which it enters
+    invite: bytes = b""  #: digest of the invitation with which it enters
 
 
 class Options(msgspec.Struct, array_like=True, frozen=True):
-    """What [cluster] says from here on: dotted key -> JSON text."""
+    """The options of [cluster] from here on: dotted key -> JSON text."""
 
     options: dict[str, str]
 
 
 class NewAccess(msgspec.Struct, array_like=True, frozen=True):
-    """Users and roles change."""
+    """A change of users and roles."""
 
     change: AccessChange
 
 
 class RequestKey(msgspec.Struct, array_like=True, frozen=True):
-    """The next entry is that of a request with this idempotency key."""
+    """The next entry belongs to the request with this idempotency key."""
 
     key: bytes
 
 
 class GroupChange(msgspec.Struct, array_like=True, frozen=True):
-    """A group of a topic, and where it starts in partitions that it does not know yet. `version`: of the
-    policy that this one takes the place of; 0 = the group is new."""
+    """The policy of a group, and its start in partitions that are new to it.
+
+    `version` is that of the replaced policy; 0 = the group is new.
+    """
 
     topic_id: int
     name: str
@@ -68,8 +78,11 @@ class GroupChange(msgspec.Struct, array_like=True, frozen=True):
 
 
 class LeaseRow(msgspec.Struct, array_like=True, frozen=True):
-    """Records that a session holds, as their `attempt`; `started`: it has begun with them. An empty session:
-    they were given back, and had begun or not. `ranges`: only these of [first, end)."""
+    """Records [first, end) that a session holds as attempt `attempt`.
+
+    `started`: a handler has begun. Session b"": the records were given back, before or after they
+    were started. `ranges`: only these parts of [first, end).
+    """
 
     partition: PartitionKey
     first: Offset
@@ -88,8 +101,10 @@ class LeaseRows(msgspec.Struct, array_like=True, frozen=True):
 
 
 class FailRow(msgspec.Struct, array_like=True, frozen=True):
-    """An attempt is over without success; the records come again at `due_ms`, leader time. `ranges`: only
-    these of [first, end)."""
+    """A failed attempt. The records are due again at `due_ms`, leader time.
+
+    `ranges`: only these parts of [first, end).
+    """
 
     partition: PartitionKey
     first: Offset
@@ -103,7 +118,7 @@ class FailRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class AckRanges(msgspec.Struct, array_like=True, frozen=True):
-    """`failed`: what the same consumer has failed to do meanwhile."""
+    """Acked ranges. `failed` are attempts of the same consumer that failed in the same turn."""
 
     group_id: int
     consumer: str
@@ -112,24 +127,25 @@ class AckRanges(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Trim(msgspec.Struct, array_like=True, frozen=True):
-    """Records below `first` leave."""
+    """Remove the records below `first`."""
 
     partition: PartitionKey
     first: Offset
 
 
 class Forget(msgspec.Struct, array_like=True, frozen=True):
-    """Producers that were idle for too long, and records that were cancelled long ago, before they were
-    due."""
+    """Forget idle producers, and records that were cancelled long ago before they were due."""
 
     producers: list[tuple[PartitionKey, bytes]]
-    before_ms: int = 0  #: leader time: who spoke since then stays
+    before_ms: int = 0  #: leader time; producers active since then stay
     cancelled: list[Ref] = []
 
 
 class ReleaseRow(msgspec.Struct, array_like=True, frozen=True):
-    """Scheduled records [first, end) of entry `index` get their offsets; `due_ms` is when the one behind them
-    is due."""
+    """Scheduled records [first, end) of entry `index` get their offsets.
+
+    `due_ms` is the due time of the record behind them.
+    """
 
     partition: PartitionKey
     index: Index
@@ -139,7 +155,7 @@ class ReleaseRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Release(msgspec.Struct, array_like=True, frozen=True):
-    """In the order in which the offsets are given."""
+    """Rows in the order in which the records get their offsets."""
 
     rows: list[ReleaseRow]
 
@@ -153,21 +169,23 @@ class ParkRow(msgspec.Struct, array_like=True, frozen=True):
     partition: PartitionKey
     first: Offset
     end: Offset
-    attempts: int  #: that began
+    attempts: int  #: attempts that began
     lane: bytes
-    handed_out: bool = False  #: since the last of these began
+    handed_out: bool = False  #: True if the record was delivered since the last attempt began
 
 
 class Park(msgspec.Struct, array_like=True, frozen=True):
-    """Records that nobody can take now make way for the cursor."""
+    """Park records that no consumer can take now, so that the cursor can pass them."""
 
     group_id: int
     rows: list[ParkRow]
 
 
 class Dead(msgspec.Struct, array_like=True, frozen=True):
-    """Records leave a group as dead letters; the entry's body is their batch. Without a body they are dropped
-    and counted."""
+    """Records become dead letters of a group; the entry's body is their batch.
+
+    Without a body they are dropped and counted.
+    """
 
     group_id: int
     partition: PartitionKey
@@ -181,8 +199,10 @@ class Dead(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Letters(msgspec.Struct, array_like=True, frozen=True):
-    """REPLAY, PURGE and REQUEUE: records of a group in one partition. `ready`: of REQUEUE, those that were
-    acked, by slices."""
+    """Payload of REPLAY, PURGE and REQUEUE: records of a group in one partition.
+
+    `ready` is for REQUEUE: the acked ones among the records, as slices.
+    """
 
     group_id: int
     partition: PartitionKey
@@ -191,8 +211,10 @@ class Letters(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Void(msgspec.Struct, array_like=True, frozen=True):
-    """A record leaves: at `offset`, or, when that is -1, scheduled as `record` of entry `index`. EDIT:
-    `publish` is the PUBLISH payload of the record that takes its place, the entry's body its batch."""
+    """Void the record at `offset`; with -1 it is scheduled, as `record` of entry `index`.
+
+    For EDIT, `publish` is the PUBLISH payload of the new record, whose batch is the entry's body.
+    """
 
     partition: PartitionKey
     offset: Offset
@@ -221,16 +243,20 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 class Rollup(msgspec.Struct, array_like=True, frozen=True):
-    """The counters of topics become rows of their growth, for the minute that ends at `time_ms`, leader time.
-    `voters`: copies of the shard then."""
+    """Write rows of growth from the counters of topics, for the minute that ends at `time_ms`.
+
+    `time_ms` is leader time. `voters` is the number of copies of the shard then.
+    """
 
     time_ms: int
     voters: int
 
 
 class Regroup(msgspec.Struct, array_like=True, frozen=True):
-    """A group ends with all that it has; with `starts` (of kind "offset") it begins anew there. `dead`: dead
-    letters too."""
+    """End a group with all its state. With `starts` (kind "offset") it begins again there.
+
+    `dead`: its dead letters are deleted too.
+    """
 
     group_id: int
     starts: list[Start]

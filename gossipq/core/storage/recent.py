@@ -1,5 +1,4 @@
-"""The newest entries of all shards that a worker leads, so that what other copies lack is rarely read from
-disk."""
+"""Cache of the newest entries of all shards that a worker leads, for copies that are behind."""
 
 from collections import OrderedDict
 
@@ -8,20 +7,21 @@ from gossipq.types import Index
 
 
 class Recent:
-    """One bound for all shelves, in bytes: the oldest entry goes first, whosever it is."""
+    """One bound in bytes for the shelves of all shards. The oldest entry is dropped first."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes = 0
         self.bytes_max = bytes_max
-        self.order: OrderedDict[tuple[Shelf, Index], int] = OrderedDict()  #: bytes of each, oldest first
+        #: bytes of each entry, oldest first
+        self.order: OrderedDict[tuple[Shelf, Index], int] = OrderedDict()
 
     def shelf(self) -> "Shelf":
-        """The part of one shard."""
+        """Return a new shelf, for one shard."""
         return Shelf(self)
 
 
 class Shelf:
-    """Entries of one shard. Whether one is still there depends on all shelves."""
+    """Cached entries of one shard. Other shelves can displace them."""
 
     __slots__ = ("_entries", "_recent")
 
@@ -33,7 +33,7 @@ class Shelf:
         return self._entries.get(index)
 
     def put(self, entry: Entry, size: int) -> None:
-        """`size` in bytes."""
+        """Add an entry of `size` bytes."""
         self.pop(entry.index)
         recent = self._recent
         self._entries[entry.index] = entry

@@ -1,4 +1,4 @@
-"""What a shard is told of its cluster and of its own copy when it is opened."""
+"""Facts about the cluster and the own copy that a shard gets when it is opened."""
 
 from collections.abc import Callable, Mapping
 
@@ -9,9 +9,13 @@ from gossipq.values import AccessTable, GroupConfig, Quota, TopicConfig
 
 
 class ShardSettings(msgspec.Struct, frozen=True):
-    """`me` is the name of this copy. A shard without voters in its log, or whose only voter is one of the
-    `predecessors` that the operator let this copy replace, has `me` as its only voter; but not if it `joins`
-    a cluster, whose leader names the voters. A `witness` keeps the log without bodies and applies nothing."""
+    """`me` is the name of this copy.
+
+    If the log has no voters, `me` becomes the only voter. It also replaces an only voter that is
+    one of `predecessors`, copies that the operator let this one replace. If the copy `joins` a
+    cluster, neither happens: the leader there names the voters. A `witness` stores the log without
+    bodies and applies nothing.
+    """
 
     me: str
     predecessors: tuple[str, ...] = ()
@@ -20,22 +24,24 @@ class ShardSettings(msgspec.Struct, frozen=True):
     topic: TopicConfig = TopicConfig()
     group: GroupConfig = GroupConfig()
     quota: Quota = Quota()
-    virtual: dict[str, list[str]] = {}  #: virtual topics that the cluster's file names
-    boot: str = ""  #: names this run of the machine; boot times of one boot go on over a restart
+    virtual: dict[str, list[str]] = {}  #: virtual topics in the cluster's file
+    #: id of this boot of the machine; boot times with the same id are comparable over a restart
+    boot: str = ""
     joins: bool = False
     witness: bool = False
-    cluster: bytes = b""  #: uuid; b"": newcomers are not asked for theirs
+    cluster: bytes = b""  #: uuid of the cluster; b"": newcomers are not asked for theirs
     cluster_name: str = ""
-    options: dict[str, str] = {}  #: what [cluster] says here: newcomers must not say otherwise
-    #: raises ConfigError for options that no node would start with
+    #: options of [cluster] on this node; newcomers must not contradict them
+    options: dict[str, str] = {}
+    #: raises ConfigError for options with which no node would start
     check_options: Callable[[Mapping[str, str]], object] = len
     replace_ms: int = limits.REPLACE_MS
     stray_ms: int = limits.STRAY_MS
-    standalone: bool = False  #: it was told to be alone: nobody joins it
-    #: who may do what in a cluster that begins, if its version is 0
+    standalone: bool = False  #: started as standalone: nodes cannot join
+    #: users and roles of a new cluster, if its version is 0
     access: AccessTable = AccessTable()
-    endpoint: str = ""  #: of this node's frontdoor; "": not known
+    endpoint: str = ""  #: address of this node's frontdoor; "": unknown
 
     def alone(self, voters: list[str]) -> bool:
-        """Whether this copy is its shard's only voter, whatever `voters` its tables name."""
+        """True if this copy is its shard's only voter. `voters` are those in its tables."""
         return not self.joins if not voters else voters in [[name] for name in self.predecessors]

@@ -1,5 +1,6 @@
-"""What a shard keeps on disk, as the core sees it: three tables of sorted bytes, inside one open
-transaction."""
+"""The storage of a shard as the core sees it: three tables of sorted bytes in one open
+transaction.
+"""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,52 +8,62 @@ from typing import Protocol
 
 
 class Reader(Protocol):
-    """Rows as the last commit left them, whatever is written later."""
+    """A snapshot of the rows at the last commit."""
 
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows with first <= key < end, in order. Raises StoreError once the store was opened anew."""
+        """Yield rows with first <= key < end in order. Raises StoreError if the store was
+        reopened.
+        """
 
     def close(self) -> None:
-        """The store keeps every page that a reader may still look at: close it within seconds."""
+        """End the snapshot. Do it within seconds: the store keeps all pages that a reader can
+        see.
+        """
 
 
 class Table(Protocol):
-    """Sorted byte keys to byte values. A scan may be stopped at any point; the table must not change under
-    it."""
+    """Sorted byte keys to byte values.
+
+    A scan can be stopped at any point. The table must not change while a scan runs.
+    """
 
     def get(self, key: bytes) -> bytes | None: ...
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """The rows of those keys that are there; fast when they are in order."""
+        """Return the existing rows of those keys. Fast if the keys are in order."""
 
     def put(self, key: bytes, value: bytes) -> None: ...
     def put_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
-        """As `put` of each; fast when they are in order."""
+        """Like `put` of each. Fast if the rows are in order."""
 
     def append_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
-        """Put, for rising keys above all others (a caller's error otherwise)."""
+        """Like `put_many`, for rising keys above all existing ones. Other keys are a fault of the
+        caller.
+        """
 
     def delete(self, key: bytes) -> bool: ...
     def delete_many(self, keys: Iterable[bytes], prefix: bytes) -> None:
-        """Deletes the rows of those keys whose values begin with `prefix`; fast when they are in order."""
+        """Delete the rows of those keys whose values begin with `prefix`. Fast if they are in
+        order.
+        """
 
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows with first <= key < end, in order."""
+        """Yield rows with first <= key < end, in order."""
 
     def scan_keys(self, first: bytes, end: bytes) -> Iterator[bytes]:
-        """The keys of a scan; values are not read."""
+        """Yield the keys of a scan. Values are not read."""
 
     def floor(self, key: bytes) -> tuple[bytes, bytes] | None:
-        """The row with the greatest key <= `key`."""
+        """Return the row with the greatest key <= `key`."""
 
     def delete_range(self, first: bytes, end: bytes, rows_max: int) -> int:
-        """Deletes at most `rows_max` rows of [first, end), lowest first; returns how many."""
+        """Delete at most `rows_max` rows of [first, end), lowest first. Returns how many."""
 
     def reader(self) -> Reader:
-        """Right after a commit, or else what came since is not seen."""
+        """Open a snapshot. Call it right after a commit, because it does not see later changes."""
 
 
 class Tables(Protocol):
-    """Tables of one shard. Keys of `log` and `body` are the log index as 8 bytes, big endian."""
+    """The tables of one shard. Keys of `log` and `body` are the log index, 8 bytes, big endian."""
 
     @property
     def log(self) -> Table: ...
@@ -63,7 +74,7 @@ class Tables(Protocol):
 
 
 class MemoryTable:
-    """The fake: a dict and its sorted keys."""
+    """A table in memory, for tests: a dict and its sorted keys."""
 
     def __init__(self) -> None:
         self.rows: dict[bytes, bytes] = {}
@@ -127,11 +138,11 @@ class MemoryTable:
         return twin
 
     def close(self) -> None:
-        """Of a reader: nothing is kept for it."""
+        """End of a reader: nothing to release."""
 
 
 class MemoryTables:
-    """Tables for tests and simulation; `copy` is what a disk would hold at this moment."""
+    """Tables for tests and simulation. `copy` returns what a disk would have at this moment."""
 
     def __init__(self) -> None:
         self.log, self.body, self.state = MemoryTable(), MemoryTable(), MemoryTable()
