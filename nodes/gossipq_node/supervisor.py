@@ -28,9 +28,8 @@ from gossipq_node.settings import WorkerState
 RESTART_MS_FIRST, RESTART_MS_MAX = 100, 10_000
 SETTLED_MS = 60_000  #: a process that lived this long starts again at once, as if it were its first time
 TELL_AGAIN_MS = 500  #: between two attempts to tell a process something that takes nothing
-START_PATIENCE_MS = (
-    1_500  #: processes of a node that was just killed may still hold its ports and stores for a moment
-)
+#: processes of a node that was just killed may still hold its ports and stores for a moment
+START_PATIENCE_MS = 1_500
 
 NO_REASON = "the log above says why; of a kill it has nothing: then look at memory and disk (dmesg, df)"
 

@@ -10,9 +10,9 @@ from gossipq.limits import DOOR_PORT_STEP
 from gossipq.resolver import addresses_within, name_in
 
 CONNECT_S = 2.0  #: for a connection to a host that may be far away
-GREETING_S = (
-    3.0  #: whoever speaks the protocol says its first bytes with the connection; a busy machine takes a while
-)
+#: whoever speaks the protocol says its first bytes with the connection; a busy machine takes a
+#: while
+GREETING_S = 3.0
 START = "start one: gossipq node"
 SIGNATURE = b"\xff"  #: the first byte of a ZeroMQ greeting
 #: how a greeting of ZMTP 3 begins; the other side then sends all of its own, and would hang up on another

@@ -51,9 +51,8 @@ class Reconfiguration:
     def _forget(self) -> None:
         self._look_ms: int | None = 0  # when to look for the next step
         self._kept_up: tuple[str, int] | None = None  # who should lead, and since when it has been synced
-        self._trial: tuple[str, Index, int] | None = (
-            None  # who must store this entry before it may lead, and by when
-        )
+        # who must store this entry before it may lead, and by when
+        self._trial: tuple[str, Index, int] | None = None
 
     @property
     def target(self) -> Target | None:

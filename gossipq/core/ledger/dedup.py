@@ -22,9 +22,8 @@ from gossipq.core.storage import Table
 from gossipq.types import Index, PartitionKey
 from gossipq.values import Run
 
-EVICT_ENTRIES_MAX = (
-    8  #: forgotten by one entry; more than one brings, so the window never grows past its bound
-)
+#: forgotten by one entry; more than one brings, so the window never grows past its bound
+EVICT_ENTRIES_MAX = 8
 FEW = 16  #: so many ids of an entry are looked for in its row; for more it pays to take that apart
 HASH = Struct("<Q")
 EVER = -1  #: before all leader times

@@ -9,9 +9,8 @@ from gossipq.core.storage import Table
 from gossipq.types import Offset, PartitionKey, Slice
 
 TAIL_SLICES = 4_096  #: remembered of one partition,
-TAILS_SLICES = (
-    8_192  #: and of all partitions of a shard; those that are written to least recently are forgotten first
-)
+#: and of all partitions of a shard; those that are written to least recently are forgotten first
+TAILS_SLICES = 8_192
 
 
 class Tail:

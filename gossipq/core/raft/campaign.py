@@ -99,9 +99,8 @@ def on_vote_request(replica: Replica, request: VoteRequest) -> None:
     """Raises ProtocolError."""
     replica.check_term(request.term)
     if not request.transfer and (replica.role == LEADER or replica.election.hears(replica.now_ms)):
-        granted = (
-            False  # R2: not even its term is taken over, or a copy that was cut off ended every leadership
-        )
+        # R2: not even its term is taken over, or a copy that was cut off ended every leadership
+        granted = False
     elif request.pre:
         granted = request.term > replica.hard.term and up_to_date(replica, request)
         if replica.role == FOLLOWER and not up_to_date(replica, request):

@@ -29,9 +29,8 @@ AGREE_MS = 2_000  #: wall clocks that are no further apart agree
 WAIT_MS = 3_000  #: a leader that is not sure waits so long for more clocks
 MARK_US = 100_000  #: an anchor that has moved by so much is stored again
 MS_MAX = 2**48  #: a time beyond it, from a peer, is none
-DECAY = (
-    2  #: thousandths by which an anchor falls until it is heard again: twice what its leader may be slewed
-)
+#: thousandths by which an anchor falls until it is heard again: twice what its leader may be slewed
+DECAY = 2
 
 
 class ClockRow(msgspec.Struct, array_like=True, frozen=True):

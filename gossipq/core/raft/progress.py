@@ -45,9 +45,8 @@ class Progress:
         self.heard_ms = now_ms  #: boot time of its last answer, or of the start
         self.acked_ms = NEVER_MS  #: when the newest round that it answered was sent
         self.synced = False  #: it had all that was committed, answers and stores: confirms wait for it
-        self.owed: Index = (
-            0  #: what the leader had on its disk at `owed_ms`, and this copy had not stored before
-        )
+        #: what the leader had on its disk at `owed_ms`, and this copy had not stored before
+        self.owed: Index = 0
         self.owed_ms = now_ms
         self.no_space = False  #: it said that its store takes no publishes
         self._flight: deque[tuple[Index, int]] = deque()  # (last index, bytes) of unanswered Appends

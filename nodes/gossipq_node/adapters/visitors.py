@@ -21,9 +21,8 @@ LOOK_S = 1.0
 SAY_AGAIN_S = 60.0
 NEWCOMERS_S = 0.02  #: who came within the last LOOK_S, and has not said anything, is looked at so often
 NEWCOMERS_MS = int(1_000 * NEWCOMERS_S)
-FIRST_BYTES = (
-    limits.CONTROL_BYTES_MAX
-)  #: of a client, before HELLO has come to its end: that has some hundred
+#: of a client, before HELLO has come to its end: that has some hundred
+FIRST_BYTES = limits.CONTROL_BYTES_MAX
 ENDLESS_BYTES = 4 * limits.FRAME_BYTES_MAX  #: of anybody, without a message coming to its end
 
 QUOTA = Quota()

@@ -51,9 +51,8 @@ class Follower:
             roll_s,
             keep_s,
         )
-        self._changed = (
-            False  #: whether others than the exporter have published since it last read the folder
-        )
+        #: whether others than the exporter have published since it last read the folder
+        self._changed = False
         self._waiting_since: float | None = now() - roll_s  # what is there at the start does not wait
         self._states_at = now()
         # what a crash kept from a table is there soon

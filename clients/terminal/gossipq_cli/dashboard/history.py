@@ -124,9 +124,8 @@ class History:
         self._counted = Counters(0, {})
         self._rates: dict[Name, float] = {}
         self._past, self._used = Past(), Past()
-        self._own = (
-            0  #: records that searches of this dashboard have read, not yet taken out of what goes out
-        )
+        #: records that searches of this dashboard have read, not yet taken out of what goes out
+        self._own = 0
         self._rhythm_ms = 0  # between the last two counts: a large cluster is counted more seldom
 
     def add(self, snapshot: Snapshot) -> None:

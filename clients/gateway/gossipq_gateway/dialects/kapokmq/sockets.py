@@ -25,9 +25,8 @@ SOCKETS_MAX = 8_192
 FRAME_BYTES_MAX = 17 << 20
 PENDING_MAX = 2_048  #: messages of a producer that wait for their confirm; then it is not read
 PENDING_BYTES_MAX = 4 << 20  #: likewise
-UNREAD_BYTES_MAX = (
-    256 << 10
-)  #: that it has not taken; then nothing is pushed to it, and its `ok`s are only counted
+#: that it has not taken; then nothing is pushed to it, and its `ok`s are only counted
+UNREAD_BYTES_MAX = 256 << 10
 LOGIN_S = 300.0  #: a stranger that has not said the key by then is gone
 QUIET = logging.getLogger(
     "gossipq.gateway.kapokmq.websockets"

@@ -58,9 +58,8 @@ class Broker:
         self._in_hand: dict[int, InHand] = {}
         self._ending: set[asyncio.Future[None]] = set()
         self._seen_s: dict[str, float] = {}  #: when an instance registered
-        self._next = (
-            int.from_bytes(os.urandom(3), "big") << 36 | 1
-        )  #: numbers of messages, of this gateway alone
+        #: numbers of messages, of this gateway alone
+        self._next = int.from_bytes(os.urandom(3), "big") << 36 | 1
 
     async def do(self, method: str, asked: wire.Request) -> bytes:
         """Raises Refused, GossipqError."""
