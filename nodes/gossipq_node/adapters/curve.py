@@ -32,6 +32,9 @@ FAILED = (
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
 ENDED = zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED | FAILED
+CONNECTED = int(zmq.EVENT_CONNECTED)
+CONNECT_MS = 2_000  #: libzmq reports within that time whether TCP connects, if it got a descriptor for it
+DIAL_S = 2 * CONNECT_MS / 1_000  #: a connection without any event for 4 s was never begun
 
 
 def new_secret() -> bytes:
@@ -111,41 +114,53 @@ class Doorkeys:
 
 
 class Dials:
-    """Which of the connections that this process makes have ended, or were never made."""
+    """Finds the connections of this process that have ended, or that were never made.
+
+    libzmq opens the descriptor of a connection in a thread of its own. If none is left there, it gives the
+    connection up without any event."""
 
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
         self._context = context
         self._numbers = count()
         self._monitors: dict[str, zmq.Socket[bytes]] = {}
+        self._unmade_s: dict[str, float] = {}  # address -> when its unmade connection is given up
 
-    def watch(self, address: str, dealer: "zmq.Socket[bytes]") -> None:
-        """Raises ZMQError when no file descriptor is left."""
+    def watch(self, address: str, dealer: "zmq.Socket[bytes]", now_s: float) -> None:
+        """Watch a socket that is about to connect. Raises ZMQError when no file descriptor is left."""
         # a name of its own: libzmq gives the last one free some time after it was closed
         place = f"inproc://dials-{next(self._numbers)}"
         monitor = self._context.socket(zmq.PAIR)
         monitor.linger = 0
         try:
-            dealer.monitor(place, ENDED)
+            dealer.monitor(place, ENDED | CONNECTED)
             monitor.connect(place)
         except zmq.ZMQError:
             monitor.close(0)
             raise
         self._monitors[address] = monitor
+        self._unmade_s[address] = now_s + DIAL_S
 
     def forget(self, address: str, dealer: "zmq.Socket[bytes]") -> None:
         """It is about to be closed."""
+        self._unmade_s.pop(address, None)
         monitor = self._monitors.pop(address, None)
         if monitor is not None:
             dealer.disable_monitor()
             monitor.close(0)
 
-    def ended(self) -> dict[str, bool]:
-        """The addresses of connections that ended since the last call, and whether the handshake failed."""
+    def ended(self, now_s: float) -> dict[str, bool]:
+        """Return the addresses of connections that ended since the last call, or were not made in time, and
+        whether the handshake failed."""
         ended = dict[str, bool]()
         for address, monitor in self._monitors.items():
             while int(monitor.get(zmq.EVENTS)) & int(zmq.POLLIN):
                 event = int.from_bytes(monitor.recv_multipart(_NOW)[0][:2], "little")
-                ended[address] = ended.get(address, False) or bool(event & FAILED)
+                self._unmade_s.pop(address, None)
+                if event != CONNECTED:
+                    ended[address] = ended.get(address, False) or bool(event & FAILED)
+        for address in [address for address, end_s in self._unmade_s.items() if end_s <= now_s]:
+            del self._unmade_s[address]
+            ended[address] = False
         return ended
 
 

@@ -58,7 +58,7 @@ LINGER_MS = 500
 BACKLOG = 1_024
 KEEPALIVE_S = 60
 #: to peers: a wire that was cut is given up and tried again
-HEARTBEAT_MS, SILENCE_MS, CONNECT_MS = (1_000, 3_000, 2_000)
+HEARTBEAT_MS, SILENCE_MS = 1_000, 3_000
 #: libzmq never reconnects by itself: it would send what waits to whoever listens at the address by then
 NO_RECONNECT = -1
 REDIAL_S = 0.2  #: between the end of a connection and the next attempt; up to the same more at random
@@ -610,15 +610,15 @@ class ZmqMailbox:
         dealer.set(zmq.LINGER, 0)
         dealer.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         dealer.set(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
-        dealer.set(zmq.CONNECT_TIMEOUT, CONNECT_MS)
+        dealer.set(zmq.CONNECT_TIMEOUT, curve.CONNECT_MS)
         dealer.set(zmq.RECONNECT_IVL, NO_RECONNECT)
         address, encrypted = self._dialling(endpoint)
         if number:
             address = with_address(address, number)
         if encrypted and self._keys is not None and self._doorkeys is not None:
             curve.knock(dealer, self._keys, self._doorkeys.of(endpoint))
-        self._dials.watch(endpoint, dealer)
-        with suppress(zmq.ZMQError):  # an address that is none: sends then fill the queue and fail
+        self._dials.watch(endpoint, dealer, time.monotonic())
+        with suppress(zmq.ZMQError):  # no address: the dial is given up like one without a descriptor
             dealer.set(zmq.IPV6, int(is_ipv6(address)))
             dealer.connect(address)
 
@@ -663,7 +663,7 @@ class ZmqMailbox:
     def _look_at_dials(self, now_s: float) -> None:
         """Which connections have ended. The next message to such an address makes another one, when it is
         time for that."""
-        for endpoint, handshake_failed in self._dials.ended().items():
+        for endpoint, handshake_failed in self._dials.ended(now_s).items():
             self._ended(endpoint, now_s)
             if handshake_failed and self._doorkeys is not None and self._doorkeys.several:
                 self._doorkeys.failed(endpoint)
