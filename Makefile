@@ -6,7 +6,6 @@ BIN := $(VENV)/bin
 USED := $(VENV)/.installed
 STAMP := $(VENV)/.installed-dev
 SPARK := $(VENV)/.installed-spark
-ROOTS := $(VENV)/.roots
 WARM := $(VENV)/.warm
 PYTEST_ARGS ?=
 YIELDING := nice -n 10
@@ -27,15 +26,15 @@ PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc lib
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: browser lint types onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install dev serf demo test check unit accept accept-slow accept-campaigns accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
+.PHONY: dist sbom release browser lint types onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install dev serf demo test check unit accept accept-slow accept-campaigns accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-15s %s\n", $$1, $$2}'
 
-install: $(USED) $(ROOTS)  ## make .venv and install gossipq into it: node, clients, command line, gateway
+install: $(USED)  ## make .venv and install gossipq into it: node, clients, command line, gateway
 
-dev: $(SPARK) $(ROOTS)  ## and what tests and checks need, and pyspark
+dev: $(SPARK)  ## and what tests and checks need, and pyspark
 
 $(USED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or later is needed" >&2; \
@@ -48,14 +47,7 @@ $(USED): pyproject.toml
 
 $(STAMP): $(USED)
 	@echo "installing what tests and checks need into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[dev,gateway]'
-	@touch $@
-
-# an editable install of several roots works by an import hook: type checkers do not run it, and Spark, which lists packages to find
-# data sources, sees none behind it. Both read paths
-$(ROOTS): $(USED)
-	@$(BIN)/python -c 'import sysconfig; roots = ("", "/nodes", "/clients/python", "/clients/terminal", "/clients/gateway", "/spark"); \
-	  print(*("$(CURDIR)" + root for root in roots), sep="\n", file=open(sysconfig.get_path("purelib") + "/gossipq-roots.pth", "w"))'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[dev]'
 	@touch $@
 
 demo: $(USED) serf  ## the main job: three nodes, a leader killed half way, a fourth that joins; all records counted
@@ -96,31 +88,40 @@ bindings-java:
 	@clients/install.sh javac:default-jdk-headless /usr/share/java/jeromq.jar:libjeromq-java
 	@! (command -v javac && test -e /usr/share/java/jeromq.jar) >/dev/null || $(MAKE) --no-print-directory -s -C clients/java
 
+dist:  ## dist/: wheel, sdist and checksums of the last commit, the same bytes each time
+	@PYTHON=$(PYTHON) .ci/dist
+
+sbom: $(STAMP)  ## dist/: what the wheel in it depends on (CycloneDX), and the licences of that
+	@PYTHON=$(PYTHON) BIN=$(BIN) .ci/sbom
+
+release: $(STAMP)  ## VERSION=0.2.0: check everything, build, tag, and print the two commands that publish
+	@PYTHON=$(PYTHON) BIN=$(BIN) .ci/release $(VERSION)
+
 onefile: $(STAMP)  ## dist/gossipq.pyz: node, clients and gateway in one file, for the Python and the kind of machine that made it
 	@mkdir -p $(dir $(ONEFILE))
 	@$(BIN)/shiv --quiet --compressed --extend-pythonpath --python '/usr/bin/env python3' --console-script gossipq \
 	  --output-file $(ONEFILE) '.[gateway]'
 	@echo "$(ONEFILE): python3 $(ONEFILE) node"
 
-test: $(SPARK) $(ROOTS)  ## check, and all tests but the slow ones (less than six minutes on two cores)
+test: $(SPARK)  ## check, and all tests but the slow ones (less than six minutes on two cores)
 	@$(MAKE) --no-print-directory -j 2 lint types unit
 
 check: lint types  ## format, lint, types
 
-lint: $(STAMP) $(ROOTS)
+lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
 # mypy leaves a core free
-types: $(STAMP) $(ROOTS)
+types: $(STAMP)
 	$(BIN)/mypy
 
 # the tests as pytest reads them are kept, so that not each of its processes compiles all of them again
-$(WARM): $(STAMP) $(SPARK) $(ROOTS) $(wildcard tests/*.py tests/*/*.py tests/*/*/*.py)
+$(WARM): $(STAMP) $(SPARK) $(wildcard tests/*.py tests/*/*.py tests/*/*/*.py)
 	@$(BIN)/python -m pytest --collect-only -q -m "not slow" >/dev/null 2>&1 || true  # make unit says what is wrong
 	@touch $@
 
-unit: $(SPARK) $(ROOTS) $(WARM) serf  # tests mostly wait for nodes: four at a time keep two cores busy; JOBS=0 runs them one after the other
+unit: $(SPARK) $(WARM) serf  # tests mostly wait for nodes: four at a time keep two cores busy; JOBS=0 runs them one after the other
 	MAKEFLAGS= $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(PYTEST_ARGS)  # tests that run make have no job server
 
 # for the tests of the console
@@ -139,7 +140,7 @@ audit: $(STAMP)  ## known weaknesses of all that is installed, by the advisories
 	  case "$$said" in *ConnectionError*|*Timeout*) echo "note: not audited: the advisories at api.osv.dev are not reached" >&2;; \
 	  *) echo "$$said"; exit $$code;; esac
 
-accept-slow: $(SPARK) $(ROOTS) serf  # tests of more than ten seconds: Spark in full, takeovers, drains, demos
+accept-slow: $(SPARK) serf  # tests of more than ten seconds: Spark in full, takeovers, drains, demos
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m slow --ignore tests/sim/test_planted.py --ignore tests/power $(PYTEST_ARGS)
 
 accept-kills: $(STAMP)
@@ -193,7 +194,7 @@ pictures: $(STAMP)  ## the pictures of the documents, of a real cluster under a 
 slow-consumer: $(STAMP)  ## one consumer at 50 ms a record beside one that is killed, for ten minutes: nothing it holds comes again
 	GOSSIPQ_SLOW_MINUTES=$(or $(filter-out 8,$(MINUTES)),10) $(BIN)/python -m pytest -s tests/client/test_pace_e2e.py $(PYTEST_ARGS)
 
-e2e: $(SPARK) $(ROOTS) serf  ## only the tests that start real nodes
+e2e: $(SPARK) serf  ## only the tests that start real nodes
 	$(BIN)/python -m pytest -m e2e $(PYTEST_ARGS)
 
 fuzz: $(STAMP)  ## mutated conversations against all that reads what strangers send: INPUTS=1000000; counts go to docs/SECURITY.md

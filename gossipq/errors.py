@@ -63,6 +63,11 @@ class GossipqError(Exception):
         self.ids: tuple[str, ...] = ()
 
 
+def missing_extra(package: str | None, extra: str) -> GossipqError:
+    """Say that `package` is not installed, and which extra of gossipq installs it."""
+    return GossipqError(f"{package} is not installed", hint=f'pip install "gossipq[{extra}]"')
+
+
 class ProtocolError(GossipqError):
     code = "protocol"
 

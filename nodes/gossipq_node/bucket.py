@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gossipq.errors import GossipqError, Unreachable
+from gossipq.errors import GossipqError, Unreachable, missing_extra
 
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 HOW = "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL say how to get there"
@@ -30,7 +30,7 @@ class Bucket:
             import obstore
             from obstore.store import from_url
         except ImportError as error:
-            raise GossipqError(f"{error.name} is not installed", hint='pip install "gossipq[lake]"') from None
+            raise missing_extra(error.name, "lake") from None
         if re.search("[#?]", uri):
             raise refusal(f"{uri} is no name of a place: it has # or ?", hint="s3://bucket/name")
         self.obstore: Any = obstore

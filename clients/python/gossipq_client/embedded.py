@@ -21,10 +21,11 @@ import tempfile
 import threading
 import time
 import weakref
+from importlib.util import find_spec
 from typing import Protocol
 from zlib import crc32
 
-from gossipq.errors import ConfigError, StoreError, Unreachable
+from gossipq.errors import ConfigError, StoreError, Unreachable, missing_extra
 from gossipq_client.api.sync import Client
 from gossipq_client.io import REQUEST_SECONDS, log
 from gossipq_client.values import inputs
@@ -130,6 +131,8 @@ def open(directory: str | os.PathLike[str], *, timeout: inputs.Duration = REQUES
         raise ConfigError(
             "a private node needs a POSIX system", hint="start a node elsewhere, and connect() to it"
         )
+    if find_spec("lmdb") is None:
+        raise missing_extra("lmdb", "server")
     seconds = inputs.duration_ms(timeout) / 1000
     path = os.path.realpath(directory)
     try:

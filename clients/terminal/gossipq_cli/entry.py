@@ -2,7 +2,10 @@
 the process as it ends programs that know nothing of it: without a traceback."""
 
 import signal
+import sys
 from typing import NoReturn
+
+from gossipq.errors import missing_extra
 
 
 def run() -> NoReturn:
@@ -10,8 +13,11 @@ def run() -> NoReturn:
     heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if heard:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from gossipq_cli import main
-
+    try:
+        from gossipq_cli import main
+    except ModuleNotFoundError as missing:
+        error = missing_extra(missing.name, "server")
+        sys.exit(f"error: {error.message}\n hint: {error.hint}")
     if heard:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     main.run()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gossipq.errors import Busy, ExportError, GossipqError
+from gossipq.errors import Busy, ExportError, missing_extra
 from gossipq.wire import export
 from gossipq.wire.export import File, Manifest, Position
 from gossipq_client import columns
@@ -46,7 +46,7 @@ def catalog(place: str) -> "Catalog":
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import RESTError, ValidationError
     except ImportError as error:
-        raise GossipqError(f"{error.name} is not installed", hint='pip install "gossipq[lake]"') from None
+        raise missing_extra(error.name, "lake") from None
     refusals: tuple[type[Exception], ...] = (OSError, ValueError, ValidationError, RESTError)
     try:
         if place.startswith(("http://", "https://")):

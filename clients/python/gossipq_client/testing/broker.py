@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from gossipq.clock import SystemClock
+from gossipq.errors import missing_extra
 from gossipq.types import Now
 from gossipq_client.api import sync
 from gossipq_client.io import REQUEST_SECONDS
@@ -48,7 +49,10 @@ class Broker:
     """A node of one worker on threads of this process. Its clock goes on by itself, and by `advance`."""
 
     def __init__(self) -> None:
-        from gossipq_node.inline import InlineNode
+        try:
+            from gossipq_node.inline import InlineNode
+        except ModuleNotFoundError as missing:
+            raise missing_extra(missing.name, "server") from None
 
         self._directory = tempfile.TemporaryDirectory(prefix="gossipq-")
         self._clock, self._lock = MovableClock(), threading.Lock()
