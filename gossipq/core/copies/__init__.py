@@ -1,4 +1,4 @@
-"""One copy among the others of its shard, over tables: append, snapshot, reconfiguration, placement."""
+"""One copy of a shard among its others: append, snapshot, reconfiguration, placement."""
 
 from gossipq.core.copies import shipment
 from gossipq.core.copies.mail import Mail

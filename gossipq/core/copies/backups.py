@@ -1,9 +1,8 @@
-"""What the leader of a shard hands out for a backup: a *point*, which is the shard as it was after one entry.
+"""Backups of a shard: the leader makes a *point*, which is the state after one entry, and sends it.
 
-The state rows of a point are those of one commit, as of a snapshot for a copy. Batches never change, so they
-are handed out by log index, and who has those of an older point asks for the later ones only; which of all
-are still there at this point is told by their indexes. Each answer is one bounded piece, and the next one
-comes when it is asked for: who makes the backup sets the pace.
+The state rows of a point are those of one commit, as in a snapshot. Batches never change, so a
+backup fetches only those newer than its previous point; a list of indexes says which still exist.
+Each answer is one bounded part. The client sets the pace, because it asks for each part.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,8 +17,8 @@ from gossipq.errors import BadRequest, WrongState
 from gossipq.export_messages import BackedUp, BackUp
 from gossipq.types import Index, Term
 
-IDLE_MS = limits.MINUTE_MS  #: a point is given up when nobody has asked for so long
-KEPT_ROWS = 20_000  #: indexes in one answer: some 5 ms
+IDLE_MS = limits.MINUTE_MS  #: a point is dropped after this time without a request
+KEPT_ROWS = 20_000  #: indexes in one answer: about 5 ms
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -33,13 +32,15 @@ class OpenPoint:
         now_ms: int,
         left_over: Collection[Index] = (),
     ) -> None:
-        """Right after the commit that left `tables` as they are after `index`. `left_over`: entries whose
-        batches are there and no part of the point: those that were kept for the point before go with the next
-        writes."""
+        """Make a point, right after the commit that left `tables` in the state after `index`.
+
+        `left_over` are entries whose batches still exist but are not part of the point. They were
+        kept for the previous point, and are deleted with the next writes.
+        """
         self.index, self._term, self._place, self.asked_ms = index, term, place, now_ms
         self._left_over = frozenset(left_over)
         self._spool, self._bodies = Spool(tables.state.reader()), tables.body
-        self._number, self._part = -1, b""  # the newest part of the state that was handed out
+        self._number, self._part = -1, b""  # the newest part of the state that was sent
 
     @property
     def reading(self) -> bool:
@@ -49,14 +50,14 @@ class OpenPoint:
         self._spool.close()
 
     def read(self) -> None:
-        """The next state rows, as far as one turn goes."""
+        """Read the next state rows, as many as one turn allows."""
         self._spool.read(limits.SNAPSHOT_ROWS_PER_TURN)
 
     def told(self, more: int = -1) -> BackedUp:
         return BackedUp(self.index, self._term, self._place.chain, self._place.time_ms, more)
 
     def part(self, message: BackUp) -> tuple[BackedUp, bytes]:
-        """Raises BadRequest."""
+        """Return a part of the point. Raises BadRequest."""
         if message.kind == "state":
             return self._state(message.at)
         first, end = INDEX_KEY.pack(max(0, min(message.at, self.index + 1))), INDEX_KEY.pack(self.index + 1)
@@ -98,11 +99,12 @@ class OpenPoint:
 
 
 class Backups:
-    """Of one leader: at most one point at a time."""
+    """The backups of one leader: at most one point at a time."""
 
     def __init__(self) -> None:
         self._point: OpenPoint | None = None
-        self._askers: list[Requester] = []  # who waits for the next commit, to have a point made
+        # requests for a new point, which is made at the next commit
+        self._askers: list[Requester] = []
 
     @property
     def wanted(self) -> bool:
@@ -110,11 +112,13 @@ class Backups:
 
     @property
     def active(self) -> bool:
-        """Batches have to stay where they are."""
+        """True if batches must not be deleted."""
         return self._point is not None
 
     def serve(self, asker: Requester, message: BackUp, now_ms: int) -> tuple[BackedUp, bytes] | None:
-        """A part; None: a point comes with the next commit. Raises WrongState, BadRequest."""
+        """Return a part, or None if a new point is made at the next commit. Raises WrongState,
+        BadRequest.
+        """
         if not message.index:
             self._askers.append(asker)
             return None
@@ -125,14 +129,14 @@ class Backups:
         return point.part(message)
 
     def begin(self, point: OpenPoint) -> Sequence[tuple[Requester, BackedUp]]:
-        """A commit has come: the point before it is given up. Returns who is told."""
+        """Replace the old point by a new one, after a commit. Returns the answers to send."""
         self._end()
         self._point = point
         askers, self._askers = self._askers, []
         return [(asker, point.told()) for asker in askers]
 
     def tick(self, now_ms: int) -> None:
-        """Reads on, and gives up what nobody asks for."""
+        """Read more of the state, or drop a point without recent requests."""
         if self._point is not None and now_ms >= self._point.asked_ms + IDLE_MS:
             self._end()
         elif self._point is not None and self._point.reading:
@@ -144,7 +148,7 @@ class Backups:
         return 0 if self._point.reading else self._point.asked_ms + IDLE_MS
 
     def reset(self) -> list[Requester]:
-        """This copy does not lead any more: who waits hears of it."""
+        """This copy lost leadership. Returns the requests that wait."""
         self._end()
         askers, self._askers = self._askers, []
         return askers

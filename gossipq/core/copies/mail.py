@@ -1,4 +1,4 @@
-"""What copies of a shard send each other."""
+"""Messages between the copies of a shard."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from gossipq.values import Message
 
 
 class Mail(NamedTuple):
-    """To another copy of the shard, under the term that the shard has now. `rows` is the second frame."""
+    """A message to another copy, sent with the shard's current term. `rows` is the second frame."""
 
     to: str
     message: Message

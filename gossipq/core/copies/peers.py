@@ -1,5 +1,4 @@
-"""A copy among the copies of its shard: what the replica decides, read from and written into this copy's
-tables."""
+"""A copy among the copies of its shard: applies the replica's decisions to this copy's tables."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -51,7 +50,7 @@ _unpack = log.INDEX_KEY.unpack
 
 
 class Peers:
-    """`term` of a message is that in its header: the sender's own."""
+    """`term` of a message is the one in its header: the sender's own."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class Peers:
         ledger: Ledger,
         dice: Dice | None,
     ) -> None:
-        """Opens the log. Raises CorruptLog."""
+        """Open the log. Raises CorruptLog."""
         self._shard, self._tables, self._bodies, self.ledger = shard, tables, bodies, ledger
         meta, me, alone = ledger.meta, settings.me, settings.alone(ledger.meta.voters)
         self._witness, self._stray_ms = settings.witness, settings.stray_ms
@@ -82,8 +81,9 @@ class Peers:
         self._receiving: Receiving | None = None
         self._sending: dict[str, Sending] = {}
         self.backups = Backups()
-        self._asked_ms = 0  # when this copy asked last whether it is still one
-        self.emptying = False  #: it is none any more: its rows go, some with each write
+        self._asked_ms = 0  # time of this copy's last STRAY
+        #: True if this is no copy any more: each write deletes some of its rows
+        self.emptying = False
         if not alone:
             for entry in self.after(ledger.applied):
                 if entry.kind == log.CONFIG:
@@ -92,7 +92,7 @@ class Peers:
     # --- the log on disk ------------------------------------------------------------------------------------
 
     def read(self, first: Index, end: Index, bytes_max: int, rows_max: int = READ_ROWS_MAX) -> list[Entry]:
-        """Entries from `first` on, up to these bounds and one beyond."""
+        """Return entries from `first` on, until one of these bounds is exceeded."""
         entries, size = [], 0
         for key, row in self._tables.log.scan(_pack(first), _pack(end)):
             entries.append(log.decode_row(_unpack(key)[0], row, self._tables.body.get(key) or b""))
@@ -102,12 +102,12 @@ class Peers:
         return entries
 
     def after(self, index: Index) -> list[Entry]:
-        """All entries after `index`, also those that are not written yet."""
+        """Return all entries after `index`, also unwritten ones."""
         stored = self.read(index + 1, self.replica.saved + 1, 2**62, 2**62)
         return stored + [entry for entry in self.replica.unsaved if entry.index > index]
 
     def point(self, index: Index) -> LogPoint:
-        """Of an entry at `log.first - 1` or later. Raises CorruptLog."""
+        """Return the point of an entry at `log.first - 1` or later. Raises CorruptLog."""
         if index < self.replica.log.first:
             return LogPoint(self.ledger.meta.chain, self.ledger.meta.time_ms)
         row = self._tables.log.get(_pack(index))
@@ -119,7 +119,11 @@ class Peers:
     # --- messages -------------------------------------------------------------------------------------------
 
     def step(self, term: Term, message: Message, entries: Sequence[Entry], rows: bytes) -> Index | None:
-        """Returns the index from which on the log has changed. Raises ProtocolError, CorruptLog."""
+        """Handle a message of another copy. Returns the index from which the log has changed, or
+        None.
+
+        Raises ProtocolError, CorruptLog.
+        """
         replica = self.replica
         if isinstance(message, campaign.Consensus):
             return campaign.step(replica, term, message, entries)
@@ -134,7 +138,9 @@ class Peers:
         return None
 
     def _on_snapshot(self, term: Term, message: Snapshot, rows: bytes) -> Index | None:
-        """Stores one part. Returns 0 with the first and the last one: the ledger must be opened again."""
+        """Store one part. Returns 0 with the first and the last one: the ledger must be
+        reopened.
+        """
         replica = self.replica
         if not replica.observe(term):
             replica.say(message.leader, Installed(replica.me, message.index, 0, sent_ms=message.sent_ms))
@@ -164,9 +170,12 @@ class Peers:
         return 0 if complete or begun else None
 
     def _check_snapshot(self, term: Term, message: Snapshot) -> None:
-        """Raises ProtocolError for one that no leader of this term can have made, CorruptLog for one that
-        contradicts what is committed here: rather than lose that, this copy stops and says so. Its leader
-        may be no voter in it: the entry that made it one may lie behind, and wait for this copy."""
+        """Raise ProtocolError for a snapshot that no leader of this term can have made.
+
+        Raise CorruptLog if it contradicts a committed entry: the copy stops instead of losing that
+        entry. The leader need not be a voter in the snapshot, because the entry that made it one
+        may come later.
+        """
         replica = self.replica
         if message.leader in message.witnesses or not 0 < message.term <= term:
             raise ProtocolError(
@@ -179,7 +188,7 @@ class Peers:
             )
 
     def _complete(self, message: Snapshot) -> None:
-        """All parts are here: they are the state now, and the log goes on behind them."""
+        """All parts have arrived: they are the state now, and the log continues behind them."""
         replica, tables = self.replica, self._tables
         index, place = message.index, LogPoint(message.chain, message.time_ms)
         config = CopySet(message.voters, message.witnesses, message.learners)
@@ -188,7 +197,7 @@ class Peers:
             tables.body.delete_range(_pack(index + 1), b"\xff" * 8, 2**31)
         else:
             tables.log.delete_range(b"", _pack(index + 1), 2**31)
-            # of a snapshot that was not completed
+            # rows of an earlier, incomplete snapshot
             tables.body.delete_range(_pack(replica.saved + 1), b"\xff" * 8, 2**31)
         self._bodies.drop(self._shard)
         meta = records.Meta(index, place.time_ms, index + 1, [(message.term, index)], place.chain)
@@ -210,10 +219,10 @@ class Peers:
     def _end_sending(self, name: str) -> None:
         self._sending.pop(name).close()
 
-    # --- copies that are none any more ----------------------------------------------------------------------
+    # --- removed copies -------------------------------------------------------------------------
 
     def stray(self, now_ms: int) -> Stray | None:
-        """What a copy that has rows asks the leader of its shard when none has spoken to it for long."""
+        """Return a STRAY if this copy has rows and has not heard a leader for long, else None."""
         replica, heard_ms = self.replica, self.replica.election.heard_ms
         silent = heard_ms is not None and now_ms >= max(heard_ms, self._asked_ms) + self._stray_ms
         if not silent or replica.role == LEADER or self._witness or self.emptying or not self._has_rows():
@@ -222,14 +231,17 @@ class Peers:
         return Stray(replica.me, now_ms)
 
     def _has_rows(self) -> bool:
-        """Whether there is anything that `empty` takes."""
+        """True if `empty` has something to delete."""
         rows = islice(self._tables.state.scan(b"", b"\xff" * 8), len(records.OWN_ROWS) + 1)
         bodies = self._tables.body.scan(b"", _pack(self.ledger.applied + 1))
         return any(key not in records.OWN_ROWS for key, _ in rows) or next(bodies, None) is not None
 
     def _on_stray(self, message: Stray) -> None:
-        """Only a leader that has applied an entry of its own term, and cannot have been replaced, knows what
-        is committed."""
+        """Answer a copy that asks whether it is still one.
+
+        Only a leader that applied an entry of its own term, and holds its lease, knows the
+        committed configuration.
+        """
         replica, applied = self.replica, self.ledger.applied
         if (
             replica.role != LEADER
@@ -242,9 +254,12 @@ class Peers:
             replica.say(message.copy, Dismiss(replica.me, message.sent_ms))
 
     def _on_dismiss(self, term: Term, message: Dismiss) -> Index | None:
-        """This copy is as one whose snapshot has not begun: it keeps term, vote and log, so what it has
-        promised as a voter holds for who still believes that it votes; and it comes back by a snapshot only.
-        Who has heard a leader since it asked may be a copy again."""
+        """Begin to delete this copy's rows, because its leader says that it is not a copy.
+
+        It keeps term, vote and log, so its promises as a voter stay valid. It returns only by a
+        snapshot. If it heard a leader since its STRAY, it may be a copy again, and the answer is
+        ignored.
+        """
         replica, heard_ms = self.replica, self.replica.election.heard_ms
         if (
             message.sent_ms != self._asked_ms
@@ -262,8 +277,7 @@ class Peers:
         return 0
 
     def _empty(self) -> None:
-        """Takes some rows that a snapshot would bring; batches of entries that were not applied stay with
-        their log rows."""
+        """Delete some rows that a snapshot would replace. Batches of unapplied entries stay."""
         count = wipe(self._tables.state, limits.STRAY_ROWS)
         low, end = b"", _pack(self.ledger.applied + 1)
         count += self._tables.body.delete_range(low, end, limits.STRAY_ROWS - count)
@@ -273,25 +287,30 @@ class Peers:
 
     @property
     def sending(self) -> bool:
-        """Whether a snapshot is on its way, or a backup is made: they still read batches."""
+        """True if a snapshot or a backup is being sent: they still read batches."""
         return bool(self._sending) or self.backups.active
 
     @property
     def copied(self) -> bool:
-        """Whether a snapshot is on its way."""
+        """True if a snapshot is being sent."""
         return bool(self._sending)
 
     @property
     def wants_spool(self) -> bool:
-        """Whether a snapshot should begin: it is read from the commit that flushes the ledger."""
+        """True if a snapshot or backup should begin at the next commit, which flushes the
+        ledger.
+        """
         if self.backups.wanted:
             return True
         progress = self.replica.progress
         return bool(progress) and any(self._wants(name, other) for name, other in progress.items())
 
     def _wants(self, name: str, progress: Progress) -> bool:
-        """Whether a copy waits for a snapshot, and answers. One of less than it knew to be committed would
-        end behind the beginning of its log, and take away what it has acknowledged."""
+        """True if a copy waits for a snapshot and answers.
+
+        A snapshot older than its known commit index would not help: the copy would lose entries
+        that it has acknowledged.
+        """
         if progress.state != SNAPSHOT or name in self._sending:
             return False
         replica, index = self.replica, self.ledger.applied
@@ -299,8 +318,10 @@ class Peers:
         return hears and max(1, progress.knew) <= index and replica.log.term_at(index) is not None
 
     def spool(self) -> Sequence[tuple[Requester, BackedUp]]:
-        """Right after the commit that flushed the ledger: what it left are the rows of the applied index.
-        Returns what is to be told of a point that was made for a backup."""
+        """Begin snapshots and points, right after the commit that flushed the ledger.
+
+        Returns the answers about a new point of a backup.
+        """
         replica, index = self.replica, self.ledger.applied
         meta = self.ledger.meta
         config = CopySet(meta.voters, meta.witnesses, meta.learners)
@@ -318,7 +339,7 @@ class Peers:
         return self.backups.begin(OpenPoint(index, term, place, self._tables, replica.now_ms, left_over))
 
     def mail(self) -> list[Mail]:
-        """Answers, unless the disk does not know yet what they say, and parts of snapshots."""
+        """Return answers, if everything is on disk, and parts of snapshots."""
         replica = self.replica
         if not replica.answers and not self._sending:
             return []
@@ -327,7 +348,7 @@ class Peers:
         for name, sending in list(self._sending.items()):
             other = progress.get(name)
             if other is None or other.state != SNAPSHOT or replica.now_ms >= other.heard_ms + self._stray_ms:
-                self._end_sending(name)  # who comes back after so long gets a newer one
+                self._end_sending(name)  # a copy that comes back after this time gets a newer one
             elif part := sending.due(replica.now_ms):
                 mail.append(Mail(name, *part))
         return mail
@@ -342,13 +363,16 @@ class Peers:
         return min([at for at in due if at is not None], default=None)
 
     def keep_from(self) -> Index:
-        """The first log row that a copy which is behind still needs."""
+        """Return the first log row that a copy which is behind still needs."""
         copies = self.replica.progress.items()
         return min([self._needs(name, progress) for name, progress in copies], default=2**63)
 
     def _needs(self, name: str, progress: Progress) -> Index:
-        """Who gets a snapshot, or comes in behind one, needs all that came meanwhile: else it would need the
-        next one."""
+        """Return the first row that a copy needs.
+
+        A copy with a running or just installed snapshot needs everything since, or it would need
+        another snapshot.
+        """
         replica = self.replica
         if name in self._sending:
             return self._sending[name].index + 1
@@ -366,7 +390,7 @@ class Peers:
     # --- storing --------------------------------------------------------------------------------------------
 
     def write(self, unsaved: Unsaved) -> None:
-        """What the log has new goes into the open transaction."""
+        """Write new entries, term and vote into the open transaction."""
         if unsaved.hard is not None:
             self._tables.state.put(records.HARD, records.encode(unsaved.hard))
         if (mark := self.replica.time.mark()) is not None:
@@ -389,16 +413,18 @@ class Peers:
             self._bodies.put(self._shard, entry.index, entry.body)
 
     def reset(self) -> None:
-        """This copy does not lead any more."""
+        """This copy lost leadership."""
         for name in list(self._sending):
             self._end_sending(name)
 
     # --- voters ---------------------------------------------------------------------------------------------
 
     def check_change(self, message: ChangeVoters) -> CopySet:
-        """What the next CONFIG entry says. The leader serves, so an entry of its term is committed (R16). A
-        change that is not committed yet may be taken back: the quorums of the voters before it meet its own.
-        Raises what forbids it now."""
+        """Return the configuration for the next CONFIG entry. Raises Busy, BadRequest.
+
+        The leader serves, so an entry of its term is committed (Raft 4.1). An uncommitted change
+        may be reverted, because the quorums of the voters before it meet its own.
+        """
         replica = self.replica
         config = CopySet(message.voters, message.witnesses, message.learners)
         if replica.config_index > replica.commit and set(config.voters) != set(
@@ -419,7 +445,7 @@ class Peers:
         return config
 
     def check_hand_over(self, to: str) -> None:
-        """Raises what forbids it."""
+        """Raise Busy or BadRequest if leadership cannot be handed over to `to` now."""
         replica = self.replica
         progress = replica.progress.get(to)
         if replica.config_index > replica.commit:
@@ -430,6 +456,6 @@ class Peers:
             raise Busy(f"{to} is not caught up", retry_after_ms=limits.HEARTBEAT_MS)
 
     def hand_over(self, to: str) -> None:
-        """Raises what forbids it."""
+        """Hand leadership over to `to`. Raises as `check_hand_over`."""
         self.check_hand_over(to)
         self.replica.hand_over(to)

@@ -1,8 +1,8 @@
-"""Where things lie: which shards hold a topic, decided once and recorded; and which nodes should keep and
-lead which shard.
+"""Placement: the shards of a topic, chosen once and recorded; and the nodes that should have a
+shard.
 
-`plan` is a pure function of the roster, the same on every node: nobody hands it out. Each shard's leader
-steers towards it.
+`plan` is a pure function of the roster, so all nodes compute the same plan. Each shard's leader
+moves its copies towards it.
 """
 
 from collections.abc import Iterable
@@ -15,8 +15,10 @@ from gossipq.values import Member
 
 
 def topic_shards(name: str, partitions: int, shards: int) -> list[int]:
-    """Neighbouring shards, and so different workers, from a start that goes with the name. Shard 0 is left to
-    the register."""
+    """Return neighbouring shards, so different workers, from a start that depends on the name.
+
+    Shard 0 is left to the register.
+    """
     if shards == 1:
         return [0] * partitions
     start = crc32(name.encode())
@@ -24,24 +26,26 @@ def topic_shards(name: str, partitions: int, shards: int) -> list[int]:
 
 
 class Target(NamedTuple):
-    """Who should keep copies of a shard, as Config says it. The voters are in the order in which they should
-    lead."""
+    """The copies that a shard should have. `voters` are ordered by preference as leader."""
 
     voters: list[str]
-    witnesses: list[str]  #: of the voters and learners: those that keep no records
+    witnesses: list[str]  #: voters and learners that store no records
     learners: list[str]
 
     def led_by(self, standby: str) -> "Target":
-        """The same, but this learner has changed places with the only voter."""
+        """Return the same target with this learner and the only voter exchanged."""
         return Target(
             [standby], self.witnesses, [*self.voters, *(name for name in self.learners if name != standby)]
         )
 
 
 def plan(members: Iterable[Member], shards: int, copies: int) -> dict[ShardId, Target]:
-    """`copies` full voters each, or as many of an odd number as there are nodes; two nodes and a witness are
-    three voters, two nodes alone a voter and a standby. Every node is at least a learner of the meta shard.
-    Empty without a full node."""
+    """Return the target of each shard; empty without a full node.
+
+    Each shard gets `copies` full voters, or fewer if there are fewer nodes, always an odd number.
+    Two nodes and a witness make three voters; two nodes alone a voter and a standby. Every node is
+    at least a learner of the meta shard.
+    """
     members = sorted(members, key=lambda member: member.copy)
     full = _present([member for member in members if not member.witness])
     if not full:
@@ -69,7 +73,10 @@ def plan(members: Iterable[Member], shards: int, copies: int) -> dict[ShardId, T
 
 
 def _present(members: list[Member]) -> list[str]:
-    """Those that should have something: who leaves or is lost only when nobody else is there."""
+    """Return the nodes that should have copies.
+
+    Nodes that leave or are lost are used only if no others exist.
+    """
     for state in ("in", "leaving", "lost"):
         if found := [member.copy for member in members if member.state == state]:
             return found
@@ -81,11 +88,14 @@ def _score(shard: ShardId, name: str) -> bytes:
 
 
 def _spread(names: list[str], shards: int, count: int, workers: int) -> list[list[str]]:
-    """For each shard `count` of the names. Rendezvous hashing, place by place (who leads, who is next, and so
-    on), under exact quotas: of the first k places together each name has the floor or the ceiling of its
-    share (with a handful of shards and many names, one more at times; never of the first place). A shard
-    lives in worker `shard % workers` of each node, so who leads has quotas for each worker: what a node leads
-    is shared evenly by its workers."""
+    """Choose `count` names for each shard, by rendezvous hashing under exact quotas.
+
+    Places are assigned in order: leader, next in line, and so on. For the first k places together
+    each name has the floor or the ceiling of its share (with few shards and many names one more is
+    possible, but never for the first place). A shard belongs to worker `shard % workers` of its
+    node, so the quotas of leaders are per worker: the leaders on a node are spread over its
+    workers.
+    """
     chosen: list[list[str]] = [[] for _ in range(shards)]
     ranked = sorted(names, key=lambda name: _score(shards, name))
     scores = {(shard, name): _score(shard, name) for shard in range(shards) for name in names}
@@ -115,7 +125,7 @@ def _spread(names: list[str], shards: int, count: int, workers: int) -> list[lis
 
 
 class _Matching:
-    """One name for each shard, each name as often as its quota says, none twice for a shard."""
+    """Gives each shard one name, and no name more shards than its quota."""
 
     def __init__(self, chosen: list[list[str]], quotas: dict[str, int]) -> None:
         self._chosen, self._quotas = chosen, quotas
@@ -134,8 +144,9 @@ class _Matching:
             self._give(shard, name)
 
     def push(self, shard: ShardId, order: list[str], tried: set[str]) -> bool:
-        """Finds a name for a shard for which all that are left are taken: others make room (an augmenting
-        path)."""
+        """Find a name for a shard whose candidates are all taken, by moving others (augmenting
+        path).
+        """
         for name in order:
             if name in tried or name in self._chosen[shard]:
                 continue
@@ -152,5 +163,5 @@ class _Matching:
         return False
 
     def force(self, shard: ShardId, order: list[str]) -> None:
-        """Beyond the quota: only with a handful of shards, and never for the first place."""
+        """Exceed a quota: only with few shards, and never for the first place."""
         self._give(shard, next(name for name in order if name not in self._chosen[shard]))

@@ -1,5 +1,4 @@
-"""Other copies, another leader: what the leader of a shard does about them, asked by an operator or by its
-target."""
+"""Changes of a shard's copies and leader, requested by an operator or by the shard's target."""
 
 from collections import deque
 from typing import Protocol
@@ -17,18 +16,19 @@ from gossipq.peer_messages import ChangeVoters, Transfer
 from gossipq.types import Index, Origin, ShardId
 from gossipq.values import CopyStats, Message
 
-FALLS_MAX = 3  #: who has lost leadership so often in FALLS_MS does not get it back before they are over
+#: a copy that lost leadership this often within FALLS_MS does not get it back during that time
+FALLS_MAX = 3
 FALLS_MS = 10 * limits.MINUTE_MS
-TRIAL_LOOK_MS = 20  #: between two looks whether the next leader has stored an entry
+TRIAL_LOOK_MS = 20  #: interval at which the trial of the next leader is checked
 
 
 class ReconfigurationHost(Protocol):
-    """What this room asks of its shard."""
+    """The part of the shard that this room uses."""
 
     def propose(self, kind: int, payload: bytes) -> Index: ...
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
     def warn(self, text: str) -> None:
-        """For whoever looks after this node."""
+        """Warn the operator of this node."""
 
 
 class Reconfiguration:
@@ -38,20 +38,21 @@ class Reconfiguration:
         self._host, self._shard, self._peers, self._replica = host, shard, peers, peers.replica
         self._pending = pending
         self._target: Target | None = None
-        self.free = True  #: another copy of this shard may begin to catch up
+        self.free = True  #: True if another copy of this shard may begin to catch up
         self._leaving = False
-        self._stay_ms = 0  # who got leadership back though it leaves keeps it until then
-        self._falls: dict[str, deque[int]] = {}  # boot times at which somebody lost leadership
-        self._leader = ""  # the last one that was known
-        self._handing = ""  # who leadership is being handed to
-        # who did not take it: until when it gets none, and for how long
+        self._stay_ms = 0  # a leaving copy that got leadership back keeps it until then
+        self._falls: dict[str, deque[int]] = {}  # boot times at which copies lost leadership
+        self._leader = ""  # the last known leader
+        self._handing = ""  # the copy to which leadership is being handed over
+        # copies that did not take leadership: excluded until when, and for how long
         self._unfit: dict[str, tuple[int, int]] = {}
         self._forget()
 
     def _forget(self) -> None:
         self._look_ms: int | None = 0  # when to look for the next step
-        self._kept_up: tuple[str, int] | None = None  # who should lead, and since when it has been synced
-        # who must store this entry before it may lead, and by when
+        # the preferred leader, and since when it has been synced
+        self._kept_up: tuple[str, int] | None = None
+        # the copy on trial, the entry that it must store, and the deadline
         self._trial: tuple[str, Index, int] | None = None
 
     @property
@@ -64,15 +65,14 @@ class Reconfiguration:
             self._target, self._look_ms = target, 0
 
     def leave(self, leaving: bool) -> bool:
-        """Leadership goes to whoever can take it. Whether that is news."""
+        """Set whether this copy should hand leadership over. True if that changed."""
         if leaving == self._leaving:
             return False
         self._leaving, self._look_ms, self._stay_ms = leaving, 0, 0
         return True
 
     def can_leave(self, soon: bool = False) -> bool:
-        """Whether this copy leads and another can; `soon`: one that answers, though it may have to catch up
-        first."""
+        """True if this copy leads and another could. `soon`: it may still have to catch up."""
         if self._replica.role != LEADER:
             return False
         known = self._known(self._replica.now_ms)
@@ -88,7 +88,7 @@ class Reconfiguration:
     # --- requests -------------------------------------------------------------------------------------------
 
     def serve(self, origin: Origin, request_id: int, message: ChangeVoters | Transfer) -> None:
-        """Raises what forbids it."""
+        """Serve a request. Raises Busy, BadRequest."""
         if isinstance(message, Transfer):
             self._peers.hand_over(message.to)
             self._host.reply(origin, request_id, Acked())
@@ -106,14 +106,14 @@ class Reconfiguration:
         self._look_ms = 0
 
     def resign(self) -> None:
-        """This copy does not lead any more."""
+        """This copy lost leadership."""
         self._stay_ms = self._replica.now_ms + limits.HAND_BACK_MS
         self._forget()
 
     # --- steering -------------------------------------------------------------------------------------------
 
     def observe(self, now_ms: int) -> None:
-        """On every copy: who loses leadership is remembered."""
+        """On every copy: remember which copies lost leadership."""
         leader = self._replica.leader
         if leader and leader != self._leader:
             if self._leader:
@@ -127,7 +127,7 @@ class Reconfiguration:
             self._handing = ""
 
     def _doubt(self, name: str, now_ms: int) -> None:
-        """It could not take leadership: it gets none for a while, each time for twice as long."""
+        """The copy could not take leadership: exclude it for a while, twice as long each time."""
         _, pause_ms = self._unfit.get(name, (0, limits.HAND_BACK_MS // 2))
         pause_ms = min(2 * pause_ms, FALLS_MS)
         self._unfit[name] = now_ms + pause_ms, pause_ms
@@ -136,7 +136,7 @@ class Reconfiguration:
         return self._look_ms
 
     def tick(self, now_ms: int) -> None:
-        """Of a leader that serves."""
+        """Advance a serving leader: take the next step towards the target."""
         if self._look_ms is None or now_ms < self._look_ms:
             return
         self._look_ms = None
@@ -159,13 +159,15 @@ class Reconfiguration:
             else:
                 self._change(step)
         except (Busy, NotLeader):
-            pass  # it will be possible later
+            pass  # to be tried again later
         except Refused as error:
             self._host.warn(f"shard {self._shard} cannot get the copies that it should have: {error}")
 
     def _try_out(self, name: str, now_ms: int) -> None:
-        """Who is to lead stores an entry first, while this leader goes on: one that cannot store costs nobody
-        a moment."""
+        """Test the next leader: it must store an entry, while this leader continues.
+
+        So a copy that cannot store causes no interruption.
+        """
         self._peers.check_hand_over(name)
         self._look_ms = now_ms + TRIAL_LOOK_MS
         if self._trial is None or self._trial[0] != name or now_ms > self._trial[2] + limits.SECOND_MS:
@@ -202,7 +204,7 @@ class Reconfiguration:
         )
 
     def _kept_up_long(self, synced: set[str], now_ms: int) -> bool:
-        """Whether leadership may go back to who should have it."""
+        """True if leadership may go back to the preferred leader."""
         first = self._target.voters[0] if self._target else ""
         if first not in synced:
             self._kept_up = None
@@ -212,13 +214,14 @@ class Reconfiguration:
         return not self.shaky(first, now_ms) and now_ms >= self._kept_up[1] + limits.HAND_BACK_MS
 
     def shaky(self, name: str, now_ms: int) -> bool:
-        """Whether it has lost leadership so often that it does not get it back for now."""
+        """True if the copy lost leadership too often to get it back for now."""
         falls = self._falls.get(name)
         return falls is not None and len(falls) == FALLS_MAX and falls[0] > now_ms - FALLS_MS
 
     def _for_now(self, target: Target, known: KnownCopies) -> Target:
-        """A standby that has got the leadership keeps it for a while, alone: the other one may be about to
-        end."""
+        """A standby that took over keeps leadership for a while, alone: the other node may fail
+        again.
+        """
         stays = len(target.voters) == 1 and known.me in target.learners and not known.kept_up
         return target.led_by(known.me) if stays else target
 
@@ -226,7 +229,7 @@ class Reconfiguration:
 
     @property
     def adding(self) -> int:
-        """Copies that are catching up."""
+        """Number of copies that are catching up."""
         replica = self._replica
         return sum(
             not other.synced and replica.now_ms < other.heard_ms + limits.LEADER_LEASE_MS
@@ -234,7 +237,7 @@ class Reconfiguration:
         )
 
     def copies(self) -> list[CopyStats]:
-        """Every copy of the shard, the leader first."""
+        """Return every copy of the shard, the leader first."""
         replica, config = self._replica, self._replica.config
         term, last, now_ms = replica.hard.term, replica.log.last, replica.now_ms
         saved, off_ms = replica.saved, replica.time.off_ms

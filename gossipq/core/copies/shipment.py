@@ -1,4 +1,4 @@
-"""Entries of a log as they travel to another copy: each one's row, then its batch, nothing between them."""
+"""Log entries as they are sent to another copy: each row, followed by its batch."""
 
 from msgspec import structs
 
@@ -9,7 +9,7 @@ from gossipq.peer_messages import Append
 
 
 def pack(sent: Replication) -> tuple[Append, list[bytes]]:
-    """The message as it travels, and the pieces of its second frame."""
+    """Return the Append message and the parts of its second frame."""
     sizes: list[int] = []
     pieces: list[bytes] = []
     for entry in sent.entries:
@@ -20,8 +20,10 @@ def pack(sent: Replication) -> tuple[Append, list[bytes]]:
 
 
 def unpack(message: Append, frame: memoryview, columns: Columns) -> list[Entry]:
-    """The entries that came with a message. Batches are checked, chains are not yet. Raises ProtocolError,
-    CorruptLog."""
+    """Return the entries of a message. Batches are checked, chains are not.
+
+    Raises ProtocolError, CorruptLog.
+    """
     sizes = message.sizes
     if len(sizes) % 2 or min(sizes, default=0) < 0 or sum(sizes) != len(frame):
         raise ProtocolError(f"the sizes of APPEND say {sum(sizes)} bytes, and {len(frame)} came")

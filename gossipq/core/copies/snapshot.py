@@ -1,10 +1,9 @@
-"""A shard's state for a copy that the log cannot help: spooled from one read, sent part by part, installed
-row by row.
+"""Snapshots: a shard's state for a copy that is too far behind for the log.
 
-The sender reads the state rows as the commit left them that flushed them, so that they are those of one log
-index; it takes several turns for that. Then come the batches by ranges of the log index, then "end". The
-receiver is *hollow* from the first part to "end": it votes by the log that it had, and neither leads nor
-applies. If it starts over, so does the snapshot.
+The sender reads the state rows of one commit over several turns, so they belong to one log index.
+Then follow the batches by ranges of log index, then "end". The receiver is *hollow* from the first
+part until "end": it votes by its old log, but neither leads nor applies. If it restarts, the
+snapshot does too.
 """
 
 from collections import deque
@@ -20,8 +19,9 @@ from gossipq.errors import ProtocolError
 from gossipq.peer_messages import Installed, Snapshot
 from gossipq.types import Index, Term
 
-WIPE_ROWS = 20_000  #: deleted in one turn
-AGAIN_MS_MAX = 8 * limits.SECOND_MS  #: a receiver with a slow disk is not sent the same again and again
+WIPE_ROWS = 20_000  #: rows deleted in one turn
+#: longest pause before a part is sent again to a receiver with a slow disk
+AGAIN_MS_MAX = 8 * limits.SECOND_MS
 _encode = msgspec.msgpack.Encoder().encode
 _state_rows = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]]).decode
 _body_rows = msgspec.msgpack.Decoder(list[tuple[int, bytes]]).decode
@@ -29,21 +29,23 @@ Name = tuple[Term, Index, int]
 
 
 class Spool:
-    """The state rows of one commit, packed into parts over several turns: some million rows are seconds of
-    reading. They are kept in memory, since the store keeps what a reader sees, and a copy may take its
-    time."""
+    """The state rows of one commit, packed into parts over several turns.
+
+    Reading millions of rows takes seconds. The parts are kept in memory, because the store keeps
+    all pages that a reader sees, and the receiver may be slow.
+    """
 
     def __init__(self, reader: Reader) -> None:
         self.parts: deque[bytes] = deque()
         self._reader: Reader | None = reader
-        self._next = b""  # key of the first row that was not read
+        self._next = b""  # key of the first unread row
 
     @property
     def reading(self) -> bool:
         return self._reader is not None
 
     def read(self, rows_max: int) -> None:
-        """The next rows that are not this copy's own."""
+        """Read the next rows, without those that each copy has for itself."""
         if self._reader is None:
             return
         rows: list[tuple[bytes, bytes]] = []
@@ -72,7 +74,7 @@ class Spool:
 
 
 def wipe(state: Table, rows_max: int) -> int:
-    """Deletes at most so many of the rows that a snapshot brings; returns how many."""
+    """Delete at most `rows_max` rows that a snapshot replaces. Returns how many."""
     count, low = 0, b""
     for own in (*records.OWN_ROWS, b"\xff" * 8):
         count += state.delete_range(low, own, rows_max - count)
@@ -81,7 +83,7 @@ def wipe(state: Table, rows_max: int) -> int:
 
 
 class OwnRows:
-    """The state table of a hollow copy: what is in it says nothing yet, but for this copy's own rows."""
+    """The state table of a hollow copy: only the copy's own rows are visible."""
 
     def __init__(self, state: Table) -> None:
         self._state = state
@@ -105,7 +107,7 @@ class OwnRows:
         return False
 
     def delete_many(self, keys: Iterable[bytes], prefix: bytes) -> None:
-        """There are none."""
+        """Does nothing: no rows are visible."""
 
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         return iter(())
@@ -129,13 +131,13 @@ class HollowTables:
 
 
 def open_ledger(shard: int, tables: Tables, columns: Columns) -> Ledger:
-    """The ledger of a copy; an empty one while a snapshot is being installed."""
+    """Return the ledger of a copy; an empty one while a snapshot is being installed."""
     hollow = tables.state.get(records.INSTALLING) is not None
     return Ledger(shard, HollowTables(tables) if hollow else tables, columns)
 
 
 class Sending:
-    """The leader's side, for one copy."""
+    """A snapshot being sent to one copy."""
 
     __slots__ = ("_again_ms", "_body_next", "_config", "_full", "_me", "_place", "_rows", "_spool",
                  "_wait_ms", "index", "number", "part", "spooled_ms", "term")  # fmt: skip
@@ -151,29 +153,31 @@ class Sending:
         full: bool,
         now_ms: int,
     ) -> None:
-        """What `tables` have committed is the state after `index`. A witness (not `full`) gets none of it."""
+        """`tables` have the state after `index` committed. A witness (`full` False) gets no
+        rows.
+        """
         self.index, self.term, self.spooled_ms = index, term, now_ms
         self._me, self._place, self._config, self._full = me, place, config, full
         self._spool = Spool(tables.state.reader()) if full else None
         self._rows = tables.body
         self._body_next: Index = 0
-        self.number = 0  #: of the part that is on its way
+        self.number = 0  #: of the part that was sent last
         self.part: tuple[Snapshot, bytes] | None = None
-        self._wait_ms = now_ms  # when to send it: again, or at all
-        self._again_ms = limits.HEARTBEAT_MS  #: until it is sent again
+        self._wait_ms = now_ms  # when to send the part, again or for the first time
+        self._again_ms = limits.HEARTBEAT_MS  #: time until it is sent again
 
     @property
     def deadline_ms(self) -> int:
-        """Boot time at which it goes on."""
+        """Boot time of the next step."""
         return 0 if self._spool is not None and self._spool.reading else self._wait_ms
 
     def close(self) -> None:
-        """It is not sent any more."""
+        """Stop sending."""
         if self._spool is not None:
             self._spool.close()
 
     def due(self, now_ms: int) -> tuple[Snapshot, bytes] | None:
-        """The part to send now. Reads on, as far as one turn goes."""
+        """Return the part to send now, or None. Reads more rows, as many as one turn allows."""
         spool = self._spool
         if spool is not None:
             spool.read(limits.SNAPSHOT_ROWS_PER_TURN)
@@ -221,8 +225,7 @@ class Sending:
         return found, self.index + 1
 
     def answered(self, answer: Installed, now_ms: int) -> bool:
-        """Takes an answer to the newest sending. False: the receiver lost its place, the snapshot starts
-        over."""
+        """Handle an answer. False: the receiver lost its place, and the snapshot starts over."""
         if self.part is None or answer.index != self.index or answer.sent_ms < self.spooled_ms:
             return True
         if answer.number == self.number + 1:
@@ -230,7 +233,7 @@ class Sending:
             self.number, self.part, self._wait_ms = answer.number, None, now_ms + pause_ms
             self._again_ms = limits.HEARTBEAT_MS
         elif answer.sent_ms != self.part[0].sent_ms:
-            return True  # an answer to a sending before the newest
+            return True  # answers an earlier attempt
         elif answer.number == self.number:
             self._wait_ms = now_ms
         else:
@@ -239,7 +242,7 @@ class Sending:
 
 
 class Receiving:
-    """The receiver's side: which part is wanted."""
+    """A snapshot being received: the number of the next part."""
 
     __slots__ = ("name", "number")
 
@@ -247,7 +250,7 @@ class Receiving:
         self.name, self.number = name, 0
 
     def take(self, message: Snapshot, rows: bytes, tables: Tables) -> bool:
-        """Stores the part that is wanted. False: it must come again. Raises ProtocolError."""
+        """Store a part. False: it must be sent again. Raises ProtocolError."""
         if message.number == 0 and wipe(tables.state, WIPE_ROWS) == WIPE_ROWS:
             return False
         for table, key, value in list(_rows(message, rows, tables)):
@@ -257,7 +260,7 @@ class Receiving:
 
 
 def _rows(message: Snapshot, rows: bytes, tables: Tables) -> Iterator[tuple[Table, bytes, bytes]]:
-    """What a part brings, checked as a whole before anything is written."""
+    """Yield the rows of a part, after all of it was checked."""
     try:
         if message.kind == "state":
             found = _state_rows(rows)

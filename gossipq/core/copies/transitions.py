@@ -1,9 +1,8 @@
-"""How the leader of a shard gets from the copies that it has to those that it should have: one legal change
-at a time.
+"""Steps from the present copies of a shard to the wanted ones: one legal change at a time.
 
-A copy comes as a learner, votes when it is synced, and goes as a learner again before it is taken out. Sets
-of an even size are passed through at once: nobody begins what the next change cannot go on with, and who
-falls silent there is a learner.
+A copy starts as a learner, becomes a voter when it is synced, and becomes a learner again before it
+is removed. Configurations with an even number of voters last as short as possible: such a change
+begins only if the next one can follow, and a voter that falls silent there becomes a learner.
 """
 
 from collections.abc import Set
@@ -17,24 +16,26 @@ from gossipq.peer_messages import ChangeVoters, Transfer
 
 
 class KnownCopies(NamedTuple):
-    """What a leader knows of the copies of its shard; the sets have its own name too."""
+    """A leader's view of the copies of its shard. The sets include the leader itself."""
 
     me: str
     answering: set[str]
     synced: set[str]
-    free: bool = True  #: another copy may begin to catch up
-    kept_up: bool = False  #: who should lead has kept up for long enough
-    #: they have no space, or did not take leadership when it was handed to them
+    free: bool = True  #: True if another copy may begin to catch up
+    kept_up: bool = False  #: True if the preferred leader has kept up for long enough
+    #: copies without disk space, or which failed to take leadership
     unfit: Set[str] = frozenset()
 
 
 def next_change(config: CopySet, target: Target, known: KnownCopies) -> ChangeVoters | Transfer | None:
-    """None: there is nothing to do, or nothing that can be done now."""
+    """Return the next change, or None if nothing is to be done, or nothing can be done now."""
     return _NextChange(config, target, known).change()
 
 
 def way_out(config: CopySet, known: KnownCopies) -> ChangeVoters | Transfer | None:
-    """For a leader that is about to end: somebody else leads. None: nobody can."""
+    """Return a change that makes another copy lead, for a leader about to stop. None if
+    impossible.
+    """
     fit = known.synced - known.unfit
     full = [name for name in _others(config.voters, known.me) if name not in config.witnesses and name in fit]
     if full:
@@ -77,7 +78,9 @@ class _NextChange:
         )
 
     def _retreat(self) -> ChangeVoters | None:
-        """On the way through an even size a voter has fallen silent: an odd size needs fewer that answer."""
+        """During an even configuration a voter fell silent: go back to an odd one, which needs
+        fewer.
+        """
         config, target, known = self._config, self._target, self._known
         silent = [name for name in config.voters if name not in known.answering]
         for name in sorted(silent, key=target.voters.__contains__):
@@ -88,7 +91,7 @@ class _NextChange:
         return None
 
     def _begin(self) -> ChangeVoters | None:
-        """Who is missing comes as a learner."""
+        """Add a missing copy as learner."""
         voters, learners = self._config.voters, self._config.learners
         for name in (*self._target.voters, *self._target.learners):
             missing = name not in voters and name not in learners
@@ -97,18 +100,23 @@ class _NextChange:
         return None
 
     def _promote(self, even: bool) -> ChangeVoters | None:
-        """A synced learner that answers votes. Towards an even size only when another one can follow, or a
-        voter can go."""
+        """Make a synced, answering learner a voter.
+
+        This makes the number even only if another learner can follow or a voter can be removed.
+        """
         voters, learners = self._config.voters, self._config.learners
-        fit = self._known.synced & self._known.answering  # who falls silent is synced for some time yet
+        fit = self._known.synced & self._known.answering  # a silent copy stays synced for some time
         ready = [name for name in self._target.voters if name in learners and name in fit]
         if not ready or len(voters) >= limits.COPIES_MAX or not (even or len(ready) > 1 or self._surplus):
             return None
         return self._change([*voters, ready[0]], _others(learners, ready[0]))
 
     def _remove(self) -> ChangeVoters | None:
-        """A voter that should not be one is a learner again; one that is silent goes. Who is not wanted at
-        all goes first: its node may end any moment, and a set of two would wait for it."""
+        """Make an unwanted voter a learner; remove a silent one.
+
+        Completely unwanted copies go first: their node may stop at any moment, and a configuration
+        of two would wait for it.
+        """
         config, target, known = self._config, self._target, self._known
         order = [
             (name in known.answering, name in target.learners, name)
@@ -121,14 +129,16 @@ class _NextChange:
             if len(known.answering.intersection(rest)) < quorum_size(rest):
                 continue
             if name in known.answering and not known.synced.issuperset(rest):
-                continue  # it is worth more than one that is not there
+                continue  # the copy is worth more than a missing one
             keeps = name in known.answering or name in target.learners
             return self._change(rest, [*config.learners, name] if keeps else config.learners)
         return None
 
     def _hand_over(self) -> Transfer | None:
-        """Who should lead gets it back when it has kept up for long enough; who should not vote here does not
-        wait for that, but for those that are still catching up."""
+        """Hand leadership over to the preferred leader after it has kept up for long enough.
+
+        A leader that should not vote here does not wait for that, but for copies that catch up.
+        """
         config, target, known = self._config, self._target, self._known
         fit = known.synced - known.unfit
         able = [
@@ -145,8 +155,7 @@ class _NextChange:
         return Transfer(able[0]) if able and able[0] != known.me else None
 
     def _forget(self) -> ChangeVoters | None:
-        """A learner that should be none goes: when it is silent, or when all the others are in their
-        places."""
+        """Remove an unwanted learner if it is silent, or when all other changes are done."""
         config, target, known = self._config, self._target, self._known
         done = set(target.voters) == set(config.voters)
         if len(target.voters) == 1:  # a standby is worth as much as a voter
@@ -158,7 +167,7 @@ class _NextChange:
         return None
 
     def _order(self) -> ChangeVoters | None:
-        """Who is next in line stands first for election."""
+        """Order the voters by preference, because the first one stands first for election."""
         config, target = self._config, self._target
         if config.voters != target.voters and set(config.voters) == set(target.voters):
             return self._change(config.voters, config.learners)

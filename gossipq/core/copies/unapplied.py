@@ -1,4 +1,4 @@
-"""Entries that a copy has in its log and has not applied yet, and how many bytes they hold in memory."""
+"""Entries in a copy's log that are not applied yet, and the memory they use."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from gossipq.core.storage import Entry
 from gossipq.types import Index
 
-ENTRY_BYTES = 256  #: of an entry besides its payload and its body
+ENTRY_BYTES = 256  #: of an entry besides its payload and body
 
 
 class Unapplied:
-    """Oldest first. `bytes` is what they hold in memory, about."""
+    """Oldest first. `bytes` is their approximate size in memory."""
 
     __slots__ = ("_entries", "bytes")
 
@@ -34,12 +34,12 @@ class Unapplied:
             self.append(entry)
 
     def cut(self, first: Index) -> None:
-        """Entries from `first` on are no longer in the log."""
+        """Entries from `first` on were removed from the log."""
         while self._entries and self._entries[-1].index >= first:
             self.bytes -= _size(self._entries.pop())
 
     def take(self, last: Index) -> Iterator[Entry]:
-        """Takes out what may be applied now: entries up to `last`."""
+        """Remove and yield the entries up to `last`."""
         while self._entries and self._entries[0].index <= last:
             entry = self._entries.popleft()
             self.bytes -= _size(entry)

@@ -1,5 +1,6 @@
-"""What a committed entry does to partitions and groups, the same on every copy, and the rows that it
-moves."""
+"""Applies committed entries to partitions and groups, identically on every copy, and stores the
+rows.
+"""
 
 from gossipq.core.ledger import life, records
 from gossipq.core.ledger.acks import decode_ack, runs_of

@@ -1,8 +1,8 @@
-"""Who acked what, and when: rows "A" of a group in a partition.
+"""Acks of a group in a partition, with consumer and time: rows "A".
 
-Each ack writes a row. Behind everything that is still open, a thousand of them become one row, a *page*, that
-says the same of each record: so records that are acked one by one do not stay as one row each. An ack among
-records that failed is a page with gaps: what is said of those later is put in there.
+Each ack writes a row. When everything before them is finished, about a thousand rows are merged
+into one row, a *page*, which keeps the same facts for each record. An ack between failed records is
+a page with gaps; later acks of those records fill the gaps.
 """
 
 from bisect import bisect_right
@@ -17,20 +17,22 @@ from gossipq.core.ledger.records import U64, AckRow, CursorState
 from gossipq.core.storage import Table
 from gossipq.types import Index, Offset, PartitionKey
 
-PAGE_RUNS = 1_024  #: of a page at most, and so many rows are worth a look
-LARGE = 16  #: this part of a page is a page of some size
-FILLED_RUNS = 512  #: a page that is filled beyond becomes several: each ack that fills one writes it anew
-DRAINED_RUNS = 64  #: a look at more rows than a page follows after so many new ones
+PAGE_RUNS = 1_024  #: acks in a page at most; also the number of rows worth merging
+LARGE = 16  #: a page with more than this part of PAGE_RUNS is not merged again
+#: a larger filled page is split, because each ack that fills a gap rewrites its page
+FILLED_RUNS = 512
+#: rows are merged again after this many new ones, even if that makes no full page
+DRAINED_RUNS = 64
 
-GAP = -1  #: in place of a consumer: nothing is said of these
+GAP = -1  #: in place of a consumer: these records are not acked
 
-Run = tuple[Offset, AckRow]  #: where it begins, and what is said of all of it
+Run = tuple[Offset, AckRow]  #: first offset, and the ack of all records in the run
 
 decode_ack = msgspec.msgpack.Decoder(AckRow).decode
 
 
 def runs_of(first: Offset, row: AckRow) -> Iterator[Run]:
-    """What a row says, ack by ack."""
+    """Yield the acks in a row, one by one."""
     if not row.page:
         yield first, row
         return
@@ -44,7 +46,7 @@ def runs_of(first: Offset, row: AckRow) -> Iterator[Run]:
 
 @lru_cache(maxsize=4)
 def _opened(first: Offset, row: bytes) -> tuple[Run, ...]:
-    """`runs_of` a row as it is stored: who asks for records one by one asks for many of one page."""
+    """Cached `runs_of` a stored row: reading record by record reads one page many times."""
     return tuple(runs_of(first, decode_ack(row)))
 
 
@@ -53,7 +55,7 @@ def _end_of(run: Run) -> Offset:
 
 
 def page_of(runs: list[Run]) -> AckRow:
-    """One row that says what these say, which rise."""
+    """Return one page with these acks. They must rise."""
     row = runs[0][1]
     if len(runs) == 1:
         return row
@@ -71,7 +73,7 @@ def page_of(runs: list[Run]) -> AckRow:
 
 
 def page_for(ranges: list[tuple[Offset, Offset]], time_ms: int, consumer: str, index: Index) -> AckRow:
-    """One row that says the same of several ranges, which rise."""
+    """Return one page in which all ranges have the same ack. They must rise."""
     first, end = ranges[0]
     if len(ranges) == 1:
         return AckRow(end, time_ms, consumer, index)
@@ -90,7 +92,7 @@ class AckRows:
         self._prefix = records.row_key(b"A", partition, group_id)
 
     def _row(self, offset: Offset) -> Run | None:
-        """The row that begins at an offset, or the one before it."""
+        """Return the row that begins at an offset, or the last one before it."""
         found = self._state.floor(self._prefix + U64.pack(offset))
         if found is None or not found[0].startswith(self._prefix):
             return None
@@ -105,8 +107,10 @@ class AckRows:
             self._state.put_many([(prefix + U64.pack(first), records.encode(row)) for first, row in runs])
 
     def fill(self, runs: list[Run]) -> int:
-        """Acks of records that the cursor has passed, which rise. Those in the gap of a page go in there; by
-        how many rows these are more."""
+        """Add acks of records that the cursor has passed. They must rise.
+
+        Acks in the gap of a page are merged into that page. Returns how many rows were added.
+        """
         alone, at, parts = list[Run](), 0, 0
         while at < len(runs):
             first = runs[at][0]
@@ -126,14 +130,14 @@ class AckRows:
         return len(alone) + parts
 
     def last(self, offset: Offset) -> Run | None:
-        """The ack that holds an offset, or the last one below it."""
+        """Return the ack that contains an offset, or the last one below it."""
         row = self._row(offset)
         if row is None:
             return None
         return [run for run in runs_of(*row) if run[0] <= offset][-1]
 
     def within(self, first: Offset, end: Offset) -> Iterator[Run]:
-        """Each ack that reaches into [first, end)."""
+        """Yield each ack that overlaps [first, end)."""
         low = self._prefix + U64.pack(first)
         before = self._state.floor(low)
         if before is not None and before[0].startswith(self._prefix):
@@ -146,12 +150,11 @@ class AckRows:
                 yield runs[at]
 
     def cover(self, first: Offset, end: Offset) -> bool:
-        """Whether all of [first, end) is acked. What was dropped, or purged as a dead letter, is passed
-        without."""
+        """True if all of [first, end) is acked. Dropped and purged records have no ack."""
         return sum(min(run.end, end) - max(at, first) for at, run in self.within(first, end)) == end - first
 
     def take(self, first: Offset, end: Offset) -> list[Run]:
-        """Records are not acked any more; returns what was said of them. They lie in one row."""
+        """Remove the acks of records, which must be in one row. Returns the removed acks."""
         row = self._row(first)
         if row is None or row[1].end <= first:
             return []
@@ -167,8 +170,11 @@ class AckRows:
         return taken
 
     def merge(self, cursor: CursorState, first: Offset, end: Offset) -> None:
-        """Rows that begin in [first, end), where everything is done, become pages, some at a time. Every copy
-        has the same of these rows: `first` is not below what retention has removed."""
+        """Merge rows that begin in [first, end), a limited number at a time.
+
+        All records there must be finished. `first` must not be below the offset that retention has
+        reached, so that every copy has the same rows.
+        """
         low, high = max(first, cursor.merged), self._prefix + U64.pack(max(end, 0))
         found: list[Run] = []
         for row_key, row in self._state.scan(self._prefix + U64.pack(low), high):
@@ -187,14 +193,14 @@ class AckRows:
 
 
 def _cut(kept: list[Run], low: Offset, run: AckRow, first: Offset, end: Offset) -> None:
-    """Adds the part of an ack that lies in [first, end)."""
+    """Add the part of an ack in [first, end) to `kept`."""
     first, end = max(low, first), min(run.end, end)
     if first < end:
         kept.append((first, msgspec.structs.replace(run, end=end)))
 
 
 def _pages(rows: Iterable[Run]) -> list[list[Run]]:
-    """What becomes one page each. A row that is a page of some size already stays alone."""
+    """Group acks into pages. A row that is already a large page stays alone."""
     found: list[list[Run]] = [[]]
     for first, row in rows:
         large = len(row.page) > 4 * PAGE_RUNS // LARGE

@@ -1,4 +1,4 @@
-"""A group in one partition as the ledger keeps it: the cursor row, opened, and the rows beside it."""
+"""The state of a group in one partition: the decoded cursor row and its other rows."""
 
 from bisect import bisect_right
 from operator import itemgetter
@@ -10,8 +10,10 @@ from gossipq.core.ledger.records import CursorState, Hold
 from gossipq.core.storage import StoredIntervals, StoredRangeMap, Table
 from gossipq.types import Offset
 
-WINDOWS_PASSED_MAX = 64  #: so many windows of records may be done above the first that is open
-REPLAYED_LOOKED_AT = 1_024  #: for what retention may remove, in each group
+#: finished records above the first open one can reach this many windows ahead
+WINDOWS_PASSED_MAX = 64
+#: replayed records per group that are examined when retention looks for what it can remove
+REPLAYED_LOOKED_AT = 1_024
 
 
 class Cursor:
@@ -31,13 +33,15 @@ class Cursor:
 
     @property
     def exceptional(self) -> bool:
-        """Whether there are exception rows. Plain groups have none and pay nothing."""
+        """True if exception rows exist. Plain groups pay nothing for them."""
         return self.state.retrying + self.state.parked > 0
 
     def write(self) -> None:
-        """What has changed, as rows: the cost goes with that, not with what is open."""
+        """Write the changed rows. The cost depends on the changes, not on the number of open
+        records.
+        """
         state, put, delete = self.state, self._table.put, self._table.delete
-        if state.passed or state.holds:  # of a store of 0.1
+        if state.passed or state.holds:  # fields of a store of version 0.1
             state.passed, state.holds = [], []
         name = records.key(b"", state.partition, state.group_id)
         put(b"C" + name, records.encode(state))
@@ -55,12 +59,13 @@ class Cursor:
             self._table.put_many(held)
 
     def fresh(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
-        """The parts of [first, end) that the cursor has not passed."""
+        """Return the parts of [first, end) that the cursor has not passed."""
         return self.passed.missing(max(first, self.state.cursor), end)
 
     def fresh_in(self, ranges: Ranges) -> Ranges:
-        """`fresh` of each; they rise."""
-        at = bisect_right(ranges, self.state.cursor, key=itemgetter(1))  # what is below has passed
+        """Like `fresh` for each range. They must rise."""
+        # the cursor has passed everything below
+        at = bisect_right(ranges, self.state.cursor, key=itemgetter(1))
         ranges = ranges[at:] if at else ranges
         if not ranges:
             return []
@@ -70,7 +75,10 @@ class Cursor:
         return [part for each in ranges for part in self.fresh(*each)]
 
     def move(self, state: str, event: str, count: int) -> None:
-        """Books a change of so many records. Nothing else writes these counters. Raises NoSuchChange."""
+        """Count a change of state for `count` records. The only writer of these counters.
+
+        Raises NoSuchChange if the table does not list it.
+        """
         change, counters = life.change_of(state, event), self.state
         if change.to != state:
             for name in life.STATES[state].counters:
@@ -79,8 +87,9 @@ class Cursor:
                 setattr(counters, name, getattr(counters, name) + count)
 
     def passes(self, first: Offset, end: Offset, event: str) -> None:
-        """[first, end) is open no more: it is done here, or has a row of its own."""
-        if first == self.state.cursor and not self.passed:  # in order: no row comes and goes
+        """[first, end) stops being open: it is finished, or has a row of its own."""
+        # in order: the cursor moves without a row
+        if first == self.state.cursor and not self.passed:
             self.state.cursor, count = end, end - first
         else:
             count = self.passed.add(first, end)
@@ -89,7 +98,7 @@ class Cursor:
             self.holds.clear(first, end)
 
     def pass_all(self, ranges: Ranges, counts: dict[str, int]) -> None:
-        """As `passes` of each; they are open, and rise. `counts`: how many records meet which event."""
+        """Like `passes` for several rising open ranges. `counts` maps each event to its records."""
         if self.holds:
             for first, end in ranges:
                 self.holds.clear(first, end)
@@ -101,15 +110,18 @@ class Cursor:
             self.move(life.OPEN, event, count)
 
     def window_end(self, window: int, ahead: int = 0) -> Offset:
-        """What lies below may be handed out: then at most `window` records above the cursor are open. The
-        distance does not count, so that nobody waits for who holds the first of them; it is bounded too. An
-        entry never moves this back. `ahead`: records that expired behind the window, so many at least; they
-        make no room in it."""
+        """Return the offset below which records may be delivered.
+
+        At most `window` records above the cursor are open then. Finished records extend the limit,
+        so that a consumer which holds the first one does not stop the others, but at most by
+        WINDOWS_PASSED_MAX windows. The limit never falls. `ahead`: at least this many expired
+        records behind the window; they do not extend it.
+        """
         passed = max(0, self.passed.total() - ahead)
         return self.state.cursor + window + min(passed, WINDOWS_PASSED_MAX * window)
 
     def filled_to(self, window: int) -> Offset:
-        """The offset below which `window` records are open, counted from the cursor on."""
+        """Return the offset below which `window` records are open, counted from the cursor."""
         room, at = window, self.state.cursor
         for first, end in self.passed:
             if first - at >= room:
@@ -118,17 +130,20 @@ class Cursor:
         return at + room
 
     def behind(self, end: Offset) -> int:
-        """Records below `end` that are not done: fresh ones, and those that wait for another attempt or for
-        their lane."""
+        """Count the records below `end` that are not finished: fresh ones, retrying and parked
+        ones.
+        """
         return end - self.state.cursor - self.passed.total() + self.state.retrying + self.state.parked
 
     def unaccounted(self) -> int:
-        """What is passed and counted nowhere: always 0."""
+        """Passed records without a counter: always 0."""
         counted = sum(getattr(self.state, name) for name in life.COUNTERS)
         return self.state.cursor - self.state.start + self.passed.total() - int(counted)
 
     def advance(self, offset: Offset = 0) -> None:
-        """Everything below `offset` is done; moves the cursor over what has passed behind it."""
+        """Everything below `offset` is finished: move the cursor there, and over finished records
+        behind it.
+        """
         state, passed = self.state, self.passed
         state.cursor = max(state.cursor, offset)
         if passed.starts and passed.starts[0] <= state.cursor:
@@ -138,13 +153,16 @@ class Cursor:
                 passed.drop_below(state.cursor)
 
     def done_below(self) -> Offset:
-        """Below it nothing waits: each record is acked, dead, or gone."""
+        """Below this offset each record is acked, dead or removed."""
         waiting = next(iter(self.exceptions.scan()), None) if self.exceptional else None
         return self.state.cursor if waiting is None else min(waiting.first, self.state.cursor)
 
     def needs_from(self, first: Offset) -> Offset:
-        """The lowest offset that this group still needs in the partition's log, which begins at `first`. Of
-        many letters that were replayed it looks at some, and says that they are needed, too."""
+        """Return the lowest offset that this group still needs in the log of the partition.
+
+        The log begins at `first`. Only some of many replayed records are examined; the rest counts
+        as needed.
+        """
         if self.exceptional:
             for number, found in enumerate(self.exceptions.scan(first)):
                 if found.first >= self.state.cursor:

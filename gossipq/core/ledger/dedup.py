@@ -1,11 +1,10 @@
-"""Ids that are remembered: for a time and a count, per partition. New ones evict old ones, so time costs
-nothing.
+"""Ids of records, remembered per partition for a time and a count. New ids evict old ones.
 
-The ids that an entry brought are one row, and are found in memory. Beyond what a shard may have there, each
-gets a row of its own, at a random place of the table, which costs several times as much.
+The ids of one entry are one row and are found through an index in memory. If that index is full,
+each id gets a row of its own at a random place of the table, which costs several times as much.
 
-The id of a delayed record is *held*: it is remembered until the record is due, and then for the time of the
-window. Held ids have rows of their own, since they leave in the order in which their records are due.
+The id of a delayed record is *held*: it is remembered until the record is due, and then for the
+usual time. Held ids have rows of their own, because they are forgotten in the order of due times.
 """
 
 from array import array
@@ -22,16 +21,16 @@ from gossipq.core.storage import Table
 from gossipq.types import Index, PartitionKey
 from gossipq.values import Run
 
-#: forgotten by one entry; more than one brings, so the window never grows past its bound
+#: entries forgotten by one entry: more than one entry adds, so the window stays bounded
 EVICT_ENTRIES_MAX = 8
-FEW = 16  #: so many ids of an entry are looked for in its row; for more it pays to take that apart
+FEW = 16  #: up to this many ids are searched in a row; for more, the row is decoded
 HASH = Struct("<Q")
 EVER = -1  #: before all leader times
-Place = tuple[Index, int]  #: entry, and number of the record in its batch
+Place = tuple[Index, int]  #: log index, and number of the record in the batch
 
 
 class FirstStored(msgspec.Struct, frozen=True):
-    """Where a record with this id was stored first."""
+    """The place at which the record with an id was stored first."""
 
     index: Index
     record: int
@@ -39,14 +38,15 @@ class FirstStored(msgspec.Struct, frozen=True):
 
 class Dedup:
     def __init__(self, state: Table, exists: Callable[[PartitionKey], bool]) -> None:
-        """`exists`: what is left of other partitions is being swept."""
+        """`exists` tells whether a partition exists; rows of removed ones wait to be swept."""
         self._state, self._exists = state, exists
         self._loaded: IdIndex | None = None
-        self._holding: set[PartitionKey] | None = None  # partitions with held ids; None: not known yet
+        # partitions with held ids; None: not read yet
+        self._holding: set[PartitionKey] | None = None
 
     @property
     def _index(self) -> IdIndex:
-        """Read from its rows when it is needed first: 0.3 us an id."""
+        """The index, read from its rows at the first use: 0.3 us an id."""
         if self._loaded is None:
             loaded = IdIndex()
             for row_key, row in self._state.scan(b"j", b"k"):
@@ -54,11 +54,12 @@ class Dedup:
                 if self._exists(partition):
                     time_ms, names, _ = _parts(row)
                     loaded.add(partition, index, time_ms, names_of(names))
-            self._loaded = loaded  # all or nothing: one that lacks ids would store their records again
+            # only complete: with missing ids, their records would be stored twice
+            self._loaded = loaded
         return self._loaded
 
     def find(self, partition: PartitionKey, id_hash: int, since_ms: int = EVER) -> FirstStored | None:
-        """The record of an id, if it was published after `since_ms`, leader time."""
+        """Return the record of an id if it was published after `since_ms`, leader time."""
         for place in self._known(partition, [HASH.pack(id_hash)], since_ms).values():
             return FirstStored(*place)
         return None
@@ -72,12 +73,15 @@ class Dedup:
         window_ms: int,
         due_ms: int = 0,
     ) -> tuple[list[Run], int]:
-        """Runs over the records of a batch, fresh ones and duplicates, and how many ids the window gets. Id 0
-        is none and always fresh. `due_ms`: if it is later than `time_ms`, the ids are held until then."""
+        """Sort the records of a batch into fresh ones and duplicates.
+
+        Returns runs of records, and how many ids were added to the window. Id 0 means no id: always
+        fresh. If `due_ms` is later than `time_ms`, the ids are held until then.
+        """
         since_ms = time_ms - window_ms
         same = self._index.newest(partition, hashes[:1].tobytes())
         if same is not None and self._is_repeated(partition, same, hashes, since_ms):
-            # as a batch mostly repeats another one as a whole
+            # most repeats repeat a whole batch
             return [Run(len(hashes), -1, same, 0, True)], 0
         names = names_of(hashes)
         different = set(names)
@@ -91,8 +95,8 @@ class Dedup:
             and self._index.add_unless_known(partition, index, time_ms, names)
         ):
             self._state.put(records.key(b"j", partition, index), _row(time_ms, names))
-            return [Run(len(names), -1, index, 0)], len(names)  # as most batches are
-        first = dict[bytes, int]()  # record of each id
+            return [Run(len(names), -1, index, 0)], len(names)  # the common case
+        first = dict[bytes, int]()  # first record of each id
         for record, name in enumerate(names):
             first.setdefault(name, record)
         first.pop(NO_NAME, None)
@@ -105,10 +109,12 @@ class Dedup:
         self._remember(partition, index, time_ms, list(fresh), list(fresh.values()))
         return runs, len(fresh)
 
-    # --- what is known --------------------------------------------------------------------------------------
+    # --- lookup ---------------------------------------------------------------------------------
 
     def _known(self, partition: PartitionKey, names: Collection[bytes], since_ms: int) -> dict[bytes, Place]:
-        """Those of these ids that came after `since_ms`, leader time, and where they were stored last."""
+        """Return the place of each of these ids that was stored last after `since_ms`, leader
+        time.
+        """
         known = dict[bytes, Place]()
         entries, brought = self._index.entries(partition), dict[Index, list[bytes]]()
         for name in names:
@@ -129,7 +135,7 @@ class Dedup:
     def _is_repeated(
         self, partition: PartitionKey, index: Index, hashes: "array[int]", since_ms: int = EVER
     ) -> bool:
-        """Whether an entry that came after `since_ms` brought just these ids, one with each record."""
+        """True if that entry came after `since_ms` and has exactly these ids, in order."""
         row = self._state.get(records.key(b"j", partition, index))
         if row is None:
             return False
@@ -139,7 +145,7 @@ class Dedup:
     def _records(
         self, partition: PartitionKey, index: Index, wanted: list[bytes]
     ) -> Iterator[tuple[bytes, int]]:
-        """Some of the ids that an entry brought, and the record of each."""
+        """Yield some ids of an entry, with the record of each."""
         row = self._state.get(records.key(b"j", partition, index))
         assert row is not None, "what is in memory has a row"
         _, names, numbers = _parts(row)
@@ -150,7 +156,7 @@ class Dedup:
 
     @staticmethod
     def _keys(partition: PartitionKey, names: Iterable[bytes]) -> list[bytes]:
-        """Of the rows of ids, in order; their numbers are big endian there."""
+        """Keys of the rows of ids, sorted. Numbers in keys are big endian."""
         prefix = records.key(b"I", partition)
         return sorted([prefix + name[::-1] for name in names])
 
@@ -158,9 +164,9 @@ class Dedup:
     def _runs(
         index: Index, names: Sequence[bytes], known: dict[bytes, Place], fresh: dict[bytes, int]
     ) -> list[Run]:
-        """Of a batch with ids that were `known`, that come twice in it, or with records without one."""
+        """Runs of a batch in which ids are `known` or repeated, or records have no id."""
         runs: list[Run] = []
-        first, place = 0, (0, 0, False)  # where the run begins, and where what is in it lies
+        first, place = 0, (0, 0, False)  # start of the run, and the place of its records
         for record, name in enumerate(names):
             if name in known:
                 here = *known[name], True
@@ -178,8 +184,11 @@ class Dedup:
     def again(
         self, partition: PartitionKey, index: Index, hashes: "array[int]", stored: Callable[[int], bool]
     ) -> list[Run]:
-        """The answer to a repeat of the batch that entry `index` stored: neighbours that lie side by side are
-        one run. `stored`: whether the batch brought this record itself, for ids that are forgotten."""
+        """Return the answer to a repeat of the batch of entry `index`.
+
+        Neighbours that are stored side by side make one run. `stored` tells whether the batch
+        itself stored a record, for ids that were forgotten.
+        """
         if self._is_repeated(partition, index, hashes):
             return [Run(len(hashes), -1, index, 0)]
         names = names_of(hashes)
@@ -199,7 +208,7 @@ class Dedup:
         runs.append(Run(len(names) - begun, -1, *run))
         return runs
 
-    # --- remembering, forgetting ----------------------------------------------------------------------------
+    # --- remembering, forgetting ----------------------------------------------------------------
 
     def _remember(
         self,
@@ -209,7 +218,7 @@ class Dedup:
         names: list[bytes],
         numbers: list[int],
     ) -> None:
-        """The ids that an entry brought, and the numbers of their records in its batch."""
+        """Remember the ids of an entry, with the numbers of their records in the batch."""
         if not names:
             return
         if self._index.has_room(len(names)):
@@ -222,14 +231,14 @@ class Dedup:
     def _put_rows(
         self, partition: PartitionKey, index: Index, time_ms: int, names: list[bytes], numbers: list[int]
     ) -> None:
-        """A row of its own for each id."""
+        """Write a row for each id."""
         keys = [records.key(b"I", partition) + name[::-1] for name in names]
         packed = map(ID.pack, repeat(time_ms), repeat(index), numbers)
         self._state.put_many(sorted(zip(keys, packed, strict=True)))
 
     @property
     def _held_in(self) -> set[PartitionKey]:
-        """Partitions that have held ids."""
+        """Partitions with held ids."""
         if self._holding is None:
             found, low = set[PartitionKey](), b"i"
             while (row_key := next(iter(self._state.scan_keys(low, b"j")), None)) is not None:
@@ -242,7 +251,9 @@ class Dedup:
     def _hold(
         self, partition: PartitionKey, index: Index, due_ms: int, names: list[bytes], numbers: list[int]
     ) -> None:
-        """The ids of an entry, and the numbers of their records in its batch, which are due by `due_ms`."""
+        """Hold the ids of an entry until `due_ms`, with the numbers of their records in the
+        batch.
+        """
         if names:
             self._put_rows(partition, index, due_ms, names, numbers)
             row_key = records.key(b"i", partition, due_ms, index)
@@ -250,21 +261,23 @@ class Dedup:
             self._held_in.add(partition)
 
     def hold_until(self, partition: PartitionKey, id_hash: int, place: Place, due_ms: int) -> None:
-        """The delayed record at `place` has another due time. Its id is held until then, unless another
-        record has it by now."""
+        """The delayed record at `place` got another due time: hold its id until then.
+
+        Does nothing if another record has the id by now.
+        """
         name = HASH.pack(id_hash)
         if self._known(partition, [name], EVER).get(name) == place:
             self._hold(partition, place[0], due_ms, [name], [place[1]])
 
     def free(self, partition: PartitionKey, id_hash: int, place: Place) -> None:
-        """The delayed record at `place` was cancelled. Another record may have its id."""
+        """The delayed record at `place` was cancelled: another record can use its id."""
         (row_key,) = self._keys(partition, [HASH.pack(id_hash)])
         row = self._state.get(row_key)
         if row is not None and ID.unpack(row)[1:] == place:
             self._state.delete(row_key)
 
     def _release(self, partition: PartitionKey, before_ms: int) -> None:
-        """Forget held ids whose records were due by `before_ms`, the oldest first."""
+        """Forget held ids whose records were due by `before_ms`, oldest first."""
         low = records.key(b"i", partition)
         oldest = list(islice(self._state.scan(low, records.after(low)), EVICT_ENTRIES_MAX + 1))
         for number, (row_key, names) in enumerate(oldest):
@@ -276,8 +289,11 @@ class Dedup:
         self._held_in.discard(partition)
 
     def evict(self, partition: PartitionKey, ids: int, count_max: int, before_ms: int) -> int:
-        """Forgets the oldest entries beyond the window; `ids` are remembered now. Returns how many went of
-        these. Held ids do not count; those beyond the window go, too."""
+        """Forget the oldest entries beyond the window; `ids` ids are in it now.
+
+        Returns how many of these ids were forgotten. Held ids do not count; those beyond the window
+        are forgotten too.
+        """
         if partition in self._held_in:
             self._release(partition, before_ms)
         gone = 0
@@ -295,13 +311,13 @@ class Dedup:
         return gone
 
     def drop(self, partition: PartitionKey) -> None:
-        """The partition is gone; its rows are swept."""
+        """Forget a removed partition. Its rows are swept later."""
         if self._loaded is not None:
             self._loaded.drop(partition)
         self._held_in.discard(partition)
 
     def _oldest(self, partition: PartitionKey) -> Iterator[tuple[Index, Brought, bytes]]:
-        """The oldest entries that brought ids, by the letter of the row that has them."""
+        """Yield the oldest entries with ids, with the prefix of the row that stores them."""
         for index, brought in self._index.entries(partition).items():
             yield index, brought, b"j"
             break
@@ -310,7 +326,7 @@ class Dedup:
             yield *row, b"J"
 
     def _oldest_row(self, partition: PartitionKey) -> tuple[Index, Brought] | None:
-        """The oldest entry whose ids have rows of their own."""
+        """Return the oldest entry whose ids have rows of their own."""
         low = records.key(b"J", partition)
         for row_key, row in self._state.scan(low, records.after(low)):
             (index,), (time_ms,) = U64.unpack_from(row_key, 1 + U64.size), U64.unpack_from(row)
@@ -318,7 +334,7 @@ class Dedup:
         return None
 
     def _drop_rows(self, partition: PartitionKey, index: Index) -> None:
-        """Of the ids that an entry brought; not those of ids that came again since."""
+        """Delete the rows of an entry's ids, except ids that a later entry stored again."""
         row = self._state.get(records.key(b"J", partition, index))
         assert row is not None, "it was just read"
         own = ID_ENTRY.pack(U64.unpack_from(row)[0], index)
@@ -326,13 +342,13 @@ class Dedup:
 
 
 def _row(time_ms: int, names: Sequence[bytes], numbers: Sequence[int] = ()) -> bytes:
-    """Of the ids that an entry brought; without `numbers` its records have one each."""
+    """Row of an entry's ids. Without `numbers`, record i has id i."""
     row = ID_BATCH.pack(time_ms, len(names)) + b"".join(names)
     return row + array("I", numbers).tobytes() if numbers and numbers[-1] >= len(names) else row
 
 
 def _parts(row: bytes) -> tuple[int, bytes, Sequence[int]]:
-    """Leader time, ids, and their records, of the row of an entry."""
+    """Return leader time, ids, and their records, from the row of an entry."""
     time_ms, count = ID_BATCH.unpack_from(row)
     end = ID_BATCH.size + count * NAME.size
     numbers = array("I", row[end:]) if end < len(row) else range(count)
@@ -340,8 +356,8 @@ def _parts(row: bytes) -> tuple[int, bytes, Sequence[int]]:
 
 
 def _place(names: bytes, name: bytes) -> int:
-    """Which of these ids it is; it is one of them."""
+    """Return the position of an id among these. It must be one of them."""
     at = names.index(name)
-    while at % NAME.size:  # parts of two others
+    while at % NAME.size:  # a match across two ids
         at = names.index(name, at + 1)
     return at // NAME.size

@@ -1,9 +1,9 @@
-"""What a group has beside its cursor in one partition: records that wait for another attempt or for their
-lane, and the dead.
+"""Records of a group beside its cursor in one partition: waiting ones, and dead letters.
 
-Each exception row has one index row: by due time ("Y"), or by lane ("U"): a route that nobody takes, or a key
-that is busy. Records of one batch that failed alike share a row, also those that are not neighbours, as long
-as no other row lies between the first and the last of them: then any record is found by the row before it.
+Each exception row has one index row: by due time ("Y"), or by lane ("U"), which is a route without
+a consumer or a busy key. Records of one batch with equal failures share a row, even with gaps
+between them, unless another row lies in a gap. So the last row that begins at or before an offset
+is the one that contains it, if any does.
 """
 
 from bisect import bisect_left, bisect_right
@@ -21,7 +21,7 @@ from gossipq.types import Offset, PartitionKey
 
 MAX_OFFSET = 2**63
 NEVER_MS = 2**62
-NEAR = 8  #: so many records between two that are asked for cost no more than to look anew
+NEAR = 8  #: scanning this many records between two requested ones costs no more than a new search
 Ranges = list[tuple[Offset, Offset]]
 
 decode_exception = msgspec.msgpack.Decoder(ExceptionRow).decode
@@ -29,25 +29,25 @@ decode_dead = msgspec.msgpack.Decoder(DeadRow).decode
 
 
 def dead_rows(state: Table, partition: PartitionKey, group_id: int) -> Runs[DeadRow]:
-    """Dead letters of a group in a partition."""
+    """Return the dead letters of a group in a partition."""
     return Runs(state, records.row_key(b"L", partition, group_id), decode_dead)
 
 
 def clip(ranges: Ranges, first: Offset, end: Offset) -> Ranges:
-    """What of ranges, which rise, lies in [first, end)."""
+    """Return the parts of ranges in [first, end). The ranges must rise."""
     if not ranges or (first <= ranges[0][0] and ranges[-1][1] <= end):
         return ranges
     return [(max(low, first), min(high, end)) for low, high in ranges if low < end and first < high]
 
 
 def _reaching(ranges: Ranges, first: Offset, end: Offset) -> Ranges:
-    """Those of ranges, which rise, that reach into [first, end)."""
+    """Return the ranges that overlap [first, end). The ranges must rise."""
     low = bisect_right(ranges, first, key=itemgetter(1))
     return ranges[low : bisect_left(ranges, end, lo=low, key=itemgetter(0))]
 
 
 def _near(ranges: Ranges) -> Ranges:
-    """Spans of ranges, which rise: what lies between two of a span are a few records."""
+    """Join ranges with at most NEAR records between them. The ranges must rise."""
     spans = ranges[:1]
     for first, end in ranges[1:]:
         if first - spans[-1][1] > NEAR:
@@ -58,9 +58,9 @@ def _near(ranges: Ranges) -> Ranges:
 
 
 def _parted(mine: Ranges, asked: Ranges) -> tuple[Ranges, Ranges]:
-    """What of ranges is asked for, and what is not."""
+    """Split `mine` into the parts inside `asked` and the others."""
     count = len(asked)
-    if mine[:count] == asked:  # as most: record by record in order
+    if mine[:count] == asked:  # the common case: records in order
         return asked, mine[count:]
     if count == 1:
         ((first, end),) = asked
@@ -76,7 +76,7 @@ def ranges_of(found: Found[ExceptionRow]) -> Ranges:
 
 
 def run_at(whole: Found[ExceptionRow], offset: Offset) -> Found[ExceptionRow] | None:
-    """The run of a row that holds an offset."""
+    """Return the run of a row that contains an offset."""
     if not whole.row.ranges:
         return whole
     first, end = whole.row.ranges[bisect_right(whole.row.ranges, (offset, MAX_OFFSET)) - 1]
@@ -133,7 +133,7 @@ class Exceptions(Runs[ExceptionRow]):
             self._store(*_some(whole, left))
 
     def _touched(self, ranges: Ranges) -> Iterator[Found[ExceptionRow]]:
-        """Whole rows that reach into some of the ranges, which rise, and a few more between those."""
+        """Yield whole rows that overlap some of the rising ranges, and a few rows between them."""
         behind = 0
         for first, end in _near(ranges):
             for found in self._reaching(max(first, behind), end) if behind < end else ():
@@ -141,8 +141,9 @@ class Exceptions(Runs[ExceptionRow]):
                 behind = found.end
 
     def take_all(self, ranges: Ranges) -> list[Found[ExceptionRow]]:
-        """As `take` of each, which rise; rows that are taken as a whole, or up to some record, are not taken
-        apart."""
+        """Like `take` for each of the rising ranges. Rows that are taken as a whole are not split
+        first.
+        """
         found: list[Found[ExceptionRow]] = []
         for whole in list(self._touched(ranges)):
             mine = whole.row.ranges or [(whole.first, whole.end)]
@@ -157,14 +158,14 @@ class Exceptions(Runs[ExceptionRow]):
                 found.append(_some(whole, taken))
                 if left:
                     self._store(*_some(whole, left))
-            else:  # rows do not reach into one another
+            else:  # stored as runs, because rows must not overlap
                 found += [_run(whole, first, end) for first, end in taken]
                 for first, end in left:
                     self._store(*_run(whole, first, end))
         return found
 
     def _make_room(self, first: Offset, end: Offset) -> bool:
-        """What lies to both sides of [first, end) becomes two rows. Whether nothing lies between."""
+        """Split the row around [first, end) into two rows. True if [first, end) is free then."""
         found = self.row_before(end)
         if found is None or found.end <= first:
             return True
@@ -179,7 +180,7 @@ class Exceptions(Runs[ExceptionRow]):
         self.put_many([(first, row)])
 
     def put_many(self, rows: list[tuple[Offset, ExceptionRow]]) -> None:
-        """New rows, which rise."""
+        """Write new rows, which must rise."""
         if not rows:
             return
         if not self._make_room(rows[0][0], rows[-1][1].end):
@@ -188,7 +189,7 @@ class Exceptions(Runs[ExceptionRow]):
         self._state.put_many([(self._index_key(first, row), b"") for first, row in rows])
 
     def _apart(self, first: Offset, row: ExceptionRow) -> list[tuple[Offset, ExceptionRow]]:
-        """A row as it can lie among others: in runs if there are some between its own."""
+        """Split a row into runs if other rows lie in its gaps."""
         whole = Found(first, row)
         if self._make_room(first, row.end):
             return [whole]
@@ -205,7 +206,7 @@ class Exceptions(Runs[ExceptionRow]):
         self._state.delete(self._index_key(*found))
 
     def change(self, found: Found[ExceptionRow], row: ExceptionRow) -> None:
-        """Another row in the place of one that is there."""
+        """Replace an existing row by another."""
         if row == found.row:
             return
         super().put(found.first, row)
@@ -215,8 +216,11 @@ class Exceptions(Runs[ExceptionRow]):
             self._state.put(new, b"")
 
     def due(self, since: tuple[int, Offset], until_ms: int, limit: int) -> list[tuple[int, Offset]]:
-        """(due, first) of rows that wait for their time, from `since` to `until_ms`, in order; the first
-        few, or all if `limit` is below 0."""
+        """Return (due, first) of rows that wait for their time, from `since` to `until_ms`, in
+        order.
+
+        At most `limit` rows; below 0 means all.
+        """
         low = self._due_prefix + U64X2.pack(*since)
         high = self._due_prefix + U64.pack(until_ms + 1)
         found = []
@@ -227,18 +231,20 @@ class Exceptions(Runs[ExceptionRow]):
         return found
 
     def retrying(self) -> Iterator[Found[ExceptionRow]]:
-        """What waits for its time, run by run, in order."""
+        """Yield the records that wait for their time, run by run, in order."""
         for first in sorted(first for _, first in self.due((0, 0), NEVER_MS, -1)):
             whole = self.row_at(first)
             assert whole is not None, "an index row has its row"
             yield from self.pieces(whole, first, whole.end)
 
     def lanes(self, behind: bytes, limit: int) -> list[bytes]:
-        """Lanes that have rows, the first few behind that one in their order; b"" = from the beginning."""
+        """Return the first `limit` lanes with rows, in order, behind `behind`; b"" = from the
+        start.
+        """
         return [lane for lane, _ in islice(self.fronts(behind), limit)]
 
     def fronts(self, behind: bytes = b"") -> Iterator[tuple[bytes, Offset]]:
-        """Each lane that has rows, behind that one in their order, and where the first of them begins."""
+        """Yield each lane with rows behind `behind`, and the first offset in it."""
         prefix = records.row_key(b"U", self._partition, self._group_id)
         low, high = prefix, records.after(prefix)
         if behind:
@@ -249,7 +255,7 @@ class Exceptions(Runs[ExceptionRow]):
             low = records.after(row[0][:end])
 
     def in_lane(self, lane: bytes, first: Offset, limit: int) -> list[Offset]:
-        """Firsts of the rows of a lane from `first` on, in order; the first few."""
+        """Return the first offsets of up to `limit` rows of a lane, from `first` on, in order."""
         low = records.lane_key(self._partition, self._group_id, lane, first)
         found = []
         for row_key, _ in self._state.scan(low, records.after(low[:-8])):

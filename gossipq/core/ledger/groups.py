@@ -1,8 +1,9 @@
-"""What committed entries do to groups: LEASE, ACK, FAIL, PARK, DEAD, REPLAY, PURGE, REQUEUE. Part of the
+"""Applies entries to groups: LEASE, ACK, FAIL, PARK, DEAD, REPLAY, PURGE, REQUEUE. Part of the
 ledger.
 
-A record that a cursor has not passed is *fresh*. One that it has passed without an ack has an exception row
-or a dead row; an entry treats both kinds, and what it does not find (acked meanwhile, removed) is left alone.
+A record that the cursor has not passed is *fresh*. A record that it passed without an ack has an
+exception row or is a dead letter. An entry changes both kinds, and ignores records that were acked
+or removed since it was proposed.
 """
 
 from bisect import bisect_left
@@ -26,14 +27,14 @@ from gossipq.core.storage import Entry, Intervals, Table, payloads
 from gossipq.types import Index, Offset, PartitionKey, Slice
 from gossipq.values import Range, TopicConfig
 
-HISTORY_MAX = 16  #: failures remembered of a record
-ROW_RANGES_MAX = 256  #: of one exception row: who takes one out writes the others anew
+HISTORY_MAX = 16  #: failures remembered for a record
+ROW_RANGES_MAX = 256  #: ranges in one exception row: taking one out rewrites the others
 NO_INTERVALS = Intervals()
 CHANGED = "the record changed at the same moment"
 
 
 class GroupsHost(Protocol):
-    """What this room needs of its ledger."""
+    """The part of the ledger that this room uses."""
 
     partitions: dict[PartitionKey, PartitionState]
     slices: Slices
@@ -41,12 +42,12 @@ class GroupsHost(Protocol):
     @property
     def state(self) -> Table: ...
     def cursor(self, partition: PartitionKey, group_id: int) -> Cursor | None:
-        """The cursor, which is written with the next flush."""
+        """Return the cursor for a change. It is written at the next flush."""
 
     def config(self, partition: PartitionKey) -> TopicConfig: ...
     def is_void(self, partition: PartitionKey, offset: Offset) -> bool: ...
     def needed(self, index: Index, count: int) -> None:
-        """So many records need the body of an entry."""
+        """`count` records need the body of an entry."""
 
     def not_needed(self, index: Index, count: int) -> None: ...
 
@@ -63,7 +64,7 @@ def _failed(
 
 
 def _failed_again(row: payloads.FailRow, time_ms: int, old: ExceptionRow) -> ExceptionRow:
-    """What becomes of a row whose records failed once more."""
+    """Return the row of records that failed once more."""
     return msgspec.structs.replace(
         old,
         lane=b"",
@@ -90,7 +91,7 @@ def ranges_in(row: payloads.FailRow | payloads.LeaseRow) -> Ranges:
 
 
 def rising(ranges: Ranges) -> Ranges:
-    """They rise and do not overlap, as most do."""
+    """Sort and join ranges, unless they rise without overlap, as most do."""
     at = 0
     for first, end in ranges:
         if first < at or end <= first:
@@ -103,7 +104,7 @@ def rising(ranges: Ranges) -> Ranges:
 
 
 def melted(ranges: Ranges) -> Ranges | None:
-    """Neighbours become one; None when some overlap. They rise."""
+    """Join neighbours in rising ranges; None if some overlap."""
     found: Ranges = []
     low = high = -1
     for first, end in ranges:
@@ -123,16 +124,19 @@ def count_of(ranges: Ranges) -> int:
 
 
 def _count_attempts(cursor: Cursor, part: Found[ExceptionRow], attempts: int) -> None:
-    """Count the repeated attempts of records of which `attempts` are known now. Only leases that last are
-    logged, so a short attempt is known by its end."""
-    known = part.row.attempts or 1  # the first attempt is no repeat
+    """Count redelivered attempts of these records; `attempts` began by now.
+
+    Short leases are not logged, so the end of an attempt can be its first trace.
+    """
+    known = part.row.attempts or 1  # the first attempt is not a redelivery
     if attempts > known:
         cursor.state.redelivered += part.total * (attempts - known)
 
 
 def _count_unlogged(cursor: Cursor, part: Found[ExceptionRow]) -> None:
-    """Count the last attempt of records that are acked: another one began before, and no logged lease says
-    that this one did."""
+    """Count the last attempt of acked records that were tried before, if its lease was not
+    logged.
+    """
     if part.row.attempts:
         held = [cursor.holds.overlap(*each) for each in ranges_of(part)] if cursor.holds else []
         logged = sum(end - first for found in held for first, end, hold in found if hold.started)
@@ -140,7 +144,7 @@ def _count_unlogged(cursor: Cursor, part: Found[ExceptionRow]) -> None:
 
 
 class Ended(NamedTuple):
-    """Attempts of one partition that an entry says are over: what is acked, and what failed."""
+    """Ended attempts of one partition in an entry: acked ranges and failed ones."""
 
     cursor: Cursor
     entry: Entry
@@ -159,12 +163,14 @@ class Groups:
         self._host.state.put(row_key, records.encode(row))
 
     def _traces(self, partition: PartitionKey, wanted: str) -> bool:
-        """Whether steps of this kind ("failures" or "all") are kept."""
+        """True if the topic keeps steps of this kind ("failures" or "all")."""
         return self._host.config(partition).trace in (wanted, "all")
 
     @staticmethod
     def _found(cursor: Cursor, first: Offset, end: Offset) -> list[Found[ExceptionRow]]:
-        """Takes exception rows out, and the holds with them; who does so says what becomes of the records."""
+        """Remove exception rows and their leases. The caller decides what happens to the
+        records.
+        """
         if not cursor.exceptional:
             return []
         found = cursor.exceptions.take(first, end)
@@ -175,7 +181,9 @@ class Groups:
     def _taken(
         self, cursor: Cursor, ranges: Ranges, event: str, fresh: Ranges | None = None
     ) -> list[Found[ExceptionRow]]:
-        """Takes exception rows out: their records meet an event. There are none where all is `fresh`."""
+        """Remove exception rows because of an event. If all ranges are `fresh`, no such rows
+        exist.
+        """
         if fresh == ranges or not cursor.exceptional:
             return []
         found = cursor.exceptions.take_all(ranges)
@@ -194,13 +202,16 @@ class Groups:
         fresh: Ranges | None,
         change: Callable[[ExceptionRow], ExceptionRow],
     ) -> list[Found[ExceptionRow]]:
-        """As `_taken`, of records that meet an event and go on waiting: each row that comes of it is written,
-        and the one that it was is returned. Their holds stay."""
+        """Like `_taken`, for records that keep waiting: writes the new rows, returns the old ones.
+
+        Leases stay.
+        """
         if fresh == ranges or not cursor.exceptional:
             return []
         exceptions = cursor.exceptions
         whole = exceptions.row_at(ranges[0][0])
-        if whole is not None and ranges_of(whole) == ranges:  # as of records that come again together
+        # the common case: records that are retried together
+        if whole is not None and ranges_of(whole) == ranges:
             cursor.move(life.waiting(whole.row), event, whole.total)
             exceptions.change(whole, change(whole.row))
             return [whole]
@@ -213,7 +224,7 @@ class Groups:
     def _new_rows(
         self, cursor: Cursor, fresh: Ranges, row: ExceptionRow
     ) -> Iterator[tuple[Offset, ExceptionRow]]:
-        """The rows that open records get which fare alike: one for those of each slice."""
+        """Yield exception rows for open records with equal state: one for each slice."""
         parts = (part for each in fresh for part in self._host.slices.between(cursor.state.partition, *each))
         for at, group in groupby(parts, itemgetter(2)):
             ranges = [(first, end) for first, end, _ in group]
@@ -265,7 +276,9 @@ class Groups:
 
     @staticmethod
     def _longer(cursor: Cursor, row: payloads.LeaseRow) -> Intervals:
-        """What that session has already, by the same handing-over: it only keeps it longer."""
+        """Return the ranges that this session already holds by the same delivery: its lease is
+        extended.
+        """
         longer = Intervals()
         for part in ranges_in(row):
             for first, end, hold in cursor.holds.overlap(*part):
@@ -275,12 +288,14 @@ class Groups:
 
     @staticmethod
     def _begun(cursor: Cursor, ranges: Ranges, attempt: int) -> int:
-        """Count the records whose attempt is known to have begun already."""
+        """Count records whose attempt is known to have begun."""
         held = [part for each in ranges for part in cursor.holds.overlap(*each)] if cursor.holds else []
         return sum(end - first for first, end, hold in held if hold.started and hold.attempt >= attempt)
 
     def held(self, payload: payloads.AckRanges) -> list[Range]:
-        """Of the ranges, what is done already or gone: nobody can ack it any more."""
+        """Return those ranges that contain records which cannot be acked: finished or removed
+        ones.
+        """
         lost = []
         for partition, low, high in payload.ranges:
             cursor = self._host.cursor(partition, payload.group_id)
@@ -314,7 +329,7 @@ class Groups:
         acked: list[Range],
         failed: list[payloads.FailRow],
     ) -> Counted:
-        """Attempts are over: records are acked, or come again."""
+        """End attempts: ack records, or make failed ones due again."""
         over: dict[PartitionKey, tuple[list[tuple[Offset, Offset]], list[payloads.FailRow]]] = {}
         for partition, first, end in acked:
             over.setdefault(partition, ([], []))[0].append((first, end))
@@ -336,12 +351,12 @@ class Groups:
         return Counted(count, lost)
 
     def _end(self, ended: "Ended") -> int:
-        """As many records as are acked."""
+        """Apply the ended attempts of one partition. Returns the number of acked records."""
         cursor, entry, ranges, fails = ended.cursor, ended.entry, ended.acked, ended.failed
         fresh = cursor.fresh_in(ranges) if ranges else []
         again = [(row, each, cursor.fresh_in(each)) for row, each in fails if each]
         passing = melted(sorted([*fresh, *(part for _, _, new in again for part in new)]))
-        if passing is None:  # something is said twice: one after the other
+        if passing is None:  # ranges overlap: apply them one after the other
             count = self._end(ended._replace(failed=[]))
             for fail in fails:
                 self._end(ended._replace(acked=[], failed=[fail]))
@@ -364,7 +379,7 @@ class Groups:
 
     @staticmethod
     def _failed_again(ended: "Ended", row: payloads.FailRow, ranges: Ranges, fresh: Ranges) -> None:
-        """Records fail that wait already."""
+        """Count another failure of records that already wait."""
         cursor = ended.cursor
         change = partial(_failed_again, row, ended.entry.time_ms)
         for part in Groups._changed(cursor, ranges, life.FAIL, fresh, change):
@@ -372,7 +387,7 @@ class Groups:
             cursor.holds.clear_all(ranges_of(part))
 
     def _told(self, ended: "Ended", fresh: Ranges, passed: Ranges, late: list[Found[ExceptionRow]]) -> None:
-        """Rows of acks: one for what passes together, with gaps where records failed."""
+        """Write acks: one row for records that are passed together, with gaps for failed ones."""
         cursor, entry, at = ended.cursor, ended.entry, 0
         told = entry.time_ms, ended.consumer, entry.index
         rows, filled = list[Run](), list[Run]()
@@ -389,14 +404,14 @@ class Groups:
         cursor.state.unmerged += len(rows) + cursor.acks.fill(filled)
 
     def _page(self, cursor: Cursor) -> None:
-        """Rows of acks become pages."""
+        """Merge rows of acks into pages."""
         state = cursor.state
         if state.unmerged >= PAGE_RUNS:
             first = self._host.partitions[state.partition].first
             cursor.acks.merge(state, first, cursor.done_below())
 
     def _acked_late(self, cursor: Cursor, part: Found[ExceptionRow], entry: Entry, consumer: str) -> None:
-        """Records are acked that had an exception row."""
+        """Ack records that had an exception row."""
         if part.row.own_body:
             self._host.not_needed(part.row.index, part.total)
         if part.row.history and self._traces(cursor.state.partition, "failures"):
@@ -405,10 +420,10 @@ class Groups:
             self._trace(cursor, part.first, entry, row)
 
     def _unacked(self, cursor: Cursor, first: Offset, end: Offset) -> None:
-        """Records that were acked come again: the rows of acks leave them out."""
+        """Remove the acks of records that an operator requeued."""
         state, name = self._host.state, (cursor.state.partition, cursor.state.group_id)
         for low, row in cursor.acks.take(first, end):
-            if self._traces(cursor.state.partition, "failures"):  # the next ack takes its place
+            if self._traces(cursor.state.partition, "failures"):  # because the next ack replaces it
                 trace = TraceRow(row.end, row.time_ms, "acked", row.consumer, "", 0)
                 trace_key = records.row_key(b"Q", *name, low, row.index)
                 state.put(trace_key, state.get(trace_key) or records.encode(trace))
@@ -429,7 +444,7 @@ class Groups:
         return DONE
 
     def dead(self, entry: Entry) -> Counted:
-        """Records become dead letters, or are dropped."""
+        """Make records dead letters, or drop them."""
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Dead)
         cursor = self._host.cursor(payload.partition, payload.group_id)
         if cursor is None:
@@ -512,7 +527,7 @@ class Groups:
         return self._letters(entry, life.REPLAY, revive)
 
     def _again(self, cursor: Cursor, first: Offset, end: Offset, entry: Entry, what: str) -> None:
-        """An operator's step."""
+        """Trace an operator's step."""
         if self._traces(cursor.state.partition, "failures"):
             self._trace(cursor, first, entry, TraceRow(end, entry.time_ms, what, "", "", 0))
 
@@ -573,7 +588,7 @@ class Groups:
         return Counted(count) if count else refused("wrong_state", CHANGED)
 
     def void(self, cursor: Cursor, first: Offset, end: Offset) -> None:
-        """[first, end) is taken from a group, whatever it was but acked."""
+        """Take [first, end) away from a group, except acked records."""
         self.leave(cursor, first, end, life.VOID)
         for part in cursor.dead.take(first, end):
             cursor.move(life.DEAD, life.VOID, part.total)
@@ -581,7 +596,9 @@ class Groups:
         cursor.advance()
 
     def leave(self, cursor: Cursor, first: Offset, end: Offset, event: str) -> None:
-        """Takes out what is neither acked nor dead. Retention leaves rows that have a body of their own."""
+        """Remove records that are neither acked nor dead. Retention keeps rows with a body of their
+        own.
+        """
         kept: Ranges = []
         if cursor.exceptional and event == life.TRIM:
             rows = cursor.exceptions.within(first, end)

@@ -1,7 +1,7 @@
-"""How topics grow: their counters at the end of each minute and hour, in rows that stay bounded in number.
+"""Growth of topics: their counters at the end of each minute and hour, in a bounded number of rows.
 
-The leader logs a ROLLUP once a minute if anything was applied since the last one. Every copy makes the same
-rows of it, from its own ledger; a topic whose counters did not change gets none.
+The leader logs a ROLLUP once a minute if anything was applied since the last one. Every copy writes
+the same rows from its own ledger. A topic whose counters did not change gets no row.
 """
 
 from collections.abc import Collection
@@ -18,26 +18,26 @@ from gossipq.limits import GROWTH_HOURS_MS, GROWTH_MINUTES_MS, HOUR_MS, MINUTE_M
 from gossipq.types import Index, PartitionKey, Term
 from gossipq.values import GrowthRow, TopicInfo
 
-EVERYTHING = 0  #: in place of a topic id
+EVERYTHING = 0  #: stands for all topics in place of a topic id
 MINUTES, HOURS = 0, 1
 STEPS = (
     (MINUTES, MINUTE_MS, GROWTH_MINUTES_MS),
     (HOURS, HOUR_MS, GROWTH_HOURS_MS),
-)  #: (step, its length, rows are kept so long)
+)  #: (step, its length, how long rows are kept)
 STAGGER_MS = 1_789  #: shards do not all roll up in the same turn
 SWEEP_ROWS = 1_024
 LATEST = 2**63 - 1
 
 Place = tuple[int, int]
-"""Where a row stands in the list of a shard: id of its topic, and its time."""
+"""position of a row in the list of a shard: topic id and time"""
 
-Counts = tuple[int, ...]  #: the fields of GrowthState but for the last two
+Counts = tuple[int, ...]  #: all fields of GrowthState except the last two
 
 _decode = msgspec.msgpack.Decoder(GrowthState).decode
 
 
 class GrowthHost(Protocol):
-    """What this room needs of its ledger."""
+    """The part of the ledger that this room uses."""
 
     shard: int
     partitions: dict[PartitionKey, PartitionState]
@@ -54,11 +54,11 @@ class GrowthRows:
     def __init__(self, host: GrowthHost) -> None:
         self._host = host
         newest = self._newest(EVERYTHING)
-        self._rolled: Index = 0  #: the newest ROLLUP
+        self._rolled: Index = 0  #: index of the newest ROLLUP
         self._minute_ms = newest[0] if newest else 0
 
     def _newest(self, topic_id: int) -> tuple[int, GrowthState] | None:
-        """(time, counters) of the last minute that a topic has a row of."""
+        """Return (time, counters) of the last minute for which a topic has a row."""
         prefix = records.key(b"g", topic_id, MINUTES)
         row = self._host.state.floor(prefix + U64.pack(LATEST))
         if row is None or not row[0].startswith(prefix):
@@ -66,7 +66,10 @@ class GrowthRows:
         return int(U64.unpack_from(row[0], 17)[0]), _decode(row[1])
 
     def due(self, leader_ms: int, voters: int) -> Rollup | None:
-        """What the leader logs when a minute is over and something was applied in it; once."""
+        """Return the payload of the next ROLLUP, or None if it is not due.
+
+        It is due once, when a minute is over and an entry was applied in it.
+        """
         late_ms = self._host.shard * STAGGER_MS % MINUTE_MS
         minute_ms = (leader_ms - late_ms) // MINUTE_MS * MINUTE_MS
         if minute_ms <= self._minute_ms or self._host.applied == self._rolled:
@@ -75,7 +78,7 @@ class GrowthRows:
         return Rollup(minute_ms, voters)
 
     def roll_up(self, entry: Entry) -> None:
-        """A ROLLUP is applied."""
+        """Apply a ROLLUP."""
         payload = msgspec.msgpack.decode(entry.payload, type=Rollup)
         time_ms, context = payload.time_ms, (entry.term, payload.voters)
         self._rolled, self._minute_ms = entry.index, max(time_ms, self._minute_ms)
@@ -85,7 +88,7 @@ class GrowthRows:
             total = tuple(map(sum, zip(total, counts, strict=True)))
             state = _state(counts, *context)
             newest = self._newest(topic_id)
-            if newest is None and began:  # a topic that is new: what it has now is its growth
+            if newest is None and began:  # a new topic: its counters are its growth
                 self._put(topic_id, time_ms - MINUTE_MS, _state((0,) * 7, *context))
             if newest is None or _counts_of(newest[1]) != counts:
                 self._put(topic_id, time_ms, state)
@@ -95,7 +98,7 @@ class GrowthRows:
             self._put(EVERYTHING, time_ms, state)
 
     def _counts(self) -> dict[int, Counts]:
-        """By topic, over its partitions in this shard."""
+        """Counters by topic, added up over its partitions in this shard."""
         found: dict[int, Counts] = {}
         for partition, state in self._host.partitions.items():
             acked = dead = backlog = 0
@@ -121,8 +124,9 @@ class GrowthRows:
         return found
 
     def _put(self, topic_id: int, time_ms: int, state: GrowthState) -> None:
-        """Into its minute and its hour, whose row the last minute leaves behind; what is too old for its step
-        goes."""
+        """Write the row of a minute, and that of its hour when the minute ends it; drop rows too
+        old.
+        """
         table, row = self._host.state, records.encode(state)
         for step, length_ms, kept_ms in STEPS:
             end_ms = -(-time_ms // length_ms) * length_ms
@@ -134,15 +138,18 @@ class GrowthRows:
             table.delete_range(low, high, SWEEP_ROWS)
 
     def drop(self, topic_id: int) -> None:
-        """The topic is gone."""
+        """Forget a removed topic."""
         low = records.key(b"g", topic_id)
         self._host.state.delete_range(low, records.after(low), 2 * SWEEP_ROWS)
 
     def rows(
         self, names: Collection[str], hours: bool, since_ms: int, after: Place, rows_max: int
     ) -> tuple[list[GrowthRow], Place | None]:
-        """The next rows of topics by name, or of everything together, by topic and time; the place of the
-        last one if more may follow."""
+        """Return the next rows, by topic and time, and the place of the last one if more may
+        follow.
+
+        `names` are topics; if empty, the rows are those of all topics together.
+        """
         wanted = (
             sorted((info.id, info.name) for info in self._host.topics.values() if info.name in names)
             if names

@@ -1,5 +1,7 @@
-"""Lanes: where records of a group wait that nobody may have now. A route that no consumer takes, or a key
-that is busy."""
+"""Lanes: reasons for which records of a group are parked.
+
+A lane is a route without a consumer, or a key that is busy.
+"""
 
 ROUTE_LANE, KEY_LANE = b"r", b"k"
 
@@ -13,5 +15,5 @@ def key_lane(key_hash: int) -> bytes:
 
 
 def key_of(lane: bytes) -> int:
-    """Key hash of a key lane; 0 for a route."""
+    """Return the key hash of a key lane; 0 for a route."""
     return int.from_bytes(lane[1:], "big") if lane[:1] == KEY_LANE else 0

@@ -1,8 +1,8 @@
-"""The replicated state of a shard, changed only by applying committed entries, in order, the same on every
-copy.
+"""The replicated state of a shard, changed only by applying committed entries in order.
 
-`apply` reads its entry and its own rows, nothing else: no clock, no dispatch, no other shard. Rows that
-change with every entry are kept decoded and written by `flush`, once a turn.
+It is the same on every copy, because `apply` reads only its entry and its own rows: no clock, no
+dispatch, no other shard. Rows that change with every entry are kept decoded, and `flush` writes
+them once a turn.
 """
 
 from collections import deque
@@ -55,15 +55,15 @@ _decode_hold = msgspec.msgpack.Decoder(HoldRow).decode
 _decode_topic = msgspec.msgpack.Decoder(TopicInfo).decode
 _decode_member = msgspec.msgpack.Decoder(Member).decode
 _decode_installing = msgspec.msgpack.Decoder(Installing).decode
-TOMBSTONE_MS = limits.DAY_MS * 7  #: leader time for which a shard remembers that a topic was removed
-TOMBSTONES_DROPPED = 64  #: old ones that go with one entry
+TOMBSTONE_MS = limits.DAY_MS * 7  #: leader time for which a shard remembers the removal of a topic
+TOMBSTONES_DROPPED = 64  #: old tombstones removed with one entry
 
 decode_void = msgspec.msgpack.Decoder(VoidRow).decode
 
 
 class Ledger:
     def __init__(self, shard: int, tables: Tables, columns: Columns) -> None:
-        """Opens what `tables` hold: work and memory go with partitions and groups, never with records."""
+        """Open the state in `tables`. Cost depends on partitions and groups, not on records."""
         self.shard, self._tables, self.state = shard, tables, tables.state
         row = self.state.get(records.META)
         self.meta = _decode_meta(row) if row else Meta()
@@ -72,17 +72,18 @@ class Ledger:
         self.groups: dict[int, GroupState] = {}
         self.group_ids: dict[tuple[int, str], int] = {}  #: by topic id and name
         self.cursors: dict[PartitionKey, dict[int, Cursor]] = {}
-        self.voids: dict[PartitionKey, Intervals] = {}  #: offsets that nobody gets any more
-        self.names: dict[str, TopicInfo] = {}  #: the meta shard's topics
+        self.voids: dict[PartitionKey, Intervals] = {}  #: voided offsets, which are never delivered
+        self.names: dict[str, TopicInfo] = {}  #: topics, in the meta shard
         self.ids: dict[int, str] = {}  #: their names by id
-        self.installing: dict[int, Installing] = {}  #: by topic id: what a shard may not have logged yet
-        self.members: dict[str, Member] = {}  #: and its roster, by the name of the copy
-        self.roster_version: Index = 0  #: entry that changed it last
-        #: names that were taken off it since this copy was opened
+        #: by topic id: versions that some shard may not have logged yet
+        self.installing: dict[int, Installing] = {}
+        self.members: dict[str, Member] = {}  #: the roster by name of the copy, in the meta shard
+        self.roster_version: Index = 0  #: entry that changed the roster last
+        #: names that were removed from the roster since this copy was opened
         self.taken_off: deque[str] = deque(maxlen=limits.MEMBERS_MAX)
-        #: and what [cluster] says: dotted key -> JSON text; empty until a leader has said it
+        #: options of [cluster]: dotted key -> JSON text; empty until a leader has logged them
         self.options: dict[str, str] = {}
-        self.access = AccessTable()  #: and who may do what
+        self.access = AccessTable()  #: users and roles
         self.slices = Slices(self.state)
         self.schedule = Schedule(self.state, self.partitions.__contains__)
         self.repeats = Repeats(self.state)
@@ -101,7 +102,7 @@ class Ledger:
         self.growth = GrowthRows(self)
 
     def _handlers(self) -> dict[int, Callable[[Entry], Outcome]]:
-        """What applies each kind of entry."""
+        """Return the function that applies each kind of entry."""
         return {
             log.NOOP: self._noop,
             log.CONFIG: self._config,
@@ -148,7 +149,7 @@ class Ledger:
             partition, group_id, first = records.U64X3.unpack_from(row_key, 1)
             if (
                 cursor := self.cursors.get(partition, {}).get(group_id)
-            ) is not None:  # else it is being swept
+            ) is not None:  # otherwise it is being swept
                 cursor.passed.load(first, records.U64.unpack(row)[0])
         for row_key, row in self._scan(b"h"):
             partition, group_id, first = records.U64X3.unpack_from(row_key, 1)
@@ -192,11 +193,11 @@ class Ledger:
         return body
 
     def config(self, partition: PartitionKey) -> TopicConfig:
-        """Policy of the topic of a partition."""
+        """Return the policy of the topic of a partition."""
         return self.topics[self.partitions[partition].topic_id].config
 
     def offset_at(self, partition: PartitionKey, time_ms: int) -> Offset:
-        """The first offset whose leader time is `time_ms` or later; the end when there is none."""
+        """Return the first offset whose leader time is `time_ms` or later, else the end."""
         state = self.partitions[partition]
         low, high = state.first, state.next
         while low < high:
@@ -209,11 +210,11 @@ class Ledger:
         return low
 
     def knows(self, partition: PartitionKey, info: BatchInfo) -> bool:
-        """Whether a batch with this sequence, or a later one, is stored already."""
+        """True if a batch with this sequence, or a later one, is stored."""
         return bool(info.sequence) and info.sequence <= self.producers.get(partition, info.producer).last
 
     def located(self, partition: PartitionKey, run: Run) -> list[Run]:
-        """Where the records of a run are by now: runs that have offsets, and runs that do not."""
+        """Split a run by the present places of its records: with and without offsets."""
         if run.index == 0:
             return [run]
         runs, record, stop = [], run.record, run.record + run.count
@@ -228,12 +229,14 @@ class Ledger:
         return runs
 
     def offset_of(self, partition: PartitionKey, index: Index, record: int) -> Offset | None:
-        """Offset of a record that was scheduled or has an id; None when it has none yet, or is not known any
-        more."""
+        """Return the offset of a record that was scheduled or has an id.
+
+        None if it has no offset yet, or is not known any more.
+        """
         return self._released(partition, index, record)[0]
 
     def _released(self, partition: PartitionKey, index: Index, record: int) -> tuple[Offset | None, int]:
-        """Its offset, and where the run that it lies in ends."""
+        """Return the offset of a record, and the end of the run that contains it."""
         prefix = records.key(b"R", partition, index)
         found = self.state.floor(prefix + records.U64.pack(record))
         if found is None or not found[0].startswith(prefix):
@@ -243,8 +246,10 @@ class Ledger:
         return (int(offset) + record - first, first + count) if record < first + count else (None, record)
 
     def stored(self, partition: PartitionKey, index: Index, record: int) -> bool:
-        """Whether a record of a batch is known by that: it has an offset by now, is scheduled, or left before
-        it had one."""
+        """True if a record of a batch is still known.
+
+        It got an offset, is scheduled, or was voided before it had one.
+        """
         return (
             self.offset_of(partition, index, record) is not None
             or self.schedule.get(partition, index, record) is not None
@@ -252,7 +257,7 @@ class Ledger:
         )
 
     def void_of(self, partition: PartitionKey, index: Index, record: int) -> VoidRow | None:
-        """How a record left before it had an offset."""
+        """Return how a record was voided before it had an offset."""
         row = self.state.get(records.key(b"v", partition, index, record))
         return decode_void(row) if row else None
 
@@ -260,7 +265,7 @@ class Ledger:
         return partition in self.voids and offset in self.voids[partition]
 
     def done_everywhere(self, partition: PartitionKey, offset: Offset) -> bool:
-        """Whether groups have taken an offset and none of them can get it any more."""
+        """True if groups have read an offset and none of them can still receive it."""
         cursors = self.cursors.get(partition, {}).values()
         return bool(cursors) and not any(
             cursor.fresh(offset, offset + 1)
@@ -270,12 +275,11 @@ class Ledger:
         )
 
     def removed(self, topic_id: int) -> bool:
-        """Whether a topic of this shard is known to be gone. False also for one whose tombstone is too old to
-        be kept."""
+        """True if a topic of this shard was removed. False also if its tombstone has expired."""
         return self.state.get(records.key(b"x", topic_id)) is not None
 
     def was_member(self, copy: str) -> bool:
-        """Whether a copy has been taken off the roster."""
+        """True if a copy was removed from the roster."""
         return self.state.get(b"g" + copy.encode()) is not None
 
     def group(self, topic_id: int, name: str) -> GroupState | None:
@@ -283,19 +287,19 @@ class Ledger:
         return None if found is None else self.groups[found]
 
     def no_group(self, topic_id: int, name: str) -> BadRequest:
-        """For who named a group that is not here."""
+        """Error for a request that names a group without partitions here."""
         topic = self.topics.get(topic_id)
         on = f" on {topic.name}" if topic else ""
         return BadRequest(f"no group {name}{on}", hint=f"gossipq group ls {topic.name if topic else 'TOPIC'}")
 
     def no_cursor(self, partition: PartitionKey, name: str) -> BadRequest:
-        """For who named a group that is not in a partition: in others it may be, which other shards know."""
+        """Error for a group that this partition does not have. Other partitions can have it."""
         topic = self.topics[topic_id_of(partition)].name
         text = f"no group {name} has begun in partition {partition_of(partition)} of {topic}"
         return BadRequest(text, hint=f"gossipq group lag {topic} -g {name} --partitions")
 
     def done_below(self, partition: PartitionKey) -> Offset:
-        """Every group has acked everything below; without groups, the end."""
+        """Every group has acked everything below; without groups, the end of the partition."""
         cursors = self.cursors.get(partition)
         if not cursors:
             return self.partitions[partition].next
@@ -305,8 +309,9 @@ class Ledger:
     # --- applying -------------------------------------------------------------------------------------------
 
     def apply(self, entry: Entry) -> Outcome:
-        """Takes the next committed entry; returns its outcome, for the leader to answer with. Raises
-        UnknownKind."""
+        """Apply the next committed entry, and return its outcome for the answer. Raises
+        UnknownKind.
+        """
         handler = self._apply.get(entry.kind)
         if handler is None or entry.version > log.VERSION:
             raise UnknownKind(
@@ -325,7 +330,7 @@ class Ledger:
         return outcome
 
     def skip(self, entry: Entry) -> Outcome:
-        """What a witness does with a committed entry: it knows the voters, and how far the log goes."""
+        """Apply an entry on a witness, which only tracks the voters and the end of the log."""
         self._applied, self.meta.time_ms = entry.index, entry.time_ms
         return self._config(entry) if entry.kind == log.CONFIG else DONE
 
@@ -335,11 +340,13 @@ class Ledger:
 
     @property
     def dirty(self) -> bool:
-        """Whether `flush` has something to write."""
+        """True if `flush` has something to write."""
         return self.meta_changed or self.meta.applied != self._applied
 
     def flush(self) -> None:
-        """Writes the rows that changed, and how far the log is applied, into the open transaction."""
+        """Write changed rows, and the index up to which the log is applied, in the open
+        transaction.
+        """
         put = self.state.put
         for partition in self._dirty_partitions:
             put(records.key(b"P", partition), records.encode(self.partitions[partition]))
@@ -353,7 +360,7 @@ class Ledger:
             put(records.META, records.encode(self.meta))
 
     def _noop(self, entry: Entry) -> Outcome:
-        """Only its term matters, unless it says what the next entry is of."""
+        """A NOOP has no effect, unless it announces the request key of the next entry."""
         if entry.payload:
             self.repeats.announce(entry)
         return DONE
@@ -371,15 +378,18 @@ class Ledger:
         self._dirty_partitions.add(partition)
 
     def needed(self, index: Index, count: int) -> None:
-        """So many records need the body of an entry; none: it goes."""
+        """`count` records need the body of this entry; with 0 the body is deleted."""
         if count:
             self.state.put(records.key(b"B", index), COUNT.pack(count))
         else:
             self._drop_body(index, self._keeping)
 
     def keep_bodies(self, keep: bool, swept: bool = False) -> None:
-        """While a snapshot is read, batches stay that what follows it in the log may ask for. `swept`: also
-        those that sweeping takes, which no log tells to who reads for a backup."""
+        """Keep batches that would be deleted, while a snapshot is being read.
+
+        The log behind the snapshot can refer to them. `swept`: also keep batches that sweeping
+        deletes, for a backup, which does not see that in the log.
+        """
         self._keeping, self._keeping_swept = keep, swept
         if self._kept and not keep:
             self._free.extend(self._kept)
@@ -387,23 +397,23 @@ class Ledger:
 
     @property
     def left_over(self) -> list[Index]:
-        """Entries whose batches nothing needs any more, and which are still there."""
+        """Return the entries whose batches are unused but still exist."""
         return [*self._kept, *self._free]
 
     @property
     def frees(self) -> bool:
-        """Whether batches are left over that nobody reads any more."""
+        """True if unused batches can be deleted now."""
         return bool(self._free)
 
     def free_bodies(self, count: int) -> None:
-        """As many of those as one turn may delete: hours of retention may have waited for a backup."""
+        """Delete up to `count` of them: after a backup, hours of retention can be waiting."""
         for _ in range(min(count, len(self._free))):
             index = self._free.popleft()
             self._tables.body.delete(log.INDEX_KEY.pack(index))
             self.state.delete(records.key(b"b", index))
 
     def sweep_body(self, index: Index) -> None:
-        """The slice of a body is swept."""
+        """Delete the body of a swept slice."""
         self._drop_body(index, self._keeping_swept)
 
     def _drop_body(self, index: Index, keep: bool) -> None:
@@ -414,7 +424,7 @@ class Ledger:
             self._tables.body.delete(log.INDEX_KEY.pack(index))
 
     def not_needed(self, index: Index, count: int) -> None:
-        """So many records less need the body of an entry; the last one takes it along."""
+        """`count` fewer records need the body of an entry; with the last one it is deleted."""
         row_key = records.key(b"B", index)
         row = self.state.get(row_key)
         left = COUNT.unpack(row)[0] - count if row else 0
@@ -446,7 +456,7 @@ class Ledger:
         return TopicChanged(info)
 
     def _drop_topic(self, entry: Entry, info: TopicInfo) -> TopicChanged:
-        """Everything of a topic goes, but for a tombstone: what comes late of it finds that."""
+        """Remove a topic completely, except for a tombstone that late messages find."""
         known = self.topics.pop(info.id, info)
         self.state.delete(records.key(b"T", info.id))
         for number, shard in enumerate(known.shards):
@@ -505,7 +515,7 @@ class Ledger:
         return DONE
 
     def _start(self, group: GroupState, start: Start) -> None:
-        """A group begins in a partition that it does not know yet."""
+        """Start a group in a partition that is new to it."""
         state, cursors = self.partitions[start.partition], self.cursors.setdefault(start.partition, {})
         if group.id in cursors:
             return
@@ -519,7 +529,7 @@ class Ledger:
         self._dirty_cursors.add((start.partition, group.id))
 
     def _regroup(self, entry: Entry) -> Outcome:
-        """A group ends, and may begin anew under the id of this entry."""
+        """End a group, and start it again under the index of this entry as its id if asked to."""
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Regroup)
         group = self.groups.get(payload.group_id)
         if group is None:
@@ -550,7 +560,7 @@ class Ledger:
         return DONE
 
     def cursor(self, partition: PartitionKey, group_id: int) -> Cursor | None:
-        """The cursor, to be changed: it is written with the next flush."""
+        """Return the cursor for a change. It is written at the next flush."""
         found = self.cursors.get(partition, {}).get(group_id)
         if found is not None:
             self._dirty_cursors.add((partition, group_id))
@@ -574,14 +584,14 @@ class Ledger:
         self._dirty_partitions.add(payload.partition)
         for group_id, cursor in self.cursors.get(payload.partition, {}).items():
             if cursor.state.cursor < state.first or cursor.exceptional:
-                # what is there still of those before has a body of its own
+                # what still exists of earlier records has a body of its own
                 self._groups.leave(cursor, before, state.first, life.TRIM)
                 cursor.advance(state.first)
                 self._dirty_cursors.add((payload.partition, group_id))
         return Counted(count)
 
     def _meta_topic(self, entry: Entry) -> Outcome:
-        """A topic is made (its info has no id yet), changed, or removed."""
+        """Create (if the info has no id), change or remove a topic."""
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.TopicChange)
         name, known = payload.info.name, self.names.get(payload.info.name)
         if payload.info.id or payload.deleted:
@@ -605,7 +615,7 @@ class Ledger:
         return TopicChanged(made)
 
     def _unfit(self, info: TopicInfo) -> str:
-        """Why a topic cannot be made or bound so, beside the others that there are; "" = it can."""
+        """Return why a topic cannot be created or bound like this, or "" if it can."""
         for target in info.config.virtual:
             real = self.names.get(target)
             if real is None or real.config.virtual:
@@ -627,14 +637,16 @@ class Ledger:
         return TopicChanged(known, True)
 
     def _install(self, info: TopicInfo, deleted: bool) -> None:
-        """The shards of a topic are to be told, by this leader of the meta shard or the next. Virtual topics
-        have none."""
+        """Record that the shards of a topic must be told, by this meta leader or the next.
+
+        Virtual topics have no shards.
+        """
         if info.shards:
             installing = self.installing[info.id] = Installing(info, deleted)
             self.state.put(records.key(b"X", info.id), records.encode(installing))
 
     def _installed(self, entry: Entry) -> Outcome:
-        """All shards of some topics have logged these versions of them."""
+        """All shards of some topics have logged these versions."""
         for topic_id, version in msgspec.msgpack.decode(
             entry.payload, type=payloads.InstalledTopics
         ).versions:
@@ -645,8 +657,10 @@ class Ledger:
         return DONE
 
     def _member(self, entry: Entry) -> Outcome:
-        """A name and an address belong to who came last: nobody else of that name or address stays. Who goes
-        stays away."""
+        """Set a row of the roster. Name and address belong to the newest copy that claims them.
+
+        Other members with that name or address are removed, and removed copies do not return.
+        """
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.RosterChange)
         member = payload.member
         if payload.invite:
@@ -689,5 +703,6 @@ class Ledger:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.Forget)
         for ref in payload.cancelled:
             self.state.delete(records.key(b"v", ref.partition, ref.index, ref.record))
-            self.state.delete(records.key(b"F", ref.partition, ref.index))  # it had come by an EDIT itself
+            # the replaced record was itself stored by an EDIT
+            self.state.delete(records.key(b"F", ref.partition, ref.index))
         return Counted(self.producers.forget(payload.producers, payload.before_ms))

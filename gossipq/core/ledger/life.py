@@ -1,9 +1,9 @@
-"""The life of a record in one group: each state, and each change that there is from one to another.
+"""The life of a record in one group: all states, and all changes between them.
 
-`Cursor.move` books changes by this table, and nothing else writes the counters of a group. What is not listed
-does not happen: it raises `NoSuchChange`, which stops the shard and is counted as a fault. ARCHITECTURE.md
-has the table as `table` writes it. The leader alone knows which open records are in flight
-(`core/delivery`), and when the time or the lane of a waiting one has come.
+`Cursor.move` counts changes by this table, and nothing else writes the counters of a group. A
+change that is not listed raises `NoSuchChange`, which stops the shard and counts as a fault.
+`table` prints it for ARCHITECTURE.md. Only the leader knows which open records are in flight
+(`core/delivery`), and when a waiting record is due or its lane is free.
 """
 
 from typing import NamedTuple
@@ -19,15 +19,15 @@ REPLAY, PURGE, REQUEUE, VOID, TRIM = "replay", "purge", "requeue", "void", "trim
 
 
 class NoSuchChange(Exception):
-    """A state and an event that the table does not have together: an error of this program."""
+    """A combination of state and event that the table does not have: a fault of this program."""
 
 
 class Stage(NamedTuple):
-    """`counters` are those of CursorState that count its records; none: they are what no other counts."""
+    """A state. `counters` are the fields of CursorState that count it; none: the rest."""
 
     counters: tuple[str, ...]
-    kept: str  #: where
-    says: str  #: what `why` says of it
+    kept: str  #: the rows that store it
+    says: str  #: how `why` describes it
 
 
 STATES = {
@@ -44,16 +44,17 @@ STATES = {
     REMOVED: Stage(("removed",), "below the first offset", "retention or a purge removed it"),
 }
 
-COUNTERS = ("acked", "removed", "retrying", "parked", "dead", "voided", "dropped")  #: of all that is passed
+#: counters of all passed records
+COUNTERS = ("acked", "removed", "retrying", "parked", "dead", "voided", "dropped")
 
 
 class LifeChange(NamedTuple):
     to: str
-    kinds: tuple[int, ...]  #: of the entries that bring it
+    kinds: tuple[int, ...]  #: kinds of entries that cause the change
 
 
 _ACK, _DEAD, _VOID = (log.ACK, log.STEP), (log.DEAD,), (log.VOID, log.EDIT)
-_FAIL = (log.FAIL, log.ACK)  #: with what the same consumer has acked meanwhile
+_FAIL = (log.FAIL, log.ACK)  #: ACK contains failures of the same consumer
 
 CHANGES: dict[tuple[str, str], LifeChange] = {
     (OPEN, HAND_OUT): LifeChange(OPEN, (log.LEASE,)),
@@ -98,7 +99,7 @@ CHANGES: dict[tuple[str, str], LifeChange] = {
 
 
 def change_of(state: str, event: str) -> LifeChange:
-    """Raises NoSuchChange."""
+    """Return the change for an event. Raises NoSuchChange."""
     found = CHANGES.get((state, event))
     if found is None:
         raise NoSuchChange(f"a record that is {state} meets the event {event}, and nobody said what then")
@@ -106,19 +107,19 @@ def change_of(state: str, event: str) -> LifeChange:
 
 
 def waiting(row: ExceptionRow) -> str:
-    """The state of records with an exception row."""
+    """Return the state of records with an exception row."""
     if not row.lane:
         return RETRYING
     return PARKED if key_of(row.lane) else UNMATCHED
 
 
 def parking(lane: bytes) -> str:
-    """The event that parks records in a lane."""
+    """Return the event that parks records in a lane."""
     return PARK if key_of(lane) else PARK + " unmatched"
 
 
 def table() -> list[str]:
-    """The steps as rows of ARCHITECTURE.md."""
+    """Return the changes as rows of the table in ARCHITECTURE.md."""
     kinds = {number: name for name, number in vars(log).items() if name.isupper() and type(number) is int}
     rows = ["| state | event | then | logged as | counted in |", "|---|---|---|---|---|"]
     for (state, event), (to, logged) in CHANGES.items():

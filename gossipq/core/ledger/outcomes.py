@@ -1,9 +1,8 @@
-"""What an entry did when it was applied. It follows from the entry and the ledger alone, so it is the same on
-every copy.
+"""Outcomes of applied entries, computed from the entry and the ledger, so equal on every copy.
 
-An entry was checked when it was asked for, against a ledger that other entries have moved since. So it is
-checked again when it is applied: it is done wholly, or refused and changes nothing. Apply never raises for
-what an entry asks.
+An entry is checked when it is requested, and again when it is applied, because other entries come
+between. It is applied completely, or refused without any change. Applying an entry never raises
+because of its content.
 """
 
 import msgspec
@@ -13,8 +12,8 @@ from gossipq.values import Range, Run, TopicInfo
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    error: str = ""  #: code of a refusal, as in `gossipq.errors`; "" = done
-    why: str = ""  #: of a refusal, for people
+    error: str = ""  #: code of a refusal, as in `gossipq.errors`; "" = applied
+    why: str = ""  #: reason of a refusal, for people
     detail: int = 0
 
 
@@ -22,8 +21,10 @@ DONE = Outcome()
 
 
 class Published(Outcome, frozen=True):
-    """PUBLISH, STEP, EDIT: where the batch lies. `added` are records that count, `runs` where each lies when
-    that is not simply one slice."""
+    """PUBLISH, STEP, EDIT: the place of the batch.
+
+    `added` counts stored records. `runs` has the places if they are not simply one slice.
+    """
 
     partition: PartitionKey
     offset: Offset
@@ -33,27 +34,29 @@ class Published(Outcome, frozen=True):
 
 
 class Voided(Outcome, frozen=True):
-    """VOID, EDIT: what took the record's place."""
+    """VOID, EDIT: the record that replaced the voided one."""
 
     published: Published | None = None
 
 
 class Counted(Outcome, frozen=True):
-    """ACK, FAIL, DEAD, REPLAY, PURGE, REQUEUE, TRIM, FORGET: how many records (producers) it moved, and the
-    ranges of which the group or the partition is gone."""
+    """ACK, FAIL, DEAD, REPLAY, PURGE, REQUEUE, TRIM, FORGET: how many records (producers) changed.
+
+    Also the ranges whose group or partition no longer exists.
+    """
 
     count: int = 0
     lost: list[Range] = []
 
 
 class Released(Outcome, frozen=True):
-    """RELEASE: the partitions that grew."""
+    """RELEASE: the partitions that got records."""
 
     partitions: frozenset[PartitionKey]
 
 
 class TopicChanged(Outcome, frozen=True):
-    """TOPIC, META_TOPIC: the topic as it is known now, or that is gone."""
+    """TOPIC, META_TOPIC: the topic as it is now, or as it was removed."""
 
     info: TopicInfo
     deleted: bool = False

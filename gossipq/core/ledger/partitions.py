@@ -1,5 +1,6 @@
-"""What committed entries do to partitions: PUBLISH, RELEASE, STEP, VOID, EDIT, RESCHEDULE. Part of the
-ledger."""
+"""Applies entries to partitions: PUBLISH, RELEASE, STEP, VOID, EDIT, RESCHEDULE. Part of the
+ledger.
+"""
 
 from functools import partial
 from typing import Protocol
@@ -32,7 +33,7 @@ from gossipq.values import Run, TopicConfig
 
 
 class PartitionsHost(Protocol):
-    """What this room needs of its ledger."""
+    """The part of the ledger that this room uses."""
 
     partitions: dict[PartitionKey, PartitionState]
     cursors: dict[PartitionKey, dict[int, Cursor]]
@@ -48,7 +49,7 @@ class PartitionsHost(Protocol):
     def cursor(self, partition: PartitionKey, group_id: int) -> Cursor | None: ...
     def config(self, partition: PartitionKey) -> TopicConfig: ...
     def changed(self, partition: PartitionKey) -> None:
-        """Its row is written with the next flush."""
+        """Write the partition's row at the next flush."""
 
     def located(self, partition: PartitionKey, run: Run) -> list[Run]: ...
     def stored(self, partition: PartitionKey, index: Index, record: int) -> bool: ...
@@ -70,11 +71,13 @@ class Partitions:
         partition, info, due = log.parse_publish(entry.payload)
         repeat = self._repeat(entry, partition, info)
         if repeat is not None:
-            self._host.needed(entry.index, 0)  # adds nothing
+            self._host.needed(entry.index, 0)  # a batch without new records
         return repeat or self._store(entry, partition, info, due)
 
     def _repeat(self, entry: Entry, partition: PartitionKey, info: BatchInfo) -> Outcome | None:
-        """The answer to a batch that adds nothing: its topic is gone, or its sequence is not the next one."""
+        """Answer a batch that adds nothing: its topic is gone, or its sequence is not the next
+        one.
+        """
         if partition not in self._host.partitions:
             return _gone(partition)
         if not info.sequence:
@@ -100,7 +103,7 @@ class Partitions:
         return Published(partition, runs[0].offset, 0, duplicate=True, runs=runs)
 
     def _store(self, entry: Entry, partition: PartitionKey, info: BatchInfo, due: Due | None) -> Published:
-        """The batch gets its offsets, or its place in the schedule."""
+        """Give a batch its offsets, or its place in the schedule."""
         state = self._host.partitions[partition]
         offset, added, runs = state.next, info.count, None
         self._host.changed(partition)
@@ -131,7 +134,7 @@ class Partitions:
     def _sorted_out(
         self, entry: Entry, partition: PartitionKey, info: BatchInfo, due: Due | None
     ) -> list[Run]:
-        """Runs of a batch: those with an id that is known stay out."""
+        """Return the runs of a batch, without records whose ids are known."""
         hashes = self._columns.fixed(entry.body, ID_HASH)
         if hashes is None:
             return [Run(info.count, -1, entry.index)]
@@ -179,7 +182,7 @@ class Partitions:
             state.expiring = part.end
 
     def _place(self, partition: PartitionKey, part: Slice) -> None:
-        """Adds a slice whose records are known by (index, record) too."""
+        """Add a slice whose records can also be named by (index, record)."""
         self._add(partition, part)
         self._host.state.put(
             records.key(b"R", partition, part.index, part.first), PLACE.pack(part.offset, part.count)
@@ -226,13 +229,13 @@ class Partitions:
                 self._host.dedup.free(payload.partition, id_hash, (payload.index, payload.record))
             return Voided()
         _, info, due = log.parse_publish(payload.publish)
-        if left is not None and due is None:  # keeps its time
+        if left is not None and due is None:  # keeps its due time
             info = msgspec.structs.replace(info, columns=info.columns | DELAY)
             due = Due(left.due_ms, left.due_ms)
         return Voided(self._edited(entry, payload, info, due))
 
     def _edited(self, entry: Entry, payload: payloads.Void, info: BatchInfo, due: Due | None) -> Published:
-        """Stores what replaces a record; it can be asked what that was."""
+        """Store the replacement of a record, and how to find the replaced one."""
         partition, state = payload.partition, self._host.partitions[payload.partition]
         run = Run(1, -1, entry.index)
         self._host.needed(entry.index, 1)
@@ -259,7 +262,7 @@ class Partitions:
     def _leave(
         self, entry: Entry, payload: payloads.Void, state: PartitionState
     ) -> Outcome | ScheduledRow | None:
-        """One record goes. Returns a refusal, or the row that it had while scheduled."""
+        """Void one record. Returns a refusal, or its row if it was scheduled."""
         partition, offset = payload.partition, payload.offset
         self._host.changed(partition)
         if offset < 0:
@@ -298,8 +301,7 @@ class Partitions:
         return None
 
     def _unschedule(self, partition: PartitionKey, index: Index, record: int) -> ScheduledRow | None:
-        """Takes a record out of the schedule; its due time is that of the row, unless its batch has
-        delays."""
+        """Take a record out of the schedule. Returns its row, with the record's own due time."""
 
         def delay_of(number: int) -> int:
             delays = self._host.opened.column(index, DELAY)
@@ -315,7 +317,7 @@ class Partitions:
         return row if row.fixed else msgspec.structs.replace(row, due_ms=row.base_ms + delay_of(record))
 
     def _id_of(self, payload: payloads.Void | payloads.DueChange) -> int:
-        """The hash of the id of a scheduled record; 0: it has none, or is not scheduled."""
+        """Return the hash of a scheduled record's id; 0 if it has no id or is not scheduled."""
         found = self._host.schedule.get(payload.partition, payload.index, payload.record)
         if found is None or not found[1].columns & ID_HASH:
             return 0

@@ -1,4 +1,6 @@
-"""What a shard remembers of producers, so that a repeat is answered instead of stored again."""
+"""Producers that a shard remembers, so that a repeated batch is answered instead of stored
+twice.
+"""
 
 from array import array
 from collections.abc import Iterable
@@ -18,7 +20,7 @@ decode_producer = msgspec.msgpack.Decoder(ProducerState).decode
 
 
 class Producer:
-    """A ProducerState, opened. `recent` says where the last sequences were stored, newest last."""
+    """A decoded ProducerState. `recent` has the places of the last sequences, newest last."""
 
     __slots__ = ("last", "recent", "time_ms")
 
@@ -29,7 +31,7 @@ class Producer:
 
 
 class Producers:
-    """Opened when they speak, written once a turn."""
+    """Producers, decoded at their first batch and written once a turn."""
 
     def __init__(self, state: Table) -> None:
         self._state = state
@@ -48,7 +50,7 @@ class Producers:
     def spoke(
         self, partition: PartitionKey, producer: bytes, sequence: int, place: int, time_ms: int
     ) -> None:
-        """`sequence` is stored; `place` is what a repeat is answered with."""
+        """`sequence` is stored; a repeat of it gets `place` as the answer."""
         found = self.get(partition, producer)
         found.last, found.time_ms = sequence, time_ms
         found.recent.append(place)
@@ -64,18 +66,18 @@ class Producers:
         self._dirty.clear()
 
     def _close_some(self) -> None:
-        """All, when all are written; they are read back when they speak again."""
+        """Drop the decoded producers if all are written. They are read again when needed."""
         if len(self._opened) > OPENED_MAX and not self._dirty:
             self._opened.clear()
 
     def drop(self, partition: PartitionKey) -> None:
-        """The partition is gone; its rows are swept."""
+        """Forget a removed partition. Its rows are swept later."""
         for name in [name for name in self._opened if name[0] == partition]:
             del self._opened[name]
             self._dirty.discard(name)
 
     def forget(self, names: Iterable[ProducerName], before_ms: int) -> int:
-        """Those that have not spoken since `before_ms`, leader time; returns how many."""
+        """Forget producers that were silent since `before_ms`, leader time. Returns how many."""
         count = 0
         for name in names:
             if self.get(*name).time_ms >= before_ms:

@@ -62,25 +62,26 @@ from gossipq.values import GroupConfig, Ref, Run, TopicInfo
 
 META, HARD, INSTALLING, CLOCK = b"M", b"H", b".", b"K"
 ROSTER, OPTIONS, ACCESS, ANNOUNCED = b"n", b"o", b"a", b"q"
-OWN_ROWS = (INSTALLING, HARD, CLOCK, META)  #: of each copy, in key order; not part of a snapshot
+#: rows of each copy itself, in key order; not in snapshots
+OWN_ROWS = (INSTALLING, HARD, CLOCK, META)
 U64, U64X2, U64X3 = Struct(">Q"), Struct(">QQ"), Struct(">QQQ")
 SLICE = Struct("<QIIIIqI")
 ID, PLACE, COUNT = Struct("<qQI"), Struct("<QQ"), Struct("<Q")
-ID_ENTRY = Struct("<qQ")  #: what an ID begins with
+ID_ENTRY = Struct("<qQ")  #: start of an ID row
 ID_BATCH = Struct(
     "<qI"
-)  #: leader time, ids; then these, and the numbers of their records if others lie between
+)  #: leader time, number of ids; then the ids, and the numbers of their records if not 0, 1, 2, ...
 
 encode = msgspec.msgpack.Encoder().encode
 
 
 def key(prefix: bytes, *numbers: int) -> bytes:
-    """`prefix` and each number as 8 bytes, big endian."""
+    """Return the key: `prefix`, and each number as 8 bytes, big endian."""
     return prefix + b"".join(map(U64.pack, numbers))
 
 
 def after(prefix: bytes) -> bytes:
-    """The lowest key above all that start with `prefix`."""
+    """Return the lowest key above all keys with this prefix."""
     return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix[-1] < 255 else after(prefix[:-1])
 
 
@@ -99,12 +100,14 @@ def decode_slice(row_key: bytes, row: bytes) -> Slice:
 
 
 def row_key(prefix: bytes, partition: PartitionKey, group_id: int, *numbers: int) -> bytes:
-    """Key of a row of one group in one partition."""
+    """Return the key of a row of one group in one partition."""
     return prefix + U64X2.pack(partition, group_id) + b"".join(map(U64.pack, numbers))
 
 
 def lane_key(partition: PartitionKey, group_id: int, lane: bytes, first: Offset) -> bytes:
-    """Routes have up to 255 bytes, keys 4, one byte names which: the length fits two."""
+    """Return the key of a row in a lane. A lane has up to 256 bytes, so its length takes two
+    bytes.
+    """
     return row_key(b"U", partition, group_id) + len(lane).to_bytes(2, "big") + lane + U64.pack(first)
 
 
@@ -113,7 +116,7 @@ def ack_key(partition: PartitionKey, group_id: int, first: Offset) -> bytes:
 
 
 class Installing(msgspec.Struct, array_like=True, frozen=True):
-    """A version of a topic that its shards are being told, or that it is removed."""
+    """A version of a topic, or its removal, that the shards of the topic are being told."""
 
     info: TopicInfo
     deleted: bool
@@ -124,19 +127,20 @@ class Installing(msgspec.Struct, array_like=True, frozen=True):
 
 
 class DoneRow(msgspec.Struct, array_like=True, frozen=True):
-    """A request that is done, and what its entry did."""
+    """A finished request with an idempotency key, and its result."""
 
     key: bytes
     time_ms: int  #: leader time of the entry
-    count: int = 1  #: records that it moved
-    partition: PartitionKey = -1  #: of a record that it stored, and where that lies; -1 = it stored none
+    count: int = 1  #: records that changed
+    #: partition of the record that was stored, with its place; -1 = none was stored
+    partition: PartitionKey = -1
     offset: Offset = -1
     runs: list[Run] | None = None
-    ref: Ref | None = None  #: of a single record that it was about
+    ref: Ref | None = None  #: the single record that the request concerned
 
 
 class Announced(msgspec.Struct, array_like=True, frozen=True):
-    """The next entry, if it is of the same term, is that of a request with this key."""
+    """The next entry, if it is of the same term, belongs to the request with this key."""
 
     key: bytes
     term: Term
@@ -144,7 +148,7 @@ class Announced(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Meta(msgspec.Struct, array_like=True):
-    """How far this copy has applied its log, and what is left of the log's past."""
+    """The index up to which this copy has applied its log, and facts about removed log rows."""
 
     applied: Index = 0
     time_ms: int = 0
@@ -157,8 +161,10 @@ class Meta(msgspec.Struct, array_like=True):
 
 
 class PartitionState(msgspec.Struct, array_like=True):
-    """Counters of records, and the bytes of stored batches. published = next + scheduled + those voided
-    without an offset."""
+    """Counters of records, and bytes of stored batches.
+
+    published = next + scheduled + those voided before they had an offset.
+    """
 
     topic_id: int
     first: Offset = 0
@@ -168,17 +174,18 @@ class PartitionState(msgspec.Struct, array_like=True):
     bytes: int = 0
     scheduled: int = 0
     voided: int = 0
-    ids: int = 0  #: remembered
-    scheduled_bytes: int = 0  #: of `bytes`
-    expiring: Offset = 0  #: end of the newest slice that has records with a time to live of their own
+    ids: int = 0  #: remembered ids
+    scheduled_bytes: int = 0  #: part of `bytes`
+    #: end of the newest slice with records that have a time to live of their own
+    expiring: Offset = 0
 
 
 class ProducerState(msgspec.Struct, array_like=True):
-    """Where the last sequences were stored, newest last: the answer to a repeat."""
+    """The places of a producer's last sequences, newest last, as answers to repeats."""
 
     last: int
     time_ms: int
-    recent: bytes  #: int64 little endian: the offset; -2 - index for a batch with due times or ids
+    recent: bytes  #: int64 little endian: offset; or -2 - index for a batch with due times or ids
 
     def places(self) -> "array[int]":
         found: array[int] = array("q")
@@ -187,8 +194,7 @@ class ProducerState(msgspec.Struct, array_like=True):
 
 
 class GroupState(msgspec.Struct, array_like=True):
-    """A group belongs to one topic: two topics may have groups of the same name that know nothing of each
-    other."""
+    """A group of one topic. Groups of the same name on two topics are independent."""
 
     id: int
     topic_id: int
@@ -198,8 +204,10 @@ class GroupState(msgspec.Struct, array_like=True):
 
 
 class Hold(msgspec.Struct, array_like=True, frozen=True):
-    """A lease as it was logged. An empty session: given back. `attempt` is the number of the last delivery,
-    which counts as an attempt if it `started`."""
+    """A logged lease. An empty session means that the records were given back.
+
+    `attempt` is the number of the last delivery, which counts as an attempt if it `started`.
+    """
 
     session: SessionId
     deadline_ms: int  #: leader time
@@ -209,19 +217,21 @@ class Hold(msgspec.Struct, array_like=True, frozen=True):
 
 
 class HoldRow(msgspec.Struct, array_like=True, frozen=True):
-    """Records from the one in its key to `end`."""
+    """Records from the offset in its key up to `end`."""
 
     end: Offset
     hold: Hold
 
 
 class CursorState(msgspec.Struct, array_like=True):
-    """One group in one partition. Below `cursor`, and in rows "p" above, every record is acked, removed,
-    voided, dropped, or has a row of its own (retrying, parked, dead); rows "h" may lie anywhere. `passed` and
-    `holds` are those rows in a store of 0.1.
+    """One group in one partition.
 
-    cursor - start + what passed = acked + removed + voided + dropped + retrying + parked + dead, at any
-    moment."""
+    Every record below `cursor`, and in rows "p" above it, is acked, removed, voided or dropped, or
+    has a row of its own (retrying, parked, dead). Rows "h" can be anywhere.
+
+    At any moment: cursor - start + passed = acked + removed + voided + dropped + retrying + parked
+    + dead. `passed` and `holds` are those rows in a store of version 0.1.
+    """
 
     group_id: int
     partition: PartitionKey
@@ -230,27 +240,30 @@ class CursorState(msgspec.Struct, array_like=True):
     passed: list[tuple[Offset, Offset]] = []
     holds: list[tuple[Offset, Offset, Hold]] = []
     acked: int = 0
-    removed: int = 0  #: left unacked, by retention
+    removed: int = 0  #: removed by retention, unacked
     redelivered: int = 0
     retrying: int = 0
     parked: int = 0
-    unmatched: int = 0  #: of the parked: for want of a consumer of their route
+    unmatched: int = 0  #: parked records whose route has no consumer
     dead: int = 0
     voided: int = 0
     dropped: int = 0
-    merged: Offset = 0  #: acks below are in pages already
-    unmerged: int = 0  #: rows of acks since these were looked at
+    merged: Offset = 0  #: acks below are merged into pages
+    unmerged: int = 0  #: rows of acks since the last merge
 
 
 class AckRow(msgspec.Struct, array_like=True, frozen=True):
-    """One ack, or a page of them that follow each other. Of a page `time_ms` and `index` are those of the
-    first, `consumers` their names, and `page` has four numbers for each: records, consumer, and how far time
-    and index lie from those of the one before."""
+    """One ack, or a page of successive acks.
+
+    In a page, `time_ms` and `index` belong to the first ack, and `consumers` are names. `page` has
+    four numbers for each ack: records, consumer, and the differences of time and index to the ack
+    before.
+    """
 
     end: Offset
     time_ms: int
     consumer: str
-    index: Index = 0  #: of the entry that brought it
+    index: Index = 0  #: of the entry that stored it
     consumers: list[str] = []
     page: list[int] = []
 
@@ -265,26 +278,31 @@ class Failure(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ExceptionRow(msgspec.Struct, array_like=True, frozen=True):
-    """Records [first, end) of a group that wait: for their time (`lane` empty), or for their lane to be free.
-    With `ranges` only those in them, of one batch that failed alike: then `record` is that of the first."""
+    """Records [first, end) of a group that wait for their time, or for their lane if `lane` is set.
+
+    With `ranges`, only the records in them: of one batch, with equal failures. `record` is then
+    that of the first.
+    """
 
     end: Offset
     due_ms: int
-    attempts: int  #: that began
+    attempts: int  #: attempts that began
     failures: int
-    index: Index  #: entry whose body holds them,
-    record: int  #: from this record on
-    size: int = 0  #: of that body, in bytes
-    batch_count: int = 0  #: and in records
+    index: Index  #: entry whose body has the records
+    record: int  #: number of the first record in that body
+    size: int = 0  #: bytes of that body
+    batch_count: int = 0  #: records in that body
     lane: bytes = b""
-    own_body: bool = False  #: the body belongs to these records alone (they were dead letters)
+    #: True if the body belongs to these records alone: they were dead letters
+    own_body: bool = False
     history: list[Failure] = []
     ranges: list[tuple[Offset, Offset]] = []
-    handed_out: bool = False  #: since the last attempt began
+    handed_out: bool = False  #: True if delivered since the last attempt began
 
 
 class DeadRow(msgspec.Struct, array_like=True, frozen=True):
-    ranges: ClassVar[list[tuple[Offset, Offset]]] = []  #: letters that lie together are neighbours
+    #: dead letters in one row are always neighbours
+    ranges: ClassVar[list[tuple[Offset, Offset]]] = []
     end: Offset
     reason: str
     error: str
@@ -299,7 +317,7 @@ class DeadRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TraceRow(msgspec.Struct, array_like=True, frozen=True):
-    """`ranges`: only these of what lies before `end`."""
+    """An event for records. `ranges`: only these of the records before `end`."""
 
     end: Offset
     time_ms: int
@@ -311,15 +329,18 @@ class TraceRow(msgspec.Struct, array_like=True, frozen=True):
     ranges: list[tuple[Offset, Offset]] = []
 
     def tells_of(self, offset: Offset) -> bool:
-        """Of an offset that is not before the row."""
+        """True if the row covers an offset. The offset must not be before the row."""
         if not self.ranges:
             return offset < self.end
         return any(first <= offset < end for first, end in self.ranges)
 
 
 class ScheduledRow(msgspec.Struct, array_like=True, frozen=True):
-    """Records [first, end) of the batch of an entry, without offsets. `base_ms` + its delay is when one is
-    due; with `fixed`, all are due at `due_ms`, which is that of the first otherwise."""
+    """Records [first, end) of the batch of an entry, without offsets.
+
+    A record is due at `base_ms` + its delay. With `fixed`, all are due at `due_ms`. Otherwise
+    `due_ms` is the due time of the first.
+    """
 
     end: int
     due_ms: int
@@ -337,8 +358,9 @@ class VoidRow(msgspec.Struct, array_like=True, frozen=True):
     time_ms: int
     reason: str
     by: str
-    replaced_by: Index = 0  #: entry that brought the new record
-    published_ms: int = 0  #: of a record that had no offset; 0: it has one, or nobody kept that
+    replaced_by: Index = 0  #: entry that stored the new record
+    #: publish time of a record that had no offset; 0: it had one, or the time is unknown
+    published_ms: int = 0
 
 
 class GrowthState(msgspec.Struct, array_like=True, frozen=True):

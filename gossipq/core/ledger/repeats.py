@@ -1,9 +1,9 @@
-"""Requests that are done once, however often they are asked: those with an idempotency key.
+"""Requests with an idempotency key, which have their effect only once.
 
-A leader logs a NOOP with the key before the first entry of such a request: a node that knows no keys passes
-over it. When that next entry is done, its key is remembered with what the entry did; a request with a known
-key gets that answer, from this leader or the next. When both were asked before either was applied, the second
-one is refused with busy, and changes nothing.
+The leader logs a NOOP with the key before the first entry of such a request; nodes without support
+for keys ignore it. When the next entry is applied, the key is stored with the outcome. A later
+request with this key gets that outcome, also from the next leader. If the same request was sent
+twice before either was applied, the second one is refused with busy and changes nothing.
 """
 
 from collections import OrderedDict
@@ -18,8 +18,8 @@ from gossipq.core.storage import Entry, Table, log, payloads
 from gossipq.types import Index
 from gossipq.values import Ref
 
-KEPT_MS = 10 * limits.MINUTE_MS  #: leader time for which a key is known: longer than clients ask again
-KEPT_MAX = 4_096  #: keys of a shard; the oldest go first
+KEPT_MS = 10 * limits.MINUTE_MS  #: leader time for which a key is known: longer than clients retry
+KEPT_MAX = 4_096  #: keys of a shard; the oldest are forgotten first
 
 
 class Repeats:
@@ -27,19 +27,21 @@ class Repeats:
         self._state = state
         row = state.get(records.ANNOUNCED)
         self._announced = msgspec.msgpack.decode(row, type=Announced) if row else None
-        self._done: OrderedDict[Index, DoneRow] = OrderedDict()  # the oldest first
+        self._done: OrderedDict[Index, DoneRow] = OrderedDict()  # oldest first
         for key, row in state.scan(b"k", records.after(b"k")):
             self._done[records.U64.unpack_from(key, 1)[0]] = msgspec.msgpack.decode(row, type=DoneRow)
         self._by_key = {done.key: index for index, done in self._done.items()}
 
     def find(self, key: bytes) -> tuple[Index, DoneRow] | None:
-        """The entry of a request that is done, and what it did. None also for one that is long ago."""
+        """Return the entry of a finished request and its outcome. None if unknown, or too long
+        ago.
+        """
         index = self._by_key.get(key)
         return None if index is None else (index, self._done[index])
 
     @property
     def announced(self) -> bool:
-        """Whether the next entry may be that of a request with a key."""
+        """True if the next entry may belong to a request with a key."""
         return self._announced is not None
 
     def announce(self, entry: Entry) -> None:
@@ -48,18 +50,22 @@ class Repeats:
         self._state.put(records.ANNOUNCED, records.encode(self._announced))
 
     def claim(self, entry: Entry) -> tuple[bytes, Outcome | None]:
-        """The key of the entry behind such a NOOP, b"" = it has none, and the refusal of one that is done."""
+        """Return the key for the entry behind such a NOOP, and a refusal if the request is already
+        done.
+
+        b"" = the entry has no key.
+        """
         found, self._announced = self._announced, None
         self._state.delete(records.ANNOUNCED)
         if found is None or (found.term, found.index + 1) != (entry.term, entry.index):
-            # its leader was gone before the entry was stored, or a node without keys applied that here
+            # the leader changed before the entry was stored, or a node without keys applied it here
             return b"", None
         if found.key in self._by_key:
             return found.key, refused("busy", "the same request is done: its answer is ready in a moment")
         return found.key, None
 
     def note(self, key: bytes, entry: Entry, outcome: Outcome) -> None:
-        """An entry is applied; what was refused is asked anew."""
+        """Remember the outcome of an applied entry. Refused requests are not remembered."""
         if not key or outcome.error:
             return
         count = outcome.count if isinstance(outcome, Counted) else 1
@@ -77,7 +83,7 @@ class Repeats:
 
 
 def _record_of(entry: Entry) -> Ref | None:
-    """The record that a request named, by its place."""
+    """Return the record that a request named, by its place."""
     if entry.kind == log.VOID:
         void = msgspec.msgpack.decode(entry.payload, type=payloads.Void)
         return Ref(void.partition, void.offset, void.index, void.record)
@@ -88,7 +94,7 @@ def _record_of(entry: Entry) -> Ref | None:
 
 
 def stored_by(done: DoneRow) -> Published | None:
-    """What an EDIT has stored. None: the entry was no EDIT."""
+    """Return the outcome of a stored EDIT, or None if the entry was another kind."""
     if done.partition < 0:
         return None
     return Published(partition=done.partition, offset=done.offset, added=1, runs=done.runs)

@@ -1,5 +1,6 @@
-"""What may leave, and taking it off the disk. Leaving is decided by the leader and logged as TRIM; sweeping
-is each copy's."""
+"""Retention, and deletion on disk. The leader decides and logs TRIM; each copy sweeps its own
+rows.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
@@ -34,18 +35,18 @@ from gossipq.values import Ref, Start, TopicConfig
 
 RETENTION_CHECK_MS = 1_000
 FORGET_CHECK_MS = limits.HOUR_MS
-SLICES_MAX = 1_024  #: that leave in one go, of all partitions of a shard together
-LOG_KEEP = 1_024  #: applied entries that stay for followers a little behind
-LOG_STEP = 64  #: log rows that are worth a sweep
-PRODUCERS_MAX = 1_000  #: forgotten in one go
-PRODUCERS_LOOKED_AT = 10_000  #: in one go
-FORGET_AGAIN_MS = limits.SECOND_MS  #: until the next ones are
-NEVER = 2**63  #: an offset that no record has
+SLICES_MAX = 1_024  #: slices removed in one pass, over all partitions of a shard
+LOG_KEEP = 1_024  #: applied entries kept for followers that are a little behind
+LOG_STEP = 64  #: log rows worth one sweep
+PRODUCERS_MAX = 1_000  #: forgotten in one pass
+PRODUCERS_LOOKED_AT = 10_000  #: examined in one pass
+FORGET_AGAIN_MS = limits.SECOND_MS  #: until the next pass
+NEVER = 2**63  #: above all offsets
 NOTHING: Mapping[PartitionKey, Offset] = MappingProxyType({})
 
 
 class RetentionHost(Protocol):
-    """What the housekeeping asks of its shard."""
+    """The part of the shard that this room uses."""
 
     boot_ms: int
     leader_ms: int
@@ -55,32 +56,36 @@ class RetentionHost(Protocol):
 
 
 class Upkeep:
-    """What a leader does by the clock: scheduled records get their offsets, old ones leave, idle producers
-    are forgotten."""
+    """Periodic work of a leader.
+
+    It gives offsets to due records, removes old records and forgets idle producers.
+    """
 
     def __init__(self, host: RetentionHost, ledger: Ledger, tables: Tables) -> None:
         self._host, self._ledger, self._tables = host, ledger, tables
         self._retain_ms = self._forget_ms = 0
-        self._partitions_from: PartitionKey | None = None  #: where the next look for what may leave begins
-        self._wanted: dict[PartitionKey, int] = {}  #: bytes of a batch that found its partition full
-        self._producers_from = b"S"  #: row of the next producer to look at
-        self._cancelled_from = b"v"  #: and of the next record that was cancelled before it was due
+        #: partition at which the next pass of retention begins
+        self._partitions_from: PartitionKey | None = None
+        #: bytes of a batch that found its partition full
+        self._wanted: dict[PartitionKey, int] = {}
+        self._producers_from = b"S"  #: row of the next producer to examine
+        self._cancelled_from = b"v"  #: row of the next cancelled record to examine
         self._releasing = False  #: a RELEASE is not applied yet
 
     def start(self) -> None:
-        """The leader serves now."""
+        """Start when this copy begins to serve as leader."""
         self._retain_ms, self._forget_ms = (
             self._host.boot_ms + RETENTION_CHECK_MS,
             self._host.boot_ms + FORGET_CHECK_MS,
         )
 
     def next_deadline(self, ahead_ms: int) -> int:
-        """`ahead_ms`: leader time minus boot time."""
+        """Boot time of the next work. `ahead_ms` is leader time minus boot time."""
         scheduled_ms = None if self._releasing else self._ledger.schedule.next_ms()
         return self._retain_ms if scheduled_ms is None else min(self._retain_ms, scheduled_ms - ahead_ms)
 
     def release(self) -> None:
-        """What is due gets its offsets."""
+        """Log a RELEASE for the scheduled records that are due."""
         next_ms = self._ledger.schedule.next_ms()
         if next_ms is None or next_ms > self._host.leader_ms or self._releasing:
             return
@@ -93,8 +98,10 @@ class Upkeep:
         self._releasing = False
 
     def make_room(self, partition: PartitionKey, size_bytes: int) -> bool:
-        """A batch of that size finds its partition full: what may leave does soon, as far as the batch needs
-        it. Whether something may."""
+        """A batch of `size_bytes` finds its partition full: remove what may be removed soon.
+
+        Only as much as the batch needs. Returns True if something can be removed.
+        """
         size_bytes = self._wanted[partition] = max(size_bytes, self._wanted.get(partition, 0))
         self._retain_ms = self._host.boot_ms
         trim, _ = plan(self._ledger, partition, self._host.leader_ms, 1, NEVER, size_bytes)
@@ -102,12 +109,15 @@ class Upkeep:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to look what may leave."""
+        """True if it is time for a pass of retention."""
         return self._host.boot_ms >= self._retain_ms
 
     def retain(self, voters: int) -> None:
-        """What may leave does, but for what an entry needs that is in the log and not applied: a group that
-        is about to begin would lose its first records. `voters`: how many copies vote in this shard."""
+        """Log a TRIM for records that may be removed. `voters` is the number of voting copies.
+
+        Records that an unapplied entry needs stay: otherwise a new group would lose its first
+        records.
+        """
         host = self._host
         self._retain_ms = host.boot_ms + RETENTION_CHECK_MS
         needed, trimming = awaited(self._ledger, host.unapplied())
@@ -120,7 +130,7 @@ class Upkeep:
         found: list[tuple[int, Trim | Rollup]] = [(TRIM, trim) for trim in trims]
         for kind, payload in found if rollup is None else [*found, (ROLLUP, rollup)]:
             host.propose(kind, payloads.encode(payload), promise=False)
-            self._retain_ms = host.boot_ms + limits.LEASE_LOG_MS  # there may be more
+            self._retain_ms = host.boot_ms + limits.LEASE_LOG_MS  # more may follow
         if host.boot_ms >= self._forget_ms:
             self._forget()
 
@@ -141,9 +151,12 @@ class Upkeep:
 def awaited(
     ledger: Ledger, unapplied: Iterable[Entry]
 ) -> tuple[dict[PartitionKey, Offset], set[PartitionKey]]:
-    """What entries that are not applied decide: from which offset on they make a partition's records needed
-    or keep them longer, and where a trim is on its way. They say it of what they name and of nothing else:
-    who sends one after the other would hold up all retention."""
+    """Return the lowest offset that unapplied entries need, by partition, and partitions with a
+    TRIM.
+
+    Each entry holds back only its own partition. Otherwise a client that keeps sending such
+    requests could stop retention everywhere.
+    """
     needed: dict[PartitionKey, Offset] = {}
     trimming: set[PartitionKey] = set()
     decode = msgspec.msgpack.decode
@@ -161,7 +174,8 @@ def awaited(
             found = [_begin(start) for start in decode(entry.payload, type=payloads.Regroup).starts]
         elif entry.kind == log.REQUEUE:
             letters = decode(entry.payload, type=payloads.Letters)
-            found = [(letters.partition, first) for first, _ in letters.ready]  # others need no log
+            # dead letters need no log
+            found = [(letters.partition, first) for first, _ in letters.ready]
         elif entry.kind == log.TOPIC:
             topic_id = decode(entry.payload, type=payloads.TopicChange).info.id
             found = [(each, 0) for each in ledger.partitions if topic_id_of(each) == topic_id]
@@ -171,7 +185,7 @@ def awaited(
 
 
 def _begin(start: Start) -> tuple[PartitionKey, Offset]:
-    """Partition, and the first offset that a group needs which begins there."""
+    """Return the partition, and the first offset that a group needs which starts there."""
     return start.partition, {"first": 0, "new": NEVER}.get(start.kind, start.value)
 
 
@@ -183,9 +197,11 @@ def due(
     trimming: Collection[PartitionKey] = (),
     wanted: Mapping[PartitionKey, int] = NOTHING,
 ) -> tuple[list[Trim], PartitionKey | None]:
-    """What may leave now: so many slices of all partitions as one go looks at, from partition `begin` on; and
-    the partition to go on from, None when all were looked at. `needed` and `trimming` as from `awaited`,
-    `wanted` as from `Upkeep.make_room`."""
+    """Return the trims that are due, and the partition at which the next pass goes on.
+
+    One pass examines SLICES_MAX slices, from partition `begin` on; the partition is None if all
+    were examined. `needed` and `trimming` as from `awaited`, `wanted` as from `Upkeep.make_room`.
+    """
     partitions = list(ledger.partitions)
     at = partitions.index(begin) if begin in ledger.partitions else 0
     trims: list[Trim] = []
@@ -206,12 +222,12 @@ def due(
 def plan(
     ledger: Ledger, partition: PartitionKey, leader_ms: int, slices_max: int, needed: Offset, wanted: int = 0
 ) -> tuple[Trim | None, int]:
-    """The trim that is due in a partition: whole slices, oldest first, and how many; None when nothing may
-    leave.
+    """Return the due trim of a partition and its slices; None if nothing may be removed.
 
-    Age removes what every group has acked and that is below `needed` (`retain = "acked"`; without groups,
-    everything old, but never at once). A size bound removes acked records of any age, and with
-    `overflow = "drop_oldest"` also others: an eighth of it is kept free, or as many bytes as are `wanted`.
+    Whole slices, oldest first. Age removes records that every group has acked and that are below
+    `needed` (`retain = "acked"`; without groups all old records, but never at once). A size bound
+    removes acked records of any age, and with `overflow = "drop_oldest"` also others: an eighth of
+    the bound is kept free, or the bytes that are `wanted`.
     """
     state = ledger.partitions[partition]
     config = ledger.topics[state.topic_id].config
@@ -230,7 +246,9 @@ def plan(
 
 
 def purge_plan(ledger: Ledger, partition: PartitionKey, before: Offset) -> Trim | None:
-    """The next step of a purge: whole slices that end at or below `before`, so many as one go looks at."""
+    """Return the next step of a purge: whole slices up to `before`, as many as one pass
+    examines.
+    """
     state = ledger.partitions[partition]
     first = state.first
     for _ in range(SLICES_MAX):
@@ -256,8 +274,10 @@ def _may_leave(
 def idle_producers(
     tables: Tables, first: bytes, before_ms: int
 ) -> tuple[list[tuple[PartitionKey, bytes]], bytes]:
-    """Producers that were last heard before `before_ms`, leader time, among some rows from row `first` on;
-    and the row to go on from, which is the first of all when these were the last."""
+    """Return producers silent since `before_ms`, leader time, and the row of the next pass.
+
+    A pass examines a limited number of rows from row `first` on, and then begins again.
+    """
     idle: list[tuple[PartitionKey, bytes]] = []
     for number, (row_key, row) in enumerate(tables.state.scan(first, records.after(b"S"))):
         if number == PRODUCERS_LOOKED_AT or len(idle) == PRODUCERS_MAX:
@@ -268,8 +288,11 @@ def idle_producers(
 
 
 def old_cancelled(tables: Tables, ledger: Ledger, first: bytes, leader_ms: int) -> tuple[list[Ref], bytes]:
-    """Records that left before they had an offset, so long ago that their topic keeps none of that age, and
-    no producer sends them again; as from `idle_producers`."""
+    """Return records voided before they had an offset, so long ago that they can be forgotten.
+
+    Their topic keeps no record of that age, and no producer resends them. Rows as in
+    `idle_producers`.
+    """
     old: list[Ref] = []
     for number, (row_key, row) in enumerate(tables.state.scan(first, records.after(b"v"))):
         if number == PRODUCERS_LOOKED_AT or len(old) == PRODUCERS_MAX:
@@ -284,13 +307,15 @@ def old_cancelled(tables: Tables, ledger: Ledger, first: bytes, leader_ms: int) 
 
 
 class Sweeper:
-    """Deletes what the ledger no longer counts, a few rows at a time, inside whatever transaction is open."""
+    """Deletes rows that the ledger no longer counts, a few at a time, in the open transaction."""
 
     def __init__(self, tables: Tables, ledger: Ledger, log_state: LogState, whole: bool) -> None:
-        """`whole`: the ledger has its state; while a snapshot brings that, nothing but log rows is swept."""
+        """`whole`: the state is complete. While a snapshot is being installed, only log rows are
+        swept.
+        """
         self._tables, self._ledger, self._log = tables, ledger, log_state
         self._swept: dict[PartitionKey, Offset] = {}
-        self.behind = whole  #: whether another sweep has work
+        self.behind = whole  #: True if another sweep has work
         self.keep_from: Index = 2**63  #: log rows from here on are kept for copies that are behind
 
     def sweep(self, rows_max: int) -> None:
@@ -313,7 +338,7 @@ class Sweeper:
         self.behind = left <= 0
 
     def _log_rows(self, rows_max: int) -> int:
-        """Drops applied log rows, remembering what the first kept one continues."""
+        """Delete applied log rows, and remember the chain before the first remaining one."""
         meta = self._ledger.meta
         end = min(meta.log_first + rows_max, self._ledger.applied - LOG_KEEP, self.keep_from)
         if end < meta.log_first + LOG_STEP:
@@ -346,13 +371,13 @@ class Sweeper:
         return count
 
     def _reaching(self, low: bytes, high: bytes, first: Offset) -> bytes:
-        """Up to where acks go: the last one may speak of what is still there."""
+        """Return the key up to which acks can go: the last ack can reach over `first`."""
         found = self._tables.state.floor(high)
         reaches = found is not None and low <= found[0] < high and decode_ack(found[1]).end > first
         return found[0] if found is not None and reaches else high
 
     def _slices(self, partition: PartitionKey, end: Offset, rows_max: int) -> int:
-        """Slice rows below `end`, each with its body."""
+        """Delete slice rows below `end`, each with its body."""
         scan = self._tables.state.scan(records.slice_key(partition, 0), records.slice_key(partition, end))
         rows = list(islice(scan, rows_max))
         for row_key, row in rows:
@@ -368,7 +393,7 @@ class Sweeper:
         return 2 * len(rows)
 
     def _gone(self, row_key: bytes, rows_max: int) -> int:
-        """A partition whose topic was removed."""
+        """Delete rows of a partition whose topic was removed."""
         partition = records.U64.unpack_from(row_key, 1)[0]
         count = self._slices(partition, 2**63, rows_max) + self._bodies(
             (b"L", b"V", b"W"), (partition,), rows_max
@@ -382,7 +407,7 @@ class Sweeper:
         )
 
     def _gone_group(self, row_key: bytes, rows_max: int) -> int:
-        """What a group that has ended had in a partition."""
+        """Delete rows of a group that has ended, in one partition."""
         name = records.U64X2.unpack_from(row_key, 1)
         count = self._bodies((b"L", b"V"), name, rows_max)
         return self._rest((b"A", b"Q", b"Y", b"U", b"p", b"h"), row_key, name, count, rows_max)
@@ -390,7 +415,7 @@ class Sweeper:
     def _rest(
         self, prefixes: tuple[bytes, ...], row_key: bytes, name: tuple[int, ...], count: int, rows_max: int
     ) -> int:
-        """Rows that own no body; when all are gone, the row that asked for it."""
+        """Delete rows without a body; then the row that requested the deletion."""
         for prefix in prefixes:
             low = records.key(prefix, *name)
             count += self._tables.state.delete_range(low, records.after(low), rows_max)
@@ -399,8 +424,9 @@ class Sweeper:
         return count + 1
 
     def _bodies(self, prefixes: tuple[bytes, ...], name: tuple[int, ...], rows_max: int) -> int:
-        """Dead letters, exception rows and scheduled records of what is gone, each with its share of a
-        body."""
+        """Delete dead letters, exception rows and scheduled records, each with its share of a
+        body.
+        """
         state, not_needed = self._tables.state, self._ledger.not_needed
         rows: list[tuple[bytes, bytes]] = []
         for prefix in prefixes:

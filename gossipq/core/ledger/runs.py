@@ -1,5 +1,7 @@
-"""Rows that stand for a run of neighbouring records each: found by any offset inside, split where a part is
-taken out."""
+"""Rows that each describe a run of neighbouring records.
+
+A row is found by any offset inside it, and is split when a part is taken out.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -13,8 +15,10 @@ from gossipq.types import Offset
 
 
 class RunRow(Protocol):
-    """`end` is behind the last record; `record` is the place of the first one in its batch. With `ranges` it
-    speaks of those only."""
+    """A row that ends at `end`. `record` is the place of its first record in its batch.
+
+    With `ranges` it covers only those.
+    """
 
     @property
     def end(self) -> Offset: ...
@@ -61,23 +65,23 @@ class Runs(Generic[R]):
         return Found(U64.unpack_from(row_key, PREFIX_BYTES)[0], self._decode(row))
 
     def scan(self, first: Offset = 0) -> Iterator[Found[R]]:
-        """What begins at `first` or behind it."""
+        """Yield what begins at `first` or behind it. Subclasses yield runs instead of rows."""
         return self._rows(first)
 
     def _rows(self, first: Offset) -> Iterator[Found[R]]:
-        """Rows that begin at `first` or behind it."""
+        """Yield rows that begin at `first` or behind it."""
         for row_key, row in self._state.scan(self._prefix + U64.pack(first), records.after(self._prefix)):
             yield self._found(row_key, row)
 
     def at(self, offset: Offset) -> Found[R] | None:
-        """What holds an offset."""
+        """Return the row, or in subclasses the run, that contains an offset."""
         return self.row_at(offset)
 
     def row_at(self, offset: Offset) -> Found[R] | None:
-        """The row in which an offset lies."""
+        """Return the row that contains an offset."""
         row_key = self._prefix + U64.pack(offset)
         begins = self._state.get(row_key)
-        if begins is not None:  # as most do that are looked for: a search costs more
+        if begins is not None:  # the common case; a search costs more
             found = Found(offset, self._decode(begins))
             return found if offset < found.end else None
         row = self._state.floor(row_key)
@@ -87,17 +91,17 @@ class Runs(Generic[R]):
         return found if offset < found.end else None
 
     def row_before(self, offset: Offset) -> Found[R] | None:
-        """The last row that begins below an offset."""
+        """Return the last row that begins below an offset."""
         row = self._state.floor(self._prefix + U64.pack(offset - 1)) if offset > 0 else None
         return self._found(*row) if row is not None and row[0].startswith(self._prefix) else None
 
     def within(self, first: Offset, end: Offset) -> Iterator[Found[R]]:
-        """What lies in [first, end), rows at its edges cut to it, one after the other."""
+        """Yield rows in [first, end), cut at its bounds."""
         for found in self._reaching(first, end):
             yield from self.pieces(found, first, end)
 
     def _reaching(self, first: Offset, end: Offset) -> Iterator[Found[R]]:
-        """Whole rows that reach into [first, end)."""
+        """Yield whole rows that overlap [first, end)."""
         before = self.row_at(first)
         if before is not None:
             yield before
@@ -110,11 +114,11 @@ class Runs(Generic[R]):
 
     @staticmethod
     def pieces(whole: Found[R], first: Offset, end: Offset) -> list[Found[R]]:
-        """The records of a row that lie in [first, end), run by run."""
+        """Return the records of a row in [first, end), run by run."""
         return [whole.part(max(whole.first, first), min(whole.end, end))]
 
     def overlap(self, first: Offset, end: Offset) -> list[Found[R]]:
-        """All of what lies in [first, end)."""
+        """Return the rows of `within` as a list."""
         return list(self.within(first, end))
 
     def put(self, first: Offset, row: R) -> None:
@@ -128,9 +132,10 @@ class Runs(Generic[R]):
         self._state.delete(self._prefix + U64.pack(found.first))
 
     def take(self, first: Offset, end: Offset) -> list[Found[R]]:
-        """Takes what lies in [first, end) out, splitting the rows at its edges."""
+        """Remove [first, end), splitting rows at its bounds. Returns the removed parts."""
         begins = self.row_at(first)
-        if begins is not None and (begins.first, begins.end) == (first, end):  # as records that come alone
+        # a record that was stored alone
+        if begins is not None and (begins.first, begins.end) == (first, end):
             self.delete(begins)
             return self.pieces(begins, first, end)
         parts: list[Found[R]] = []
@@ -144,6 +149,6 @@ class Runs(Generic[R]):
         return parts
 
     def leave(self, whole: Found[R], first: Offset, end: Offset) -> None:
-        """Of a row that goes, what lies in [first, end) stays."""
+        """Write back the part [first, end) of a removed row."""
         if first < end:
             self.put(*whole.part(first, end))

@@ -1,9 +1,8 @@
-"""Scheduled records: rows on disk until they are due, then offsets. A batch has one due row, so the future
-costs disk only.
+"""Scheduled records: rows on disk until they are due, then offsets.
 
-The records of a scheduled batch lie in order of their delays (`wire.batch.verify` refuses others), so what is
-due is always the front of a ScheduledRow. Releasing is decided by the leader (`plan`), logged as RELEASE, and
-applied by every copy (`release`).
+A batch has one due row, so scheduled records cost only disk space. Their records are sorted by
+delay (`wire.batch.verify` refuses others), so the due ones are always the front of a ScheduledRow.
+The leader decides what is released (`plan`) and logs RELEASE; every copy applies it (`release`).
 """
 
 from bisect import bisect_right
@@ -18,26 +17,27 @@ from gossipq.core.storage import Opened, ReleaseRow, Table
 from gossipq.types import DELAY, Index, Offset, PartitionKey, Slice
 
 NEVER_MS = 2**62
-TOGETHER_MS = 20  #: records of one batch that are due so close together may pass those of others
-#: in one entry; each row costs about 20 us where it is applied, and others wait for their confirms meanwhile
+#: records of one batch that are due within this time can pass those of other batches
+TOGETHER_MS = 20
+#: in one entry; applying a row takes about 20 us, and confirms wait meanwhile
 RELEASE_RECORDS_MAX, RELEASE_ROWS_MAX = 16_384, 2_048
-GONE_LOOKED_AT = 4_096  #: rows of topics that are gone, in one look
+GONE_LOOKED_AT = 4_096  #: rows of removed topics examined in one pass
 
 decode_scheduled = msgspec.msgpack.Decoder(ScheduledRow).decode
 
 
 class Schedule:
     def __init__(self, state: Table, knows: Callable[[PartitionKey], bool]) -> None:
-        """`knows`: whether a partition still exists; rows of others wait to be swept."""
+        """`knows` tells whether a partition exists; rows of removed ones wait to be swept."""
         self._state, self._knows = state, knows
-        self._next_ms: int | None = None  # None: not known
-        self._begin = b"E"  # no due row before it is of a partition that exists
-        self._cut_ms = NEVER_MS  # where a look at due rows ended early
+        self._next_ms: int | None = None  # None: unknown
+        self._begin = b"E"  # due rows before this one belong to removed partitions
+        self._cut_ms = NEVER_MS  # time at which the last scan of due rows ended early
 
     # --- reading --------------------------------------------------------------------------------------------
 
     def next_ms(self) -> int | None:
-        """Leader time at which something is due, or is to be looked for; None when nothing is scheduled."""
+        """Leader time of the next due record, or of the next scan; None if nothing is scheduled."""
         if self._next_ms is None:
             first = next(self._due_rows(NEVER_MS), None)
             if first is None and self._cut_ms < NEVER_MS:
@@ -46,12 +46,14 @@ class Schedule:
         return self._next_ms if self._next_ms < NEVER_MS else None
 
     def forget(self) -> None:
-        """A partition is gone, and what is due next was perhaps there."""
+        """A partition was removed, perhaps with the next due record."""
         self._next_ms = None
 
     def _due_rows(self, before_ms: int) -> Iterator[tuple[int, Index, int, PartitionKey]]:
-        """(due, index, first, partition) of rows due before that, in order. When it has met many of topics
-        that are gone it ends early, and `_cut_ms` says where; the next look begins behind the first of them.
+        """Yield (due, index, first, partition) of rows due before `before_ms`, in order.
+
+        After many rows of removed topics the scan ends early; `_cut_ms` is the time it reached. The
+        next scan begins behind the first of them.
         """
         gone, first, self._cut_ms = 0, True, NEVER_MS
         for row_key, row in self._state.scan(self._begin, records.key(b"E", before_ms)):
@@ -68,7 +70,7 @@ class Schedule:
                 return
 
     def get(self, partition: PartitionKey, index: Index, record: int) -> tuple[int, ScheduledRow] | None:
-        """(first record, row) of the scheduled run that holds a record."""
+        """Return (first record, row) of the scheduled run that contains a record."""
         prefix = records.key(b"W", partition, index)
         found = self._state.floor(prefix + U64.pack(record))
         if found is None or found[0][:17] != prefix:
@@ -77,7 +79,7 @@ class Schedule:
         return (first, row) if record < row.end else None
 
     def plan(self, leader_ms: int, opened: Opened) -> list[ReleaseRow]:
-        """What is due, oldest due first over all batches, as far as one entry may go."""
+        """Return the due records of all batches, earliest first, as many as one entry may have."""
         rows = self._due_rows(leader_ms + 1)
         heap: list[tuple[int, Index, int, PartitionKey, ScheduledRow]] = []
         planned: list[ReleaseRow] = []
@@ -106,7 +108,7 @@ class Schedule:
     def _due_end(
         opened: Opened, index: Index, first: int, row: ScheduledRow, until_ms: int
     ) -> tuple[int, int]:
-        """Where the records that are due by then end, and when the next one is."""
+        """Return the end of the records due by `until_ms`, and the due time of the next one."""
         delays = None if row.fixed else opened.column(index, DELAY)
         if delays is None:
             return row.end, NEVER_MS
@@ -129,10 +131,12 @@ class Schedule:
         self._next_ms = None
 
     def release(self, row: ReleaseRow, offset: Offset, time_ms: int) -> Slice | None:
-        """Takes records out; the slice that they become. None when they are not there any more."""
+        """Take records out of the schedule. Returns their slice, or None if they are not there any
+        more.
+        """
         found = self.get(row.partition, row.index, row.first)
         if found is None or found[0] != row.first or found[1].end < row.end or found[1].due_ms > time_ms:
-            return None  # cancelled or rescheduled at the same moment; what is due is planned again
+            return None  # cancelled or rescheduled meanwhile; due records are planned again
         scheduled = found[1]
         self._drop(row.partition, row.index, row.first, scheduled)
         if row.end < scheduled.end:
@@ -153,8 +157,10 @@ class Schedule:
     def take(
         self, partition: PartitionKey, index: Index, record: int, due_of: Callable[[int], int]
     ) -> ScheduledRow | None:
-        """Takes one record out; the rows beside it keep their times, `due_of(record)` being that of one with
-        a delay column."""
+        """Take one record out. `due_of(record)` is the due time of a record with a DELAY column.
+
+        The rows beside it keep their due times.
+        """
         found = self.get(partition, index, record)
         if found is None:
             return None

@@ -1,4 +1,4 @@
-"""Where the records of a partition lie: a row for each slice, and the newest of them in memory."""
+"""Slices of partitions: a row for each, and the newest of them in memory."""
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
@@ -8,13 +8,13 @@ from gossipq.core.ledger import records
 from gossipq.core.storage import Table
 from gossipq.types import Offset, PartitionKey, Slice
 
-TAIL_SLICES = 4_096  #: remembered of one partition,
-#: and of all partitions of a shard; those that are written to least recently are forgotten first
+TAIL_SLICES = 4_096  #: kept in memory for one partition
+#: for all partitions of a shard; partitions written least recently are forgotten first
 TAILS_SLICES = 8_192
 
 
 class Tail:
-    """The newest slices of a partition: where consumers mostly are."""
+    """The newest slices of a partition, which most consumers read."""
 
     __slots__ = ("offsets", "parts")
 
@@ -23,7 +23,7 @@ class Tail:
         self.parts: list[Slice] = []
 
     def forget_half(self) -> int:
-        """Returns how many slices these were."""
+        """Forget the older half. Returns how many slices that was."""
         half = len(self.parts) // 2
         del self.offsets[:half], self.parts[:half]
         return half
@@ -36,8 +36,9 @@ class Tail:
 class Slices:
     def __init__(self, state: Table) -> None:
         self._state = state
-        self._tails: OrderedDict[PartitionKey, Tail] = OrderedDict()  # in the order of their newest slices
-        self._remembered = 0  # slices in all of them
+        # ordered by the time of their newest slice
+        self._tails: OrderedDict[PartitionKey, Tail] = OrderedDict()
+        self._remembered = 0  # slices in all tails
 
     def add(self, partition: PartitionKey, part: Slice) -> None:
         self._state.put(records.slice_key(partition, part.offset), records.encode_slice(part))
@@ -54,7 +55,7 @@ class Slices:
             self._forget(next(iter(self._tails)))
 
     def at(self, partition: PartitionKey, offset: Offset) -> Slice | None:
-        """The slice that holds `offset`; None beyond the end."""
+        """Return the slice that contains `offset`; None beyond the end."""
         tail = self._tails.get(partition)
         part = tail.find(offset) if tail else None
         if part is None:
@@ -65,8 +66,10 @@ class Slices:
         return part if offset < part.end else None
 
     def whole(self, partition: PartitionKey, first: Offset, end: Offset, slices_max: int) -> list[Slice]:
-        """Slices that follow each other from `first` on and end at `end` or before, as far as they are
-        remembered; none when no slice begins at `first`."""
+        """Return successive slices from `first` that end at `end` or before, from memory only.
+
+        Empty if no slice begins at `first`.
+        """
         tail = self._tails.get(partition)
         if tail is None:
             return []
@@ -79,13 +82,13 @@ class Slices:
     def between(
         self, partition: PartitionKey, first: Offset, end: Offset
     ) -> Iterator[tuple[Offset, Offset, Slice]]:
-        """The parts of [first, end) that lie in one slice each, with that slice."""
+        """Yield the parts of [first, end) that lie in one slice each, with that slice."""
         while first < end and (part := self.at(partition, first)) is not None:
             yield first, min(end, part.end), part
             first = part.end
 
     def drop(self, partition: PartitionKey) -> None:
-        """The partition is gone; its rows are swept."""
+        """Forget a removed partition. Its rows are swept later."""
         self._forget(partition)
 
     def _forget(self, partition: PartitionKey) -> None:

@@ -1,5 +1,7 @@
-"""One copy of a shard's log, over values: terms, votes, matching, commit, lease, voters. Nobody outside
-writes into it."""
+"""Raft for one copy of a shard's log: terms, votes, matching, commit, lease, voters. Pure.
+
+Other packages do not write its attributes.
+"""
 
 from gossipq.core.raft import campaign, voters
 from gossipq.core.raft.cluster_time import ClockRow, ClusterTime

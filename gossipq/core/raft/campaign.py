@@ -1,7 +1,7 @@
-"""Standing for election, and voting: what a replica does while it hears no leader (Raft 3.4, 9.6; rules R2 to
-R4).
+"""Elections: how a replica without a leader stands and votes (Raft thesis 3.4, 9.6).
 
-`step` takes every message of consensus, also those of a leader, and gives each to who decides on it.
+`step` takes every consensus message, also those of a leader, and passes it to the code that decides
+about it.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,10 @@ Consensus = Append | Appended | VoteRequest | Vote | TimeoutNow
 
 
 def step(replica: Replica, term: Term, message: Consensus, entries: Sequence[Entry] = ()) -> Index | None:
-    """A message of a sender that is in `term`; an Append comes with its entries. Returns the index from which
-    on the log has changed. Raises ProtocolError, CorruptLog."""
+    """Handle a message of a sender in `term`. An Append comes with its entries.
+
+    Returns the index from which the log has changed, or None. Raises ProtocolError, CorruptLog.
+    """
     match message:
         case Append():
             return replica.on_append(term, message, list(entries))
@@ -34,7 +36,7 @@ def step(replica: Replica, term: Term, message: Consensus, entries: Sequence[Ent
 
 
 def tick(replica: Replica) -> None:
-    """Time passes."""
+    """Advance timers: start a pre-vote when the leader has been silent."""
     if replica.role == LEADER:
         if replica.progress:
             if replica.handing_failed():
@@ -60,12 +62,14 @@ def deadline_ms(replica: Replica) -> int | None:
 
 
 def may_stand(replica: Replica) -> bool:
-    """R4: a voter of its own voter list, with all records and a whole state."""
+    """True for a voter of its own voter list that has all records and a complete state."""
     return replica.electable and not replica.hollow
 
 
 def stand(replica: Replica, pre: bool, transfer: bool = False) -> None:
-    """Asks every voter. The term and the vote for itself are stored before anybody hears of them."""
+    """Start a campaign: ask every voter. Term and own vote are stored before the messages are
+    sent.
+    """
     replica.stand(PRE_CANDIDATE if pre else CANDIDATE)
     replica.election.stood(replica.now_ms, replica.me)
     if not pre:
@@ -79,7 +83,9 @@ def stand(replica: Replica, pre: bool, transfer: bool = False) -> None:
 
 
 def _count(replica: Replica, pre: bool) -> None:
-    """Goes on to the vote, or leads, with a majority of the voters of its own list (R4)."""
+    """With a majority of the voters of its own list, go from pre-vote to vote, or from vote to
+    leader.
+    """
     if len(replica.election.votes.intersection(replica.config.voters)) < voters.quorum_size(
         replica.config.voters
     ):
@@ -91,15 +97,17 @@ def _count(replica: Replica, pre: bool) -> None:
 
 
 def up_to_date(replica: Replica, request: VoteRequest) -> bool:
-    """R3: by the term of the last entry, then by its index; never by the count alone."""
+    """True if the candidate's log is at least as new: last term first, then last index (Raft
+    3.6.1).
+    """
     return (request.last_term, request.last_index) >= (replica.log.term, replica.log.last)
 
 
 def on_vote_request(replica: Replica, request: VoteRequest) -> None:
-    """Raises ProtocolError."""
+    """Answer a candidate. Raises ProtocolError."""
     replica.check_term(request.term)
     if not request.transfer and (replica.role == LEADER or replica.election.hears(replica.now_ms)):
-        # R2: not even its term is taken over, or a copy that was cut off ended every leadership
+        # its term is ignored too: a copy that was cut off would otherwise end every leadership
         granted = False
     elif request.pre:
         granted = request.term > replica.hard.term and up_to_date(replica, request)
@@ -116,7 +124,7 @@ def on_vote_request(replica: Replica, request: VoteRequest) -> None:
 
 
 def on_vote(replica: Replica, term: Term, vote: Vote) -> None:
-    """`term` is the voter's own. What it says of time counts, whomever it votes for."""
+    """Count a vote. `term` is the voter's own. Its clock is recorded even if it refused."""
     if replica.role != FOLLOWER:
         replica.time.heard_copy(vote.voter, vote)
     if not vote.granted:
@@ -129,7 +137,7 @@ def on_vote(replica: Replica, term: Term, vote: Vote) -> None:
 
 
 def on_timeout_now(replica: Replica, term: Term, message: TimeoutNow) -> None:
-    """The leader of this term asks this copy to follow it."""
+    """The leader of this term asks this copy to become its successor."""
     if (
         term == replica.hard.term
         and replica.role == FOLLOWER

@@ -1,5 +1,7 @@
-"""When a copy stands for election, and who voted for it. Dice are handed in: the same dice, the same
-election."""
+"""Timing of elections, and the votes of one campaign.
+
+Randomness is passed in: the same dice give the same election.
+"""
 
 from collections.abc import Callable
 from hashlib import blake2b
@@ -7,11 +9,11 @@ from itertools import count
 
 from gossipq import limits
 
-Dice = Callable[[int], int]  #: a number from 0 to below the one given
+Dice = Callable[[int], int]  #: returns a number from 0 to below its argument
 
 
 def dice_of(name: str) -> Dice:
-    """Numbers that look random and are another row for each name."""
+    """Return dice that look random and differ for each name."""
     throws = count()
 
     def throw(sides: int) -> int:
@@ -26,14 +28,18 @@ class Election:
 
     def __init__(self, dice: Dice) -> None:
         self._dice = dice
-        self.heard_ms: int | None = None  #: boot time of the leader's last sign of life, or of our own start
-        self.due_ms: int | None = None  #: when to stand, if nothing is heard
+        #: boot time of the leader's last message, or of the start of this copy
+        self.heard_ms: int | None = None
+        self.due_ms: int | None = None  #: time of the next campaign if no leader is heard
         self.again_ms = limits.CAMPAIGN_AGAIN_MS
         self.votes: set[str] = set()
 
     def heard(self, now_ms: int, first: bool) -> None:
-        """A leader lives, or this copy was just opened (R2: it forgot whom it heard). `first`: its turn comes
-        first (R4)."""
+        """A leader was heard, or this copy has just started. `first`: it is the first voter in
+        order.
+
+        After a start the copy waits as if it had heard a leader, because it forgot when it did.
+        """
         self.heard_ms, self.again_ms = now_ms, limits.CAMPAIGN_AGAIN_MS
         self.due_ms = now_ms + limits.ELECTION_MS + self._spread(first)
 
@@ -43,21 +49,20 @@ class Election:
         return limits.ELECTION_FIRST_MS + self._dice(limits.ELECTION_REST_MS)
 
     def voted(self, now_ms: int) -> None:
-        """Somebody else has our vote: it gets the time to use it."""
+        """This copy voted for another: give that one time to win."""
         self.due_ms = now_ms + limits.CAMPAIGN_AGAIN_MS + self._dice(limits.ELECTION_REST_MS)
 
     def asked_by_less(self, now_ms: int) -> None:
-        """Who would lead has less than this copy, and its leader is silent here too: the turn of this copy
-        comes now."""
+        """A candidate has less than this copy, and the leader is silent here too: stand soon."""
         if self.due_ms is not None:
             self.due_ms = min(self.due_ms, now_ms + self._dice(limits.ELECTION_FIRST_MS))
 
     def stood(self, now_ms: int, me: str) -> None:
-        """A campaign begins; if nobody wins, another one follows after a pause that doubles."""
+        """A campaign begins. If it fails, the next one follows after a pause that doubles."""
         self.votes = {me}
         self.due_ms = now_ms + self.again_ms + self._dice(self.again_ms)
         self.again_ms = min(2 * self.again_ms, limits.CAMPAIGN_AGAIN_MS_MAX)
 
     def hears(self, now_ms: int) -> bool:
-        """Whether a leader may still hold its lease, as far as this copy knows (R2)."""
+        """True while a leader may hold its lease, as far as this copy knows."""
         return self.heard_ms is None or now_ms < self.heard_ms + limits.ELECTION_MS

@@ -1,5 +1,7 @@
-"""Who waits for entries: for each index, who asked and what the outcome becomes for them. One for each shard;
-only a leader has anything in it."""
+"""Requests that wait for entries: by index, the requester and the function for its answer.
+
+Each shard has one. Only a leader's contains anything.
+"""
 
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
@@ -12,7 +14,7 @@ NOBODY: Origin = ()
 
 
 class Requester(NamedTuple):
-    """A request. Nobody: something is to be done, and nobody is to be answered."""
+    """A request. NOBODY stands for work that nobody waits for."""
 
     origin: Origin
     request_id: int
@@ -26,18 +28,18 @@ class Pending(Generic[Outcome]):
         self._waiting: dict[Index, list[tuple[Requester, Then[Outcome]]]] = {}
 
     def add(self, index: Index, then: Then[Outcome], origin: Origin = NOBODY, request_id: int = 0) -> None:
-        """When entry `index` is applied and stored, `then` is called with the asker, the index and the
-        outcome."""
+        """Call `then` with requester, index and outcome when entry `index` is applied and
+        stored.
+        """
         self._waiting.setdefault(index, []).append((Requester(origin, request_id), then))
 
     def resolve(self, index: Index, outcome: Outcome) -> None:
-        """The entry is applied, and that is stored."""
+        """Answer the requests of an entry that is applied and stored."""
         for asker, then in self._waiting.pop(index, ()):
             then(asker, index, outcome)
 
     def abandon(self) -> list[tuple[Origin, int]]:
-        """This copy does not lead any more: nothing will be resolved. Returns who must hear that, each
-        request once."""
+        """Drop all requests, because this copy lost leadership. Returns each request once."""
         askers = dict.fromkeys(asker for waiting in self._waiting.values() for asker, _ in waiting)
         self._waiting.clear()
         return [(asker.origin, asker.request_id) for asker in askers if asker.origin]

@@ -1,4 +1,4 @@
-"""What the leader knows of one other copy, and how much it may have on the way to it."""
+"""A leader's knowledge of one other copy, and the limit of unanswered bytes to it."""
 
 from collections import deque
 
@@ -10,8 +10,11 @@ NEVER_MS = -(2**62)
 
 
 class Progress:
-    """PROBE: one Append at a time until one fits. STREAM: many, each from where the last one ended. SNAPSHOT:
-    only signs of life, while the state is carried over."""
+    """State of replication to one copy.
+
+    PROBE: one Append at a time until one matches. STREAM: many, each continuing the last. SNAPSHOT:
+    heartbeats only, while the state is being sent.
+    """
 
     __slots__ = (
         "_flight",
@@ -34,22 +37,24 @@ class Progress:
 
     def __init__(self, next_index: Index, full: bool, now_ms: int) -> None:
         self.match: Index = 0  #: on its disk and equal to our log
-        self.matched_ms = NEVER_MS  #: boot time at which that was heard last
-        self.knew: Index = 0  #: SNAPSHOT: commit index of a copy that has lost its state
+        self.matched_ms = NEVER_MS  #: boot time at which `match` was confirmed last
+        self.knew: Index = 0  #: for SNAPSHOT: commit index of a copy that lost its state
         self.next: Index = next_index  #: first entry not sent yet
-        self.full = full  #: keeps bodies
+        self.full = full  #: True if it stores bodies
         self.state = PROBE
-        self.flying = False  #: PROBE: an Append is unanswered
-        self.bytes = 0  #: STREAM: on the way
-        self.told: Index = 0  #: commit index it was sent
+        self.flying = False  #: for PROBE: an Append is unanswered
+        self.bytes = 0  #: for STREAM: unanswered bytes
+        self.told: Index = 0  #: commit index that it was sent
         self.heard_ms = now_ms  #: boot time of its last answer, or of the start
-        self.acked_ms = NEVER_MS  #: when the newest round that it answered was sent
-        self.synced = False  #: it had all that was committed, answers and stores: confirms wait for it
-        #: what the leader had on its disk at `owed_ms`, and this copy had not stored before
+        self.acked_ms = NEVER_MS  #: send time of the newest round that it answered
+        #: True if it had all committed entries, answers and stores: confirms wait for it
+        self.synced = False
+        #: log end of the leader's disk at `owed_ms`, which this copy had not stored then
         self.owed: Index = 0
         self.owed_ms = now_ms
-        self.no_space = False  #: it said that its store takes no publishes
-        self._flight: deque[tuple[Index, int]] = deque()  # (last index, bytes) of unanswered Appends
+        self.no_space = False  #: True if its store refuses publishes
+        # (last index, bytes) of unanswered Appends
+        self._flight: deque[tuple[Index, int]] = deque()
 
     def may_send(self) -> bool:
         if self.state == STREAM:
@@ -60,7 +65,7 @@ class Progress:
         return self.state == PROBE and not self.flying
 
     def sent(self, end: Index, size: int) -> None:
-        """Entries up to `end` are on the way."""
+        """Entries up to `end` were sent."""
         if self.state == STREAM:
             if end > self.next:
                 self._flight.append((end - 1, size))
@@ -70,24 +75,29 @@ class Progress:
             self.flying = True
 
     def heard(self, now_ms: int, sent_ms: int) -> None:
-        """It answered, in this term, what was sent at `sent_ms`."""
+        """It answered, in this term, a message sent at `sent_ms`."""
         self.heard_ms = now_ms
         self.acked_ms = max(self.acked_ms, sent_ms)
 
     def judge(self, saved: Index, now_ms: int) -> None:
-        """A copy is synced no more when it falls silent, and when it answers and does not store: what the
-        leader had on its disk one election timeout ago, `saved` then, it should have by now."""
+        """Clear `synced` if the copy is silent, or answers without storing.
+
+        It must have stored by now what the leader had on disk one election timeout ago. `saved` is
+        the end of the leader's log on disk now.
+        """
         if self.match >= self.owed:
             self.owed, self.owed_ms = saved, now_ms
         self.synced &= now_ms < min(self.heard_ms, self.owed_ms) + limits.ELECTION_MS
 
     def has_lost(self, rejected: Index, sent_ms: int) -> bool:
-        """Whether it does not have any more what it said that it had on its disk: it rejects what continues
-        that, asked at `sent_ms`, after it had said so."""
+        """True if the copy lost entries that it had confirmed to be on disk.
+
+        It rejects an Append that continues them, and that was sent after the confirmation.
+        """
         return 0 < rejected <= self.match and sent_ms > self.matched_ms
 
     def lose(self) -> None:
-        """Its disk is an older one: nothing is known to be there."""
+        """Its disk is older than it was: assume that it has nothing."""
         self.match, self.synced, self.matched_ms = 0, False, NEVER_MS
 
     def accepted(self, match: Index, now_ms: int) -> None:
@@ -100,17 +110,17 @@ class Progress:
         self.next = max(self.next, self.match + 1)
 
     def probe(self, next_index: Index) -> None:
-        """Looks for where the logs meet, from there on."""
+        """Search for the point where the logs match, from `next_index` on."""
         self._reset(PROBE)
         self.next = max(self.match + 1, next_index)
 
     def carried(self, index: Index, now_ms: int) -> None:
-        """It has installed a snapshot up to `index`: the log goes on behind it."""
+        """It installed a snapshot up to `index`: continue with the log behind it."""
         self.match, self.matched_ms = max(self.match, index), now_ms
         self.probe(index + 1)
 
     def carry(self) -> None:
-        """The log cannot help it: a snapshot is on its way."""
+        """The log no longer reaches back far enough: send a snapshot."""
         self._reset(SNAPSHOT)
         self.synced = False
 

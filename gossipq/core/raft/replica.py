@@ -1,10 +1,9 @@
-"""One copy of a shard's log. Raft (Ongaro 2014): votes, append with match check, conflict cut, commit by
-majority.
+"""Raft for one copy of a shard's log (Ongaro 2014): votes, log matching, commit by majority.
 
-The replica decides; the shard stores. In a turn: messages and `propose` any number of times, then the shard
-writes what `take_unsaved` gives into the open transaction, calls `stored` when that is synced, and takes the
-answers only then. `outgoing` may be sent before the sync: it promises nothing of this copy. Standing and
-voting live in `campaign`.
+The replica decides and the shard stores. In a turn, messages and `propose` come any number of
+times. Then the shard writes `take_unsaved` into the open transaction, syncs it and calls `stored`.
+Only then it takes the answers. `outgoing` may be sent before the sync, because Appends do not
+promise anything about this copy's disk. Elections are in `campaign`.
 """
 
 from typing import NamedTuple, Protocol
@@ -23,8 +22,8 @@ from gossipq.types import DELAY, ID_HASH, Index, Now, Term
 from gossipq.values import Message
 
 LEADER, FOLLOWER, CANDIDATE, PRE_CANDIDATE = "leader", "follower", "candidate", "pre-candidate"
-ROW_BYTES = 128  #: what an entry costs besides its body
-TRANSITIONS = {  #: every change of role, and what makes it; ARCHITECTURE.md draws its picture from here
+ROW_BYTES = 128  #: cost of an entry besides its body
+TRANSITIONS = {  #: every change of role with its cause; ARCHITECTURE.md draws its picture from here
     (FOLLOWER, PRE_CANDIDATE): "the leader is silent: who would vote for me?",
     (PRE_CANDIDATE, CANDIDATE): "a majority would: next term",
     (CANDIDATE, LEADER): "a majority voted",
@@ -39,30 +38,32 @@ TRANSITIONS = {  #: every change of role, and what makes it; ARCHITECTURE.md dra
 
 
 class HardState(NamedTuple):
-    """Stored before it is spoken of (Raft figure 2, persistent state)."""
+    """Term and vote, stored before they are used (Raft figure 2, persistent state)."""
 
     term: Term = 0
     vote: str = ""
 
 
 class LogPoint(NamedTuple):
-    """What must be known of our own entry at some index to continue the log from there."""
+    """Facts about an entry of our log that are needed to continue the log behind it."""
 
     chain: bytes
     time_ms: int
 
 
 class Rows(Protocol):
-    """This copy's log on disk."""
+    """The log of this copy on disk."""
 
     def point(self, index: Index) -> LogPoint: ...
     def read(self, first: Index, end: Index, bytes_max: int) -> list[Entry]:
-        """Entries from `first` on, at least one of those that are there."""
+        """Return entries from `first` on, at least one if it exists."""
 
 
 class Replication(NamedTuple):
-    """An Append to another copy with its entries. Promises nothing of this copy, so it may leave before the
-    sync."""
+    """An Append to another copy with its entries.
+
+    It may be sent before the sync, because it does not promise anything about this copy's disk.
+    """
 
     to: str
     append: Append
@@ -70,18 +71,18 @@ class Replication(NamedTuple):
 
 
 class Unsaved(NamedTuple):
-    """What this disk does not know yet."""
+    """State that must be written to this disk."""
 
-    cut_from: Index | None  #: log rows to remove first, from there on
-    entries: list[Entry]  #: to append then
-    hard: HardState | None  #: None: as it was
+    cut_from: Index | None  #: log rows to remove first, from this index on
+    entries: list[Entry]  #: entries to append then
+    hard: HardState | None  #: None: unchanged
 
 
 NOTHING_UNSAVED = Unsaved(None, [], None)
 
 
 class Replica:
-    """Attributes are for reading; what changes them are the messages and the clock."""
+    """Attributes are for reading. Only messages and the clock change them."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class Replica:
         time: ClusterTime | None = None,
         recent: Shelf | None = None,
     ) -> None:
-        """`recent` is this shard's part of what the worker keeps in memory of new entries."""
+        """`recent` is this shard's part of the worker's cache of new entries."""
         self.me, self.hard, self.log = me, hard, state
         self.time = time or ClusterTime(me, "", None)
         self.role, self.leader = FOLLOWER, ""
@@ -103,27 +104,31 @@ class Replica:
         self.unsaved: list[Entry] = []
         self.cut_from: Index | None = None
         self.hard_changed = False
-        self.answers: list[tuple[str, Message]] = []  #: true once everything is stored
+        self.answers: list[tuple[str, Message]] = []  #: valid once everything is stored
         self.progress: dict[str, Progress] = {}
-        self.warnings: list[str] = []  #: for whoever looks after the node
+        self.warnings: list[str] = []  #: for the operator of the node
         self.election = Election(dice or dice_of(me))
         self.now_ms = 0  #: boot time of this turn
-        self.hollow = False  #: a snapshot is being installed: it votes, and does not lead
-        self.handing = ""  #: who leadership is being handed to
-        self.handed = False  #: and has been told: the lease is over
+        self.hollow = False  #: a snapshot is being installed: the copy votes but does not lead
+        self.handing = ""  #: the copy to which leadership is being handed over
+        self.handed = False  #: True if that copy was told: the lease has ended
         self._handing_ms = 0
-        self.no_space = False  #: this copy's store takes no publishes; the others are told
+        self.no_space = False  #: True if this copy's store refuses publishes; other copies are told
         self._rows = rows
         self._configs: list[tuple[Index, CopySet]] = [(0, config)]
         self._configured()
-        # filled while there are others to send entries to
+        # filled while there are other copies
         self._recent = recent or Recent(limits.RECENT_BYTES_MAX).shelf()
         self._beat_ms = 0
-        self._tell_ms: int | None = None  # when to tell what is committed, if no entry does so before
+        # when to send the commit index, unless an entry does so before
+        self._tell_ms: int | None = None
 
     def begin(self, now: Now, no_space: bool = False, ahead_ms: int | None = None) -> None:
-        """The clocks of this turn, and whether the store of this copy takes publishes;
-        `ahead_ms`: what another shard of this process knows of leader time."""
+        """Set the clocks of this turn.
+
+        `no_space`: the store of this copy refuses publishes. `ahead_ms`: leader time minus boot
+        time, as another shard of this process knows it.
+        """
         self.now_ms, self.no_space = now.boot_ms, no_space
         self.time.begin(now)
         if ahead_ms is not None and now.boot_ms + ahead_ms >= self.log.time_ms and not self.time.sure:
@@ -131,18 +136,18 @@ class Replica:
                 ahead_ms, self.role == LEADER
             )  # a time before the last entry is known to be wrong
         if self.role == LEADER and not self.time.sure:
-            self.time.correct(self.config.voters)  # a copy that is alone hears of nothing but its own clock
+            self.time.correct(self.config.voters)  # a single copy hears only its own clock
 
     # --- the copies -----------------------------------------------------------------------------------------
 
     @property
     def config(self) -> CopySet:
-        """In force from the moment it is appended, committed or not (R16)."""
+        """In force from the moment it is appended, committed or not (Raft 4.1)."""
         return self._configs[-1][1]
 
     @property
     def committed_config(self) -> CopySet:
-        """The newest one that is committed."""
+        """The newest committed configuration."""
         return next(config for index, config in reversed(self._configs) if index <= self.commit)
 
     @property
@@ -150,7 +155,7 @@ class Replica:
         return self._configs[-1][0]
 
     def configure(self, index: Index, config: CopySet) -> None:
-        """Entry `index` names the copies from here on."""
+        """Entry `index` sets the copies from here on."""
         while len(self._configs) > 1 and self._configs[1][0] <= self.commit:
             del self._configs[0]
         self._configs.append((index, config))
@@ -158,13 +163,15 @@ class Replica:
 
     def _configured(self) -> None:
         config = self.config
-        self.sole = config.voters == [self.me] and not config.learners  #: what is on this disk is committed
-        self.electable = self.me in config.voters and self.me not in config.witnesses  #: and so may lead
+        #: True if every entry on this disk is committed
+        self.sole = config.voters == [self.me] and not config.learners
+        #: True if this copy may become leader
+        self.electable = self.me in config.voters and self.me not in config.witnesses
         if self.role == LEADER:
             self._follow_members(config)
 
     def _follow_members(self, config: CopySet) -> None:
-        """The leader looks after exactly the others of `config`."""
+        """Track exactly the other copies of `config`."""
         others = [name for name in (*config.voters, *config.learners) if name != self.me]
         known = self.progress
         self.progress = {
@@ -175,30 +182,35 @@ class Replica:
     # --- leading --------------------------------------------------------------------------------------------
 
     def resume(self, applied: Index, hollow: bool) -> None:
-        """Right after opening: what the ledger of this copy has applied is committed. `hollow`: its state is
-        not whole."""
+        """After opening: entries applied by this copy's ledger are committed.
+
+        `hollow`: its state is incomplete.
+        """
         self.commit, self.hollow = applied, hollow
 
     def at(self, boot_ms: int) -> None:
-        """Time has passed within a turn."""
+        """Set the time within a turn."""
         self.now_ms = boot_ms
 
     def say(self, to: str, message: Message) -> None:
-        """To another copy, as soon as all that this one knows is on its disk."""
+        """Answer another copy, as soon as everything is on this disk."""
         self.answers.append((to, message))
 
     def enter(self, term: Term, vote: str = "") -> None:
-        """The term that this copy is in, and whom it votes for there."""
+        """Set the term of this copy, and its vote there."""
         self.hard, self.hard_changed = HardState(term, vote), True
 
     def lose_state(self) -> None:
-        """A snapshot comes, or this copy lets go of its rows: from now on it votes by its log and does
-        nothing else."""
+        """A snapshot begins, or this copy deletes its rows: from now on it only votes, by its
+        log.
+        """
         self.hollow = True
 
     def lead(self) -> None:
-        """Takes leadership of the next term if this copy alone decides; of the current one if it was elected.
-        The caller proposes a NOOP next (R5)."""
+        """Lead: in the next term if this copy decides alone, else in the term of its election.
+
+        The caller must propose a NOOP next (Raft 6.4).
+        """
         if self.sole:
             self.enter(self.hard.term + 1, self.me)
             self.commit = self.saved
@@ -211,7 +223,7 @@ class Replica:
         self._follow_members(self.config)
 
     def propose(self, kind: int, payload: bytes, body: bytes, crc: int, time_ms: int) -> Entry:
-        """The next entry of the leader's log."""
+        """Append an entry to the leader's log."""
         state = self.log
         time_ms = max(time_ms, state.time_ms)
         entry = log.seal(state.chain, state.last + 1, self.hard.term, time_ms, kind, payload, body, crc)
@@ -227,7 +239,7 @@ class Replica:
             self._recent.put(entry, len(entry.body) + ROW_BYTES)
 
     def retract(self, last: Index) -> None:
-        """Takes back what this leader has proposed after `last`, and has neither stored nor sent."""
+        """Remove proposed entries after `last`. They must be neither stored nor sent."""
         if self.log.last > last:
             assert last >= self.saved, "what is on disk is not taken back"
             for index in range(last + 1, self.log.last + 1):
@@ -235,7 +247,7 @@ class Replica:
             self._cut(last + 1)
 
     def outgoing(self) -> list[Replication]:
-        """What the others should be sent now: entries they lack, a moved commit index, a sign of life."""
+        """Return the Appends to send now: missing entries, a new commit index, or a heartbeat."""
         if self.role != LEADER or self.hard_changed or not self.progress:
             return []
         beat = self.now_ms >= self._beat_ms
@@ -249,10 +261,10 @@ class Replica:
             progress.flying &= not beat
             told = beat
             while progress.may_send() and (progress.next <= self.log.last or progress.state == PROBE):
-                # nobody answers a probe for long
+                # a probe carries no entries: most are rejected
                 append = self._append(name, progress, with_entries=progress.state == STREAM)
                 if not append.entries and progress.state == STREAM:
-                    break  # they are on their way to our own disk
+                    break  # these entries are still being written to our own disk
                 news.append(append)
                 told = False
             if told or (late and progress.told < self.commit and progress.state == STREAM):
@@ -288,9 +300,12 @@ class Replica:
         return Replication(name, append, entries)
 
     def _entries(self, first: Index, full: bool) -> tuple[list[Entry], int]:
-        """Entries from `first` on, as many as one Append carries, and their size. What is for a witness, and
-        what may make the copy unable to lead, is on our own disk before: lost here, it would keep a copy that
-        cannot lead from voting for us."""
+        """Return entries for one Append, from `first` on, and their size.
+
+        Entries for a witness, and configurations that may end this copy's ability to lead, are sent
+        only from our own disk. If this copy lost them, the receiver would keep a copy that cannot
+        lead, and would not vote for us.
+        """
         entries, size = [], 0
         found = self._recent.get(first)
         while found is not None and size < limits.REPLICATE_BYTES_MAX:
@@ -318,8 +333,9 @@ class Replica:
         return self._rows.point(index)
 
     def heard_copy(self, name: str, sent_ms: int) -> Progress | None:
-        """Another copy has answered, in this term, what was sent at `sent_ms`; None unless it is one that
-        this leader looks after."""
+        """Record an answer of this term to a message of `sent_ms`. None if the copy is not
+        tracked.
+        """
         progress = self.progress.get(name)
         if self.role != LEADER or progress is None:
             return None
@@ -327,7 +343,7 @@ class Replica:
         return progress
 
     def on_appended(self, message: Appended) -> None:
-        """An answer of this term."""
+        """Handle an answer of this term to an Append."""
         progress = self.progress.get(message.follower)
         if self.role != LEADER or progress is None:
             return
@@ -361,18 +377,22 @@ class Replica:
             progress.probe(self.log.below(min(message.match, message.rejected), message.hint_term) + 1)
 
     def _learn(self, index: Index, term: Term) -> None:
-        """A copy that has lost its state knew this entry to be committed. A leader has all that was committed
-        before its term (Raft 3.6.3), and an index and a term name one entry, so it is committed here, too. A
-        leader that knows of less and needs that copy for a majority would commit nothing otherwise: the copy
-        takes no entries before it has a snapshot, and no snapshot of less than it knew."""
+        """A copy that lost its state knew this entry to be committed, so commit it here.
+
+        A leader has all entries committed before its term (Raft 3.6.3), and index and term identify
+        an entry. Without this, a leader that needs the copy for a majority would wait forever: the
+        copy takes entries only after a snapshot, and only a snapshot that includes what it knew.
+        """
         if self.commit < index <= self.saved and self.log.term_at(index) == term < self.hard.term:
             self.commit = index
 
     def _advance(self) -> None:
-        """Commits what a majority has on disk, and two full copies while another one keeps up (R7, R8), if it
-        is of this term (Raft 3.6.2)."""
+        """Commit entries of this term (Raft 3.6.2) that a majority has on disk.
+
+        Two full copies must have them while another full copy keeps up.
+        """
         if self.commit >= self.saved:
-            return  # what is applied here is read from this disk
+            return  # applying reads this disk
         config, progress = self.config, self.progress
         stored = sorted([progress[name].match if name in progress else self.saved for name in config.voters])
         index = stored[len(stored) - voters.quorum_size(config.voters)]
@@ -384,25 +404,27 @@ class Replica:
             self.commit = index
 
     def copies(self, index: Index) -> int:
-        """How many full copies have an entry on disk, as far as the leader knows."""
+        """Number of full copies with an entry on disk, as far as the leader knows."""
         own = int(self.saved >= index)
         if not self.progress:
             return own
         return own + sum([other.full and other.match >= index for other in self.progress.values()])
 
     def hears(self, name: str) -> bool:
-        """Whether another copy answers this leader: not something that was long on its way."""
+        """True if another copy answers recent messages of this leader, not only old ones."""
         other = self.progress.get(name)
         return other is not None and other.match > 0 and self.now_ms < other.acked_ms + limits.ELECTION_MS
 
     def _majority_ms(self, times: dict[str, int]) -> int:
-        """The time that a majority of the voters has reached; this copy is always at now."""
+        """Return the time that a majority of voters has reached. For this copy it is now."""
         reached = sorted([self.now_ms if name == self.me else times[name] for name in self.config.voters])
         return reached[len(reached) - voters.quorum_size(self.config.voters)]
 
     @property
     def holds_lease(self) -> bool:
-        """Whether nobody else can have been elected: records may be handed out, questions answered (R11)."""
+        """True if no other copy can have been elected: records may be delivered, questions
+        answered.
+        """
         if self.sole or self.role != LEADER:
             return self.role == LEADER
         if self.handed:
@@ -411,8 +433,7 @@ class Replica:
         return self.now_ms < self._majority_ms(acked) + limits.LEADER_LEASE_MS
 
     def keep_leading(self) -> None:
-        """Time passes for a leader: copies fall silent, a majority may (check-quorum), a hand-over may
-        fail."""
+        """Advance a leader's timers: silent copies, check-quorum, a failed hand-over."""
         for other in self.progress.values():
             other.judge(self.saved, self.now_ms)
         heard = {name: other.heard_ms for name, other in self.progress.items()}
@@ -422,7 +443,7 @@ class Replica:
         self._advance()
 
     def hand_over(self, to: str) -> None:
-        """Leadership goes to `to` as soon as it has everything; nothing new is taken meanwhile."""
+        """Start a hand-over to copy `to`: it leads as soon as it has everything; requests wait."""
         self.handing, self.handed, self._handing_ms = to, False, self.now_ms + limits.TRANSFER_READY_MS
         self._hand_over()
 
@@ -432,8 +453,10 @@ class Replica:
             self.answers.append((self.handing, TimeoutNow(self.me)))
 
     def handing_failed(self) -> bool:
-        """The hand-over took too long. True: the other was told, so that only a new term makes sure that it
-        is not elected."""
+        """The hand-over took too long. True if the copy was told to stand.
+
+        Then only a new term makes sure that it is not elected.
+        """
         if not self.handing or (self.now_ms < self._handing_ms and self.handing in self.progress):
             return False
         self.handing = ""
@@ -442,38 +465,41 @@ class Replica:
     # --- following ------------------------------------------------------------------------------------------
 
     def check_term(self, term: Term) -> None:
-        """Raises ProtocolError for one that no election can have reached: if it were taken over, terms could
-        be used up. A copy that has no term yet takes that of its cluster."""
+        """Raise ProtocolError for a term that no election can have reached.
+
+        Otherwise one bad message could use up all terms. A copy without a term accepts any.
+        """
         if self.hard.term and term > self.hard.term + limits.TERM_LEAP_MAX:
             raise ProtocolError(
                 f"term {term} is too far from the term {self.hard.term} of {self.me}: it is not taken over"
             )
 
     def observe(self, term: Term) -> bool:
-        """A peer speaks in `term`; False when that is the past (R1). Raises ProtocolError, see
-        `check_term`."""
+        """Take over a newer term. False if `term` is old. Raises ProtocolError, see
+        `check_term`.
+        """
         self.check_term(term)
         if term > self.hard.term:
             self.enter(term)
-            self.answers.clear()  # said in a term that is over
+            self.answers.clear()  # they belong to an old term
             self.follow("")
         return term == self.hard.term
 
     def follow(self, leader: str) -> None:
-        """Somebody else leads, or nobody is known to."""
+        """Become follower of `leader`, or of an unknown leader ("")."""
         if self.role == LEADER:
             self.election.voted(self.now_ms)
         self._become(FOLLOWER, leader)
 
     def stand(self, role: str) -> None:
-        """A campaign begins."""
+        """Become (pre-)candidate."""
         self._become(role, "")
         self.answers.clear()
 
     def _become(self, role: str, leader: str) -> None:
         assert role == self.role or (self.role, role) in TRANSITIONS, f"{self.role} to {role}"
         if self.role != FOLLOWER and role != LEADER:
-            self.answers.clear()  # what a leader or candidate had to say
+            self.answers.clear()  # answers of a leader or candidate
             self.progress = {}
             self._recent.clear()
         if role == FOLLOWER:
@@ -481,7 +507,7 @@ class Replica:
         self.role, self.leader, self.handing = role, leader, ""
 
     def hear(self, leader: str) -> None:
-        """A sign of life of the leader of this term."""
+        """The leader of this term was heard."""
         if self.role == LEADER:
             raise ProtocolError(f"{leader} leads a term of {self.me}")
         if self.leader not in ("", leader):
@@ -491,14 +517,17 @@ class Replica:
         self.election.heard(self.now_ms, first=others[:1] == [self.me])
 
     def on_append(self, term: Term, message: Append, entries: list[Entry]) -> Index | None:
-        """Returns the index from which on the log has changed. Raises ProtocolError when the entries do not
-        hold together, CorruptLog when the leader contradicts what this copy has."""
+        """Append entries of a leader. Returns the index from which the log has changed, or None.
+
+        Raises ProtocolError if the entries do not follow each other, CorruptLog if the leader
+        contradicts a committed entry of this copy.
+        """
         if not self.observe(term):
             self.say(message.leader, Appended(self.me, False, self.log.last, message.sent_ms))
             return None
         self.hear(message.leader)
         self.time.heard_leader(message.time_ms, message.sure)
-        if self.hollow:  # entries would mix with what the snapshot brings
+        if self.hollow:  # entries would mix with the rows of the snapshot
             knew, term = self.commit, self.log.term_at(self.commit) or 0
             answer = Appended(self.me, False, knew, message.sent_ms, hint_term=term, hollow=True)
             self.answers.append((message.leader, answer))
@@ -520,7 +549,7 @@ class Replica:
                     f"entry {prev} of {self.me} is not that of {message.leader}, in the same term"
                 )
             changed = self._add(entries)
-        elif end >= self.commit:  # what is committed is equal, or one of both is damaged
+        elif end >= self.commit:  # both are committed: a difference means damage
             if entries[self.commit - prev - 1].chain != self.point(self.commit).chain:
                 raise CorruptLog(
                     f"{message.leader} contradicts entry {self.commit} of {self.me}, which is committed"
@@ -537,8 +566,9 @@ class Replica:
         self.answers.append((message.leader, answer))
 
     def _add(self, entries: list[Entry]) -> Index | None:
-        """Entries that continue what is here, or are here already; from the first conflict on, what is here
-        goes (R6)."""
+        """Add entries; existing ones are skipped, and the log is cut at the first conflict (Raft
+        3.5).
+        """
         changed: Index | None = None
         for entry in entries:
             mine = self.log.term_at(entry.index)
@@ -551,7 +581,7 @@ class Replica:
         return changed
 
     def _cut(self, first: Index) -> None:
-        """Removes the log from `first` on: the first conflict, never the commit mark (R6)."""
+        """Remove the log from `first` on, never below the commit index."""
         assert first > self.commit, "what is committed was compared before, and is never replaced"
         before = self.point(first - 1)
         self.unsaved = [entry for entry in self.unsaved if entry.index < first]
@@ -563,8 +593,11 @@ class Replica:
         self._configured()
 
     def restart(self, index: Index, term: Term, place: LogPoint, config: CopySet) -> bool:
-        """A snapshot stands for everything up to `index`, and the state is whole. False: the log had that
-        entry, and what follows it stays. True: the caller removes all rows of the log."""
+        """Continue behind a snapshot that replaces everything up to `index`.
+
+        Returns False if the log has that entry: the entries behind it stay. True: the caller
+        deletes all rows of the log.
+        """
         kept = self.log.first - 1 <= index <= self.log.last and self.point(index).chain == place.chain
         if kept:
             self.log.first = index + 1
@@ -584,18 +617,19 @@ class Replica:
 
     @property
     def dirty(self) -> bool:
-        """Whether the disk does not know yet what this copy knows: no answer may leave."""
+        """True if this copy knows more than its disk: no answer may be sent."""
         return self.hard_changed or self.cut_from is not None or bool(self.unsaved)
 
     def take_unsaved(self) -> Unsaved:
-        """What must be written now: rows to cut first, then rows to add, and term and vote if they
-        changed."""
+        """Return the state to write now: rows to cut, entries to append, and a changed term or
+        vote.
+        """
         taken = Unsaved(self.cut_from, self.unsaved, self.hard if self.hard_changed else None)
         self.unsaved, self.cut_from, self.hard_changed = [], None, False
         return taken
 
     def stored(self) -> None:
-        """All that was taken is on disk now."""
+        """Everything taken by `take_unsaved` is on disk."""
         self.saved = self.log.last
         if self.role == LEADER:
             if self.sole:
@@ -604,13 +638,13 @@ class Replica:
                 self._advance()
 
     def take_answers(self) -> list[tuple[str, Message]]:
-        """Each with this copy's clocks as they are when it leaves."""
+        """Return the answers, with this copy's clocks at the time of sending."""
         answers, self.answers = self.answers, []
         return [(to, self.time.stamped(message, self.no_space)) for to, message in answers]
 
     @property
     def deadline_ms(self) -> int | None:
-        """When a leader has something to say or to find out, though nothing arrives."""
+        """Boot time at which a leader must act without a message."""
         known = self.progress
         if self.role != LEADER or not known:
             return None
@@ -622,7 +656,7 @@ class Replica:
 
 
 def lacks_body(entry: Entry) -> bool:
-    """Whether the batch that it came with is gone, and applying it asks for that batch."""
+    """True if the entry's batch is gone, but is needed to apply the entry."""
     if entry.body or not entry.body_crc:
         return False
     return entry.kind != log.PUBLISH or bool(log.parse_publish(entry.payload)[1].columns & (DELAY | ID_HASH))

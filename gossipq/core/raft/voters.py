@@ -1,5 +1,4 @@
-"""Who votes in a shard, and which other set of voters may follow: one whose quorums all meet those of the set
-before."""
+"""Voters of a shard, and the rule for changes: all quorums of the old and the new set must meet."""
 
 from itertools import combinations
 
@@ -9,23 +8,22 @@ from gossipq.errors import BadRequest
 
 
 def quorum_size(voters: list[str]) -> int:
-    """How many of them are a majority; of nobody, more than there are."""
+    """Return the size of a majority. For no voters it is unreachable."""
     return len(voters) // 2 + 1
 
 
 def quorums(voters: list[str]) -> list[frozenset[str]]:
-    """Every smallest set of voters that may decide."""
+    """Return all minimal majorities."""
     return [frozenset(chosen) for chosen in combinations(sorted(voters), quorum_size(voters))]
 
 
 def all_meet(old: list[str], new: list[str]) -> bool:
-    """Whether no decision of the one set can be taken without hearing of the other's. By enumeration: sets
-    are small."""
+    """True if each quorum of one set shares a voter with each of the other (by enumeration)."""
     return all(mine & theirs for mine in quorums(old) for theirs in quorums(new))
 
 
 def check(config: CopySet) -> None:
-    """Raises BadRequest when this can never be the copies of a shard."""
+    """Raise BadRequest if this can never be the configuration of a shard."""
     everyone = [*config.voters, *config.learners]
     if not 1 <= len(config.voters) <= limits.COPIES_MAX:
         raise BadRequest(f"{len(config.voters)} voters", hint=f"1 to {limits.COPIES_MAX} are allowed")
@@ -40,7 +38,7 @@ def check(config: CopySet) -> None:
 
 
 def check_change(old: CopySet, new: CopySet) -> None:
-    """Raises BadRequest when `new` may not follow `old`."""
+    """Raise BadRequest if `new` may not follow `old`."""
     check(new)
     changed = set(old.voters) ^ set(new.voters)
     if len(changed) > 1:
