@@ -1,12 +1,11 @@
-"""One shard: replica, ledger and dispatch behind one door. `turn` drives it, and its docstring says in which
-order.
+"""One shard: replica, ledger and dispatch. `turn` drives it; its docstring has the order of calls.
 
-With a quorum of one, applying belongs to the same transaction as appending. With more, it rides along with
-the next sync; a crash replays it from the log. Nothing is kept from a failed commit: the shard is dropped and
-opened from its tables.
+If one copy is a quorum, entries are applied in the transaction that appends them. Otherwise they
+are applied with the next sync; after a crash they are replayed from the log. After a failed commit
+the shard is dropped and opened again from its tables.
 
-A copy *leads* from the election on, and *serves* from the moment its own NOOP is committed: then dispatch is
-rebuilt. When it does not lead any more, everything volatile goes at once.
+A copy *leads* after its election and *serves* after its own NOOP is committed; then dispatch is
+rebuilt. When it stops leading, all volatile state is dropped at once.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -94,23 +93,24 @@ from gossipq.values import (
 from gossipq.values import Consuming as Consumes
 
 Told = TypeVarTuple("Told")
-CONTAINED_AGAIN_MS = 10_000  #: a shard that meets two faults of its own within it stops
+CONTAINED_AGAIN_MS = 10_000  #: a second fault of its own within this time stops a shard
 SWEPT = frozenset((log.TRIM, log.TOPIC, log.REGROUP))  #: entries that leave rows to delete
-PUBLISHES = frozenset((log.PUBLISH,))  #: entries that a tick makes nothing of
-SWEEP_ROWS = 1_024  #: deleted in one turn, about 5 ms at the most
-TAKEOVER_MS = 50  #: a client waits so long while a leader takes over or hands over
-AGAIN_MS = 20  #: and so long when another entry came before its own
+PUBLISHES = frozenset((log.PUBLISH,))  #: entries that need no tick
+SWEEP_ROWS = 1_024  #: rows deleted in one turn, about 5 ms at most
+TAKEOVER_MS = 50  #: a client waits this long during a takeover or hand-over
+AGAIN_MS = 20  #: a client waits this long if another entry came before its own
 META_VERBS = frozenset((*REGISTER_VERBS, *ROSTER_VERBS))
-#: answered without a look at the ledger
+#: requests that do not read the ledger
 NOT_READS = (Ack, Nack, Extend, Credit, Recall, Started, Unsubscribe)
 
 
 class Ready(NamedTuple):
-    """What one shard needs of a turn before it can advance."""
+    """A shard's part of a turn before `advance`."""
 
-    must_sync: bool  #: it has something to write, and to be committed before anything follows from it
-    unsaved: Unsaved  #: log rows to cut, entries to append, term and vote if they changed
-    appends: list[Replication]  #: for the followers; they promise nothing of this copy, and may leave at once
+    #: it has state to write, which must be committed before anything follows from it
+    must_sync: bool
+    unsaved: Unsaved  #: log rows to cut, entries to append, and a changed term or vote
+    appends: list[Replication]  #: for followers; they may be sent before the commit
 
 
 class Shard:
@@ -123,7 +123,7 @@ class Shard:
         columns: Columns,
         dice: Dice | None = None,
     ) -> None:
-        """Opens what `tables` hold. `dice` make the election timeouts. Raises CorruptLog, UnknownKind."""
+        """Open `tables`. `dice` randomise election timeouts. Raises CorruptLog, UnknownKind."""
         self.id, self._settings, self._tables, self._bodies, self._columns = (
             shard,
             settings,
@@ -131,21 +131,22 @@ class Shard:
             bodies,
             columns,
         )
-        self.full = ""  #: why publishes are refused for want of space; "" = they are not
+        self.full = ""  #: why publishes are refused for lack of space; "" = they are not
         self.published = self.acked = self.refused = self.dead = 0
-        self._delivered = 0  # in earlier terms of this copy
+        self._delivered = 0  # deliveries in earlier terms of this copy
         self.boot_ms = self.leader_ms = 0  #: of this turn: boot time, leader time
-        self._timed = False  # that leader time is known for certain, or was waited for
+        self._timed = False  # leader time is certain, or was waited for long enough
         self._promised = False
-        self._due_ms: int | None = None  # as told last: boot time of the next tick that has something to do
-        self._rooms_due_ms: int | None = None  # the part of it that the rooms of a leader have
-        self._still = False  # nothing happened in this turn that moves those
+        self._due_ms: int | None = None  # boot time of the next tick with work, as told last
+        self._rooms_due_ms: int | None = None  # the part of it for the rooms of a leader
+        self._still = False  # nothing in this turn changes that
         self._scheduled = 0  # the newest entry of a batch with due times
         self._settled = 0  # entries up to it were applied before this turn
-        self._standing = "", 0  # who led when this shard had its last turn, and in which term
-        self._key = b""  # of the request that is being served: its first entry follows a NOOP with that
-        self._complain_ms = 0  # when it may be said again that another copy sent what cannot be
-        self._contained_ms: int | None = None  # when a part of a turn met a fault last
+        self._standing = "", 0  # leader and term at this shard's last turn
+        # idempotency key of the current request: its first entry follows a NOOP with it
+        self._key = b""
+        self._complain_ms = 0  # when a bad message of another copy may be logged again
+        self._contained_ms: int | None = None  # when a part of a turn last failed
         self._effects = Effects()
         self.ledger = open_ledger(shard, tables, columns)
         self.peers = Peers(shard, settings, tables, bodies, self.ledger, dice)
@@ -155,7 +156,7 @@ class Shard:
         self._open(self.ledger)
 
     def _open(self, ledger: Ledger) -> None:
-        """Everything that stands on the ledger. Also when a snapshot has replaced it."""
+        """Create everything that depends on the ledger; again after a snapshot replaced it."""
         self.ledger = self.peers.ledger = ledger
         self._unapplied = Unapplied(self.peers.after(ledger.applied))
         self._outcomes: list[tuple[Entry, Outcome]] = []
@@ -163,7 +164,7 @@ class Shard:
         self._forget()
 
     def _forget(self) -> None:
-        """The volatile side of a leader starts empty; so it stays on a copy that does not lead."""
+        """Reset the volatile state of a leader, which stays empty on other copies."""
         settings, ledger, pending = self._settings, self.ledger, self._pending
         self.dispatch = Dispatch(ledger, settings.group)
         self._register = TopicRegister(self, ledger, settings, pending)
@@ -177,17 +178,17 @@ class Shard:
         self._outbox = Outbox(self, self.dispatch, pending)
         self._roster = Roster(self, ledger, self.replica, settings, pending)
         self._upkeep = Upkeep(self, ledger, self._tables)
-        self._led = 0  # term that this copy leads
-        self._whole = False  # its NOOP is committed, and so all that was before
+        self._led = 0  # term in which this copy leads
+        self._whole = False  # its NOOP is committed, so all earlier entries are
         self._serving = False
-        self._stirred = True  # something came that a tick may make something of; plain publishes do not count
-        self._quiet = False  # nothing did in this turn, and nothing was due
+        self._stirred = True  # something other than a plain publish came, so a tick is needed
+        self._quiet = False  # nothing came in this turn and nothing was due: the tick was skipped
 
     # --- leading --------------------------------------------------------------------------------------------
 
     @property
     def last(self) -> Index:
-        """The newest entry."""
+        """Index of the newest entry."""
         return self.replica.log.last
 
     @property
@@ -200,11 +201,11 @@ class Shard:
 
     @property
     def serving(self) -> bool:
-        """Leads, has everything that was committed before, knows the time, and is not handing over."""
+        """True if it leads, has all committed entries, knows the time, and is not handing over."""
         return self._serving and not self.replica.handing
 
     def lead(self, now: Now) -> None:
-        """Right after opening. A quorum of one leads at once; others wait."""
+        """Start after opening. A quorum of one leads at once; others wait for an election."""
         self.begin(now)
         self.replica.election.heard(now.boot_ms, first=False)
         if not self.replica.sole:
@@ -216,7 +217,7 @@ class Shard:
         self._serve()
 
     def _take_over(self) -> None:
-        """First words of a leader: nothing is served before they are committed (R5)."""
+        """Log the first entry of a leadership. Requests wait until it is committed (Raft 6.4)."""
         now, config = self._now, self.replica.config
         self._forget()
         self._led = self.term
@@ -234,7 +235,7 @@ class Shard:
         self._effects.returning |= self.dispatch.rebuild(self.boot_ms, self.leader_ms)
 
     def _follow_replica(self) -> None:
-        """Takes over, or lets go, as the replica says."""
+        """Start or end leadership as the replica decided."""
         if self.leading:
             if self._led != self.term:
                 self._resign()
@@ -243,7 +244,7 @@ class Shard:
             self._resign()
 
     def _resign(self) -> None:
-        """What was asked here may be stored or not: the next leader knows."""
+        """End leadership. Open requests may be stored or not: the next leader knows."""
         self._effects.abandoned += [
             *self._pending.abandon(),
             *self._outbox.waiting(),
@@ -260,7 +261,7 @@ class Shard:
         self._forget()
 
     def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index:
-        """Appends an entry; `promise` asks for a sync in this turn."""
+        """Append an entry. `promise` asks for a sync in this turn."""
         if self._key:
             key, self._key = self._key, b""
             self.propose(log.NOOP, payloads.encode(payloads.RequestKey(key)), promise)
@@ -275,7 +276,7 @@ class Shard:
 
     @property
     def target(self) -> Target | None:
-        """Who should keep copies of this shard; the leader steers towards it."""
+        """The copies that this shard should have; the leader moves towards it."""
         return self.reconfiguration.target
 
     @target.setter
@@ -283,20 +284,22 @@ class Shard:
         self.reconfiguration.target, self._stirred = target, True
 
     def leave(self, leaving: bool = True) -> bool:
-        """Leadership goes to whoever can take it: this copy ends, or has no space. False: it may stay.
-        Whether that is news."""
+        """Hand leadership over (or stop doing so), because this copy stops or lacks disk space.
+
+        Returns whether that changed.
+        """
         self._stirred = True
         return self.reconfiguration.leave(leaving)
 
     def copies(self) -> list[CopyStats]:
-        """Every copy, the leader first; empty unless leading."""
+        """Return every copy, the leader first; empty unless leading."""
         return self.reconfiguration.copies() if self.leading else []
 
-    # --- what is asked of it --------------------------------------------------------------------------------
+    # --- questions ------------------------------------------------------------------------------
 
     @property
     def leader(self) -> str:
-        """The copy that leads, as far as this one knows; "" = it knows none."""
+        """The leading copy as far as this one knows; "" = unknown."""
         return self.replica.leader
 
     @property
@@ -305,87 +308,92 @@ class Shard:
 
     @property
     def applied(self) -> Index:
-        """Entries up to it are in the ledger."""
+        """Entries up to this index are in the ledger."""
         return self.ledger.applied
 
     @property
     def delivered(self) -> int:
-        """Records that were handed out."""
+        """Number of delivered records."""
         return self._delivered + self.dispatch.delivered
 
     @property
     def adding(self) -> bool:
-        """Leads, and brings new copies up to date."""
+        """True if it leads and brings new copies up to date."""
         return self.leading and bool(self.reconfiguration.adding)
 
     def may_add(self, free: bool) -> None:
-        """Whether another copy may begin to catch up: a worker does not do that for many shards at once."""
+        """Set whether another copy may begin to catch up; a worker limits that over its shards."""
         self.reconfiguration.free = free
 
     def can_leave(self) -> bool:
-        """Whether this copy leads and another one can."""
+        """True if this copy leads and another one could."""
         return self.reconfiguration.can_leave()
 
     def stray(self, now_ms: int) -> Stray | None:
-        """What a copy asks that may be none any more, and has heard no leader for long."""
+        """Return a question to the leader if this copy has not heard one for long, else None."""
         return self.peers.stray(now_ms)
 
     @property
     def blind(self) -> bool:
-        """Whether this copy applies nothing: its tables are not those of its log."""
+        """True if this copy does not apply its log: a witness, or during a snapshot."""
         return self._settings.witness or self.replica.hollow
 
     def roster(self) -> tuple[Index, Iterable[Member]]:
-        """Its version, and the nodes of the cluster; of the meta shard."""
+        """Return version and nodes of the roster; meta shard only."""
         return self.ledger.roster_version, self.ledger.members.values()
 
     def knows(self, session: SessionId) -> bool:
-        """Whether a session has something here that ends with it."""
+        """True if a session has state here that ends with it."""
         return self.dispatch.holds(session)
 
     def sessions(self) -> set[SessionId]:
-        """Return the sessions that have something here that ends with them."""
+        """Return the sessions that have state here which ends with them."""
         return self.dispatch.sessions()
 
     def undelivered(self, delivery: Delivery) -> None:
-        """A delivery could not be sent: who it was for is gone, or does not read."""
+        """A delivery could not be sent: the client is gone or does not read."""
         self._stirred = True
         self.dispatch.undelivered(delivery)
 
     @property
     def access(self) -> AccessTable:
-        """Who may do what; of the meta shard."""
+        """Users and roles; meta shard only."""
         return self.ledger.access
 
     def held_topics(self) -> list[TopicInfo]:
-        """Those that have partitions here."""
+        """Topics that have partitions here."""
         return list(self.ledger.topics.values())
 
     def registered(self) -> tuple[list[TopicInfo], set[int]]:
-        """Of the meta shard: the topics that have a name, and ids of those that shards are being told of."""
+        """Return topics with a name, and ids of those that shards are being told of; meta shard
+        only.
+        """
         return list(self.ledger.names.values()), set(self.ledger.installing)
 
     def topic_name(self, topic_id: int) -> str:
-        """Of a topic that has partitions here; "" = it has none."""
+        """Return the name of a topic with partitions here, else ""."""
         info = self.ledger.topics.get(topic_id)
         return info.name if info is not None else ""
 
     def stats(
         self, worker: int, topics: Shown, after: tuple[int, int], rows_max: int
     ) -> tuple[list[PartitionStats], list[GroupStats], tuple[int, int] | None]:
-        """Stored counters of all partitions and groups of the topics that are shown: the rows behind
-        `after`, and the last one of them if more follow."""
+        """Return counters of partitions and groups of the shown topics, behind `after`.
+
+        The third value is the position of the last row if more follow.
+        """
         return stats(self.ledger, self.dispatch, self._idle, worker, topics, after, rows_max)
 
     def growth(
         self, request: Growth, topics: Collection[str], after: tuple[int, int], rows_max: int
     ) -> tuple[list[GrowthRow], tuple[int, int] | None]:
-        """Stored roll-ups of `topics`: the rows behind `after`, and where the last one stands if more may
-        follow."""
+        """Return roll-ups of `topics` behind `after`, and the position of the
+        last row if more may follow.
+        """
         return self.ledger.growth.rows(topics, request.hours, request.since_ms, after, rows_max)
 
     def subscriptions(self, session: SessionId) -> list[Consumes]:
-        """What a session is subscribed to."""
+        """Return the subscriptions of a session."""
         return subscriptions(self.ledger, self.dispatch, session, self.boot_ms)
 
     # --- faults ---------------------------------------------------------------------------------------------
@@ -399,9 +407,11 @@ class Shard:
         last: Index,
         untouched: bool,
     ) -> None:
-        """A request has met a fault of this node. Nothing of it is left: what it proposed after `last` is
-        taken back, and the volatile side, which it may have left half done, is built anew. `untouched`: it
-        had changed nothing."""
+        """A request met a fault of this node. Undo it.
+
+        Entries proposed after `last` are removed. The volatile state is rebuilt, because the
+        request may have left it half changed, unless `untouched`.
+        """
         self._key = b""
         self._effects.faults.append(Fault(type(message).__name__, error))
         if not untouched:
@@ -410,8 +420,10 @@ class Shard:
         self.refuse(origin, request_id, Internal(INTERNAL, hint=INTERNAL_HINT))
 
     def _guarded(self, what: str, part: Callable[[*Told], None], *told: *Told) -> bool:
-        """A part of a turn that works on what is volatile. False: it met a fault, and nothing of it is left.
-        The second one in a short time is raised: this copy stops."""
+        """Run a part of a turn that changes only volatile state. False: it failed and was undone.
+
+        The second failure in a short time is raised: this copy stops.
+        """
         last = self.replica.log.last
         try:
             part(*told)
@@ -427,36 +439,42 @@ class Shard:
             return False
 
     def _lead_anew(self, last: Index) -> None:
-        """What was proposed after `last` is taken back. Everything volatile goes, as when this copy does not
-        lead any more, and it serves again when a NOOP is committed. Log and ledger are whole: only entries
-        change the ledger."""
+        """Remove entries after `last`, drop all volatile state, and take over leadership again.
+
+        Log and ledger are intact, because only entries change the ledger.
+        """
         self.replica.retract(last)
         self._unapplied.cut(last + 1)
         self._resign()
         if self.leading:
             self._take_over()
 
-    # --- one door in ----------------------------------------------------------------------------------------
+    # --- input ----------------------------------------------------------------------------------
 
     def known_ahead_ms(self, now: Now) -> int | None:
-        """Leader time minus boot time, where this copy is sure of it."""
+        """Leader time minus boot time if this copy is sure of it, else None."""
         return self.replica.time.known_ahead_ms(now)
 
     def begin(self, now: Now, ahead_ms: int | None = None) -> None:
-        """The clocks of this turn; before any step. `ahead_ms`: what the shards beside it know of leader
-        time."""
+        """Set the clocks of this turn, before any step.
+
+        `ahead_ms`: leader time minus boot time as the shards of this process know it.
+        """
         self._now = now
         self.replica.begin(now, bool(self.full), ahead_ms)
         self.leader_ms = max(self.replica.log.time_ms, self.replica.time.now_ms)
         self.boot_ms = now.boot_ms
         self.dispatch.begin(self.boot_ms, self.leader_ms)
-        self._timed = self.replica.time.wait_ms is None  # by what `leader_ms` was taken from
+        # the same state from which `leader_ms` was taken
+        self._timed = self.replica.time.wait_ms is None
         if self._whole and self._timed and not self._serving:
             self._guarded("takeover", self._serve)
 
     def _check_serving(self, reads: bool = False) -> None:
-        """Raises what a client must hear. `reads`: the answer tells of the ledger, so nobody else may lead
-        (R11)."""
+        """Raise NotLeader or Busy unless this copy serves.
+
+        `reads`: the answer depends on the ledger, so the lease must hold (Raft 6.4.1).
+        """
         if not self.leading:
             raise NotLeader(f"this worker is not the leader of shard {self.id}")
         if not self.serving or (reads and not self.replica.holds_lease):
@@ -464,8 +482,7 @@ class Shard:
 
     @property
     def crowded(self) -> bool:
-        """Whether the other copies are so far behind that what waits for them has filled its share of
-        memory."""
+        """True if entries that wait for other copies have filled their share of memory."""
         return self._unapplied.bytes >= limits.UNAPPLIED_BYTES_MAX
 
     def _no_room(self) -> Busy:
@@ -483,8 +500,10 @@ class Shard:
         info: BatchInfo,
         batch: bytes,
     ) -> None:
-        """A verified batch. A refusal is answered, never raised. A full store without a term says that.
-        Raises StoreError."""
+        """Publish a verified batch. Refusals are answered, never raised. Raises StoreError.
+
+        If the store is full, the refusal has no term.
+        """
         last = self.last
         self._stirred |= bool(message.acks)
         try:
@@ -519,7 +538,7 @@ class Shard:
         self._consuming.admit_group(client, partitions)
 
     def make_room(self, partition: PartitionKey, size_bytes: int) -> bool:
-        self._stirred = True  # what may leave does in the next tick
+        self._stirred = True  # the next tick removes old records
         return self._upkeep.make_room(partition, size_bytes)
 
     def step(
@@ -532,11 +551,14 @@ class Shard:
         entries: list[Entry] | None = None,
         batch: bytes = b"",
     ) -> None:
-        """Any other message. A refusal is answered, never raised, and so is a fault. `batch` is its second
-        frame; `term` and `entries` come with the messages of other copies. Raises StoreError, and what must
-        stop this copy: CorruptLog, UnknownKind, any fault in what another copy says."""
+        """Handle any other message. Refusals and faults are answered, never raised.
+
+        `batch` is the second frame. `term` and `entries` come with messages of other copies. Raises
+        StoreError, and errors that must stop this copy: CorruptLog, UnknownKind, and any fault in a
+        message of another copy.
+        """
         last = self.last
-        self._stirred |= type(message) not in VERBS  # copies are looked at when they are due
+        self._stirred |= type(message) not in VERBS  # copies are examined when they are due
         try:
             if type(message) in VERBS:
                 self._from_copy(term, message, entries or [], batch)
@@ -576,7 +598,7 @@ class Shard:
     def _serve_cluster(
         self, origin: Origin, request_id: int, client: Client | None, message: Message
     ) -> None:
-        """What is asked of the register, the roster and the copies. Raises what must be refused."""
+        """Serve requests to the register, the roster and the copies. Raises Refused."""
         if isinstance(message, BackUp):
             self._back_up(Requester(origin, request_id), client, message)
         elif isinstance(message, InstallTopic):
@@ -601,8 +623,10 @@ class Shard:
             raise UnknownVerb(f"verb {message.verb} is no request")
 
     def _repeated(self, origin: Origin, request_id: int, client: Client | None, message: Message) -> bool:
-        """Whether a request with an idempotency key was done before: then it is answered. Else what it
-        proposes is to be remembered. Keys of one session are not those of another."""
+        """Answer a request whose idempotency key is known. False: it is new, and its key is noted.
+
+        Keys of different sessions are different.
+        """
         self._check_serving(reads=True)
         asked: bytes = message.idempotency_key  # type: ignore[attr-defined]
         if len(asked) > limits.IDEMPOTENCY_KEY_BYTES_MAX:
@@ -641,7 +665,7 @@ class Shard:
         self.reply(origin, request_id, refusal(error))
 
     def _complain(self, error: GossipqError) -> None:
-        """Of what another copy said, once in a while: nobody waits for an answer that says no."""
+        """Log a bad message of another copy, at most once a minute. It is not answered."""
         if self.boot_ms >= self._complain_ms:
             self._complain_ms = self.boot_ms + limits.MINUTE_MS
             self.warn(f"dropped what another copy sent: {error}")
@@ -651,7 +675,7 @@ class Shard:
             self._effects.replies.append((origin, request_id, message))
 
     def refuse_by(self, asker: Requester, outcome: Outcome) -> None:
-        """An entry was refused when it was applied: who asked for it hears why."""
+        """An entry was refused when it was applied: tell the requester why."""
         if asker.origin:
             again_ms = AGAIN_MS if outcome.error == Busy.code else 0
             self.refuse(
@@ -659,14 +683,14 @@ class Shard:
             )
 
     def answer(self, asker: Requester, outcome: Outcome, reply: Message) -> None:
-        """The reply of an entry that is done, or its refusal."""
+        """Send the reply of an applied entry, or its refusal."""
         if outcome.error:
             self.refuse_by(asker, outcome)
         else:
             self.reply(*asker, reply)
 
     def enclose(self, origin: Origin, request_id: int, message: Message, bodies: list[bytes]) -> None:
-        """A reply with batches in its second frame. Raises Busy when those of this turn are enough."""
+        """Reply with batches in the second frame. Raises Busy if this turn has sent enough."""
         if self._effects.enclosed_bytes > limits.ENCLOSED_BYTES_PER_TURN:
             raise Busy(f"shard {self.id} reads what others asked for", retry_after_ms=AGAIN_MS)
         self._effects.enclosed_bytes += sum(map(len, bodies))
@@ -681,15 +705,15 @@ class Shard:
             self._effects.runs.setdefault(origin, []).append((request_id, outcome.runs))
 
     def unapplied(self) -> Iterable[Entry]:
-        """Entries that are not applied yet, oldest first."""
+        """Entries not applied yet, oldest first."""
         return self._unapplied
 
     def renews(self, session: SessionId) -> bool:
-        """Whether a sign of life of that session means something here."""
+        """True if a ping of that session extends leases here."""
         return self.dispatch.renews(session)
 
     def renew(self, session: SessionId) -> None:
-        """A session has shown that it is there."""
+        """Extend the leases of a session that was heard."""
         self._stirred = True
         self._guarded("leases of a session", self.dispatch.renew, session, self.boot_ms)
 
@@ -704,10 +728,11 @@ class Shard:
 
     def _from_copy(self, term: int, message: Message, entries: list[Entry], rows: bytes) -> None:
         if self.replica.sole and self.leading and type(message) is not Stray:
-            return  # nobody else has a say
+            return  # there are no other copies
         changed = self.peers.step(term, message, entries, rows)
         if changed == 0:
-            self._follow_replica()  # who waits here is named before all of it goes
+            # before the state is replaced, because requests that wait must be told
+            self._follow_replica()
             self._open(open_ledger(self.id, self._tables, self._columns))
         elif changed is not None:
             self._unapplied.cut(changed)
@@ -721,7 +746,7 @@ class Shard:
     # --- time -----------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> int | None:
-        """Boot time of the next tick that has something to do."""
+        """Boot time of the next tick with work."""
         self._due_ms = self.boot_ms if self._promised else self._next_due_ms()
         return self._due_ms
 
@@ -749,7 +774,7 @@ class Shard:
         return min([at for at in due if at is not None], default=None)
 
     def tick(self) -> None:
-        """Time passes, and what dispatch has collected becomes entries."""
+        """Advance timers, and log what dispatch has collected."""
         if not (self.replica.sole and self._serving):
             campaign.tick(self.replica)
             self._follow_replica()
@@ -757,7 +782,7 @@ class Shard:
         self._quiet = not self._stirred and (self._due_ms is None or self.boot_ms < self._due_ms)
         if self._quiet:
             return
-        self._stirred = self.leading and not self.serving  # then what came is looked at as soon as it serves
+        self._stirred = self.leading and not self.serving  # looked at again when this copy serves
         if self.serving:
             self._guarded("tick", self._tick_leader)
 
@@ -780,7 +805,7 @@ class Shard:
 
     @property
     def promised(self) -> bool:
-        """Whether this turn must sync."""
+        """True if this turn must sync."""
         replica = self.replica
         return (
             self._promised
@@ -791,13 +816,15 @@ class Shard:
 
     @property
     def pending(self) -> bool:
-        """Whether something waits to ride with the next sync."""
+        """True if something can be written with the next sync."""
         ledger, behind = self.ledger, self._sweeper.behind or self.peers.emptying
         rows = ledger.dirty or ledger.frees or self.dispatch.unlogged or behind
         return rows or bool(self._unapplied and not self.replica.hollow)
 
     def ready(self, sync: bool) -> Ready:
-        """`sync`: the worker is about to commit; leases and whatever else waits ride along."""
+        """Prepare the commit. `sync`: the worker will commit, so lazy writes such as leases
+        join.
+        """
         must_sync = sync and (self.promised or self.pending)
         if must_sync and self.serving:
             self._guarded("leases", self._outbox.log_leases)
@@ -805,8 +832,7 @@ class Shard:
         return Ready(must_sync, self.replica.take_unsaved() if must_sync else NOTHING_UNSAVED, appends)
 
     def write(self, ready: Ready) -> None:
-        """Everything that waits goes into the open transaction; with a quorum of one it is applied there
-        too."""
+        """Write everything into the open transaction; a quorum of one applies it there too."""
         self.peers.write(ready.unsaved)
         if self.replica.sole and self.leading:
             self._apply(self.replica.log.last)
@@ -817,7 +843,7 @@ class Shard:
         self.ledger.free_bodies(SWEEP_ROWS)
 
     def body(self, index: Index) -> tuple[bytes | None, bool]:
-        """The stored batch at a log index, and whether it comes from disk and must be checked."""
+        """Return the batch at a log index, and whether it comes from disk and must be checked."""
         body = self._bodies.get(self.id, index)
         return (self._tables.body.get(log.INDEX_KEY.pack(index)), True) if body is None else (body, False)
 
@@ -828,7 +854,7 @@ class Shard:
             outcomes.append((entry, apply(entry)))
 
     def stored(self) -> None:
-        """The transaction is on disk: what is committed by that is answered."""
+        """The transaction is on disk: answer what it committed."""
         self._promised = False
         if self.peers.wants_spool:
             copied = self.peers.copied
@@ -836,7 +862,7 @@ class Shard:
             for asker, told in begun:
                 self.reply(*asker, told)
             if begun and not copied:
-                self.ledger.keep_bodies(False)  # what the point before might have asked for
+                self.ledger.keep_bodies(False)  # kept for the previous point
             self.ledger.keep_bodies(self.peers.sending, self.peers.backups.active)
         self.replica.stored()
         if self.replica.sole:
@@ -857,14 +883,14 @@ class Shard:
                 self._answer(entry, outcome)
             elif entry.kind == log.NOOP and entry.term == self._led:
                 self._whole = True
-                if self._timed:  # else from the next turn on, whose leader time is known
+                if self._timed:  # otherwise from the next turn on, when leader time is known
                     self._serve()
 
     def warn(self, text: str) -> None:
         self._effects.warnings.append(text)
 
     def _answer(self, entry: Entry, outcome: Outcome) -> None:
-        """What is volatile follows the ledger; then who waits for the entry is answered."""
+        """Update the volatile state after an applied entry, then answer its requests."""
         if isinstance(outcome, Published):
             self.published += outcome.added
             if outcome.added:
@@ -902,12 +928,13 @@ class Shard:
             self._roster.applied()
 
     def _abandon(self, origins: set[Origin]) -> None:
-        """Subscriptions ended that their clients take for running: they subscribe again, and hear how it
-        stands."""
+        """Subscriptions ended that clients believe to be running: tell them, so that they subscribe
+        again.
+        """
         self._effects.abandoned += [(origin, 0) for origin in sorted(origins)]
 
     def _installed(self, outcome: TopicChanged) -> None:
-        """A topic is here in this version, or gone: the register counts on hearing that."""
+        """Tell the register that this version of a topic, or its removal, is logged here."""
         info = outcome.info
         if outcome.deleted:
             self._abandon(self.dispatch.drop_topic(info.id))
@@ -915,13 +942,14 @@ class Shard:
         self.tell(META_SHARD, TopicInstalled(info.id, -info.id if outcome.deleted else info.version, self.id))
 
     def answers(self) -> list[Mail]:
-        """To other copies: what they asked, once it is stored."""
+        """Return answers to other copies, after the commit."""
         return self.peers.mail()
 
     def advance(self, boot_ms: int) -> Effects:
-        """Applies what is committed, hands out records, and gives everything that may be sent now; what must
-        be stored first comes later. `boot_ms` is now: the commit may have outlasted a lease. Raises
-        UnknownKind, CorruptLog."""
+        """Apply committed entries, deliver records, and return all effects that may be sent now.
+
+        `boot_ms` is now: the commit may have outlasted a lease. Raises UnknownKind, CorruptLog.
+        """
         self.replica.at(boot_ms)
         if not self.replica.sole:
             self._apply(0 if self.replica.hollow else self.replica.commit)
@@ -947,8 +975,8 @@ class Shard:
             gathering.after_commit(late)
             self._promised = True
         if dispatch.notices:
-            behind = gathering.behind  # AT_END overtakes no delivery
+            behind = gathering.behind  # AT_END must not overtake a delivery
             effects.notices = [notice for notice in dispatch.notices if notice[0] not in behind]
             dispatch.notices = [notice for notice in dispatch.notices if notice[0] in behind]
         if dispatch.unfinished and not self.crowded:
-            self._promised = True  # another turn makes them entries
+            self._promised = True  # another turn logs them

@@ -1,25 +1,23 @@
-"""The turn of a worker over its shards, and the only driver of `Shard`: every program and every test runs
-this code.
+"""The turn of a worker over its shards: the only driver of `Shard`, in nodes, tests and simulator.
 
-One call of `Turn.run` is one turn. For each shard that something happened to, in this order:
+One call of `Turn.run` is one turn. For each shard with work, in this order:
 
-    begin(now)           the clocks of the turn, when the shard is touched first
-    step, publish        any number of times: requests, and what other copies say
-    tick()               time passes; what was collected becomes entries
-    ready(sync)          -> Ready: what must be stored, and what may be sent before that
-    write(ready)         into the open transaction of all shards
-      `TurnHost.commit`      one sync for all of them
-    stored()             what is on disk now may be spoken of
-    answers()            to other copies
-    advance()            -> Effects: what is committed is applied, records are handed out; the host sends it
+    begin(now)             sets the clocks, when the shard is touched first
+    step, publish          any number of times: requests, and messages of other copies
+    tick()                 advances timers; collected work becomes entries
+    ready(sync)            -> Ready: what to store, and what may be sent before that
+    write(ready)           into the open transaction of all shards
+      `TurnHost.commit`    one sync for all of them
+    stored()               marks it as stored
+    answers()              to other copies
+    advance()              -> Effects: entries are applied, records delivered; the host sends it
 
-A turn commits only when a shard promises something. What waits for no promise (leases, retention, applied
-rows) rides along with the next commit, at the latest LEASE_LOG_MS after it came up.
+A turn commits only if a shard promises something. Other writes (leases, retention, applied rows)
+join the next commit, at most LEASE_LOG_MS later.
 
-When the disk refuses (StoreError) or one shard cannot go on (ShardStopped), nothing of the turn is sent after
-that, all memory is dropped, the open transaction is aborted, and the shards are opened again from their
-tables by the code that opened them first: after RECOVER_MS, or in the next turn without the shard that
-stopped.
+If the disk fails (StoreError) or a shard fails (ShardStopped), the rest of the turn is not sent.
+All memory is dropped, the transaction is aborted, and the shards are opened again from their
+tables: after RECOVER_MS, or in the next turn without the failed shard.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -39,12 +37,11 @@ from gossipq.values import Message
 
 Told = TypeVarTuple("Told")
 Answer = TypeVar("Answer")
-RECOVER_MS = 500  #: between two attempts to open the shards, while the disk refuses
+RECOVER_MS = 500  #: pause between two attempts to open the shards while the disk fails
 
 
 class ShardStopped(Exception):
-    """One shard cannot go on. What it did in this turn lies half in the open transaction, and must not
-    last."""
+    """One shard failed. Its part of the open transaction is incomplete and must be aborted."""
 
     def __init__(self, shard: ShardId, error: Exception) -> None:
         super().__init__(shard, error)
@@ -52,41 +49,44 @@ class ShardStopped(Exception):
 
 
 class TurnHost(Protocol):
-    """What a turn asks of the process that it runs in."""
+    """The process in which turns run."""
 
     def open(self, shard: ShardId) -> Shard:
-        """A shard over its tables. Raises what makes it unusable, and StoreError."""
+        """Open a shard over its tables. Raises StoreError, and errors that make the shard
+        unusable.
+        """
 
     def abort(self) -> None:
-        """Everything since the last commit is forgotten. Raises StoreError."""
+        """Abort everything since the last commit. Raises StoreError."""
 
     def commit(self) -> None:
-        """Everything since the last commit is on disk when this returns. Raises StoreError: then nothing of
-        it is."""
+        """Commit: everything is on disk when this returns. Raises StoreError if nothing was
+        committed.
+        """
 
     def boot_ms(self) -> int:
         """Boot time now: a commit may have outlasted a lease."""
 
     def replicate(self, shard: Shard, appends: Sequence[Replication]) -> None:
-        """Sends what may leave before the commit."""
+        """Send messages that may leave before the commit."""
 
     def answer(self, shard: Shard, answers: Sequence[Mail]) -> None:
-        """To other copies, after the commit."""
+        """Send answers to other copies, after the commit."""
 
     def send(self, shard: Shard, effects: Effects) -> None:
-        """Everything else that is true now."""
+        """Send everything else."""
 
     def flush(self) -> None:
-        """All shards have said to other processes what they have to say for now."""
+        """Send all collected messages to other processes."""
 
     def opened(self) -> None:
-        """The shards are open, and what that promised is stored."""
+        """The shards are open, and their first entries are stored."""
 
     def dropped(self, shards: Collection[Shard]) -> None:
-        """The memory of these shards goes, and what waits in it."""
+        """The memory of these shards is dropped, with everything that waits in it."""
 
     def refused(self, error: StoreError) -> None:
-        """The disk refused: the shards are opened again after RECOVER_MS."""
+        """The disk failed. The shards are opened again after RECOVER_MS."""
 
     def stopped(self, shard: ShardId, error: Exception) -> None:
         """This shard stays closed; the others are opened again."""
@@ -96,32 +96,33 @@ class Turn:
     """The turns of the shards in `owned`. Their first turn opens them."""
 
     def __init__(self, host: TurnHost, owned: Iterable[ShardId]) -> None:
-        self.shards: dict[ShardId, Shard] = {}  #: those that are open
-        self.stopped: dict[ShardId, str] = {}  #: those that stopped, and why
+        self.shards: dict[ShardId, Shard] = {}  #: open shards
+        self.stopped: dict[ShardId, str] = {}  #: stopped shards, and why
         self._host, self._owned = host, tuple(owned)
         self._now = Now(0, 0)
         self._open_ms: int | None = 0  # when to open the shards (again); None: they are open
         self._opened_before = False
         self._touched: dict[ShardId, Shard] = {}
-        self._replicated = False  # something waits to leave before the commit
-        self._at: Shard | None = None  # whose part of a turn is under way
-        self._due: dict[ShardId, int] = {}  # boot time at which a shard has a part in a turn by itself
-        self._told: list[tuple[ShardId, Message]] = []  # between shards of this worker
-        self._waiting: set[ShardId] = set()  # shards with something that rides along
-        self._lazy_ms: int | None = None  # when that is committed, if nothing is promised before
+        self._replicated = False  # something waits to be sent before the commit
+        self._at: Shard | None = None  # the shard whose part of a turn is running
+        # boot time at which a shard needs a turn without a message
+        self._due: dict[ShardId, int] = {}
+        self._told: list[tuple[ShardId, Message]] = []  # messages between shards of this worker
+        self._waiting: set[ShardId] = set()  # shards with lazy writes
+        self._lazy_ms: int | None = None  # when those are committed at the latest
 
     @property
     def open(self) -> bool:
-        """The shards are open, and may store."""
+        """True if the shards are open and can store."""
         return self._open_ms is None
 
     @property
     def again(self) -> bool:
-        """Whether the turn that ended has made work for another one at once."""
+        """True if the last turn left work for another one at once."""
         return bool(self._told) or any(shard.promised for shard in self.shards.values())
 
     def next_deadline_ms(self) -> int | None:
-        """Boot time of the next turn that has something to do, though nothing arrives."""
+        """Boot time of the next turn that has work without a message."""
         if self._told:
             return 0
         times = (self._open_ms, self._lazy_ms, min(self._due.values(), default=None))
@@ -130,7 +131,9 @@ class Turn:
     # --- what work does -------------------------------------------------------------------------------------
 
     def touch(self, shard_id: ShardId) -> Shard | None:
-        """The shard, with the clocks of this turn and a part in it; None when it is not open."""
+        """Return the shard with the clocks of this turn, and include it in the turn. None if
+        closed.
+        """
         shard = self._touched.get(shard_id)
         if shard is None and (shard := self.shards.get(shard_id)) is not None:
             self._touched[shard_id] = shard
@@ -139,17 +142,18 @@ class Turn:
         return shard
 
     def _ahead_ms(self) -> int | None:
-        """Leader time minus boot time, by the shard that knows of the latest: what a copy hears of its leader
-        is as late as the message was."""
+        """Leader time minus boot time, the latest of all shards: messages of leaders arrive
+        late.
+        """
         known = (shard.known_ahead_ms(self._now) for shard in self.shards.values())
         return max((ahead_ms for ahead_ms in known if ahead_ms is not None), default=None)
 
     def wake(self, shard_id: ShardId) -> None:
-        """This shard has a part in the next turn."""
+        """Include this shard in the next turn."""
         self._due[shard_id] = 0
 
     def store_soon(self) -> None:
-        """The next turn commits, also when nothing is promised: the store itself has something to do."""
+        """Commit in the next turn even without promises, because the store has work."""
         self._lazy_ms = self._now.boot_ms
 
     def step(
@@ -163,8 +167,10 @@ class Turn:
         entries: list[Entry] | None = None,
         batch: bytes = b"",
     ) -> None:
-        """A request, or what another copy says, for a shard that was touched. Raises StoreError,
-        ShardStopped."""
+        """Handle a request, or a message of another copy, on a touched shard.
+
+        Raises StoreError, ShardStopped.
+        """
         self._do(shard, shard.step, origin, request_id, client, message, term, entries, batch)
 
     def publish(
@@ -177,23 +183,22 @@ class Turn:
         info: BatchInfo,
         batch: bytes,
     ) -> None:
-        """A verified batch for a shard that was touched. Raises StoreError, ShardStopped."""
+        """Publish a verified batch on a touched shard. Raises StoreError, ShardStopped."""
         self._do(shard, shard.publish, origin, request_id, client, message, info, batch)
 
     def sessions(self) -> set[SessionId]:
-        """Return the sessions that have something in any shard that ends with them."""
+        """Return the sessions with state in any shard that ends with them."""
         return set().union(*(shard.sessions() for shard in self.shards.values()))
 
     def end_session(self, session: SessionId, silent: bool = False) -> None:
-        """In every shard that knows it. Raises StoreError, ShardStopped."""
+        """End a session in every shard that knows it. Raises StoreError, ShardStopped."""
         for shard_id, shard in self.shards.items():
             if shard.knows(session):
                 self.touch(shard_id)
                 self._do(shard, shard.end_session, session, silent)
 
     def renew(self, session: SessionId) -> None:
-        """A session is there, and so keeps what its subscriptions hold that say nothing of it. Raises
-        StoreError, ShardStopped."""
+        """Extend the leases of a session that was heard. Raises StoreError, ShardStopped."""
         for shard_id, shard in self.shards.items():
             if shard.renews(session):
                 self.touch(shard_id)
@@ -202,15 +207,17 @@ class Turn:
     # --- a turn ---------------------------------------------------------------------------------------------
 
     def run(self, now: Now, work: Callable[[], None]) -> None:
-        """One turn: opens what must be opened, lets `work` step what has come, stores what that promises,
-        sends what is true then. Raises what `TurnHost.refused` raises."""
+        """Run one turn: open shards if needed, call `work` to step messages, store, and send.
+
+        Raises the exceptions of `TurnHost.refused`.
+        """
         self._now = now
         if self._open_ms is not None and now.boot_ms >= self._open_ms:
             self._attempt(self._open, self._finish, self._host.opened)
         self._attempt(work, self._pass_on, self._finish)
 
     def last(self, now: Now) -> None:
-        """The worker ends: what rides along is committed. Raises StoreError, ShardStopped."""
+        """Commit lazy writes when the worker stops. Raises StoreError, ShardStopped."""
         self._now = now
         if self.open:
             try:
@@ -221,7 +228,7 @@ class Turn:
                 raise error if self._at is None else _trouble(self._at.id, error) from error
 
     def _attempt(self, *parts: Callable[[], None]) -> None:
-        """Either all that these parts of a turn promise is stored and sent, or memory starts over."""
+        """Run parts of a turn. Either all promises are stored and sent, or memory starts over."""
         try:
             for part in parts:
                 part()
@@ -249,7 +256,7 @@ class Turn:
                 self.touch(shard_id)
 
     def _finish(self) -> None:
-        """Stores what the turn promises, then sends what that made true."""
+        """Store the promises of the turn, then send the effects."""
         host = self._host
         for shard in self._touched.values():
             self._at = shard
@@ -259,7 +266,7 @@ class Turn:
         readies = self._ready(sync)
         if self._replicated:
             self._replicated = False
-            host.flush()  # the others store while this one does
+            host.flush()  # other copies store while this one does
         if sync:
             self._store(readies)
         touched, self._touched = self._touched, {}
@@ -270,7 +277,7 @@ class Turn:
                 host.answer(shard, answers)
                 answered = True
         if answered:
-            host.flush()  # what is stored is said before anything follows from it here: somebody waits for it
+            host.flush()  # clients wait for confirms: send them before the rest
         for shard in touched.values():
             self._at = shard
             self._advance(shard)
@@ -278,7 +285,7 @@ class Turn:
         host.flush()
 
     def _ready(self, sync: bool) -> list[tuple[Shard, Ready]]:
-        """What each shard has to store; what may leave before that leaves."""
+        """Return the writes of each shard, and send what may leave before the commit."""
         if sync:
             for shard_id in self._waiting:
                 self.touch(shard_id)
@@ -293,7 +300,7 @@ class Turn:
         return readies
 
     def _store(self, readies: list[tuple[Shard, Ready]]) -> None:
-        """One transaction for all shards that have something to write."""
+        """Write and commit all shards in one transaction."""
         self._lazy_ms = None
         self._waiting.clear()
         for shard, ready in readies:
@@ -308,7 +315,7 @@ class Turn:
                 shard.stored()
 
     def _advance(self, shard: Shard) -> None:
-        """Sends what is true now."""
+        """Apply and send the effects of a shard."""
         effects = shard.advance(self._host.boot_ms())
         if effects.told:
             effects.told = [each for each in effects.told if not self._told_here(*each)]
@@ -323,7 +330,7 @@ class Turn:
             self._lazy_ms = self._lazy_ms or self._now.boot_ms + limits.LEASE_LOG_MS
 
     def _told_here(self, shard_id: ShardId, message: Message) -> bool:
-        """What a shard says to one that this worker leads is stepped in the next turn."""
+        """Pass a message to a shard that this worker leads: it is stepped in the next turn."""
         shard = self.shards.get(shard_id)
         if shard is None or not shard.leading:
             return False
@@ -332,8 +339,9 @@ class Turn:
 
     @staticmethod
     def _do(shard: Shard, part: Callable[[*Told], Answer], *told: *Told) -> Answer:
-        """A part of a turn that concerns one shard. Raises StoreError, and ShardStopped for whatever else
-        goes wrong in it."""
+        """Run a part of a turn for one shard. Raises StoreError, or ShardStopped for any other
+        error.
+        """
         try:
             return part(*told)
         except StoreError:
@@ -344,9 +352,9 @@ class Turn:
     # --- opening, starting over -----------------------------------------------------------------------------
 
     def _open(self) -> None:
-        """Opens every shard from disk and takes its next term."""
+        """Open every shard from disk, and start the next term."""
         self._load()
-        # whatever comes of it is committed: the disk can be written
+        # always commit after opening, to prove that the disk can be written
         self._open_ms, self._lazy_ms = (None, self._now.boot_ms)
         for shard_id in self.shards:
             self.touch(shard_id)
@@ -354,7 +362,7 @@ class Turn:
             self._do(shard, shard.lead, self._now)
 
     def _load(self) -> None:
-        """The shards as the disk has them: what was not committed is forgotten. Raises StoreError."""
+        """Load the shards from disk. Uncommitted changes are dropped. Raises StoreError."""
         self._forget()
         if self._opened_before:
             self._host.abort()
@@ -381,8 +389,7 @@ class Turn:
         self._host.stopped(shard_id, error)
 
     def _start_over(self, error: StoreError | ShardStopped) -> None:
-        """Nothing that is in memory lasts. While the disk refuses, shards are there to say so, and do not
-        store."""
+        """Drop all memory. While the disk fails, the shards exist only to report that."""
         self._host.dropped(self.shards.values())
         self._forget()
         if isinstance(error, ShardStopped):
@@ -398,8 +405,7 @@ class Turn:
 
 
 def _trouble(shard_id: ShardId, error: Exception) -> StoreError | ShardStopped:
-    """What an exception of a shard is. A lack of memory says nothing about the shard: all start over from
-    disk, with what is left of memory."""
+    """Convert an exception of a shard. Without memory, all shards restart: none is at fault."""
     if isinstance(error, MemoryError):
         return OutOfMemory(f"no memory was left in a turn of shard {shard_id}", OutOfMemory.HINT)
     return ShardStopped(shard_id, error)

@@ -1,4 +1,4 @@
-"""What the meta shard knows of its cluster: topics and nodes."""
+"""The cluster's topics and nodes, as the meta shard records them."""
 
 from gossipq.core.register.members import check_member
 from gossipq.core.register.roster import ROSTER_VERBS, Roster

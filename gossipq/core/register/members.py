@@ -1,4 +1,4 @@
-"""What may stand in a row of the roster."""
+"""Checks of a row of the roster."""
 
 from gossipq import limits
 from gossipq.endpoints import endpoint
@@ -10,7 +10,7 @@ KEY_BYTES = 32  #: of a public key
 
 
 def check_member(member: Member) -> None:
-    """Raises BadName, BadRequest: what a node says of itself cannot be so."""
+    """Raise BadName, BadRequest if a node describes itself impossibly."""
     for what, text in (("a node", member.name), ("a copy", member.copy)):
         if not text or len(text.encode("utf-8", "replace")) > limits.NAME_BYTES_MAX or not text.isprintable():
             raise BadName(

@@ -1,9 +1,8 @@
-"""The roster of the cluster: what the leader of the meta shard does besides leading a shard and keeping the
-topics.
+"""The roster of the cluster: nodes, options, users. Kept by the leader of the meta shard.
 
-A node enters it by JOIN, and says so again when its row is not what it is. Rows are MEMBER entries; whoever
-applies the meta shard's log has them. Names and addresses are unique: a living member keeps its own, that of
-a silent one is for who comes.
+A node enters it by JOIN, and sends JOIN again when its row is outdated. Rows are MEMBER entries, so
+every node that applies the meta shard's log has them. Names and addresses are unique: a member that
+is alive keeps its own; those of a silent member can be taken over.
 """
 
 from functools import partial
@@ -21,17 +20,18 @@ from gossipq.messages import Access, AskAccess, AskMembers, Join, Members, SetAc
 from gossipq.types import Index, Origin
 from gossipq.values import AccessChange, AccessTable, Member, Message
 
-#: what the roster serves
+#: messages that the roster answers
 ROSTER_VERBS = (Join, AskMembers, SetMember, SetOptions, AskAccess, SetAccess)
-FEATURES = 1  #: level of the cluster: a node that knows less cannot read its log
-LIVING_MS = 5 * limits.SECOND_MS  #: who was heard within it lives
+FEATURES = 1  #: feature level of the cluster: a node with a lower one cannot read its log
+LIVING_MS = 5 * limits.SECOND_MS  #: a node heard within this time is alive
 AGAIN_MS = 50
-OPTION_BYTES_MAX = 64 * limits.KIB  #: of one as text
-ACCESS_BYTES_MAX = 3 * limits.CONTROL_BYTES_MAX // 4  #: of users and roles, which are told in one answer
+OPTION_BYTES_MAX = 64 * limits.KIB  #: of one option as text
+#: of users and roles, which are sent in one answer
+ACCESS_BYTES_MAX = 3 * limits.CONTROL_BYTES_MAX // 4
 
 
 class RosterHost(Protocol):
-    """What the roster asks of its shard."""
+    """The part of the shard that the roster uses."""
 
     leader_ms: int  #: unix
 
@@ -39,7 +39,7 @@ class RosterHost(Protocol):
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
     def answer(self, asker: Requester, outcome: Outcome, reply: Message) -> None: ...
     def warn(self, text: str) -> None:
-        """For whoever looks after this node."""
+        """Warn the operator of this node."""
 
 
 class Roster:
@@ -53,28 +53,33 @@ class Roster:
     ) -> None:
         self._shard, self._ledger, self._replica, self._settings = shard, ledger, replica, settings
         self._pending = pending
-        self._changing = False  # a change is under way
-        self._rows: dict[str, tuple[Member, int]] = {}  # since when this leader has seen each row as it is
-        self._places: dict[str, tuple[str, int]] = {}  # by copy: its address, and since when it has that
+        self._changing = False  # a change is not applied yet
+        # each row, and since when this leader has seen it unchanged
+        self._rows: dict[str, tuple[Member, int]] = {}
+        # by copy: its address, and since when it has that
+        self._places: dict[str, tuple[str, int]] = {}
         self._look_ms: int | None = None
-        self._led_ms = 0  # since when this shard leads
-        self._accessing = False  # a change of users or roles is under way
-        self._compared = False  # the options of the log with those of this node, since it leads
+        self._led_ms = 0  # start of this shard's leadership
+        self._accessing = False  # a change of users or roles is not applied yet
+        # options of the log were compared with this node's, in this leadership
+        self._compared = False
 
     def lead(self) -> None:
-        """This shard leads."""
+        """This shard leads now."""
         self._compared, self._led_ms = not self._settings.options, self._replica.now_ms
         self._begins_closed()
         self._look()
 
     @property
     def options(self) -> dict[str, str]:
-        """What [cluster] says: as logged; until a leader has done that, as this node has it."""
+        """The options of [cluster]: as logged, or this node's until a leader has logged them."""
         return self._ledger.options or self._settings.options
 
     @property
     def _replace_ms(self) -> int:
-        """Of nobody else than an operator's making, so it may make no sense."""
+        """replace_ms as logged. An operator set it, so it can be invalid; then this node's value
+        holds.
+        """
         try:
             return msgspec.json.decode(self._ledger.options["cluster.replace_ms"], type=int)
         except (KeyError, msgspec.DecodeError):
@@ -96,7 +101,7 @@ class Roster:
     # --- requests -------------------------------------------------------------------------------------------
 
     def serve(self, origin: Origin, request_id: int, message: Message) -> None:
-        """Raises what a client must hear."""
+        """Serve a request. Raises Refused."""
         if isinstance(message, AskMembers):
             self._answer(origin, request_id)
             return
@@ -125,14 +130,16 @@ class Roster:
             self._propose(change, origin, request_id, isinstance(message, Join))
 
     def _answer(self, origin: Origin, request_id: int, joins: bool = False) -> None:
-        """Who joins hears who may do what before it serves anybody."""
+        """Answer with the roster. A joining node also gets users and roles before it serves
+        clients.
+        """
         access = self._ledger.access if joins else None
         members = sorted(self._ledger.members.values(), key=lambda member: member.name)
         version, name = self._ledger.roster_version, self._settings.cluster_name
         self._shard.reply(origin, request_id, Members(version, members, name, self.options, access))
 
     def _checked(self, asked: dict[str, str]) -> dict[str, str]:
-        """All options, with those that were asked for."""
+        """Return all options, including the requested ones."""
         options = self.options
         for key, text in asked.items():
             if key in limits.OPTIONS_FOUNDED:
@@ -158,7 +165,9 @@ class Roster:
     # --- users ----------------------------------------------------------------------------------------------
 
     def _set_access(self, asked: AccessChange, origin: Origin, request_id: int) -> None:
-        """Raises what a client must hear: the table could not be so, or would keep everybody out."""
+        """Change users and roles. Raises Refused: the table is invalid, or would lock everybody
+        out.
+        """
         mine = self._ledger.access
         if self._accessing or self._early_users or asked.version not in (0, mine.version):
             raise Busy("users or roles were changed at the same moment", retry_after_ms=AGAIN_MS)
@@ -178,7 +187,7 @@ class Roster:
         self._propose_access(msgspec.structs.replace(asked, version=mine.version), origin, request_id)
 
     def _propose_access(self, change: AccessChange, origin: Origin = NOBODY, request_id: int = 0) -> None:
-        """One at a time: the first table of all has no version by which an entry could be refused."""
+        """Only one change at a time, because the first table has no version to compare."""
         self._accessing = True
         index = self._shard.propose(log.ACCESS, payloads.encode(payloads.NewAccess(change)))
         self._pending.add(index, self._accessed, origin, request_id)
@@ -190,12 +199,12 @@ class Roster:
 
     @property
     def _early_users(self) -> bool:
-        """Whether users were made before the cluster was, and are not in its log yet."""
+        """True if users were created before the cluster, and are not in its log yet."""
         told = self._settings.access
         return told != AccessTable() and not (told.version or self._ledger.access.version)
 
     def _begins_closed(self) -> bool:
-        """Whether they are on their way, before anything else is said of users."""
+        """True while those users are being logged. Other changes of users wait."""
         told = self._settings.access
         if not self._early_users:
             return False
@@ -226,8 +235,10 @@ class Roster:
             self._answer(*asker, joins)
 
     def _invited(self, message: Join) -> bytes:
-        """The digest of the invitation by which a node comes; b"" where it showed that it knows the secret.
-        Raises Forbidden."""
+        """Return the digest of a node's invitation; b"" if it proved that it knows the secret.
+
+        Raises Forbidden.
+        """
         if not message.invite:
             return b""
         shown, copy = permissions.digest(message.invite), message.member.copy
@@ -240,7 +251,7 @@ class Roster:
         return b"" if found.copy else shown
 
     def _joining(self, message: Join) -> Member:
-        """The row that the node gets."""
+        """Return the row for a joining node."""
         member, settings, members = message.member, self._settings, self._ledger.members
         check_member(member)
         if settings.standalone and member.copy != self._replica.me:
@@ -283,14 +294,15 @@ class Roster:
                 f"{limits.MEMBERS_MAX} nodes are there", hint="remove one: gossipq cluster rm NAME"
             )
         if self._replica.me not in (*members, member.copy):
-            # or it would lose all shards
+            # otherwise it would lose all shards
             raise Busy("this node is not in its own roster yet", retry_after_ms=AGAIN_MS)
         state = known.state if known is not None and known.state == "leaving" else "in"
         return msgspec.structs.replace(member, state=state)
 
     def _check_place(self, known: Member | None, member: Member) -> None:
-        """Raises WrongState if another node lives that is this member, BadRequest if one has its name or
-        address."""
+        """Raise WrongState if another living node is this member, BadRequest if it has its name or
+        address.
+        """
         if known is not None and known.endpoint != member.endpoint and self._stays(known, member):
             raise WrongState(
                 f"{known.name} is there, at {known.endpoint}, and was to be at {member.endpoint}, too",
@@ -309,21 +321,24 @@ class Roster:
                     )
 
     def _stays(self, known: Member, member: Member) -> bool:
-        """Whether it answers where it is known, so that who says it is elsewhere runs on a copy of its
-        directory: the volume was cloned. Only a copy that is written to there counts as heard."""
+        """True if the member still answers at its known address.
+
+        Then a node with the same identity at another address runs on a copy of its data directory.
+        """
         if member.copy == self._replica.me:
             return self._settings.endpoint not in ("", member.endpoint)
         if known.state == "lost" or not self._lives(member.copy):
             return False
         since_ms, other = self._places[member.copy][1], self._replica.progress.get(member.copy)
-        was_there = since_ms <= self._led_ms  # and had no time to be heard here
+        # its address is older than this leadership, which may not have heard it yet
+        was_there = since_ms <= self._led_ms
         return was_there or (other is not None and other.heard_ms > since_ms)
 
     def _setting(self, message: SetMember) -> payloads.RosterChange | None:
         members = self._ledger.members
         found = [member for member in members.values() if member.name == message.name]
         if not found and message.state == "gone" and message.name in self._ledger.taken_off:
-            return None  # the answer was lost, and the client asks again
+            return None  # the answer was lost, and the client repeats the request
         if not found:
             raise BadRequest(f"no node is named {message.name}", hint="gossipq cluster ls")
         if message.state not in ("in", "leaving", "gone"):
@@ -361,14 +376,14 @@ class Roster:
     # --- who lives ------------------------------------------------------------------------------------------
 
     def _silent_ms(self, copy: str) -> int:
-        """Since its copy of this shard answered, or since it could have: when its row became what it is."""
+        """Time since the node's copy of this shard answered, or since its row last changed."""
         if copy == self._replica.me:
             return 0
         other, row = self._replica.progress.get(copy), self._rows.get(copy)
         return self._replica.now_ms - max(other.heard_ms if other else 0, row[1] if row else 0)
 
     def _came_back(self, copy: str) -> bool:
-        """Whether it was heard since its row is as it is."""
+        """True if it was heard since its row last changed."""
         other = self._replica.progress.get(copy)
         return copy == self._replica.me or (other is not None and other.heard_ms > self._rows[copy][1])
 
@@ -376,7 +391,7 @@ class Roster:
         return self._silent_ms(copy) < LIVING_MS
 
     def _runs(self, member: Member) -> bool:
-        """Raises Busy while that is not known: it was not heard since this copy leads, and could still be."""
+        """True if the node is running. Raises Busy while this leader cannot know that yet."""
         other, lives = self._replica.progress.get(member.copy), self._lives(member.copy)
         if lives and (other is None or other.heard_ms <= self._led_ms):
             text = f"whether {member.name} runs is known in a few seconds"
@@ -387,7 +402,9 @@ class Roster:
         return self._look_ms
 
     def tick(self, boot_ms: int) -> None:
-        """Who is silent for too long is lost; who is heard again is in."""
+        """Mark members lost that are silent too long, and mark them "in" when they are heard
+        again.
+        """
         if self._look_ms is None or boot_ms < self._look_ms:
             return
         self._look()
@@ -400,7 +417,7 @@ class Roster:
             if not self._ledger.options or (
                 len(self._rows) <= 1 and self._ledger.options != self._settings.options
             ):
-                # of a cluster of one node its file has the last word
+                # in a cluster of one node its file decides
                 self._set_options(self._settings.options)
                 return
         for member in self._ledger.members.values():

@@ -1,13 +1,13 @@
-"""The register of topics: what the leader of the meta shard does besides leading a shard.
+"""The register of topics, kept by the leader of the meta shard.
 
-A topic is made, changed and removed in three steps: META_TOPIC is committed here, with a row that says which
-version its shards are being told; each shard that holds a partition logs its own TOPIC entry (INSTALL_TOPIC,
-repeated until it answers); then the client hears of it, and INSTALLED takes the row away. A new leader of
-this shard goes on with every row that it finds. What is known twice is answered twice.
+A topic is created, changed or removed in three steps. META_TOPIC is committed here, with a row that
+lists the version for the topic's shards. Each shard with a partition logs a TOPIC entry; the
+register repeats INSTALL_TOPIC until it answers. Then the client is answered, and INSTALLED removes
+the row. A new leader of the meta shard continues from the rows. Repeated messages are harmless.
 
-Ids are indexes of entries, so no two topics ever have one id. A shard that lost a topic keeps a tombstone for
-a week of leader time; what comes later still is answered by the register, which knows every id that is not
-gone.
+Topic ids are indexes of entries, so they are never reused. A shard that lost a topic keeps a
+tombstone for a week of leader time. Later messages are answered by the register, which knows all
+ids that still exist.
 """
 
 import re
@@ -34,8 +34,9 @@ from gossipq.types import Index, Origin
 from gossipq.values import Message, TopicConfig, TopicInfo
 
 INSTALL_AGAIN_MS = 500
-PATIENCE_MS = 3_000  #: who asked hears that a shard does not answer: less than clients wait
-#: what the register serves
+#: after this time the client hears that a shard does not answer; shorter than clients wait
+PATIENCE_MS = 3_000
+#: messages that the register answers
 REGISTER_VERBS = (Resolve, CreateTopic, BindTopic, DropTopic, SetTopic, TopicInstalled, AskTopic)
 _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -44,7 +45,7 @@ Account = tuple[Payer, ...]
 
 
 class TopicsHost(Protocol):
-    """What the register asks of its shard."""
+    """The part of the shard that the register uses."""
 
     boot_ms: int
 
@@ -54,11 +55,11 @@ class TopicsHost(Protocol):
     def answer(self, asker: Requester, outcome: Outcome, reply: Message) -> None: ...
     def tell(self, shard: int, message: Message) -> None: ...
     def warn(self, text: str) -> None:
-        """For whoever looks after this node."""
+        """Warn the operator of this node."""
 
 
 def check_name(name: str) -> None:
-    """Raises BadName. Names go into keys, file names and patterns, so they are plain."""
+    """Raise BadName. Names are plain, because they become keys, file names and patterns."""
     if not name or len(name.encode("utf-8", "replace")) > limits.NAME_BYTES_MAX:
         raise BadName(
             f"topic name of {len(name.encode('utf-8', 'replace'))} bytes; 1 to {limits.NAME_BYTES_MAX} are "
@@ -69,7 +70,7 @@ def check_name(name: str) -> None:
 
 
 def check_config(config: TopicConfig) -> None:
-    """Raises BadRequest naming the field."""
+    """Raise BadRequest, which names the field."""
     if not 1 <= config.partitions <= limits.PARTITIONS_MAX:
         raise BadRequest(
             f"partitions = {config.partitions}", hint=f"1 to {limits.PARTITIONS_MAX} are allowed"
@@ -94,18 +95,19 @@ def check_config(config: TopicConfig) -> None:
 
 
 def _size(name: str, config: TopicConfig) -> int:
-    """About so many bytes has a topic in an answer."""
+    """Approximate size of a topic in an answer."""
     return 250 + len(name) + 3 * config.partitions + sum(map(len, config.virtual))
 
 
 class Creation:
-    """A request that waits: topics still being logged, and the answer gathered so far."""
+    """A waiting request: topics that are being logged, and the answer so far."""
 
     __slots__ = ("asker", "found", "made", "missing", "more", "until_ms")
 
     def __init__(self, asker: Requester, found: list[TopicInfo], missing: set[str], more: str = "") -> None:
         self.asker, self.found, self.missing, self.more = asker, found, missing, more
-        self.made = set(missing)  #: those that are made or changed for it: all of their shards must know
+        #: topics created or changed for it: all of their shards must know them
+        self.made = set(missing)
         self.until_ms: int | None = None  #: boot time at which it is answered as it stands
 
 
@@ -117,20 +119,21 @@ class TopicRegister:
         settings: ShardSettings,
         pending: Pending[Outcome],
     ) -> None:
-        """Virtual topics of the cluster's file are made as soon as this shard leads."""
+        """Virtual topics of the cluster's file are created when this shard leads."""
         self._shard, self._ledger, self._shards, self._pending = shard, ledger, settings.shards, pending
         self._auto_create, self._defaults = settings.auto_create, settings.topic
         self._virtual, self._quota = settings.virtual, settings.quota
         self._made = Buckets("topics", settings.quota)
         self._made_partitions = Buckets("partitions", settings.quota)
         self._creations: list[Creation] = []
-        self._proposed: dict[str, int] = {}  # names under way, and their partitions
-        # by id, of `ledger.installing`: shards that have not answered this leader
+        self._proposed: dict[str, int] = {}  # names being created, and their partitions
+        # by id in `ledger.installing`: shards that have not answered this leader
         self._missing: dict[int, set[int]] = {}
-        # (id, version) that all shards have, and that is to be logged
+        # (id, version) that all shards have, to be logged
         self._installed: list[tuple[int, int]] = []
-        self._drops: dict[int, list[Requester]] = {}  # by id: who waits for the end of a topic
-        self._drops_ms: dict[int, int] = {}  # and until which boot time
+        # by id: requests that wait for the end of a topic
+        self._drops: dict[int, list[Requester]] = {}
+        self._drops_ms: dict[int, int] = {}  # boot time until which they wait
         self._again_ms: int | None = None
 
     # --- requests -------------------------------------------------------------------------------------------
@@ -144,7 +147,10 @@ class TopicRegister:
         rights: Rights | None,
         node: bool,
     ) -> None:
-        """A pattern finds what may be seen. What only nodes write is made for a node alone."""
+        """Answer topics by name or pattern, and create missing ones if asked to.
+
+        Patterns match topics that the user may see. System topics are created only for nodes.
+        """
         known = self._ledger.names
         wild = [name for name in message.names if "*" in name]
         if len(wild) > limits.RESOLVE_PATTERNS_MAX or any(len(name) > limits.NAME_BYTES_MAX for name in wild):
@@ -154,7 +160,7 @@ class TopicRegister:
                 hint="ask for the rest in another request",
             )
         fits = re.compile("|".join(map(translate, wild))).match
-        named: dict[str, TopicInfo | None] = {}  # None: it is to be made
+        named: dict[str, TopicInfo | None] = {}  # None: to be created
         if wild:
             named |= {
                 name: info
@@ -181,7 +187,7 @@ class TopicRegister:
         self._make(origin, request_id, found, dict.fromkeys(missing, self._defaults), account, more)
 
     def _page(self, named: dict[str, TopicInfo | None]) -> tuple[dict[str, TopicInfo | None], str]:
-        """What goes in one answer, in the order of names, and the last name of it if more follow."""
+        """Return the topics of one answer by name, and the last name if more follow."""
         page: dict[str, TopicInfo | None] = {}
         size = 0
         for name in sorted(named):
@@ -208,7 +214,7 @@ class TopicRegister:
         self._make(origin, request_id, [], {message.name: config}, account)
 
     def bind(self, origin: Origin, request_id: int, message: BindTopic, account: Account) -> None:
-        """A virtual topic, new or bound anew. Its real topics are made if they are missing."""
+        """Create a virtual topic or bind it anew. Missing target topics are created."""
         check_name(message.name)
         targets = list(dict.fromkeys(message.targets))
         self._check_targets(message.name, targets)
@@ -228,7 +234,7 @@ class TopicRegister:
         self._make(origin, request_id, [], configs, account)
 
     def change(self, origin: Origin, request_id: int, message: SetTopic) -> None:
-        """Another policy for a topic that is there. What decides where records lie stays."""
+        """Change the policy of a topic. Fields that decide about placement cannot change."""
         known = self._ledger.names.get(message.name)
         if known is None:
             raise UnknownTopic(f"no topic {message.name}", hint="gossipq topic ls")
@@ -275,8 +281,9 @@ class TopicRegister:
             )
 
     def lead(self) -> None:
-        """This shard leads: what a leader before it began is carried on, and virtual topics of the cluster's
-        file that are missing are made."""
+        """Continue unfinished changes of earlier leaders, and create missing virtual topics of the
+        file.
+        """
         for installing in self._ledger.installing.values():
             self._begin(installing.info)
         for name, targets in self._virtual.items():
@@ -312,7 +319,7 @@ class TopicRegister:
         self._creations.append(creation)
 
     def _check_quota(self, configs: dict[str, TopicConfig], account: Account) -> None:
-        """Raises BadRequest, Busy. What is on nobody's `account` is the cluster's own."""
+        """Raise BadRequest or Busy above a quota. An empty `account` is the cluster itself."""
         fresh = [config.partitions for name, config in configs.items() if name not in self._proposed]
         names, quota = self._ledger.names, self._quota
         topics = len(names) + len(self._proposed) + len(fresh)
@@ -372,7 +379,9 @@ class TopicRegister:
             self._pending.add(index, partial(self._unnamed, known.id))
 
     def _await_end(self, name: str, asker: Requester) -> bool:
-        """Who asks hears of the end of a topic whose shards are being told. False: there is none."""
+        """Wait for the end of a removed topic that shards still have. False if it does not
+        exist.
+        """
         under_way = [each.info.id for each in self._ledger.installing.values() if each.info.name == name]
         if not under_way or under_way[-1] not in self._missing:
             return False
@@ -380,7 +389,7 @@ class TopicRegister:
         return True
 
     def repeat(self, origin: Origin, request_id: int, message: Message) -> None:
-        """A request that was done is asked again: its answer, as it is now."""
+        """Answer a repeated request whose first one succeeded, with the present state."""
         if isinstance(message, DropTopic):
             if message.name in self._ledger.names or not self._await_end(
                 message.name, Requester(origin, request_id)
@@ -396,15 +405,18 @@ class TopicRegister:
     # --- what follows ---------------------------------------------------------------------------------------
 
     def _logged(self, name: str, asker: Requester, index: Index, outcome: Outcome) -> None:
-        """An entry of this leader for a topic is applied. Refused: who waits for the topic is told."""
+        """An entry of this leader for a topic is applied. If refused, waiting requests are told."""
         self._proposed.pop(name, None)
         if outcome.error:
             self._refuse(name, outcome)
         elif isinstance(outcome, TopicChanged) and outcome.info.id not in self._missing:
-            self._arrived(outcome.info)  # it was there
+            self._arrived(outcome.info)  # it existed before
 
     def _unnamed(self, topic_id: int, asker: Requester, index: Index, outcome: Outcome) -> None:
-        """The removal of a topic is applied. Done: who asked is answered when the shards have logged it."""
+        """The removal of a topic is applied.
+
+        The client is answered when all shards have logged it.
+        """
         if outcome.error or topic_id not in self._missing:
             for each in self._drops.pop(topic_id, ()):
                 self._shard.answer(each, outcome, Topics([]))
@@ -415,9 +427,9 @@ class TopicRegister:
             self._shard.refuse_by(creation.asker, outcome)
 
     def applied(self, outcome: TopicChanged) -> None:
-        """A META_TOPIC is committed: its shards are told."""
+        """A META_TOPIC is committed: tell the shards."""
         self._begin(outcome.info)
-        # who waits for a change of it waits in vain
+        # requests for a change of a removed topic fail
         if outcome.deleted and outcome.info.name not in self._proposed:
             self._refuse(
                 outcome.info.name, refused("unknown_topic", f"topic {outcome.info.name} was removed")
@@ -436,8 +448,10 @@ class TopicRegister:
             self._shard.tell(shard, InstallTopic(installing.info, installing.deleted))
 
     def installed(self, message: TopicInstalled) -> None:
-        """A shard has logged a version; the last one frees who waits. One that has a topic which was removed
-        hears of that."""
+        """A shard has logged a version. The last one completes the waiting requests.
+
+        A shard that reports a removed topic is told so.
+        """
         installing, missing = (
             self._ledger.installing.get(message.topic_id),
             self._missing.get(message.topic_id),
@@ -461,8 +475,9 @@ class TopicRegister:
             self._arrived(installing.info)
 
     def _gone(self, info: TopicInfo) -> None:
-        """No shard has it any more. Who asked for that hears so when none has an earlier one of
-        its name."""
+        """All shards have logged the removal. Answer requests unless an earlier topic of the name
+        remains.
+        """
         installing = self._ledger.installing
         earlier = [
             each for each in self._missing if each < info.id and installing[each].info.name == info.name
@@ -484,9 +499,11 @@ class TopicRegister:
                 self._shard.reply(*creation.asker, Topics(found, creation.more))
 
     def ask(self, message: AskTopic) -> None:
-        """A shard met a topic id that it does not know: it gets the topic, or hears that it holds none of it.
-        Ids are indexes of entries and used once: one that is not in the register was removed, or never
-        was."""
+        """A shard asks about an unknown topic id: send the topic, or that the shard has no part of
+        it.
+
+        Ids are never reused: an id that is not in the register was removed, or never existed.
+        """
         name = self._ledger.ids.get(message.topic_id)
         nothing = TopicInfo(message.topic_id, "", 0, TopicConfig(), [])
         found = nothing if name is None else self._ledger.names[name]
@@ -494,7 +511,7 @@ class TopicRegister:
             self._shard.tell(message.shard, InstallTopic(found, deleted=message.shard not in found.shards))
 
     def tick(self, boot_ms: int) -> None:
-        """Repeats what was not answered, and logs what all shards have answered."""
+        """Repeat unanswered messages, and log what all shards have answered."""
         if self._installed:
             versions, self._installed = self._installed, []
             self._shard.propose(
@@ -509,8 +526,10 @@ class TopicRegister:
                 self._tell(topic_id)
 
     def _give_up(self, boot_ms: int) -> None:
-        """Who waits for a shard that does not answer hears so. Who only asked where topics are gets them: the
-        other shards of such a topic serve."""
+        """Answer requests that wait for a silent shard.
+
+        Requests that only look topics up get them, because the other shards of such a topic serve.
+        """
         for topic_id in self._drops:
             if boot_ms >= self._drops_ms.setdefault(topic_id, boot_ms + PATIENCE_MS):
                 why = f"the topic is removed; {self._late_shards(topic_id)}"
@@ -547,7 +566,7 @@ class TopicRegister:
         return self._again_ms
 
     def waiting(self) -> list[tuple[Origin, int]]:
-        """Requests that wait for shards to log what their entries say."""
+        """Requests that wait for shards."""
         askers = [creation.asker for creation in self._creations] + [
             each for askers in self._drops.values() for each in askers
         ]
@@ -562,8 +581,10 @@ class TopicRegister:
         rights: Rights | None = None,
         node: bool = True,
     ) -> None:
-        """Any request of this room, on whose account it goes, what it may do, and whether a node asks. Raises
-        what a client must hear."""
+        """Serve a request of this room, with its account, rights, and whether a node sent it.
+
+        Raises Refused.
+        """
         if isinstance(message, Resolve):
             self.resolve(origin, request_id, message, account, rights, node)
         elif isinstance(message, CreateTopic):
