@@ -502,7 +502,7 @@ class Shard:
     ) -> None:
         """Publish a verified batch. Refusals are answered, never raised. Raises StoreError.
 
-        If the store is full, the refusal has no term.
+        A copy without others reports a full store even while it does not lead.
         """
         last = self.last
         self._stirred |= bool(message.acks)
