@@ -1,1 +1,1 @@
-"""One foreign library each, and its only importer."""
+"""One module for each foreign library, and the only one that imports it."""

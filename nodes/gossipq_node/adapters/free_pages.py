@@ -1,10 +1,9 @@
-"""Free pages of an LMDB file go back to the file system, so that others may have the space: a file never
-shrinks, but it may have holes.
+"""Gives free pages of an LMDB file back to the file system. The file never shrinks, but gets holes.
 
-LMDB lists the pages that no snapshot since a transaction needs, under the number of that transaction, in a
-tree of its own. It writes a free page whole before it reads it again, so nobody sees what a hole reads as.
-The format is that of version 0.9 on a machine of 64 bits, whose bytes are its own (`mdb.c`: MDB_meta, MDB_db,
-MDB_page, MDB_node).
+LMDB lists the pages that became free under the number of the transaction, in a tree of its own.
+It writes a free page completely before it reads it again, so the zeros of a hole are never used.
+The format is that of version 0.9 on a 64-bit machine, in native byte order (`mdb.c`: MDB_meta,
+MDB_db, MDB_page, MDB_node).
 """
 
 import ctypes
@@ -18,14 +17,14 @@ from struct import error as StructError
 from typing import NamedTuple
 
 KEEP_SIZE, PUNCH_HOLE = 1, 2  #: modes of fallocate(2)
-HEAD_BYTES = 16  #: of a page, and where a meta page begins to say something
+HEAD_BYTES = 16  #: size of a page's head, and offset of the data in a meta page
 MAGIC, VERSION = 0xBEEFC0DE, 1
 BRANCH, LEAF, META = 1, 2, 8  #: flags of a page
-BIG = 1  #: flag of a node: its value lies on pages of its own
+BIG = 1  #: flag of a node: its value is on pages of its own
 NO_PAGE = (1 << 64) - 1
 WORD_BYTES = 8
-STEP_BYTES_MAX = 64 << 20  #: given back in one step
-STEP_PAGES_MAX = 1 << 16  #: looked at in one step
+STEP_BYTES_MAX = 64 << 20  #: bytes given back in one step
+STEP_PAGES_MAX = 1 << 16  #: pages examined in one step
 
 _META = Struct("@IIQQ")  #: magic, version, address, size of the map
 _DB = Struct("@IHHQQQQQ")  #: page size, flags, depth, three counts of pages, entries, root
@@ -35,22 +34,27 @@ Run = tuple[int, int]  #: pages [first, end)
 
 
 class MetaPage(NamedTuple):
-    txn: int  #: the last that was committed
+    txn: int  #: the last committed transaction
     page_bytes: int
-    root: int  #: of the tree of free pages
-    last: int  #: highest page that was ever used
+    root: int  #: root of the tree of free pages
+    last: int  #: highest page ever used
 
 
 class FreePages:
-    """Of one file. A step gives back some; the next one goes on behind them."""
+    """Free pages of one file. Each step gives some back, and the next
+    step continues behind them.
+    """
 
     def __init__(self) -> None:
-        self._seen_pages = 0  # of the list, by the steps before
+        self._seen_pages = 0  # pages of the list seen in earlier steps
         self._libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
     def release(self, path: str, txn: int) -> int:
-        """Punches holes where no snapshot since `txn` has anything; bytes that the file system has back. Only
-        between two transactions, when all that was written is committed. Raises OSError: not there."""
+        """Punch holes for pages that no snapshot since `txn` uses. Returns the bytes given back.
+
+        Call it only between transactions, when everything is committed. Raises
+        OSError if the file is missing.
+        """
         if self._libc is None or array("Q").itemsize != WORD_BYTES:
             return 0
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -70,7 +74,7 @@ class FreePages:
                 for at in range(first * meta.page_bytes, end * meta.page_bytes, STEP_BYTES_MAX):
                     given += self._punch(file, at, min(end * meta.page_bytes, at + STEP_BYTES_MAX))
                     if given >= STEP_BYTES_MAX:
-                        return given  # the rest of this list is not seen yet
+                        return given  # the rest of this list comes in the next step
             if seen - self._seen_pages >= STEP_PAGES_MAX:
                 self._seen_pages = seen
                 return given
@@ -78,11 +82,11 @@ class FreePages:
         return given
 
     def _punch(self, file: int, first: int, end: int) -> int:
-        """Bytes that were not a hole yet."""
+        """Punch a hole. Returns the bytes that were not a hole before."""
         try:
             if os.lseek(file, first, os.SEEK_DATA) >= end:
                 return 0
-        except OSError:  # nothing but a hole up to the end
+        except OSError:  # a hole up to the end
             return 0
         assert self._libc is not None
         mode, size = KEEP_SIZE | PUNCH_HOLE, end - first
@@ -91,7 +95,7 @@ class FreePages:
 
 
 def newest_meta(file: int) -> MetaPage:
-    """Raises ValueError: the file has another format."""
+    """Return the newest meta page. Raises ValueError for another format."""
     page_bytes = _meta(os.pread(file, 256, 0)).page_bytes
     return max(_meta(os.pread(file, 256, at)) for at in (0, page_bytes))
 
@@ -107,9 +111,11 @@ def _meta(page: bytes) -> MetaPage:
 
 
 def lacking_bytes(path: str) -> int:
-    """How much of the file is gone behind its end, though pages there are in use: who read them through a map
-    would be killed by SIGBUS. Free ones there may never have been written. Raises OSError; ValueError: the
-    file has another format."""
+    """Return how many used bytes are missing behind the end of the file.
+
+    Reading them through the map would kill the process with SIGBUS. Free pages there may never have
+    been written. Raises OSError; ValueError for another format.
+    """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         meta, there = newest_meta(file), os.fstat(file).st_size
@@ -127,8 +133,9 @@ def lacking_bytes(path: str) -> int:
 
 
 def free_lists(file: int, meta: MetaPage, txn: int) -> Iterator["array[int]"]:
-    """Numbers of free pages, falling, that no snapshot since `txn` has: one list for each transaction that
-    freed some."""
+    """Yield lists of free pages, falling, that no snapshot since `txn`
+    uses: one per transaction.
+    """
     waiting = [] if meta.root == NO_PAGE else [meta.root]
     while waiting:
         page = os.pread(file, meta.page_bytes, waiting.pop() * meta.page_bytes)
@@ -155,7 +162,7 @@ def free_lists(file: int, meta: MetaPage, txn: int) -> Iterator["array[int]"]:
 
 
 def runs(pages: "array[int]") -> Iterator[Run]:
-    """Neighbours together."""
+    """Yield runs of neighbouring pages."""
     if not pages:
         return
     end = pages[0] + 1

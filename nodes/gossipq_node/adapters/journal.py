@@ -1,14 +1,15 @@
-"""Turns that are on disk before LMDB has them: one synced write each, into one file beside the store.
+"""A journal of turns that LMDB has not committed yet: one synced write for
+each turn, into one file.
 
     block 0     magic, uuid of the store, CRC
     then        records, each from the start of a block of 4,096 bytes:
                 magic "GQjr", u32 size, u64 base, u64 sequence, u32 CRC, and `size` bytes of a turn
 
-`base` is the number of LMDB's last transaction: once LMDB has committed, what the file holds has another
-base and is worth nothing, so nothing is written to empty it. `sequence` counts the records of a base. The
-CRC covers all of a record and begins with the uuid, so that no stored batch can pass for one. The file is
-filled with zeros when it is made: a write then changes no size and no map of the file system, and one
-O_DIRECT write with O_DSYNC is one write of the disk.
+`base` is the number of LMDB's last transaction. After LMDB commits, the records in the file have an
+old base and are ignored, so the file need not be emptied. `sequence` counts the records of a base.
+The CRC covers a whole record and begins with the uuid, so that a stored batch cannot pass for a
+record. The file is filled with zeros when it is created. So a write changes neither its size nor
+its block map, and one O_DIRECT write with O_DSYNC is one write of the disk.
 """
 
 import errno
@@ -37,7 +38,7 @@ GONE = f"what was confirmed last is in it: put it back beside data.mdb; if it is
 
 
 def make_journal(directory: Path, uuid: bytes) -> None:
-    """An empty one, in place of any other. Raises OSError."""
+    """Create an empty journal, in place of any other. Raises OSError."""
     new = directory / NEW_JOURNAL_FILE
     head = _FILE_HEAD.pack(_FILE_MAGIC, uuid, crc32(uuid))
     file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -47,7 +48,7 @@ def make_journal(directory: Path, uuid: bytes) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(file)
     except OSError:
-        os.unlink(new)  # a full disk needs what it took
+        os.unlink(new)  # a full disk needs the space back
         raise
     finally:
         os.close(file)
@@ -60,10 +61,10 @@ def make_journal(directory: Path, uuid: bytes) -> None:
 
 
 class Journal:
-    """The file of one store, open. `position` and `sequence` are where the next record goes."""
+    """The open file of one store. The next record is written at `position` with `sequence`."""
 
     def __init__(self, directory: Path, uuid: bytes) -> None:
-        """Raises StoreError: gone, unreadable, cut short, or of another store."""
+        """Raises StoreError: missing, unreadable, cut short, or of another store."""
         self._path, self._uuid = directory / JOURNAL_FILE, uuid
         self._file = -1
         try:
@@ -76,14 +77,14 @@ class Journal:
         if head != _FILE_HEAD.pack(_FILE_MAGIC, uuid, crc32(uuid)):
             self.close()
             raise StoreError(f"{self._path} is not the journal of the data.mdb beside it", GONE)
-        if there < limits.JOURNAL_BYTES:  # what was cut off would be taken for never written
+        if there < limits.JOURNAL_BYTES:  # the part that was cut off would count as never written
             self.close()
             lacking = limits.JOURNAL_BYTES - there
             raise StoreError(
                 f"{self._path} is cut short: {lacking} bytes of it are not there", JOIN_OR_LOAD_IT
             )
         self._buffer = memoryview(mmap.mmap(-1, limits.JOURNAL_TURN_BYTES + 2 * BLOCK_BYTES))
-        self.was_read = False  #: else nobody knows how far it is good
+        self.was_read = False  #: until then it is unknown up to where the file is valid
         self.rewind()
 
     def _open(self) -> int:
@@ -91,7 +92,7 @@ class Journal:
         try:
             return os.open(self._path, flags | os.O_DIRECT)
         except OSError as error:
-            if error.errno != errno.EINVAL:  # this file system has no direct writes
+            if error.errno != errno.EINVAL:  # direct writes are not supported by this file system
                 raise
             return os.open(self._path, flags)
 
@@ -100,17 +101,19 @@ class Journal:
         self.position, self.sequence, self._bytes = BLOCK_BYTES, 0, 0
 
     def fits(self, size: int) -> bool:
-        """Whether a turn of that size, in bytes, is to come here too, and has room."""
+        """True if a turn of `size` bytes should be written here, and has room."""
         more = size <= limits.JOURNAL_TURN_BYTES and self._bytes < limits.JOURNAL_ROWS_BYTES
         return more and self.position + size + BLOCK_BYTES <= limits.JOURNAL_BYTES
 
     def append(self, base: int, turn: bytes) -> None:
-        """On disk when this returns. Raises OSError: then nobody knows what the file has behind `position`,
-        and nothing may be appended before LMDB has committed."""
+        """Write and sync a turn. Raises OSError: the file behind `position` is unknown then.
+
+        After that, nothing may be appended before LMDB has committed.
+        """
         head = _HEAD.pack(_MAGIC, len(turn), base, self.sequence, self._crc(base, self.sequence, turn))
         size = len(head) + len(turn)
         padded = -(-size // BLOCK_BYTES) * BLOCK_BYTES
-        # behind it lies what an earlier turn left there: no record begins within a block
+        # behind it are remains of an earlier turn, but a record never begins within a block
         self._buffer[: len(head)] = head
         self._buffer[len(head) : size] = turn
         if os.pwrite(self._file, self._buffer[:padded], self.position) != padded:
@@ -120,11 +123,13 @@ class Journal:
         self._bytes += size
 
     def turns(self, base: int, end: int | None = None) -> list[bytes]:
-        """All turns since LMDB's transaction `base`, oldest first; the next record goes behind them. `end`:
-        the position up to which the file is known to be good; what lies behind was never told to be stored.
+        """Return all turns since LMDB's transaction `base`, oldest first,
+        and set the next position.
 
-        Raises StoreError when the file is damaged, or of a later time than LMDB's data. A last record that is
-        not whole was being written when the machine stopped: nobody was told that it is stored."""
+        `end` is the position up to which the file is known to be valid; turns behind it were never
+        confirmed. A last incomplete record was being written when the machine stopped, and is
+        ignored. Raises StoreError if the file is damaged, or newer than LMDB's data.
+        """
         try:
             whole = self._path.read_bytes()
         except OSError as error:
@@ -163,7 +168,7 @@ class Journal:
                 yield record[0], record[1]
 
     def _record(self, whole: bytes, position: int) -> tuple[int, int, bytes] | None:
-        """Base, sequence and turn of what begins there, if it is whole."""
+        """Return base, sequence and turn of a complete record at a position, else None."""
         if whole[position : position + len(_MAGIC)] != _MAGIC or len(whole) - position < _HEAD.size:
             return None
         _, size, base, sequence, crc = _HEAD.unpack_from(whole, position)

@@ -1,14 +1,14 @@
-"""The Store over LMDB: one environment, a write transaction that is always open, three named tables per
-shard, and a journal in front of them.
+"""The Store over LMDB: one environment with an always open write transaction, and a journal.
 
-A turn of few bytes is one synced write into the journal and stays in the open transaction, which LMDB commits
-when a turn is large or much has come together; whoever opens the store after a crash repeats what the journal
-has and LMDB has not. After a clean end there is no journal.
+Each shard has three named tables. A small turn is one synced write into the journal, and
+stays in the open transaction. LMDB commits when a turn is large or many changes have come
+together. After a crash, opening the store repeats the turns in the journal that LMDB lacks.
+After a clean end there is no journal.
 
-Full sync and no write map: a commit that returned is on disk, and a full disk is an error instead of a
-signal. Every LMDB error, also one of a put, becomes StoreError; by then the environment has been opened anew
-and shows the last good commit. A store is made once, by `make_store`: one that is gone is refused, never made
-anew, for it would have forgotten its votes.
+Full sync and no write map: a commit that returned is on disk, and a full disk is an error instead
+of a signal. Every LMDB error, also one of a put, becomes StoreError. By then the environment has
+been opened again at the last good commit. `make_store` creates a store once. A missing store is
+refused, never created again, because it would have forgotten its votes.
 """
 
 import ctypes
@@ -32,36 +32,39 @@ from gossipq_node.adapters.free_pages import FreePages, lacking_bytes
 from gossipq_node.adapters.journal import JOIN_OR_LOAD, JOIN_OR_LOAD_IT, JOURNAL_FILE, Journal, make_journal
 from gossipq_node.ports import StoreUsage
 
-ENGINE = 0  #: major version of the LMDB engine; its file formats are mutually unreadable
+ENGINE = 0  #: major version of the LMDB engine; other versions cannot read its files
 ENGINE_NAME = "lmdb-0.9"
 TABLES = ("log", "body", "state")
 LOCK_FILE = "lock"
 JOURNAL_TABLE = b"journal"
-JOURNAL_ID = b"uuid"  #: of the journal that belongs to the store; no row: it ended cleanly
-JOURNAL_MENDED = b"mended"  #: written when the journal could not be
+JOURNAL_ID = b"uuid"  #: uuid of the store's journal; no row: it ended cleanly
+JOURNAL_MENDED = b"mended"  #: written when the journal could not be written
 Change = tuple[Any, ...]
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[list[Any]]).decode
 log = logging.getLogger(__name__)
-_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda pad: 0)  # of glibc alone
+_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda pad: 0)  # of glibc only
 DATA_FILE = "data.mdb"
 NEW_DATA_FILE = "data.mdb.new"
 LMDB_LOCK_FILE = "lock.mdb"
-LMDB_LOCK_BYTES = 8_192  #: with the readers that LMDB has room for unless told otherwise
+LMDB_LOCK_BYTES = 8_192  #: with LMDB's default number of readers
 NO_ADDRESSES = f"{OutOfMemory.HINT}; ulimit -v and node.map_bytes bound the map of a store"
-AS_STORED = 0  #: size of the map that the store had before
-NEW_MAP_BYTES = limits.MIB  #: while a store is made; who opens it chooses the size
+AS_STORED = 0  #: keep the map size of the store
+NEW_MAP_BYTES = limits.MIB  #: while a store is created; opening it sets the real size
 NOT_OURS = "start as the user whose directory it is, or make it yours: chown -R USER DIR"
 GONE = f"mount its disk again; if it is lost and {JOIN_OR_LOAD}"
 
 
 class DirectoryLock:
-    """An exclusive lock on a directory, until `release` or the end of the process. LMDB itself would let a
-    second owner in."""
+    """An exclusive lock on a directory, until `release` or the end of the process.
+
+    LMDB itself would admit a second owner.
+    """
 
     def __init__(self, directory: Path) -> None:
-        """Raises StoreError naming the holder when another process has it, or the reason when it cannot be
-        taken."""
+        """Raises StoreError naming the holder if another process has it,
+        or why it cannot be locked.
+        """
         path = directory / LOCK_FILE
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -73,7 +76,7 @@ class DirectoryLock:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.inode = os.fstat(self._fd).st_ino
-            with suppress(OSError):  # a full disk: who comes second is not told who has it
+            with suppress(OSError):  # a full disk: a second process is not told the holder
                 os.ftruncate(self._fd, 0)
                 os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
         except BlockingIOError:
@@ -106,16 +109,20 @@ class DirectoryLock:
 
 
 class _NoTransaction:
-    """Stands where the transaction was when an environment could not be opened again: each use fails, and
-    tries again."""
+    """Stands for the transaction when the environment could not be reopened.
+
+    Each use fails, and tries to open it again.
+    """
 
     def __getattr__(self, name: str) -> NoReturn:
         raise lmdb.Error("the environment is closed")
 
 
 class LmdbTable:
-    """One named table inside the store's open transaction. Good over commits; see
-    gossipq.core.storage.tables.Table."""
+    """A named table in the store's open transaction. It stays valid over commits.
+
+    See gossipq.core.storage.tables.Table.
+    """
 
     __slots__ = ("_db", "_store", "name")
 
@@ -154,7 +161,7 @@ class LmdbTable:
     def _put_all(self, rows: Sequence[tuple[bytes, bytes]], append: bool) -> None:
         store, name = self._store, self.name
         try:
-            if len(rows) == 1:  # half of what a cursor costs
+            if len(rows) == 1:  # half the cost of a cursor
                 ((key, value),) = rows
                 stored = store.txn.put(key, value, True, True, append, self._db)
             else:
@@ -241,11 +248,11 @@ class LmdbTable:
             self._store.fail(error)
 
     def rows(self) -> int:
-        """How many there are."""
+        """Return the number of rows."""
         return int(self._store.txn.stat(self._db)["entries"])
 
     def bind(self, db: Any) -> None:
-        """The store opened its environment: use this handle from now on."""
+        """Use a new handle, because the store reopened its environment."""
         self._db = db
 
     @property
@@ -258,7 +265,7 @@ class LmdbReader:
 
     def __init__(self, store: "LmdbStore", table: LmdbTable) -> None:
         self._store = store
-        self.txn: Any = store.read()  # which may open the store anew
+        self.txn: Any = store.read()  # this may reopen the store
         self._db = table.db
         store.readers.add(self)
 
@@ -287,11 +294,13 @@ class LmdbTables(NamedTuple):
 
 
 def make_store(directory: Path) -> None:
-    """An empty store; one that is there stays. Its directory is for the caller to sync. Raises StoreError."""
+    """Create an empty store; an existing one stays. The caller syncs its
+    directory. Raises StoreError.
+    """
     path, new = directory / DATA_FILE, directory / NEW_DATA_FILE
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        # it is named when it is whole: LMDB does not sync its first pages, and opens no half of them
+        # renamed when complete: LMDB does not sync its first pages, and cannot open half of them
         if not path.exists():
             new.unlink(missing_ok=True)
             with lmdb.open(
@@ -310,8 +319,9 @@ def make_store(directory: Path) -> None:
 
 
 class LmdbStore:
-    """One worker's environment in `directory`, locked while open. `shards` bounds how many shards it can
-    hold."""
+    """A worker's environment in `directory`, locked while open. `shards`
+    is the maximum of shards.
+    """
 
     def __init__(
         self,
@@ -319,22 +329,26 @@ class LmdbStore:
         map_bytes: int = limits.MAP_BYTES,
         shards: int = limits.SHARDS,
     ) -> None:
-        """Raises StoreError: gone, in use, not writable, no space, or made by another engine."""
+        """Raises StoreError: missing, in use, not writable, no space, or made by another engine."""
         self._directory, self._map_bytes = Path(directory), map_bytes
         self._tables_max = len(TABLES) * shards
         self._tables: dict[int, LmdbTables] = {}
         self._env: Any = None
         self.txn: Any = _NoTransaction()
-        self.readers: set[LmdbReader] = set()  #: that are open
-        #: since the last commit: (table, key, value), deleted (table, key), or (table, first, last key, True)
+        self.readers: set[LmdbReader] = set()  #: open readers
+        #: since the last commit: (table, key, value), deleted (table, key), or (table,
+        #: first, last key, True)
         self.changes: list[Change] = []
-        self.changed_bytes = 0  #: of values among them
+        self.changed_bytes = 0  #: of values in `changes`
         self._journal: Journal | None = None
         self._base = 0  #: number of LMDB's last transaction
-        self._journaled_rows = 0  #: changes in the open transaction that the journal has, and LMDB has not
-        self._made_tables = False  #: since LMDB's last commit: the journal knows rows alone
-        self._end: int | None = None  #: position up to which the journal is good; None: it was not read yet
-        self._unsure = True  #: whether something that is not good may lie behind that
+        #: changes in the open transaction that the journal has, and LMDB has not
+        self._journaled_rows = 0
+        #: tables were created since LMDB's last commit: the journal cannot store that
+        self._made_tables = False
+        #: position up to which the journal is valid; None: it was not read yet
+        self._end: int | None = None
+        self._unsure = True  #: True if invalid data may follow `_end`
         self._free_pages, self._shrinks = FreePages(), False
         self._check_there()
         self._lock = DirectoryLock(self._directory)
@@ -345,7 +359,7 @@ class LmdbStore:
             raise
 
     def _check_there(self) -> None:
-        """LMDB makes what is not there, and calls an empty file a new store. Raises StoreError."""
+        """Check that the store exists, because LMDB would create it. Raises StoreError."""
         path = self._directory / DATA_FILE
         try:
             if path.stat().st_size:
@@ -358,15 +372,18 @@ class LmdbStore:
         raise StoreError(f"a store of this node is gone: {path} {why}", GONE)
 
     def _check_whole(self) -> None:
-        """A copy to a full disk, or one that was interrupted. Raises StoreError."""
+        """Check for an interrupted copy, for example to a full disk. Raises StoreError."""
         path = self._directory / DATA_FILE
-        with suppress(OSError, ValueError, struct.error):  # LMDB says what it is
+        with suppress(OSError, ValueError, struct.error):  # LMDB reports the problem
             if lacking := lacking_bytes(str(path)):
                 raise StoreError(f"{path} is cut short: {lacking} bytes of it are not there", JOIN_OR_LOAD_IT)
 
     def _sync(self) -> None:
-        """A commit that failed may be on the disk, though LMDB shows the one before: the journal counts on
-        what LMDB shows. Raises StoreError."""
+        """Sync the file. Raises StoreError.
+
+        A failed commit can be on the disk, though LMDB shows the one before. The journal relies on
+        the state that LMDB shows.
+        """
         try:
             file = os.open(self._directory / DATA_FILE, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -374,12 +391,14 @@ class LmdbStore:
             finally:
                 os.close(file)
         except OSError as error:
-            self._unsure = True  # a later sync says that all is well, and brings nothing
+            self._unsure = True  # a later sync succeeds without having written the lost pages
             raise self._error(f"cannot be synced: {error.strerror}") from None
 
     def _reserve(self) -> None:
-        """LMDB writes into a mapping of its lock file: without place for it on the disk, the kernel would end
-        the process. Raises StoreError."""
+        """Reserve space for LMDB's lock file. Raises StoreError.
+
+        LMDB writes to a map of it. Without space on the disk the kernel would kill the process.
+        """
         try:
             file = os.open(self._directory / LMDB_LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -390,16 +409,17 @@ class LmdbStore:
             raise self._error(f"its lock file cannot be written: {error.strerror}") from None
 
     def _open(self) -> None:
-        """Raises StoreError; then it is closed."""
+        """Open the environment. Raises StoreError; then it is closed."""
         self._check_there()
         self._check_whole()
         self._sync()
         self._reserve()
         error = self._opening(commit=True)
-        if isinstance(error, lmdb.MapFullError):  # turns of the journal do not fit
+        if isinstance(error, lmdb.MapFullError):  # the turns of the journal do not fit
             self._map_bytes += limits.JOURNAL_MAP_BYTES
             error = self._opening(commit=True)
-        if error is not None and not self._unsure:  # a full disk: turns stay in the journal, and are served
+        # a full disk: turns stay in the journal, and are served
+        if error is not None and not self._unsure:
             error = self._opening(commit=False)
         if isinstance(error, lmdb.MemoryError):
             raise OutOfMemory(f"{self._directory} cannot be opened: {error}", NO_ADDRESSES) from None
@@ -412,7 +432,10 @@ class LmdbStore:
             raise self._error(f"cannot be opened: {error}") from None
 
     def _opening(self, commit: bool) -> lmdb.Error | None:
-        """What kept the environment from being opened; then it is closed. Raises StoreError for a journal."""
+        """Try to open the environment. Returns the error; then it is closed.
+
+        Raises StoreError for a bad journal.
+        """
         try:
             self._open_environment(commit)
         except lmdb.Error as error:
@@ -439,7 +462,9 @@ class LmdbStore:
         for table in handles:
             table.bind(self._open_table(table.name, txn, create=False))
         self._journal_db = self._open_table(JOURNAL_TABLE, txn, create=False)
-        txn.commit()  # only then readers may use the handles; it writes nothing: the journal keeps its base
+        # readers may use the handles only after this; it writes nothing, so
+        # the journal keeps its base
+        txn.commit()
         self.txn = self._env.begin(write=True)
         uuid = self.txn.get(JOURNAL_ID, db=self._journal_db) if self._journal_db is not None else None
         if uuid is None:
@@ -448,7 +473,7 @@ class LmdbStore:
             self._journal = Journal(self._directory, uuid)
             self._replay(commit)
         for table in handles:
-            if table.db is None:  # made since LMDB's last commit
+            if table.db is None:  # created since LMDB's last commit
                 table.bind(self._open_table(table.name, self.txn, create=True))
                 self._made_tables = True
 
@@ -458,8 +483,9 @@ class LmdbStore:
         return None
 
     def _new_journal(self) -> None:
-        """The store is new, or ended cleanly: LMDB has all. Without room for a journal LMDB commits each
-        turn."""
+        """Create the journal of a new or cleanly closed store. Without space for
+        it, LMDB commits each turn.
+        """
         uuid = uuid4().bytes
         try:
             make_journal(self._directory, uuid)
@@ -476,13 +502,17 @@ class LmdbStore:
         self._unsure = False
 
     def _replay(self, commit: bool) -> None:
-        """Does again what the journal has and LMDB has not. With `commit` LMDB commits it, so that whatever
-        lies behind the last good record has another base."""
+        """Repeat the turns that the journal has and LMDB lacks.
+
+        With `commit` LMDB commits them, so that anything behind the last
+        valid record has an old base.
+        """
         assert self._journal is not None
         self._base = self._env.info()["last_txnid"]
         turns = self._journal.turns(self._base, self._end)
         rows = self._repeat(turns)
-        refused = self._unsure and self._end is not None  # a turn that may be whole in the file all the same
+        # a turn that may be complete in the file anyway
+        refused = self._unsure and self._end is not None
         if refused:
             self.txn.put(JOURNAL_MENDED, b"", db=self._journal_db)
         if commit and (turns or refused):
@@ -491,7 +521,7 @@ class LmdbStore:
         self._journaled_rows, self._unsure = rows, False
 
     def _commit_environment(self) -> None:
-        """LMDB has everything. Raises lmdb.Error."""
+        """Commit in LMDB. Raises lmdb.Error."""
         self.txn.commit()
         self.txn = _NoTransaction()
         base = self._env.info()["last_txnid"]
@@ -500,11 +530,12 @@ class LmdbStore:
         self._base, self._journaled_rows = base, 0
         if self._shrinks:
             self._shrink()
-        with suppress(lmdb.Error):  # what is stored is stored: the next use fails instead, and tries again
+        # the commit is done; the next use fails instead, and tries again
+        with suppress(lmdb.Error):
             self.txn = self._env.begin(write=True)
 
     def _repeat(self, turns: list[bytes]) -> int:
-        """Applies turns of the journal to the open transaction; how many changes that were."""
+        """Apply turns of the journal to the open transaction. Returns the number of changes."""
         rows, handles = 0, dict[bytes, Any]()
         for turn in turns:
             for name, key, *rest in _decode(turn):
@@ -521,15 +552,15 @@ class LmdbStore:
         return rows
 
     def read(self) -> Any:
-        """A read transaction over the last commit. Raises lmdb.Error."""
+        """Open a read transaction over the last commit. Raises lmdb.Error."""
         if self._env is None:
             raise lmdb.Error("the environment is closed")
         if self._journaled_rows and not self.changes:
             self._commit_environment()
-        elif self._journaled_rows:  # what has changed since is not committed, and must not be
+        elif self._journaled_rows:  # later changes are not committed, and must not be
             changes = self._forget()
             self.abort()
-            if self._journaled_rows:  # the disk is full: LMDB would show what was before them
+            if self._journaled_rows:  # the disk is full: LMDB would show the state before them
                 raise lmdb.Error("the last turns are in the journal alone")
             self._repeat([_encode(changes)])
             self.changes += changes
@@ -537,7 +568,7 @@ class LmdbStore:
         return self._env.begin(write=False)
 
     def _forget(self) -> list["Change"]:
-        """What has changed since the last commit counts no more."""
+        """Forget and return the changes since the last commit."""
         changes, self.changes, self.changed_bytes = self.changes, [], 0
         return changes
 
@@ -558,10 +589,11 @@ class LmdbStore:
             env.close()
 
     def fail(self, error: lmdb.Error) -> NoReturn:
-        """Opens the environment anew, so that handles show the last good commit, and raises StoreError.
+        """Reopen the environment at the last good commit, and raise StoreError.
 
-        After a failed commit LMDB may hold the environment for broken; only a new one tells what is on
-        disk."""
+        After a failed commit LMDB may consider the environment broken. Only a new
+        one shows what is on disk.
+        """
         self._close()
         self._open()
         if isinstance(error, lmdb.MemoryError):
@@ -569,7 +601,9 @@ class LmdbStore:
         raise self._error(str(error)) from error
 
     def _error(self, what: str) -> StoreError:
-        """LMDB calls a full disk an input/output error: the free space tells which it is."""
+        """Return a StoreError. LMDB reports a full disk as input/output
+        error: the free space decides.
+        """
         what = what.replace(f"{self._directory}: ", "")
         try:
             disk = os.statvfs(self._directory)
@@ -583,7 +617,7 @@ class LmdbStore:
         )
 
     def tables(self, shard: int) -> LmdbTables:
-        """Raises StoreError when there is no room to make them."""
+        """Return the tables of a shard, created if missing. Raises StoreError without space."""
         found = self._tables.get(shard)
         if found is None:
             found = LmdbTables(*(LmdbTable(self, f"{name}-{shard:02}".encode()) for name in TABLES))
@@ -599,12 +633,12 @@ class LmdbStore:
         return found
 
     def shards(self) -> list[int]:
-        """Shards that have tables here, in order."""
+        """Return the shards that have tables here, in order."""
         names = self._env.dbs(self.txn)
         return sorted({int(name.rpartition(b"-")[2]) for name in names if name != JOURNAL_TABLE})
 
     def commit(self) -> None:
-        """Nothing is written and synced when nothing changed."""
+        """Commit. Without changes nothing is written or synced."""
         large = self.changed_bytes > limits.JOURNAL_TURN_BYTES
         gone = isinstance(self.txn, _NoTransaction)
         if self._journal is None or gone or large or self._made_tables or self._shrinks:
@@ -613,7 +647,7 @@ class LmdbStore:
             self._commit_turn(self._journal)
 
     def _commit_turn(self, journal: Journal) -> None:
-        """Into the journal, if it has room."""
+        """Commit into the journal if it has room, else in LMDB."""
         rows, turn = self._journaled_rows + len(self.changes), _encode(self.changes)
         if rows > limits.JOURNAL_ROWS or not journal.fits(len(turn)):
             self._commit_lmdb()
@@ -641,16 +675,18 @@ class LmdbStore:
         self._shrinks = False
         last = self._env.info()["last_txnid"]
         oldest = min((reader.txn.id() for reader in self.readers), default=last)
-        with suppress(OSError, ValueError):  # the space stays with the store
+        with suppress(OSError, ValueError):  # the space stays in the file
             self._free_pages.release(str(self._directory / DATA_FILE), oldest)
 
     def abort(self) -> None:
-        """Forgets everything since the last commit; tables made since then are made again, empty."""
+        """Drop everything since the last commit. New tables are created again, empty."""
         self._close()
         self._open()
 
     def usage(self) -> StoreUsage:
-        """Raises StoreError, also when the file has vanished under the open environment."""
+        """Return sizes. Raises StoreError, also if the file was deleted
+        under the open environment.
+        """
         self._check_there()
         used = 0
         try:
@@ -673,19 +709,24 @@ class LmdbStore:
         )
 
     def maintain(self) -> None:
-        """The pages of an open transaction lie in memory, above what could be given back."""
+        """Commit in LMDB if the journal has rows, and give free memory back. Called once a second.
+
+        Pages of an open transaction would keep memory between them from being freed.
+        """
         if self._env is not None:
             self._env.reader_check()
             if self._journaled_rows and not self.changes:
                 try:
                     self._commit_environment()
-                except lmdb.Error:  # a full disk: the journal still has all, and nothing has changed since
+                except lmdb.Error:
+                    # a full disk: the journal still has everything, and nothing has changed since
                     self.abort()
-                _malloc_trim(0)  # LMDB keeps those pages: what lies between them does not go back by itself
+                _malloc_trim(0)  # pages that LMDB keeps would hold free memory between them
 
     def close(self) -> None:
-        """Without a commit of what has changed; LMDB has all the rest, and the journal goes, if the disk
-        allows."""
+        """Close without committing changes since the last commit. A
+        clean end removes the journal.
+        """
         with suppress(StoreError, lmdb.Error, OSError):
             if self.changes:
                 self.abort()

@@ -1,8 +1,7 @@
-"""What a node knows of itself in the Prometheus text format. Counters are kept elsewhere; here they are only
-shown.
+"""Metrics of a node in the Prometheus text format. The counters are kept elsewhere.
 
-Stored counters have the partition as a label, so that a partition that moves to another node is no reset of a
-counter here.
+Stored counters have the partition as a label. So a partition that moves to another node does not
+look like a counter that was reset.
 """
 
 from collections.abc import Iterable, Iterator
@@ -166,8 +165,10 @@ def exposition(
     moves: int = 0,
     queued: int = 0,
 ) -> bytes:
-    """The text; without `stats`, when the workers did not answer, what is known without them. `moves`: of
-    leaders; `queued`: messages of gossip."""
+    """Return the text. `stats` is None if the workers did not answer.
+
+    `moves` counts changes of leaders. `queued` are waiting messages of gossip.
+    """
     registry = CollectorRegistry()
     rebalances = CounterMetricFamily(
         "gossipq_rebalances", "Shards that got another leader, seen since the start", value=moves

@@ -1,23 +1,25 @@
-"""Peers whose endpoints have a host name: their addresses, and the messages that wait for a first one."""
+"""Addresses of peers with host names, and the messages that wait for a first address."""
 
 import time
 from collections import deque
 
 from gossipq.resolver import LookUp, Resolver
 
-WAITING_MAX = 64  #: messages to one peer whose address is not known yet
+WAITING_MAX = 64  #: messages to one peer whose address is unknown
 
 Mail = tuple[bytes, bytes]  #: control, batch
 
 
 class NamedPeers:
-    """The owner connects to numeric addresses only, and asks here which one an endpoint has now."""
+    """The owner connects to numeric addresses only, and gets the
+    present one of an endpoint here.
+    """
 
     def __init__(self, look_up: LookUp) -> None:
         self.dropped = 0
         self._resolver = Resolver(look_up)
-        self._last: dict[str, str] = {}  # by endpoint: the address that was used last
-        self._lost: set[str] = set()  # endpoints whose last address did not answer, or not any more
+        self._last: dict[str, str] = {}  # by endpoint: the last used address
+        self._lost: set[str] = set()  # endpoints whose last address does not answer (any more)
         #: by endpoint: the host name, and the messages that wait
         self._waiting: dict[str, tuple[str, deque[Mail]]] = {}
 
@@ -27,8 +29,10 @@ class NamedPeers:
         return self._resolver.fd
 
     def address(self, endpoint: str, name: str) -> str:
-        """Return the address of host `name` to connect to, and look it up again. If it is "", `keep` accepts
-        messages until an address is found."""
+        """Return the address of host `name`, and look it up again.
+
+        If it is "", `keep` accepts messages until an address is found.
+        """
         self._resolver.ask(name, time.monotonic())
         address = self._resolver.address(name, self._last.get(endpoint, ""), endpoint in self._lost)
         if address:
@@ -39,8 +43,11 @@ class NamedPeers:
         return address
 
     def keep(self, endpoint: str, mail: Mail) -> bool:
-        """Store a message until the address is known; the oldest one makes room. False: the peer does not
-        wait for an address."""
+        """Store a message until the address is known; the oldest one is
+        dropped if there are too many.
+
+        False: the peer does not wait for an address.
+        """
         if endpoint not in self._waiting:
             return False
         _, mails = self._waiting[endpoint]
@@ -49,14 +56,14 @@ class NamedPeers:
         return True
 
     def lost(self, endpoint: str, name: str, now_s: float) -> None:
-        """The connection of an endpoint ended or could not be made: its host may have another address by
-        now."""
+        """A connection failed or ended: the host may have another address now."""
         self._lost.add(endpoint)
         self._resolver.ask(name, now_s)
 
     def found(self) -> list[tuple[str, deque[Mail]]]:
-        """Take the ended look-ups; return the endpoints that have an address now, with the messages that
-        waited for it."""
+        """Take finished look-ups. Returns endpoints that have an address
+        now, with their messages.
+        """
         self._resolver.answered()
         found = [each for each, (name, _) in self._waiting.items() if self._resolver.address(name)]
         return [(endpoint, self._waiting.pop(endpoint)[1]) for endpoint in found]

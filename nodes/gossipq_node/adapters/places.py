@@ -1,4 +1,4 @@
-"""Whether a node may listen where it should, and what to say when not."""
+"""Checks of addresses at which a node should listen, with errors for people."""
 
 import errno
 import socket
@@ -22,14 +22,16 @@ _REASONS = {
 
 
 def cannot_bind(endpoint: str, number: int, reason: str) -> NoPlace:
-    """`number` is the errno, `reason` its text."""
+    """Return the error. `number` is the errno, `reason` its text."""
     what, hint = _REASONS.get(number, (f"cannot be bound: {reason}", "check --bind"))
     return NoPlace(f"{endpoint} {what}", hint)
 
 
 def check_known(place: Endpoint) -> None:
-    """Raises NoPlace when its host is a name of no host. ZeroMQ would bind that of an interface, which nobody
-    can dial."""
+    """Raise NoPlace if the host is an unknown name.
+
+    ZeroMQ would take it for the name of an interface, which others cannot dial.
+    """
     if place.transport != "tcp" or place.is_wildcard:
         return
     try:
@@ -42,7 +44,7 @@ def check_known(place: Endpoint) -> None:
 
 
 def check_free(place: Endpoint) -> None:
-    """Raises NoPlace when nobody can listen there now."""
+    """Raise NoPlace if the address cannot be bound now."""
     if place.transport != "tcp":
         return
     host = "" if place.is_wildcard else place.host.strip("[]")

@@ -1,5 +1,6 @@
-"""The Serf agent of a node: its configuration, its process, its end. It dies with the process that started
-it."""
+"""The Serf agent of a node: configuration, process, end. It ends with
+the process that started it.
+"""
 
 import json
 import os
@@ -21,9 +22,8 @@ CONFIG, KEYRING, SNAPSHOT, LOG = "agent.json", "keyring.json", "snapshot", "agen
 LOG_BYTES_MAX = 1 << 20
 LOG_LINES = 40
 NAME_MAX = 60
-REASONS = 3  #: of those that the agent chains, the last ones say it
-#: the agent gets SIGKILL when the thread that started it ends, however that ends; and it is not the
-#: terminal's to interrupt
+REASONS = 3  #: the last errors in the agent's chain are the useful ones
+#: the agent gets SIGKILL when the thread that started it ends; Ctrl-C does not reach it
 SHELL = (
     "import ctypes, os, signal, sys\n"
     "parent = int(sys.argv[1])\n"
@@ -36,16 +36,16 @@ SHELL = (
 
 
 class Agent:
-    """One life after the other; `start` again after `exit_reason` says that it ended."""
+    """One run after the other; call `start` again after `exit_reason` says that it ended."""
 
     def __init__(self, settings: GossipSettings, program: str = "serf") -> None:
         self._settings, self._program = settings, program
         self._directory = Path(settings.directory)
         self._process: subprocess.Popen[bytes] | None = None
-        self._killed = ""  # why it was
+        self._killed = ""  # why it was killed
         self.rpc_port = 0
         self.rpc_key = ""
-        self.name = ""  #: of this life: another address has another one
+        self.name = ""  #: of this run: another address has another name
 
     @property
     def pid(self) -> int:
@@ -53,7 +53,7 @@ class Agent:
         return process.pid if process else 0
 
     def start(self, tags: Mapping[str, str], known: Iterable[str] = ()) -> None:
-        """`known`: further agents to join, as HOST:PORT. Raises OSError when it cannot be started."""
+        """Start the agent. `known` are other agents to join, as HOST:PORT. Raises OSError."""
         self.rpc_port, self.rpc_key, self._killed = _free_port(), secrets.token_hex(16), ""
         self._directory.mkdir(parents=True, exist_ok=True)
         config = self._configuration(tags, known)
@@ -63,7 +63,8 @@ class Agent:
         if len(self._settings.keys) > 1:
             self._write(KEYRING, self._settings.keys)
         (self._directory / LOG).write_bytes(b"")
-        with open(self._directory / LOG, "ab") as log:  # appending, so that it begins anew when it was cut
+        # append mode, so that it starts at 0 after a truncation
+        with open(self._directory / LOG, "ab") as log:
             command = [self._program, "agent", f"-config-file={place}"]
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", SHELL, str(os.getpid()), *command],
@@ -73,10 +74,10 @@ class Agent:
             )
 
     def _write(self, name: str, value: object) -> None:
-        """What has keys in it."""
+        """Write a file that contains keys, for this user only."""
         place = self._directory / name
         with open(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            os.fchmod(file.fileno(), 0o600)  # an older one may be open to more
+            os.fchmod(file.fileno(), 0o600)  # an older file may be readable for others
             json.dump(value, file)
 
     def _configuration(self, tags: Mapping[str, str], known: Iterable[str]) -> dict[str, object]:
@@ -91,7 +92,8 @@ class Agent:
             "bind": host_port(bind, port),
             "rpc_addr": f"127.0.0.1:{self.rpc_port}",
             "rpc_auth": self.rpc_key,
-            "disable_name_resolution": True,  # or a vote on a name that is there twice could end this agent
+            # otherwise a vote on a duplicate name could end this agent
+            "disable_name_resolution": True,
             "retry_interval": "1s",
             "rejoin_after_leave": True,
             "snapshot_path": str(self._directory / SNAPSHOT),
@@ -106,15 +108,15 @@ class Agent:
         if join := [
             place for place in dict.fromkeys((*settings.join, *known)) if not {place, _resolved(place)} & mine
         ]:
-            config["retry_join"] = join  # an agent that joins itself would look no further
+            config["retry_join"] = join  # an agent that joins itself would stop searching
         if len(settings.keys) > 1:
-            config["keyring_file"] = str(self._directory / KEYRING)  # the first encrypts
+            config["keyring_file"] = str(self._directory / KEYRING)  # the first key encrypts
         elif settings.keys:
             config["encrypt_key"] = settings.keys[0]
         return config
 
     def exit_reason(self) -> str | None:
-        """Why it is not running; None while it is."""
+        """Return why it is not running; None while it runs."""
         process = self._process
         if process is None:
             return self._killed or "it was not started"
@@ -125,7 +127,7 @@ class Agent:
         return self.last_words() or f"exit code {code}"
 
     def last_words(self) -> str:
-        """Of its log: the last line that says what is wrong."""
+        """Return the last line of its log that reports an error."""
         for line in reversed(self._log_lines()):
             if re.search(r"error|fail|conflict|cannot|denied|in use", line, re.I):
                 return ": ".join(line.strip().split(": ")[-REASONS:])[:200]
@@ -133,13 +135,13 @@ class Agent:
 
     @property
     def meets_strangers(self) -> bool:
-        """Whether others could not read what it said, or it them."""
+        """True if the agent and others could not decrypt each other's messages."""
         return any(
             re.search(r"could decrypt|not encrypted|state is encrypted", line) for line in self._log_lines()
         )
 
     def _log_lines(self) -> list[str]:
-        """The newest."""
+        """Return the newest lines of its log."""
         try:
             return (self._directory / LOG).read_text("utf-8", "replace").splitlines()[-LOG_LINES:]
         except OSError:
@@ -152,14 +154,14 @@ class Agent:
                 os.truncate(log, 0)
 
     def kill(self, why: str = "") -> None:
-        """`why` is its exit reason until it is started again. Also from another thread."""
+        """Kill the agent, from any thread. `why` is its exit reason until the next start."""
         process, self._process, self._killed = self._process, None, why
         if process is not None:
             process.kill()
             process.wait()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has ended by then."""
+        """Return whether the agent ended within this time."""
         process = self._process
         if process is None:
             return True
@@ -171,8 +173,10 @@ class Agent:
 def agent_name(settings: GossipSettings, address: str) -> str:
     """Return a name that differs for each node, data directory and numeric address.
 
-    A host name may have another address after a restart. Serf refuses a known agent at another address
-    ("conflicting address", hashicorp/consul#3902) until it has forgotten the old one, a day later."""
+    A host name can have another address after a restart. Serf refuses a known agent at
+    another address ("conflicting address", hashicorp/consul#3902) until it has forgotten
+    the old one, a day later.
+    """
     place = f"{settings.member.copy} {settings.bind} {address}"
     name = re.sub(r"[^A-Za-z0-9-]", "-", settings.member.name)[:NAME_MAX]
     return f"{name}-{blake2b(place.encode(), digest_size=4).hexdigest()}"
@@ -184,7 +188,9 @@ def _split(place: str) -> tuple[str, int]:
 
 
 def _address(host: str) -> str:
-    """The agent takes numbers only. Raises OSError when the name is unknown."""
+    """Return the numeric address of a host, which the agent needs. Raises
+    OSError if it is unknown.
+    """
     bare = host.strip("[]")
     if bare == "*":
         return "0.0.0.0"
@@ -192,7 +198,7 @@ def _address(host: str) -> str:
 
 
 def _resolved(place: str) -> str:
-    """HOST:PORT with the address of the host, where it has one now."""
+    """Return HOST:PORT with the host's address if it has one now."""
     host, port = _split(place)
     try:
         return host_port(_address(host), port)

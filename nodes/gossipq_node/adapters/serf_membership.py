@@ -1,8 +1,7 @@
-"""The Membership over Serf: an agent of this node's own, looked after by one thread that also asks it who is
-there.
+"""The Membership over Serf: one thread runs this node's agent and asks it for members.
 
-What serfclient leaves undone is done in `Calls`: it hides errors in heads, takes the answer to one call for
-that of another, is not for several threads, and asks for `pkg_resources` when it is imported.
+`Calls` works around serfclient: it ignores errors in heads, takes the answer of one call for
+another's, is not thread-safe, and imports `pkg_resources`.
 """
 
 import ipaddress
@@ -23,32 +22,34 @@ from gossipq_node.ports import SeenNode
 from gossipq_node.settings import GossipSettings
 
 POLL_S = 1.0
-FIRST_POLL_S = 0.2  #: while others are looked for first
+FIRST_POLL_S = 0.2  #: while others are first searched
 CALL_S = 3.0  #: for one answer of the agent
-TAGS_AGAIN_S = 10.0  #: between two changes of tags: each costs every agent some work
+TAGS_AGAIN_S = 10.0  #: pause between two changes of tags, because each costs every agent some work
 LEAVE_S = 3.0
-END_S = 4.0  #: for a call under way and the farewell together: the node drains in little more
-HANGS_S = 15.0  #: an agent that has not answered for so long is replaced
+END_S = 4.0  #: for a running call and the farewell together: the node drains in little more
+HANGS_S = 15.0  #: an agent that has not answered for this long is replaced
 RESTART_S_FIRST, RESTART_S_MAX, SETTLED_S = 0.5, 30.0, 60.0
-START_S = 3.0  #: a new agent answers within it
-PATIENCE_S = 10.0  #: a new agent has so long to find others before that is a trouble
+START_S = 3.0  #: a new agent answers within this time
+PATIENCE_S = 10.0  #: a new agent has this long to find others before that counts as trouble
 EVENTS_MAX = 1_000
 TAG_CHARS = 80  #: of a name or an address; all tags together may have 512 bytes
 CLUSTER_DIGITS = 8
 PROTOCOL = "1"
 ALIVE = "alive"
 STARTING = "the Serf agent is starting"
-QUEUES = ("event_queue", "intent_queue", "query_queue")  #: of an agent, in its stats
-GONE = {"left": "leave", "failed": "fail", "leaving": "leave"}  #: status of a member -> what happened
+QUEUES = ("event_queue", "intent_queue", "query_queue")  #: queues of an agent, in its stats
+GONE = {"left": "leave", "failed": "fail", "leaving": "leave"}  #: status of a member -> event
 
 
 class AgentError(Exception):
-    """The agent said no, or not what was asked."""
+    """The agent refused, or gave an unexpected answer."""
 
 
 def _import_serfclient() -> Any:
-    """Import the library's connection. Its package asks pkg_resources for its own version, but newer
-    versions of setuptools come without pkg_resources."""
+    """Import the library's connection class.
+
+    Its package asks pkg_resources for its own version, but newer setuptools lack pkg_resources.
+    """
     name = "pkg_resources"
     there, before = name in sys.modules, sys.modules.get(name)
     stand_in: Any = ModuleType(name)
@@ -64,13 +65,14 @@ def _import_serfclient() -> Any:
     return SerfConnection
 
 
-#: imported once, with this module: two threads that import at a time leave the stand-in in sys.modules
+#: imported once, with this module: with two threads the stand-in could stay in sys.modules
 _SerfConnection = _import_serfclient()
 
 
 class Calls:
-    """One connection to an agent, for one thread. After any exception it is of no use any more: `close`
-    it."""
+    """One connection to an agent, for one thread. After any exception
+    it is unusable: `close` it.
+    """
 
     def __init__(self, port: int, key: str) -> None:
         self._connection = _SerfConnection(host="127.0.0.1", port=port, timeout=CALL_S)
@@ -115,18 +117,19 @@ class SerfMembership:
         self._settings = settings
         self._agent = Agent(settings, program)
         self._calls: Calls | None = None
-        self._lock = threading.Lock()  # over what follows
+        self._lock = threading.Lock()  # protects the following attributes
         self._told: dict[str, str] = {}
         self._events: deque[GossipEvent] = deque(maxlen=EVENTS_MAX)
-        self._rows: dict[str, tuple[str, SeenNode]] = {}  # by the node's copy: status of its agent, the node
+        # by the node's copy: status of its agent, the node
+        self._rows: dict[str, tuple[str, SeenNode]] = {}
         self._places: dict[str, str] = {}  # by the node's copy: HOST:PORT of its agent
         self._state = STARTING
         self._queued = 0
-        # the thread's own
+        # used by the thread only
         self._said: dict[str, str] = {}  # tags as the agent has them
         self._tags_at = self._started_at = self._restart_at = 0.0
-        self._answered_at = 0.0  # or was started
-        self._answers = True  # it did when it was asked last
+        self._answered_at = 0.0  # time of the last answer, or of the start
+        self._answers = True  # True if the last question was answered
         self._pause_s = 0.0
         self._polite = True
         self._closing = threading.Event()
@@ -160,15 +163,15 @@ class SerfMembership:
             self._told |= tags
 
     def close(self, polite: bool = True) -> None:
-        """Without `polite` the others take it for a short break."""
+        """Stop. With `polite` False, others take it for a short break."""
         self._polite = polite
         self._closing.set()
         self._thread.join(END_S)
-        self._agent.kill()  # if the thread still waits for it
+        self._agent.kill()  # in case the thread still waits for it
 
     @property
     def pid(self) -> int:
-        """Of the agent; 0 while there is none."""
+        """Process id of the agent; 0 if it is not running."""
         return self._agent.pid
 
     # --- the thread -----------------------------------------------------------------------------------------
@@ -179,8 +182,8 @@ class SerfMembership:
                 try:
                     self._look()
                     self._answers = True
-                # whatever the agent or the library does: a new connection, a new agent at most
                 except Exception as error:
+                    # any fault of agent or library costs a new connection or a new agent at most
                     self._answers = False
                     self._hang_up()
                     self._doubt(error, time.monotonic())
@@ -192,7 +195,7 @@ class SerfMembership:
             self._agent.kill()
 
     def _look(self) -> None:
-        """Once a second: the agent runs, knows what it is to tell, and tells who is there."""
+        """Check the agent once a second, update its tags and read its members."""
         now = time.monotonic()
         reason = self._agent.exit_reason()
         if reason is not None:
@@ -213,7 +216,7 @@ class SerfMembership:
         self._set_state(self._trouble(now))
 
     def _doubt(self, error: Exception, now: float) -> None:
-        """It did not answer: that is told, and one that hangs makes way for another."""
+        """The agent did not answer: report that, and replace an agent that hangs."""
         if now - self._started_at >= START_S:
             self._set_state(f"the Serf agent does not answer: {error}")
         if now - self._answered_at >= HANGS_S:
@@ -237,7 +240,7 @@ class SerfMembership:
                 self._set_state(f"the Serf agent cannot be started: {error}")
 
     def _tags(self) -> dict[str, str]:
-        """Everything that others are to know; empty ones are left out."""
+        """Return the tags for other nodes, without empty ones."""
         member, cluster = self._settings.member, self._settings.cluster[:CLUSTER_DIGITS]
         kind = "witness" if member.witness else "node"
         tags = {
@@ -308,7 +311,7 @@ class SerfMembership:
     # --- the end --------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Says goodbye, if there is anybody to hear it."""
+        """Leave gossip, if the agent answers."""
         if not self._polite or not self._answers or self._agent.exit_reason() is not None:
             return
         try:
@@ -327,7 +330,7 @@ class SerfMembership:
 
 
 def _found(tags: dict[Any, Any], alive: bool) -> SeenNode | None:
-    """The node of an agent; None when it is not one of ours."""
+    """Return the node of an agent; None if it is not a node of gossipq."""
     texts = {str(key): str(text) for key, text in tags.items()}
     address = texts.get("endpoint", "")
     try:
@@ -347,7 +350,7 @@ def _found(tags: dict[Any, Any], alive: bool) -> SeenNode | None:
 
 
 def _place(member: dict[str, Any]) -> str:
-    """HOST:PORT of an agent; its address comes as 4 or 16 bytes."""
+    """Return HOST:PORT of an agent, whose address has 4 or 16 bytes."""
     raw, port = member.get("Addr"), member.get("Port")
     data = raw if isinstance(raw, bytes) else str(raw).encode("latin-1", "replace")
     if len(data) not in (4, 16) or not isinstance(port, int):
@@ -382,7 +385,7 @@ def _happened(
 
 
 def _difference(was: SeenNode, found: SeenNode) -> str:
-    """endpoint tcp://a:7700 -> tcp://b:7700, copy ..."""
+    """Return a text such as "endpoint tcp://a:7700 -> tcp://b:7700, copy ..."."""
     pairs = [
         (name, old, new)
         for name, old, new in zip(SeenNode._fields, was, found, strict=True)

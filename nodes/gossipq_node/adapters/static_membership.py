@@ -1,4 +1,4 @@
-"""The Membership of a node that is told the others' addresses: nothing is found, nothing happens."""
+"""The Membership of a node with configured addresses: it finds nothing and reports no events."""
 
 from collections.abc import Mapping
 
@@ -23,6 +23,6 @@ class StaticMembership:
         return []
 
     def tell(self, tags: Mapping[str, str]) -> None:
-        """Nobody listens."""
+        """Does nothing."""
 
     def close(self) -> None: ...
