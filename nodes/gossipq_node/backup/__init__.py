@@ -1,1 +1,3 @@
-"""`gossipq backup` and `gossipq restore`: points of a running cluster in a folder or an object store."""
+"""`gossipq backup` and `gossipq restore`: points of a running cluster in
+a folder or object store.
+"""

@@ -1,13 +1,13 @@
-"""A backup of a running cluster: asks the leader of each shard for a point, and keeps what is new.
+"""Backup of a running cluster: asks each shard's leader for a point, and stores what is new.
 
-The register of topics comes last. So a topic that was made meanwhile is in the register and not yet in a
-shard, which then asks the register for it; and one that was removed meanwhile is in no register, and
-restoring removes it. What a run that was killed has brought of batches is found by the next one, and not
-asked for again. What somebody has removed of the files of a shard is not counted on: it is brought again.
+The register of topics comes last. So a topic that was created during the backup is in the register;
+a shard without it asks the register. A topic that was removed meanwhile is missing in the register,
+and a restore removes it. Batches that a killed run has stored are found and not fetched again.
+Files of a shard that were deleted from the folder are fetched again.
 
-A node that went back to an older copy of its directory (`gossipq store adopt`, a snapshot of its machine) is
-still its cluster, and its log goes on with other entries under the same indexes. So of what was brought
-before, the newest batch is compared with the leader's; where it is another one, the shard is brought anew.
+A node that went back to an older copy of its directory (`gossipq store adopt`, a snapshot of its
+machine) still belongs to its cluster, but its log has other entries under the same indexes. So the
+newest stored batch is compared with the leader's. If they differ, the shard is fetched again.
 """
 
 import time
@@ -28,22 +28,22 @@ from gossipq_node.backup.folder import BackupFolder, digest_of
 from gossipq_node.backup.points import BatchFile, Point, ShardPoint, StoredFile
 from gossipq_node.directory import FORMAT
 
-FILE_BYTES = 64 << 20  #: of batches in a file, or one piece more
-GONE_MAX = 5  #: points of one shard that were given up, one after the other
+FILE_BYTES = 64 << 20  #: batches in a file, or one piece more
+GONE_MAX = 5  #: points of one shard that were dropped in a row
 RATE_BYTES_S = 32 << 20
 
 _decode_batches = msgspec.msgpack.Decoder(list[tuple[Index, bytes]]).decode
 
 
 class BackupSource(Protocol):
-    """What is asked: `mq.admin` of a client."""
+    """The requests that a backup sends: `mq.admin` of a client."""
 
     def status(self) -> Any: ...
     def backup_part(self, shard: int, request: BackUp) -> tuple[BackedUp, bytes]: ...
 
 
 class Pace:
-    """No more bytes a second than `rate_bytes_s`; 0: as fast as it goes."""
+    """Limits the rate to `rate_bytes_s` bytes a second; 0: no limit."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Pace:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._rate, self._now_s, self._sleep = rate_bytes_s, now_s, sleep
-        self._free_s = 0.0  # when the next bytes may be asked for
+        self._free_s = 0.0  # when the next bytes may be requested
 
     def took(self, size: int) -> None:
         if self._rate:
@@ -63,7 +63,7 @@ class Pace:
 
 
 class Taken(msgspec.Struct):
-    """What one run did."""
+    """The result of one run."""
 
     point: Point
     bytes_new: int = 0
@@ -75,7 +75,9 @@ class Backup:
     def __init__(
         self, cluster: BackupSource, folder: BackupFolder, pace: Pace, progress: Callable[[int], None]
     ) -> None:
-        """`progress` is told the bytes so far. Raises StoreError: the folder has another cluster's."""
+        """`progress` is called with the bytes done. Raises StoreError for
+        another cluster's folder.
+        """
         self._cluster, self._folder, self._pace, self._progress = cluster, folder, pace, progress
         self._status = cluster.status()
         self._name = self._status.cluster.hex()
@@ -88,8 +90,11 @@ class Backup:
             )
 
     def run(self, keep_s: float | None = None) -> Taken:
-        """keep_s: points that are older go, and files that only they need; the newest one stays. Raises what
-        the cluster and the folder raise; the next run goes on."""
+        """Make a point. Raises errors of the cluster and the folder; the next run continues.
+
+        `keep_s`: points older than this are deleted, with files that only
+        they need. The newest stays.
+        """
         begun_ms = time.time_ns() // 1_000_000
         batches, states = (
             self._folder.names(f"{kind}/{self._name}") for kind in (points.BATCHES, points.STATE)
@@ -110,7 +115,7 @@ class Backup:
         return Taken(point, self._bytes, self._files, removed)
 
     def _left(self, batches: list[str]) -> dict[int, dict[Index, list[tuple[Index, str]]]]:
-        """Files of batches that are there: shard -> first -> (end, name)."""
+        """Return the existing files of batches: shard -> first -> (end, name)."""
         found: dict[int, dict[Index, list[tuple[Index, str]]]] = {}
         for name in batches:
             if (told := points.batches_of(name)) is not None:
@@ -142,15 +147,16 @@ class Backup:
                         end = file.end
                 end = told.index + 1
             except WrongState:
-                continue  # the leader changed: what was brought of the batches stays good
+                continue  # the leader changed; stored batches stay valid
             needed = [file for file in files if _holds(kept, file)]
             told_chain = told.chain.hex()
             return ShardPoint(shard, told.index, told.term, told_chain, told.time_ms, state, needed, end)
         raise StoreError(f"shard {shard} changes its leader again and again", "gossipq cluster ls")
 
     def _goes_on(self, shard: int, told: BackedUp, brought: list[Index], files: list[BatchFile]) -> bool:
-        """Whether the newest of the batches that are there and were brought is in the files as the leader has
-        it. Raises WrongState."""
+        """True if the newest fetched batch that still exists equals the
+        leader's. Raises WrongState.
+        """
         if not brought:
             return True
         index = brought[-1]
@@ -160,13 +166,13 @@ class Backup:
         return False
 
     def _rows(self, file: BatchFile) -> Iterator[tuple[Index, bytes]]:
-        """As far as they can be read."""
+        """Yield the rows of a file up to the first damaged one."""
         with suppress(StoreError), self._folder.fetched(file.file.path).open("rb") as stream:
             for _, rows in points.pieces(stream, file.file.path):
                 yield from rows
 
     def _adopted(self, there: list[tuple[Index, str]]) -> BatchFile | None:
-        """The longest file from an index on that is whole: of a run that was killed."""
+        """Return the longest intact file from an index on, which a killed run stored."""
         for end, name in sorted(there, reverse=True):
             _, first, _ = points.batches_of(name) or (0, 0, 0)
             path = self._folder.fetched(name)
@@ -176,7 +182,7 @@ class Backup:
         return None
 
     def _parts(self, shard: int, told: BackedUp, kind: str, at: int = 0) -> Iterator[tuple[BackedUp, bytes]]:
-        """Pieces of a point, one after the other. Raises WrongState when it is gone."""
+        """Yield the parts of a point. Raises WrongState if it was dropped."""
         while at >= 0:
             answer, rows = self._cluster.backup_part(shard, BackUp(told.index, kind, at))
             self._pace.took(len(rows))
@@ -201,7 +207,7 @@ class Backup:
         return StoredFile(name, size, sha256), kept
 
     def _batches(self, shard: int, told: BackedUp, first: Index) -> Iterator[BatchFile]:
-        """Those from `first` on, in files of FILE_BYTES. None is made of nothing."""
+        """Yield the batches from `first` on, in files of FILE_BYTES. Empty files are not made."""
         if first > told.index:
             return
         parts = self._parts(shard, told, "batches", first)
@@ -218,7 +224,7 @@ class Backup:
 
     @staticmethod
     def _filled(stream: BinaryIO, parts: Iterator[tuple[BackedUp, bytes]], last: Index) -> Index:
-        """Where the next file begins."""
+        """Fill a file. Returns the first index of the next one."""
         for answer, rows in parts:
             stream.write(points.piece(points.BATCH_PIECE, rows))
             if answer.more < 0:
@@ -227,11 +233,13 @@ class Backup:
                 return answer.more
         return last
 
-    # --- what does not count any more
+    # --- deletion
 
     def _forget(self, before_ms: int) -> int:
-        """Points that are older, then files that none needs. A crash in between leaves files, which the next
-        run removes."""
+        """Delete older points, then files that no point needs.
+
+        After a crash in between, the next run deletes the files.
+        """
         kept = [point for point in self._points[:-1] if point.written_ms >= before_ms] + self._points[-1:]
         for point in self._points:
             if point not in kept:
@@ -250,14 +258,14 @@ class Backup:
 
 
 def _holds(kept: list[Index], file: BatchFile) -> bool:
-    """Whether any of the rising indexes lies in a file."""
+    """True if one of the rising indexes is in the file."""
 
     at = bisect_left(kept, file.first)
     return at < len(kept) and kept[at] < file.end
 
 
 def read_points(folder: BackupFolder) -> Iterator[Point]:
-    """Oldest first. Raises StoreError."""
+    """Yield the points, oldest first. Raises StoreError."""
     for name in folder.names(points.POINTS):
         if points.sequence_of(name) is not None:
             yield points.decode(folder.fetched(name).read_bytes(), name)

@@ -1,4 +1,7 @@
-"""Where a backup lies: a folder, or an object store (s3://bucket/name). Files appear whole or not at all."""
+"""The place of a backup: a folder or an object store (s3://bucket/name).
+
+Files appear completely or not at all.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +16,9 @@ from gossipq_node.disk import Disk
 
 
 def folder_at(place: str, writes: bool) -> "BackupFolder":
-    """Raises StoreError when it cannot be used, GossipqError when a library is missing."""
+    """Open the place. Raises StoreError if it cannot be used,
+    GossipqError if a library is missing.
+    """
     scheme, colon, rest = place.partition("://")
     if not colon or scheme == "file":
         return BackupFolder(rest if colon else place, writes)
@@ -23,14 +28,15 @@ def folder_at(place: str, writes: bool) -> "BackupFolder":
 
 
 class BackupFolder:
-    """A folder. One backup at a time writes to it."""
+    """A folder. One backup at a time can write to it."""
 
     def __init__(self, root: str, writes: bool) -> None:
         self.name, self._root = root, Path(root)
-        self._disk: Disk | None = None  # of one that is only read
+        self._disk: Disk | None = None  # None if opened for reading
         if writes:
             busy = StoreError(f"another backup writes to {root}", "wait for it, or end it")
-            self._disk = Disk(self._root, StoreError, busy, mode=0o700)  # nobody else reads the records
+            # other users must not read the records
+            self._disk = Disk(self._root, StoreError, busy, mode=0o700)
         elif not self._root.is_dir():
             raise StoreError(f"{root} is no folder", "gossipq backup --out DIR makes one")
 
@@ -47,28 +53,28 @@ class BackupFolder:
         self.close()
 
     def names(self, folder: str) -> list[str]:
-        """Of the files in it, with the folder."""
+        """Return the names of files in a folder, with the folder."""
         found = (path for path in (self._root / folder).rglob("*") if path.is_file())
         return sorted(str(path.relative_to(self._root)) for path in found)
 
     def fetched(self, name: str) -> Path:
-        """A file as one on this machine. Raises StoreError."""
+        """Return a local path of a file. Raises StoreError."""
         path = self._root / name
         if not path.is_file():
             raise StoreError(f"{self.name} lacks {name}", "restore an older point: --as-of")
         return path
 
     def new(self) -> Path:
-        """Where a file may be written."""
+        """Return a path at which to write a file for `keep`."""
         return self._writer.new()
 
     def keep(self, written: Path, name: str) -> None:
-        """A whole file gets its name, on the disk. Raises StoreError."""
+        """Sync a file and move it to its name. Raises StoreError."""
         with self._writing(name) as disk:
             disk.put(written, name)
 
     def create(self, name: str, raw: bytes) -> None:
-        """A file that was not there. Raises StoreError when it is."""
+        """Create a file. Raises StoreError if it exists."""
         with self._writing(name) as disk:
             created = disk.create(name, raw)
         if not created:
@@ -91,12 +97,12 @@ class BackupFolder:
         (self._root / name).unlink(missing_ok=True)
 
     def forgotten(self, folder: str) -> list[str]:
-        """Files that may go when no point names them."""
+        """Return files that can be deleted if no point names them."""
         return self.names(folder)
 
 
 class BackupBucket(BackupFolder):
-    """The same in an object store."""
+    """A backup in an object store."""
 
     def __init__(self, uri: str) -> None:
         self._bucket = Bucket(uri, "points/", StoreError)
@@ -109,7 +115,7 @@ class BackupBucket(BackupFolder):
         return sorted(name for name, _ in self._bucket.listed(f"{folder}/"))
 
     def fetched(self, name: str) -> Path:
-        """The one before is gone then."""
+        """Download a file. The file of the previous call is overwritten."""
         here = self._bucket.fetched(name)
         if here is None:
             raise StoreError(f"{self.name} lacks {name}", "restore an older point: --as-of")

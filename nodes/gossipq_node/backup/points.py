@@ -1,12 +1,13 @@
-"""What lies in a backup.
+"""The files of a backup.
 
-    points/0000000007.json               what one run made: everything that restoring it needs
-    state/CLUSTER/SS-INDEX-SHA.gqb       state of shard SS after entry INDEX, and which batches are there
+    points/0000000007.json               one run: lists everything that a restore needs
+    state/CLUSTER/SS-INDEX-SHA.gqb       state of shard SS after entry INDEX, and its batches' indexes
     batches/CLUSTER/SS-FIRST-END-SHA.gqb batches of a shard by log index, FIRST <= index < END
 
-A file counts when a point names it. Points are written last, and never changed. A file is pieces as the
-leaders handed them out: a letter (S state, K kept, B batches), u32 bytes, and a msgpack array; little endian.
-Batches never change, so each run brings those that came since the one before, and a point names all it needs.
+A file is valid if a point names it. Points are written last and never changed. A file consists
+of pieces as the leaders sent them: a letter (S state, K kept, B batches), u32 bytes, and a
+msgpack array; little endian. Batches never change, so each run fetches only new ones, and a
+point names all that it needs.
 """
 
 import re
@@ -39,7 +40,7 @@ class StoredFile(msgspec.Struct, frozen=True):
 
 
 class BatchFile(msgspec.Struct, frozen=True):
-    """first <= log index < end."""
+    """Batches with first <= log index < end."""
 
     first: Index
     end: Index
@@ -52,11 +53,11 @@ class ShardPoint(msgspec.Struct, frozen=True):
     shard: int
     index: Index
     term: int
-    chain: str  #: hex
+    chain: str  #: in hex
     time_ms: int  #: leader time, unix
     state: StoredFile
-    batches: list[BatchFile]  #: side by side or with holes in which nothing is kept, rising
-    end: Index  #: batches below it were asked for
+    batches: list[BatchFile]  #: rising, with holes where no batch is kept
+    end: Index  #: batches below this index were fetched
 
     @property
     def files(self) -> Iterator[StoredFile]:
@@ -66,12 +67,12 @@ class ShardPoint(msgspec.Struct, frozen=True):
 
 class Point(msgspec.Struct, frozen=True):
     version: int
-    format: int  #: of the store whose rows these are
-    gossipq: str  #: version that made it
-    cluster: str  #: uuid, hex
+    format: int  #: format of the store with these rows
+    gossipq: str  #: version that wrote it
+    cluster: str  #: uuid in hex
     cluster_name: str
     sequence: int
-    begun_ms: int  #: unix, by the clock of who made it
+    begun_ms: int  #: unix, by the clock of the machine that made it
     written_ms: int
     shards: list[ShardPoint]
 
@@ -118,7 +119,7 @@ def batches_path(cluster: str, shard: int, first: Index, end: Index, sha256: str
 
 
 def batches_of(name: str) -> tuple[int, Index, Index] | None:
-    """(shard, first, end) of a file of batches."""
+    """Return (shard, first, end) of a file of batches."""
     found = _BATCHES.search(name)
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
@@ -128,7 +129,7 @@ def piece(kind: bytes, rows: bytes) -> bytes:
 
 
 def pieces(stream: BinaryIO, name: str) -> Iterator[tuple[bytes, list[Any]]]:
-    """(kind, rows) one after the other. Raises StoreError."""
+    """Yield (kind, rows) of each piece. Raises StoreError."""
     while head := stream.read(_HEAD.size):
         try:
             kind, size = _HEAD.unpack(head)

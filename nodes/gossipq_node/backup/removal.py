@@ -1,5 +1,7 @@
-"""The shards of a restored directory, in this process, until their topics are those of their register: driven
-by the turn that a worker drives them by, with nobody to talk to but themselves."""
+"""Runs the shards of a restored directory in this process until removed topics are gone.
+
+They are driven by the turn of a worker, and exchange messages only among themselves.
+"""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -50,12 +52,12 @@ class TopicRemoval:
 
     @property
     def names(self) -> list[str]:
-        """Of the topics that the register has, those that stand for others first."""
+        """Names of the topics in the register, virtual ones first."""
         known, _ = self._meta.registered()
         return [info.name for info in sorted(known, key=lambda info: (not info.config.virtual, info.name))]
 
     def remove(self, names: Iterable[str]) -> None:
-        """These topics, and what shards have of topics that the register has no more. Raises StoreError."""
+        """Remove these topics, and remains of topics that the register lacks. Raises StoreError."""
         known, installing = self._meta.registered()
         ids = {info.id for info in known} | installing
         held = [(shard.id, info) for shard in self._shards for info in shard.held_topics()]

@@ -1,9 +1,8 @@
-"""A data directory of a point of a backup: a cluster of its own, which knows no node of the one that was
-backed up.
+"""Restores a point of a backup into a data directory, as a cluster of its own without other nodes.
 
-It is made beside its place, shard by shard, and gets its name when it is whole. One that was killed goes on
-with the first shard that is not done. What the register of topics does not have is removed by the code that
-removes topics on a node, and so are the topics that nobody asked for.
+It is built beside its place, shard by shard, and renamed when complete. A killed restore continues
+with the first incomplete shard. Topics that the register lacks, or that were not requested, are
+removed by the code that removes topics on a node.
 """
 
 import os
@@ -34,8 +33,8 @@ from gossipq_node.recovery import known_access, stand_alone
 from gossipq_node.store_dump import beside
 from gossipq_node.store_tool import COPY_BYTES, needed_batches
 
-BUILDING = ".restoring"  #: the directory that is being made; no load of a dump clears it
-PROGRESS = ".restored"  #: beside it
+BUILDING = ".restoring"  #: the directory that is being built; a load of a dump does not delete it
+PROGRESS = ".restored"  #: beside it: the progress
 NAMES_SHOWN = 10
 RESTORE_AGAIN = "restore an older point: --as-of"
 DAMAGED = (
@@ -51,14 +50,15 @@ class Restored(NamedTuple):
     manifest: DirectoryManifest
     point: Point
     batches: int
-    removed: list[str]  #: topics that nobody asked for
-    topics: int  #: of users, that are there
+    removed: list[str]  #: topics that were not requested
+    topics: int  #: remaining topics of users
 
 
 class _Done(msgspec.Struct):
-    """Which shards of which point are in the directory that is being made, and what it is to have."""
+    """The shards of a point that are complete in the directory being built, and its parameters."""
 
-    point: str  #: SHA-256 of it: two folders may have different points of one cluster and number
+    #: SHA-256 of the point: two folders can have different points with the same cluster and number
+    point: str
     workers: int
     topics: list[str]
     shards: list[int]
@@ -77,14 +77,16 @@ class Restore:
         map_bytes: int = limits.MAP_BYTES,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        """`progress` is told bytes: so far, and in all. Raises StoreError."""
+        """`progress` is called with bytes done and bytes in total. Raises StoreError."""
         self._folder, self._target, self._workers, self._map_bytes = folder, Path(target), workers, map_bytes
         self._building, self._notes = beside(self._target, BUILDING), beside(self._target, PROGRESS)
         self._progress, self._bytes, self._total = progress, 0, 0
 
     def run(self, as_of_ms: int | None = None, topics: Sequence[str] = ()) -> Restored:
-        """The newest point, or the newest one that was made by a time (unix). topics: names and patterns with
-        *; empty: all. Raises StoreError, UnknownTopic."""
+        """Restore the newest point, or the newest one made by `as_of_ms` (unix).
+
+        `topics` are names and patterns with *; empty: all. Raises StoreError, UnknownTopic.
+        """
         target = self._target
         check_free(target)
         point = self._chosen(as_of_ms)
@@ -124,7 +126,7 @@ class Restore:
         return fit[-1]
 
     def _check_topics(self, point: Point, topics: Sequence[str]) -> None:
-        """Before anything is written. Raises UnknownTopic, StoreError."""
+        """Check before anything is written. Raises UnknownTopic, StoreError."""
         register = next(shard for shard in point.shards if shard.shard == META_SHARD)
         names = [
             key[1:].decode()
@@ -137,13 +139,13 @@ class Restore:
                 raise UnknownTopic(f"no topic {wanted} is in the point", f"it has {_some(names)}")
 
     def _begun(self, fresh: _Done) -> _Done:
-        """What a restore that was killed has done of the same."""
+        """Return the progress of a killed restore with the same parameters."""
         try:
             done = msgspec.json.decode(self._notes.read_bytes(), type=_Done)
         except (FileNotFoundError, msgspec.MsgspecError):
             done = fresh
         if not done.is_of(fresh) or not any(self._building.iterdir()):
-            self._notes.unlink(missing_ok=True)  # before what they tell of
+            self._notes.unlink(missing_ok=True)  # before the files that it describes
             sync_directory(self._notes.absolute().parent)
             clear(self._building)
             return fresh
@@ -176,7 +178,9 @@ class Restore:
         )
 
     def _shard(self, told: ShardPoint, store: LmdbStore) -> int:
-        """Stores a shard, and returns its batches. Doing it again over what was cut short changes nothing."""
+        """Store a shard. Returns its batches. Repeating it after an
+        interruption changes nothing.
+        """
         tables, kept = store.tables(told.shard), set[int]()
         rows = _Rows(store)
         for kind, found in self._pieces(told.state):
@@ -192,7 +196,7 @@ class Restore:
                 absent.difference_update(index for index, _ in mine)
                 rows.put(tables.body, ((INDEX_KEY.pack(index), batch) for index, batch in mine))
             self._have(file.file)
-        # of what was kept, a batch that nothing names was about to go when its point was made
+        # kept batches without any reference were about to be deleted when the point was made
         there = kept - absent
         missing = absent.intersection(_named(tables.state)) if absent else set[int]()
         missing.update(index for index in needed_batches(tables.state) if index not in there)
@@ -203,7 +207,7 @@ class Restore:
         return len(there)
 
     def _pieces(self, file: StoredFile) -> Iterable[tuple[bytes, list[Any]]]:
-        """Of a file that is as its point says. Raises StoreError."""
+        """Yield the pieces of a file after checking its digest. Raises StoreError."""
         path = self._folder.fetched(file.path)
         if path.stat().st_size != file.bytes or digest_of(path) != file.sha256:
             raise StoreError(f"{file.path} is not what was written", DAMAGED % (self._folder.name, file.path))
@@ -219,8 +223,7 @@ class Restore:
     def _settle(
         self, directory: DataDirectory, manifest: DirectoryManifest, topics: Sequence[str]
     ) -> tuple[list[str], int]:
-        """Removes what is in no register, and what nobody asked for; returns that, and how many topics of
-        users stay."""
+        """Remove unwanted topics. Returns their names, and how many topics of users remain."""
         with ExitStack() as stack:
             stores = [
                 stack.enter_context(closing(self._store(directory, manifest, worker)))
@@ -238,14 +241,14 @@ class Restore:
 
 
 def _some(names: Iterable[str]) -> str:
-    """Of the topics of users, in a line."""
+    """Return the topics of users in one line."""
     own = sorted(name for name in names if not name.startswith("_"))
     more = f" and {len(own) - NAMES_SHOWN} more" if len(own) > NAMES_SHOWN else ""
     return ", ".join(own[:NAMES_SHOWN]) + more if own else "no topics of users"
 
 
 def _named(state: Table) -> Iterator[Index]:
-    """Entries whose batches dead letters, records that wait, or counts of those that are left, name."""
+    """Yield entries whose batches dead letters, waiting records, or counts of them refer to."""
     for prefix, decode in ((b"L", _decode_dead), (b"V", _decode_exception)):
         for _, row in state.scan(prefix, records.after(prefix)):
             yield decode(row).index
@@ -254,7 +257,7 @@ def _named(state: Table) -> Iterator[Index]:
 
 
 class _Rows:
-    """Puts rows, and commits now and then."""
+    """Writes rows, with a commit from time to time."""
 
     def __init__(self, store: LmdbStore) -> None:
         self._store, self._pending = store, 0
@@ -269,7 +272,7 @@ class _Rows:
 
 
 def _place(told: ShardPoint, tables: LmdbTables) -> None:
-    """The log goes on behind the point, as after a snapshot."""
+    """Continue the log behind the point, as after a snapshot."""
     meta = Meta(
         told.index, told.time_ms, told.index + 1, [(told.term, told.index)], bytes.fromhex(told.chain)
     )

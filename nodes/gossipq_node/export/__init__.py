@@ -1,2 +1,1 @@
-"""Exporting a cluster to files: an ordinary client that reads ranges and writes segments and manifests.
-docs/EXPORT.md."""
+"""Export of a cluster to files, by an ordinary client. See docs/EXPORT.md."""

@@ -1,5 +1,4 @@
-"""Making few files of many: what `--follow` wrote in small steps is merged, and a base says what counts
-now."""
+"""Merges the small files that `--follow` writes, and publishes a base."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from gossipq_node.export.segments import FILE_BYTES, FILE_ROWS, PartitionFiles, 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-KEEP_S = 3600.0  #: what was replaced stays so long, for readers that are at it
+KEEP_S = 3600.0  #: replaced files stay this long, for programs that are reading them
 
 
 def compact(
@@ -26,12 +25,12 @@ def compact(
     progress: Callable[[int, int], None] = lambda done, total: None,
     tiered: bool = False,
 ) -> int:
-    """Merges neighbouring files; then removes what was replaced more than `keep_s` ago. Returns how many
-    files there are less.
+    """Merge neighbouring files, and delete those replaced more than `keep_s` ago.
 
-    `tiered`: as a follower does it again and again: no large file is written anew for a small one, and a base
-    is published in any case. Raises TornExport when a file is not what its manifest says: nothing is changed
-    then."""
+    Returns by how many files the export shrank. `tiered`: for repeated calls of a follower; large
+    files are not rewritten for small ones, and a base is always published. Raises TornExport if a
+    file differs from its manifest; then nothing is changed.
+    """
     columns.arrow("an export")
     found = folder.read()
     if found.newest is None:
@@ -47,7 +46,9 @@ def compact(
 
 
 def _runs(found: Export) -> Iterator[list[File]]:
-    """Files that may be one: of one partition, without a gap between, and together not too large."""
+    """Yield files of one partition that can become one: without a gap,
+    and not too large together.
+    """
     for _, placed in groupby(found.files, key=lambda file: file.key):
         run: list[File] = []
         for file in placed:
@@ -59,8 +60,10 @@ def _runs(found: Export) -> Iterator[list[File]]:
 
 
 def _tiered(found: Export) -> Iterator[list[File]]:
-    """The same, but a file that is twice as large as all that follows it in its run stays as it is: sizes
-    double from file to file, so there are few of them."""
+    """Like `_runs`, but keep a file that is twice as large as all later files of its run.
+
+    Sizes then double from file to file, so there are few files.
+    """
     for _, placed in groupby(found.files, key=lambda file: file.key):
         runs: list[list[File]] = []
         for file in reversed(list(placed)):
@@ -78,13 +81,17 @@ def _tiered(found: Export) -> Iterator[list[File]]:
 
 
 def _fit(run: list[File]) -> bool:
-    size = sum(max(file.bytes, file.column_bytes) for file in run)  # who merges or reads it has all in memory
+    # merging or reading a file needs all of it in memory
+    size = sum(max(file.bytes, file.column_bytes) for file in run)
     return sum(file.rows for file in run) <= FILE_ROWS and size <= FILE_BYTES
 
 
 def _touch(found: Export, before: File, file: File) -> bool:
-    """Whether two files may be one: no table refers to them, and nothing is known to be lost between them:
-    what has no record there has none."""
+    """True if two files can be merged.
+
+    Tables must not refer to them, and no records may have been lost between them. A range
+    without records does not matter.
+    """
     if found.is_final(before) or found.is_final(file) or before.schema != file.schema:
         return False
     if file.data_set != export.MESSAGES:
@@ -108,7 +115,7 @@ def _merge(folder: Folder, found: Export, format: str, run: list[File]) -> File:
 
 
 def _gathered(batches: "Iterator[RecordBatch]") -> "Iterator[RecordBatch]":
-    """The same rows in batches of a good size, as row groups should be."""
+    """Yield the same rows in larger batches, which become row groups."""
     waiting: list[RecordBatch] = []
     for batch in batches:
         waiting.append(batch)

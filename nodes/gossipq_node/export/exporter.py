@@ -1,8 +1,7 @@
-"""One export run after the other: what is new since the newest manifest goes into files, then a manifest says
-so.
+"""One export run after the other: writes new records into files, then a manifest.
 
-The exporter is an ordinary client: it asks each partition's leader for ranges of records, for acks and for
-states. Where it goes on is told by the manifests alone, so there is nothing else to lose.
+The exporter is an ordinary client: it asks each partition's leader for ranges of records, for acks
+and for states. The manifests are its only state.
 """
 
 import time
@@ -32,37 +31,39 @@ from gossipq_node.export.segments import PartitionFiles
 if TYPE_CHECKING:
     from pyarrow import Table
 
-#: a manifest after so much, so that little is done again after a crash
+#: a manifest is published after this much, so that little is repeated after a crash
 CHECKPOINT_ROWS, CHECKPOINT_BYTES = (1 << 22, 512 << 20)
-ASKED_PARTITIONS = 1_000  #: asked for at once
-LEADERS_TRIES, LEADERS_PAUSE_S = 50, 0.2  #: how long partitions may be without a leader
+ASKED_PARTITIONS = 1_000  #: partitions in one request
+LEADERS_TRIES, LEADERS_PAUSE_S = 50, 0.2  #: how long partitions may lack a leader
 Progress = Callable[[int, int], None]  #: records done, records to do
 
 
 class RunTotals(msgspec.Struct):
-    """What a run has added."""
+    """The result of a run."""
 
     records: int = 0
     files: int = 0
     bytes: int = 0
     manifests: int = 0
     seconds: float = 0.0
-    waiting: dict[str, int] = {}  #: by topic: records that were left for a later run
-    #: topics that were asked for by name and are no more; their records stay in the export
+    waiting: dict[str, int] = {}  #: by topic: records left for a later run
+    #: requested topics that were removed; their records stay in the export
     gone: list[str] = []
-    gaps: list[Gap] = []  #: records that are not in the export for good, told first by this run's manifests
+    #: records missing in the export for good, first listed by this run's manifests
+    gaps: list[Gap] = []
     misfits: int = 0  #: records whose value does not fit their topic's schema
-    unopened: list[str] = []  #: why partitions are exported only up to records that cannot be opened
+    #: why partitions are exported only up to records that cannot be opened
+    unopened: list[str] = []
 
 
 class ExportedPartition(msgspec.Struct):
-    """A partition to be exported."""
+    """A partition to export."""
 
     info: TopicInfo
     number: int
     first: Offset
     end: Offset
-    voided: int  #: records that operators took away, ever
+    voided: int  #: records that operators have voided so far
     groups: list[GroupStats]
     position: Position
 
@@ -76,12 +77,12 @@ class ExportedPartition(msgspec.Struct):
 
     @property
     def waiting(self) -> int:
-        """Records that are not in the export."""
+        """Number of records that are not exported."""
         return self.end - self.position.end
 
 
 def _portions(infos: list[TopicInfo]) -> Iterator[list[TopicInfo]]:
-    """Some topics at a time, so that no question is too large."""
+    """Yield the topics in portions, to keep requests small."""
     some, count = list[TopicInfo](), 0
     for info in infos:
         some.append(info)
@@ -103,8 +104,10 @@ class Exporter:
         allow_gap: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        """No topics: all of the cluster but those whose name begins with "_". Raises ExportError, TornExport,
-        ExportVersion."""
+        """No `topics` means all topics of the cluster except system topics.
+
+        Raises ExportError, TornExport, ExportVersion.
+        """
         columns.arrow("an export")
         self._mq, self._folder, self._topics, self._allow_gap = mq, folder, list(topics), allow_gap
         self._progress = progress or (lambda done, total: None)
@@ -123,27 +126,31 @@ class Exporter:
                 hint=f"leave --format {format} out, or another --out",
             )
         self._format = format or (newest.format if newest else export.FORMATS[0])
-        self._overtaken: list[Gap] = []  #: that retention made during a run, until one tells them
+        self._overtaken: list[Gap] = []  #: gaps that retention made during a run, not reported yet
         self._files: list[File] = []
-        self._unsure: Manifest | None = None  #: published, but nobody said so; it may be there or not
-        #: what was voided in a partition, and its groups, when its states were exported last
+        self._unsure: Manifest | None = None  #: a manifest whose publication is uncertain
+        #: voided records and groups of a partition at the last export of its states
         self._seen: dict[int, tuple[int, list[GroupStats]]] = {}
         self._done = RunTotals()
         self._total = 0
-        self._compared = False  #: partitions where nothing is new with the cluster's, by the first run
+        #: the first run has compared partitions without new records with the cluster
+        self._compared = False
         self._schemas: dict[int, Schema] = {}  #: of topics, as they are in this run
-        #: by topic id and version: also those of files that a run before left to be published
+        #: by topic id and version, also of files that an earlier run left to be published
         self._declarations: dict[tuple[int, int], Declaration] = {}
 
     def reload(self) -> None:
-        """Goes on from what the folder has now. Raises TornExport, ExportVersion."""
+        """Continue from the folder's present state. Raises TornExport, ExportVersion."""
         self._export = self._folder.read()
         self._positions, self._gaps = dict(self._export.positions), list(self._export.gaps)
 
     def run(self, with_states: bool = True, records_min: int = 0, patient: bool = False) -> RunTotals:
-        """Everything that is there now, of partitions where at least `records_min` wait. Raises DataLoss when
-        retention was faster, and BadBatch for records that cannot be opened, when all else is exported;
-        `patient`: these are only told, since they may be read well the next time."""
+        """Export everything new in partitions with at least `records_min` waiting records.
+
+        Raises DataLoss if retention was faster. Raises BadBatch for records that cannot be
+        opened, after exporting the rest; with `patient` they are only reported, because they
+        may be readable next time.
+        """
         began_s, self._done = time.monotonic(), RunTotals()
         self._settle()
         self._schemas = self._mq.admin.schemas().schemas
@@ -176,11 +183,13 @@ class Exporter:
         self._done.unopened = [f"{error}; {error.hint}" for error in unopened]
         return self._done
 
-    # --- what there is
+    # --- inventory
 
     def _know(self, declared: Iterable[Schema]) -> None:
-        """Raises ExportError when a version is another schema than files here were written with: `_schemas`
-        was made anew, or the cluster went back."""
+        """Raise ExportError if a version has another schema than the one used in the files here.
+
+        Then `_schemas` was created anew, or the cluster was rolled back.
+        """
         for each in declared:
             told = Declaration(each.topic, each.topic_id, each.version, each.document)
             before = self._export.schemas.get((each.topic_id, each.version), told)
@@ -192,7 +201,7 @@ class Exporter:
             self._declarations[each.topic_id, each.version] = told
 
     def _infos(self) -> list[TopicInfo]:
-        """The topics to be exported. Notes which of the export's topics the cluster has no more."""
+        """Return the topics to export, and note which exported topics the cluster has removed."""
         there = self._mq.topics()
         ids = {info.id for info in there}
         changed = {
@@ -211,14 +220,17 @@ class Exporter:
         return list({info.id: info for info in found}.values())
 
     def _rights(self) -> Rights | None:
-        """What this client may see; None: everything. What is hidden from it is not gone."""
+        """Return the rights of this client; None: everything. Hidden
+        topics are not removed topics.
+        """
         me = self._mq.admin.whoami()
         return Rights(me.user, me.rules) if me.closed else None
 
     def _named(self, name: str, real: list[TopicInfo]) -> list[TopicInfo]:
-        """Raises UnknownTopic for a name that neither the cluster nor the export has, Forbidden for one that
-        this client may not see."""
-        system = name.startswith("_")  # a * at the beginning stands for no such name, as in permissions
+        """Raise UnknownTopic for a name unknown to cluster and export,
+        Forbidden for a hidden topic.
+        """
+        system = name.startswith("_")  # as in permissions, a leading * does not match system topics
         infos = [
             info
             for info in real
@@ -233,7 +245,7 @@ class Exporter:
         return infos
 
     def _parts(self) -> list[ExportedPartition]:
-        """All partitions, in order, with where their leader and the export stand."""
+        """Return all partitions in order, with the positions of leader and export."""
         for _ in range(LEADERS_TRIES):
             infos = sorted(self._infos(), key=lambda info: info.id)
             voided, groups = self._stats(infos)
@@ -255,7 +267,7 @@ class Exporter:
     def _stats(
         self, infos: list[TopicInfo]
     ) -> tuple[dict[PartitionKey, int], dict[PartitionKey, list[GroupStats]]]:
-        """Of the partitions that somebody leads: how many records were voided, and the groups."""
+        """Return voided records and groups of partitions that have a leader."""
         voided: dict[PartitionKey, int] = {}
         groups: dict[PartitionKey, list[GroupStats]] = {}
         for some in _portions(infos):
@@ -266,8 +278,11 @@ class Exporter:
         return voided, groups
 
     def _spans(self, infos: list[TopicInfo]) -> dict[PartitionKey, Span]:
-        """Where the partitions begin and end. Not by STATS: a leader that has just begun answers that too,
-        and one that is none any more, and both may not know the newest records. Raises Busy."""
+        """Return the bounds of the partitions. Raises Busy.
+
+        STATS is not used, because a leader that has just begun, or that is no longer leader,
+        answers it too, and may lack the newest records.
+        """
         try:
             return {
                 key: span for some in _portions(infos) for key, span in self._mq.admin.spans(some).items()
@@ -303,14 +318,15 @@ class Exporter:
         )
 
     def _check_gaps(self, parts: list[ExportedPartition]) -> None:
-        """What retention removed before it was exported is an error; with `allow_gap` it is noted, and the
-        export goes on."""
+        """Raise DataLoss for records that retention removed first; with
+        `allow_gap`, note the gap.
+        """
         lost = [part for part in parts if part.position.end < part.first]
         if lost and not self._allow_gap:
             raise self._loss([self._gap(part, part.position.end, part.first) for part in lost])
         for part in lost:
             self._gaps.append(self._gap(part, part.position.end, part.first))
-            self._reached(part, end=part.first)  # a run that fails tells it once, too
+            self._reached(part, end=part.first)  # so a run that fails reports it once, too
 
     @staticmethod
     def _gap(part: ExportedPartition, start: Offset, end: Offset) -> Gap:
@@ -339,7 +355,8 @@ class Exporter:
             batches = extract.batches(lambda done: self._progress(before + done, self._total))
             for file in place.split(batches, start, end):
                 beside = self._misfits(part, file, extract.take_misfits(file.end))
-                self._look_at(part, extract.take_holes(file.end))  # when nothing before `_reached` can fail
+                # when nothing before `_reached` can fail
+                self._look_at(part, extract.take_holes(file.end))
                 self._reached(part, end=file.end, newest=extract.newest(file.end))
                 self._add([file, *beside], file.rows)
             self._look_at(part, extract.take_holes(end))
@@ -349,9 +366,11 @@ class Exporter:
         self._reached(part, end=end)
 
     def _stretches(self, part: ExportedPartition, start: Offset, end: Offset) -> Iterator[Stretch]:
-        """The records of a range behind those of the export, whose newest one is read once more: a cluster
-        that went back to an older copy has another one there, however far it has come since. Raises
-        ExportError."""
+        """Yield the records of a range that follow the exported ones. Raises ExportError.
+
+        The newest exported record is read once more: if the cluster was rolled back, it
+        is another one, or missing.
+        """
         newest = part.position.newest
         first = start if newest is None or newest.offset < part.first else newest.offset
         for stretch in self._mq.batches(part.info.name, start=first, end=end, partition=part.number):
@@ -362,7 +381,7 @@ class Exporter:
                 yield stretch.within(start, end)
 
     def _misfits(self, part: ExportedPartition, file: File, rows: "Table | None") -> list[File]:
-        """Those of a file's range, in one of their own."""
+        """Return a file of those records of a file that do not fit the schema."""
         if rows is None:
             return []
         self._done.misfits += rows.num_rows
@@ -371,7 +390,7 @@ class Exporter:
     @staticmethod
     @contextmanager
     def _there(part: ExportedPartition) -> Iterator[None]:
-        """What leaves while it is exported is Busy: the next run sees that it is gone."""
+        """Convert removal during the export to Busy: the next run sees that it is gone."""
         try:
             yield
         except OffsetOutOfRange as error:
@@ -386,8 +405,10 @@ class Exporter:
             raise Busy(f"topic {part.info.name!r} was made anew during its export", hint="run it again")
 
     def _look_at(self, part: ExportedPartition, holes: list[Hole]) -> None:
-        """Holes are records that an operator took away; or retention went past us while we read, which is a
-        gap, and is told when the rest is exported."""
+        """Examine holes: records that an operator voided, or that retention removed while we read.
+
+        The latter is a gap, which is reported after the rest is exported.
+        """
         if not holes:
             return
         first = self._spans([part.info])[part.key].first
@@ -401,7 +422,7 @@ class Exporter:
     def _states(self, part: ExportedPartition) -> None:
         key, never, now = part.key, part.position.deliveries_end == 0, (part.voided, part.groups)
         if self._seen.get(key, (0, []) if never else None) == now:
-            return  # nothing has happened; or there are no groups, and never were, and nothing was voided
+            return  # unchanged, or without groups and voided records from the start
         since = part.position.acks_end
         index, runs = self._mq.admin.ack_runs(part.info, part.number, since)
         acks = (
@@ -421,7 +442,7 @@ class Exporter:
             self._add([file])
         self._seen[key] = now
 
-    # --- what counts
+    # --- publishing
 
     def _place(self, part: ExportedPartition, data_set: str) -> PartitionFiles:
         schema = self._schemas.get(part.info.id) if data_set == export.MESSAGES else None
@@ -434,10 +455,11 @@ class Exporter:
         key = part.info.id, part.number
         known = self._positions.get(key)
         if known is None or msgspec.structs.replace(known, retained=part.position.retained) != part.position:
-            self._positions[key] = part.position  # where retention stands is not worth a manifest
+            # progress of retention alone is not worth a manifest
+            self._positions[key] = part.position
 
     def _add(self, files: list[File], records: int = 0) -> None:
-        """What belongs together is in one manifest."""
+        """Add files that must be in one manifest."""
         self._files += files
         self._done.records += records
         self._done.files += len(files)
@@ -449,7 +471,7 @@ class Exporter:
             self._publish()
 
     def _publish(self) -> None:
-        """A manifest of what has changed, if anything has."""
+        """Publish a manifest of the changes, if any."""
         before, files = self._export, self._files
         positions = [at for key, at in sorted(self._positions.items()) if before.positions.get(key) != at]
         gaps = self._gaps[len(before.gaps) :]
@@ -470,8 +492,11 @@ class Exporter:
         self._settle()
 
     def _settle(self) -> None:
-        """After a run that failed as it published: the same manifest once more, which is there once. Nothing
-        else is published before."""
+        """After a run failed while publishing: publish the same manifest
+        again, which has one effect.
+
+        Nothing else is published before.
+        """
         manifest = self._unsure
         if manifest is None:
             return
@@ -483,6 +508,6 @@ class Exporter:
         self._done.gaps += manifest.gaps
 
     def _declared(self, files: list[File]) -> list[Declaration]:
-        """Schemas of these files that no manifest has told."""
+        """Return schemas of these files that no manifest contains."""
         typed = {(file.topic_id, file.schema) for file in files if file.schema}
         return [self._declarations[key] for key in sorted(typed - set(self._export.schemas))]

@@ -1,4 +1,4 @@
-"""A range of one partition on its way into files, and what is found in it beside its rows."""
+"""Reads a range of one partition for files, and notes holes and misfits."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ Hole = tuple[Offset, Offset]  #: half-open
 
 
 def newest_of(stretch: Stretch) -> Newest:
-    """Its last record."""
+    """Return the newest record of a stretch."""
     return Newest.of(stretch.end - 1, columns.time_us(stretch.batch.info.publish_ms), stretch.values()[-1])
 
 
@@ -30,8 +30,10 @@ class Extract:
         self._newest: list[Newest] = []  #: the last record of each batch
 
     def batches(self, progress: Callable[[int], None]) -> "Iterator[tuple[Offset, RecordBatch]]":
-        """Record batches with the offset they reach, with the column `data` if there is a schema. `progress`
-        hears how many offsets are behind."""
+        """Yield (end offset, record batch), with the column `data` if there is a schema.
+
+        `progress` is called with the number of offsets done.
+        """
         gathering, at = columns.Gathering(), self._start
         for stretch in self._stretches:
             if stretch.first > at:
@@ -53,17 +55,17 @@ class Extract:
         return batch
 
     def newest(self, end: Offset) -> Newest:
-        """The last record below `end`, where a file ends."""
+        """Return the last record below `end`, where a file ends."""
         return [each for each in self._newest if each.offset < end][-1]
 
     def take_holes(self, end: Offset) -> list[Hole]:
-        """Where no record below `end` is any more, each once. No file ends within a hole."""
+        """Return ranges below `end` without records, each once. A file never ends within a hole."""
         holes = [hole for hole in self._holes if hole[1] <= end]
         del self._holes[: len(holes)]
         return holes
 
     def take_misfits(self, end: Offset) -> "Table | None":
-        """Records below `end` whose value does not fit the schema, each once."""
+        """Return records below `end` whose value does not fit the schema, each once."""
         if not self._misfits:
             return None
         pa = columns.arrow()

@@ -1,5 +1,7 @@
-"""Files of rows in one of two formats. Both take and give pyarrow record batches; a file is written once, in
-one go."""
+"""Files of rows in two formats, read and written as pyarrow record batches.
+
+A file is written once, in one pass.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 class Writer(Protocol):
     def write(self, rows: "RecordBatch") -> None: ...
     def close(self) -> None:
-        """The file is whole."""
+        """Finish the file."""
 
 
 def writer(format: str, path: Path, schema: "Schema") -> Writer:
@@ -26,6 +28,6 @@ def writer(format: str, path: Path, schema: "Schema") -> Writer:
 
 
 def read(format: str, path: Path, data_set: str, shape: Shape | None = None) -> "Iterator[RecordBatch]":
-    """Rows of a file, also of one that an older version wrote."""
+    """Yield the rows of a file, also of one that an older version wrote."""
     rows = lmdb_file.read(path) if format == "lmdb" else parquet_file.read(path)
     return (columns.conform(batch, data_set, shape) for batch in rows)

@@ -1,6 +1,6 @@
-"""The folder of an export: whole files only, manifests last and never changed, one exporter at a time.
+"""The folder of an export: complete files only, manifests last and never changed, one exporter.
 
-A crash leaves a readable export at any point: a file counts only from the moment its manifest is there.
+A file is valid only if a manifest names it, so an export is readable after a crash at any point.
 """
 
 import os
@@ -18,8 +18,10 @@ from gossipq_node.disk import Disk
 
 class Folder:
     def __init__(self, root: str | Path, make: bool = True) -> None:
-        """Locks the folder, which is made if need be. Raises ExportError when it cannot be used or is being
-        written."""
+        """Lock the folder, and create it if needed.
+
+        Raises ExportError if it cannot be used or is in use.
+        """
         self.root = Path(root)
         if not make and not (self.root / export.MANIFESTS).is_dir():
             raise ExportError(f"{self.root} has no export", hint="gossipq export --out DIR makes one")
@@ -43,7 +45,7 @@ class Folder:
     # --- reading
 
     def sequences(self) -> list[int]:
-        """Numbers of the manifests that are there, rising."""
+        """Return the numbers of existing manifests, rising."""
         names = os.listdir(self.root / export.MANIFESTS)
         return sorted(number for name in names if (number := export.sequence_of(name)) is not None)
 
@@ -51,11 +53,11 @@ class Folder:
         return (self.root / export.manifest_path(sequence)).read_bytes()
 
     def read(self) -> Export:
-        """What counts. Raises TornExport, ExportVersion."""
+        """Return the export. Raises TornExport, ExportVersion."""
         return export.load(self.sequences(), self.manifest)
 
     def check(self, file: File) -> Path:
-        """The path of a file that is as its manifest says, byte by byte. Raises TornExport."""
+        """Return the path of a file after comparing it with its manifest. Raises TornExport."""
         path = self.root / file.path
         size = path.stat().st_size if path.is_file() else None
         export.check_file(file, size)
@@ -64,32 +66,36 @@ class Folder:
         return path
 
     def address(self, path: str) -> str:
-        """A file as others name it."""
+        """Return the name of a file for other programs."""
         return f"file://{os.path.abspath(self.root / path)}"
 
     # --- writing
 
     def new(self) -> Path:
-        """Where a file may be written."""
+        """Return a path at which to write a file for `keep`."""
         return self._disk.new()
 
     def keep(self, written: Path, path: str) -> None:
-        """Puts a whole file in its place, on the disk; it counts when a manifest names it."""
+        """Sync a file and move it to its place. It becomes valid when a manifest names it."""
         self._disk.put(written, path)
 
     def publish(self, manifest: Manifest) -> str:
-        """Makes an increment count; returns its SHA-256. Raises TornExport when another one took its
-        number."""
+        """Publish a manifest. Returns its SHA-256. Raises TornExport if
+        another one has its number.
+        """
         raw, name = export.encode(manifest), export.manifest_path(manifest.sequence)
         if not self._disk.create(name, raw):
             raise TornExport(f"{name} is there already", hint="two exporters write here; let one of them")
         return sha256(raw).hexdigest()
 
-    # --- what does not count any more
+    # --- deletion
 
     def forget(self, older_than_s: float) -> int:
-        """Removes manifests before the newest base, when that one is older than so many seconds, and files
-        that no manifest names. Returns how many files went."""
+        """Delete manifests before the newest base, if that is older than
+        `older_than_s`, and unnamed files.
+
+        Returns how many files were deleted.
+        """
         manifests = {sequence: export.decode(self.manifest(sequence)) for sequence in self.sequences()}
         bases = [
             each
@@ -109,7 +115,7 @@ class Folder:
         (self.root / name).unlink()
 
     def _names(self) -> list[str]:
-        """Of files that may go when no manifest names them."""
+        """Return files that can be deleted if no manifest names them."""
         found = (
             path
             for data_set in export.SCHEMAS

@@ -1,9 +1,8 @@
-"""`gossipq export --follow`: what an export needs to go on for months. It looks often, writes rarely, and
-tidies up itself.
+"""`gossipq export --follow`: runs an export for months.
 
-Records wait in the cluster until they are worth a file: there are many of them, or the first one has waited
-long enough. Once an hour small files are merged and a base is published; what was replaced is removed an hour
-later. Time is handed in.
+It looks often, writes rarely, and merges its files. Records wait in the cluster until there are
+enough for a file, or until the first one has waited long enough. Once an hour small files are
+merged and a base is published; replaced files are deleted an hour later. Time is passed in.
 """
 
 from collections.abc import Callable
@@ -15,14 +14,14 @@ from gossipq_node.export.exporter import Exporter, RunTotals
 from gossipq_node.export.folder import Folder
 from gossipq_node.export.iceberg import Committed
 
-ROLL_S = 300.0  #: records wait no longer for their file, unless one asks for another time
-ROLL_RECORDS = 1 << 18  #: so many of a partition wait no longer
-STATES_S = 600.0  #: acks and deliveries are exported so often
-BASE_S = 3600.0  #: between two bases
+ROLL_S = 300.0  #: records wait at most this long for their file by default
+ROLL_RECORDS = 1 << 18  #: this many records of a partition do not wait
+STATES_S = 600.0  #: interval for acks and deliveries
+BASE_S = 3600.0  #: interval between two bases
 
 
 class Look(msgspec.Struct):
-    """What one look at the cluster came to."""
+    """The result of one look at the cluster."""
 
     done: RunTotals
     merged_files: int = 0
@@ -41,8 +40,10 @@ class Follower:
         base_s: float = BASE_S,
         commit: Callable[[], Committed] | None = None,
     ) -> None:
-        """`now`: seconds of a clock that never goes back. roll_s 0: nothing waits. commit: to tables, after
-        each base."""
+        """`now` returns seconds of a monotonic clock. `roll_s` 0: records do not wait.
+
+        `commit` is called after each base, to commit to tables.
+        """
         self._base_s, self._commit = base_s, commit
         self._exporter, self._folder, self._now, self._roll_s, self._keep_s = (
             exporter,
@@ -51,15 +52,16 @@ class Follower:
             roll_s,
             keep_s,
         )
-        #: whether others than the exporter have published since it last read the folder
+        #: True if the folder changed since the exporter last read it
         self._changed = False
-        self._waiting_since: float | None = now() - roll_s  # what is there at the start does not wait
+        # records that exist at the start do not wait
+        self._waiting_since: float | None = now() - roll_s
         self._states_at = now()
-        # what a crash kept from a table is there soon
+        # after a crash, tables catch up soon
         self._base_at = now() + (base_s if commit is None else 0.0)
 
     def look(self) -> Look:
-        """Exports what is due. Raises what `Exporter.run` raises; the next step goes on."""
+        """Export what is due. Raises as `Exporter.run`; the next look continues."""
         now = self._now()
         if self._changed:
             self._exporter.reload()
@@ -77,7 +79,7 @@ class Follower:
             self._waiting_since = now
         if now < self._base_at:
             return Look(done)
-        self._changed = True  # also by what fails in the middle
+        self._changed = True  # also if the following fails halfway
         merged = compact(self._folder, self._keep_s, tiered=True)
         committed = self._commit() if self._commit is not None else None
         self._base_at = now + self._base_s

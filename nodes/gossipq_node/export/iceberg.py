@@ -1,13 +1,14 @@
-"""Committing an export's files to Iceberg tables, as they are: every record once, whatever is killed.
+"""Commits files of an export to Iceberg tables, by reference: every record
+once, even after crashes.
 
-    NAMESPACE.messages, NAMESPACE.acks       unpartitioned; files of the export, added by reference
-    NAMESPACE.orders_7                       what came of topic 7, orders, since it has a schema: with `data`
-    NAMESPACE.orders_7_v3                    the same since version 3, which does not follow those before
+    NAMESPACE.messages, NAMESPACE.acks       unpartitioned
+    NAMESPACE.orders_7                       records of topic 7, orders, since it has a schema
+    NAMESPACE.orders_7_v3                    the same since version 3, an incompatible schema
 
-How far a table has come is a property of the snapshot that brought it there, so files and positions are
-committed together. What is about to be committed is first made final by a manifest: no merging touches it any
-more, since a table may refer to it. After a crash in between the next commit finds it final and not
-committed, and adds it. No table has `deliveries`: they change.
+Each snapshot of a table has the positions that it reached as a property, so files and positions are
+committed together. Before that, a manifest marks the files as final: they are not merged any more,
+because tables may refer to them. After a crash in between, the next commit finds them final and
+adds them. `deliveries` has no table, because its rows change.
 """
 
 import os
@@ -34,14 +35,17 @@ NAMESPACE = "gossipq"
 DATA_SETS = (export.MESSAGES, export.ACKS)
 POSITIONS, CLUSTER = "gossipq.positions", "gossipq.cluster"  #: properties of snapshots
 SNAPSHOTS_KEPT_S = 7 * 86_400.0
-SNAPSHOTS_MIN = 2  #: so many are left whatever their age: without them nobody knew how far the table has come
+#: snapshots kept at any age: they contain the positions that the table has reached
+SNAPSHOTS_MIN = 2
 
 
 def catalog(place: str) -> "Catalog":
-    """https://... is a REST catalog, catalog:NAME one of pyiceberg's own configuration; anything else is a
-    folder on this machine, with an SQLite catalog and what belongs to its tables.
+    """Open a catalog.
 
-    Raises GossipqError when pyiceberg is not installed, ExportError when the catalog cannot be used."""
+    https://... is a REST catalog, catalog:NAME one of pyiceberg's own configuration. Other names
+    are a folder on this machine with an SQLite catalog and the files of its tables. Raises
+    GossipqError without pyiceberg, ExportError if the catalog cannot be used.
+    """
     try:
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import RESTError, ValidationError
@@ -65,8 +69,9 @@ def catalog(place: str) -> "Catalog":
 
 
 def _plain(path: str) -> str:
-    """A path that is the same as a part of a URI, which names the files of tables: nobody escapes it. Raises
-    ExportError."""
+    """Return a path that needs no escaping in a URI, because tables
+    contain it. Raises ExportError.
+    """
     if re.search(r"[#?%\x00-\x1f]", path):
         raise ExportError(
             f"{path!r} cannot be named in an Iceberg table",
@@ -76,7 +81,7 @@ def _plain(path: str) -> str:
 
 
 def _sql_errors() -> tuple[type[Exception], ...]:
-    """Of an SQLite catalog that another program has locked, or whose disk is full."""
+    """Errors of an SQLite catalog that another program has locked, or whose disk is full."""
     try:
         from sqlalchemy.exc import OperationalError
     except ImportError:
@@ -85,7 +90,7 @@ def _sql_errors() -> tuple[type[Exception], ...]:
 
 
 class Committed(msgspec.Struct):
-    """What one commit has added, by data set."""
+    """The result of one commit, by data set."""
 
     files: dict[str, int] = {}
     records: int = 0
@@ -100,7 +105,7 @@ class Iceberg:
         keep_s: float = SNAPSHOTS_KEPT_S,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """keep_s: snapshots older than that are forgotten."""
+        """`keep_s`: older snapshots are expired."""
         self._folder, self._catalog, self._namespace, self._keep_s, self._now = (
             folder,
             catalog,
@@ -110,8 +115,10 @@ class Iceberg:
         )
 
     def commit(self) -> Committed:
-        """Everything that the export has and the tables lack. Raises ExportError, TornExport, Busy; the next
-        commit goes on."""
+        """Commit everything that the export has and the tables lack.
+
+        Raises ExportError, TornExport, Busy; the next commit continues.
+        """
         done, found = Committed(), self._folder.read()
         if found.newest is None:
             return done
@@ -134,7 +141,7 @@ class Iceberg:
         return done
 
     def _make_final(self, found: export.Export) -> export.Export:
-        """By a manifest, before any table refers to it."""
+        """Mark the files as final by a manifest, before a table refers to them."""
         ends: dict[tuple[str, int, int], int] = {}
         for file in found.files:
             ends[file.key] = max(file.end, ends.get(file.key, 0))
@@ -159,7 +166,7 @@ class Iceberg:
         return self._folder.read()
 
     def _add(self, table_name: str, schema: Any, files: list[File], cluster: str, done: Committed) -> None:
-        """schema: of pyarrow; what it has more than the table is added to that."""
+        """Add files to a table. Columns of `schema` (of pyarrow) that it lacks are added to it."""
         name, data_set = f"{self._namespace}.{table_name}", files[0].data_set
         table = self._catalog.create_table_if_not_exists(name, schema=schema)
         if files[0].schema:
@@ -182,15 +189,17 @@ class Iceberg:
             return
         told = {POSITIONS: msgspec.json.encode(reached).decode(), CLUSTER: cluster}
         paths = [self._folder.address(file.path) for file in new]
-        # positions say what is there
+        # the positions tell which files are new
         table.add_files(paths, snapshot_properties=told, check_duplicate_files=False)
         done.files[data_set] = done.files.get(data_set, 0) + len(new)
         done.records += sum(file.rows for file in new) if data_set == export.MESSAGES else 0
         self._expire(table)
 
     def _expire(self, table: "Table") -> None:
-        """Forgets snapshots that are old and have no tag or branch; their files are still referred to by
-        later ones, for tables only grow."""
+        """Expire old snapshots without tag or branch.
+
+        Their files stay in use, because later snapshots of a growing table refer to them.
+        """
         before = self._now() - timedelta(seconds=self._keep_s)
         snapshots = sorted(table.snapshots(), key=_sequence)
         kept = {each.snapshot_id for each in table.refs().values()}
@@ -208,8 +217,7 @@ def _has_rows(file: File) -> bool:
 
 
 def _table_of(file: File, found: export.Export) -> str:
-    """Its name; files of a topic with a schema have columns of their own, and a table whose columns they
-    fit."""
+    """Return the table of a file: files of a topic with a schema go to a table with its columns."""
     if not file.schema:
         return file.data_set
     beginning = found.beginning(file)
@@ -226,8 +234,10 @@ def _sequence(snapshot: Any) -> int:
 
 
 def _reached(table: "Table", name: str, cluster: str) -> dict[str, int]:
-    """How far the table has come: by the newest snapshot behind its rows that says so, since others may have
-    rewritten its files, or rolled it back."""
+    """Return the positions of a table, from its newest snapshot that has them.
+
+    Others may have rewritten its files, or rolled it back.
+    """
     for snapshot in _behind(table):
         told: dict[str, Any] = snapshot.summary.additional_properties if snapshot.summary else {}
         if POSITIONS in told:
@@ -245,7 +255,7 @@ def _reached(table: "Table", name: str, cluster: str) -> dict[str, int]:
 
 
 def _behind(table: "Table") -> "Iterator[Snapshot]":
-    """The snapshots that its rows come of, newest first, as far as they are known."""
+    """Yield the known ancestors of the table's snapshot, newest first."""
     snapshot = table.current_snapshot()
     while snapshot is not None:
         yield snapshot
@@ -255,7 +265,7 @@ def _behind(table: "Table") -> "Iterator[Snapshot]":
 
 @contextmanager
 def _plainly() -> Iterator[None]:
-    """What passes is Busy, and the next commit tries again; what a REST catalog refuses is an ExportError."""
+    """Convert temporary errors to Busy, which is retried, and refusals to ExportError."""
     from pyiceberg.exceptions import (
         CommitFailedException,
         CommitStateUnknownException,

@@ -1,6 +1,6 @@
-"""LMDB: one environment in one file.
+"""An LMDB environment in one file.
 
-Key: a running number from 0, 8 bytes big endian; value: an Arrow IPC stream, zstd inside.
+Keys are running numbers from 0, 8 bytes, big endian. Values are Arrow IPC streams with zstd.
 """
 
 import errno
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema
 
 ROWS_MAX = 16_384  #: in one value
-FULL_BYTES = 1 << 20  #: a disk with less has no room for what could not be written
-MAP_BYTES = 1 << 36  #: a bound, not a size: the file is as long as its rows need
+FULL_BYTES = 1 << 20  #: a failed write on a disk with less free space means that the disk is full
+MAP_BYTES = 1 << 36  #: a bound, not a size: the file grows with its rows
 KEY = Struct(">Q")
 
 
@@ -26,11 +26,11 @@ class LmdbWriter:
     def __init__(self, path: Path, schema: "Schema") -> None:
         """Raises OSError."""
         self._path, self._schema, self._count = path, schema, 0
-        with _as_os_errors(path):  # synced as a whole when it is kept
+        with _as_os_errors(path):  # synced as a whole by `keep`
             self._environment = lmdb.open(str(path), subdir=False, lock=False, map_size=MAP_BYTES, sync=False)
 
     def write(self, rows: "RecordBatch") -> None:
-        """Raises OSError, as for a disk that is full."""
+        """Raises OSError, as for a full disk."""
         with _as_os_errors(self._path), self._environment.begin(write=True) as transaction:
             for first in range(0, rows.num_rows, ROWS_MAX):
                 transaction.put(KEY.pack(self._count), self._stream(rows.slice(first, ROWS_MAX)), append=True)
@@ -50,7 +50,7 @@ class LmdbWriter:
 
 @contextmanager
 def _as_os_errors(path: Path) -> Iterator[None]:
-    """LMDB calls a full disk an input/output error: the free space tells which it is."""
+    """Convert errors. LMDB reports a full disk as input/output error: the free space decides."""
     try:
         yield
     except lmdb.Error as error:

@@ -1,4 +1,4 @@
-"""What a follower tells Prometheus: how far behind it is, what it wrote, what it could not have."""
+"""Prometheus metrics of a follower: its lag, its output, its losses."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
@@ -36,12 +36,12 @@ class Metrics:
         )
 
     def serve(self, host: str, port: int) -> None:
-        """From a thread of this process. Raises OSError when the port is taken."""
+        """Serve from a thread of this process. Raises OSError if the port is in use."""
         start_http_server(port, host, self.registry)
 
     def count(self, step: Look) -> None:
         done = step.done
-        self._waiting.clear()  # topics leave
+        self._waiting.clear()  # topics can disappear
         for topic, records in done.waiting.items():
             self._waiting.labels(topic).set(records)
         for gap in done.gaps:

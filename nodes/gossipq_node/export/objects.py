@@ -1,10 +1,10 @@
-"""An export in an object store (s3://bucket/lake): what links and locks do on a disk, conditional puts do
-here.
+"""An export in an object store (s3://bucket/lake), with conditional puts
+instead of links and locks.
 
-A manifest is put only where none is, so of two exporters one goes on and the other is told. Nothing else is
-agreed on, so files that no manifest names are removed only when they are old: another exporter may be about
-to name them. Credentials and the rest come from the usual environment: AWS_ACCESS_KEY_ID,
-AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL.
+A manifest is put only if its number is free, so of two exporters one fails. Files that no manifest
+names are deleted only when they are old, because another exporter may be about to name them.
+Credentials come from the usual environment variables: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+AWS_REGION, AWS_ENDPOINT_URL.
 """
 
 from hashlib import file_digest, sha256
@@ -18,7 +18,7 @@ from gossipq_node.export.folder import Folder
 
 
 def folder_at(place: str, make: bool = True) -> Folder:
-    """The export at a path or URI. Raises ExportError when it cannot be used."""
+    """Open the export at a path or URI. Raises ExportError if it cannot be used."""
     scheme, colon, rest = place.partition("://")
     if not colon:
         return Folder(place, make)
@@ -32,9 +32,9 @@ def folder_at(place: str, make: bool = True) -> Folder:
 
 class ObjectFolder(Folder):
     def __init__(self, uri: str, make: bool = True) -> None:
-        """Raises ExportError when the store cannot be used, GossipqError when obstore is not installed."""
+        """Raises ExportError if the store cannot be used, GossipqError without obstore."""
         self.bucket = Bucket(uri, export.MANIFESTS, ExportError)
-        self.root = Path(self.bucket.uri)  # for people; nothing is looked for there
+        self.root = Path(self.bucket.uri)  # for people only
         if not make and not self.sequences():
             self.close()
             raise ExportError(f"{uri} has no export", hint="gossipq export --out URI makes one")
@@ -52,10 +52,13 @@ class ObjectFolder(Folder):
         return self.bucket.content(export.manifest_path(sequence))
 
     def check(self, file: File) -> Path:
-        """The file, brought here; the one before is gone then. Raises TornExport, Unreachable."""
+        """Download a file and check it. Raises TornExport, Unreachable.
+
+        The file of the previous call is overwritten.
+        """
         here = self.bucket.fetched(file.path)
         export.check_file(file, None if here is None else here.stat().st_size)
-        assert here is not None  # else that has been raised
+        assert here is not None  # otherwise an error was raised
         with here.open("rb") as opened:
             export.check_file(file, here.stat().st_size, file_digest(opened, "sha256").hexdigest())
         return here
@@ -69,7 +72,7 @@ class ObjectFolder(Folder):
         return self.bucket.new()
 
     def keep(self, written: Path, path: str) -> None:
-        self.bucket.put(written, path)  # named by its content: putting it twice harms nobody
+        self.bucket.put(written, path)  # named by its content, so putting it twice is harmless
 
     def publish(self, manifest: Manifest) -> str:
         raw, name = export.encode(manifest), export.manifest_path(manifest.sequence)
@@ -77,7 +80,7 @@ class ObjectFolder(Folder):
             raise TornExport(f"{name} is there already", hint="two exporters write here; let one of them")
         return sha256(raw).hexdigest()
 
-    # --- what does not count any more
+    # --- deletion
 
     def _delete(self, name: str) -> None:
         self.bucket.remove(name)

@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema
 
 ROW_GROUP_ROWS = 65_536
-ZSTD_LEVEL = 1  #: twice as fast as 3 for a few percent more bytes
-#: columns with few different values; looking for them in the others costs time
+ZSTD_LEVEL = 1  #: twice as fast as level 3, for a few percent more bytes
+#: columns with few different values; testing the others costs time
 DICTIONARIES = [
     "topic",
     "topic_id",

@@ -1,4 +1,6 @@
-"""Record batches of one partition made into files of a good size, one batch in memory at a time."""
+"""Writes record batches of one partition into files of a good size, one
+batch in memory at a time.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,12 +17,12 @@ from gossipq_node.export.folder import Folder
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Table
 
-#: of one file at most, as columns in memory; its last batch may pass it
+#: maximum of one file, as columns in memory; its last batch may exceed it
 FILE_ROWS, FILE_BYTES = (1 << 20, 128 << 20)
 
 
 class Segment:
-    """One file in the making."""
+    """A file being written."""
 
     def __init__(self, place: "PartitionFiles") -> None:
         self._place, self._path = place, place.folder.new()
@@ -60,7 +62,7 @@ class Segment:
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """What fails leaves nothing: a disk that was full would stay so."""
+        """Delete the file on an error: otherwise a full disk would stay full."""
         try:
             yield
         except BaseException:
@@ -82,20 +84,22 @@ class PartitionFiles:
         schema: int = 0,
         shape: Shape | None = None,
     ) -> None:
-        """schema: version of the one that has this shape, of the column `data`."""
+        """`schema` is the version of the schema with this shape, for the column `data`."""
         self.folder, self.format, self.data_set = folder, format, data_set
         self.name = data_set, topic, topic_id, partition
         self.schema, self.shape = schema, shape
 
     def whole(self, rows: "Table", start: int, end: int) -> File:
-        """One file of all rows, also when there are none."""
+        """Write all rows into one file, even if empty."""
         segment = Segment(self)
         for batch in rows.to_batches():
             segment.add(batch)
         return segment.keep(start, end)
 
     def split(self, batches: "Iterable[tuple[int, RecordBatch]]", start: int, end: int) -> Iterator[File]:
-        """Files of [start, end); with each batch comes how far it reaches. Without rows there is no file."""
+        """Yield files of [start, end). Each batch comes with its end offset.
+        Without rows, no file is made.
+        """
         segment: Segment | None = None
         reached = start
         try:

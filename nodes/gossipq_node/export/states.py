@@ -1,5 +1,4 @@
-"""Rows of `acks` and `deliveries`: what leaders answer, as columns. A row stands for a run of records, so
-there are few."""
+"""Rows of `acks` and `deliveries`, as columns. A row covers a run of records, so there are few."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
