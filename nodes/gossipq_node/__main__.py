@@ -1,5 +1,7 @@
-"""`python -m gossipq_node`: a node without the command line's libraries; the flags are those of `gossipq
-node`."""
+"""`python -m gossipq_node`: run a node without the libraries of the command line.
+
+It has the flags of `gossipq node`.
+"""
 
 import argparse
 import os
@@ -9,7 +11,8 @@ EXIT_INTERRUPTED = 130
 
 
 def main() -> int:
-    from gossipq.config import find, load  # here: they take a while, and Ctrl-C may come in between
+    # imported late: it takes a while, and Ctrl-C can come in between
+    from gossipq.config import find, load
     from gossipq.errors import ConfigError
     from gossipq_node.main import complain, run
 

@@ -1,7 +1,7 @@
 """Metrics and health over HTTP: /metrics, /livez, /readyz, /statusz.
 
-It lives beside the frontdoor's loop, on threads of its own: it reads the board, and asks the workers as a
-client does. The loop never waits for it, and what comes in here, however wrong, ends with its own connection.
+The server has threads of its own beside the frontdoor's loop. It reads the board, and asks the
+workers as a client. The loop never waits for it. A bad request only ends its own connection.
 """
 
 import hmac
@@ -30,11 +30,12 @@ from gossipq_node.actors.board import Board, Facts
 if TYPE_CHECKING:
     from gossipq_client import Client
 
-REQUESTS_MAX = 16  #: at the same time; of more, who has waited longest without a whole request makes way
-OF_ADDRESS_MAX = 8  #: of those, from one other host
-READ_S = 2.0  #: a request has come whole within that time,
-CONNECTION_S = 10.0  #: and its answer is taken: who reads or writes byte by byte takes no place from others
-ASK_S = 2.0  #: for the workers to answer a scrape
+#: requests at the same time; above this, the oldest incomplete request is dropped
+REQUESTS_MAX = 16
+OF_ADDRESS_MAX = 8  #: requests from one other host at the same time
+READ_S = 2.0  #: time for a request to arrive completely
+CONNECTION_S = 10.0  #: time until the answer is read, so that slow clients do not block others
+ASK_S = 2.0  #: time for the workers to answer a scrape
 JSON, TEXT = "application/json", "text/plain; charset=utf-8"
 LIVEZ = "/livez"
 PROBES = (LIVEZ, "/readyz")
@@ -46,7 +47,7 @@ Answer = tuple[HTTPStatus, str, bytes]
 
 
 class Pages:
-    """What each page says, from a board and a node to ask."""
+    """The content of each page, made from a board and the answers of a node."""
 
     def __init__(self, board: Board, endpoint: str, clock: Clock) -> None:
         self._board, self._endpoint, self._clock = board, endpoint, clock
@@ -66,12 +67,12 @@ class Pages:
         return page()
 
     def livez(self) -> Answer:
-        """Whether every loop of the node turns."""
+        """/livez: 503 if a loop of the node hangs."""
         stuck = self._stuck()
         return _verdict("live", State.PAUSED if stuck else State.HEALTHY, stuck)
 
     def _late(self) -> str:
-        """Why nothing that is on the board can be believed; "" when it can."""
+        """Return why the board is outdated, or "" if it is current."""
         late_ms = self._clock.now().boot_ms - self._board.turned_ms
         return f"the frontdoor has not turned for {late_ms // 1_000} s" if late_ms > HANGS_MS else ""
 
@@ -91,8 +92,11 @@ class Pages:
         return found
 
     def readyz(self) -> Answer:
-        """Whether clients are served: every loop turns, every worker has its shards, all of them have a
-        leader, publishes are taken. `state` is the word for the node, also while it serves."""
+        """/readyz: 200 while clients are served, with the health word of the node.
+
+        That means that every loop runs, each worker has its shards, every shard has a leader,
+        and publishes are accepted.
+        """
         facts, late, stuck = self._board.facts, self._late(), self._stuck()
         if late:
             return _verdict("ready", State.PAUSED, [late])
@@ -123,7 +127,7 @@ class Pages:
         return HTTPStatus.OK, metrics.CONTENT_TYPE, text
 
     def _stats(self, facts: Facts) -> StatsReply | None:
-        """Counters of what this node's workers lead; None when they do not all answer in time."""
+        """Return the counters of this node's workers, or None if one does not answer in time."""
         with self._lock:
             try:
                 if self._client is None:
@@ -154,7 +158,7 @@ def _verdict(name: str, state: State, reasons: list[str]) -> Answer:
 
 
 def _named(value: Any) -> Any:
-    """Arrays of the wire as objects with names."""
+    """Convert arrays of the wire to objects with field names."""
     if isinstance(value, msgspec.Struct):
         return {field: _named(getattr(value, field)) for field in value.__struct_fields__}
     if isinstance(value, dict):
@@ -171,11 +175,14 @@ def _as_object(facts: Facts) -> dict[str, Any]:
 
 
 class Callers(NamedTuple):
-    """Who is answered. A page in somebody's browser may ask by a name that means this address by now, and
-    cannot say another Host than that name."""
+    """Rules for clients of the pages.
 
-    hosts: frozenset[str] = frozenset()  #: names, besides addresses and localhost
-    token: bytes = b""  #: that a caller shows, b"" = none; probes need none
+    A browser page of another site can resolve its own name to this address (DNS rebinding), but
+    cannot send another Host header. So only known names are answered.
+    """
+
+    hosts: frozenset[str] = frozenset()  #: allowed names, besides addresses and localhost
+    token: bytes = b""  #: the token that a client must send, b"" = none; probes need none
 
     def refusal(self, path: str, host: str, shown: str) -> Answer | None:
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
@@ -215,7 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         try:
             status, kind, body = self._answer()
-        except Exception as error:  # a page that fails is told to who asked for it
+        except Exception as error:  # the client gets an error, the log the cause
             log.exception("%s: %s", self.path[:100], error)
             status, kind, body = HTTPStatus.INTERNAL_SERVER_ERROR, TEXT, b"see the log of the node\n"
         self.send_response(status)
@@ -232,11 +239,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Place(NamedTuple):
-    """Of a connection."""
+    """A connection in progress."""
 
     address: str
-    until_s: float  #: when it loses it
-    page: str = ""  #: that it has asked for; "" = not yet
+    until_s: float  #: the connection is closed at this time
+    page: str = ""  #: the page that it requested; "" = unknown yet
 
 
 class _Server(ThreadingHTTPServer):
@@ -261,7 +268,7 @@ class _Server(ThreadingHTTPServer):
             raise
 
     def _has_place(self, address: str) -> bool:
-        """Also when another one has to give way for it."""
+        """Return whether the connection may stay. It may displace another one."""
         local = ipaddress.ip_address(address.partition("%")[0]).is_loopback
         places = list(self._places.items())
         if not local and sum(place.address == address for _, place in places) >= OF_ADDRESS_MAX:
@@ -278,11 +285,10 @@ class _Server(ThreadingHTTPServer):
         return True
 
     def answers(self, request: socket.socket, page: str) -> bool:
-        """A request has come whole. Whether it is answered: the last place is for the probe of who watches
-        this node."""
+        """Return whether a complete request is answered. The last place is reserved for /livez."""
         others = sum(place.page not in ("", LIVEZ) for place in list(self._places.values()))
         if page != LIVEZ and others >= REQUESTS_MAX - 1:
-            self._places.pop(request, None)  # it hears that at once, and keeps nobody out meanwhile
+            self._places.pop(request, None)  # it gets 503 at once and takes no place meanwhile
             return False
         place = self._places.get(request)
         if place is not None:
@@ -296,7 +302,7 @@ class _Server(ThreadingHTTPServer):
             self._places.pop(request, None)
 
     def service_actions(self) -> None:
-        """Several times a second: who takes too long is hung up on, and its thread ends."""
+        """Close connections that take too long. Called several times a second."""
         now_s = time.monotonic()
         for request, place in list(self._places.items()):
             if now_s >= place.until_s:
@@ -308,10 +314,10 @@ class _Server(ThreadingHTTPServer):
 
 
 class Admin:
-    """The server, on `place` (HOST:PORT), until `close`."""
+    """The server on `place` (HOST:PORT), until `close`."""
 
     def __init__(self, place: str, pages: Pages, callers: Callers | None = None) -> None:
-        """Raises ConfigError when it cannot be bound."""
+        """Raises ConfigError if the address cannot be bound."""
         host, _, port = place.rpartition(":")
         handler = type("Handler", (_Handler,), {"pages": pages, "callers": callers or Callers()})
         try:

@@ -1,9 +1,7 @@
-"""Rings alarms: what a node raises and clears becomes records of the topic `_alarms`, so that any consumer
-can pass them on.
+"""Publishes alarms: raised and cleared alarms become records of `_alarms`, for any consumer.
 
-It lives beside the frontdoor's loop, on a thread of its own, and is a client of its own node while it has
-something to say. What it said last lies in the topic: after a restart it goes on from there, so that nothing
-stays raised that is over.
+The thread runs beside the frontdoor's loop, and is a client of its own node while it has records to
+publish. After a restart it reads the topic, so that alarms which are over get cleared.
 """
 
 import logging
@@ -26,11 +24,11 @@ from gossipq_node.actors.frontdoor import SERVING
 if TYPE_CHECKING:
     from gossipq_client import Client
 
-LOOK_S = 1.0  #: between two looks at the board
-AGAIN_S = 5.0  #: after the node did not take a record
+LOOK_S = 1.0  #: interval between two looks at the board
+AGAIN_S = 5.0  #: pause after the node did not accept a record
 ASK_S = 5.0
-END_S = 0.5  #: at the end for a call under way: its answer may never come from a node that drains
-IDLE_LOOKS = 60  #: the connection is closed after so many looks without news
+END_S = 0.5  #: at the end, for a running call: a draining node may never answer it
+IDLE_LOOKS = 60  #: the connection is closed after this many looks without changes
 RAISED, CLEARED = "raised", "cleared"
 
 log = logging.getLogger(__name__)
@@ -54,10 +52,11 @@ class Rung(msgspec.Struct, frozen=True):
 
 class Bell:
     def __init__(self, board: Board, node: str, endpoint: str, clock: Clock, token: bytes = b"") -> None:
-        """`token`: shows the workers of the cluster that a node speaks."""
+        """`token` proves to workers that this client is a node."""
         self._board, self._node, self._endpoint, self._clock = board, node, endpoint, clock
         self._token = token
-        self._rung: dict[Key, Alarm] | None = None  #: what the topic says of this node; None: not read yet
+        #: alarms of this node in the topic; None: not read yet
+        self._rung: dict[Key, Alarm] | None = None
         self._client: Client | None = None
         self._idle = 0
         self._ends = threading.Event()
@@ -69,7 +68,7 @@ class Bell:
     def close(self) -> None:
         self._ends.set()
         self._thread.join(END_S)
-        # else it reads from a cluster that is not there, and ends with this process
+        # otherwise it is reading from a cluster that does not answer, and ends with this process
         if not self._thread.is_alive():
             self._hang_up()
 
@@ -83,13 +82,12 @@ class Bell:
                 log.debug("an alarm could not be told: %s", error)
                 self._hang_up()
                 pause_s = AGAIN_S
-            except Exception as error:  # a fault of the bell ends no node
+            except Exception as error:  # a fault here must not end the node
                 log.exception("alarms are not told: %s", error)
                 return
 
     def look(self) -> None:
-        """Tells what has changed since the last time. Raises GossipqError: what was not told is tried
-        again."""
+        """Publish the changes since the last call. Raises GossipqError: they are tried again."""
         facts = self._board.facts
         serving = [worker.state in SERVING for worker in facts.status.workers] if facts else []
         if facts is None or not any(serving):
@@ -99,7 +97,7 @@ class Bell:
         raised = {key_of(alarm): alarm for alarm in facts.alarms}
         rung = self._rung
         news = [(RAISED, key, alarm) for key, alarm in raised.items() if key not in rung]
-        if all(serving):  # a worker that is away says nothing of what it has raised
+        if all(serving):  # a missing worker does not report its alarms
             news += [(CLEARED, key, alarm) for key, alarm in rung.items() if key not in raised]
         for event, key, alarm in news:
             self._tell(event, alarm)
@@ -116,7 +114,7 @@ class Bell:
             from gossipq_client import Client
 
             token = self._token
-            # another one each time: the sequences of its producer would be taken for repeats
+            # a new key each time: with the old one, new sequences would look like repeats
             key = ownership.key_of_node(token, os.urandom(ownership.NONCE_BYTES)) if token else b""
             client = Client([self._endpoint], "gossipq-alarms", ASK_S, key)
             self._client = client.__enter__()  # connects
@@ -129,14 +127,14 @@ class Bell:
             self._client = None
 
     def _recall(self) -> dict[Key, Alarm]:
-        """What this node has raised and not cleared, by its own records."""
+        """Read which alarms this node has raised and not cleared, from its own records."""
         mq, rung = self._connected(), dict[Key, Alarm]()
         if mq.topics(alarms.TOPIC):
             for record in mq.consume(alarms.TOPIC, start="first", stop_at_end=True):
                 try:
                     said = msgspec.json.decode(record.value, type=Rung)
                 except msgspec.DecodeError:
-                    continue  # somebody else's
+                    continue  # a record of another program
                 alarm = Alarm(
                     said.name, said.severity, said.node, said.subject, said.text, said.command, said.since_ms
                 )

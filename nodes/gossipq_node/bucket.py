@@ -1,7 +1,7 @@
-"""An object store (s3://bucket/name), where exports and backups lie as they do in a folder: objects appear
-whole or not at all, and one that must be new is put only where none is.
+"""An object store (s3://bucket/name) for exports and backups, laid out like a folder.
 
-Credentials and the rest come from the usual environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+Objects appear completely or not at all. `create` writes an object only if its name is free.
+Credentials come from the usual environment variables: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
 AWS_REGION, AWS_ENDPOINT_URL.
 """
 
@@ -18,14 +18,16 @@ from gossipq.errors import GossipqError, Unreachable, missing_extra
 
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 HOW = "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL say how to get there"
-UNNAMED_S = 24 * 3_600.0  #: nobody locks: what is as old and not named may go
+#: there are no locks, so unnamed objects are deleted only when they are this old
+UNNAMED_S = 24 * 3_600.0
 CHUNK_BYTES = 1 << 20
 
 
 class Bucket:
     def __init__(self, uri: str, prefix: str, refusal: type[GossipqError]) -> None:
-        """Lists `prefix` to see whether it can be used. Raises `refusal` when not, GossipqError when obstore
-        is not installed."""
+        """Lists `prefix` to check access. Raises `refusal` without access,
+        GossipqError without obstore.
+        """
         try:
             import obstore
             from obstore.store import from_url
@@ -44,12 +46,12 @@ class Bucket:
             raise refusal(f"{uri} cannot be used: {_first_line(error)}", hint=HOW) from None
 
     def close(self) -> None:
-        """Removes what was brought here."""
+        """Delete the local copies."""
         shutil.rmtree(self._here, ignore_errors=True)
 
     @contextmanager
     def _asking(self, what: str) -> Iterator[None]:
-        """What fails in the store is Unreachable: it may pass."""
+        """Convert errors of the store to Unreachable, which can be retried."""
         errors = self.obstore.exceptions
         try:
             yield
@@ -60,13 +62,15 @@ class Bucket:
             raise Unreachable(f"{self.uri}/{what}: {_first_line(error)}", hint=hint) from error
 
     def listed(self, prefix: str) -> list[tuple[str, float]]:
-        """Names, and when they were put there, in seconds since 1970. Raises Unreachable."""
+        """Return names with their times of upload, in seconds since 1970. Raises Unreachable."""
         with self._asking(prefix):
             pages = list(self.obstore.list(self._store, prefix=prefix))
         return [(each["path"], each["last_modified"].timestamp()) for page in pages for each in page]
 
     def forgotten(self, prefix: str) -> list[str]:
-        """What is so old that nobody can be about to name it. Raises Unreachable."""
+        """Return objects so old that no writer can still be about to name
+        them. Raises Unreachable.
+        """
         oldest_s = time.time() - UNNAMED_S
         return [name for name, put_s in self.listed(prefix) if put_s < oldest_s]
 
@@ -76,8 +80,10 @@ class Bucket:
             return bytes(self.obstore.get(self._store, name).bytes())
 
     def fetched(self, name: str) -> Path | None:
-        """A file with the content, None when there is no such object; the one before is gone then. Raises
-        Unreachable."""
+        """Download an object. Returns None if it does not exist. Raises Unreachable.
+
+        The file of the previous call is overwritten.
+        """
         here = self._here / "read"
         try:
             with self._asking(name), here.open("wb") as opened:
@@ -88,23 +94,24 @@ class Bucket:
         return here
 
     def new(self) -> Path:
-        """Where a file may be written that is to be put."""
+        """Return a path at which to write a file for `put`."""
         self._count += 1
         return self._here / str(self._count)
 
     def put(self, written: Path, name: str) -> None:
-        """The file is gone then. Raises Unreachable."""
+        """Upload a file, and delete the local one. Raises Unreachable."""
         with self._asking(name):
             self.obstore.put(self._store, name, written)
         written.unlink()
 
     def create(self, name: str, raw: bytes) -> bool:
-        """Whether it is there with that content now; False: another one is. Raises Unreachable."""
+        """Write an object if its name is free. False: another object has it. Raises Unreachable."""
         try:
             with self._asking(name):
                 self.obstore.put(self._store, name, raw, mode="create")
         except self.obstore.exceptions.AlreadyExistsError:
-            return self.content(name) == raw  # then its answer was lost, and it was put again
+            # equal content: an earlier attempt succeeded, but its answer was lost
+            return self.content(name) == raw
         return True
 
     def remove(self, name: str) -> None:

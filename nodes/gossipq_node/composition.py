@@ -1,4 +1,4 @@
-"""Options and a data directory become what each process of a node is told."""
+"""Builds the settings of each process of a node from options and a data directory."""
 
 import logging
 import os
@@ -25,7 +25,8 @@ Mode = Literal["standalone", "static", "serf"]
 
 SERF = "serf"
 INSTALL = "apt-get install serf   (or list the nodes: --mode static --peer tcp://HOST:PORT)"
-OF_THE_NODE = frozenset(("cluster.join", "cluster.expect"))  #: in [cluster], and no matter when they differ
+#: options of [cluster] that may differ between nodes
+OF_THE_NODE = frozenset(("cluster.join", "cluster.expect"))
 
 
 def serf_installed() -> bool:
@@ -33,11 +34,12 @@ def serf_installed() -> bool:
 
 
 def mode_of(config: Config, member: bool, log: logging.Logger) -> Mode:
-    """How the node finds others. A member of a cluster knows the others' addresses and starts in any case.
+    """Return how the node finds others. Raises ConfigError if that is impossible.
 
-    Raises ConfigError when it cannot do what it is asked."""
+    A member of a cluster knows addresses of other nodes, so it can start in any case.
+    """
     node, join, expect = config.node, config.cluster.join, config.cluster.expect
-    invited = any(map(invitation, join))  # it names a node besides, whom no agent has to find
+    invited = any(map(invitation, join))  # the invitation names a node, so no agent is needed
     if endpoint(node.bind).transport == "ipc":
         if join or node.peer or expect > 1:
             raise ConfigError(
@@ -77,18 +79,18 @@ def mode_of(config: Config, member: bool, log: logging.Logger) -> Mode:
 
 
 class Site(NamedTuple):
-    """Where the node is."""
+    """The addresses of the node."""
 
     listen: Endpoint
-    host: str  #: that others are told
-    inside: str  #: that its own processes use
+    host: str  #: the host that others are told
+    inside: str  #: the host for its own processes
 
     def local(self, encrypts: bool, insecure: bool) -> bool:
-        """Whether only this machine reaches what is not encrypted."""
+        """True if unencrypted ports are bound to loopback only."""
         return encrypts and not insecure and not self.listen.is_loopback
 
     def doors(self, step: int) -> tuple[str, ...]:
-        """Where clients are answered encrypted, of the process whose own port is `step` above the first."""
+        """Return the encrypted client addresses of the process at `step` above the first port."""
         listen, above = self.listen, step + limits.DOOR_PORT_STEP
         here = () if listen.is_loopback or listen.is_wildcard else (listen.step(above, LOOPBACK),)
         return (listen.step(above), *here)
@@ -110,17 +112,21 @@ def keys_of(
     door: bytes = b"",
     rotate: bool = False,
 ) -> tuple[NodeKeys | None, bytes]:
-    """Of a node that speaks to a network and shares a secret with others, or was invited and knows the
-    public key of their doors; and its next public key. `rotate`: it takes that now, if the cluster knows it.
-    Raises ConfigError."""
+    """Return the keys of a node, and its next public key. Raises ConfigError.
+
+    Keys exist for a node that listens on a network and shares a secret, or was
+    invited and knows the public key of the cluster's ports. `rotate`: use the next
+    keys now, if the cluster knows them.
+    """
     place, encrypts = place_of(config), trust.encrypts(config.node, secret)
     others = [row for row in directory.roster().members if row.copy != manifest.voter]
     meets = not place.listen.is_loopback or any(
         row.encrypts for row in others
-    )  # who must be dialled encrypted
+    )  # addresses that must be dialled encrypted
     if place.listen.transport != "tcp" or not (encrypts or door or (secret and meets)):
         return None, b""
-    from gossipq_node.adapters.curve import public_of  # a node that speaks to no network stays without it
+    # imported late: nodes without a network do not need it
+    from gossipq_node.adapters.curve import public_of
 
     known = directory.roster().members if rotate else []
     row = next((row for row in known if row.copy == manifest.voter), None)
@@ -137,7 +143,7 @@ def keys_of(
 
 
 def node_name(config: Config) -> str:
-    """As given, else the host's; the second node of a host adds its port."""
+    """Return the given name, or the host's; the second node of a host adds its port."""
     port = endpoint(config.node.bind).port
     return config.node.name or (
         socket.gethostname() if port in (0, limits.PORT) else f"{socket.gethostname()}-{port}"
@@ -147,7 +153,7 @@ def node_name(config: Config) -> str:
 def member_of(
     config: Config, manifest: DirectoryManifest, keys: NodeKeys | None = None, next_key: bytes = b""
 ) -> Member:
-    """This node's row in the roster."""
+    """Return this node's row in the roster."""
     place = place_of(config)
     url = place.listen.step(0, place.host)
     row = Member(
@@ -159,21 +165,23 @@ def member_of(
 
 
 def options_of(config: Config) -> dict[str, str]:
-    """What [cluster] says and must be the same on all nodes: dotted key -> JSON text."""
+    """Return the options that must be equal on all nodes: dotted key -> JSON text."""
     keys = [key for key, _ in options() if key.startswith("cluster.") and key not in OF_THE_NODE]
     return {key: msgspec.json.encode(value_of(config, key)).decode() for key in keys}
 
 
 def said_here(config: Config, origins: Mapping[str, str]) -> dict[str, str]:
-    """Options of the cluster that this node's own file, environment or flags have."""
+    """Return options of the cluster that this node's own file, environment or flags set."""
     options = options_of(config)
     return {key: text for key, text in options.items() if origins[key] not in (DEFAULT, ADOPTED)}
 
 
 def insisted(config: Config, origins: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
-    """What the cluster must not say otherwise. The rest is taken over from it: what nobody said here, and
-    what was said `before` in the same words, or is the default. An operator has changed that since, for
-    all."""
+    """Return the options that must hold in the cluster, or the node refuses to start.
+
+    The other options are adopted from the cluster: those not set here, and those whose text is the
+    default or the same as `before`, because an operator has then changed them for all nodes.
+    """
     before = options_of(Config()) | dict(before)
     said = said_here(config, origins)
     return {key: text for key, text in said.items() if key in limits.OPTIONS_FOUNDED or text != before[key]}
@@ -182,14 +190,16 @@ def insisted(config: Config, origins: Mapping[str, str], before: Mapping[str, st
 def accepted(
     said: Mapping[str, str], known: Mapping[str, str], before: Mapping[str, str], alone: bool
 ) -> dict[str, str]:
-    """What was said here, as far as the cluster agreed with it, now or earlier. A node that is `alone` is the
-    cluster."""
+    """Return the options of this node's file that the cluster agreed to, now or earlier.
+
+    A node that is `alone` is the cluster.
+    """
     agreed = {key: text for key, text in said.items() if alone or known.get(key, text) == text}
     return {key: agreed.get(key, before.get(key, "")) for key in said if key in agreed or key in before}
 
 
 class Composition:
-    """`mode` and the secret are settled before; the directory belongs to a cluster."""
+    """The settings of a node whose directory belongs to a cluster, with mode and secret fixed."""
 
     def __init__(
         self,
@@ -202,9 +212,11 @@ class Composition:
         insisted: Mapping[str, str] | None = None,
         rotate: bool = False,
     ) -> None:
-        """`shown`: the options as who asks may see them; `insisted`: what the cluster must not say otherwise;
-        `rotate`: the node takes its next keys, if the cluster knows them. Raises ConfigError when the secret
-        cannot be read."""
+        """`shown`: the options for display. `insisted`: options that must hold in the cluster.
+
+        `rotate`: use the next keys, if the cluster knows them. Raises ConfigError if
+        the secret cannot be read.
+        """
         self._shown, self._insisted = tuple(shown), dict(insisted or {})
         self.config, self.directory, self.manifest, self._log_json, self.mode = (
             config,
@@ -223,7 +235,7 @@ class Composition:
         listen, _, inside = self._place
         self.encrypts = keys is not None and keys.encrypts
         local = self._place.local(self.encrypts, config.node.insecure)
-        #: where clients are answered that do not encrypt; and as this node's own processes dial that
+        #: host of unencrypted client ports; and the host by which this node's processes dial them
         self._clear, self._home = (LOOPBACK, LOOPBACK) if local else ("", inside)
         self._siblings = tuple(
             listen.step(limits.PEER_PORT_STEP + worker, inside) for worker in range(manifest.workers)
@@ -234,7 +246,7 @@ class Composition:
         )
         own = frozenset((*self._siblings, self._frontdoor))
         self._keys = keys and msgspec.structs.replace(keys, own=own, clear=frozenset(self._forwards))
-        # once: these files may be gone when the frontdoor starts again
+        # read once: these files may be gone when the frontdoor restarts
         self._admin_token = trust.read(config.node.admin_token_file, "node.admin_token_file")
         self.warnings = tuple(self._warnings())
         founded = {"cluster.name": manifest.cluster_name, "cluster.shards": manifest.shards}
@@ -244,12 +256,12 @@ class Composition:
 
     @property
     def door(self) -> str:
-        """Where clients of other hosts are answered encrypted; "" when they are not, or need not be."""
+        """The encrypted address for clients on other hosts; "" without one."""
         there = not self._place.listen.is_loopback and not self.manifest.witness
         return door_of(self.member.endpoint) if self.encrypts and there else ""
 
     def worker(self, worker: int, restarts: int) -> WorkerSettings:
-        """For each life anew: the roster may be another one by then."""
+        """Settings of a worker. Made for each start, because the roster may have changed."""
         config, manifest, roster = self.config, self.manifest, self.directory.roster()
         listen = self._place.listen
         return WorkerSettings(
@@ -342,7 +354,7 @@ class Composition:
         )
 
     def gossip(self, known: list[str]) -> GossipSettings | None:
-        """`known` are the frontdoors of nodes that may have an agent."""
+        """Settings of gossip. `known` are frontdoors of nodes that may have a Serf agent."""
         return gossip_settings(self.config, self.directory, self.manifest, self.mode, self.secret, known)
 
     def _warnings(self) -> list[str]:
@@ -375,7 +387,7 @@ def gossip_settings(
     secret: bytes,
     known: list[str],
 ) -> GossipSettings | None:
-    """Also of a node that belongs to no cluster yet. None: it looks for nobody."""
+    """Return the settings of gossip, also for a node without a cluster. None in standalone mode."""
     if mode == "standalone":
         return None
     place = place_of(config)

@@ -1,4 +1,4 @@
-"""The data directory of a node: who owns it, what made it, and where each worker's store lies in it."""
+"""The data directory of a node: its lock, its manifest, and the paths of its stores."""
 
 import os
 import time
@@ -16,7 +16,7 @@ from gossipq_node import machine
 from gossipq_node.adapters.lmdb_store import ENGINE_NAME, LOCK_FILE, DirectoryLock, make_store
 from gossipq_node.files import SavedRoster, make_directory, read_roster, replace_file, sync_directory
 
-FORMAT = 3  #: 1 is that of gossipq 0.1; of 2, each record that failed had a row of its own
+FORMAT = 3  #: 1 is that of gossipq 0.1; in 2, each failed record had a row of its own
 MANIFEST = "manifest.json"
 NEW_MANIFEST = "manifest.json.new"
 STORES = "stores"
@@ -24,7 +24,7 @@ ROSTER = "roster.json"
 NEW_ROSTER = "roster.json.new"
 ACCESS = "access.json"
 NEW_ACCESS = "access.json.new"
-GOSSIP = "gossip"  #: what the membership keeps
+GOSSIP = "gossip"  #: files of the membership
 NEW_SECRET = f"{SECRET}.new"
 NODE_KEYS, NEW_NODE_KEYS = "node.keys", "node.keys.new"
 OURS = frozenset(
@@ -33,42 +33,49 @@ OURS = frozenset(
         *(NEW_SECRET, NODE_KEYS, NEW_NODE_KEYS),
     )
 )
-VOLUME = frozenset(("lost+found",))  #: what a new ext4 volume has in it
+VOLUME = frozenset(("lost+found",))  #: names in a new ext4 volume
 
 
 class DirectoryManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """manifest.json. A change of any value here is a change of what the directory is."""
+    """manifest.json. A change of any value changes the identity or layout of the directory."""
 
     format: int
     engine: str
     cluster_name: str
-    cluster_uuid: str  #: "" while it belongs to no cluster
+    cluster_uuid: str  #: "" before it belongs to a cluster
     node_id: str
-    dir_uuid: str  #: names this copy of the data; a new one for each directory
+    dir_uuid: str  #: names this copy of the data; each directory has its own
     workers: int
-    shards: int  #: 0 while it belongs to no cluster and takes what that has
+    shards: int  #: 0 before it belongs to a cluster and takes the cluster's number
     generation: int  #: raised by each reshard; names the directory of the current stores
     created: str
-    machine: str  #: with the inode: a copied directory is noticed
+    machine: str  #: together with the inode it reveals a copied directory
     inode: int
-    predecessors: list[str] = []  #: names of the copies that `gossipq store adopt` let this one replace
-    joined: bool = False  #: the cluster was there before
-    witness: bool = False  #: it votes, and keeps no records
-    options: dict[str, str] = {}  #: what [cluster] said when this node joined: dotted key -> JSON text
-    said: dict[str, str] = {}  #: options of [cluster] that the node's own file had, when the cluster agreed
-    former: list[str] = []  #: uuids of clusters that this one went on from, by a recover; the newest last
-    #: without a cluster: what it has said yes to, the uuid of a cluster or the copy that is to found one
+    #: copies that this one may replace, allowed by `gossipq store adopt`
+    predecessors: list[str] = []
+    joined: bool = False  #: True if the cluster existed before
+    witness: bool = False  #: votes, but stores no records
+    #: options of [cluster] when this node joined: dotted key -> JSON text
+    options: dict[str, str] = {}
+    #: options of [cluster] in the node's own file, as the cluster agreed to them
+    said: dict[str, str] = {}
+    #: uuids of clusters that this one replaced in a `recover`; the newest last
+    former: list[str] = []
+    #: without a cluster: the uuid of the cluster, or the founding copy, that it has agreed to
     pledge: str = ""
 
     @property
     def voter(self) -> str:
-        """Name of this copy of the data in the logs: a directory that was lost is another voter."""
+        """Name of this copy of the data in the logs. A lost directory is another voter."""
         return f"{self.node_id}.{self.dir_uuid}"
 
 
 def examined(path: Path) -> DirectoryManifest | None:
-    """That of a directory which a node could be started with, and may run with now: nothing is locked or
-    changed. None: it is made by the first start. Raises StoreError as a start does."""
+    """Return the manifest of a directory with which a node could start, or runs already.
+
+    Nothing is locked or changed. None: the first start will create it. Raises
+    StoreError as a start does.
+    """
     try:
         check_ours(path)
         manifest = read_manifest(path)
@@ -83,7 +90,7 @@ def examined(path: Path) -> DirectoryManifest | None:
 
 
 def check_ours(path: Path) -> None:
-    """Raises StoreError where something else than a node's lies, OSError."""
+    """Raise StoreError if the directory has files of another program, or OSError."""
     strangers = [] if (path / MANIFEST).exists() else sorted(set(os.listdir(path)) - OURS - VOLUME)
     if strangers:
         raise StoreError(
@@ -93,7 +100,7 @@ def check_ours(path: Path) -> None:
 
 
 def read_manifest(path: Path) -> DirectoryManifest | None:
-    """None when there is none yet. Raises StoreError when it cannot be read."""
+    """Return the manifest, or None if it does not exist. Raises StoreError if it cannot be read."""
     try:
         raw = (path / MANIFEST).read_bytes()
     except FileNotFoundError:
@@ -113,7 +120,7 @@ def read_manifest(path: Path) -> DirectoryManifest | None:
 
 
 def check_made_by(path: Path, manifest: DirectoryManifest, older: bool = False) -> None:
-    """Raises StoreError for another engine, and, unless that is good enough, an `older` format."""
+    """Raise StoreError for another engine, and for an older format unless `older`."""
     if manifest.format < FORMAT and not older:
         raise StoreError(
             f"{path} was made by an older gossipq (format {manifest.format}; this one uses {FORMAT})",
@@ -127,13 +134,16 @@ def check_made_by(path: Path, manifest: DirectoryManifest, older: bool = False) 
 
 
 def is_original(manifest: DirectoryManifest, inode: int) -> bool:
-    """Tell whether the directory is on the machine and disk that wrote its manifest; `inode` is that of its
-    lock. On machines without an id, a clone of a whole disk looks like its original."""
+    """True if the directory is on the machine and disk that wrote its manifest.
+
+    `inode` is that of its lock. On machines without an id, a clone of a
+    disk looks like the original.
+    """
     return (manifest.machine, manifest.inode) == (machine.machine_id(), inode)
 
 
 def check_original(path: Path, manifest: DirectoryManifest, inode: int) -> None:
-    """Raises StoreError for a copy; `inode` is that of the directory's lock."""
+    """Raise StoreError for a copied directory. `inode` is that of its lock."""
     if not is_original(manifest, inode):
         raise StoreError(
             f"{path} is a copy of another node's directory, and two nodes must never be one",
@@ -143,12 +153,12 @@ def check_original(path: Path, manifest: DirectoryManifest, inode: int) -> None:
 
 
 def workers_of_new(config: Config) -> int:
-    """Worker processes of a new directory."""
+    """Return the number of workers for a new directory."""
     return config.node.workers or min(machine.worker_count(), limits.WORKERS_MAX, config.cluster.shards)
 
 
 def check_workers(manifest: DirectoryManifest, node: Node, where: str) -> None:
-    """Raises ConfigError when others are asked for, `where`, than there are."""
+    """Raise ConfigError if `where` asks for another number of workers than the directory has."""
     if not manifest.witness and node.workers not in (0, manifest.workers):
         raise ConfigError(
             f"{where} = {node.workers}, but {node.data} holds {manifest.workers}",
@@ -162,23 +172,27 @@ def _unusable(path: Path, error: OSError) -> StoreError:
 
 
 class DataDirectory:
-    """An opened, locked data directory. `close` lets go of it."""
+    """An opened and locked data directory, until `close`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Locks the directory, making it when absent. Raises StoreError: in use, not writable, no space."""
+        """Lock the directory, and create it if needed.
+
+        Raises StoreError: in use, not writable, no space.
+        """
         self.path = Path(path)
         try:
             make_directory(self.path)
             check_ours(self.path)
-            with suppress(PermissionError):  # a volume may be somebody else's
-                os.chmod(self.path, 0o700)  # nobody else reads the records
+            with suppress(PermissionError):  # the volume may belong to another user
+                os.chmod(self.path, 0o700)  # other users must not read the records
         except OSError as error:
             raise _unusable(self.path, error) from None
         self.lock = DirectoryLock(self.path)
 
     def found(self, cluster_name: str, workers: int, shards: int) -> DirectoryManifest:
-        """The manifest of this directory; when it belongs to no cluster yet, it founds one. Raises
-        StoreError, see `check`."""
+        """Return the manifest. If the directory has no cluster, found one.
+        Raises StoreError, see `check`.
+        """
         manifest = self.prepare(cluster_name, workers, shards)
         if not manifest.cluster_uuid:
             shards = manifest.shards or shards
@@ -193,20 +207,22 @@ class DataDirectory:
         return manifest
 
     def belong(self, manifest: DirectoryManifest) -> None:
-        """From here on the directory belongs to the cluster of `manifest`, and has its stores: one that is
-        gone later is never made anew. Raises StoreError."""
+        """Write the manifest with its cluster, after creating the stores. Raises StoreError.
+
+        A store that is missing later is never created again.
+        """
         self.make_stores(manifest)
         self.write(manifest)
 
     def make_stores(self, manifest: DirectoryManifest) -> None:
-        """Those of all workers, empty where they are not there yet. Raises StoreError."""
+        """Create missing stores of all workers, empty. Raises StoreError."""
         stores = [self.store(manifest, worker) for worker in range(manifest.workers)]
         for store in stores:
             make_store(store)
         try:
             for path in (*stores, stores[0].parent, self.path / STORES, self.path):
                 sync_directory(path)
-            with suppress(PermissionError):  # the parent may be somebody else's
+            with suppress(PermissionError):  # the parent may belong to another user
                 sync_directory(self.path.absolute().parent)
         except OSError as error:
             raise StoreError(
@@ -216,10 +232,11 @@ class DataDirectory:
     def prepare(
         self, cluster_name: str, workers: int, shards: int, witness: bool = False
     ) -> DirectoryManifest:
-        """The manifest of this directory, made now when it is new: without a cluster. Raises StoreError, see
-        `check`.
+        """Return the manifest; create it, without a cluster, if it is new.
+        Raises StoreError, see `check`.
 
-        Until it has a cluster it is what it is asked to be now; its identities and its pledge stay."""
+        Before it has a cluster, workers, shards and role follow the arguments; identities stay.
+        """
         manifest = self.read()
         if manifest is not None and not manifest.cluster_uuid:
             asked = {"cluster_name": cluster_name, "workers": workers, "shards": shards, "witness": witness}
@@ -246,19 +263,27 @@ class DataDirectory:
         return manifest
 
     def read(self) -> DirectoryManifest | None:
-        """None when there is no manifest yet. Raises StoreError when it cannot be read."""
+        """Return the manifest, or None if it does not exist. Raises
+        StoreError if it cannot be read.
+        """
         return read_manifest(self.path)
 
     def check(self, manifest: DirectoryManifest, older: bool = False, copied: bool = False) -> None:
-        """Raises StoreError when the stores cannot be used as they are: another engine, and, unless that is
-        good enough, an `older` format, or a directory that was `copied` from another one."""
+        """Raise StoreError if the stores cannot be used.
+
+        They are of another engine, of an older format (unless `older`), or `copied` from another
+        directory (unless `copied`).
+        """
         check_made_by(self.path, manifest, older)
         if not copied:
             check_original(self.path, manifest, self.lock.inode)
 
     def moved(self) -> DirectoryManifest | None:
-        """Return the manifest of a directory that came from another machine or disk, and whose cluster has
-        other nodes: these know whether the node that it was is still there. Raises StoreError."""
+        """Return the manifest of a directory from another machine or disk, if
+        its cluster has other nodes.
+
+        These know whether the original node still exists. Raises StoreError.
+        """
         manifest = self.read()
         if manifest is None or not manifest.cluster_uuid or is_original(manifest, self.lock.inode):
             return None
@@ -266,18 +291,20 @@ class DataDirectory:
         return manifest if self.others(manifest) else None
 
     def others(self, manifest: DirectoryManifest) -> list[str]:
-        """Return the addresses of the other nodes, as they were last heard of."""
+        """Return the last known addresses of the other nodes."""
         return [row.endpoint for row in self.roster().members if row.copy != manifest.voter]
 
     def renewed(self, manifest: DirectoryManifest) -> DirectoryManifest:
-        """Return the manifest of the same records as another copy: the old one may have promised what these
-        records lack."""
+        """Return the manifest of the same records as another copy.
+
+        The old copy may have promised something that these records lack.
+        """
         return msgspec.structs.replace(
             manifest, dir_uuid=uuid.uuid4().hex, machine=machine.machine_id(), inode=self.lock.inode
         )
 
     def write(self, manifest: DirectoryManifest) -> None:
-        """Replaces the manifest in one step. Raises StoreError when it cannot be stored."""
+        """Replace the manifest atomically. Raises StoreError if it cannot be stored."""
         try:
             replace_file(self.path / MANIFEST, manifest)
         except OSError as error:
@@ -290,7 +317,7 @@ class DataDirectory:
         return self.path / ROSTER
 
     def roster(self) -> SavedRoster:
-        """As it was last heard of; empty when that is not known."""
+        """Return the last known roster; empty if unknown."""
         return read_roster(self.roster_file)
 
     @property
@@ -298,12 +325,14 @@ class DataDirectory:
         return self.path / ACCESS
 
     def store(self, manifest: DirectoryManifest, worker: int) -> Path:
-        """Where a worker's store lies."""
+        """Return the path of a worker's store."""
         return self.path / STORES / str(manifest.generation) / f"worker-{worker}"
 
     def other_generations(self, manifest: DirectoryManifest) -> list[Path]:
-        """What a reshard left that was cut short: stores that are not in force. What has another name is
-        somebody's own, as a copy that was made before."""
+        """Return stores that an interrupted reshard left unused.
+
+        Other names are ignored: they belong to the user, for example copies.
+        """
         names = (path for path in (self.path / STORES).glob("*") if path.name.isdecimal())
         return [path for path in names if path.name != str(manifest.generation) and not path.is_symlink()]
 

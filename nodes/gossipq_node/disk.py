@@ -1,8 +1,8 @@
-"""A folder of this machine, where exports and backups lie as they do in a bucket (`bucket.py`): files appear
-whole or not at all, and one writer at a time has the lock.
+"""A folder on this machine for exports and backups, with the same methods
+as a bucket (`bucket.py`).
 
-What is being written lies in `.writing` until it is whole and on the disk. A crash leaves it there, and
-the next writer removes it.
+Files appear completely or not at all, and a lock admits one writer. Files are written in `.writing`
+and moved when they are complete and synced. After a crash the next writer deletes that directory.
 """
 
 import errno
@@ -18,7 +18,7 @@ from gossipq_node.directory import MANIFEST, STORES
 from gossipq_node.files import make_directory, sync_directory
 
 WRITING, LOCK = ".writing", ".lock"
-UNLINKED = (errno.EPERM, errno.ENOTSUP)  #: what disks without hard links say
+UNLINKED = (errno.EPERM, errno.ENOTSUP)  #: errors of disks without hard links
 
 
 class Disk:
@@ -30,8 +30,10 @@ class Disk:
         folders: Sequence[str] = (),
         mode: int = 0o777,
     ) -> None:
-        """Locks `root`, which is made with that mode if need be, as are the folders in it. Raises `busy`
-        while another one has the lock, `refusal` when it cannot be used."""
+        """Lock `root`. Missing folders are created with `mode`.
+
+        Raises `busy` while another process has the lock, `refusal` if the folder cannot be used.
+        """
         self.root, self._count, self._lock, what = root, 0, -1, "used"
         if (root / MANIFEST).is_file() and (root / STORES).is_dir():
             raise refusal(f"{root} is the data directory of a node", "choose another --out")
@@ -45,7 +47,7 @@ class Disk:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             what = "used"
             with suppress(FileNotFoundError):
-                shutil.rmtree(root / WRITING)  # of a run that was interrupted
+                shutil.rmtree(root / WRITING)  # of an interrupted run
             (root / WRITING).mkdir()
         except BlockingIOError:
             self.close()
@@ -59,18 +61,18 @@ class Disk:
             raise
 
     def close(self) -> None:
-        """Lets go of the lock. Once more is nothing."""
+        """Release the lock. Safe to call twice."""
         if self._lock >= 0:
             os.close(self._lock)
         self._lock = -1
 
     def new(self) -> Path:
-        """Where a file may be written that is to be put."""
+        """Return a path at which to write a file for `put`."""
         self._count += 1
         return self.root / WRITING / str(self._count)
 
     def put(self, written: Path, name: str) -> None:
-        """A whole file gets its name, on the disk. Raises OSError."""
+        """Sync a file and move it to its name. Raises OSError."""
         with written.open("rb") as opened:
             os.fsync(opened.fileno())
         path = self.root / name
@@ -79,7 +81,7 @@ class Disk:
         sync_directory(path.parent)
 
     def create(self, name: str, raw: bytes) -> bool:
-        """Whether it is there with that content now, on the disk; False: another one is. Raises OSError."""
+        """Write a synced file if its name is free. False: another file has it. Raises OSError."""
         written, path = self.new(), self.root / name
         try:
             return self._create(written, path, raw)
@@ -96,11 +98,12 @@ class Disk:
         try:
             os.link(written, path)
         except FileExistsError:
-            ours = path.read_bytes() == raw  # then something failed behind it, and it is made again
+            # equal content: an earlier attempt failed after this step
+            ours = path.read_bytes() == raw
         except OSError as error:
             if error.errno not in UNLINKED:
                 raise
-            if path.exists():  # the lock alone keeps others away
+            if path.exists():  # only the lock protects against other writers
                 ours = path.read_bytes() == raw
             else:
                 written.rename(path)

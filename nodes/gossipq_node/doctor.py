@@ -1,4 +1,4 @@
-"""What may be wrong with a machine that a node runs on, or shall run on: each finding with its remedy."""
+"""Checks of a machine that runs a node or should run one: findings with their remedies."""
 
 import errno
 import os
@@ -35,16 +35,16 @@ CLOCK_S = 3.0
 
 
 class Check(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     verdict: str  #: good, warning or bad
     text: str
-    remedy: str = ""  #: what to do, unless it is good
+    remedy: str = ""  #: what to do if the verdict is not good
 
 
 def examine(config: Config) -> Iterator[Check]:
-    """Everything, in the order in which it is worth reading."""
+    """Yield all checks, the most important first."""
     yield from _versions()
     yield _serf()
     yield from _ports(config)
@@ -119,7 +119,7 @@ def _ports(config: Config) -> Iterator[Check]:
 
 
 def _listens(config: Config) -> Iterator[str]:
-    """The addresses at which a node would listen, but for that of its pages."""
+    """Yield the addresses at which a node would listen, except for metrics and health."""
     site, encrypts = place_of(config), _encrypts(config)
     clear = LOOPBACK if site.local(encrypts, config.node.insecure) else ""
     clients, nodes = doors_of(_workers(config))
@@ -131,7 +131,7 @@ def _listens(config: Config) -> Iterator[str]:
 
 
 def doors_of(workers: int) -> tuple[list[int], list[int]]:
-    """The ports of a node, counted from its first: for clients, for nodes."""
+    """Return the ports of a node, counted from its first: for clients, for nodes."""
     clients = [0, *(limits.CLIENT_PORT_STEP + worker for worker in range(workers))]
     nodes = [limits.PEER_PORT_STEP + worker for worker in range(workers)]
     return clients, [limits.FRONTDOOR_PEER_PORT_STEP, *nodes]
@@ -143,7 +143,7 @@ def _encrypts(config: Config) -> bool:
 
 
 def _doors(config: Config) -> Iterator[Check]:
-    """Which are open, to whom."""
+    """Check which ports are open, and to whom."""
     place, above = endpoint(config.node.bind), limits.DOOR_PORT_STEP
     if place.transport == "ipc":
         return
@@ -177,12 +177,12 @@ def _free(host: str, port: int) -> bool:
 
 
 def _home(data: Path) -> Path:
-    """Where the data directory is, or would be made."""
+    """Return the data directory, or the existing directory in which it would be created."""
     return next((path for path in (data, *data.absolute().parents) if path.is_dir()), Path("/"))
 
 
 def _data(config: Config) -> Check:
-    """What a start with it would say of the directory."""
+    """Check the data directory as a start would."""
     data = Path(config.node.data)
     try:
         manifest = examined(data)
@@ -196,8 +196,8 @@ def _data(config: Config) -> Check:
 
 
 def _workers(config: Config) -> int:
-    """How many a start would have: what the directory was made for counts."""
-    with suppress(StoreError):  # `_data` tells of it
+    """Return the number of workers after a start: that of the directory, if it exists."""
+    with suppress(StoreError):  # `_data` reports it
         manifest = examined(Path(config.node.data))
         if manifest is not None:
             return manifest.workers
@@ -296,8 +296,10 @@ def _cores(config: Config) -> Check:
 
 
 def _clock() -> Check:
-    """Whether somebody sets it. A node counts by the boot clock; times that people read are those of the wall
-    clock."""
+    """Check whether the wall clock is synchronised.
+
+    A node uses the boot clock; only times that people read come from the wall clock.
+    """
     try:
         said = subprocess.run(
             ["timedatectl", "show", "--property=NTPSynchronized", "--value"],
@@ -317,7 +319,7 @@ def _clock() -> Check:
 
 
 def checked(config: Config) -> list[Check]:
-    """All findings; one that cannot even be looked for is bad by itself."""
+    """Return all results. A check that fails itself counts as bad."""
     found: list[Check] = []
     try:
         found.extend(examine(config))

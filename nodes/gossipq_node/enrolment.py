@@ -1,5 +1,4 @@
-"""How a directory without a cluster gets one: this process looks for others until it is let in, or all agree
-that it founds."""
+"""Enrolment: a directory without a cluster joins one, or founds one when all nodes agree."""
 
 import logging
 import os
@@ -42,8 +41,10 @@ MOVED = (
 def become_member(
     loaded: Loaded, directory: DataDirectory, manifest: DirectoryManifest, mode: Mode, log: logging.Logger
 ) -> DirectoryManifest | None:
-    """Waits until the directory belongs to a cluster; None: a signal came first. Raises ConfigError,
-    StoreError."""
+    """Wait until the directory belongs to a cluster. Raises ConfigError, StoreError.
+
+    None: a signal came first.
+    """
 
     def pledge(what: str) -> None:
         directory.write(msgspec.structs.replace(manifest, pledge=what))
@@ -54,10 +55,11 @@ def become_member(
 def rejoin(
     loaded: Loaded, directory: DataDirectory, manifest: DirectoryManifest, mode: Mode, log: logging.Logger
 ) -> DirectoryManifest | None:
-    """Wait until the cluster of a moved directory takes it in as another copy; None: a signal came first.
+    """Wait until the cluster of a moved directory accepts it as another copy.
 
-    The cluster refuses it while the node that it was is still there. Nothing is written before the cluster
-    has said yes. Raises ConfigError, StoreError."""
+    The cluster refuses it while the original node exists. Nothing is written before the cluster has
+    accepted. None: a signal came first. Raises ConfigError, StoreError.
+    """
     log.warning(MOVED, directory.path)
     mine = msgspec.structs.replace(
         directory.renewed(manifest), predecessors=[], cluster_uuid="", pledge=manifest.cluster_uuid
@@ -76,14 +78,16 @@ def _enrolled(
     log: logging.Logger,
     pledge: Callable[[str], None],
 ) -> DirectoryManifest | None:
-    from gossipq_node.adapters.zmq_mailbox import ZmqMailbox  # a node that waits for nobody stays without it
+    # imported late: nodes that join no cluster do not need it
+    from gossipq_node.adapters.zmq_mailbox import ZmqMailbox
 
     config = loaded.config
     named = next(filter(None, map(invitation, config.cluster.join)), None)
     was_let_in = bool(manifest.pledge) and (directory.path / SECRET_FILE).exists()
     secret = trust.secret_of(config.node, directory.path, invited=named is not None and not was_let_in)
     invited = named if not secret else None
-    alone: Mode = "static" if invited else mode  # its agent could read nothing without the secret
+    # without the secret its agent could not read anything
+    alone: Mode = "static" if invited else mode
     with _signals() as (stopped, wake), _others(loaded, directory, manifest, alone, secret) as others:
         place = place_of(config)
         keys, next_key = keys_of(config, directory, manifest, secret, invited.door if invited else b"")
@@ -118,11 +122,12 @@ def _enrolled(
 
 
 def newcoming(loaded: Loaded, manifest: DirectoryManifest, secret: bytes, mode: Mode) -> Newcoming:
-    """What the directory and the options ask for. A witness founds nothing, and neither does a directory that
-    has begun to join a cluster.
+    """Return how this directory enters a cluster, by its state and the options.
 
-    Nodes with a list of addresses and no number found together when all name the same ones: else each would
-    wait for another to be first."""
+    A witness founds no cluster, and neither does a directory that has begun to join one. Nodes with
+    a list of addresses and without `expect` found a cluster together if all have the same list;
+    otherwise each would wait for another one.
+    """
     config, member, options = loaded.config, member_of(loaded.config, manifest), options_of(loaded.config)
     founds = not manifest.witness and (not manifest.pledge or FOUNDER in manifest.pledge)
     expect = config.cluster.expect if founds else 0
@@ -146,8 +151,11 @@ def newcoming(loaded: Loaded, manifest: DirectoryManifest, secret: bytes, mode: 
 
 
 def by_invitation(told: Newcoming, named: Invitation | None, knows: bool) -> Newcoming:
-    """Who was let in, and killed before its directory said so, knows the secret: it comes by that, and finds
-    the cluster where the invitation says."""
+    """Adjust the settings for an invitation.
+
+    A node that was admitted, and killed before its directory recorded that, already has the secret.
+    It uses that, and finds the cluster at the address in the invitation.
+    """
     if named is None or (knows and not told.pledge):
         return told
     told = msgspec.structs.replace(told, peers=(f"tcp://{named.address}", *told.peers))
@@ -157,7 +165,7 @@ def by_invitation(told: Newcoming, named: Invitation | None, knows: bool) -> New
 def _joined(
     directory: DataDirectory, manifest: DirectoryManifest, joined: Joined, log: logging.Logger
 ) -> DirectoryManifest:
-    """From here on the directory belongs to that cluster."""
+    """Record that the directory belongs to the cluster."""
     mine = msgspec.structs.replace(
         manifest,
         cluster_uuid=joined.cluster.hex(),
@@ -181,7 +189,7 @@ def _joined(
 
 
 class _Saying:
-    """Says what is waited for: when that changes, and every half minute."""
+    """Logs what the node waits for: when it changes, and every half minute."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log, self._text, self._again_ms = log, "", 0
@@ -193,17 +201,17 @@ class _Saying:
 
 
 class _Others(NamedTuple):
-    """Nodes that gossip shows."""
+    """Nodes that gossip has found."""
 
-    found: Callable[[], list[str]]  #: their addresses
-    trouble: Callable[[], str]  #: why there may be others, for people
+    found: Callable[[], list[str]]  #: returns their addresses
+    trouble: Callable[[], str]  #: returns why nodes may be missing, for people
 
 
 @contextmanager
 def _others(
     loaded: Loaded, directory: DataDirectory, manifest: DirectoryManifest, mode: Mode, secret: bytes
 ) -> Iterator[_Others]:
-    """Their agents are asked while this lasts."""
+    """Run gossip while the block runs."""
     settings = gossip_settings(loaded.config, directory, manifest, mode, secret, [])
     if settings is None or settings.mode != "serf":
         yield _Others(list, str)
@@ -214,12 +222,12 @@ def _others(
     try:
         yield _Others(lambda: [found.endpoint for found in membership.found()], lambda: membership.state)
     finally:
-        membership.close(polite=False)  # the agent of the node is there in a moment
+        membership.close(polite=False)  # the node starts its own agent in a moment
 
 
 @contextmanager
 def _signals() -> Iterator[tuple[Callable[[], bool], int]]:
-    """(whether SIGTERM or SIGINT came, a descriptor that is readable then)."""
+    """Yield (whether SIGTERM or SIGINT came, a descriptor that is readable then)."""
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     came: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Small files of the data directory that are replaced as a whole."""
+"""Small files of the data directory that are replaced atomically."""
 
 import fcntl
 import logging
@@ -19,16 +19,16 @@ log = logging.getLogger(__name__)
 
 
 class SavedRoster(msgspec.Struct, frozen=True):
-    """roster.json: the members of the cluster as this node last heard of them; learned again where it is
-    lost."""
+    """roster.json: the last known members of the cluster. If it is lost,
+    the node learns them again.
+    """
 
     version: int = 0
     members: list[Member] = []
 
 
 def read_roster(path: Path) -> SavedRoster:
-    """Empty when there is none that can be read. A row that cannot be so is left out, and the others are
-    asked."""
+    """Read the roster; empty if it cannot be read. Invalid rows are left out."""
     try:
         roster = msgspec.json.decode(path.read_bytes(), type=SavedRoster)
     except FileNotFoundError:
@@ -50,7 +50,7 @@ def _may_be(member: Member, path: Path) -> bool:
 
 
 def keep_roster(path: Path, version: int, members: list[Member]) -> None:
-    """For the next start. A disk that refuses it costs a question then."""
+    """Write the roster for the next start. A failure only costs a question then."""
     try:
         replace_file(path, SavedRoster(version, members))
     except OSError as error:
@@ -58,8 +58,10 @@ def keep_roster(path: Path, version: int, members: list[Member]) -> None:
 
 
 def read_access(path: Path) -> AccessTable:
-    """Who may do what, as this node heard last. Raises ConfigError for a file that cannot be read: without it
-    everybody would be let in."""
+    """Read the last known users and roles.
+
+    Raises ConfigError if the file cannot be read, because an empty table would admit everybody.
+    """
     try:
         return msgspec.json.decode(path.read_bytes(), type=AccessTable)
     except FileNotFoundError:
@@ -71,7 +73,7 @@ def read_access(path: Path) -> AccessTable:
 
 
 def keep_access(path: Path, table: AccessTable) -> None:
-    """For the next start."""
+    """Write users and roles for the next start."""
     try:
         replace_file(path, table)
     except OSError as error:
@@ -79,12 +81,12 @@ def keep_access(path: Path, table: AccessTable) -> None:
 
 
 def replace_file(path: Path, value: object) -> None:
-    """Writes `value` as JSON in one step: the file is what it was, or all of it is new. Raises OSError."""
+    """Write `value` as JSON atomically. Raises OSError."""
     _replace(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
 
 
 def replace_private(path: Path, data: bytes) -> None:
-    """The same of bytes, for this user alone."""
+    """Write bytes atomically, readable for this user only."""
     _replace(path, data, 0o600)
 
 
@@ -104,7 +106,7 @@ def _replace(path: Path, data: bytes, mode: int = 0o666) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Makes it, and what is missing above it, so that the names last. Raises OSError."""
+    """Create a directory and missing parents, and sync them. Raises OSError."""
     if not path.is_dir():
         make_directory(path.parent)
         path.mkdir(exist_ok=True)
@@ -113,8 +115,11 @@ def make_directory(path: Path) -> None:
 
 @contextmanager
 def building_at(path: Path) -> Iterator[None]:
-    """A directory in which one process at a time makes what gets another name once it is whole. Raises
-    StoreError while another one is at it, OSError."""
+    """Enter a directory in which one process at a time builds something that
+    is renamed when complete.
+
+    Raises StoreError while another process builds there, and OSError.
+    """
     make_directory(path)
     held = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -130,7 +135,7 @@ def building_at(path: Path) -> Iterator[None]:
 
 
 def check_free(target: Path) -> None:
-    """Whether a directory can be made there. Raises StoreError."""
+    """Raise StoreError if a directory cannot be created there."""
     if target.exists() and os.path.ismount(target):
         raise StoreError(
             f"{target} is where a disk is mounted, and cannot be made",
@@ -141,7 +146,10 @@ def check_free(target: Path) -> None:
 
 
 def take_place(building: Path, target: Path) -> None:
-    """What is whole gets its name; an empty directory that was there keeps its owner. Raises OSError."""
+    """Move a finished directory to its name. An empty directory there is replaced; its owner stays.
+
+    Raises OSError.
+    """
     if target.exists():
         about = target.stat()
         target.rmdir()
@@ -152,8 +160,10 @@ def take_place(building: Path, target: Path) -> None:
 
 
 def hand_over(path: Path) -> None:
-    """What root made in somebody's directory is theirs: a node that runs as another user could not open it.
-    Raises OSError."""
+    """Give files that root created in a user's directory to that user, whose node must open them.
+
+    Raises OSError.
+    """
     about = path.stat()
     if os.geteuid() or not about.st_uid:
         return
@@ -166,7 +176,7 @@ def hand_over(path: Path) -> None:
 
 
 def clear(path: Path) -> None:
-    """Leaves an empty directory. Raises OSError."""
+    """Make the directory empty. Raises OSError."""
     for child in path.iterdir():
         if child.is_dir() and not child.is_symlink():
             shutil.rmtree(child)
@@ -175,7 +185,7 @@ def clear(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Makes new and renamed entries of a directory last. Raises OSError."""
+    """Sync new and renamed entries of a directory. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

@@ -1,5 +1,8 @@
-"""A directory for the first node of a closed cluster: its secret, an admin, and invitations for further
-nodes, before anything listens."""
+"""Prepares the first node of a closed cluster: its secret, an admin, and
+invitations for other nodes.
+
+All of it is written before the node listens.
+"""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -17,16 +20,20 @@ from gossipq_node.directory import DataDirectory
 from gossipq_node.files import replace_file
 
 CONFIG = "cluster.toml"
-ELSEWHERE = "192.0.2.1"  #: of no host: where a host would speak to another one
+#: an address without a host, to find the local address towards other networks
+ELSEWHERE = "192.0.2.1"
 
 
 class Begun(NamedTuple):
-    door: bytes  #: public key of the doors of all nodes
+    door: bytes  #: public key of the encrypted ports of all nodes
     invitations: list[Invitation]
 
 
 def bind_of(bind: str) -> str:
-    """What is asked for, else where other hosts reach this one. Raises ConfigError."""
+    """Return the given address, or the one at which other hosts reach this host.
+
+    Raises ConfigError.
+    """
     if not bind:
         try:
             bind = f"tcp://{host_port(machine.address_towards(ELSEWHERE, 1), limits.PORT)}"
@@ -44,10 +51,11 @@ def bind_of(bind: str) -> str:
 def begin(
     data: str, bind: str, admin: bytes, invites: Sequence[bytes], expires_ms: int, config: Path = Path(CONFIG)
 ) -> Iterator[Begun]:
-    """Make the directory, and a file of options for it; remove them again if the caller fails.
+    """Create the directory and a configuration file. If the caller fails, remove them again.
 
-    `admin` is the token of the user admin, `invites` are those of nodes, valid until `expires_ms` (unix).
-    Raises ConfigError if there is a directory or a file already, and StoreError."""
+    `admin` is the token of user admin. `invites` are the tokens of nodes, valid until `expires_ms`
+    (unix). Raises ConfigError if the directory or file exists, and StoreError.
+    """
     if config.exists():
         raise ConfigError(
             f"{config} is there: a cluster begins with options of its own",
@@ -77,7 +85,7 @@ def begin(
             address = bind.removeprefix("tcp://")
             yield Begun(door, [Invitation(address, door, token) for token in invites])
         except BaseException:
-            for path in made:  # or the next attempt would be refused
+            for path in made:  # otherwise the next attempt would be refused
                 path.unlink(missing_ok=True)
             raise
     finally:

@@ -1,5 +1,6 @@
-"""A node of one worker inside this process, on two threads, under a clock that its owner moves: for tests of
-applications."""
+"""A node with one worker in this process, on two threads, with a settable
+clock. For tests of users.
+"""
 
 import logging
 import os
@@ -22,7 +23,7 @@ from gossipq_node.directory import DataDirectory
 from gossipq_node.settings import FrontdoorSettings, WorkerSettings
 
 START_S = 30.0
-TURNS = 2  #: the first may have looked at the clock before it was moved
+TURNS = 2  #: the first may have read the clock before it was moved
 WAKE_S = 0.002
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ class Turning:
             self._changed.notify_all()
 
     def running(self) -> bool:
-        """Asked by the loop once a turn."""
+        """True while the loop should run. Called once a turn."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.wake_fd)
         with self._changed:
@@ -62,7 +63,7 @@ class Turning:
             return not self._stopping
 
     def await_turns(self, enough: Callable[[], bool], seconds: float) -> None:
-        """Lets it turn until there is enough of it. Raises StoreError when that does not come."""
+        """Wait until `enough` returns True. Raises StoreError after `seconds`."""
         with self._changed:
             end = time.monotonic() + seconds
             while not enough() and not self._stopping and time.monotonic() < end:
@@ -72,10 +73,10 @@ class Turning:
                 raise StoreError(f"{self._thread.name} does not turn") from self.failure
 
     def await_ready(self) -> None:
-        self.await_turns(lambda: self.ready(), START_S)  # its thread may not have said yet what that is
+        self.await_turns(lambda: self.ready(), START_S)  # its thread may not have set `ready` yet
 
     def await_whole_turns(self) -> None:
-        """Whole turns have passed since."""
+        """Wait until complete turns have run after this call."""
         turns = self._turns + TURNS
         self.await_turns(lambda: self._turns > turns, START_S)
 
@@ -88,7 +89,7 @@ class Turning:
 
 
 class InlineNode:
-    """A whole node over `directory`. Raises StoreError when it cannot start."""
+    """A whole node over `directory`. Raises StoreError if it cannot start."""
 
     def __init__(self, directory: str, clock: Clock, shards: int) -> None:
         flags: dict[str, object] = {
@@ -115,7 +116,7 @@ class InlineNode:
             raise
 
     def await_whole_turns(self) -> None:
-        """Whatever the clock says by now has been done."""
+        """Wait until everything is done that is due by the clock now."""
         for turning in reversed(self._loops):
             turning.await_whole_turns()
 

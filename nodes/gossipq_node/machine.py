@@ -1,4 +1,4 @@
-"""What a node asks of its machine: cores it may use, its identity, file limits, where log lines go."""
+"""Facts about the machine: usable cores, identity, file limits, and the format of log lines."""
 
 import json
 import logging
@@ -18,12 +18,13 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 MEMORY = Path("/proc/self/statm")
-FILES_MIN = 256  #: that a process of a node may have open: some fifty of its own, and those of other nodes
+#: open files that a process of a node needs: about fifty of its own, and those of other nodes
+FILES_MIN = 256
 RAISE_FILE_LIMIT = "ulimit -n 65536, or LimitNOFILE= of the service"
 
 
 def measure() -> Use:
-    """What this process has used; of memory nothing where the system does not tell."""
+    """Return what this process has used; memory is 0 where the system does not report it."""
     spent = resource.getrusage(resource.RUSAGE_SELF)
     try:
         pages = int(MEMORY.read_text().split()[1])
@@ -33,22 +34,26 @@ def measure() -> Use:
 
 
 def address_towards(host: str, port: int) -> str:
-    """The address of this machine from which it speaks to that host. Raises OSError: it is not reached."""
+    """Return the local address for connections to a host. Raises OSError if it is unreachable."""
     family, kind, _, _, there = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
-        probe.connect(there)  # nothing is sent
+        probe.connect(there)  # UDP: this sends nothing
         return str(probe.getsockname()[0])
 
 
 def worker_count(cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
-    """Cores this process may use: the affinity mask, bounded by the CPU quotas of its cgroups (v1 and v2), at
-    least 1."""
+    """Return the cores that this process may use, at least 1.
+
+    The affinity mask, bounded by the CPU quotas of its cgroups (v1 and v2).
+    """
     cores = len(os.sched_getaffinity(0))
     return max(1, min([cores, *map(int, _quotas(cgroups, membership))]))
 
 
 def _quotas(cgroups: Path, membership: Path) -> Iterator[float]:
-    """Cores' worth of CPU time of each cgroup that bounds this process, from its own up to the root."""
+    """Yield the CPU quota in cores of each cgroup that bounds this process,
+    from its own to the root.
+    """
     try:
         lines = membership.read_text().splitlines()
     except OSError:
@@ -64,19 +69,19 @@ def _quotas(cgroups: Path, membership: Path) -> Iterator[float]:
 
 
 def _quota(place: Path) -> float:
-    """0 = unbounded, or no such cgroup, as in a container that sees its own as the root."""
+    """0 = unbounded, or the cgroup is not visible, as in a container."""
     try:
         if (place / "cpu.max").exists():
             quota, period = (place / "cpu.max").read_text().split()
         else:
             quota, period = ((place / name).read_text() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
         return max(0.0, int(quota) / int(period))
-    except (OSError, ValueError):  # none of the files, or "max"
+    except (OSError, ValueError):  # no such file, or "max"
         return 0.0
 
 
 def machine_id() -> str:
-    """The system's own name for this machine, "" where it has none."""
+    """Return the system's id of this machine, or ""."""
     try:
         return MACHINE_ID.read_text().strip()
     except OSError:
@@ -84,8 +89,7 @@ def machine_id() -> str:
 
 
 def boot_id() -> str:
-    """The kernel's name for this run of the machine, "" where it has none. Boot times of one run can be
-    compared."""
+    """Return the kernel's id of this boot, or "". Boot times with the same id are comparable."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -93,14 +97,15 @@ def boot_id() -> str:
 
 
 def bound_memory(bytes_max: int) -> None:
-    """The kernel refuses this process more private memory than that; 0 = no bound. The map of the store does
-    not count."""
+    """Limit the private memory of this process; 0 = no limit. The map of
+    the store does not count.
+    """
     if bytes_max:
         resource.setrlimit(resource.RLIMIT_DATA, (bytes_max, bytes_max))
 
 
 def check_file_limit() -> None:
-    """Raises ConfigError where the processes of a node could not open what they need."""
+    """Raise ConfigError if the processes of a node may not open enough files."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= hard < FILES_MIN:
         raise ConfigError(
@@ -111,14 +116,16 @@ def check_file_limit() -> None:
 
 
 def raise_file_limit() -> None:
-    """As many open files as the system allows: each connection is one."""
+    """Raise the limit of open files to what the system allows, because
+    each connection needs one.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class TextLines(logging.Formatter):
-    """Lines for people. What others sent begins no line of its own, and no terminal obeys it."""
+    """Log lines for people. Text from others cannot start a new line or control a terminal."""
 
     def __init__(self, process: str) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(process_name)s: %(message)s")
@@ -150,8 +157,7 @@ class JsonLines(logging.Formatter):
 
 
 def open_log(process: str, as_json: bool) -> logging.Logger:
-    """Sends what this process logs to stderr: text for people, or JSON lines. Returns the logger of the
-    process itself."""
+    """Log to stderr, as text or as JSON lines. Returns the logger of the process."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines(process) if as_json else TextLines(process))
     root = logging.getLogger()

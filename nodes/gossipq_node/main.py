@@ -1,4 +1,4 @@
-"""The composition root: options and a data directory become the processes of one node."""
+"""The composition root: starts the processes of one node from options and a data directory."""
 
 import logging
 import os
@@ -46,17 +46,20 @@ EXIT_STOPPED, EXIT_FAILED, EXIT_CONFIG = 0, 1, 78
 
 
 def run(loaded: Loaded, witness: bool = False) -> int:
-    """Runs a node until SIGTERM or SIGINT; returns the exit code. Errors are one line and a hint on
-    stderr."""
+    """Run a node until SIGTERM or SIGINT. Returns the exit code.
+
+    Errors are printed on stderr, as one line and a hint.
+    """
     begin = time.monotonic()
     log = machine.open_log("node", as_json := not sys.stderr.isatty())
-    os.umask(0o077)  # files, directories and sockets are of this user alone
+    os.umask(0o077)  # files, directories and sockets are accessible to this user only
     try:
         machine.check_file_limit()
         loaded = reachable(loaded)
         check_known(place_of(loaded.config).listen)
         if not (Path(loaded.config.node.data) / MANIFEST).exists():
-            check_free(place_of(loaded.config).listen)  # or it would leave a directory that nobody asked for
+            # checked first, so that a failed start leaves no directory behind
+            check_free(place_of(loaded.config).listen)
         directory = DataDirectory(loaded.config.node.data)
         try:
             member = is_member(directory)
@@ -86,8 +89,10 @@ def run(loaded: Loaded, witness: bool = False) -> int:
 
 
 def reachable(loaded: Loaded) -> Loaded:
-    """A node that is invited and is not told where to listen does so where its host speaks to the one that
-    invites it. Raises ConfigError."""
+    """Return the options with an address for an invited node.
+
+    If none is given, it listens where this host reaches the inviting node. Raises ConfigError.
+    """
     invited = next(filter(None, map(invitation, loaded.config.cluster.join)), None)
     if invited is None or loaded.origins["node.bind"] != DEFAULT:
         return loaded
@@ -104,18 +109,18 @@ def reachable(loaded: Loaded) -> Loaded:
 
 
 def say(lines: Iterable[str], log: logging.Logger) -> None:
-    """On stdout. A node does not end because that is on a full disk, or a pipe that nobody reads."""
+    """Print lines on stdout. If that fails (full disk, closed pipe), the node continues."""
     try:
         for line in lines:
             print(line, flush=True)
     except OSError as error:
         log.warning("what is said on stdout is lost: %s", error.strerror)
-        with open(os.devnull, "wb") as nowhere:  # what is buffered would fail again at the end
+        with open(os.devnull, "wb") as nowhere:  # buffered output would fail again at exit
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def ready_lines(composition: Composition, seconds: float) -> list[str]:
-    """What is said once, when the node is ready."""
+    """Return the lines that are printed once, when the node is ready."""
     what = "witness" if composition.manifest.witness else "clients"
     lines = [
         f"ready in {seconds:.1f} s  {what} {composition.member.endpoint}  data {composition.config.node.data}"
@@ -130,7 +135,7 @@ def is_member(directory: DataDirectory) -> bool:
 
 
 def how_to_join(gossip: GossipSettings) -> tuple[str, str, str]:
-    """For the log."""
+    """Return a log message with its arguments."""
     if gossip.mode == "serf":
         host, _, port = gossip.bind.rpartition(":")
         place = host_port(gossip.advertise or host, int(port))
@@ -141,10 +146,11 @@ def how_to_join(gossip: GossipSettings) -> tuple[str, str, str]:
 def belong(
     loaded: Loaded, directory: DataDirectory, mode: Mode, witness: bool, log: logging.Logger
 ) -> DirectoryManifest | None:
-    """The manifest of a directory that belongs to a cluster: it did, or founds one now, or joins one, or it
-    was moved and joins its cluster anew. None: stopped meanwhile.
+    """Return the manifest of a directory that belongs to a cluster.
 
-    Raises ConfigError, StoreError."""
+    It belongs already, founds one now, joins one, or was moved and joins its cluster again. None: a
+    signal stopped the node meanwhile. Raises ConfigError, StoreError.
+    """
     config, origins = loaded.config, loaded.origins
     cluster = config.cluster
     if mode != "standalone" and (moved := directory.moved()) is not None:
@@ -157,7 +163,8 @@ def belong(
             f"{config.node.data} is that of a full node",
             "give the witness a directory of its own with --data",
         )
-    has_joined = manifest.joined or manifest.former  # a recover went on from the cluster that it had joined
+    # after a recover, the directory continues the cluster that it had joined
+    has_joined = manifest.joined or manifest.former
     if manifest.cluster_uuid and not has_joined and any(map(invitation, cluster.join)):
         raise ConfigError(
             f"{config.node.data} has a cluster of its own, and an invitation is for a node that has none",
@@ -184,8 +191,11 @@ def belong(
 
 
 def complain(error: GossipqError, stream: TextIO) -> int:
-    """One line, then the next step; returns the exit code. What another start may find better is no fault of
-    the configuration: a service manager tries again."""
+    """Print the error in one line, then its hint. Returns the exit code.
+
+    Errors that another start can overcome do not count as configuration errors, so that a
+    service manager tries again.
+    """
     print(f"error: {error.message}", file=stream)
     if error.hint:
         print(f" hint: {error.hint}", file=stream)
@@ -194,7 +204,7 @@ def complain(error: GossipqError, stream: TextIO) -> int:
 
 
 def check_options(loaded: Loaded, manifest: DirectoryManifest, log: logging.Logger) -> None:
-    """Raises ConfigError where options contradict what the directory was founded with."""
+    """Raise ConfigError if options contradict those with which the directory was founded."""
     config, origins = loaded.config, loaded.origins
     for key, asked, has in (
         ("cluster.shards", config.cluster.shards, manifest.shards),
@@ -213,9 +223,11 @@ def check_options(loaded: Loaded, manifest: DirectoryManifest, log: logging.Logg
 def agreed(
     loaded: Loaded, directory: DataDirectory, manifest: DirectoryManifest, log: logging.Logger
 ) -> tuple[Loaded, dict[str, str]]:
-    """The options that the node runs with, and those that the cluster must not have otherwise. What its file
-    says as it did when the cluster agreed was changed by an operator since: that is taken over. Raises
-    ConfigError, StoreError."""
+    """Return the options for the node, and those that must hold in the cluster.
+
+    An option in the file that is unchanged since the cluster agreed to it, but differs now, was
+    changed by an operator: the new value is adopted. Raises ConfigError, StoreError.
+    """
     said, known = said_here(loaded.config, loaded.origins), known_options(directory, manifest)
     asked = insisted(loaded.config, loaded.origins, manifest.said)
     for key in sorted(said.keys() - asked.keys()):
@@ -239,8 +251,10 @@ def agreed(
 
 
 def check_alone(loaded: Loaded, directory: DataDirectory, manifest: DirectoryManifest) -> None:
-    """Raises ConfigError when the node is told to be alone, and its directory belongs to a cluster with other
-    nodes. What it replaces as an adopted copy is no other node, and is listed until the copy has joined."""
+    """Raise ConfigError if mode is standalone, but the directory's cluster has other nodes.
+
+    A copy that this one replaces (adopt) is not another node. It is listed until this copy joins.
+    """
     if loaded.config.node.mode != "standalone":
         return
     mine = {manifest.voter, *manifest.predecessors}
@@ -257,7 +271,7 @@ def check_alone(loaded: Loaded, directory: DataDirectory, manifest: DirectoryMan
 
 
 def _tell_of_cores(config: Config, manifest: DirectoryManifest, log: logging.Logger) -> None:
-    """Says when there could be more workers."""
+    """Log if the machine has cores for more workers."""
     node, has = config.node, manifest.workers
     cores = min(machine.worker_count(), limits.WORKERS_MAX, manifest.shards)
     if not node.workers and cores > has:
@@ -269,7 +283,7 @@ def _tell_of_cores(config: Config, manifest: DirectoryManifest, log: logging.Log
 
 
 def supervisor(composition: Composition, announce: Callable[[], None], log: logging.Logger) -> Supervisor:
-    """All processes of the node, not started yet."""
+    """Return the supervisor of all processes of the node, not started yet."""
     workers = [
         Child(f"worker-{worker}", run_worker, partial(composition.worker, worker))
         for worker in range(composition.manifest.workers)

@@ -1,4 +1,6 @@
-"""What the placement of a cluster strives for, beside what is: for `gossipq cluster rebalance --plan`."""
+"""The wanted placement of a cluster beside the present one, for `gossipq
+cluster rebalance --plan`.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -6,12 +8,12 @@ from typing import NamedTuple
 from gossipq.core.copies import plan
 from gossipq.values import CopyStats, Lead, Member
 
-VOTERS = ("leader", "follower", "witness")  #: roles of those that vote
+VOTERS = ("leader", "follower", "witness")  #: roles of copies that vote
 
 
 class ShardPlan(NamedTuple):
     shard: int
-    leader: str  #: names of nodes; "" = nobody is known to lead
+    leader: str  #: names of nodes; "" = unknown
     leads_then: str
     voters: list[str]
     voters_then: list[str]
@@ -24,7 +26,7 @@ class ShardPlan(NamedTuple):
 def shard_plans(
     members: Sequence[Member], shards: int, copies: int, leads: Mapping[int, Lead], stats: Iterable[CopyStats]
 ) -> list[ShardPlan]:
-    """One for each shard. `stats` are those of the leaders."""
+    """Return a row for each shard. `stats` are those of the leaders."""
     names = {member.copy: member.name for member in members}
     targets = plan(members, shards, copies)
     voters: dict[int, list[str]] = {}

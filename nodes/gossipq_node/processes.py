@@ -1,9 +1,8 @@
-"""What runs inside the children of a node: each builds its ports and its actor and turns until its parent
-says stop.
+"""The main functions of a node's child processes.
 
-A child hears its parent over one pipe. The end of that pipe is the end of the parent, and so of the child.
-The entries import what they run: the parent, which loads this module too, and the other kind of child stay
-small.
+Each builds its ports and its actor, and runs turns until the parent says stop. A child listens to
+its parent on a pipe; when the pipe ends, the parent is gone and the child ends too. Modules are
+imported inside the functions, so that the parent and the other kind of child stay small.
 """
 
 import logging
@@ -33,13 +32,13 @@ if TYPE_CHECKING:
 
 STOP = "stop"  #: parent to child
 READY, FAILED, ALIVE = "ready", "failed", "alive"  #: child to parent
-ALIVE_S = 1.0  #: between two signs of life, where a service manager waits for them
+ALIVE_S = 1.0  #: interval of heartbeats if a service manager waits for them
 EXIT_FAILED = 1
-NOT_FOR_CHILDREN = (signal.SIGINT, signal.SIGTERM)  #: the parent acts on them
+NOT_FOR_CHILDREN = (signal.SIGINT, signal.SIGTERM)  #: only the parent handles these
 
 
 class Parent:
-    """The child's end of the pipe. `running` is asked once a turn."""
+    """The child's end of the pipe. `running` is called once a turn."""
 
     def __init__(
         self, pipe: Connection, ready: Callable[[], bool], tell: Callable[[Sequence[WorkerState]], None]
@@ -71,7 +70,7 @@ class Parent:
 
 
 def run_worker(settings: WorkerSettings, pipe: Connection) -> None:
-    """Entry of a worker process."""
+    """Main function of a worker process."""
     from gossipq_node.actors import loop
     from gossipq_node.actors.worker import Worker
     from gossipq_node.adapters.lmdb_store import LmdbStore
@@ -107,7 +106,7 @@ def run_worker(settings: WorkerSettings, pipe: Connection) -> None:
 
 
 def run_frontdoor(settings: FrontdoorSettings, pipe: Connection) -> None:
-    """Entry of the frontdoor process."""
+    """Main function of the frontdoor process."""
     from gossipq_node.actors import loop
     from gossipq_node.actors.frontdoor import Frontdoor, Keeping
     from gossipq_node.adapters.zmq_mailbox import ZmqMailbox
@@ -127,8 +126,8 @@ def run_frontdoor(settings: FrontdoorSettings, pipe: Connection) -> None:
             partial(keep_roster, Path(settings.roster_file)),
             partial(keep_access, Path(settings.access_file)),
         )
-        # the mailbox is closed first: to leave the gossip takes seconds, and meanwhile a client that could
-        # still connect would wait for an answer
+        # close the mailbox first: leaving gossip takes seconds, and clients that can still connect
+        # would wait for an answer
         with ExitStack() as ends, closing(mailbox):
             others = ends.enter_context(membership(settings.gossip))
             door = Frontdoor(settings, mailbox, clock.now(), keep, others, machine.measure)
@@ -140,7 +139,7 @@ def run_frontdoor(settings: FrontdoorSettings, pipe: Connection) -> None:
 
 @contextmanager
 def membership(settings: GossipSettings | None) -> Iterator[Membership | None]:
-    """The node's way to find others, while this lasts."""
+    """Run the node's discovery while the block runs."""
     if settings is None:
         yield None
     elif settings.mode == "static":
@@ -158,8 +157,9 @@ def membership(settings: GossipSettings | None) -> Iterator[Membership | None]:
 
 
 def beside(settings: FrontdoorSettings, board: "Board", clock: Clock, ends: ExitStack) -> None:
-    """What runs beside the frontdoor's loop. Raises ConfigError when the place that somebody asked for is
-    taken."""
+    """Start the threads beside the frontdoor's loop. Raises ConfigError if a
+    configured port is in use.
+    """
     if settings.admin:
         _serve_pages(settings, board, clock, ends)
     if settings.token and settings.access_file:
@@ -177,7 +177,7 @@ def beside(settings: FrontdoorSettings, board: "Board", clock: Clock, ends: Exit
 
 
 def _serve_pages(settings: FrontdoorSettings, board: "Board", clock: Clock, ends: ExitStack) -> None:
-    """Metrics and health."""
+    """Serve metrics and health."""
     from gossipq_node.admin import Admin, Callers, Pages
 
     log = logging.getLogger("frontdoor")
@@ -194,10 +194,11 @@ def _serve_pages(settings: FrontdoorSettings, board: "Board", clock: Clock, ends
 
 
 def child(name: str, log_json: bool, pipe: Connection, serve: Callable[[], None]) -> None:
-    """Runs `serve`, and ends the process with an exit code. What the operator can cure is told to the parent,
-    the rest logged.
+    """Run `serve`, and end the process with an exit code.
 
-    A terminal's Ctrl-C and a service manager's SIGTERM reach every process; only the parent acts on them."""
+    Errors that an operator can fix are sent to the parent, others are logged. Ctrl-C of a terminal
+    and SIGTERM of a service manager reach every process, but only the parent handles them.
+    """
     for number in NOT_FOR_CHILDREN:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, NOT_FOR_CHILDREN)

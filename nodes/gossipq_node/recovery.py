@@ -1,8 +1,8 @@
-"""What `gossipq cluster recover` does to the directory of a stopped survivor, when the majority of its
-cluster is gone.
+"""`gossipq cluster recover`: makes a stopped survivor a cluster of its own
+after losing the majority.
 
-The survivor becomes a cluster of its own, with a new identity: what comes back of the old one is turned away,
-as its logs may say otherwise. It is the only voter of every shard, and what its log has is what there is.
+The new cluster has a new identity, so returning nodes of the old one are refused: their logs may
+differ. The survivor is the only voter of every shard, and only what is in its log remains.
 """
 
 import os
@@ -38,14 +38,16 @@ _decode_member = msgspec.msgpack.Decoder(Member).decode
 
 class ShardOutlook(msgspec.Struct, frozen=True):
     shard: ShardId
-    role: str  #: one of MEANING
-    last: int  #: index of the last entry of its log
-    time_ms: int  #: leader time of it, unix; 0: there is none
-    voters: int  #: copies that decided here
+    role: str  #: a role in MEANING
+    last: int  #: index of the last log entry
+    time_ms: int  #: leader time of that entry, in unix milliseconds; 0: the log is empty
+    voters: int  #: number of voting copies
 
 
 def outlook(path: str | os.PathLike[str]) -> list[ShardOutlook]:
-    """What this directory has of each shard. Raises StoreError, also while a node uses it."""
+    """Return the state of each shard in this directory. Raises StoreError,
+    also while a node uses it.
+    """
     with opened(path) as (directory, manifest):
         _check(directory, manifest)
         return surveyed(directory, manifest, manifest)
@@ -54,8 +56,10 @@ def outlook(path: str | os.PathLike[str]) -> list[ShardOutlook]:
 def surveyed(
     directory: DataDirectory, manifest: DirectoryManifest, was: DirectoryManifest
 ) -> list[ShardOutlook]:
-    """What the stores of `manifest` have of each shard, where this copy was that of `was`. Raises
-    StoreError."""
+    """Return the state of each shard in the stores of `manifest`. Raises StoreError.
+
+    `was` is the manifest of this copy before it became alone.
+    """
     rows = []
     for worker in range(manifest.workers):
         with open_store(directory.store(manifest, worker), manifest.shards) as store:
@@ -64,12 +68,12 @@ def surveyed(
 
 
 def recover(path: str | os.PathLike[str]) -> DirectoryManifest:
-    """Makes the copy in this directory the only one of every shard, and the node the only one of a new
-    cluster.
+    """Make the copy in this directory the only one of every shard, in a new cluster.
 
-    The stores come last: a copy that were alone already, and still of the old cluster, would lead beside the
-    others if they came back. A crash in between leaves a directory that nobody leads, on which this is
-    done again. Raises StoreError."""
+    The manifest is written before the stores. Otherwise a copy that is alone but still of the old
+    cluster would lead beside the others if they came back. After a crash in between, no copy in
+    the directory leads, and recover can be run again. Raises StoreError.
+    """
     with opened(path) as (directory, manifest):
         _check(directory, manifest)
         with open_store(directory.store(manifest, META_SHARD % manifest.workers), manifest.shards) as store:
@@ -86,7 +90,7 @@ def recover(path: str | os.PathLike[str]) -> DirectoryManifest:
 
 
 def stand_alone(directory: DataDirectory, manifest: DirectoryManifest) -> None:
-    """Makes the copy in the stores the only one of every shard. Raises StoreError."""
+    """Make the copy in the stores the only one of every shard. Raises StoreError."""
     for worker in range(manifest.workers):
         with open_store(directory.store(manifest, worker), manifest.shards) as store:
             for shard in _shards(worker, manifest):
@@ -95,8 +99,10 @@ def stand_alone(directory: DataDirectory, manifest: DirectoryManifest) -> None:
 
 
 def known_members(directory: DataDirectory, manifest: DirectoryManifest) -> list[Member]:
-    """Of the cluster, as this directory knows them: by its roster, else by its copy of the meta shard. Raises
-    StoreError."""
+    """Return the known members of the cluster: from the roster, else from the meta shard.
+
+    Raises StoreError.
+    """
     roster = directory.roster()
     if roster.version or not manifest.cluster_uuid:
         return roster.members
@@ -106,7 +112,7 @@ def known_members(directory: DataDirectory, manifest: DirectoryManifest) -> list
 
 
 def known_access(directory: DataDirectory, manifest: DirectoryManifest) -> AccessTable:
-    """Who may do what, by the copy of the meta shard. Raises StoreError."""
+    """Return users and roles in the copy of the meta shard. Raises StoreError."""
     with open_store(directory.store(manifest, META_SHARD % manifest.workers), manifest.shards) as store:
         row = store.tables(META_SHARD).state.get(records.ACCESS)
     return msgspec.msgpack.decode(row, type=AccessTable) if row is not None else AccessTable()
@@ -129,7 +135,7 @@ def _meta(tables: Tables) -> Meta | None:
 
 
 def _loaded(tables: Tables) -> tuple[Meta, LogState] | None:
-    """None: they are not what was written."""
+    """Return None if the rows are damaged."""
     try:
         meta = _meta(tables) or Meta()
         return meta, LogState.load(tables.log, meta.log_first, meta.chain, meta.epochs)
@@ -164,7 +170,7 @@ def _check_register(tables: Tables) -> None:
 
 
 def _stand_alone(shard: ShardId, tables: Tables, me: str) -> None:
-    """Without voters in its tables, a copy that joins nobody is the only one."""
+    """Remove the voters in the tables: a copy without voters that does not join is the only one."""
     if shard == META_SHARD:
         _check_register(tables)
     if tables.state.get(records.INSTALLING) is not None or _loaded(tables) is None:

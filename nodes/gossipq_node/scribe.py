@@ -1,7 +1,7 @@
-"""Writes the audit: what the doors of this node have noted becomes records of the topic `_audit`.
+"""Publishes the audit: requests noted by this node's processes become records of `_audit`.
 
-It lives beside the frontdoor's loop, on a thread of its own, and is a client of its own node while it has
-something to say. What waits when the node ends is lost.
+The thread runs beside the frontdoor's loop, and is a client of its own node while it has records to
+publish. Rows still waiting when the node stops are lost.
 """
 
 import logging
@@ -17,7 +17,7 @@ from gossipq_node.actors.board import Board
 TOPIC = "_audit"
 RETENTION = "90d"
 LOOK_S = 1.0
-AGAIN_S = 5.0  #: after the node did not take a row
+AGAIN_S = 5.0  #: pause after the node did not accept a row
 ASK_S = 5.0
 END_S = 0.5
 
@@ -38,7 +38,7 @@ class Noted(msgspec.Struct, frozen=True):
 
 class Scribe:
     def __init__(self, board: Board, node: str, endpoint: str, token: bytes) -> None:
-        """`token`: shows the workers of the cluster that a node speaks."""
+        """`token` proves to workers that this client is a node."""
         self._board, self._node, self._endpoint = board, node, endpoint
         self._token = token
         self._ends = threading.Event()
@@ -61,16 +61,16 @@ class Scribe:
             except GossipqError as error:
                 log.debug("the audit could not be written: %s", error)
                 pause_s = AGAIN_S
-            except Exception as error:  # a fault here ends no node
+            except Exception as error:  # a fault here must not end the node
                 log.exception("the audit is not written: %s", error)
                 return
 
     def write(self) -> None:
-        """All that waits. Raises GossipqError: what was not stored waits on."""
+        """Publish all waiting rows. Raises GossipqError: unstored rows keep waiting."""
         from gossipq_client import Client
 
         rows = self._board.audit
-        # another key each time: its producer would begin anew with sequences that are taken for repeats
+        # a new key each time: with the old one, new sequences would look like repeats
         key = ownership.key_of_node(self._token, os.urandom(ownership.NONCE_BYTES))
         with Client([self._endpoint], "gossipq-audit", ASK_S, key) as mq:
             mq.create_topic(TOPIC, if_not_exists=True, retention=RETENTION)

@@ -1,5 +1,4 @@
-"""What a node tells systemd: that it is ready, that it lives, that it stops. One datagram each; nothing
-without systemd."""
+"""Notifications to systemd: ready, alive, stopping. One datagram each; without systemd, none."""
 
 import os
 import socket
@@ -7,23 +6,23 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 SOCKET, PERIOD, PROCESS = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
-BEATS = 3  #: signs of life within the time after which systemd gives up
+BEATS = 3  #: heartbeats within systemd's watchdog time
 
 
 class Service:
-    """The end of a notify socket, as the environment names it."""
+    """The notify socket named by the environment."""
 
     def __init__(self, environment: Mapping[str, str], pid: int = 0) -> None:
         self._path = environment.get(SOCKET, "")
         mine = environment.get(PROCESS, "") in ("", str(pid or os.getpid()))
         period = environment.get(PERIOD, "") if self._path and mine else ""
-        #: 0: nobody waits for signs of life
+        #: 0: systemd expects no heartbeats
         self.period_ms = int(period) // 1_000 if period.isdecimal() else 0
         self._beat_ms = 0
 
     @property
     def stuck_ms(self) -> int:
-        """A process that has been silent for so long is stuck: half of what systemd waits."""
+        """Silence after which a process counts as stuck: half of systemd's watchdog time."""
         return self.period_ms // 2
 
     def tell(self, *lines: str) -> None:
@@ -40,11 +39,11 @@ class Service:
         self.tell("STOPPING=1", "STATUS=draining")
 
     def until_beat_ms(self, now_ms: int) -> int | None:
-        """How long until the next sign of life; None: none is wanted."""
+        """Return the time until the next heartbeat; None: none is needed."""
         return max(0, self._beat_ms - now_ms) if self.period_ms else None
 
     def beat(self, now_ms: int, well: bool) -> None:
-        """Says that the node lives, when it is time and true."""
+        """Send a heartbeat if it is due and the node is well."""
         if self.period_ms and now_ms >= self._beat_ms:
             self._beat_ms = now_ms + self.period_ms // BEATS
             if well:

@@ -1,5 +1,6 @@
-"""What a child process is told by its parent at birth: plain frozen values, the same for a fresh and a
-restarted process."""
+"""Settings of child processes: frozen values from the parent, equal for
+first starts and restarts.
+"""
 
 import msgspec
 
@@ -13,16 +14,16 @@ from gossipq.wire import ownership
 
 
 class NodeKeys(msgspec.Struct, frozen=True):
-    """CURVE keys of a node, and which of its addresses they are for. Keys are 32 bytes."""
+    """CURVE keys of a node, 32 bytes each, and the addresses they apply to."""
 
     secret: bytes  #: of this node alone
     public: bytes
-    #: the public one of all doors of the cluster; while the secret is replaced, others are behind it
+    #: public key of all encrypted ports of the cluster; during a change of secret others follow it
     door: bytes
-    door_secret: bytes = b""  #: b"": the doors of this node are not encrypted
-    assumes: bool = False  #: whether those of nodes that are not known are
-    own: frozenset[str] = frozenset()  #: doors for peers of its processes, as they dial each other
-    clear: frozenset[str] = frozenset()  #: doors for clients that it dials unencrypted, within the host
+    door_secret: bytes = b""  #: b"": the ports of this node are not encrypted
+    assumes: bool = False  #: True if ports of unknown nodes are assumed to be encrypted
+    own: frozenset[str] = frozenset()  #: peer ports of its own processes, as they dial each other
+    clear: frozenset[str] = frozenset()  #: client ports that it dials unencrypted, within the host
 
     @property
     def encrypts(self) -> bool:
@@ -30,7 +31,7 @@ class NodeKeys(msgspec.Struct, frozen=True):
 
     @property
     def doors(self) -> list[bytes]:
-        """By which keys a door may be dialled."""
+        """Keys with which a port can be dialled."""
         return ownership.tokens_of(self.door)
 
     def __repr__(self) -> str:
@@ -38,19 +39,19 @@ class NodeKeys(msgspec.Struct, frozen=True):
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Of worker `worker` of the node `member`."""
+    """Settings of worker `worker` of the node `member`."""
 
     worker: int
     node: str  #: name, for people
-    predecessors: tuple[str, ...]  #: names of the copies that the operator let this one replace
+    predecessors: tuple[str, ...]  #: copies that the operator let this one replace
     cluster: bytes  #: 16 bytes
     shards: int  #: of the cluster
-    owned: tuple[int, ...]  #: shards that live in this worker's store
-    siblings: tuple[str, ...]  #: by worker of this node: where it answers peers, from within
+    owned: tuple[int, ...]  #: shards in this worker's store
+    siblings: tuple[str, ...]  #: peer addresses of this node's workers, from within
     clients_bind: str
     peers_bind: str
-    frontdoor: str  #: where reports go
-    directory: str  #: of the store
+    frontdoor: str  #: address for reports
+    directory: str  #: directory of the store
     map_bytes: int
     disk_reserve_bytes: int
     disk_reserve_percent: int
@@ -60,43 +61,46 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     topic: TopicConfig
     group: GroupConfig
     quota: Quota = Quota()
-    #: virtual topics that are there from the start -> the topics they copy to
+    #: virtual topics that exist from the start -> their target topics
     virtual: dict[str, list[str]] = {}
-    boot: str = ""  #: names this run of the machine
+    boot: str = ""  #: id of this boot of the machine
     restarts: int = 0
     log_json: bool = True
     member: Member  #: this node's own row in the roster
     version: int = 0  #: of `members`
     members: tuple[Member, ...] = ()  #: the roster as last known
     token: bytes = b""  #: proves to other nodes that this one knows the secret
-    joins: bool = False  #: this directory did not found the cluster
-    copies: int = limits.COPIES  #: of each shard, when there are so many nodes
+    joins: bool = False  #: True if this directory did not found the cluster
+    copies: int = limits.COPIES  #: of each shard, in a cluster with enough nodes
     cluster_name: str = ""
-    options: dict[str, str] = {}  #: what [cluster] says here: newcomers must not say otherwise
+    #: options of [cluster] on this node; newcomers must not contradict them
+    options: dict[str, str] = {}
     replace_ms: int = limits.REPLACE_MS
     stray_ms: int = limits.STRAY_MS
-    standalone: bool = False  #: it was told to be alone: nobody joins it
-    former: tuple[bytes, ...] = ()  #: clusters that this one went on from, by a recover
-    access: AccessTable = AccessTable()  #: who may do what, as last known
-    clear_tokens: bool = False  #: tokens may come from other hosts
-    keys: NodeKeys | None = None  #: None: it neither encrypts nor speaks to who does
-    doors_bind: tuple[str, ...] = ()  #: for clients, encrypted
-    secret: bytes = b""  #: of the cluster, for who was invited to it
+    standalone: bool = False  #: started as standalone: nodes cannot join
+    former: tuple[bytes, ...] = ()  #: clusters that this one replaced in a `recover`
+    access: AccessTable = AccessTable()  #: users and roles as last known
+    clear_tokens: bool = False  #: True if tokens may arrive unencrypted from other hosts
+    keys: NodeKeys | None = None  #: None: the node neither encrypts nor dials encrypted ports
+    doors_bind: tuple[str, ...] = ()  #: encrypted, for clients
+    secret: bytes = b""  #: the cluster's secret, for invited nodes
 
     @property
     def speaks_for_nodes(self) -> bytes:
-        """The token by which a client shows that it is a node; b"": all may say what nodes say, as on a node
-        within a program, whose clients are its own."""
+        """The token with which a client proves to be a node.
+
+        b"": every client counts as one, as on a node within a program, whose clients are its own.
+        """
         return self.token if endpoint(self.clients_bind).transport == "tcp" else b""
 
     @property
     def endpoint(self) -> str:
-        """Where clients reach this worker."""
+        """Address of this worker for clients."""
         return endpoint(self.member.endpoint).step(limits.CLIENT_PORT_STEP + self.worker)
 
 
 class GossipSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a node finds others."""
+    """Settings of a node's discovery."""
 
     mode: str  #: "static" or "serf"
     peers: tuple[str, ...] = ()  #: frontdoors, as tcp://HOST:PORT
@@ -105,8 +109,9 @@ class GossipSettings(msgspec.Struct, frozen=True, kw_only=True):
     advertise: str = ""  #: host that others are told
     member: Member
     cluster: str = ""  #: uuid in hex; "": none yet
-    keys: tuple[str, ...] = ()  #: 32 bytes as base64 each; the first encrypts, all decrypt; (): in the clear
-    directory: str  #: for what the agent keeps
+    #: 32 bytes as base64 each: the first encrypts, all decrypt; (): unencrypted
+    keys: tuple[str, ...] = ()
+    directory: str  #: for files of the agent
 
 
 class FrontdoorSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,43 +122,43 @@ class FrontdoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     shards: int
     clients_bind: str
     peers_bind: str
-    forwards: tuple[str, ...]  #: by worker: where it takes forwarded messages
-    siblings: tuple[str, ...]  #: by worker: where it answers peers, from within
+    forwards: tuple[str, ...]  #: by worker: address for forwarded messages
+    siblings: tuple[str, ...]  #: by worker: address for peers, from within
     window_bytes: int
     quota: Quota = Quota()
     memory_bytes_max: int = 0
     warnings: tuple[str, ...] = ()
-    config: tuple[ConfigRow, ...] = ()  #: the options the node runs with, for who asks
-    admin: str = ""  #: HOST:PORT for metrics and health; "" = nowhere
-    admin_hosts: frozenset[str] = frozenset()  #: names by which that is asked
-    admin_token: bytes = b""  #: that who asks has to show
-    admin_auto: bool = False  #: nobody asked for that place: it may be taken
+    config: tuple[ConfigRow, ...] = ()  #: the options the node runs with, for display
+    admin: str = ""  #: HOST:PORT of metrics and health; "" = off
+    admin_hosts: frozenset[str] = frozenset()  #: host names that requests may use
+    admin_token: bytes = b""  #: token that requests must contain
+    admin_auto: bool = False  #: the default address: it may be in use
     log_json: bool = True
     member: Member
     version: int = 0
     members: tuple[Member, ...] = ()
     token: bytes = b""
-    roster_file: str = ""  #: where the newest roster is kept for the next start; "": nowhere
-    gossip: GossipSettings | None = None  #: None: it looks for nobody
-    alarms: bool = False  #: whether they are told as records
-    endpoint: str = ""  #: where this machine's own clients reach the frontdoor
-    former: tuple[bytes, ...] = ()  #: clusters that this one went on from, by a recover
-    insisted: dict[str, str] = {}  #: what [cluster] was told to say: the cluster must not say otherwise
+    roster_file: str = ""  #: file for the newest roster; "": none
+    gossip: GossipSettings | None = None  #: None: discovery is off
+    alarms: bool = False  #: True if alarms are published as records
+    endpoint: str = ""  #: frontdoor address for clients on this machine
+    former: tuple[bytes, ...] = ()  #: clusters that this one replaced in a `recover`
+    insisted: dict[str, str] = {}  #: options of [cluster] that must hold in the cluster
     access: AccessTable = AccessTable()
-    access_file: str = ""  #: where the newest one is kept for the next start; "": nowhere
+    access_file: str = ""  #: file for users and roles; "": none
     clear_tokens: bool = False
     keys: NodeKeys | None = None
     doors_bind: tuple[str, ...] = ()
-    doubted: bool = False  #: its directory may be a copy, and nothing would tell
-    session: bytes = b""  #: 16 random bytes, for what it asks other nodes; b"": it asks nobody
+    doubted: bool = False  #: True if its directory may be a copy, which could not be detected
+    session: bytes = b""  #: 16 random bytes, for requests to other nodes; b"": it sends none
 
     def worker_endpoint(self, worker: int) -> str:
-        """Where clients reach a worker."""
+        """Return the address of a worker for clients."""
         return endpoint(self.member.endpoint).step(limits.CLIENT_PORT_STEP + worker)
 
 
 def welcome(settings: WorkerSettings | FrontdoorSettings, routes: list[Route], nodes: list[str]) -> Welcome:
-    """The answer to HELLO, from whichever process it reached."""
+    """Return the answer to HELLO, for any process."""
     return Welcome(
         node=settings.node,
         cluster=settings.cluster,
@@ -169,7 +174,7 @@ def welcome(settings: WorkerSettings | FrontdoorSettings, routes: list[Route], n
 
 
 class WorkerState(msgspec.Struct, frozen=True):
-    """What the supervisor knows of a worker's process."""
+    """The state of a worker's process, as the supervisor knows it."""
 
     worker: int
     pid: int
@@ -179,7 +184,7 @@ class WorkerState(msgspec.Struct, frozen=True):
 
 
 def shard_settings(settings: WorkerSettings) -> ShardSettings:
-    """What each shard of a worker is told."""
+    """Return the settings of each shard of a worker."""
     return ShardSettings(
         me=settings.member.copy,
         predecessors=settings.predecessors,

@@ -1,5 +1,4 @@
-"""`gossipq store dump` and `load`: a stopped node's data as one stream that does not depend on the engine of
-the store.
+"""`gossipq store dump` and `load`: a stopped node's data as one stream, independent of the engine.
 
     magic       "GQDUMP1" and a line feed
     manifest    u32 size, then the manifest as JSON
@@ -7,8 +6,8 @@ the store.
                 value; by shard, table, key
     end         u8 255, u64 rows, BLAKE2b-256 of everything before it
 
-Numbers are little endian. A stream without its end, or with another digest, is refused, and leaves nothing
-behind.
+Numbers are little endian. A stream without its end, or with another digest, is refused,
+and leaves no files behind.
 """
 
 import os
@@ -38,7 +37,7 @@ END = 255
 DIGEST_BYTES = 32
 LOADING = ".loading"
 STATE = "state"
-DROPPED_SINCE_1 = (b"X",)  #: rows of format 1 that nothing read; their keys mean something else since
+DROPPED_SINCE_1 = (b"X",)  #: unused rows of format 1, whose keys have another meaning since
 VALUE_BYTES_MAX = limits.FRAME_BYTES_MAX
 
 Progress = Callable[[int], None]
@@ -48,11 +47,12 @@ class Dumped(NamedTuple):
     manifest: DirectoryManifest
     rows: int
     bytes: int
-    shards: tuple[ShardOutlook, ...] = ()  #: of a load that detaches: what the dump has of each
+    #: for a load that detaches: the state of each shard in the dump
+    shards: tuple[ShardOutlook, ...] = ()
 
 
 class _Digesting:
-    """A stream and the digest of all that went through it."""
+    """A stream and the digest of all its bytes so far."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream, self.digest, self.bytes = stream, blake2b(digest_size=DIGEST_BYTES), 0
@@ -63,7 +63,7 @@ class _Digesting:
         self.bytes += len(data)
 
     def read(self, size: int) -> bytes:
-        """Exactly so many bytes. Raises StoreError at the end of the stream."""
+        """Return exactly `size` bytes. Raises StoreError at the end of the stream."""
         data = self._stream.read(size)
         if len(data) < size:
             _damaged("it ends early")
@@ -77,7 +77,7 @@ def _damaged(why: str) -> NoReturn:
 
 
 def dump(path: str | os.PathLike[str], stream: BinaryIO, progress: Progress = lambda rows: None) -> Dumped:
-    """Writes everything that a stopped node has, also one of an older gossipq. Raises StoreError."""
+    """Write all data of a stopped node, also of an older gossipq. Raises StoreError."""
     with opened(path, older=True) as (directory, manifest):
         out, rows = _Digesting(stream), 0
         head = msgspec.json.encode(manifest)
@@ -99,7 +99,7 @@ def dump(path: str | os.PathLike[str], stream: BinaryIO, progress: Progress = la
 
 
 def beside(target: Path, ending: str) -> Path:
-    """A name beside that of a directory which is to be made. Raises StoreError."""
+    """Return a name beside a directory that is to be created. Raises StoreError."""
     if not target.name:  # . and /
         raise StoreError(f"{target} cannot be made: it is there", "name a new directory with --data")
     return target.with_name(target.name + ending)
@@ -112,19 +112,19 @@ def load(
     map_bytes: int = limits.MAP_BYTES,
     adopt: bool = False,
 ) -> Dumped:
-    """Makes a data directory of a dump. It appears whole or not at all. `map_bytes`: that the node will use.
-    Raises StoreError.
+    """Create a data directory from a dump. It appears completely or not at all. Raises StoreError.
 
-    A dump of an older format becomes one of this. It is a cluster of its own, which knows no node of the old
-    one. With `adopt` it takes the place of the directory that was dumped, in its cluster: for one that is
-    gone for good."""
+    A dump of an older format is converted. The result is a cluster of its own, without other nodes.
+    With `adopt` it takes the place of the dumped directory in its cluster, if that is gone for
+    good. `map_bytes`: the map size that the node will use.
+    """
     target = Path(path)
     check_free(target)
     building = beside(target, LOADING)
     try:
         with building_at(building):
             try:
-                clear(building)  # of a load that was killed
+                clear(building)  # of a killed load
                 loaded = _build(building, _Digesting(stream), stream, progress, map_bytes, adopt)
                 take_place(building, target)
             except BaseException:
@@ -170,7 +170,7 @@ def _build(
         if not adopt:
             shards = tuple(surveyed(directory, mine, manifest))
             stand_alone(directory, mine)
-        # it is as closed as it was from its first moment on
+        # the cluster is closed from its first moment, if it was
         replace_file(directory.access_file, known_access(directory, mine))
         directory.write(mine)
         return Dumped(mine, rows, source.bytes + DIGEST_BYTES, shards)
@@ -199,7 +199,7 @@ def _rows(
     progress: Progress,
     map_bytes: int,
 ) -> int:
-    """Stores what a dump of format `was` has; returns how many rows that is."""
+    """Store the rows of a dump of format `was`. Returns how many."""
     stores: dict[int, LmdbStore] = {}
     rows = pending = 0
     try:

@@ -1,5 +1,4 @@
-"""What `gossipq store` does to the data directory of a node that is not running: look, check, lay out anew,
-take over."""
+"""`gossipq store`: inspect, verify, reshard or adopt the data directory of a stopped node."""
 
 import os
 import shutil
@@ -25,8 +24,8 @@ from gossipq_node.directory import DataDirectory, DirectoryManifest
 from gossipq_node.files import SavedRoster, hand_over, replace_file
 
 COPY_BYTES = 16 * limits.MIB  #: between two commits of a copy
-COPY_MAP_BYTES = limits.GIB  #: of the map of a copy, beyond what the source takes
-KEY_END = b"\xff" * 512  #: above every key
+COPY_MAP_BYTES = limits.GIB  #: map of a copy, beyond the size of the source
+KEY_END = b"\xff" * 512  #: above all keys
 
 _decode_partition = msgspec.msgpack.Decoder(PartitionState).decode
 _decode_dead = msgspec.msgpack.Decoder(DeadRow).decode
@@ -42,7 +41,7 @@ class WorkerInfo(msgspec.Struct, frozen=True):
 
 
 class Info(msgspec.Struct, frozen=True):
-    manifest: DirectoryManifest  #: its options are those that the cluster has now
+    manifest: DirectoryManifest  #: with the cluster's present options
     workers: list[WorkerInfo]
     disk_free_bytes: int
 
@@ -51,7 +50,7 @@ class Damage(msgspec.Struct, frozen=True):
     """A stored batch that is not what was written, or a shard that no node would open."""
 
     shard: int
-    index: int  #: 0: it is the shard
+    index: int  #: 0: the shard itself
     reason: str
 
 
@@ -66,8 +65,10 @@ class Verified(msgspec.Struct, frozen=True):
 def opened(
     path: str | os.PathLike[str], adopting: bool = False, older: bool = False, copied: bool = False
 ) -> Iterator[tuple[DataDirectory, DirectoryManifest]]:
-    """The locked directory of a founded node; with `older` also one that an older gossipq made, with `copied`
-    also a copy. Raises StoreError."""
+    """Open and lock the directory of a founded node. Raises StoreError.
+
+    `older` also admits formats of an older gossipq, `copied` also a copied directory.
+    """
     if not Path(path).is_dir():
         raise StoreError(f"{path} is not a directory", "give the node's data directory with --data")
     directory = DataDirectory(path)
@@ -96,15 +97,17 @@ def open_store(path: Path, shards: int, map_bytes: int = AS_STORED) -> Iterator[
 
 
 def known_options(directory: DataDirectory, manifest: DirectoryManifest) -> dict[str, str]:
-    """What [cluster] says, as this directory knows it: by its copy of the meta shard, else as it was when the
-    node joined. Raises StoreError."""
+    """Return the options of [cluster]: from the meta shard, else as when the node joined.
+
+    Raises StoreError.
+    """
     with open_store(directory.store(manifest, META_SHARD % manifest.workers), manifest.shards) as store:
         row = store.tables(META_SHARD).state.get(ledger_records.OPTIONS)
     return msgspec.msgpack.decode(row, type=dict[str, str]) if row is not None else manifest.options
 
 
 def info(path: str | os.PathLike[str]) -> Info:
-    """What the directory holds. Raises StoreError, also while a node uses it."""
+    """Return the content of the directory. Raises StoreError, also while a node uses it."""
     with opened(path, copied=True) as (directory, manifest):
         workers = []
         for worker in range(manifest.workers):
@@ -121,8 +124,11 @@ def info(path: str | os.PathLike[str]) -> Info:
 
 
 def verify(path: str | os.PathLike[str], progress: Callable[[int], None] = lambda batches: None) -> Verified:
-    """Reads every stored batch and checks its CRC, size and bounds; opens each shard as a node does, and
-    looks for the batches of its records. `progress` is told the batches so far, now and then."""
+    """Read every stored batch and check CRC, size and bounds; open each shard as a node does.
+
+    Also checks that the batches of all records exist. `progress` is called
+    with the number of batches.
+    """
     batches = records = size = 0
     damaged: list[Damage] = []
     with opened(path, copied=True) as (directory, manifest):
@@ -148,7 +154,9 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int], None] = lambd
 def _damage_of(
     shard: ShardId, tables: LmdbTables, there: Sequence[Index], manifest: DirectoryManifest
 ) -> list[Damage]:
-    """What keeps a node from serving the shard; `there` are the entries whose batches it has, rising."""
+    """Return damage that prevents serving the shard. `there` are its
+    entries with batches, rising.
+    """
     settings = ShardSettings(
         manifest.voter,
         tuple(manifest.predecessors),
@@ -174,9 +182,11 @@ def _has(rising: Sequence[Index], index: Index) -> bool:
 
 
 def needed_batches(state: Table) -> Iterator[Index]:
-    """Entries whose batches the records of a shard are in, and its dead letters. Those below the first record
-    of their partition, and of topics and groups that are gone, wait to be swept: a copy that caught up never
-    got their batches."""
+    """Yield the entries whose batches contain records or dead letters of a shard.
+
+    Batches below the first record of a partition, and those of removed topics and groups, wait to
+    be swept. A copy that caught up by a snapshot never got them.
+    """
     for key, row in state.scan(b"P", ledger_records.after(b"P")):
         (partition,) = ledger_records.U64.unpack_from(key, 1)
         first = ledger_records.slice_key(partition, _decode_partition(row).first)
@@ -192,7 +202,7 @@ def needed_batches(state: Table) -> Iterator[Index]:
 
 
 def _batches_of_letters(state: Table, partition: PartitionKey, group_id: int) -> Iterator[Index]:
-    """Of dead letters of a group, also of those that are delivered again: they have batches of their own."""
+    """Yield batches of dead letters, also replayed ones, which have batches of their own."""
     low = ledger_records.row_key(b"L", partition, group_id)
     for _, row in state.scan(low, ledger_records.after(low)):
         yield _decode_dead(row).index
@@ -206,18 +216,19 @@ def _batches_of_letters(state: Table, partition: PartitionKey, group_id: int) ->
 def reshard(
     path: str | os.PathLike[str], workers: int, progress: Callable[[int], None] = lambda shard: None
 ) -> DirectoryManifest:
-    """Lays the shards out for another number of workers: copies into a new generation, then switches the
-    manifest.
+    """Move the shards to another number of workers: copy into a new generation, then switch.
 
-    A crash leaves the old generation in force; the next run clears what was left half done. Raises
-    StoreError."""
+    After a crash the old generation is valid, and the next run deletes the
+    incomplete one. Raises StoreError.
+    """
     with opened(path) as (directory, manifest):
         if not 1 <= workers <= min(manifest.shards, limits.WORKERS_MAX):
             raise StoreError(
                 f"{workers} workers cannot share {manifest.shards} shards",
                 f"choose 1 to {min(manifest.shards, limits.WORKERS_MAX)}",
             )
-        for worker in range(manifest.workers):  # or what is cleared may be all there is
+        # otherwise the generation to be deleted may be the only one
+        for worker in range(manifest.workers):
             with open_store(directory.store(manifest, worker), manifest.shards):
                 pass
         _clear_other_generations(directory, manifest)
@@ -229,7 +240,7 @@ def reshard(
         target = msgspec.structs.replace(manifest, workers=workers, generation=manifest.generation + 1)
         try:
             _copy_stores(directory, manifest, target, 2 * needed + COPY_MAP_BYTES, progress)
-        except BaseException:  # the disk may be full of what was copied so far
+        except BaseException:  # the incomplete copy may have filled the disk
             _clear_other_generations(directory, manifest)
             raise
         directory.write(target)
@@ -257,31 +268,37 @@ def _copy_stores(
 def compact(
     path: str | os.PathLike[str], progress: Callable[[int], None] = lambda shard: None
 ) -> tuple[int, int]:
-    """Copies the stores into new files, which have no free pages; bytes before and after. A crash leaves the
-    old ones in force. Raises StoreError."""
+    """Copy the stores into new files without free pages. Returns bytes before and after.
+
+    After a crash the old files are valid. Raises StoreError.
+    """
     before = info(path)
     reshard(path, before.manifest.workers, progress)
     return tuple(sum(worker.file_bytes for worker in each.workers) for each in (before, info(path)))  # type: ignore[return-value]
 
 
 def original_address(path: str | os.PathLike[str]) -> str:
-    """Where the node ran whose directory this is a copy of; "" = not known. Raises StoreError."""
+    """Return the address of the node whose directory was copied; "" =
+    unknown. Raises StoreError.
+    """
     with opened(path, adopting=True) as (directory, manifest):
         rows = [member for member in directory.roster().members if member.copy == manifest.voter]
         return rows[0].endpoint if rows else ""
 
 
 def adopt(path: str | os.PathLike[str]) -> DirectoryManifest:
-    """Makes a copied directory a node's own: for a restored backup whose original is gone for good. Raises
-    StoreError.
+    """Make a copied directory a node's own, for a backup whose original is gone. Raises StoreError.
 
-    The node keeps its id, the copy of the data gets a new one, so that nobody takes it for the old disk."""
+    The node keeps its id. The copy of the data gets a new one, so that others do not
+    take it for the old disk.
+    """
     with opened(path, adopting=True) as (directory, manifest):
         mine = msgspec.structs.replace(
             directory.renewed(manifest), predecessors=[*manifest.predecessors, manifest.voter]
         )
         others = [member for member in directory.roster().members if member.copy != manifest.voter]
-        # their addresses are good; this copy was never in it, and would take itself for one that was removed
+        # the addresses are good, but this new copy is not in the roster and
+        # would believe it was removed
         try:
             replace_file(directory.roster_file, SavedRoster(0, others))
         except OSError as error:

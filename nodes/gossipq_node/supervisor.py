@@ -1,7 +1,6 @@
-"""Keeps the processes of a node alive: starts them, starts them again with a growing pause, drains them at
-the end.
+"""Keeps the processes of a node running: starts and restarts them, and drains them at the end.
 
-It does nothing else, so that it has no reason to die.
+It does nothing else, so that it has few reasons to fail.
 """
 
 import logging
@@ -26,9 +25,9 @@ from gossipq_node.service import Service
 from gossipq_node.settings import WorkerState
 
 RESTART_MS_FIRST, RESTART_MS_MAX = 100, 10_000
-SETTLED_MS = 60_000  #: a process that lived this long starts again at once, as if it were its first time
-TELL_AGAIN_MS = 500  #: between two attempts to tell a process something that takes nothing
-#: processes of a node that was just killed may still hold its ports and stores for a moment
+SETTLED_MS = 60_000  #: a process that ran this long is restarted at once
+TELL_AGAIN_MS = 500  #: pause before a message is sent again to a process whose pipe is full
+#: processes of a killed node may hold its ports and stores for a moment
 START_PATIENCE_MS = 1_500
 
 NO_REASON = "the log above says why; of a kill it has nothing: then look at memory and disk (dmesg, df)"
@@ -37,8 +36,10 @@ Entry = Callable[[Any, Connection], None]
 
 
 def restart_pause_ms(previous_ms: int, lived_ms: int) -> int:
-    """How long to wait before a process that lived `lived_ms` is started again; `previous_ms` is the last
-    such pause."""
+    """Return the pause before a process that ran `lived_ms` is restarted.
+
+    `previous_ms` is the last pause. It doubles, up to a maximum.
+    """
     return (
         RESTART_MS_FIRST
         if not previous_ms or lived_ms >= SETTLED_MS
@@ -47,8 +48,7 @@ def restart_pause_ms(previous_ms: int, lived_ms: int) -> int:
 
 
 class Child:
-    """One process of the node, over all its lives. `settings` is made anew for each, from the number of
-    restarts."""
+    """One process of the node, over all its restarts. `settings` is called for each start."""
 
     def __init__(self, name: str, entry: Entry, settings: Callable[[int], Any]) -> None:
         self.name, self._entry, self._settings = name, entry, settings
@@ -56,13 +56,13 @@ class Child:
         self.pipe: Connection | None = None
         self.ready = False
         self.restarts = -1
-        self.failures = 0  #: lives that ended, and starts that the machine did not allow
+        self.failures = 0  #: ended runs, and starts that the system refused
         self.started_ms = self.restart_ms = self.pause_ms = self.heard_ms = 0
         self.failure: GossipqError | None = None
-        self.end = ""  #: how its last life ended
+        self.end = ""  #: how its last run ended
 
     def start(self, now_ms: int) -> None:
-        """Raises OSError when the machine gives no process or pipe now."""
+        """Start the process. Raises OSError if the system has no process or pipe left."""
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         try:
@@ -81,7 +81,7 @@ class Child:
         self.started_ms = self.heard_ms = now_ms
 
     def pause(self, now_ms: int, lived_ms: int) -> None:
-        """Before the next start."""
+        """Set the time of the next start."""
         self.failures += 1
         self.pause_ms = restart_pause_ms(self.pause_ms, lived_ms)
         self.restart_ms = now_ms + self.pause_ms
@@ -95,7 +95,7 @@ class Child:
         return self.process.pid or 0 if self.process else 0
 
     def listen(self) -> None:
-        """Takes what the process said."""
+        """Read the messages of the process."""
         with suppress(EOFError, OSError):
             while self.pipe is not None and self.pipe.poll(0):
                 said, *rest = self.pipe.recv()
@@ -108,8 +108,9 @@ class Child:
                     self.failure = from_code(*rest)
 
     def bury(self, now_ms: int) -> int:
-        """After the process ended: frees its handles, sets the time of the next start, returns the exit
-        code."""
+        """Clean up after the process ended. Sets the time of the next
+        start, returns the exit code.
+        """
         assert self.process is not None
         assert self.pipe is not None
         self.listen()
@@ -124,7 +125,7 @@ class Child:
         return code
 
     def tell(self, words: Any) -> bool:
-        """False: it takes nothing now, since it hangs. Who waited for it would hang too."""
+        """Send a message. False: the pipe is full, because the process hangs. Never blocks."""
         if self.pipe is not None:
             with suppress(OSError):
                 writable = select.poll()
@@ -137,8 +138,7 @@ class Child:
 
 @contextmanager
 def _no_main_module() -> Iterator[None]:
-    """Spawned children load the parent's main module; ours need none of it, and stay small without the
-    command line."""
+    """Keep children from importing the parent's main module, which would make them large."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -149,9 +149,12 @@ def _no_main_module() -> Iterator[None]:
 
 @contextmanager
 def _signals_wait() -> Iterator[None]:
-    """A child begins with these blocked, as it cannot know yet that they are not for it; `processes.child`
-    lets them in."""
-    resource_tracker.ensure_running()  # or the first start runs it, and lets the signals in after that
+    """Block SIGINT and SIGTERM while a child starts. `processes.child` unblocks them.
+
+    A new child cannot know yet that it should ignore them.
+    """
+    # otherwise the first start would run it, and unblock the signals after that
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, NOT_FOR_CHILDREN)
     try:
         yield
@@ -160,8 +163,10 @@ def _signals_wait() -> Iterator[None]:
 
 
 class Supervisor:
-    """Runs `workers` and `frontdoor` until a signal. `announce` is called once, when all of them are ready
-    first."""
+    """Runs `workers` and `frontdoor` until a signal.
+
+    `announce` is called once, when all of them have been ready for the first time.
+    """
 
     def __init__(
         self,
@@ -180,11 +185,11 @@ class Supervisor:
         self._untold = False  # the frontdoor does not know the newest states
 
     def run(self) -> int:
-        """The exit code: 0 after a drain, 1 when some process had to be killed, 128 + signal after a second
-        signal.
+        """Run until a signal. Returns the exit code.
 
-        Raises ConfigError or StoreError when the node cannot start, NotAdmitted when its cluster does not
-        have it as it is."""
+        0 after a drain, 1 if a process had to be killed, 128 + signal after a second signal. Raises
+        ConfigError or StoreError if the node cannot start, NotAdmitted if its cluster refuses it.
+        """
         with self._signals_to_pipe() as wakeup:
             try:
                 return self._supervise(wakeup)
@@ -207,7 +212,7 @@ class Supervisor:
         return self._drain(wakeup, signal.Signals(self._signals[0]).name)
 
     def _start_due(self) -> bool:
-        """Starts what is not running and has waited long enough; whether there was any."""
+        """Start processes that are due. Returns whether there were any."""
         now_ms = _now_ms()
         due = [child for child in self._children if not child.running and now_ms >= child.restart_ms]
         for child in due:
@@ -215,7 +220,8 @@ class Supervisor:
                 child.start(now_ms)
             except (OSError, GossipqError) as error:
                 hint = "free some memory, or raise its limits"
-                if isinstance(error, GossipqError):  # a file of the node that cannot be read
+                # for example a file of the node that cannot be read
+                if isinstance(error, GossipqError):
                     if not self._announced:
                         raise
                     hint = error.hint
@@ -225,8 +231,10 @@ class Supervisor:
         return bool(due)
 
     def _starting(self, begin_ms: int) -> None:
-        """Announces, or gives up when a process still cannot start after some patience and a second
-        attempt."""
+        """Announce the node when all processes are ready.
+
+        Raises the error of a process that cannot start after some patience and a second attempt.
+        """
         if all(child.ready for child in self._children):
             self._announced = True
             self._announce()
@@ -247,7 +255,7 @@ class Supervisor:
             os.read(wakeup, 64)
 
     def _until_next_ms(self) -> int | None:
-        """Until the next start of a process, or the next sign of life."""
+        """Return the time until the next start of a process, or the next heartbeat."""
         now_ms = _now_ms()
         times = [max(0, child.restart_ms - now_ms) for child in self._children if not child.running]
         beat_ms = self._service.until_beat_ms(now_ms)
@@ -255,12 +263,14 @@ class Supervisor:
         return min([*times, *untold, *([] if beat_ms is None else [beat_ms])], default=None)
 
     def _well(self) -> bool:
-        """No loop hangs. A process that is gone or starts is looked after here."""
+        """True if no loop hangs. Processes that start or have ended are handled elsewhere."""
         silent_ms = _now_ms() - self._service.stuck_ms
         return all(not child.ready or child.heard_ms >= silent_ms for child in self._children)
 
     def _look(self) -> bool:
-        """Takes news of the children and buries the dead; whether anything changed."""
+        """Read messages of the children and clean up ended ones. Returns
+        whether anything changed.
+        """
         changed = False
         for child in self._children:
             was = child.ready
@@ -284,7 +294,7 @@ class Supervisor:
 
     @property
     def _ending(self) -> bool:
-        """Told so, or its cluster does not have the node any more: nothing is started again."""
+        """True if the node should stop: on request, or because its cluster refuses it."""
         return bool(self._signals) or isinstance(self._frontdoor.failure, NotAdmitted)
 
     def _states(self) -> list[WorkerState]:
@@ -319,7 +329,7 @@ class Supervisor:
         return 0
 
     def _kill(self) -> None:
-        """Ends what still runs. Nothing confirmed is lost by that."""
+        """Kill running processes. Confirmed records survive that."""
         left = [child for child in self._children if child.process is not None]
         for child in left:
             assert child.process is not None
@@ -329,7 +339,7 @@ class Supervisor:
 
     @contextmanager
     def _signals_to_pipe(self) -> Iterator[int]:
-        """SIGTERM and SIGINT are noted and end a wait."""
+        """Write SIGTERM and SIGINT to a pipe, which ends a wait."""
         reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
         def note(number: int, frame: FrameType | None) -> None:

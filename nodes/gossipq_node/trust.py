@@ -1,7 +1,8 @@
-"""The secret that the nodes of a cluster share, and what is made of it. Nothing else knows the secret
-itself.
+"""The secret that the nodes of a cluster share, and the keys and tokens derived from it.
 
-While it is replaced, its file has further lines: secrets that are believed, too."""
+Only this module reads the secret. While it is being replaced, its file has further lines:
+secrets that are accepted too.
+"""
 
 import base64
 import logging
@@ -20,7 +21,7 @@ from gossipq.wire.proofs import secrets_of, token
 from gossipq_node.files import replace_private
 
 log = logging.getLogger(__name__)
-NODE_KEYS = "node.keys"  #: those of the node itself: the one in use, the next one
+NODE_KEYS = "node.keys"  #: keys of the node itself: the one in use, the next one
 SECRET_BYTES = KEY_BYTES = 32
 SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 4_096
 FILE_BYTES_MAX = 1 << 16
@@ -29,12 +30,12 @@ GOSSIP, DOOR = b"gossip", b"door"
 
 
 def read(path: str, option: str = "node.secret_file") -> bytes:
-    """The secret in the file, without blanks around it; b"" without a file. Raises ConfigError."""
+    """Return the secret in a file, stripped; b"" without a file. Raises ConfigError."""
     if not path:
         return b""
     try:
         with open(path, "rb") as file:
-            secret = file.read(FILE_BYTES_MAX).strip()  # /dev/zero has no end
+            secret = file.read(FILE_BYTES_MAX).strip()  # bounded, because /dev/zero is endless
     except OSError as error:
         raise ConfigError(f"{option} = {path!r} cannot be read: {error.strerror}", MAKE_ONE) from None
     for each in secrets_of(secret) or [b""]:
@@ -48,8 +49,10 @@ def read(path: str, option: str = "node.secret_file") -> bytes:
 
 
 def exposed(path: str) -> bool:
-    """Whether other users of this machine may read the file. That of somebody else is read by a group which
-    was made for that, as in a pod of Kubernetes."""
+    """True if other users of this machine can read the file.
+
+    A file of another user may be readable for its group, as in a pod of Kubernetes.
+    """
     if not path:
         return False
     about = os.stat(path)
@@ -58,12 +61,15 @@ def exposed(path: str) -> bool:
 
 
 def secret_of(node: Node, directory: Path, invited: bool = False) -> bytes:
-    """What the nodes of a cluster share. Without a given file it is the secret that lies in the directories
-    of its nodes: that is made where only this machine reaches them, and by `gossipq init`, and comes with an
-    invitation; b"" when the node listens to a network and has none, or is `invited`. Raises ConfigError."""
+    """Return the cluster's secret; b"" without one. Raises ConfigError.
+
+    Without `secret_file` it is in the data directory. There it is created on loopback,
+    by `gossipq init`, or by an invitation. A node that listens on a network and has
+    none, or is `invited`, gets b"".
+    """
     if node.secret_file:
         return read(node.secret_file)
-    if invited:  # what an earlier start has made is not that of the others
+    if invited:  # a secret of an earlier start is not that of the other nodes
         return b""
     path = directory / SECRET
     if not path.exists():
@@ -74,22 +80,28 @@ def secret_of(node: Node, directory: Path, invited: bool = False) -> bytes:
 
 
 def known(path: str) -> bytes:
-    """For who operates a cluster: the secret in that file, else that of this user's own nodes, b"" if there
-    is none. Raises ConfigError."""
+    """Return the secret for an operator's command. Raises ConfigError.
+
+    It is the one in the given file, else that of this user's own nodes; b"" without either.
+    """
     own = file_of_this_user()
     return read(path or (str(own) if own.exists() else ""))
 
 
 def file_of_this_user() -> Path:
-    """What all directories of this user on this machine begin with: nodes of one host meet without being told
-    a file."""
+    """Return the file with the secret for all new directories of this user on this machine.
+
+    So nodes of one host can meet without a configured file.
+    """
     state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     return Path(state) / "gossipq" / SECRET
 
 
 def _of_this_user() -> bytes:
-    """Its secret, made now if it has none. Random where there is no home: other nodes are then told by
-    --secret-file."""
+    """Return this user's secret, and create it if needed.
+
+    Without a home directory it is random; then other nodes need --secret-file.
+    """
     fresh, path = base64.b64encode(os.urandom(SECRET_BYTES)), file_of_this_user()
     try:
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
@@ -104,7 +116,7 @@ def _of_this_user() -> bytes:
 
 
 def _write_new(path: Path, secret: bytes) -> None:
-    """In one step, for this user alone; what another node has written meanwhile stays. Raises OSError."""
+    """Write atomically, for this user only. An existing file stays. Raises OSError."""
     new = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -119,7 +131,7 @@ def _write_new(path: Path, secret: bytes) -> None:
 
 
 def _write(path: Path, secret: bytes) -> None:
-    """In one step, for this user alone, in a directory that this process holds. Raises ConfigError."""
+    """Write atomically, for this user only, in a locked directory. Raises ConfigError."""
     try:
         replace_private(path, secret + b"\n")
     except OSError as error:
@@ -129,34 +141,37 @@ def _write(path: Path, secret: bytes) -> None:
 
 
 def gossip_keys(secret: bytes) -> tuple[str, ...]:
-    """What encrypts the gossip, and what else is understood: 32 bytes each as base64, () without a
-    secret."""
+    """Return the keys of gossip as base64, () without a secret. The first encrypts, all decrypt."""
     return tuple(base64.b64encode(each).decode() for each in tokens_of(token(secret, GOSSIP)) if each)
 
 
 def door_secrets(secret: bytes) -> list[bytes]:
-    """The secret CURVE key of all doors of the cluster (any 32 bytes are one), and those of nodes that have
-    another secret, while it is replaced."""
+    """Return the secret CURVE keys of the cluster's encrypted ports (any 32 bytes are a key).
+
+    While the secret is being replaced, those of nodes with another secret follow.
+    """
     return tokens_of(token(secret, DOOR))
 
 
 def door_secret(secret: bytes) -> bytes:
-    """The one that is used."""
+    """Return the key in use."""
     return door_secrets(secret)[0]
 
 
 def encrypts(node: Node, secret: bytes) -> bool:
-    """Whether the doors of a node are encrypted."""
+    """True if the ports of a node are encrypted."""
     place = endpoint(node.bind)
     wanted = node.encrypt == "always" or (node.encrypt == "auto" and not place.is_loopback)
     return wanted and bool(secret) and place.transport == "tcp"
 
 
 def node_keys(directory: Path, row: Member | None) -> tuple[bytes, bytes]:
-    """The secret keys of a node: the one in use, and that after its next start. They are made now if there
-    are none; as soon as its `row` in the roster, as it was last heard of, has the public one of the next,
-    that is in use. So each start takes another, and the cluster knows it before. Raises ConfigError."""
-    from gossipq_node.adapters import curve  # a node that speaks to no network stays without it
+    """Return the secret keys of a node: the one in use, and the next one. Raises ConfigError.
+
+    They are created if missing. When the node's `row` in the roster contains the public key of the
+    next one, that comes into use. So each start takes a new key that the cluster already knows.
+    """
+    from gossipq_node.adapters import curve  # imported late: nodes without a network do not need it
 
     path = directory / NODE_KEYS
     try:
@@ -175,7 +190,7 @@ def node_keys(directory: Path, row: Member | None) -> tuple[bytes, bytes]:
     try:
         replace_private(path, b"".join(b"%s\n" % key.hex().encode() for key in fresh))
     except OSError as error:
-        if using:  # a full disk is no reason not to start
+        if using:  # a full disk must not prevent a start
             log.warning("%s cannot be written: the node keeps its keys until its next start: %s", path, error)
             return using, following
         raise ConfigError(
@@ -185,10 +200,10 @@ def node_keys(directory: Path, row: Member | None) -> tuple[bytes, bytes]:
 
 
 def make(directory: Path) -> None:
-    """A secret that no other cluster has. Raises ConfigError."""
+    """Create a new random secret. Raises ConfigError."""
     _write(directory / SECRET, base64.b64encode(os.urandom(SECRET_BYTES)))
 
 
 def entrust(directory: Path, secret: bytes) -> None:
-    """The secret came with an invitation: from here on it is that of the directory. Raises ConfigError."""
+    """Store a secret that came with an invitation. Raises ConfigError."""
     _write(directory / SECRET, secret)
