@@ -48,6 +48,7 @@ def code(error: pytest.ExceptionInfo[ClientError]) -> str:
 TASKS = """
 import os, time
 from celery import Celery
+from kombu.transport.SQS import Channel
 app = Celery("tasks", broker=os.environ["BROKER"])
 app.conf.update(
     broker_transport_options={"region": "eu-1", "is_secure": False, "visibility_timeout": 25,
@@ -59,6 +60,12 @@ app.conf.update(
 def note(text):
     with open(os.environ["NOTES"], "a") as file:
         file.write(text + "\\n")
+acked = Channel.basic_ack
+def basic_ack(channel, tag, multiple=False):
+    known = channel.qos.get(tag)
+    acked(channel, tag, multiple)
+    note(f"acked {known.headers['task']} {known.headers['argsrepr']}")
+Channel.basic_ack = basic_ack
 @app.task
 def add(a, b):
     note(f"add {a + b}")

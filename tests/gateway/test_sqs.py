@@ -398,32 +398,47 @@ def test_a_key_is_shown_what_its_user_may_use(node: RunningNode, tmp_path: Path)
 # --- Celery
 
 
+def _runs(jobs: set[int]) -> list[str]:
+    """What the jobs note if each of them runs once."""
+    return [f"job {number} {what}" for number in jobs for what in ("begins", "ends")]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_celery_worker_that_is_told_to_end_gives_back_what_it_has_not_begun(
     gateway: RunningGateway, tmp_path: Path
 ) -> None:
     """A warm shutdown ends the tasks that run. Tasks that were prefetched, and one that waits for its time in
-    the worker, go to the next worker, each once."""
+    the worker, go to the next worker, each once.
+
+    Celery forgets a task that it has just handed to a child, if it is told to end before it reads that the
+    child began (`AsynPool.flush`). The child finishes the task, nobody acks it, and it comes again: at most
+    one task for each child.
+    """
     worker = Worker(tmp_path, gateway, children=True).start()
     try:
         worker.call("[job.delay(number) for number in range(16)]; add.apply_async((500, 5), countdown=9)")
         worker.until("job 0 ends")
         worker.stop()
         first = worker.notes.read_text().splitlines()
-        assert sum("begins" in line for line in first) == sum("ends" in line for line in first) < 12
+        begun = {number for number in range(16) if f"job {number} begins" in first}
+        acked = {number for number in range(16) if f"acked tasks.job ({number},)" in first}
+        assert acked <= begun
+        assert sorted(line for line in first if line.startswith("job")) == sorted(_runs(begun))
+        assert len(begun) < 12
+        assert len(begun - acked) <= 2
         began = time.monotonic()
         worker.start()
-        for number in range(16):
-            worker.until(f"job {number} ends")
-        worker.until("add 505")
+        for number in set(range(16)) - begun:
+            worker.until(f"acked tasks.job ({number},)")
+        worker.until("acked tasks.add (500, 5)")
         assert time.monotonic() - began < 24, "the visibility timeout is 25 s"
+        for number in begun - acked:
+            worker.until(f"acked tasks.job ({number},)")
         worker.stop()
-        lines = worker.notes.read_text().splitlines()
-        assert len(set(lines)) == 33
-        # a busy worker may end before it has deleted the tasks that it finished last: those come again
-        given_back = [line for line in lines if line not in first]
-        assert len(given_back) == len(set(given_back))
+        second = worker.notes.read_text().splitlines()[len(first) :]
+        ran = [line for line in second if not line.startswith("acked")]
+        assert sorted(ran) == sorted([*_runs(set(range(16)) - acked), "add 505"])
     finally:
         worker.stop()
 
