@@ -1,5 +1,4 @@
-"""spark-submit spark/jobs/dead.py ARGUMENTS: what `gossipq spark dead` does, on the master that spark-submit
-names."""
+"""spark-submit spark/jobs/dead.py ARGUMENTS: `gossipq spark dead`, on spark-submit's master."""
 
 import sys
 

@@ -1,5 +1,4 @@
-"""spark-submit spark/jobs/dedup.py ARGUMENTS: what `gossipq spark dedup` does, on the master that
-spark-submit names."""
+"""spark-submit spark/jobs/dedup.py ARGUMENTS: `gossipq spark dedup`, on spark-submit's master."""
 
 import sys
 

@@ -1,5 +1,4 @@
-"""spark-submit spark/jobs/growth.py ARGUMENTS: what `gossipq spark growth` does, on the master that
-spark-submit names."""
+"""spark-submit spark/jobs/growth.py ARGUMENTS: `gossipq spark growth`, on spark-submit's master."""
 
 import sys
 

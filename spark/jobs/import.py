@@ -1,5 +1,4 @@
-"""spark-submit spark/jobs/import.py ARGUMENTS: what `gossipq spark import` does, on the master that
-spark-submit names."""
+"""spark-submit spark/jobs/import.py ARGUMENTS: `gossipq spark import`, on spark-submit's master."""
 
 import sys
 

@@ -1,5 +1,6 @@
-"""spark-submit spark/jobs/latency.py ARGUMENTS: what `gossipq spark latency` does, on the master that
-spark-submit names."""
+"""spark-submit spark/jobs/latency.py ARGUMENTS: `gossipq spark latency`,
+on spark-submit's master.
+"""
 
 import sys
 

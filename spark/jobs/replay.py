@@ -1,5 +1,4 @@
-"""spark-submit spark/jobs/replay.py ARGUMENTS: what `gossipq spark replay` does, on the master that
-spark-submit names."""
+"""spark-submit spark/jobs/replay.py ARGUMENTS: `gossipq spark replay`, on spark-submit's master."""
 
 import sys
 

@@ -1,5 +1,4 @@
-"""spark-submit spark/jobs/search.py ARGUMENTS: what `gossipq spark search` does, on the master that
-spark-submit names."""
+"""spark-submit spark/jobs/search.py ARGUMENTS: `gossipq spark search`, on spark-submit's master."""
 
 import sys
 

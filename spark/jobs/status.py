@@ -1,5 +1,4 @@
-"""spark-submit spark/jobs/status.py ARGUMENTS: what `gossipq spark status` does, on the master that
-spark-submit names."""
+"""spark-submit spark/jobs/status.py ARGUMENTS: `gossipq spark status`, on spark-submit's master."""
 
 import sys
 

@@ -1,5 +1,4 @@
-"""What a reader is asked for: Kafka's option names and ours, checked in one place for every way of
-reading."""
+"""Options of a reader: Kafka's names and ours, checked in one place for every way of reading."""
 
 import json
 import re
@@ -15,7 +14,7 @@ from gossipq.wire.times import micros, seconds
 EARLIEST, LATEST = -2, -1  #: as Kafka writes them in JSON
 Offsets = dict[str, dict[str, int]]  #: topic -> partition as text -> offset
 
-#: option -> what it is called here
+#: option -> field of Asked
 NAMES = {
     "path": "path",
     "servers": "servers",
@@ -48,7 +47,7 @@ FLAGS = {"true": True, "false": False}
 
 @dataclass(frozen=True)
 class Bound:
-    """Where reading begins or ends: earliest, latest, or an offset for each partition that is named."""
+    """Begin or end of a read: earliest, latest, or an offset for each named partition."""
 
     default: int
     offsets: tuple[tuple[str, int, int], ...] = ()  #: (topic, partition, offset, EARLIEST or LATEST)
@@ -62,30 +61,30 @@ class Bound:
 
 @dataclass(frozen=True)
 class Asked:
-    """Checked options. `path` or `servers` is set, never both."""
+    """Checked options. Either `path` or `servers` is set."""
 
     path: str = ""
     servers: tuple[str, ...] = ()
     data_set: str = export.MESSAGES
     topics: tuple[str, ...] = ()  #: names and patterns with *; empty: all
-    pattern: str = ""  #: a regular expression that the whole name fits
+    pattern: str = ""  #: a regular expression for whole topic names
     assign: tuple[tuple[str, tuple[int, ...]], ...] = ()
     partitions: tuple[int, ...] = ()
-    #: (topic id, partition, start, end) in place of offsets by topic
+    #: (topic id, partition, start, end), instead of offsets by topic
     ranges: tuple[tuple[int, int, int, int], ...] = ()
     starting: Bound | None = None  #: None: earliest; latest for a stream of a live cluster
     ending: Bound | None = None
     starting_times: tuple[tuple[str, int, int], ...] = ()  #: (topic, partition, microseconds)
     starting_us: int | None = None
     ending_us: int | None = None
-    as_of_us: int | None = None  #: the export as it was then
+    as_of_us: int | None = None  #: read the export as it was then
     fail_on_data_loss: bool = True
-    offsets_per_trigger: int = 0  #: 0: all there is
-    offsets_min: int = 0  #: a batch waits for so many, but no longer than
+    offsets_per_trigger: int = 0  #: 0: no limit
+    offsets_min: int = 0  #: a batch waits for this many records, but at most trigger_delay_s
     trigger_delay_s: float = 15 * 60.0
     records_per_task: int = 0
     tasks_min: int = 0
-    verify: bool | None = None  #: SHA-256 of every file; None: of small exports
+    verify: bool | None = None  #: check the SHA-256 of every file; None: only of small exports
     group: str = ""
     kafka_schema: bool = False
 
@@ -100,12 +99,14 @@ class Asked:
 
     @property
     def live_names(self) -> list[str]:
-        """What a cluster is asked for; `wants` chooses among its answer."""
+        """Topics to ask the cluster for. `wants` filters its answer."""
         return [name for name, _ in self.assign] or list(self.topics) or ["*"]
 
 
 def parse(options: Mapping[str, str]) -> Asked:
-    """Raises BadRequest naming the option, and the nearest one for an unknown name."""
+    """Check options. Raises BadRequest, which names the option and, if
+    unknown, the nearest known one.
+    """
     known = {name.lower(): (name, field) for name, field in NAMES.items()}
     given: dict[str, tuple[str, str]] = {}
     for option, value in options.items():
@@ -156,7 +157,7 @@ def _asked(given: dict[str, tuple[str, str]]) -> Asked:
         else:
             fields[field] = _whole(name, value, 1)
     for field in ("topics", "pattern", "assign", "ranges"):
-        if field in given and not fields[field]:  # a choice of nothing would read all there is
+        if field in given and not fields[field]:  # an empty choice would read everything
             name, value = given[field]
             raise BadRequest(f"{name}={value!r} chooses nothing", hint="leave it away to read everything")
     asked = Asked(**fields)  # type: ignore[arg-type]
@@ -210,8 +211,10 @@ def _check(asked: Asked) -> None:
 
 
 def bound(name: str, value: str) -> Bound:
-    """earliest, latest, or JSON such as {"orders": {"0": 23, "1": -2}}: -2 is earliest, -1 is latest. Raises
-    BadRequest."""
+    """Parse earliest, latest, or JSON such as {"orders": {"0": 23, "1": -2}}. Raises BadRequest.
+
+    -2 is earliest, -1 is latest.
+    """
     if value.lower() in ("earliest", "latest"):
         return Bound(EARLIEST if value.lower() == "earliest" else LATEST)
     hint = 'earliest, latest, or {"orders": {"0": 23, "1": -2}}'
@@ -230,7 +233,10 @@ def bound(name: str, value: str) -> Bound:
 
 
 def _times(name: str, value: str) -> tuple[tuple[str, int, int], ...]:
-    """As Kafka writes them: {"orders": {"0": milliseconds since 1970}}."""
+    """Parse times in Kafka's form. Raises BadRequest.
+
+    For example {"orders": {"0": 1790000000000}}, in milliseconds since 1970.
+    """
     try:
         told = json.loads(value)
         return tuple(

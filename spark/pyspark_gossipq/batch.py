@@ -1,5 +1,4 @@
-"""`spark.read.format("gossipq")`: an export's files through Python, LMDB or Parquet, or a range of a live
-cluster."""
+"""`spark.read.format("gossipq")`: reads an export through Python, or a range of a live cluster."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,7 +16,7 @@ from pyspark_gossipq.layout import Part
 
 
 class FileTask(InputPartition):
-    """What one task reads."""
+    """The input of one task."""
 
     def __init__(self, parts: list[Part]) -> None:
         super().__init__(parts)
@@ -25,12 +24,12 @@ class FileTask(InputPartition):
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """As Spark compares it."""
+    """Return the Arrow schema that Spark compares with."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def rows(path: str, task: InputPartition, schema: StructType, asked: Asked) -> Iterator[pa.RecordBatch]:
-    """Of a task; an empty plan has one task without parts."""
+    """Yield the rows of a task. An empty plan has one task without parts."""
     if isinstance(task, FileTask):
         folder, wanted = Folder(path), arrow_schema(schema)
         for part in task.parts:
@@ -38,7 +37,7 @@ def rows(path: str, task: InputPartition, schema: StructType, asked: Asked) -> I
 
 
 def plan(folder: Folder, exported: Export, asked: Asked) -> list[Part]:
-    """Parts that a batch reads, checked. Raises DataLoss, TornExport."""
+    """Return the parts that a batch reads, checked. Raises DataLoss, TornExport."""
     if asked.data_set != export.MESSAGES:
         found = layout.states(exported, asked)
     else:
@@ -51,14 +50,17 @@ def plan(folder: Folder, exported: Export, asked: Asked) -> list[Part]:
 
 
 def check(folder: Folder, exported: Export, parts: list[Part], verify: bool | None) -> None:
-    """The files of these parts lie there as they were written. Raises TornExport."""
+    """Check that the files of these parts are unchanged. Raises TornExport."""
     paths = {part.path for part in parts}
     folder.check([file for file in exported.files if file.path in paths], verify)
 
 
 class ExportReader(DataSourceReader):
-    """Defines no pushFilters: Spark 4 keeps the filters of one use of a frame for the next one, which loses
-    rows."""
+    """Reads an export. Defines no pushFilters: Spark 4 applies the filters
+    of one query to the next.
+
+    Rows would be lost then.
+    """
 
     def __init__(self, schema: StructType, asked: Asked) -> None:
         self.schema, self.asked = schema, asked

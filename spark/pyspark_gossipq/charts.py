@@ -1,20 +1,20 @@
-"""Small pictures as SVG, made here so that a chart needs no library: stacked bars, and lines over days."""
+"""Charts as SVG without a library: stacked bars, and lines over days."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
 
 COLORS = ("#2f6f9f", "#e07b39", "#4c9f70", "#b5495b", "#8067a9", "#8c6d46", "#5b6770", "#c2a83e")
 OTHER = "#c4c8cc"
-NAMED = len(COLORS)  #: names that a legend has, and colours of their own
+NAMED = len(COLORS)  #: names in a legend, each with a colour
 LEGEND_LINE = 18
 WIDTH, LABEL, ROW, LEFT, TOP, RIGHT = 860, 210, 26, 24, 64, 48
 PLOT_HEIGHT = 260
 TICKS = 4
-CHAR = 6.4  #: width of a letter, about
+CHAR = 6.4  #: approximate width of a letter
 
 
 def bars(title: str, rows: Mapping[str, Mapping[str, float]], unit: str = "") -> str:
-    """A bar for each row, of parts one after the other: {"orders billing": {"done": 17, "ready": 3}}."""
+    """Draw a stacked bar for each row, as {"orders billing": {"done": 17, "ready": 3}}."""
     parts = list(dict.fromkeys(name for row in rows.values() for name, value in row.items() if value))
     most = max((sum(row.values()) for row in rows.values()), default=0) or 1
     scale = (WIDTH - LABEL - 130) / most
@@ -38,8 +38,9 @@ def bars(title: str, rows: Mapping[str, Mapping[str, float]], unit: str = "") ->
 
 
 def lines(title: str, series: Mapping[str, Sequence[tuple[str, float]]], unit: str = "") -> str:
-    """A line for each name over the labels of all, which are sorted as text: {"orders": [("2026-11-20", 5),
-    ...]}."""
+    """Draw a line for each name, as {"orders": [("2026-11-20", 5), ...]}.
+    Labels are sorted as text.
+    """
     labels = sorted({label for points in series.values() for label, _ in points})
     most = max((value for points in series.values() for _, value in points), default=0) or 1
     left, bottom = 100, TOP + PLOT_HEIGHT
@@ -52,7 +53,7 @@ def lines(title: str, series: Mapping[str, Sequence[tuple[str, float]]], unit: s
     named = sorted({round(part * (len(labels) - 1) / 5) for part in range(6)}) if labels else []
     drawn += [_text(left + at * step, bottom + 18, labels[at], "middle") for at in named]
     ranked = sorted(series, key=lambda name: -sum(value for _, value in series[name]))
-    for name in reversed(ranked):  # the largest ones lie on top
+    for name in reversed(ranked):  # the largest ones on top
         points, number = series[name], ranked.index(name)
         color = _color(number)
         spots = [
@@ -73,8 +74,9 @@ def _color(number: int) -> str:
 
 
 def _legend(names: Sequence[str]) -> tuple[list[str], int]:
-    """The first few names with their colours, how many more there are, and the height of its lines after the
-    first one."""
+    """Return the legend of the first names, how many are missing, and
+    the height of further lines.
+    """
     drawn, x, lower = [], float(LEFT), 0
     shown = [(_cut(name, 24), _color(number)) for number, name in enumerate(names[:NAMED])]
     shown += [(f"{len(names) - NAMED:,} more", OTHER)] if len(names) > NAMED else []
@@ -89,7 +91,7 @@ def _legend(names: Sequence[str]) -> tuple[list[str], int]:
 
 
 def _picture(title: str, names: Sequence[str], drawn: Sequence[str], height: float) -> str:
-    """What was drawn moves down by the lines that the legend takes beside its first one."""
+    """Join the parts of a picture, moved down by the extra lines of the legend."""
     legend, lower = _legend(names)
     height += lower
     head = (

@@ -1,4 +1,4 @@
-"""Errors of gossipq that come out of Spark wrapped in stack traces of three programs: said plainly again."""
+"""Finds errors of gossipq inside the stack traces of Spark."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ RAISED = re.compile(r"gossipq\.errors\.(\w+): (.*?)(?:\nhint: (.*?))?(?:\n|$)")
 
 
 def cause(error: BaseException) -> errors.GossipqError | None:
-    """The error that a task or a plan ended with, if it is one of gossipq's."""
+    """Return the error of gossipq with which a task or plan failed, if any."""
     found = RAISED.search(str(error))
     kind = getattr(errors, found[1], None) if found else None
     if found is None or kind is None or not issubclass(kind, errors.GossipqError):
@@ -22,7 +22,7 @@ def cause(error: BaseException) -> errors.GossipqError | None:
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """What fails inside for a reason of gossipq's raises that."""
+    """Raise the error of gossipq if Spark failed because of one."""
     try:
         yield
     except PySparkException as error:

@@ -1,4 +1,4 @@
-"""The rows of an export's files as Arrow batches: what a task does, in a worker process."""
+"""Reads the rows of an export's files as Arrow batches, in the worker process of a task."""
 
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -17,13 +17,14 @@ from pyspark_gossipq.folders import Folder
 from pyspark_gossipq.layout import Part
 from pyspark_gossipq.schemas import KAFKA_NAMES, KAFKA_TIMESTAMP_TYPE
 
-ROWS, BYTES = 32_768, 32 << 20  #: of one batch: Spark pays for each one, the caches of a core for large ones
+#: of one batch: Spark has a cost for each batch, and CPU caches suffer from large ones
+ROWS, BYTES = 32_768, 32 << 20
 _LMDB_KEY = Struct(">Q")
 _ONE_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 def read(folder: Folder, part: Part, schema: pa.Schema, asked: Asked) -> Iterator[pa.RecordBatch]:
-    """Rows of a part with the columns of `schema`. Raises TornExport."""
+    """Yield the rows of a part with the columns of `schema`. Raises TornExport."""
     names = _needed(schema, part, asked)
     blocks = _lmdb(folder, part) if part.format == "lmdb" else _parquet(folder, part, names)
     try:
@@ -36,14 +37,14 @@ def read(folder: Folder, part: Part, schema: pa.Schema, asked: Asked) -> Iterato
 
 
 def pieces(block: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows with the columns of `schema`, in batches of a good size."""
+    """Yield rows with the columns of `schema`, in batches of a good size."""
     rows = _rows(block.num_rows, block.nbytes)
     for at in range(0, block.num_rows, rows):
         yield shaped(block.slice(at, rows), schema)
 
 
 def _rows(count: int, size: int) -> int:
-    """How many of `count` rows of `size` bytes in all go into a batch."""
+    """Return how many of `count` rows, `size` bytes in total, fit into a batch."""
     return max(1, min(ROWS, BYTES * count // max(1, size)))
 
 
@@ -58,18 +59,19 @@ def _needed(schema: pa.Schema, part: Part, asked: Asked) -> list[str]:
 def _parquet(folder: Folder, part: Part, names: list[str]) -> Iterator[pa.RecordBatch]:
     local = isinstance(folder.system, fs.LocalFileSystem)
     with folder.system.open_input_file(folder.locate(part.path)) as source:
-        file = pq.ParquetFile(source, pre_buffer=not local)  # pays where each request waits for a network
+        # useful if each request waits for a network
+        file = pq.ParquetFile(source, pre_buffer=not local)
         there = set(file.schema_arrow.names)
         columns = [name for name in names if name in there] or ["topic"]
         groups = [at for at in range(file.num_row_groups) if part.whole or _overlaps(file, at, part)]
         told = [file.metadata.row_group(at) for at in groups]
         rows = min((_rows(each.num_rows, each.total_byte_size) for each in told if each.num_rows), default=1)
-        # Spark runs a task for each core: threads of a task would only take turns with other tasks
+        # Spark runs a task for each core, so threads would compete with other tasks
         yield from file.iter_batches(rows, groups, columns, use_threads=False)
 
 
 def _overlaps(file: pq.ParquetFile, group: int, part: Part) -> bool:
-    """By the statistics of its offsets, if it has any."""
+    """True if offsets may overlap, by the statistics of the row group, if it has any."""
     at = file.schema_arrow.get_field_index("offset")
     statistics = file.metadata.row_group(group).column(at).statistics
     if statistics is None or not statistics.has_min_max:
@@ -88,7 +90,7 @@ def _lmdb(folder: Folder, part: Part) -> Iterator[pa.RecordBatch]:
         environment.begin(buffers=True) as transaction,
         transaction.cursor() as cursor,
     ):
-        # Spark is done with a batch when it asks for the next: nothing needs to be copied
+        # Spark is done with a batch when it asks for the next, so copies are not needed
         if not part.whole:
             _seek(cursor, transaction.stat()["entries"], part.start)
         for _, value in cursor:
@@ -100,8 +102,10 @@ def _lmdb(folder: Folder, part: Part) -> Iterator[pa.RecordBatch]:
 
 
 def _seek(cursor: lmdb.Cursor, count: int, start: int) -> None:
-    """To the entry, of `count`, that holds the offset `start`, if any does; what lies before is not unpacked.
-    Keys count from 0, and offsets rise."""
+    """Move to the entry that contains offset `start`, if any, without unpacking earlier ones.
+
+    Keys count from 0 to `count`, and offsets rise.
+    """
 
     def first(number: int) -> int:
         value = cursor.get(_LMDB_KEY.pack(number))
@@ -114,8 +118,10 @@ def _seek(cursor: lmdb.Cursor, count: int, start: int) -> None:
 
 
 def _within(block: pa.RecordBatch, part: Part, asked: Asked) -> pa.RecordBatch:
-    """Rows of the offsets and times that are asked for. Offsets rise in a file, so its ends say whether all
-    of a block is."""
+    """Return the rows of the wanted offsets and times.
+
+    Offsets rise within a file, so the ends of a block tell whether all of it is wanted.
+    """
     if asked.data_set != export.MESSAGES or not block.num_rows:
         return block
     masks = []
@@ -137,14 +143,14 @@ def _within(block: pa.RecordBatch, part: Part, asked: Asked) -> pa.RecordBatch:
 
 
 def shaped(block: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of `schema`, by name; those that an older file has not are null."""
+    """Return the columns of `schema`, by name; columns that an older file lacks are null."""
     there, columns = set(block.schema.names), []
     for field in schema:
         name = KAFKA_NAMES.get(field.name, field.name)
         if field.name == KAFKA_TIMESTAMP_TYPE:
             columns.append(pa.array([0], field.type).take(pa.array([0] * block.num_rows, pa.int64())))
         elif name not in there or (column := block.column(name)).null_count == block.num_rows:
-            # pa.nulls() of lists is heavy
+            # pa.nulls() of lists needs much memory
             columns.append(pa.array([], field.type).take(pa.nulls(block.num_rows, pa.int64())))
         else:
             columns.append(column if column.type == field.type else _cast(column, field.type))
@@ -152,8 +158,7 @@ def shaped(block: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Same values, other nullability or width; a list keeps its buffers, and what is in it changes its type
-    only."""
+    """Cast to another nullability or width. A list keeps its buffers; only its items are cast."""
     if not (pa.types.is_list(kind) and pa.types.is_list(column.type)):
         return column.cast(kind)
     fields = [kind.value_type.field(at) for at in range(kind.value_type.num_fields)]

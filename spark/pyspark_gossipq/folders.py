@@ -1,19 +1,20 @@
-"""An export's folder, with the names that Spark reads its files by."""
+"""The folder of an export, with file names for Spark."""
 
 import re
 
 from gossipq import lakes
 
-_PATTERN = re.compile(r"[][{}*?\\]")  #: what patterns of Hadoop's paths are made of
+_PATTERN = re.compile(r"[][{}*?\\]")  #: characters of patterns in Hadoop's paths
 
 
 class Folder(lakes.ExportReader):
     def address(self, path: str) -> str:
-        """A file as Spark reads it: by a pattern, unless that is escaped."""
+        """Return the name of a file for Spark, with pattern characters escaped."""
         return _PATTERN.sub(r"\\\g<0>", f"{self.path}/{path}")
 
     @property
     def by_python(self) -> bool:
-        """Spark has no name for it: s3:// is read through pyarrow, s3a:// by Spark's own connector, whose
-        jars one brings."""
+        """True for s3://, which is read through pyarrow; s3a:// needs the
+        jars of Spark's connector.
+        """
         return self.path.startswith("s3://")

@@ -1,16 +1,16 @@
-"""Which write a row belongs to, so that a task or a batch that is done again publishes under the same ids.
+"""Names of writes, so that a repeated task or batch publishes its rows under the same ids.
 
-A write is named by what stays the same when Spark does it again:
+A write is named by facts that stay the same when Spark repeats it:
 
     a stream into a topic            query (kept in its checkpoint) and batch
-    a save inside foreachBatch       query, batch, and how many saves of the batch were done before it
-    a save or stream with writeId    that name; of a stream also query and batch
-    any other save                   nothing: it is named at random; whoever runs it again runs another write
+    a save inside foreachBatch       query, batch, and number of earlier saves in the batch
+    a save or stream with writeId    that name; for a stream also query and batch
+    any other save                   a random name: running it again is another write
 
-Tasks know their query and batch, but not which save of it they work for; the driver counts saves as they are
-done, but does not know for which batch the next one is. So each planned write takes the counts of all queries
-along, and its tasks look up theirs. The counts lie in the folder that Spark keeps for the files of an
-application on its driver, and go away with it.
+Tasks know query and batch, but not which save of the batch they belong to. The driver counts saves,
+but does not know the batch of the next one. So each planned write carries the counts of all
+queries, and its tasks look up theirs. The counts are in the folder that Spark keeps on the driver
+for the files of an application, and are deleted with it.
 """
 
 import fcntl
@@ -23,8 +23,9 @@ import msgspec
 
 from gossipq.errors import BadRequest
 
-QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  #: local properties of Spark's streams
-#: of everything that a run of a batch executes; a batch that is done again has another
+#: local properties of Spark's streams
+QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+#: the same in all that one run of a batch executes; a repeated batch has another
 ROOT = "spark.sql.execution.root.id"
 FILE = "gossipq-saves.json"
 
@@ -40,7 +41,7 @@ class Batch(NamedTuple):
 
 
 class Commits(NamedTuple):
-    """How many saves of a query's newest batch are done."""
+    """Number of finished saves in a query's newest batch."""
 
     root: str
     batch: str
@@ -48,15 +49,17 @@ class Commits(NamedTuple):
 
 
 class Write(NamedTuple):
-    name: str  #: what the ids of its rows begin with
+    name: str  #: prefix of the ids of its rows
     label: str  #: for people: the header x-replay-id
-    batch: Batch | None = None  #: whose saves are counted
+    batch: Batch | None = None  #: the batch whose saves are counted
     ordinal: int = 0
 
 
 def write_of(name: str, named: bool, streams: bool, commits: dict[str, Commits], of: Property) -> Write:
-    """The write that a task works for. `name`: the writeId, made up unless `named`; `streams`: the write is a
-    stream's own."""
+    """Return the write that a task belongs to.
+
+    `name` is the writeId, or random if not `named`. `streams`: the write is a stream's own.
+    """
     query, number = of(QUERY), of(BATCH)
     if not query or number is None:
         return Write(name, name)
@@ -71,7 +74,7 @@ def write_of(name: str, named: bool, streams: bool, commits: dict[str, Commits],
 
 
 def commits(folder: Path) -> dict[str, Commits]:
-    """By query; empty before the first save is done."""
+    """Return the counts by query; empty before the first save is done."""
     try:
         return msgspec.json.decode((folder / FILE).read_bytes(), type=dict[str, Commits])
     except FileNotFoundError:
@@ -79,8 +82,7 @@ def commits(folder: Path) -> dict[str, Commits]:
 
 
 def commit(folder: Path, batch: Batch, ordinal: int) -> None:
-    """Counts a save that is done. Raises BadRequest when another one of the batch took its number
-    meanwhile."""
+    """Count a finished save. Raises BadRequest if another one of the batch has taken its number."""
     with (folder / f"{FILE}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = commits(folder)

@@ -1,4 +1,4 @@
-"""From what is there and what is asked to spans of offsets, parts of files, and tasks. Pure."""
+"""Plans reads: from partitions and options to spans of offsets, parts of files, and tasks. Pure."""
 
 from collections.abc import Iterable, Mapping, Set
 from typing import NamedTuple
@@ -12,16 +12,14 @@ from pyspark_gossipq.asked import EARLIEST, Asked, Bound
 
 TASK_RECORDS = 500_000
 TASK_BYTES = 128 << 20
-MARK = (
-    "#"  #: between name and id of a topic in a stream's offsets: a name may be used again for another topic
-)
+MARK = "#"  #: separates name and id of a topic in a stream's offsets, because names can be reused
 
-CLUSTER = MARK  #: in a stream's offsets, beside topics: the cluster that they are of -> 0
+CLUSTER = MARK  #: in a stream's offsets, beside topics: their cluster -> 0
 Stamps = dict[str, dict[str, int]]  #: offsets of a stream: topic#id -> partition -> offset
 
 
 class Known(NamedTuple):
-    """A partition, and which of its offsets can be read."""
+    """A partition and its readable offsets."""
 
     topic: str
     topic_id: int
@@ -53,10 +51,11 @@ class Span(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What is taken of one file: all of it, or rows of offsets [start, end).
+    """Rows of one file: all of it, or offsets [start, end).
 
-    Only messages have offsets: of acks and deliveries all of a file is taken, and [start, end) counts its
-    rows."""
+    Only messages have offsets. Of acks and deliveries whole files are read, and
+    [start, end) counts rows.
+    """
 
     path: str
     format: str
@@ -70,7 +69,7 @@ class Part(NamedTuple):
 
 
 def known(exported: Export, asked: Asked) -> list[Known]:
-    """The partitions of an export that are asked for."""
+    """Return the wanted partitions of an export."""
     found = [
         Known(at.topic, at.topic_id, at.partition, at.start, at.end) for at in exported.positions.values()
     ]
@@ -80,27 +79,27 @@ def known(exported: Export, asked: Asked) -> list[Known]:
 
 
 def shape(exported: Export, asked: Asked) -> Shape | None:
-    """Of the column `data` in a frame of an export."""
+    """Return the shape of the column `data` for an export."""
     return common_shape(map(exported.shape, asked.topics)) if may_be_typed(asked) else None
 
 
 def may_be_typed(asked: Asked) -> bool:
-    """Whether a frame has a column `data`, when schemas say so: messages of topics that are named."""
+    """True if the frame may have a column `data`: messages of topics given by name."""
     named = bool(asked.topics) and not any("*" in name for name in asked.topics)
     return named and asked.data_set == export.MESSAGES and not asked.kafka_schema
 
 
 def common_shape(shapes: Iterable[Shape | None]) -> Shape | None:
-    """The one that all have; None when they differ: a column has one type."""
+    """Return the common shape; None if they differ, because a column has one type."""
     found = list(shapes)
     return found[0] if found and all(shape == found[0] for shape in found) else None
 
 
 def require_names(asked: Asked, there: Set[tuple[str, int]]) -> None:
-    """What is asked for by name is there: a slip of the pen would read nothing. Raises UnknownTopic,
-    BadRequest.
+    """Check that topics and partitions given by name exist. Raises UnknownTopic, BadRequest.
 
-    `there`: (topic, partition) of all that could be asked for."""
+    Otherwise a typing error would read no rows. `there` has all (topic, partition).
+    """
     topics = {topic for topic, _ in there}
     for name in (*(name for name in asked.topics if "*" not in name), *(name for name, _ in asked.assign)):
         if name not in topics:
@@ -114,7 +113,11 @@ def require_names(asked: Asked, there: Set[tuple[str, int]]) -> None:
 
 
 def require_offsets(asked: Asked, wanted: Iterable[Known]) -> None:
-    """Offsets are given for what is read: otherwise all of it would be. Raises UnknownTopic, BadRequest."""
+    """Check that offsets are given only for partitions that are read. Raises
+    UnknownTopic, BadRequest.
+
+    Otherwise all of the misspelt topic would be read.
+    """
     chosen = {(at.topic, at.partition) for at in wanted}
     topics = {topic for topic, _ in chosen}
     given = (
@@ -135,8 +138,9 @@ def require_offsets(asked: Asked, wanted: Iterable[Known]) -> None:
 
 
 def spans(partitions: Iterable[Known], asked: Asked) -> list[Span]:
-    """What a batch reads. Raises DataLoss for a start below the first offset, unless failOnDataLoss is off;
-    UnknownTopic."""
+    """Return the spans of a batch. Raises DataLoss, unless failOnDataLoss
+    is off, and UnknownTopic.
+    """
     partitions = list(partitions)
     require_offsets(asked, partitions)
     starting, ending = asked.starting or Bound(EARLIEST), asked.ending
@@ -155,7 +159,7 @@ def spans(partitions: Iterable[Known], asked: Asked) -> list[Span]:
 
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same offsets, each once, in order."""
+    """Sort and join ranges."""
     found: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if found and start <= found[-1][1]:
@@ -166,7 +170,7 @@ def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def span(at: Known, start: int, end: int, fail: bool) -> Span:
-    """What there is of a range. Raises DataLoss."""
+    """Return the readable part of a range. Raises DataLoss."""
     if start < min(at.first, end) and fail:
         raise DataLoss(
             f"{at.topic}/{at.partition}: records {start} to {min(at.first, end) - 1} cannot be read any "
@@ -189,13 +193,13 @@ def span(at: Known, start: int, end: int, fail: bool) -> Span:
 
 
 def require(exported: Export, wanted: Iterable[Span]) -> None:
-    """Raises DataLoss when retention took some of it before it was exported."""
+    """Raise DataLoss if retention removed some of it before it was exported."""
     for each in wanted:
         export.check_loss(exported, each.topic_id, each.partition, each.start, each.end)
 
 
 def parts(exported: Export, wanted: Iterable[Span], asked: Asked) -> list[Part]:
-    """Files that hold something of it, by their ranges and times."""
+    """Return the files that overlap the spans and times."""
     assert exported.newest is not None, "a folder without manifests is refused before"
     by_place: dict[tuple[int, int], list[Span]] = {}
     for each in wanted:
@@ -210,7 +214,7 @@ def parts(exported: Export, wanted: Iterable[Span], asked: Asked) -> list[Part]:
 
 
 def states(exported: Export, asked: Asked) -> list[Part]:
-    """Files of acks or deliveries of the partitions that are asked for."""
+    """Return the files of acks or deliveries of the wanted partitions."""
     wanted = {(at.topic_id, at.partition) for at in known(exported, asked)}
     files = [
         file
@@ -261,8 +265,7 @@ def _out_of_time(file: File, asked: Asked) -> bool:
 
 
 def tasks(found: list[Part], asked: Asked) -> list[list[Part]]:
-    """Parts put together, or cut, so that tasks have about the same size. Files of acks and deliveries are
-    never cut."""
+    """Join or cut parts, so that tasks have similar sizes. Acks and deliveries are never cut."""
     total = sum(part.end - part.start for part in found)
     limit = asked.records_per_task or TASK_RECORDS
     if asked.tasks_min:
@@ -297,7 +300,7 @@ def _cut(part: Part, limit: int) -> list[Part]:
 
 
 def cut_spans(wanted: Iterable[Span], asked: Asked) -> list[Span]:
-    """The same for spans that are read from a cluster: a task each."""
+    """Cut spans of a cluster into one task each."""
     wanted = list(wanted)
     total = sum(each.end - each.start for each in wanted)
     limit = asked.records_per_task or TASK_RECORDS
@@ -314,7 +317,7 @@ def cut_spans(wanted: Iterable[Span], asked: Asked) -> list[Span]:
 
 
 def stamps(positions: Mapping[tuple[str, int], int], like: Stamps | None = None) -> Stamps:
-    """{("orders#7", 0): 12} as Spark keeps it, of the same cluster as `like`."""
+    """Return {("orders#7", 0): 12} in Spark's form, with the cluster of `like`."""
     found: Stamps = {}
     for (name, partition), offset in sorted(positions.items()):
         found.setdefault(name, {})[str(partition)] = offset
@@ -331,8 +334,11 @@ def positions(told: Stamps) -> dict[tuple[str, int], int]:
 
 
 def of_cluster(told: Stamps, cluster: str) -> Stamps:
-    """The same offsets, which name their cluster, if it is known. Raises ExportError when they are of another
-    one: its records have the same offsets, and those below would never be read."""
+    """Add the name of the cluster to offsets, if it is known. Raises
+    ExportError for another cluster.
+
+    Its records have the same offsets, so those below would never be read.
+    """
     if not cluster:
         return told
     if cluster not in told.get(CLUSTER, (cluster,)):
@@ -344,16 +350,16 @@ def of_cluster(told: Stamps, cluster: str) -> Stamps:
 
 
 def between(start: Stamps, end: Stamps) -> int:
-    """How many offsets lie between; those of partitions that are new are not counted."""
+    """Count the offsets between. New partitions are not counted."""
     begin = positions(start)
     return sum(offset - begin.get(place, offset) for place, offset in positions(end).items())
 
 
 def advance(start: Stamps, partitions: Iterable[Known], most: int) -> Stamps:
-    """Where a batch ends that begins at `start`: at the ends, or `most` offsets further in all, shared by
-    what waits.
+    """Return the end of a batch that begins at `start`: all, or `most` offsets, shared by lag.
 
-    A partition that is new begins at its first offset. One that is gone keeps its place."""
+    A new partition begins at its first offset. A removed one keeps its position.
+    """
     here, waiting = positions(start), {}
     for at in partitions:
         begin = here.setdefault((at.name, at.partition), at.first)

@@ -1,5 +1,7 @@
-"""Reading a live cluster: the driver asks how far topics go, each task reads its range from the leader.
-Nothing is held."""
+"""Reads a live cluster: the driver asks for the ends of topics, tasks read ranges from the leaders.
+
+No state is kept in the cluster.
+"""
 
 import logging
 import os
@@ -36,8 +38,10 @@ def client(servers: Sequence[str]) -> Client:
 
 
 def shape(asked: Asked) -> Shape | None:
-    """Of the column `data`, as the topics are declared now. None when nobody answers: whoever reads says
-    so."""
+    """Return the present shape of the column `data`; None if the cluster does not answer.
+
+    The read itself will report that.
+    """
     try:
         with client(asked.servers) as mq:
             declared = [mq.admin.known_schema(topic) for topic in asked.topics]
@@ -48,7 +52,7 @@ def shape(asked: Asked) -> Shape | None:
 
 
 def known(mq: Client, asked: Asked) -> list[Known]:
-    """The partitions that are asked for. Raises UnknownTopic for a name that no topic has."""
+    """Return the wanted partitions. Raises UnknownTopic for an unknown name."""
     found: list[Known] = []
     there: set[tuple[str, int]] = set()
     for name in asked.live_names:
@@ -65,7 +69,7 @@ def known(mq: Client, asked: Asked) -> list[Known]:
 
 
 def between(mq: Client, asked: Asked) -> list[Span]:
-    """What a batch reads; times are by the clock of the leader. Raises DataLoss."""
+    """Return the spans of a batch. Times are by the clock of the leader. Raises DataLoss."""
     partitions = known(mq, asked)
     begin, stop = starting(mq, partitions, asked), at_time(mq, partitions, asked.ending_us)
     return [
@@ -77,8 +81,9 @@ def between(mq: Client, asked: Asked) -> list[Span]:
 
 
 def starting(mq: Client, partitions: Sequence[Known], asked: Asked) -> dict[tuple[str, int], int]:
-    """Where the times that are asked for begin: (topic, partition) -> offset; behind all records when none is
-    as new."""
+    """Return (topic, partition) -> offset of the wanted start times, or
+    the end if none is so new.
+    """
     found = at_time(mq, partitions, asked.starting_us)
     for time_us in {time_us for _, _, time_us in asked.starting_times}:
         places = {(topic, number) for topic, number, told_us in asked.starting_times if told_us == time_us}
@@ -88,7 +93,7 @@ def starting(mq: Client, partitions: Sequence[Known], asked: Asked) -> dict[tupl
 
 
 def at_time(mq: Client, partitions: Sequence[Known], time_us: int | None) -> dict[tuple[str, int], int]:
-    """Where a reader would start that asks for a time: (topic, partition) -> offset."""
+    """Return (topic, partition) -> offset at which a reader would start for this time."""
     if time_us is None:
         return {}
     when = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=time_us)
@@ -100,8 +105,10 @@ def at_time(mq: Client, partitions: Sequence[Known], time_us: int | None) -> dic
 
 
 def rows(asked: Asked, task: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Of one task, from the leader; `data` as the topic is declared by now, with the fields that `schema`
-    names. Raises DataLoss when retention was faster, unless failOnDataLoss is off."""
+    """Yield the rows of one task from the leader. Raises DataLoss, unless failOnDataLoss is off.
+
+    `data` has the fields of `schema`, decoded by the present declaration of the topic.
+    """
     if not isinstance(task, SpanTask):
         return
     span, wanted, gathering = task.span, arrow_schema(schema), columns.Gathering()
@@ -113,24 +120,25 @@ def rows(asked: Asked, task: InputPartition, schema: StructType) -> Iterator[pa.
         at = start
         for stretch in mq.batches(span.topic, start=start, end=span.end, partition=span.partition):
             if stretch.topic.id != span.topic_id:
-                break  # the topic was removed and made anew: what is asked for is gone
+                break  # the topic was removed and created again: the wanted records are gone
             missing |= stretch.first > at
             at = stretch.end
             for block in gathering.add(stretch):
                 yield from files.pieces(_typed(block, declared), wanted)
         for block in gathering.rest():
             yield from files.pieces(_typed(block, declared), wanted)
-        if missing or at < span.end:  # holes are cancelled records, or retention was at work meanwhile
+        # holes are cancelled records, or retention removed records meanwhile
+        if missing or at < span.end:
             _first(mq, span, asked)
 
 
 def _typed(block: pa.RecordBatch, declared: Schema | None) -> pa.RecordBatch:
-    """With the column `data`, null where a value does not fit."""
+    """Add the column `data`, null where a value does not fit."""
     return block if declared is None else columns.typed(block, declared)[0]
 
 
 def _first(mq: Client, span: Span, asked: Asked) -> int:
-    """Where the span can be read from. Raises DataLoss."""
+    """Return the first readable offset of the span. Raises DataLoss."""
     info = next((info for info in mq.topics(span.topic) if info.id == span.topic_id), None)
     if info is None:
         known = Known(span.topic, span.topic_id, span.partition, span.end, span.end)
@@ -142,7 +150,7 @@ def _first(mq: Client, span: Span, asked: Asked) -> int:
 
 
 class LiveReader(DataSourceReader):
-    """A batch of what the topics hold when it is planned. Defines no pushFilters, as ExportReader."""
+    """A batch of the records that exist at planning. Defines no pushFilters, like ExportReader."""
 
     def __init__(self, schema: StructType, asked: Asked) -> None:
         self.schema, self.asked = schema, asked
@@ -156,7 +164,7 @@ class LiveReader(DataSourceReader):
 
 
 class LiveStream(Stream):
-    """Begins at what is published from now on, unless startingOffsets or startingTimestamp say otherwise."""
+    """A stream of records published from now on, unless an option sets another start."""
 
     first_bound = Bound(LATEST)
     poll_s = 0.1
@@ -167,7 +175,7 @@ class LiveStream(Stream):
         self._told: Stamps = {}
 
     def _client(self) -> Client:
-        """One for the life of the query's process; a new one after an error."""
+        """Return the client, for the life of the query's process; a new one after an error."""
         if self._mq is None:
             self._mq = client(self.asked.servers)
             with suppress(Forbidden):
@@ -197,16 +205,19 @@ class LiveStream(Stream):
         return found
 
     def latestOffset(self, start: Stamps, limit: ReadLimit) -> Stamps:
-        # Spark asks for a batch when it is done with the one before; its commit comes a batch late
+        # Spark asks for a batch when the last one is done; its commit comes one batch late
         self._report(start)
         return super().latestOffset(self._kept(start), limit)
 
     def _kept(self, start: Stamps) -> Stamps:
-        """Where to go on. Offsets that were read and that the cluster has not got: it went back to an older
-        copy, and what comes gets the same offsets. Raises DataLoss."""
+        """Return the offsets from which to continue. Raises DataLoss.
+
+        If offsets that were read do not exist any more, the cluster was rolled back, and new
+        records get the same offsets.
+        """
         here = layout.positions(start)
         if any(at.end < here.get((at.name, at.partition), 0) for at in self.polled()):
-            self._forget_polled()  # an answer of a moment ago may be older than `start`
+            self._forget_polled()  # a recent answer may be older than `start`
         for at in self.polled():
             read = here.get((at.name, at.partition), 0)
             if at.end < read:
@@ -215,8 +226,7 @@ class LiveStream(Stream):
         return layout.stamps(here, start)
 
     def _report(self, done: Stamps) -> None:
-        """Tells the group how far the query is. What it reads does not hang on it, so an error is told and
-        forgotten."""
+        """Report the query's progress to the group. Errors are only logged."""
         if not self.asked.group or done == self._told:
             return
         try:
@@ -232,7 +242,8 @@ class LiveStream(Stream):
             self._drop()
 
     def partitions(self, start: Stamps, end: Stamps) -> Sequence[InputPartition]:
-        # what told the end of this batch is new enough: each task asks once more where its range begins
+        # the positions that set the end of this batch are new enough; each
+        # task checks its start again
         return [
             SpanTask(span) for span in layout.cut_spans(self.spans(start, end, self.polled()), self.asked)
         ]
@@ -247,5 +258,5 @@ class LiveStream(Stream):
         self._drop()
 
     def __getstate__(self) -> dict[str, object]:
-        """Tasks get no connection."""
+        """Tasks get the reader without its connection."""
         return {**self.__dict__, "_mq": None}

@@ -1,5 +1,4 @@
-"""`read_export`: the way to read an export. The manifests are read here, the files by Spark itself, without
-Python."""
+"""`read_export`: reads an export. Python reads the manifests, Spark itself reads the files."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -38,12 +37,12 @@ def read_export(
     asOf: Time | None = None,
     **more: str | int | bool,
 ) -> DataFrame:
-    """Rows of an export as they are now; what is exported later needs another call.
+    """Return the rows of an export as it is now. Later exports need another call.
 
-    `topics`: names and patterns with *; offsets: "earliest", "latest" or {"orders": {0: 23}}; times:
-    aware datetime, ISO text or milliseconds, of `publish_time`. dataSet: messages, acks or deliveries.
-    verify: SHA-256 of each file that is read; None: if they are no more than 256 MiB. asOf: the export as it
-    was at a time, as far as it goes back.
+    `topics`: names and patterns with *. Offsets: "earliest", "latest" or {"orders": {0: 23}}.
+    Times, of `publish_time`: aware datetime, ISO text or milliseconds. `dataSet`: messages, acks or
+    deliveries. `verify`: check the SHA-256 of each file that is read; None: if the files have at
+    most 256 MiB. `asOf`: read the export as it was at a time that it still knows.
 
     Raises BadRequest, UnknownTopic, TornExport, ExportVersion, DataLoss.
     """
@@ -75,8 +74,10 @@ def read_export(
 def rows_of(
     spark: SparkSession, folder: Folder, parts: list[Part], asked: Asked, shape: Shape | None = None
 ) -> DataFrame:
-    """Rows of parts of Parquet files. Files are read whole; where an end lies inside of one, its rows are
-    chosen. shape: of the column `data`."""
+    """Return the rows of parts of Parquet files. `shape` is that of the column `data`.
+
+    Files are read whole. If a span ends inside a file, its rows are filtered.
+    """
     schema = schemas.of(asked.data_set, shape)
     if not parts:
         return spark.createDataFrame([], schema)
@@ -90,7 +91,8 @@ def rows_of(
     cut = [part for part in parts if not part.whole]
     frames = [reader.parquet(*whole)] if whole else []
     if cut:
-        files = dict.fromkeys(folder.address(part.path) for part in cut)  # each once, whatever is taken of it
+        # each file once, for all of its parts
+        files = dict.fromkeys(folder.address(part.path) for part in cut)
         frames.append(reader.parquet(*files).where(any_of(list(map(_inside, cut)))))
     frame = reduce(DataFrame.unionAll, frames)
     if asked.starting_us is not None:
@@ -106,13 +108,13 @@ def _inside(part: Part) -> Column:
 
 
 def any_of(conditions: list[Column]) -> Column:
-    """Halved again and again: a chain of some hundreds in each other is too deep for Spark."""
+    """Join conditions as a balanced tree: a chain of hundreds is too deep for Spark."""
     middle = len(conditions) // 2
     return any_of(conditions[:middle]) | any_of(conditions[middle:]) if middle else conditions[0]
 
 
 def as_kafka(frame: DataFrame) -> DataFrame:
-    """With the columns of spark-sql-kafka."""
+    """Return the columns of spark-sql-kafka."""
     return frame.select(
         "key",
         "value",
@@ -126,7 +128,7 @@ def as_kafka(frame: DataFrame) -> DataFrame:
 
 
 def positions(path: str, topics: str | None = None) -> dict[tuple[str, int, int], tuple[int, int]]:
-    """How far an export has come: (topic, its id, partition) -> (first offset, end)."""
+    """Return (topic, its id, partition) -> (first offset, end) of an export."""
     asked = parse({"path": path, **({"topics": topics} if topics else {})})
     return {
         (at.topic, at.topic_id, at.partition): (at.first, at.end)

@@ -1,11 +1,11 @@
-"""Small results that outlive their session, for dashboards, which start no JVM for a chart.
+"""Small results that are kept for dashboards, which need no JVM to show them.
 
     DIR/growth.json  status.json  latency.json  dead.json
     {"version": 1, "kind": "growth", "made_at": "2026-11-21T09:00:00+00:00", "source": "export",
      "columns": ["topic", "day", "records", ...], "rows": [["orders", "2026-11-20", 17, ...], ...]}
-    DIR/latency.parquet/     the sketches behind latency.json, to be merged with others
+    DIR/latency.parquet/     the sketches behind latency.json, which can be merged with others
 
-Days and times are ISO texts, counts whole numbers. A new file takes the place of the old one at once.
+Days and times are ISO texts, counts whole numbers. A file is replaced atomically.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,8 @@ class RollUp(msgspec.Struct, frozen=True):
     columns: list[str]
     rows: list[list[Any]]
     version: int = VERSION
-    gaps: list[Gap] = []  #: records that are counted nowhere: retention took them before they were exported
+    #: records that are not counted, because retention removed them before they were exported
+    gaps: list[Gap] = []
 
     def dicts(self) -> list[dict[str, Any]]:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
@@ -42,7 +43,7 @@ def save(
     rows: Sequence[Mapping[str, Any]],
     gaps: Sequence[Gap] = (),
 ) -> str:
-    """Returns the path of the file."""
+    """Write a roll-up. Returns the path of the file."""
     target = Folder(folder)
     plain_rows = [[plain(row[name]) for name in columns] for row in rows]
     made = RollUp(
@@ -62,7 +63,9 @@ def save(
 
 
 def load(folder: str, kind: str) -> RollUp:
-    """Raises ExportError for what a later version wrote, FileNotFoundError when there is none."""
+    """Read a roll-up. Raises ExportError for a later version,
+    FileNotFoundError if it is missing.
+    """
     source = Folder(folder)
     with source.system.open_input_stream(source.locate(f"{kind}.json")) as stream:
         made = msgspec.json.decode(stream.read(), type=RollUp)
@@ -72,7 +75,7 @@ def load(folder: str, kind: str) -> RollUp:
 
 
 def plain(value: Any) -> Any:
-    """As JSON has it."""
-    if isinstance(value, datetime):  # Spark gives the time on this machine's wall
+    """Convert a value to JSON."""
+    if isinstance(value, datetime):  # Spark returns local time
         return value.astimezone(UTC).isoformat()
     return value.isoformat() if isinstance(value, date) else value

@@ -1,5 +1,4 @@
-"""The columns of each data set in Spark. Every column may be null there, as in all that Spark reads from
-files."""
+"""The columns of each data set in Spark. All are nullable, as always when Spark reads files."""
 
 from pyspark.sql.types import (
     ArrayType,
@@ -29,7 +28,7 @@ TYPES: dict[str, DataType] = {
     "timestamp": TimestampType(),
     "headers": HEADERS,
 }
-#: of a schema's fields
+#: types of a schema's fields
 SCALARS: dict[str, DataType] = {
     "string": StringType(),
     "timestamp": TimestampType(),
@@ -39,7 +38,7 @@ SCALARS: dict[str, DataType] = {
     "number": DoubleType(),
     "boolean": BooleanType(),
 }
-#: what spark-sql-kafka gives, with headers: for code that was written for it
+#: columns of spark-sql-kafka, with headers, for existing code
 KAFKA = StructType(
     [
         StructField("key", BinaryType()),
@@ -58,13 +57,13 @@ KAFKA_TIMESTAMP_TYPE = "timestampType"
 
 
 def of(data_set: str, shape: Shape | None = None) -> StructType:
-    """shape: of the column `data`."""
+    """Return the columns of a data set. `shape` is that of the column `data`."""
     fields = [StructField(column.name, TYPES[column.type]) for column in export.SCHEMAS[data_set]]
     return StructType(fields if shape is None else [*fields, StructField(export.DATA, typed(shape))])
 
 
 def typed(shape: Shape) -> DataType:
-    """What the schema of a topic says, as Spark says it."""
+    """Return a topic's schema as a type of Spark."""
     if shape.name == "struct":
         return StructType([StructField(field.name, typed(field.shape)) for field in shape.fields])
     if shape.item is not None:

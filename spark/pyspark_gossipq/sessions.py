@@ -1,5 +1,4 @@
-"""A Spark session that keeps to this machine and is quiet; under spark-submit, what the user set there
-holds."""
+"""A quiet Spark session on this machine only. Under spark-submit the user's settings win."""
 
 import os
 import sys
@@ -11,15 +10,17 @@ import gossipq
 from pyspark_gossipq.source import DefaultSource
 
 LOOPBACK = "127.0.0.1"
-#: what holds unless it is set by spark-submit, spark-defaults.conf or the caller
+#: defaults, unless set by spark-submit, spark-defaults.conf or the caller
 SETTINGS = {
     "spark.ui.enabled": "false",  # it would listen on all interfaces
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
-    "spark.sql.python.filterPushdown.enabled": "false",  # a frame that is used twice would give wrong rows
-    # on a local disk the default starts twenty programs a batch (readlink, chmod) for two small files, which
-    # is a third of the time of a short one; this class, which Spark falls back to by itself, starts four
+    # otherwise a frame that is used twice would give wrong rows
+    "spark.sql.python.filterPushdown.enabled": "false",
+    # On a local disk the default starts twenty programs (readlink, chmod) for two small
+    # files of a batch. This is a third of the time of a short batch. This class, Spark's
+    # own fallback, starts four.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -30,16 +31,16 @@ SETTINGS = {
 
 
 def session(name: str = "gossipq", master: str = "local[*]", **settings: str) -> SparkSession:
-    """The running session, or a new one with these settings ("spark.sql.shuffle.partitions"="2" as a dict
-    with **).
+    """Return the running session, or a new one with these settings.
 
-    Under spark-submit the master and the addresses are those of spark-submit; otherwise everything listens on
-    loopback only.
+    Pass settings as a dict with **, for example {"spark.sql.shuffle.partitions": "2"}. Under
+    spark-submit, master and addresses are those of spark-submit; otherwise it listens on loopback.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
         return _knowing(running)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers take `python3` of the path otherwise
+    # otherwise workers run the `python3` in PATH
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     if "SPARK_SUBMIT" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
@@ -58,13 +59,13 @@ def session(name: str = "gossipq", master: str = "local[*]", **settings: str) ->
 
 
 def _knowing(spark: SparkSession) -> SparkSession:
-    """Spark finds the source by itself where it can list the package; of a source tree it cannot."""
+    """Register the source. Spark finds it in an installed package, but not in a source tree."""
     spark.dataSource.register(DefaultSource)
     return spark
 
 
 def _let_workers_import() -> None:
-    """Workers of a local session find these packages also when they run from a source tree."""
+    """Let workers of a local session import these packages from a source tree."""
     import gossipq_client
 
     there = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]

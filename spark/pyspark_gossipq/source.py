@@ -1,7 +1,6 @@
-"""The data source "gossipq": Spark finds it by itself, since it is the DefaultSource of a package named
-pyspark_*.
+"""The data source "gossipq", found by Spark as DefaultSource of a package named pyspark_*.
 
-What speaks to clusters is imported when it is asked for: Spark starts a process for each look at a source.
+The code for clusters is imported late, because Spark starts a process for each use of a source.
 """
 
 from pyspark.sql.datasource import (
@@ -41,7 +40,7 @@ class DefaultSource(DataSource):
         try:
             return layout.shape(Folder(told.path).read(told.as_of_us), told)
         except ExportError:
-            return None  # told by whoever reads it
+            return None  # the read itself reports it
 
     def reader(self, schema: StructType) -> DataSourceReader:
         told = asked.parse(self.options)

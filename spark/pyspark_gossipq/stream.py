@@ -1,4 +1,4 @@
-"""`spark.readStream.format("gossipq")` over the manifests of an export that grows."""
+"""`spark.readStream.format("gossipq")` over the manifests of a growing export."""
 
 import math
 import time
@@ -24,11 +24,15 @@ from pyspark_gossipq.layout import Known, Span, Stamps
 
 
 class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What both streams do: offsets are {"orders#7": {"0": 12}}, topic and its id, partition, and the first
-    one not read; beside them "#" names the cluster."""
+    """The common part of both streams.
 
-    first_bound = Bound(EARLIEST)  #: where a stream begins unless startingOffsets says otherwise
-    poll_s = 1.0  #: an answer to `known` is good for so long: an idle query asks a hundred times a second
+    Offsets are {"orders#7": {"0": 12}}: topic and its id, partition, first unread offset.
+    The key "#" has the cluster.
+    """
+
+    first_bound = Bound(EARLIEST)  #: start of a stream without startingOffsets
+    #: an answer to `known` is used this long, because an idle query asks a hundred times a second
+    poll_s = 1.0
 
     def __init__(self, schema: StructType, asked: Asked) -> None:
         if asked.ending is not None or asked.ending_us is not None:
@@ -38,18 +42,19 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if asked.as_of_us is not None:
             raise BadRequest("a stream goes on", hint="leave asOf away, or use spark.read")
         self.schema, self.asked = schema, asked
-        self.cluster = ""  #: whose records these are, once `known` was asked; "": it is not told
+        #: the cluster of these records, known after `known` was called; "": unknown
+        self.cluster = ""
         self._target: dict[tuple[str, int], int] | None = None
         self._polled: tuple[float, list[Known]]
         self._forget_polled()
-        self._batch_s = -math.inf  #: when the newest batch began; the first one waits for nothing
+        self._batch_s = -math.inf  #: start of the newest batch; the first one does not wait
 
     def known(self) -> list[Known]:
-        """Partitions that are asked for, as they are now."""
+        """Return the wanted partitions, as they are now."""
         raise NotImplementedError
 
     def polled(self) -> list[Known]:
-        """The same, as they were a moment ago."""
+        """Return the wanted partitions, as they were a moment ago."""
         if time.monotonic() - self._polled[0] >= self.poll_s:
             self._polled = time.monotonic(), self.known()
         return self._polled[1]
@@ -97,7 +102,7 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {(at.name, at.partition): at.end for at in self.known()}
 
     def _before_target(self) -> list[Known]:
-        """With availableNow nothing counts that came later."""
+        """Return the partitions; with availableNow, their ends are those at its start."""
         found = self.polled()
         if self._target is None:
             return found
@@ -108,8 +113,9 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def spans(self, start: Stamps, end: Stamps, partitions: list[Known]) -> list[Span]:
-        """What lies between two offsets. Raises DataLoss for what cannot be read any more, ExportError for
-        offsets of another cluster."""
+        """Return the spans between two offsets. Raises DataLoss, and
+        ExportError for another cluster.
+        """
         layout.of_cluster(end, self.cluster)
         begin, there, found = (
             layout.positions(start),

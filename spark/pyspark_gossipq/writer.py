@@ -1,9 +1,8 @@
-"""`df.write.format("gossipq")` and `writeStream`: publishing back, each row under an id that a repeated task
-makes again.
+"""`df.write.format("gossipq")` and `writeStream`: publish rows under ids that a repeat makes again.
 
-Spark runs a task again when it failed, and a batch of a stream again after a crash. The ids are the same then
-(`identities`), and a topic stores an id once, for as long as it remembers it: create_topic(dedup=...,
-dedup_count=...) bounds that, 10 minutes and a million ids in each partition unless it says otherwise.
+Spark repeats failed tasks, and batches of a stream after a crash. The ids are the same then
+(`identities`), and a topic stores an id once, as long as it remembers it. The default is 10 minutes
+and a million ids in each partition; create_topic(dedup=..., dedup_count=...) changes it.
 """
 
 import os
@@ -28,12 +27,12 @@ from pyspark_gossipq import identities, schemas
 from pyspark_gossipq.identities import Commits, Property, Write
 
 NAMES = ("servers", "topic", "writeId", "recordsPerSecond", "checkpointLocation")
-RUN, RUN_BYTES = 500, 4 << 20  #: rows under one receipt, and about so many bytes
-UNDER_WAY = 64  #: receipts that are waited for at a time
+RUN, RUN_BYTES = 500, 4 << 20  #: rows under one receipt, and their approximate bytes
+UNDER_WAY = 64  #: receipts that may be open at a time
 PATIENCE_S = 60.0
 PLACE = ("topic", "partition", "offset")
 REPLAY_OF, REPLAY_ID = "x-replay-of", "x-replay-id"
-#: columns that name a record of a topic for good: another topic may have the same name later
+#: columns that identify a record for good: another topic may have the same name later
 PLACED = (*PLACE, "topic_id")
 
 
@@ -44,26 +43,26 @@ class Target:
     servers: tuple[str, ...]
     topic: str
     write_id: str
-    named: bool  #: by the user; otherwise it is made up for this write
-    replay: bool  #: rows come from a topic: they carry where from
-    per_second: float  #: of each task; 0: no bound
+    named: bool  #: named by the user; otherwise the name is random
+    replay: bool  #: rows come from a topic, with their place in it
+    per_second: float  #: limit of each task; 0: none
     streams: bool  #: the write is a stream's own, not a save
-    commits: dict[str, Commits]  #: saves that are done, of batches that run
+    commits: dict[str, Commits]  #: finished saves of running batches
 
     def write_of(self, of: Property) -> Write:
-        """By the local properties of a task."""
+        """Return the write of a task, from its local properties."""
         return identities.write_of(self.write_id, self.named, self.streams, self.commits, of)
 
 
 class Message(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The message of a task to the driver."""
 
     def __init__(self, write: Write) -> None:
         self.write = write
 
 
 def parse(options: Mapping[str, str], schema: StructType, overwrite: bool, streams: bool = False) -> Target:
-    """Raises BadRequest."""
+    """Check options. Raises BadRequest."""
     if overwrite:
         raise BadRequest(
             "topics are only appended to", hint='df.write.mode("append"), or outputMode("append") of a stream'
@@ -105,7 +104,7 @@ def parse(options: Mapping[str, str], schema: StructType, overwrite: bool, strea
 
 
 def _application() -> Path:
-    """Spark's folder for the files of this application, on the driver."""
+    """Return Spark's folder for the files of this application, on the driver."""
     return Path(SparkFiles.getRootDirectory())
 
 
@@ -140,7 +139,7 @@ class Writer(DataSourceArrowWriter, DataSourceStreamArrowWriter):
         self.target = target
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """One task. Raises what the cluster refuses; then Spark tries the task again."""
+        """Run one task. Raises the cluster's refusals; then Spark tries the task again."""
         context = TaskContext.get()
         assert context is not None, "Spark runs tasks with a context"
         write = self.target.write_of(context.getLocalProperty)
@@ -152,19 +151,22 @@ class Writer(DataSourceArrowWriter, DataSourceStreamArrowWriter):
         return Message(write)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:
-        """Everything is confirmed. Raises BadRequest when two saves of one batch ran at the same time without
-        a writeId."""
+        """Count the save when everything is confirmed.
+
+        Raises BadRequest if two saves of one batch ran at the same time without a writeId.
+        """
         write = next((each.write for each in messages if isinstance(each, Message)), None)
         if write is not None and write.batch is not None:
             identities.commit(_application(), write.batch, write.ordinal)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:
-        """What is published stays; when the write is tried again with the same writeId it is not published
-        twice."""
+        """Do nothing: published rows stay. Repeated with the same writeId,
+        they are not published twice.
+        """
 
 
 class Task:
-    """Publishes rows of one task, a bounded number of them under way."""
+    """Publishes the rows of one task, with a bounded number of open receipts."""
 
     def __init__(self, mq: Client, target: Target, write: Write, partition: int) -> None:
         self._mq, self._target, self._write, self._partition = mq, target, write, partition
@@ -205,7 +207,7 @@ class Task:
             self._wait(receipt, RUN)
 
     def _require(self, topic: str) -> None:
-        """The topic exists: a slip of the pen makes none. Raises UnknownTopic."""
+        """Check that the topic exists, so that a typing error creates none. Raises UnknownTopic."""
         if topic not in self._known:
             if not topic or "*" in topic or not self._mq.topics(topic):
                 raise UnknownTopic(
@@ -214,16 +216,17 @@ class Task:
             self._known.add(topic)
 
     def ids(self, columns: dict[str, list[Any]], count: int) -> list[bytes]:
-        """The row's own id; else what is in it, and the how-manieth of its like in this task.
+        """Return the row's own id, else one made of its content and its number among equal rows.
 
-        A row that names a record of a topic has the same id in whichever task it is, so that a batch may be
-        cut into other tasks when it is done again. Equal rows without a place are as many as there are, so
-        theirs name the task."""
+        A row that names a record of a topic has the same id in every task, so a repeated
+        batch may be divided into other tasks. Equal rows without a place are different rows,
+        so their ids name the task.
+        """
         name = self._write.name if set(PLACED) <= columns.keys() else f"{self._write.name}/{self._partition}"
         own = columns.get("id") if not self._target.replay else None
         made = []
         for row, given in enumerate(own or [None] * count):
-            if given:  # an empty one is none
+            if given:  # an empty id does not count
                 made.append(given.encode() if isinstance(given, str) else given)
                 continue
             like = _digest(name, *(columns[column][row] for column in sorted(columns)))
@@ -238,7 +241,7 @@ class Task:
         return headers or None
 
     def _hold_back(self, count: int) -> None:
-        """Keeps to the rate."""
+        """Wait to keep the rate."""
         self._sent += count
         if self._target.per_second:
             ahead_s = (self._sent - count) / self._target.per_second - (time.monotonic() - self._began_s)
@@ -251,7 +254,7 @@ class Task:
             self._waiting.popleft().result(PATIENCE_S)
 
     def finish(self) -> None:
-        """Returns when everything is confirmed."""
+        """Wait until everything is confirmed."""
         while self._waiting:
             self._waiting.popleft().result(PATIENCE_S)
 
@@ -260,7 +263,7 @@ _USED = {"value", "key", "headers", "route", "id", "topic_id", *PLACE}
 
 
 def _digest(*parts: Any) -> bytes:
-    """Of parts with their lengths, so that none of them runs into the next."""
+    """Return a digest of parts with their lengths, so that their borders matter."""
     digest = blake2b(digest_size=16)
     for part in parts:
         raw = part if isinstance(part, bytes) else repr(part).encode()

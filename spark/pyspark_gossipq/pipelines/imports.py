@@ -1,15 +1,14 @@
-"""Import into Parquet tables: what is imported twice is there once, and a run that was cut off is mended by
-the next.
+"""Import into Parquet tables. Each record is stored once, and the next run repairs an aborted one.
 
-    TABLE/messages/segment=s40-0-1200/*.parquet  records of partition 0 of topic 40, from 1,200 on; with the
-                                                 column `data` where the topic has a schema
+    TABLE/messages/segment=s40-0-1200/*.parquet  records of partition 0 of topic 40, from 1,200 on;
+                                                 with column `data` if the topic has a schema
     TABLE/acks, TABLE/deliveries                 as the export has them now
-    TABLE/_gossipq/import.json                   how far each partition has come; written last
+    TABLE/_gossipq/import.json                   position of each partition; written last
 
-A run adds segments, each named by where it begins: where the run before ended, and each million offsets. A
-run that was cut off has noted nothing, so what it left is not read, and the next one begins where it began,
-and takes the place of that. Days would be a bad measure: the second increment of a day would take the place
-of the first. The topic is a real column, so "007" stays a text.
+A run adds segments, each named by its first offset: the end of the last run, and each million
+offsets. An aborted run has not updated import.json. So its segments are not read, and the next run
+begins at the same offset and replaces them. Segments by day would not work: the second import of a
+day would replace the first. The topic is a real column, so "007" stays a text.
 """
 
 import fcntl
@@ -47,20 +46,20 @@ class Place(msgspec.Struct):
     topic: str
     start: int
     end: int
-    newest: Newest | None = None  #: None: nothing is here, or an older version wrote it
+    newest: Newest | None = None  #: None: the table has no records, or an older version wrote it
 
 
 class State(msgspec.Struct):
     cluster: str
     segment_records: int
     places: dict[str, Place] = {}  #: by "topic id-partition"
-    gaps: list[Gap] = []  #: that were allowed: these records are in no table
-    shapes: dict[str, Shape] = {}  #: by topic: of the column `data` over all its segments
+    gaps: list[Gap] = []  #: allowed gaps: these records are missing in the table
+    shapes: dict[str, Shape] = {}  #: by topic: shape of the column `data` over all its segments
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What one run did, for each partition that has grown."""
+    """The result of a run, for each partition that has grown."""
 
     topic: str
     partition: int
@@ -76,11 +75,13 @@ def import_export(
     verify: bool | None = None,
     allow_gap: bool = False,
 ) -> list[Imported]:
-    """allow_gap: records that retention took before they were exported are noted in the table, and not an
-    error.
+    """Import an export into a table.
 
-    Raises TornExport, DataLoss, UnknownTopic, and ExportError when the table is of another cluster, has
-    records that its cluster has lost, or is being imported to already (by its lock, on a local disk)."""
+    `allow_gap`: records that retention removed before they were exported are noted in the table,
+    and not an error. Raises TornExport, DataLoss, UnknownTopic. Raises ExportError if the table
+    is of another cluster, has records that its cluster has lost, or is in use by another import
+    (by a lock, on a local disk).
+    """
     options = {"path": path} | ({"topics": topics} if topics else {})
     asked, folder, target = parse(options), Folder(path), Folder(table)
     exported = folder.read()
@@ -116,7 +117,7 @@ def _import(
     shapes = {name: exported.shape(name) for name in {place.topic for place in state.places.values()}}
     state.shapes = {name: shape for name, shape in sorted(shapes.items()) if shape is not None}
     state.gaps = [gap for gap in exported.gaps if f"{gap.topic_id}-{gap.partition}" in state.places]
-    # of all topics, since they take the place of what is there
+    # of all topics, because they replace the present files
     for data_set in (export.ACKS, export.DELIVERIES):
         frame = reader.read_export(spark, folder.path, dataSet=data_set, verify=verify)
         frame.write.mode("overwrite").parquet(f"{target.path}/{data_set}")
@@ -126,7 +127,10 @@ def _import(
 
 @contextmanager
 def _alone(target: Folder) -> Iterator[None]:
-    """Of two at once, the one would note rows that the other has replaced by fewer. Raises ExportError."""
+    """Lock the table. Raises ExportError.
+
+    With two imports at once, one would note rows that the other has replaced by fewer.
+    """
     if not _is_local(target):
         yield
         return
@@ -140,7 +144,7 @@ def _alone(target: Folder) -> Iterator[None]:
                 f"{target.path} is being imported to already", hint="wait for that import, or end it"
             ) from None
         except OSError:
-            pass  # a disk that cannot lock is as object storage
+            pass  # a disk without locks is treated like object storage
         yield
 
 
@@ -149,7 +153,7 @@ def _is_local(target: Folder) -> bool:
 
 
 def _span(at: Known, came: int) -> Span:
-    """What is new. Raises DataLoss when the export begins after the table ends."""
+    """Return the new offsets. Raises DataLoss if the export begins after the end of the table."""
     if came < at.first:
         raise DataLoss(
             f"{at.topic}/{at.partition}: records {came} to {at.first - 1} are neither in the table nor in "
@@ -160,7 +164,9 @@ def _span(at: Known, came: int) -> Span:
 
 
 def _require_same(folder: Folder, exported: Export, at: Known, newest: Newest | None, asked: Asked) -> None:
-    """The newest record of the table, as far as the export has it, is the export's. Raises ExportError."""
+    """Compare the newest record of the table with the export, if it has
+    that. Raises ExportError.
+    """
     if newest is None:
         return
     row = Span(at.topic, at.topic_id, at.partition, newest.offset, newest.offset + 1)
@@ -188,7 +194,7 @@ def _messages(
     state: State,
     verify: bool | None,
 ) -> None:
-    """A topic with a schema is written by itself: its column `data` has the type of its own schema."""
+    """A topic with a schema is written alone, because its column `data` has a type of its own."""
     batch.check(folder, exported, layout.parts(exported, wanted, asked), verify)
     _clear(target, wanted)
     together: dict[tuple[str, ...], list[Span]] = {}
@@ -204,7 +210,7 @@ def _messages(
 
 
 def _segment(spans: list[Span], state: State) -> Column:
-    # one CASE with a branch for each: a chain of them in each other is too deep for Spark
+    # one CASE with many branches: nested conditions would be too deep for Spark
     came = reduce(lambda chain, span: chain.when(_is_of(span), F.lit(span.start)), spans, F).cast("long")
     million = F.floor(F.col("offset") / state.segment_records) * state.segment_records
     begin = F.greatest(came, million).cast("long")
@@ -249,8 +255,10 @@ def _known(target: Folder) -> State | None:
 
 
 def _keep(target: Folder, state: State, written: list[Span]) -> None:
-    """Comes into being whole where the file system can rename; on a local disk when all that the run has
-    written is on that, so that a power cut leaves no note of files that are empty."""
+    """Write import.json by a rename. On a local disk, sync all files of the run before.
+
+    Otherwise import.json could name empty files after a power cut.
+    """
     path = target.locate(STATE)
     notes = path.rpartition("/")[0]
     target.system.create_dir(notes, recursive=True)
@@ -264,7 +272,7 @@ def _keep(target: Folder, state: State, written: list[Span]) -> None:
 
 
 def _sync_written(target: Folder, written: list[Span]) -> None:
-    """All that a run has written, the note among it."""
+    """Sync all files of a run."""
     places = (export.ACKS, export.DELIVERIES, STATE.partition("/")[0])
     for root in (*_folders_of(target, written), *map(target.locate, places)):
         for folder, _, names in os.walk(root):
@@ -275,7 +283,7 @@ def _sync_written(target: Folder, written: list[Span]) -> None:
 
 
 def _sync(path: str) -> None:
-    """A file, or the names in a folder."""
+    """Sync a file, or the names in a folder."""
     with suppress(FileNotFoundError):
         opened = os.open(path, os.O_RDONLY)
         try:
@@ -285,20 +293,21 @@ def _sync(path: str) -> None:
 
 
 def _left(target: Folder, state: State) -> list[str]:
-    """Segments that do not count: of a run that was cut off, or that goes on. They begin where the table
-    ends, or behind."""
+    """Return segments of an aborted or running import, which begin at or behind the table's end."""
     return [segment for segment in _segments(target) if not _begins_in(segment, state.places)]
 
 
 def _clear(target: Folder, wanted: list[Span]) -> None:
-    """What a run that the note does not know has left where this one writes: after the note went back to an
-    older copy, not only in segments of the same names."""
+    """Delete segments that an unknown run has left in the ranges of this one.
+
+    Their names can differ if import.json was restored from an older copy.
+    """
     for path in _folders_of(target, wanted):
         target.system.delete_dir(path)
 
 
 def _folders_of(target: Folder, spans: list[Span]) -> list[str]:
-    """The folders of segments that begin within."""
+    """Return the folders of segments that begin in these spans."""
     ranges = {f"{span.topic_id}-{span.partition}": span for span in spans}
     return [
         target.locate(f"{export.MESSAGES}/{SEGMENT}={segment}")
@@ -320,7 +329,7 @@ def _begins_in(segment: str, ranges: Mapping[str, Place] | Mapping[str, Span]) -
 
 
 def is_table(path: str) -> bool:
-    """Whether an import has been here."""
+    """True if the folder is an imported table."""
     folder = Folder(path)
     return folder.system.get_file_info(folder.locate(STATE)).type == fs.FileType.File
 
@@ -328,11 +337,12 @@ def is_table(path: str) -> bool:
 def read_table(
     spark: SparkSession, table: str, dataSet: str = export.MESSAGES, topics: str = ""
 ) -> DataFrame:
-    """Rows of an imported table. Its schema is told to Spark, which would guess a number for topic "007"
-    otherwise.
+    """Return the rows of an imported table. Raises UnknownTopic, and ExportError for other folders.
 
-    topics: names and patterns with *, separated by commas; "" for all. Messages of topics that are named and
-    have one schema have the column `data`. Raises UnknownTopic, and ExportError for what is no table."""
+    Spark gets the schema, because it would read topic "007" as a number. `topics` are names and
+    patterns with *, separated by commas; "" = all. Messages of topics given by name that share a
+    schema have the column `data`.
+    """
     folder = Folder(table)
     state = _known(folder)
     if state is None:
@@ -353,10 +363,11 @@ def read_table(
         frame = frame.where(F.col("topic").isin(sorted({topic for topic, _ in chosen})))
     if dataSet != export.MESSAGES:
         return frame
-    # by what lies there after Spark looked: a run that goes on now adds no rows to this frame
+    # checked after Spark has listed the files: a running import adds no rows to this frame
     if left := _left(folder, state):
         frame = frame.where(~F.col(SEGMENT).isin(left))
-    if shape is not None:  # files of other topics, whose `data` may have another type, are not opened
+    # files of other topics, whose `data` may have another type, are not opened
+    if shape is not None:
         ids = sorted({topic_id for _, topic_id in chosen})
         frame = frame.where(reader.any_of([F.col(SEGMENT).startswith(f"s{topic_id}-") for topic_id in ids]))
     return frame.drop(SEGMENT)
@@ -365,15 +376,18 @@ def read_table(
 def rows(
     spark: SparkSession, path: str, dataSet: str = export.MESSAGES, topics: str = "", allow_gap: bool = False
 ) -> DataFrame:
-    """Of an export or of an imported table, whichever it is. Raises UnknownTopic; DataLoss for an export with
-    gaps, unless they are allowed; what a table lacks was allowed when it was imported."""
+    """Return the rows of an export or an imported table. Raises UnknownTopic.
+
+    Raises DataLoss for an export with gaps, unless `allow_gap`. Gaps of a table were
+    allowed when it was imported.
+    """
     if is_table(path):
         return read_table(spark, path, dataSet, topics)
     return reader.read_export(spark, path, topics or None, dataSet=dataSet, failOnDataLoss=not allow_gap)
 
 
 def gaps(path: str, topics: str = "") -> list[Gap]:
-    """What an export or a table lacks, since retention took it before it was exported."""
+    """Return records missing in an export or a table because retention removed them first."""
     asked, folder = parse({"path": path} | ({"topics": topics} if topics else {})), Folder(path)
     state = _known(folder)
     found = state.gaps if state is not None else folder.read().gaps

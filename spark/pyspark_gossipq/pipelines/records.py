@@ -1,4 +1,4 @@
-"""Single records: look for them, find those that are there twice, publish them again."""
+"""Single records: search, find duplicates, publish again."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from gossipq.wire.times import micros
 
 PLACE = ("topic", "topic_id", "partition", "offset")
 KINDS = {"place": PLACE, "id": ("topic", "id"), "key": ("topic", "key"), "value": ("topic", "value")}
-REPLAY_TASKS = 2  #: that share the rate
+REPLAY_TASKS = 2  #: they share the rate
 
 
 def search(
@@ -22,8 +22,10 @@ def search(
     since: str = "",
     until: str = "",
 ) -> DataFrame:
-    """Records with this text in their value, this key, these headers, these values at JSON paths ("$.user"),
-    between two times (ISO; UTC unless they say otherwise). Raises BadRequest."""
+    """Return records by text in the value, key, headers, values at JSON paths ("$.user"), and time.
+
+    Times are ISO, UTC by default. Raises BadRequest.
+    """
     found = messages
     if since:
         found = found.where(F.col("publish_time") >= F.timestamp_micros(F.lit(micros("since", since))))
@@ -42,8 +44,7 @@ def search(
 
 
 def duplicates(messages: DataFrame, by: str = "id") -> DataFrame:
-    """Records that are there more than once, by topic: how many there are of each kind, and how many too
-    many."""
+    """Return duplicated records by topic: how many there are of each, and how many too many."""
     names = _names(by)
     alike = (
         messages.where(F.col(names[-1]).isNotNull()).groupBy(*names).agg(F.count(F.lit(1)).alias("records"))
@@ -60,7 +61,7 @@ def duplicates(messages: DataFrame, by: str = "id") -> DataFrame:
 
 
 def deduplicated(messages: DataFrame, by: str = "id") -> DataFrame:
-    """The first record of each kind, by offset; what has no id (or key) is all kept."""
+    """Return the first record of each id (or key), by offset, and all records without one."""
     names = _names(by)
     columns = messages.columns
     sort = F.struct(*(name for name in ("partition", "offset")))
@@ -76,11 +77,11 @@ def _names(by: str) -> tuple[str, ...]:
 
 
 def replay(messages: DataFrame, servers: str, topic: str, replay_id: str, per_second: float = 0.0) -> None:
-    """Publishes records again, to `topic`, which must be there. Each has headers x-replay-of and x-replay-id,
-    and an id made of both: replayed under the same name again, what the topic remembers is not published
-    twice.
+    """Publish records again to an existing topic. Raises BadRequest for a record's own topic.
 
-    Raises BadRequest when a record would go back where it is from."""
+    Each gets headers x-replay-of and x-replay-id, and an id made from both. So a replay that is
+    repeated under the same name does not publish records that the topic remembers.
+    """
     if messages.where(F.col("topic") == topic).limit(1).count():
         raise BadRequest(
             f"records of {topic!r} would go back to it", hint="replay to another topic: --to NAME"

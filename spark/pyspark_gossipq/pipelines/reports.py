@@ -1,4 +1,4 @@
-"""Counts over an export or a table: growth, where records stand, how long they took, what died."""
+"""Reports on an export or a table: growth, states of records, latency, dead letters."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,21 +8,23 @@ from pyspark.sql import functions as F
 
 STATES = ("ready", "in_flight", "retrying", "parked", "dead", "done")
 QUANTILES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
-MS = 1_000  #: microseconds
+MS = 1_000  #: in microseconds
 DAY_US = 86_400_000_000
 STEPS = {"day": DAY_US, "hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000}
 POINTS_MIN = 3  #: of a chart
 
 
 def utc_day(time: Column | str) -> Column:
-    """The date in UTC, whatever time zone the session shows times in."""
+    """Return the date in UTC, in any time zone of the session."""
     return F.date_from_unix_date(F.floor(F.unix_micros(time) / DAY_US).cast("int"))
 
 
 def growth(messages: DataFrame, by: str = "day") -> DataFrame:
-    """Records and bytes of values by topic and time of publishing (UTC), with running totals. by: one of
-    STEPS, and the name of the column, which is a date for days, and text such as 2026-11-21 09:05
-    otherwise."""
+    """Return records and bytes by topic and publish time (UTC), with running totals.
+
+    `by` is a step in STEPS, and the name of the time column: a date for days, else text
+    such as 2026-11-21 09:05.
+    """
     times = messages.groupBy("topic", step_of("publish_time", by).alias(by)).agg(
         F.count(F.lit(1)).alias("records"), F.sum(F.octet_length("value")).cast("long").alias("bytes")
     )
@@ -35,7 +37,7 @@ def growth(messages: DataFrame, by: str = "day") -> DataFrame:
 
 
 def step_of(time: Column | str, by: str) -> Column:
-    """Which second, minute, hour or day a time lies in, in UTC."""
+    """Return the second, minute, hour or day of a time, in UTC."""
     if by == "day":
         return utc_day(time)
     second = F.pmod(F.floor(F.unix_micros(time) / 1_000_000), F.lit(86_400))
@@ -45,7 +47,7 @@ def step_of(time: Column | str, by: str) -> Column:
 
 
 def fitting_step(messages: DataFrame) -> str:
-    """The largest of STEPS that gives a chart some points."""
+    """Return the largest of STEPS that gives a chart enough points."""
     first, last = messages.agg(
         F.min(F.unix_micros("publish_time")), F.max(F.unix_micros("publish_time"))
     ).first() or (
@@ -57,8 +59,7 @@ def fitting_step(messages: DataFrame) -> str:
 
 
 def days_of(rows: Sequence[Mapping[str, Any]], by: str) -> list[dict[str, Any]]:
-    """Rows of `growth` by a shorter step than a day, in its order, as its rows by day: Spark need not count
-    again."""
+    """Convert rows of `growth` with a shorter step to rows by day, without a new count."""
     days: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
         day = row[by][: len("2026-11-21")]
@@ -72,7 +73,7 @@ def days_of(rows: Sequence[Mapping[str, Any]], by: str) -> list[dict[str, Any]]:
 
 
 def status(deliveries: DataFrame) -> DataFrame:
-    """How many records stand where, for each group of each topic."""
+    """Count the records in each state, for each group of each topic."""
     counted = (
         deliveries.where("group_name != ''")
         .groupBy("topic", F.col("group_name").alias("group"))
@@ -83,11 +84,12 @@ def status(deliveries: DataFrame) -> DataFrame:
 
 
 def latency_sketches(messages: DataFrame, acks: DataFrame) -> DataFrame:
-    """A KLL sketch of the time from publishing (or from the due time) to the first ack, by topic, group and
-    day (UTC).
+    """Return a KLL sketch of the time to the first ack, by topic, group and day (UTC).
 
-    Sketches of several runs, or days, can be merged; percentiles cannot. The clocks are those of producer and
-    leader, and a time below zero counts as none."""
+    The time counts from publishing, or from the due time. Sketches of several runs or
+    days can be merged; percentiles cannot. The clocks are those of producer and leader;
+    negative times count as 0.
+    """
     done = acks.select(
         "topic_id",
         "partition",
@@ -111,7 +113,7 @@ def latency_sketches(messages: DataFrame, acks: DataFrame) -> DataFrame:
 
 
 def latency(sketches: DataFrame, by_day: bool = True) -> DataFrame:
-    """Percentiles of sketches, merged as far as they belong together."""
+    """Return percentiles of sketches, merged by topic and group, and `by_day`."""
     names = ["topic", "group", *(["day"] if by_day else [])]
     merged = sketches.groupBy(*names).agg(
         F.sum("records").alias("records"),
@@ -134,7 +136,9 @@ def _ms(micros: Column) -> Column:
 
 
 def dead(deliveries: DataFrame) -> DataFrame:
-    """Dead letters by topic, group and reason: how many, since when, and what the last consumer said."""
+    """Count dead letters by topic, group and reason, with first and
+    last time and the last error.
+    """
     count = F.col("end_offset") - F.col("start_offset")
     return (
         deliveries.where("state = 'dead'")
