@@ -1,1 +1,1 @@
-"""The `gossipq` command: asks a node over the public client and says what it answered."""
+"""The `gossipq` command: asks a node through the public client and prints the answers."""

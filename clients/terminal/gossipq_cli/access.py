@@ -1,4 +1,4 @@
-"""What `user`, `role` and `cluster close` share: who changes users, tokens, and rows of the table."""
+"""Shared by `user`, `role` and `cluster close`: changes of users, tokens, and rows of the table."""
 
 import os
 import time
@@ -21,7 +21,7 @@ from gossipq_cli.output import is_special, iso
 if TYPE_CHECKING:
     from gossipq_client import Client
 
-SPREAD_S = 1.0  #: every process goes by a change of users after so long
+SPREAD_S = 1.0  #: after this time every process of the cluster knows a change of users
 secret_option = click.option(
     "--secret-file",
     metavar="FILE",
@@ -30,13 +30,15 @@ secret_option = click.option(
 )
 
 
-#: what ends a request of which nobody knows whether it was done; Busy: one that a client sent again, because
-#: a leader was gone before it answered, meets the change that it made itself
+#: After these errors it is unknown whether the request had an effect.
+
+#: Busy: a client repeated a request whose leader was gone before it answered,
+#: and meets its own change.
 UNSETTLED = (KeyboardInterrupt, Busy, NotConfirmed, NotLeader, Unreachable)
 
 
 def change(choices: Choices, asked: AccessChange, secret_file: str) -> AccessTable:
-    """Changes the table: by the permission `cluster`, else by the secret."""
+    """Change the table, with the permission `cluster` or else with the secret."""
     with ask.connect(choices) as mq:
         return change_by(mq, asked, secret_file)
 
@@ -48,9 +50,11 @@ def change_by(mq: "Client", asked: AccessChange, secret_file: str) -> AccessTabl
 
 
 def spread(known: AccessTable) -> None:
-    """A token that was just made is known to every process of a closed cluster within this time. Till then
-    nobody hears of it: one of them could refuse it. Whoever breaks that wait off gets it all the same: there
-    may be no other one that is good."""
+    """Wait until every process of a closed cluster knows a new token.
+
+    Until then a process could refuse it, so it is not printed. Ctrl-C only ends the wait: the token
+    is printed anyway, because it may be the only valid one.
+    """
     if known.closed:
         with suppress(KeyboardInterrupt):
             time.sleep(SPREAD_S)
@@ -62,7 +66,7 @@ def table(choices: Choices) -> AccessTable:
 
 
 def user(known: AccessTable, name: str) -> User:
-    """Raises Failure when there is none of that name."""
+    """Return the user of this name. Raises Failure if it does not exist."""
     found = permissions.user_of(known, name)
     if found is None:
         near = nearest(name, [each.name for each in known.users])
@@ -71,7 +75,7 @@ def user(known: AccessTable, name: str) -> User:
 
 
 def role(known: AccessTable, name: str) -> Role:
-    """Raises Failure when there is none of that name."""
+    """Return the role of this name. Raises Failure if it does not exist."""
     found = permissions.role_of(known, name)
     if found is None:
         near = nearest(name, [each.name for each in known.roles])
@@ -80,23 +84,26 @@ def role(known: AccessTable, name: str) -> Role:
 
 
 def made_token(expires_s: float | None) -> tuple[bytes, Credential]:
-    """A new one, and what the cluster keeps of it."""
+    """Return a new token, and its stored form."""
     token = os.urandom(permissions.TOKEN_BYTES)
     expires_ms = 0 if expires_s is None else int((time.time() + expires_s) * 1000)
     return token, Credential(permissions.digest(token), expires_ms)
 
 
 def door(choices: Choices) -> bytes:
-    """The public key of the cluster's doors, for files of credentials; b"" where nothing is encrypted."""
+    """Return the public key of encrypted ports for credentials files; b"" without encryption."""
     with ask.connect(choices) as mq:
         return mq.admin.status().door
 
 
 @contextmanager
 def saving(path: str | Path, token: bytes, door: bytes = b"") -> Iterator[None]:
-    """The file gets its name, for its owner alone, when what makes the token good has succeeded: a disk that
-    refuses it is met before, or the only copy of the token would be lost. Where nobody knows whether it has
-    succeeded, the token is kept beside the file, and that is said."""
+    """Write the token to a file for its owner only, if the block makes the token valid.
+
+    The data is written before the block, because a full disk would lose the only copy of the token.
+    The rename follows after it. If it is unknown whether the block succeeded, the token stays
+    beside the file, and a message says so.
+    """
     from gossipq_client.values import file_text
 
     path, text = Path(path), file_text(token, door).encode()
@@ -119,7 +126,7 @@ def saving(path: str | Path, token: bytes, door: bytes = b"") -> Iterator[None]:
 
 
 def save(path: str | Path, token: bytes, door: bytes = b"") -> None:
-    """In place of what was there."""
+    """Write the token to a file, and replace an older one."""
     with saving(path, token, door):
         pass
 

@@ -1,4 +1,4 @@
-"""The one way from a command to a node: the public client."""
+"""The client through which commands talk to a node."""
 
 import os
 import socket
@@ -26,8 +26,11 @@ ASK_AGAIN_S = 0.1  #: pause between two questions of `wait_healthy`
 
 
 def connect(choices: Choices, patience_s: float = 0.0) -> "Client":
-    """A client for the chosen servers; raises Unreachable when none answers within the time limit. Requests
-    of a long job wait `patience_s` at least: a disk that stands still for a moment must not end it."""
+    """Connect to the chosen servers. Raises Unreachable if none answers within the time limit.
+
+    Requests of a long job wait at least `patience_s`, so that a disk which stalls for
+    a moment does not end it.
+    """
     import gossipq_client
     from gossipq_client.io import contexts
 
@@ -38,7 +41,7 @@ def connect(choices: Choices, patience_s: float = 0.0) -> "Client":
     doors = [door_of(place) if shown.door else place for place in places]
     first = reach.require(doors, choices.timeout_s, contexts.hint_of(places, shown), has_key=bool(shown.door))
     return gossipq_client.connect(
-        *places[first:],  # it would wait a second for each that is not there
+        *places[first:],  # the client would wait a second for each unreachable address
         *places[:first],
         name=own_name(),
         timeout=max(choices.timeout_s, patience_s),
@@ -49,13 +52,13 @@ def connect(choices: Choices, patience_s: float = 0.0) -> "Client":
 
 
 class Home:
-    """The node that the user named. What it told last of the others holds while it is away."""
+    """The node that the user named, with its last STATUS for the time while it is away."""
 
     def __init__(self) -> None:
         self._told: StatusReply | None = None
 
     def told(self, asked: Callable[[], StatusReply]) -> StatusReply:
-        """What it says now, or said last. Raises what `asked` raises while it has said nothing."""
+        """Return its present STATUS, or else the last one. Raises as `asked` if there was none."""
         try:
             self._told = asked()
         except GossipqError:
@@ -65,8 +68,11 @@ class Home:
 
 
 def elsewhere(choices: Choices, address: str, asked: StatusReply) -> Choices:
-    """The same, for another node of the cluster, of which `asked` tells. Who runs a node needs no file to
-    reach the others: the node tells the key of their doors."""
+    """Return the choices for another node of the cluster, which `asked` describes.
+
+    Operators of a node need no credentials file for the others: their node knows the
+    key of the encrypted ports.
+    """
     from gossipq_client.io import contexts
 
     path = choices.credentials or contexts.credentials_file(choices.servers)
@@ -77,20 +83,19 @@ def elsewhere(choices: Choices, address: str, asked: StatusReply) -> Choices:
 
 
 def own_name() -> str:
-    """What the clients of this process call themselves."""
+    """Return the name of this process's clients."""
     return f"gossipq-{os.getpid()}@{socket.gethostname()}"
 
 
 def missing(mq: "Client", names: Iterable[str]) -> list[str]:
-    """The names that no topic has; a pattern is none."""
+    """Return the names without a topic. Patterns are ignored."""
     return [
         name for name in names if "*" not in name and all(topic.name != name for topic in mq.topics(name))
     ]
 
 
 def groups_of(mq: "Client", topic: str) -> "list[GroupStats]":
-    """Counters of the groups of a topic, or of all topics that fit a pattern. Raises UnknownTopic when there
-    is none."""
+    """Return the counters of groups of the topics that match. Raises UnknownTopic if none does."""
     names = {each.name for each in mq.topics(topic)}
     if not names:
         raise no_topic(mq, topic)
@@ -100,19 +105,22 @@ def groups_of(mq: "Client", topic: str) -> "list[GroupStats]":
 
 
 def no_topic(mq: "Client", name: str, hint: str = "`gossipq topic ls` lists topics") -> UnknownTopic:
-    """The error for a name that no topic has, with the nearest that one has."""
+    """Return the error for an unknown topic, with the nearest existing name."""
     return UnknownTopic(f"no topic {name}{nearest(name, [topic.name for topic in mq.topics()])}", hint=hint)
 
 
 def sure(choices: Choices, doing: str, question: str) -> None:
-    """Goes on when --yes was given, or when somebody says yes. Raises UsageError where nobody can."""
+    """Continue if --yes was given or the user agrees.
+
+    Raises UsageError if the user cannot be asked, because stdin is not a terminal.
+    """
     if choices.yes:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{doing} needs --yes when nobody can be asked")
     try:
         agreed = click.confirm(question, err=True)
-    except click.Abort:  # Ctrl-C: the cursor stands behind the question
+    except click.Abort:  # Ctrl-C: the cursor is behind the question
         click.echo(err=True)
         raise
     if not agreed:
@@ -125,8 +133,10 @@ def status(choices: Choices) -> StatusReply:
 
 
 def wait_healthy(choices: Choices, wait_s: float, nodes: int = 0) -> "ClusterView":
-    """Ask until all is well and `nodes` nodes answer, also when no node is up yet. Raises Failure when the
-    time is over."""
+    """Wait until all is well and `nodes` nodes answer, even if none is running yet.
+
+    Raises Failure when the time is over.
+    """
     from gossipq_cli import clusters
 
     deadline, last = time.monotonic() + wait_s, "no answer"

@@ -1,5 +1,6 @@
-"""What `gossipq bench` measures. Times are those of this machine's monotonic clock, which its processes
-share."""
+"""The measurements of `gossipq bench`. Times are those of the monotonic
+clock, common to processes.
+"""
 
 import os
 import time
@@ -18,29 +19,31 @@ from gossipq_cli.options import Choices
 if TYPE_CHECKING:
     from gossipq_client import Client, PendingReceipt
 
-POOL_BATCHES = 8  #: different batches that are sent in turn
+POOL_BATCHES = 8  #: different batches, sent in turn
 GROUP = "bench"
 FETCH_WAIT_S = 1.0
 READY_S = 30.0
 
 
 class Load(NamedTuple):
-    """How much of what. With batch 1 each record is one call, and the client's packer makes the batches."""
+    """The load of one run. With batch 1 each record is one call, and the
+    client makes the batches.
+    """
 
     topic: str
     records: int
     batch: int
     size: int
-    marks: int = 0  #: note the time each so many records
-    fetch: int = limits.CREDIT_RECORDS  #: records that one fetch may bring
-    ahead: int = 0  #: how far the producer may be before the consumer, in records; 0 = any distance
+    marks: int = 0  #: note the time every this many records
+    fetch: int = limits.CREDIT_RECORDS  #: maximum of records in one fetch
+    ahead: int = 0  #: records that the producer may be ahead of the consumer; 0 = no limit
 
     def pool(self) -> list[list[bytes]]:
         return [[os.urandom(self.size) for _ in range(self.batch)] for _ in range(POOL_BATCHES)]
 
 
 class Consumed(NamedTuple):
-    """What a consumer has seen: in order, so that one running CRC covers every byte."""
+    """Records that a consumer received, in order, so that one running CRC covers every byte."""
 
     records: int
     checksum: int
@@ -49,7 +52,7 @@ class Consumed(NamedTuple):
 
 
 def checksum(pool: list[list[bytes]], batches: int) -> int:
-    """CRC-32 over everything that `publish` sends, in order."""
+    """Return the CRC-32 over everything that `publish` sends, in order."""
     joined, found = list(map(b"".join, pool)), 0
     for number in range(batches):
         found = crc32(joined[number % len(joined)], found)
@@ -57,10 +60,10 @@ def checksum(pool: list[list[bytes]], batches: int) -> int:
 
 
 def publish(mq: "Client", load: Load, pool: list[list[bytes]], progress: Connection | None = None) -> float:
-    """Publishes and waits for the last confirm; returns the seconds. Raises what a receipt raises.
+    """Publish, and wait for the last confirm. Returns the seconds. Raises errors of receipts.
 
-    With `ahead` it reads from `progress` how far the consumer is, and waits for it where that is too far
-    behind.
+    With `ahead` it reads the consumer's progress from `progress`, and waits if the
+    consumer is too far behind.
     """
     batches, topic = load.records // load.batch, load.topic
     receipts: list[PendingReceipt] = []
@@ -85,8 +88,10 @@ def publish(mq: "Client", load: Load, pool: list[list[bytes]], progress: Connect
 
 
 def consume(mq: "Client", load: Load, progress: Connection | None = None) -> Consumed:
-    """Takes every record, adds it to the checksum, acks it: by `fetch`, or with batch 1 by `with
-    message:`."""
+    """Receive every record, add it to the checksum, and ack it.
+
+    It uses `fetch`, or with batch 1 `with message:`.
+    """
     seen, found = 0, 0
     marks: list[float] = []
     if load.batch == 1:
@@ -130,8 +135,10 @@ def _checked(seen: Consumed, load: Load, pool: list[list[bytes]]) -> None:
 
 @contextmanager
 def answering(choices: Choices, load: Load) -> Iterator["Client"]:
-    """A client of which every worker answers: publishing waits as long as it takes, so who leads nothing must
-    be heard of before. Raises Unreachable within the timeout."""
+    """Return a client after every worker has answered. Raises Unreachable within the timeout.
+
+    Publishing itself would wait without limit for a shard without a leader.
+    """
     with ask.connect(choices) as mq:
         mq.admin.stats([load.topic])
         yield mq
@@ -147,7 +154,7 @@ def run_pub(choices: Choices, load: Load) -> dict[str, Any]:
 
 
 def run_sub(choices: Choices, load: Load) -> dict[str, Any]:
-    """Fills the topic first, then measures the consumer alone."""
+    """Fill the topic first, then measure the consumer alone."""
     with answering(choices, load) as mq:
         filled = (
             load._replace(batch=500, records=load.records - load.records % 500) if load.batch == 1 else load
@@ -161,8 +168,10 @@ def run_sub(choices: Choices, load: Load) -> dict[str, Any]:
 
 
 def run_e2e(choices: Choices, load: Load) -> dict[str, Any]:
-    """Producer here, consumer in a process of its own; the clock runs from the first publish to the last
-    ack."""
+    """Run the producer here and the consumer in a process of its own.
+
+    The time runs from the first publish to the last ack.
+    """
     pool, spawn = load.pool(), get_context("spawn")
     mine, its = spawn.Pipe()
     child = spawn.Process(target=consumer, args=(choices, load, its), daemon=True)
@@ -176,7 +185,7 @@ def run_e2e(choices: Choices, load: Load) -> dict[str, Any]:
             start = time.perf_counter()
             published_s = publish(mq, load, pool, mine)
             while not isinstance(seen := mine.recv(), Consumed):
-                pass  # late news of progress
+                pass  # a late message about progress
     except EOFError:
         raise failures.Failure("failed", "the consumer ended early") from None
     finally:
@@ -193,7 +202,7 @@ def run_e2e(choices: Choices, load: Load) -> dict[str, Any]:
 
 
 def run_rtt(choices: Choices, load: Load) -> dict[str, Any]:
-    """One publish in flight: the next is sent when the one before is confirmed."""
+    """Measure one publish in flight: the next is sent after the confirm of the last."""
     value, laps = os.urandom(load.size), []
     with ask.connect(choices) as mq:
         mq.publish(load.topic, value).result(choices.timeout_s)
@@ -213,7 +222,7 @@ def run_rtt(choices: Choices, load: Load) -> dict[str, Any]:
 
 @contextmanager
 def topic(choices: Choices, name: str | None, retention_s: float | None) -> Iterator[str]:
-    """The topic asked for, or a fresh one that is removed afterwards."""
+    """Yield the given topic, or a new one that is removed afterwards."""
     with ask.connect(choices) as mq:
         made = mq.create_topic(
             name or f"bench-{os.urandom(4).hex()}", retention=retention_s, if_not_exists=name is not None

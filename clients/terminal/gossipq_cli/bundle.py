@@ -1,5 +1,4 @@
-"""What `gossipq doctor --bundle` puts into one file: enough to look for a fault elsewhere, no record and no
-secret."""
+"""`gossipq doctor --bundle`: a file for remote diagnosis, without records and secrets."""
 
 import io
 import json
@@ -25,19 +24,22 @@ from gossipq_cli.files import written
 from gossipq_cli.options import Choices
 from gossipq_cli.output import as_object
 
-LOG_BYTES_MAX = 16 << 20  #: the end of a log that is longer
+LOG_BYTES_MAX = 16 << 20  #: of a longer log only the end is packed
 JOURNAL = ("journalctl", "--unit", "gossipq", "--output", "cat", "--lines", "50000", "--no-pager")
 JOURNAL_S = 30
 HIDDEN = "(hidden)"
 SECRET = re.compile(r"secret|token|password|credential|auth|proof", re.IGNORECASE)
-#: what the tokens of users and of nodes look like, and secrets as they are made
+#: patterns of tokens of users and nodes, and of generated secrets
 TOKEN = re.compile(r"\b(gq|door)_[0-9a-f]{16,}|\b[0-9a-f]{64,}\b|(?<=[?&])(?:token|auth)=[^&\s\"]+")
 
 
 def write(
     path: str, choices: Choices, findings: Sequence[Any], config: Any, logs: Iterable[str]
 ) -> list[str]:
-    """Names of the files in it. What cannot be had is told in `missing.txt`. Raises OSError."""
+    """Write the bundle. Returns the names of its files. Raises OSError.
+
+    Unavailable parts are listed in `missing.txt`.
+    """
     parts, missing = dict[str, bytes](), list[str]()
     parts["versions.json"] = _json(_versions())
     parts["findings.json"] = _json([finding._asdict() for finding in findings])
@@ -96,7 +98,7 @@ def _json(value: Any) -> bytes:
 
 
 def _named(value: Any) -> Any:
-    """With the names of fields, and bytes as hex."""
+    """Convert a struct to a dict by field names, with bytes as hex."""
     if isinstance(value, msgspec.Struct):
         return {name: _named(each) for name, each in as_object(value).items()}
     if isinstance(value, dict):
@@ -107,7 +109,7 @@ def _named(value: Any) -> Any:
 
 
 def hidden(value: Any) -> Any:
-    """The same without what stands under the name of a secret: in dicts, and in options and their values."""
+    """Remove values of keys that name a secret, in dicts, and in lists of options."""
     if isinstance(value, dict):
         if isinstance(value.get("key"), str) and SECRET.search(value["key"]) and value.get("value"):
             value = value | {"value": HIDDEN}
@@ -137,7 +139,7 @@ def _journal() -> bytes:
 
 
 def _pack(path: Path, parts: dict[str, bytes]) -> None:
-    """Whole or not at all, for its owner alone."""
+    """Write the archive atomically, for its owner only."""
     with written(str(path), "bundle") as stream, tarfile.open(fileobj=stream, mode="w|gz") as packed:
         for name, content in sorted(parts.items()):
             entry = tarfile.TarInfo(f"gossipq-bundle/{name}")

@@ -1,4 +1,4 @@
-"""A cluster as its nodes tell it: STATUS of each member, put together."""
+"""A view of the cluster, made of the STATUS of each member."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +22,7 @@ class NodeView(NamedTuple):
 
 class ClusterView(NamedTuple):
     asked: StatusReply  #: of the node that named the others
-    nodes: list[NodeView]  #: in the order of their names
+    nodes: list[NodeView]  #: ordered by name
 
     @property
     def members(self) -> list[Member]:
@@ -30,7 +30,7 @@ class ClusterView(NamedTuple):
 
     @property
     def copies(self) -> list[CopyStats]:
-        """As the newest leader of each shard sees them."""
+        """The copies of all shards, as the newest leader of each sees them."""
         rows = [row for node in self.nodes if node.status for row in node.status.copies]
         terms: dict[int, int] = {}
         for row in rows:
@@ -46,13 +46,13 @@ class ClusterView(NamedTuple):
 
 
 def look(choices: Choices) -> ClusterView:
-    """Asks one node who there is, and then each of them. Raises what asking the first one raises."""
+    """Ask one node for the members, and then each of them. Raises errors of the first question."""
     asked = ask.status(choices)
     return seen(asked, lambda address: ask.status(ask.elsewhere(choices, address, asked)))
 
 
 def seen(asked: StatusReply, status_at: Callable[[str], StatusReply]) -> ClusterView:
-    """What the nodes that `asked` names say, each of them asked at its address."""
+    """Ask each member that `asked` names, at its address."""
     members = sorted(asked.members, key=lambda member: member.name)
     with ThreadPoolExecutor(ASK_AT_ONCE) as pool:
         statuses = pool.map(lambda member: _status_of(status_at, asked, member), members)
@@ -70,11 +70,11 @@ def _status_of(
         status = status_at(member.endpoint)
     except GossipqError:
         return None
-    return status if status.copy == member.copy else None  # the address may be another's by now
+    return status if status.copy == member.copy else None  # another node may have the address now
 
 
 def votes(view: ClusterView, copy: str) -> int:
-    """On how many shards this copy votes and answers."""
+    """Return on how many shards this copy votes and answers."""
     return sum(
         row.copy == copy and row.role in VOTERS and row.silent_ms < limits.SILENT_COPY_MS
         for row in view.copies
@@ -82,19 +82,21 @@ def votes(view: ClusterView, copy: str) -> int:
 
 
 def health(view: ClusterView, nodes: int = 0) -> Health:
-    """How the cluster is, by all that its nodes say; `nodes`: so many must answer."""
+    """Judge the cluster by the answers of all nodes. `nodes` is the number that must answer."""
     answers = {node.member.copy: node.status for node in view.nodes}
     return of_cluster(view.asked, answers, view.copies, nodes)
 
 
 def unhealthy(view: ClusterView, nodes: int = 0) -> str:
-    """Why not every shard has a leader and every copy keeps up, and `nodes` nodes answer, for people; "" when
-    all is well."""
+    """Return why the cluster is not healthy, for people; "" if all is well.
+
+    Healthy: every shard has a leader, every copy is in sync, and `nodes` nodes answer.
+    """
     return health(view, nodes).text
 
 
 def roles_of(copy: str, rows: Iterable[CopyStats]) -> dict[str, list[int]]:
-    """What a copy is -> where: role -> shards."""
+    """Return role -> shards of a copy."""
     found: dict[str, list[int]] = {}
     for row in sorted(rows, key=lambda row: row.shard):
         if row.copy == copy:

@@ -1,4 +1,6 @@
-"""Servers that are kept under a name: the client's rules, with failures as the command line tells them."""
+"""Contexts: servers saved under a name. Uses the client's rules, with
+errors of the command line.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def load() -> "Contexts":
-    """What is kept; nothing when there is no file. Raises Failure for one that cannot be read."""
+    """Return the saved contexts. Raises Failure if the file cannot be read."""
     from gossipq_client.io import contexts
 
     with told():
@@ -20,8 +22,10 @@ def load() -> "Contexts":
 
 
 def servers_of(given: list[str]) -> list[str]:
-    """Addresses for what -s says: URLs, HOST:PORT or names of contexts; without it those of $GOSSIPQ_SERVER,
-    else of the context in use. Raises Failure."""
+    """Return addresses for -s: URLs, HOST:PORT or names of contexts. Raises Failure.
+
+    Without -s they are those of $GOSSIPQ_SERVER, else of the context in use.
+    """
     from gossipq_client.io import contexts
 
     with told():
@@ -30,7 +34,7 @@ def servers_of(given: list[str]) -> list[str]:
 
 @contextmanager
 def told() -> Iterator[None]:
-    """A name that nobody has is not found; everything else is a bad configuration."""
+    """Convert an unknown name to "not found", and other errors to "bad configuration"."""
     from gossipq_client.io import UnknownContext
 
     try:

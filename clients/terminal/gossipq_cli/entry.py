@@ -1,5 +1,8 @@
-"""The console script. Until the command line is imported, which takes a third of a second, an interrupt ends
-the process as it ends programs that know nothing of it: without a traceback."""
+"""The console script.
+
+Until the command line is imported, which takes a third of a second, Ctrl-C ends the process
+silently, without a traceback.
+"""
 
 import signal
 import sys
@@ -9,7 +12,7 @@ from gossipq.errors import missing_extra
 
 
 def run() -> NoReturn:
-    # else it is ignored, as behind nohup, and stays so
+    # otherwise it is ignored, as with nohup, and stays ignored
     heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if heard:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Errors to people and to scripts: one line, a hint, an exit code. The only place that knows how they map."""
+"""Maps errors to one line, a hint and an exit code, for people and scripts."""
 
 import errno
 import re
@@ -29,7 +29,7 @@ EXIT_CODES = {
     INTERRUPTED: "interrupted (Ctrl-C)",
 }
 
-#: the first class an error is an instance of decides
+#: the first matching class decides
 _EXITS: tuple[tuple[type[errors.GossipqError], int], ...] = (
     (errors.UnknownTopic, NOT_FOUND),
     (errors.OffsetOutOfRange, NOT_FOUND),
@@ -70,7 +70,7 @@ _HINTS = {
 
 
 _NO_NUMBER = re.compile(r"is not a valid integer( range)?$")
-#: in a hint, before a command that asks a cluster; `cluster door` is for that cluster's own host
+#: a command in a hint that asks a cluster; `cluster door` works on that cluster's host only
 _ASKS = re.compile(
     r"\bgossipq (?=(?:audit|check|client|cluster|dlq|group|msg|peek|pub|query|role|status|sub|top|topic|trace"
     r"|user|whoami|why)\b)(?!cluster door|\w+(?: \w+)* --help)"
@@ -93,13 +93,13 @@ class Told(NamedTuple):
 
 
 def explain(error: BaseException) -> Told:
-    """What to tell."""
+    """Return code, message and hint of an error."""
     if isinstance(error, Failure):
         return Told(error.exit_code, error.code, error.message, error.hint)
     if isinstance(error, errors.GossipqError):
         exit_code = next(number for kind, number in _EXITS if isinstance(error, kind))
         if isinstance(error, errors.TurnedAway) and error.why == errors.Forbidden.code:
-            exit_code = REFUSED  # the token is not taken
+            exit_code = REFUSED  # the token is refused
         return Told(
             exit_code,
             error.code,
@@ -127,7 +127,7 @@ def explain(error: BaseException) -> Told:
 
 
 def aimed(hint: str, servers: Sequence[str]) -> str:
-    """Its commands ask the servers that `-s` has named: without that they ask another cluster, or none."""
+    """Add the servers of `-s` to the commands in a hint, which would ask others without it."""
     return _ASKS.sub(f"gossipq -s {','.join(servers)} ", hint) if servers else hint
 
 
@@ -138,8 +138,10 @@ def report(
     debug: bool = False,
     servers: Sequence[str] = (),
 ) -> int:
-    """Tells on stderr and returns the exit code. `argv` decides the form when parsing never got to `-o`;
-    `servers` are those of `-s`."""
+    """Print an error on stderr, and return the exit code.
+
+    `argv` decides the format if parsing failed before `-o`. `servers` are those of `-s`.
+    """
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, SystemExit):

@@ -1,4 +1,4 @@
-"""Files that commands write for their user."""
+"""Files that commands write for the user."""
 
 import os
 from collections.abc import Iterator
@@ -8,14 +8,16 @@ from typing import BinaryIO
 from gossipq_cli.failures import Failure
 from gossipq_cli.output import is_special
 
-OWNER = 0o600  #: what has records, or tells of a cluster, is for its owner alone
-EVERYBODY = 0o666  #: less what the user's umask takes away
+OWNER = 0o600  #: files with records or facts about a cluster are readable for their owner only
+EVERYBODY = 0o666  #: minus the user's umask
 
 
 @contextmanager
 def written(file: str, what: str, mode: int = OWNER) -> Iterator[BinaryIO]:
-    """What is written there. A file appears when it is whole and on the disk. `what`: a dump, say. Raises
-    Failure, OSError with the name as given."""
+    """Open a file for writing. It gets its name when it is complete and synced.
+
+    `what` names the content, for example "dump". Raises Failure, and OSError with the given name.
+    """
     part = f"{file}.part"
     try:
         with open(file, "wb") if is_special(file) else _whole(file, part, mode) as stream:
@@ -25,7 +27,7 @@ def written(file: str, what: str, mode: int = OWNER) -> Iterator[BinaryIO]:
         text = f"{part} is there: another {what} is under way, or was cut short"
         raise Failure("exists", text, hint) from None
     except OSError as error:
-        if error.filename in (None, part):  # None: of a write
+        if error.filename in (None, part):  # None: from a write
             error.filename = file
         raise
 

@@ -1,5 +1,4 @@
-"""Kinds of values on the command line: what a user types, turned into what the client takes, or a usage error
-that helps."""
+"""Types of options: convert the user's text for the client, or raise a usage error that helps."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,7 +10,7 @@ _BYTES |= {f"{letter}{tail}": 1_024**power for power, letter in enumerate("kmgt"
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
-    """Seconds as a number, or with units: 500ms, 30s, 1h30m, 7d. `lasting`: more than none."""
+    """Seconds as a number, or with units: 500ms, 30s, 1h30m, 7d. `lasting`: must be above 0."""
 
     name = "DURATION"
 
@@ -29,7 +28,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 
 
 def seconds_of(value: Any) -> float:
-    """Raises ValueError with the text for people."""
+    """Return seconds. Raises ValueError with a text for people."""
     from gossipq.errors import BadRequest
     from gossipq_client.values import duration_ms
 
@@ -44,7 +43,7 @@ def seconds_of(value: Any) -> float:
 
 
 class Durations(click.ParamType):  # type: ignore[type-arg]
-    """A list of durations with commas between them: 1s,5s,30s."""
+    """A list of durations separated by commas: 1s,5s,30s."""
 
     name = "DURATION,..."
 
@@ -58,8 +57,9 @@ class Durations(click.ParamType):  # type: ignore[type-arg]
 
 
 class Moment(click.ParamType):  # type: ignore[type-arg]
-    """A point in time: 2026-11-21T09:00Z, 2026-11-21 09:00 (of this machine's time zone), or -10m, 10m before
-    now."""
+    """A point in time: 2026-11-21T09:00Z, 2026-11-21 09:00 (local
+    time), or -10m, 10 minutes ago.
+    """
 
     name = "TIME"
 
@@ -73,12 +73,12 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
 
 
 def moment_of(text: str) -> datetime:
-    """Raises ValueError with the text for people."""
+    """Return a point in time. Raises ValueError with a text for people."""
     back_s = seconds_of(text[1:]) if text.startswith("-") else None
     try:
         if back_s is not None:
             return datetime.now(UTC) - timedelta(seconds=back_s)
-        return datetime.fromisoformat(text).astimezone()  # without a zone: the time on this machine's wall
+        return datetime.fromisoformat(text).astimezone()  # without a zone: local time
     except (ValueError, OverflowError):
         raise ValueError(
             f"{text!r} is no time; write 2026-11-21T09:00Z, 2026-11-21 09:00, or -10m for 10 minutes ago"
@@ -86,7 +86,7 @@ def moment_of(text: str) -> datetime:
 
 
 class Rate(click.ParamType):  # type: ignore[type-arg]
-    """Records a second as a number, or with k or m behind it: 500, 20k, 1.5m."""
+    """Records a second as a number, or with k or m: 500, 20k, 1.5m."""
 
     name = "RATE"
 
@@ -103,12 +103,14 @@ class Rate(click.ParamType):  # type: ignore[type-arg]
 
 
 def place_of(text: str) -> str | int | datetime:
-    """Where a group goes on, as the client takes it. Raises ValueError with the text for people."""
+    """Return a position for a group, as the client takes it. Raises
+    ValueError with a text for people.
+    """
     if text in ("first", "new"):
         return text
     if text.isdecimal():
         return int(text)
-    if text.removeprefix("-").isdecimal():  # who writes it may mean an offset from the end
+    if text.removeprefix("-").isdecimal():  # the user may mean an offset from the end
         raise ValueError(
             f"{text!r} is no place; write {text}s for {text[1:]} seconds ago, first, new, or an offset"
         )

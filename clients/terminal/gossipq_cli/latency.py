@@ -1,9 +1,9 @@
-"""What `gossipq bench load` measures: how long records take at a given rate.
+"""`gossipq bench load`: measures the latency of records at a given rate.
 
-The loop is open: each call is due at a moment that the rate sets, whatever became of the calls before it, and
-its latency counts from that moment. So a node that pauses is charged with every record that should have gone
-out meanwhile; a loop that waits for each answer leaves them out ("coordinated omission", Gil Tene, 2012).
-Times are those of this machine's monotonic clock, which its processes share.
+The loop is open: each call is due at a time set by the rate, independent of earlier calls, and its
+latency counts from that time. So a pause of the node counts for every record that was due during
+it. A loop that waits for each answer would leave these out ("coordinated omission", Gil Tene,
+2012). Times are those of the monotonic clock, common to processes.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from gossipq_cli.options import Choices
 if TYPE_CHECKING:
     from gossipq_client.aio import Client, PendingReceipt
 
-    Histogram = Any  #: hdrh.histogram.HdrHistogram, which has no types
+    Histogram = Any  #: hdrh.histogram.HdrHistogram, which lacks type hints
 
-DUE_BYTES = 8  #: at the front of each record: when it was due, in nanoseconds
+DUE_BYTES = 8  #: at the front of each record: its due time, in nanoseconds
 LATEST_US, DIGITS = 3_600_000_000, 3  #: of a histogram: the longest latency, and significant digits
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9, "max": 100}
 LEAD_NS = 20_000_000  #: from now to the first call
-DRAIN_S = 30.0  #: how long the last records may take when all are sent
+DRAIN_S = 30.0  #: time for the last records after all are sent
 
 
 class Offer(NamedTuple):
-    """What is offered to a topic: `rate` records a second, `batch` of them in a call, for `seconds`."""
+    """The load for a topic: `rate` records a second, `batch` per call, for `seconds`."""
 
     topic: str
     rate: float
@@ -52,13 +52,13 @@ class Offer(NamedTuple):
         return self.calls * self.batch
 
     def due_ns(self, start_ns: int) -> Iterator[int]:
-        """When each call is due."""
+        """Yield the due time of each call."""
         apart_ns = self.batch * 1e9 / self.rate
         return (start_ns + round(number * apart_ns) for number in range(self.calls))
 
 
 def histogram() -> "Histogram":
-    """Of latencies in microseconds. Raises Failure when the library is not installed."""
+    """Return a histogram for microseconds. Raises Failure if the library is not installed."""
     try:
         from hdrh.histogram import HdrHistogram
     except ImportError:
@@ -74,7 +74,7 @@ def _count(seen: "Histogram", due_ns: int, records: int = 1) -> None:
 async def _confirmed(
     receipts: "asyncio.Queue[tuple[int, PendingReceipt]]", offer: Offer, seen: "Histogram"
 ) -> None:
-    """Notes when each call was confirmed, in the order of the calls: one partition confirms in order."""
+    """Record the time of each confirm. One partition confirms in the order of the calls."""
     for _ in range(offer.calls):
         due_ns, receipt = await receipts.get()
         await receipt.result(DRAIN_S)
@@ -82,11 +82,13 @@ async def _confirmed(
 
 
 async def _publish(mq: "Client", offer: Offer, seen: "Histogram") -> float:
-    """Makes each call when it is due, or at once when that is over. Returns the seconds that it took, with
-    the confirms."""
+    """Make each call when it is due, or at once if it is late.
+
+    Returns the seconds until the last confirm.
+    """
     receipts: asyncio.Queue[tuple[int, PendingReceipt]] = asyncio.Queue()
     rest = os.urandom(max(0, offer.size - DUE_BYTES))
-    await mq.publish_and_wait(offer.topic, bytes(DUE_BYTES))  # its leader is greeted; nobody counts this one
+    await mq.publish_and_wait(offer.topic, bytes(DUE_BYTES))  # connects to the leader, not counted
     start_ns = time.monotonic_ns() + LEAD_NS
     confirmed = asyncio.ensure_future(_confirmed(receipts, offer, seen))
     try:
@@ -107,7 +109,7 @@ async def _publish(mq: "Client", offer: Offer, seen: "Histogram") -> float:
 
 
 def publish(choices: Choices, offer: Offer) -> tuple[float, "Histogram"]:
-    """How many seconds it took, and how long each record waited for its confirm."""
+    """Return the duration in seconds, and a histogram of times to confirm."""
     from gossipq_client import aio
 
     async def run() -> tuple[float, "Histogram"]:
@@ -116,13 +118,13 @@ def publish(choices: Choices, offer: Offer) -> tuple[float, "Histogram"]:
             await mq.topics(offer.topic)
             return await _publish(mq, offer, seen), seen
 
-    # select() is told microseconds; epoll_wait() rounds up to a whole millisecond
+    # select() takes microseconds; epoll_wait() rounds up to a whole millisecond
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())) as runner:
         return runner.run(run())
 
 
 def consume(choices: Choices, offer: Offer, pipe: Connection) -> None:
-    """The consumer process: takes and acks every record, and says how long each was on its way."""
+    """The consumer process: receives and acks every record, and reports the latencies."""
     seen = histogram()
     with ask.connect(choices) as mq:
         mq.topics(offer.topic)
@@ -139,8 +141,10 @@ def consume(choices: Choices, offer: Offer, pipe: Connection) -> None:
 
 
 def run(choices: Choices, offer: Offer, to: Path | None) -> dict[str, Any]:
-    """Figures of one run: rates a second, and latencies in ms. `to`: both distributions are written there, as
-    HdrHistogram's own tools read them. Raises Failure."""
+    """Return the figures of one run: rates a second, and latencies in ms. Raises Failure.
+
+    `to`: file for both distributions, in the format of HdrHistogram's tools.
+    """
     delivered = histogram()
     spawn = get_context("spawn")
     mine, its = spawn.Pipe()

@@ -1,4 +1,4 @@
-"""Entry of the `gossipq` command: the tree of commands, each module imported when it is called."""
+"""The `gossipq` command: a tree of commands whose modules are imported when they are called."""
 
 import sys
 from collections.abc import Sequence
@@ -11,8 +11,7 @@ from gossipq import __version__
 from gossipq_cli import failures, streams
 from gossipq_cli.options import Choices, Noun
 
-#: command -> first line of its help; the module is `gossipq_cli.commands.<command>`, its click object
-#: `command`
+#: command -> first line of its help; the click object is `gossipq_cli.commands.<command>.command`
 COMMANDS = {
     "init": "Make keys, an admin and a context for a closed, encrypted cluster.",
     "node": "Run a node: the first of a cluster, or one more.",
@@ -61,12 +60,12 @@ Exit codes:
 
 
 class Root(Noun):
-    """Knows its commands by name and imports none before it is called."""
+    """Knows its commands by name and imports only the called one."""
 
     def make_context(
         self, info_name: str | None, args: list[str], *more: Any, **options: Any
     ) -> click.Context:
-        """Options before `check` are part of a check: a wrong one is UNKNOWN too."""
+        """Options before `check` belong to the check: a wrong one is UNKNOWN too."""
         if next((word for word in args if word in COMMANDS), "") != "check":
             return super().make_context(info_name, args, *more, **options)
         from gossipq_cli.commands.check import unknown_unless_known
@@ -117,7 +116,7 @@ def root() -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs one command line and returns its exit code; every error is told here."""
+    """Run one command line and return its exit code. Errors are printed here."""
     choices = Choices()
     try:
         answer = root.main(args=list(argv), prog_name="gossipq", standalone_mode=False, obj=choices)

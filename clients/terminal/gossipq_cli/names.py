@@ -1,4 +1,4 @@
-"""Names that a shell completes: topics, groups, nodes and contexts, as they are now."""
+"""Names for shell completion: present topics, groups, nodes and contexts."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -10,12 +10,12 @@ from click.shell_completion import CompletionItem
 if TYPE_CHECKING:
     from gossipq_client import Client
 
-ASK_S = 1.0  #: who presses the key waits no longer
+ASK_S = 1.0  #: the user waits this long at most after pressing the key
 Ask = Callable[["Client", click.Context], Iterable[str]]
 
 
 class Name(click.types.StringParamType):
-    """A text that names something of the cluster."""
+    """The name of something in the cluster."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -23,7 +23,7 @@ class Name(click.types.StringParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Nothing when no node answers: a shell is no place for errors."""
+        """Return the names. Empty if no node answers, because a shell should not show errors."""
         from gossipq.errors import GossipqError
         from gossipq_cli import ask
         from gossipq_cli.options import Choices
@@ -38,7 +38,7 @@ class Name(click.types.StringParamType):
 
 
 class ContextName(click.types.StringParamType):
-    """A text that names a context of this user."""
+    """The name of a context of this user."""
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -58,8 +58,8 @@ def _topics(mq: "Client", ctx: click.Context) -> Iterable[str]:
 
 
 def _groups(mq: "Client", ctx: click.Context) -> Iterable[str]:
-    """Of the topic that was typed before, else of all."""
-    # behind an option without its value click has put no name to what came before
+    """Groups of the topic that was typed before, else of all topics."""
+    # behind an option without a value, click has not assigned earlier arguments yet
     topic = ctx.params.get("topic") or ctx.params.get("topics") or ctx.params.get("ref") or ctx.args[:1]
     topics = {name.partition("/")[0] for name in ([topic] if isinstance(topic, str) else topic)}
     return (row.group for row in mq.admin.stats(topics).groups)

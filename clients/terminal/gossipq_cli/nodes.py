@@ -16,7 +16,7 @@ NODE_COLUMNS = [
 
 
 def node_row(view: clusters.ClusterView, node: clusters.NodeView) -> dict[str, Any]:
-    """`state` is that of the roster, or "away" when the node does not answer."""
+    """Return the row. `state` is that of the roster, or "away" if the node does not answer."""
     member, roles = node.member, clusters.roles_of(node.member.copy, view.copies)
     away = node.status is None and member.state != "lost"
     return {

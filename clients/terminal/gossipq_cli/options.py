@@ -1,4 +1,4 @@
-"""What every command accepts, before and after its name, and the click classes that make it so."""
+"""Global options, accepted before and after a command's name, and the click classes for that."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -18,9 +18,10 @@ FORMS = ("table", "json", "jsonl", "names")
 
 @dataclass
 class Choices:
-    """The global options of one call; the object every command is handed."""
+    """The global options of one call, which every command gets."""
 
-    servers: list[str] = field(default_factory=list)  #: empty: $GOSSIPQ_SERVER, else the client's default
+    #: empty: $GOSSIPQ_SERVER, else the client's default
+    servers: list[str] = field(default_factory=list)
     output: str = "table"
     quiet: bool = False
     verbose: bool = False
@@ -28,14 +29,15 @@ class Choices:
     color: bool = True
     debug: bool = False
     yes: bool = False
-    credentials: str = ""  #: file with the token to show; "" = as the client finds it
-    insecure: bool = False  #: tokens may cross a network in the clear
-    door: bytes = b""  #: key of the encrypted port there, as a node of this machine told it
+    credentials: str = ""  #: file with the token; "" = as the client finds it
+    insecure: bool = False  #: tokens may be sent unencrypted over a network
+    door: bytes = b""  #: key of the encrypted port there, from a node of this machine
 
 
 def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
-    """A callback that stores an option that was really given, so that one after the verb wins and none
-    erases."""
+    """Return a callback that stores given options only, so that a later
+    one replaces an earlier one.
+    """
 
     def store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         if ctx.get_parameter_source(param.name or "") is not ParameterSource.DEFAULT:
@@ -57,7 +59,7 @@ def _no_color(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 def global_options() -> list[click.Option]:
-    """Fresh option objects, for one command."""
+    """Return new option objects, for one command."""
 
     def option(*names: str, **more: Any) -> click.Option:
         more.setdefault("callback", _keep(names[-1].lstrip("-").replace("-", "_")))
@@ -88,7 +90,7 @@ def global_options() -> list[click.Option]:
 
 
 class Verb(click.Command):
-    """A command that also takes the global options."""
+    """A command that also accepts the global options."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -100,7 +102,9 @@ class Verb(click.Command):
         self.params += [option for option in global_options() if not taken & set(option.opts)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Says how a group is named to who names it without its option, and of which command it speaks."""
+        """Explain -g if a group was given as an extra argument, and name
+        the command in other errors.
+        """
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
@@ -127,7 +131,7 @@ class Verb(click.Command):
 
 
 class Noun(click.Group):
-    """A group of verbs."""
+    """A group of commands."""
 
     command_class = Verb
 
@@ -139,7 +143,7 @@ class Noun(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Names the nearest verb when there is none of that name; never runs a guess."""
+        """Name the nearest command if it does not exist. Never runs a guess."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             makes_group = ctx.info_name == "group" and args[0] in ("create", "add", "new", "make")
             where = MAKES_GROUP if makes_group else pointer(args[0], self.list_commands(ctx))
@@ -147,7 +151,7 @@ class Noun(click.Group):
         return super().resolve_command(ctx, args)
 
 
-#: verbs of other tools -> what does that here
+#: commands of other tools -> their equivalents here
 POINTERS = {
     "consume": ("sub",),
     "subscribe": ("sub",),
@@ -179,7 +183,7 @@ MAKES_GROUP = "; a group is made by its first consumer: `gossipq sub TOPIC -g GR
 
 
 def pointer(word: str, known: Sequence[str]) -> str:
-    """As `nearest`, also for verbs of other tools."""
+    """Like `nearest`, also for commands of other tools."""
     named = POINTERS.get(word, ())
     here = [verb for verb in named if verb in known] or [
         verb for verb in named if verb.partition(" ")[0] in known
@@ -188,7 +192,7 @@ def pointer(word: str, known: Sequence[str]) -> str:
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """ "; did you mean `...`?" or nothing."""
+    """Return "; did you mean `...`?" or ""."""
     import difflib
 
     close = difflib.get_close_matches(word, known, n=1)

@@ -1,5 +1,7 @@
-"""What becomes of a group: how fast records come and are done, who does them, and when it will have caught
-up. Of two looks at its counters; pure."""
+"""Forecast of a group: rates, consumers, and the time to catch up.
+
+Computed from two looks at its counters. Pure.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,22 +10,24 @@ from typing import Any, NamedTuple
 from gossipq.texts import many, span
 from gossipq.values import ClientRow, GroupStats, PartitionStats
 
-SLOW_SHARE = 0.5  #: of the rate of the middle one: a consumer below it is slow
+SLOW_SHARE = 0.5  #: a consumer below this part of the median rate is slow
 HOLDERS_SHOWN = 5
-#: two looks a moment apart cannot tell rates closer than that; a backlog of such seconds of work is none
+#: Two close looks cannot distinguish rates closer than this.
+
+#: A backlog of less than this many seconds of work is ignored.
 ABOUT_AS_FAST, LITTLE_S = 0.9, 1.0
 DONE = ("acked", "dead", "voided", "dropped", "removed")
 OPEN = ("ready", "in_flight", "retrying", "parked")
 
 
 class Look(NamedTuple):
-    """Counters of one group on one topic at one moment."""
+    """Counters of one group on one topic at one time."""
 
     at_ms: int
     published: int
-    done: int  #: in any way
-    lag: int  #: published, and not done
-    oldest_ms: int  #: age of the oldest of those
+    done: int  #: finished in any way
+    lag: int  #: published and not finished
+    oldest_ms: int  #: age of the oldest unfinished record
     holders: tuple["Holder", ...]
 
 
@@ -38,18 +42,21 @@ class Holder(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """`caught_up_s` None: never, as things stand. `needed`: consumers like these that would keep up and catch
-    up; 0 = not known."""
+    """The forecast.
+
+    `caught_up_s` None: never at the present rates. `needed` is the number of similar consumers that
+    would catch up; 0 = unknown.
+    """
 
     in_rate: float
     done_rate: float
     lag: int
     oldest_ms: int
     caught_up_s: float | None
-    holders: tuple[Holder, ...]  #: who holds most first
+    holders: tuple[Holder, ...]  #: largest holder first
     slow: tuple[str, ...]
     needed: int
-    keeps_up: bool = False  #: as fast as records come, and what waits is a moment's work
+    keeps_up: bool = False  #: True if it is as fast as new records come, and the backlog is small
 
 
 def look(
@@ -115,7 +122,7 @@ def outlook(first: Look, last: Look) -> Outlook:
 
 
 def _slow(holders: Sequence[Holder]) -> tuple[str, ...]:
-    """Who does much less than the one in the middle, though it holds records."""
+    """Return consumers with a rate far below the median, although they hold records."""
     if len(holders) < 2:
         return ()
     middle = sorted(holder.rate for holder in holders)[len(holders) // 2]
@@ -125,12 +132,12 @@ def _slow(holders: Sequence[Holder]) -> tuple[str, ...]:
 
 
 def as_object(outlook: Outlook) -> dict[str, Any]:
-    """For JSON."""
+    """Return the forecast for JSON."""
     return outlook._asdict() | {"holders": [holder._asdict() for holder in outlook.holders]}
 
 
 def lines(outlook: Outlook) -> list[str]:
-    """For people."""
+    """Return the forecast for people."""
     told = [f"{_rate(outlook.in_rate)} in, {_rate(outlook.done_rate)} done; {_lag(outlook)}"]
     if outlook.lag:
         told.append(_future(outlook))

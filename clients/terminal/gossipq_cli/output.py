@@ -1,7 +1,7 @@
-"""Answers on stdout, everything else on stderr. Tables have borders on a terminal and none in a pipe.
+"""Answers on stdout, everything else on stderr. Tables have borders on a terminal, none in a pipe.
 
-What comes from records and names is shown with `printable`: nobody who publishes can write escape sequences
-to a terminal.
+Texts from records and names are printed with `printable`, so that publishers cannot send
+escape sequences to a terminal.
 """
 
 import os
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
 Row = Mapping[str, Any]
-FRAME = 3  #: columns of the terminal that a frame takes for each column of a table
+FRAME = 3  #: columns of the terminal that borders take for each column of a table
 GAP = 2
 TEXT_LEAST = 12  #: columns that a text gets before it is folded
 
 
 class Column(NamedTuple):
-    """A field of a row and how a table shows it; JSON shows the raw value."""
+    """A field of a row and its form in a table; JSON has the raw value."""
 
     name: str
     show: Callable[[Any], str] = str
     right: bool = False
-    title: str = ""  #: head of the column in a table; without one the name
+    title: str = ""  #: head of the column in a table; default: the name
 
     @property
     def head(self) -> str:
@@ -41,12 +41,12 @@ def number(value: int | float) -> str:
 
 
 def as_object(struct: "Struct") -> dict[str, Any]:
-    """Array-like on the wire, an object for people."""
+    """Return a struct that is an array on the wire as an object."""
     return {field: getattr(struct, field) for field in struct.__struct_fields__}
 
 
 def span(value_ms: int) -> str:
-    """Milliseconds for people: 7d, 1h30m, 4.2s, 12ms."""
+    """Format milliseconds for people: 7d, 1h30m, 4.2s, 12ms."""
     if value_ms < 1_000:
         return f"{value_ms}ms"
     if value_ms < 60_000:
@@ -60,7 +60,9 @@ def span(value_ms: int) -> str:
 
 
 def iso(unix_ms: int) -> str | None:
-    """2026-11-21T08:03:12.345+00:00; None for what is in no calendar, as a producer may have said."""
+    """Return 2026-11-21T08:03:12.345+00:00; None for an impossible time,
+    as a producer may send it.
+    """
     try:
         return datetime.fromtimestamp(unix_ms / 1_000, UTC).isoformat(timespec="milliseconds")
     except (OverflowError, ValueError, OSError):
@@ -68,23 +70,23 @@ def iso(unix_ms: int) -> str | None:
 
 
 def moment(unix_ms: int) -> str:
-    """A point in time for people: 2026-11-21 08:03:12.345Z."""
+    """Format a point in time for people: 2026-11-21 08:03:12.345Z."""
     text = iso(unix_ms)
     return f"{unix_ms} ms" if text is None else spaced(text)
 
 
 def spaced(text: str | None) -> str:
-    """What `iso` made, as `moment` has it; other words as they are."""
+    """Format the result of `iso` like `moment`. Other texts are unchanged."""
     return dashed(text).replace("T", " ").replace("+00:00", "Z")
 
 
 def readable(value: bytes, keep: str = "") -> str:
-    """Bytes of a record for people: UTF-8, other bytes as \\xNN, and nothing that a terminal obeys."""
+    r"""Decode bytes of a record for people: UTF-8, other bytes as \\xNN, no control characters."""
     return printable(value.decode(errors="backslashreplace"), keep)
 
 
 def brief(value: bytes, width: int = 60) -> str:
-    """The same, on one line and cut."""
+    """Like `readable`, cut to one line."""
     text = readable(value[: 4 * width])
     return text if len(value) <= 4 * width and len(text) <= width else f"{text[:width]}..."
 
@@ -94,12 +96,12 @@ def counter(name: str, title: str = "") -> Column:
 
 
 def dashed(value: Any) -> str:
-    """Nothing as a dash."""
+    """Return a dash for an empty value."""
     return str(value) if value not in (None, "") else "-"
 
 
 def is_special(path: str | os.PathLike[str]) -> bool:
-    """Whether it is there and no file, as /dev/stdout is and a pipe: written to, and never replaced."""
+    """True if the path exists and is not a regular file, such as a pipe: it is never replaced."""
     try:
         return not stat.S_ISREG(os.stat(path).st_mode)
     except OSError:
@@ -111,7 +113,7 @@ def is_terminal(stream: Any) -> bool:
 
 
 class Output:
-    """Where one command says things."""
+    """The output of one command."""
 
     def __init__(self, choices: Choices) -> None:
         self.choices = choices
@@ -122,7 +124,7 @@ class Output:
         return self.form in ("json", "jsonl")
 
     def say(self, text: str) -> None:
-        """A remark for people; never data."""
+        """Print a remark for people; never data."""
         if not self.choices.quiet:
             print(printable(text, "\n"), file=sys.stderr)
 
@@ -131,7 +133,7 @@ class Output:
             print(text, file=sys.stderr)
 
     def rows(self, columns: Sequence[Column], rows: Iterable[Row]) -> None:
-        """A list: table, JSON array, one JSON object a line, or only the first column."""
+        """Print a list: table, JSON array, one JSON object a line, or only the first column."""
         if self.form == "json":
             self.write(json_text(list(rows)))
         elif self.form == "jsonl":
@@ -144,8 +146,7 @@ class Output:
             (self._bordered if is_terminal(sys.stdout) else self._plain)(columns, cells)
 
     def stream(self, rows: Iterable[tuple[Row, str]], name: str) -> Iterator[Row]:
-        """A list that is written while it grows: (object, line for people), as each comes. JSON waits for the
-        end."""
+        """Print a list while it grows: (object, line for people). JSON waits for the end."""
         found = []
         for row, line in rows:
             if self.form == "json":
@@ -160,7 +161,9 @@ class Output:
             self.write(json_text(found))
 
     def one(self, row: Row, text: str = "", name: str = "") -> None:
-        """A single answer: a JSON object, its name, or `text` (default: one `field value` line each)."""
+        """Print a single answer: a JSON object, its name, or `text`
+        (default: `field value` lines).
+        """
         if self.for_machines:
             self.write(json_text(row))
         elif self.form == "names" and name:
@@ -173,7 +176,7 @@ class Output:
             )
 
     def paint(self, text: str, color: str) -> str:
-        """`text` in a colour, where there are any."""
+        """Colour a text if the output has colours."""
         if not self.choices.color or "NO_COLOR" in os.environ or not is_terminal(sys.stdout):
             return text
         from click import style
@@ -196,8 +199,10 @@ class Output:
             sys.stdout.write((" " * GAP).join(parts).rstrip() + "\n")
 
     def _bordered(self, columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
-        """Numbers are never broken: in a narrow terminal heads and texts are folded; where that is not
-        enough, rows are turned into columns."""
+        """Print a table. Numbers are never broken.
+
+        In a narrow terminal heads and texts are folded. If that is not enough, rows become columns.
+        """
         from rich.box import ROUNDED
         from rich.console import Console
         from rich.markup import escape
@@ -226,7 +231,7 @@ class Output:
 
     @staticmethod
     def _turned(heads: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> None:
-        """A line for each field, and rows side by side, as many as there is room for."""
+        """Print a line for each field, with as many rows side by side as fit."""
         title, rest = max(map(_columns, heads)), list(cells)
         while rest:
             shown, used = [rest.pop(0)], title
@@ -246,7 +251,7 @@ class Output:
 
 
 def _shared(spare: int, least: Sequence[int], natural: Sequence[int]) -> list[int]:
-    """The widths of columns that may be as wide as their texts: who lacks little gets it first."""
+    """Return column widths. Columns that need the least extra space get it first."""
     widths = list(least)
     for place in sorted(range(len(widths)), key=lambda place: natural[place] - least[place]):
         given = min(spare, max(0, natural[place] - least[place]))
@@ -256,12 +261,12 @@ def _shared(spare: int, least: Sequence[int], natural: Sequence[int]) -> list[in
 
 
 def _whole(column: Column) -> int:
-    """Up to how many columns a cell is kept in one line."""
+    """Return the width up to which a cell stays on one line."""
     return sys.maxsize if column.right else TEXT_LEAST
 
 
 def _columns(text: str) -> int:
-    """How wide a terminal shows it."""
+    """Return the width of a text on a terminal."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -270,15 +275,14 @@ def _columns(text: str) -> int:
 
 
 def json_text(value: Any) -> str:
-    """Outside its strings this JSON has only printable characters, so that the others may be escaped wherever
-    they are."""
+    """Return JSON with escaped unprintable characters, which can only be in strings."""
     from json import dumps
 
     import msgspec
 
     try:
         text = msgspec.json.encode(value).decode()
-    except UnicodeEncodeError:  # what was typed, or the name of a file, is no UTF-8
+    except UnicodeEncodeError:  # an argument or a file name is not valid UTF-8
         text = dumps(msgspec.to_builtins(value), separators=(",", ":"))
     return (
         text

@@ -1,4 +1,4 @@
-"""`gossipq export --format prettyq`: files that prettyQ's reader takes."""
+"""`gossipq export --format prettyq`: files for prettyQ's reader."""
 
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Folder:
-    """Files of one partition, which were not there before; one pair is open at a time."""
+    """New files of one partition. One pair is open at a time."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._stem = path, ""
@@ -20,7 +20,7 @@ class Folder:
         path.mkdir(parents=True, exist_ok=True)
 
     def write(self, pieces: list[wire.Piece]) -> None:
-        """Raises Failure for a file that is there."""
+        """Write the pieces. Raises Failure if a file exists."""
         for piece in pieces:
             if piece.stem != self._stem:
                 self.close()
@@ -43,7 +43,9 @@ class Folder:
 
 
 def export(mq: "Client", topics: list[str], out: Path, file_bytes: int = wire.FILE_BYTES) -> int:
-    """Writes OUT/PARTITION/TOPIC_START.data and .idx of each topic as it is now; returns how many records."""
+    """Write OUT/PARTITION/TOPIC_START.data and .idx of each topic.
+    Returns the number of records.
+    """
     count = 0
     for topic in topics:
         for partition in mq.admin.positions(topic):

@@ -1,5 +1,4 @@
-"""One line on stderr that says how far something is; only on a terminal, and out of the way of what stdout
-gets."""
+"""A progress line on stderr, on a terminal only, which makes room for lines on stdout."""
 
 import sys
 import time
@@ -12,8 +11,9 @@ CLEAR = "\r\x1b[K"
 
 
 class Progress:
-    """`progress(done, total)` as often as one likes; `clear()` before each line of the answer, `close()` at
-    the end."""
+    """Call `progress(done, total)` at any time, `clear()` before output,
+    and `close()` at the end.
+    """
 
     def __init__(self, what: str, quiet: bool = False) -> None:
         self.what, self.on = what, not quiet and is_terminal(sys.stderr)

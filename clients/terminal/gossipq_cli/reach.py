@@ -1,4 +1,4 @@
-"""Why an address does not answer, told at once: before a client waits for it."""
+"""Tests addresses before a client waits for them, and says why they do not answer."""
 
 import socket
 import time
@@ -9,17 +9,17 @@ from gossipq.errors import Unreachable
 from gossipq.limits import DOOR_PORT_STEP
 from gossipq.resolver import addresses_within, name_in
 
-CONNECT_S = 2.0  #: for a connection to a host that may be far away
-#: whoever speaks the protocol says its first bytes with the connection; a busy machine takes a
-#: while
+CONNECT_S = 2.0  #: for a connection to a distant host
+#: a node sends its first bytes at once; a busy machine takes a while
 GREETING_S = 3.0
 START = "start one: gossipq node"
 SIGNATURE = b"\xff"  #: the first byte of a ZeroMQ greeting
-#: how a greeting of ZMTP 3 begins; the other side then sends all of its own, and would hang up on another
-#: mechanism
+#: Start of a greeting of ZMTP 3.
+
+#: The other side then sends all of its own; it would close the connection for another mechanism.
 GREETING = SIGNATURE + bytes(8) + b"\x7f\x03\x00"
 GREETING_BYTES, MECHANISM = 64, slice(12, 32)
-DOOR_S = 1.0  #: for an encrypted port to say what it is
+DOOR_S = 1.0  #: for an encrypted port to identify itself
 KEYLESS = (
     "on the host of a node: gossipq cluster door --save FILE; then here: --credentials FILE "
     "(credentials=FILE in a program)"
@@ -27,11 +27,12 @@ KEYLESS = (
 
 
 def require(addresses: Sequence[str], timeout_s: float, start: str = START, has_key: bool = True) -> int:
-    """Return the index of the first address that may answer. Raises Unreachable that says of each why it does
-    not.
+    """Return the index of the first address that may answer.
 
-    `start`: what to do where nobody listens. `has_key`: the client has the key of the cluster's encrypted
-    ports; without it, an address that only answers encrypted is named as the cause."""
+    Raises Unreachable with a reason for each address. `start` is the advice if the port is closed.
+    `has_key`: the client has the key of encrypted ports; without it, an address that only answers
+    encrypted is named as the cause.
+    """
     trouble = []
     for number, address in enumerate(addresses):
         why = trouble_of(address, timeout_s, has_key)
@@ -45,8 +46,10 @@ def require(addresses: Sequence[str], timeout_s: float, start: str = START, has_
 
 
 def trouble_of(address: str, timeout_s: float, has_key: bool = True) -> tuple[str, str] | None:
-    """(why nobody can answer there, what to do); None: somebody may. Only addresses of TCP are looked at.
-    `has_key`: as for `require`."""
+    """Return (why the address cannot answer, advice), or None if it may answer.
+
+    Only TCP addresses are tested. `has_key` as in `require`.
+    """
     if not address.startswith("tcp://"):
         return None
     host, _, port = address.removeprefix("tcp://").rpartition(":")
@@ -76,7 +79,7 @@ def trouble_of(address: str, timeout_s: float, has_key: bool = True) -> tuple[st
 
 
 def _encrypts(host: str, port: int) -> bool:
-    """Whether an encrypted port of a node belongs to that port for clients."""
+    """True if the node with this client port has an encrypted port."""
     place, heard = (host, port + DOOR_PORT_STEP), b""
     try:
         with socket.create_connection(place, DOOR_S) as probe:

@@ -1,5 +1,7 @@
-"""Records as text: templates for `pub`, formats for `sub`, JSON lines for both (what `sub` writes, `pub`
-reads)."""
+"""Records as text: templates of `pub`, formats of `sub`, and JSON lines.
+
+`pub` reads the JSON lines that `sub` writes.
+"""
 
 import base64
 import time
@@ -17,7 +19,7 @@ from gossipq_cli.kinds import moment_of, seconds_of
 from gossipq_cli.options import nearest
 from gossipq_cli.output import iso, json_text, moment, printable, readable
 
-SCREEN_BYTES, SCREEN_LINES = 4_096, 40  #: of a value that is shown to people
+SCREEN_BYTES, SCREEN_LINES = 4_096, 40  #: of a value on screen
 
 if TYPE_CHECKING:
     from gossipq_client import Message
@@ -30,12 +32,12 @@ TOLD = (
     "ref",
     "attempt",
     "time",
-)  #: of `sub -o jsonl`; where a record was says nothing of where it goes
+)  #: fields that `pub` ignores: the place of a record does not determine its target
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0", "\\\\": "\\"}
 
 
 class Record(NamedTuple):
-    """What to publish; `options` are further arguments of `publish`."""
+    """A record to publish. `options` are further arguments of `publish`."""
 
     value: bytes
     key: bytes | None = None
@@ -44,7 +46,9 @@ class Record(NamedTuple):
 
 
 def fill(template: str, number: int) -> str:
-    """{n} is the number of the record from 0, {time} unix milliseconds, {uuid} a fresh one."""
+    """Fill a template: {n} is the record's number from 0, {time} unix
+    milliseconds, {uuid} a new one.
+    """
     if "{" not in template:
         return template
     text = template.replace("{n}", str(number)).replace("{time}", str(time.time_ns() // 1_000_000))
@@ -52,7 +56,7 @@ def fill(template: str, number: int) -> str:
 
 
 def header(text: str) -> tuple[str, str]:
-    """K:V as given with -H."""
+    """Parse K:V of -H."""
     name, found, value = text.partition(":")
     if not found or not name:
         raise click.BadParameter(f"{text!r}; write NAME:VALUE", param_hint="-H")
@@ -60,7 +64,7 @@ def header(text: str) -> tuple[str, str]:
 
 
 def from_json(line: bytes, number: int) -> Record:
-    """One line of `--jsonl`; `number` counts from 1 and is only for the error."""
+    """Parse one line of `--jsonl`. `number` counts from 1, for errors."""
     try:
         found = msgspec.json.decode(line)
         if not isinstance(found, dict) or not ("value" in found or "value_base64" in found):
@@ -78,7 +82,7 @@ def from_json(line: bytes, number: int) -> Record:
 
 
 def _headers_in(found: Mapping[str, Any]) -> dict[str, str | bytes] | None:
-    """Headers of both fields; the bytes count if a name is in both."""
+    """Return the headers of both fields. If a name is in both, the bytes win."""
     if found.get("headers") is None and found.get("headers_base64") is None:
         return None
     texts = _strings(found, "headers")
@@ -98,8 +102,10 @@ def _decoded(text: str) -> bytes:
 
 
 def _options(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything but the content. A field that is not known is an error: a mistyped `delay` would publish at
-    once."""
+    """Return all fields except the content.
+
+    Unknown fields are errors, because a misspelt `delay` would publish at once.
+    """
     options: dict[str, Any] = {}
     for name, value in found.items():
         if name in CONTENT or name in TOLD or value is None:
@@ -126,7 +132,7 @@ def _count(value: Any) -> int:
     return value
 
 
-#: options of one record in JSON lines: how each is read
+#: options of a record in JSON lines -> function that reads them
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "route": _text,
     "id": _text,
@@ -140,7 +146,7 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
 
 
 def _binary(found: Mapping[str, Any], name: str) -> bytes | None:
-    """A field as bytes: base64, a string as UTF-8, any other value as its JSON."""
+    """Return a field as bytes: base64, a string as UTF-8, other values as their JSON."""
     encoded = found.get(f"{name}_base64")
     if encoded is not None:
         return _decoded(encoded)
@@ -151,7 +157,7 @@ def _binary(found: Mapping[str, Any], name: str) -> bytes | None:
 
 
 def as_row(record: Any) -> dict[str, Any]:
-    """A record as a JSON object, without what only a delivery has."""
+    """Return a record as a JSON object, without fields of a delivery."""
     row = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
     return row | {"time": iso(published_ms(record))} | content(record)
 
@@ -162,7 +168,7 @@ def published_ms(record: Any) -> int:
 
 
 def content(record: Any) -> dict[str, Any]:
-    """All that its producer said, byte for byte."""
+    """Return the producer's content, byte for byte."""
     row: dict[str, Any] = {"key": None}
     for name, value in (("key", record.key), ("value", record.value)):
         if value is not None:
@@ -177,8 +183,7 @@ def content(record: Any) -> dict[str, Any]:
 
 
 def _headers_out(headers: Mapping[str, str | bytes]) -> dict[str, dict[str, str]]:
-    """All texts under "headers"; under "headers_base64" each value that was published as bytes, since a
-    consumer gets it as bytes."""
+    """Return texts under "headers", and values published as bytes under "headers_base64"."""
     texts, raw = dict[str, str](), dict[str, str]()
     for name, value in headers.items():
         if isinstance(value, bytes):
@@ -189,12 +194,12 @@ def _headers_out(headers: Mapping[str, str | bytes]) -> dict[str, dict[str, str]
 
 
 def id_text(record: Any) -> str:
-    """The id of a message, or of a stored record."""
+    """Return the id of a message, or of a stored record."""
     return record.id or ""
 
 
 def as_text(record: Any) -> str:
-    """A stored record for people: what is known of it, line by line, then its value."""
+    """Format a stored record for people: its facts line by line, then its value."""
     fields = {"ref": record.ref, "published": moment(published_ms(record))}
     fields |= {"key": readable(record.key)} if record.key is not None else {}
     fields |= {f"header {name}": header_text(value) for name, value in record.headers_shown.items()}
@@ -207,7 +212,7 @@ def as_text(record: Any) -> str:
 
 
 def cut(value: bytes) -> str:
-    """A value for people: at most a screen of it."""
+    """Cut a value for people to one screen."""
     shown = readable(value[:SCREEN_BYTES], keep="\n\t")
     head = "\n".join(shown.splitlines()[:SCREEN_LINES])
     if len(value) <= SCREEN_BYTES and head.count("\n") == shown.rstrip("\n").count("\n"):
@@ -216,7 +221,7 @@ def cut(value: bytes) -> str:
 
 
 def to_json(message: "Message") -> bytes:
-    """One line for `sub -o jsonl`, of which `from_json` makes the same record again."""
+    """Return one line for `sub -o jsonl`, from which `from_json` makes the same record."""
     return json_text(as_row(message) | {"attempt": message.attempt}).encode() + b"\n"
 
 
@@ -255,8 +260,10 @@ _FIELDS: dict[str, Callable[["Message"], bytes]] = {
 
 
 def formatter(pattern: str) -> Callable[["Message"], bytes]:
-    """A function that writes one record as `pattern` says; a pattern that has neither newline nor NUL ends in
-    a newline."""
+    """Return a function that formats one record by `pattern`.
+
+    A pattern without newline and NUL ends in a newline.
+    """
     parts: list[bytes | Callable[[Message], bytes]] = []
     text, at = "", 0
     while at < len(pattern):

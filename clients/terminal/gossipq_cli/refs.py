@@ -1,4 +1,4 @@
-"""How a command names one record, and ranges of them."""
+"""Names of single records and of ranges, as arguments of commands."""
 
 import re
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,9 @@ id_option = click.option(
 
 
 def where(ref: str, record_id: str | None, also: str = "") -> dict[str, Any]:
-    """Arguments of the client's calls: a ref, or an id within a topic. `also`: what else a command takes."""
+    """Return arguments for the client: a ref, or an id in a topic. `also`:
+    other accepted arguments.
+    """
     if record_id is not None:
         if "/" in ref:
             raise click.UsageError(f"with --id, {ref!r} must be the name of a topic")
@@ -30,14 +32,14 @@ def where(ref: str, record_id: str | None, also: str = "") -> dict[str, Any]:
 
 
 def text_of(asked: str, ref: Ref) -> str:
-    """The ref that the node gave in its answer: with the offset, as soon as there is one."""
+    """Return the ref in the node's answer, with an offset if the record has one."""
     from gossipq_client.values import refs
 
     return refs.text_of(asked.partition("/")[0], ref)
 
 
 def place(ref: str) -> "Address":
-    """Topic, partition and offset. Raises BadRequest, UsageError."""
+    """Return topic, partition and offset. Raises BadRequest, UsageError."""
     from gossipq_client.values import refs
 
     address = refs.parse(ref)
@@ -47,8 +49,10 @@ def place(ref: str) -> "Address":
 
 
 def range_of(text: str, topic: str) -> tuple[int, int, int]:
-    """(partition, first, end) of PARTITION, PARTITION/OFFSET, PARTITION/FIRST-LAST or PARTITION/FIRST-, also
-    after TOPIC/."""
+    """Return (partition, first, end) of a range, also with TOPIC/ in front.
+
+    A range is PARTITION, PARTITION/OFFSET, PARTITION/FIRST-LAST or PARTITION/FIRST-.
+    """
     found = _RANGE.fullmatch(text.removeprefix(f"{topic}/"))
     if found is None:
         raise click.BadParameter(
@@ -63,4 +67,4 @@ def range_of(text: str, topic: str) -> tuple[int, int, int]:
     return int(partition), int(first), end
 
 
-ALL = 2**62  #: beyond every offset
+ALL = 2**62  #: above all offsets

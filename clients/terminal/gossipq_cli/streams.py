@@ -1,4 +1,4 @@
-"""Standard streams as a command finds them: closed, in ASCII, or set to non-blocking by another program."""
+"""Repairs standard streams that are closed, ASCII, or non-blocking because of another program."""
 
 import os
 import select
@@ -8,9 +8,11 @@ from typing import Any
 
 
 class PatientFile(FileIO):
-    """Waits where a non-blocking file takes nothing now: Python would drop the text that it does not take,
-    and the command would end with exit code 0. An error is raised once and ends the command. What is written
-    after it is dropped: the rest of a buffer would fail again as Python exits, with exit code 120."""
+    """A file that waits while a non-blocking file is full. Python would drop text with exit code 0.
+
+    An error is raised once and ends the command. Later text is dropped, because flushing it at exit
+    would fail again, with exit code 120.
+    """
 
     _failed = False
 
@@ -27,7 +29,7 @@ class PatientFile(FileIO):
 
 
 class UnbufferedWriter(BufferedWriter):
-    """For `python -u`. Without a buffer, the text layer would drop what a file takes only in part."""
+    """For `python -u`: without a buffer, a partial write would lose text."""
 
     def write(self, data: Any, /) -> int:
         count = super().write(data)
@@ -36,9 +38,9 @@ class UnbufferedWriter(BufferedWriter):
 
 
 def prepare() -> None:
-    """Call it once, before the command line is read."""
+    """Prepare the streams. Call it once, before the command line is parsed."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # else the program's own connections would take the place
+        if getattr(sys, name) is None:  # otherwise a connection of the program would get the number
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # takes the lowest number, which is its
         elif mode == "w" and isinstance(stream := getattr(sys, name), TextIOWrapper):
             setattr(sys, name, _patient(stream))
@@ -50,7 +52,7 @@ def _patient(stream: TextIOWrapper) -> TextIOWrapper:
     return TextIOWrapper(
         UnbufferedWriter(raw) if stream.write_through else BufferedWriter(raw),
         encoding=stream.encoding,
-        errors="backslashreplace",  # no answer fails on what a terminal cannot show
+        errors="backslashreplace",  # printing never fails because of the terminal's encoding
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )

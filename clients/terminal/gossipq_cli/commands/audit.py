@@ -33,7 +33,8 @@ def command(choices: Choices, start: str, only: str | None) -> None:
                 if only is None or row["user"] == only:
                     rows.append({"time": iso(row.pop("time_ms"))} | row)
     names = ("time", "node", "user", "address", "verb", "target", "outcome")
-    rows.sort(key=lambda row: row["time"] or "")  # each process writes down its own, some seconds later
+    # each process writes its own rows, some seconds later
+    rows.sort(key=lambda row: row["time"] or "")
     out.rows([Column(name, spaced if name == "time" else dashed) for name in names], rows)
     if not rows:
         out.say("nothing was noted")

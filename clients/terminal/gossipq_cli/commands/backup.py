@@ -10,7 +10,7 @@ from gossipq_cli.kinds import Duration, Size
 from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Output
 
-PATIENCE_S = 60.0  #: for each part: a disk that is busy with a backup may stand still for seconds
+PATIENCE_S = 60.0  #: for each part: a disk that is busy with a backup may stall for seconds
 
 
 @click.command(cls=Verb)

@@ -30,7 +30,7 @@ def command() -> None:
 
 
 def _options(records: int, batch: int | None, fetch: bool = False) -> Callable[[Any], Any]:
-    """The options of one bench, with its defaults."""
+    """Return the options of one bench, with its defaults."""
 
     def decorate(function: Any) -> Any:
         options = [
@@ -145,7 +145,7 @@ def load(choices: Choices, /, **given: Any) -> None:
     out = Output(choices)
     if given["size"] < latency.DUE_BYTES:
         raise click.UsageError(f"--size of at least {latency.DUE_BYTES}: a record carries when it was due")
-    latency.histogram()  # a library that is missing is told of before a topic is made
+    latency.histogram()  # a missing library is reported before a topic is created
     with benches.topic(choices, given["topic"], given["retention"]) as topic:
         offer = latency.Offer(topic, given["rate"], given["seconds"], given["batch"], given["size"])
         if is_terminal(sys.stderr):
@@ -156,7 +156,7 @@ def load(choices: Choices, /, **given: Any) -> None:
 
 
 def _told(offer: latency.Offer, answer: dict[str, Any]) -> str:
-    """A line of rates, and one for each kind of latency."""
+    """Format rates in one line, and each kind of latency in another."""
     megabytes = answer["published_bytes_per_s"] / 1e6
     lines = [
         f"{many(offer.records, 'record')} of {offer.size} B in batches of {offer.batch}: offered "

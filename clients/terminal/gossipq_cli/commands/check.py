@@ -1,4 +1,4 @@
-"""`gossipq check`: one line and an exit code that monitoring systems of the Nagios kind understand."""
+"""`gossipq check`: one line and an exit code for Nagios-like monitoring systems."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,8 +23,9 @@ CLUSTER_ALARMS_EXCEPT = ("lag", "dead_letters", *DISK_ALARMS)
 
 
 class Verdict(NamedTuple):
-    """What a check found. `figures` are name, value, and the thresholds of warning and critical, "" =
-    none."""
+    """The result of a check. `figures` are name, value, warning and
+    critical threshold, "" = none.
+    """
 
     code: int
     text: str
@@ -32,8 +33,7 @@ class Verdict(NamedTuple):
 
 
 class Check(Noun):
-    """Verbs whose exit codes are those of monitoring systems: what is not known is UNKNOWN, also when the
-    command line is wrong."""
+    """Commands with exit codes of monitoring systems. A wrong command line is UNKNOWN too."""
 
     def make_context(self, *args: Any, **more: Any) -> click.Context:
         with unknown_unless_known():
@@ -46,13 +46,14 @@ class Check(Noun):
 
 @contextmanager
 def unknown_unless_known() -> Iterator[None]:
-    """Whatever goes wrong within is UNKNOWN: the line on stdout, since monitoring systems show no other, and
-    the rest as for any command."""
+    """Convert any error to UNKNOWN. The line goes to stdout, because
+    monitoring systems show only that.
+    """
     try:
         yield
     except (failures.Failure, click.ClickException, GossipqError, OSError) as error:
         if isinstance(error, failures.Failure) and error.exit_code == UNKNOWN:
-            raise  # told further in
+            raise  # printed already
         if isinstance(error, click.exceptions.NoArgsIsHelpError):  # its text is the help
             error = click.UsageError("name what to check: ready, cluster, lag or disk", error.ctx)
         told = failures.explain(error)
@@ -70,7 +71,7 @@ def command() -> None:
 
 
 def _run(choices: Choices, name: str, judge: Callable[[], Verdict], when_gone: int) -> int:
-    """Prints one line, or a JSON object, and returns the code; also for a node that does not answer."""
+    """Print one line, or a JSON object, and return the code, also if the node does not answer."""
     try:
         verdict = judge()
     except GossipqError as error:
@@ -92,21 +93,21 @@ def _run(choices: Choices, name: str, judge: Callable[[], Verdict], when_gone: i
 
 
 def told_of(error: GossipqError) -> str:
-    """With the word for it."""
+    """Return an error with its health word."""
     text, state = failures.explain(error).message, of_error(error)
     return f"{state}: {text}" if state else text
 
 
 def _unit(figure: str) -> str:
-    """As monitoring systems of the Nagios kind write it."""
+    """Return a number with its unit, as Nagios-like systems write it."""
     return {"bytes": "B", "us": "us"}.get(figure.rpartition("_")[2], "")
 
 
 def _worst(alarms: list[Alarm]) -> Verdict | None:
-    """Of the alarms that a check is about."""
+    """Return a verdict for the worst of these alarms."""
     if not alarms:
         return None
-    alarms = sorted(alarms, key=lambda alarm: alarm.severity)  # "critical" comes first
+    alarms = sorted(alarms, key=lambda alarm: alarm.severity)  # "critical" sorts first
     more = f", and {len(alarms) - 1} more" if len(alarms) > 1 else ""
     return Verdict(CRITICAL if alarms[0].severity == "critical" else WARNING, alarms[0].text + more)
 

@@ -11,7 +11,7 @@ from gossipq_cli.kinds import Duration
 from gossipq_cli.options import Choices, Noun, pass_choices
 from gossipq_cli.output import Column, Output, as_object, counter, span
 
-SHOWN_BYTES = 4  #: of a session: enough to name it
+SHOWN_BYTES = 4  #: of a session: enough to identify it
 
 
 @click.group(cls=Noun)
@@ -20,13 +20,14 @@ def command() -> None:
 
 
 def sessions(rows: list[ClientRow]) -> list[dict[str, Any]]:
-    """One row a session, over all workers that know it."""
+    """Return one row for each session, over all workers that know it."""
     found: dict[bytes, dict[str, Any]] = {}
     for row in rows:
         known = found.setdefault(
             row.session, {"session": row.session.hex(), "client": row.client, "version": row.version}
         )
-        known["client"] = known["client"] or row.client  # a session from before a restart has no name yet
+        # after a restart of a worker, a session may lack its name
+        known["client"] = known["client"] or row.client
         known["version"] = known["version"] or row.version
         for name in ("connections", "batches", "published", "bytes"):
             known[name] = known.get(name, 0) + getattr(row, name)
@@ -92,7 +93,7 @@ def kick(choices: Choices, session: str, for_s: float) -> None:
 
     SESSION is what gossipq client ls shows, or the first characters of it. The process itself is not stopped.
     """
-    if not session.strip():  # as of an unset variable: each session begins with it
+    if not session.strip():  # for example from an unset variable, which would match every session
         raise click.UsageError("SESSION is empty; `gossipq client ls` shows who is there")
     with ask.connect(choices) as mq:
         rows = [row for row in sessions(mq.admin.clients()) if row["session"].startswith(session.lower())]

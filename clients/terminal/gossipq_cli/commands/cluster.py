@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 AGAIN_S = 0.5
 FOLLOW_S = 1.0
-NOTICED_S = 60.0  #: by then the cluster knows that a node is silent
-MET_MS = 10_000  #: whom a node meets so soon after its start may have been there before it
+NOTICED_S = 60.0  #: after this time the cluster knows that a node is silent
+MET_MS = 10_000  #: nodes met this soon after the start may have existed before it
 MET = "is there"
 EVENT_TEXTS = {
     "join": "joined",
@@ -42,7 +42,7 @@ EVENT_TEXTS = {
 
 
 def secret_of(path: str = "") -> bytes:
-    """What the nodes of the cluster share: only who knows it changes them."""
+    """Return the secret of the cluster, which is needed to change its nodes."""
     from gossipq_node import trust
 
     return trust.known(path)
@@ -91,7 +91,7 @@ def show(choices: Choices, node: str) -> None:
 
 
 def _node(view: clusters.ClusterView, name: str) -> clusters.NodeView:
-    """Raises Failure when there is none of that name."""
+    """Return the node of this name. Raises Failure if it does not exist."""
     for node in view.nodes:
         if node.member.name == name:
             return node
@@ -131,7 +131,7 @@ def drain(choices: Choices, node: str, undo: bool, wait_s: float | None, secret_
 
 
 def _await_empty(choices: Choices, copy: str, name: str, wait_s: float) -> None:
-    """Learners of shard 0 are what every node is."""
+    """Wait until the node has no copies. A learner of shard 0 does not count: every node is one."""
     deadline = time.monotonic() + wait_s
     while True:
         view = clusters.look(choices)
@@ -226,7 +226,10 @@ def replace_node(choices: Choices, node: str, by: str | None, wait_s: float, sec
 
 
 def _taken_off(choices: Choices, node: str, secret: bytes, silent: bool) -> list[Member]:
-    """Who is left. The cluster takes a silent node for one that is there for some seconds."""
+    """Remove a node, and return the others.
+
+    A node counts as running for some seconds after it stopped: with `silent` the command waits.
+    """
     deadline = time.monotonic() + NOTICED_S
     while True:
         try:
@@ -239,7 +242,7 @@ def _taken_off(choices: Choices, node: str, secret: bytes, silent: bool) -> list
 
 
 def plans_of(view: clusters.ClusterView, copies: int = 0) -> "list[ShardPlan]":
-    """What the cluster strives for, one for each shard; `copies` 0: as many as shards have now."""
+    """Return the planned placement of each shard. `copies` 0: as many copies as shards have now."""
     from gossipq_node.plan import shard_plans
 
     rows = view.copies
@@ -306,8 +309,10 @@ def events(choices: Choices, follow: bool) -> None:
 
 
 def _events(choices: Choices, follow: bool, out: Output) -> Iterator[tuple[GossipEvent, bool]]:
-    """Each once, and whether the asked node met it there: a node keeps the newest only, and tells them again
-    and again."""
+    """Yield each event once, with whether the asked node met that node at its own start.
+
+    A node keeps only the newest events, and returns them each time.
+    """
     seen: set[GossipEvent] = set()
     with ask.connect(choices) as mq:
         while True:
@@ -440,7 +445,7 @@ def open_(choices: Choices, secret_file: str) -> None:
     Output(choices).one({"closed": False}, "the cluster is open: everybody may do everything")
 
 
-# --- clients of other hosts
+# --- clients on other hosts
 
 
 @command.command("door")
@@ -479,7 +484,7 @@ def door(choices: Choices, path: str) -> None:
     )
 
 
-# --- nodes that come
+# --- new nodes
 
 
 @command.command("invite")
@@ -629,7 +634,7 @@ def set_options(choices: Choices, changes: tuple[str, ...], dry_run: bool, secre
 
 
 def _change(text: str) -> tuple[str, str]:
-    """KEY=VALUE -> (dotted key, JSON text). Raises UsageError, ConfigError."""
+    """Parse KEY=VALUE to (dotted key, JSON text). Raises UsageError, ConfigError."""
     from gossipq import config as configuration
     from gossipq.errors import ConfigError
 
@@ -640,13 +645,13 @@ def _change(text: str) -> tuple[str, str]:
     variable = f"{configuration.ENVIRONMENT_PREFIX}{key.upper().replace('.', '__')}"
     try:
         loaded = configuration.load("", {variable: value}, {})
-    except ConfigError as error:  # it was an argument, and no variable
+    except ConfigError as error:  # the text was an argument, not a variable
         raise ConfigError(error.message.replace(f"environment {variable}", text), error.hint) from None
     return key, msgspec.json.encode(configuration.value_of(loaded.config, key)).decode()
 
 
 def _toml(text: str) -> str:
-    """As cluster.toml has it."""
+    """Format a value as in cluster.toml."""
     from gossipq.config import toml_text
 
     return toml_text(msgspec.json.decode(text)) if text else ""

@@ -5,7 +5,7 @@ import click
 from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Output
 
-VARIABLE = "_GOSSIPQ_COMPLETE"  #: click reads it
+VARIABLE = "_GOSSIPQ_COMPLETE"  #: read by click
 
 
 @click.command(cls=Verb)

@@ -24,7 +24,7 @@ from gossipq_cli.output import Output
 if TYPE_CHECKING:
     from gossipq_client import Client
 
-PULSE = "python.pulse"  #: goes on being published while a node joins
+PULSE = "python.pulse"  #: published while a node joins
 
 
 @click.command(cls=Verb)
@@ -100,7 +100,7 @@ def command(choices: Choices, count: str, source: Path | None, web: bool) -> int
 
 
 def _require_all(account: Account, acked: int, total: int) -> None:
-    """Raises Failure when a record is missing."""
+    """Raise Failure if a record is missing."""
     if account.complete and acked == account.confirmed:
         return
     faults = {
@@ -123,8 +123,7 @@ def _nodes(count: int) -> str:
 
 
 def grow(mq: "Client", cluster: Nodes, shown: Screen) -> dict[str, int]:
-    """One more node joins while records go on being published, until it leads its share: node -> shards that
-    it leads."""
+    """Let one more node join while records are published. Returns node -> shards that it leads."""
     cluster.wait_healthy()
     newcomer = cluster.add(workers=1)
     shown.say(f"{newcomer.name} joins")
@@ -159,7 +158,7 @@ def _summary(row: dict[str, Any]) -> str:
 
 
 def next_commands() -> list[str]:
-    """Three lines that paste as they are, wherever the command lies."""
+    """Return three commands that can be pasted in any directory."""
     beside = Path(sys.executable).parent / "gossipq"
     name = "gossipq" if shutil.which("gossipq") or not beside.exists() else os.path.relpath(beside)
     return [f"{name} node &", f'{name} pub hello "first message"', f"{name} sub hello --from first -n 1"]

@@ -16,7 +16,7 @@ from gossipq_cli.output import Column, Output, as_object, brief, counter, dashed
 if TYPE_CHECKING:
     from gossipq_client.operations import DeadLetter
 
-LISTED_MAX = 100  #: dead letters that `ls` shows unless told otherwise
+LISTED_MAX = 100  #: default number of dead letters shown by `ls`
 
 
 @click.group(cls=Noun)
@@ -25,7 +25,7 @@ def command() -> None:
 
 
 def _row(letter: "DeadLetter") -> dict[str, Any]:
-    """All but the record itself. Neighbours that died together are one range."""
+    """Return a dead letter without its record. Neighbours that died together are one range."""
     last = f"-{letter.offset + letter.count - 1}" if letter.count > 1 else ""
     row = {
         "range": letter.ref + last,
@@ -166,7 +166,7 @@ def show(choices: Choices, ref: str, group: str | None) -> None:
 
 
 def _paragraph(letter: "DeadLetter", steps: list[TraceEvent]) -> str:
-    """Why one group has it no more."""
+    """Return why a group does not get the record any more."""
     counts = f"{many(letter.attempts, 'attempt')}, {many(letter.failures, 'failure')}"
     lines = [f"{letter.group}: dead since {moment(letter.time_ms)}: {letter.reason}, {counts}"]
     if letter.error:

@@ -21,14 +21,16 @@ from gossipq_cli.output import Output
 if TYPE_CHECKING:
     from gossipq_node.doctor import Check
 
-NODES_MAX, AT_ONCE = 100, 32  #: whose ports are looked at; how many connections at a time
-ASK_S = 2.0  #: for a node that runs
+NODES_MAX, AT_ONCE = 100, 32  #: nodes whose ports are tested; simultaneous connections
+ASK_S = 2.0  #: for a running node
 SIGNS = {"good": ("ok  ", "green"), "warning": ("warn", "yellow"), "bad": ("BAD ", "red")}
 
 
 def of_cluster(choices: Choices) -> "list[Check]":
-    """How the cluster of the node that runs here is, in the words of health, and whose clock is wrong.
-    Nothing when none runs, and nobody asked for one."""
+    """Check the health and the clocks of the cluster of a local node.
+
+    Empty if no node is running and no server was given.
+    """
     from gossipq_node.doctor import BAD, GOOD, WARNING, Check
 
     try:
@@ -51,8 +53,9 @@ def of_cluster(choices: Choices) -> "list[Check]":
 
 
 def of_doors(members: Sequence[Member]) -> "list[Check]":
-    """Whether the ports of each node are reached from here, by TCP: those at which clients of other hosts are
-    answered, and those for nodes."""
+    """Check by TCP whether the ports of each node are reachable: client
+    ports, and ports for nodes.
+    """
     from gossipq_node.doctor import GOOD, WARNING, Check, doors_of
 
     asked = list[tuple[str, str]]()

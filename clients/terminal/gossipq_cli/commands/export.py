@@ -18,9 +18,9 @@ from gossipq_cli.progress import Progress
 if TYPE_CHECKING:
     from gossipq_node.export.follower import Follower
 
-#: what --follow waits out; OSError: a disk that is full may have room again
+#: errors that --follow waits for; OSError: a full disk may get space
 PASSING = (Busy, Unreachable, NoReply, OSError)
-PAUSE_MAX_S = 60.0  #: between two tries while nothing goes well
+PAUSE_MAX_S = 60.0  #: between two tries after failures
 
 
 @click.command(cls=Verb)
@@ -193,7 +193,7 @@ def _place(text: str) -> tuple[str, int]:
 def _follow(
     output: Output, progress: Progress, follower: "Follower", every_s: float, place: tuple[str, int] | None
 ) -> NoReturn:
-    """Until it is interrupted."""
+    """Run until it is interrupted."""
     from gossipq_node.export.metrics import Metrics
 
     metrics, failed = Metrics(), 0

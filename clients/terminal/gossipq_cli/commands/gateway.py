@@ -90,7 +90,8 @@ def command(choices: Choices, /, **given: Any) -> None:
     given["options"] = options.read(path) if path else options.DialectOptions()
     settings = Settings(**{**given, **places, "insecure": choices.insecure})
 
-    if choices.credentials:  # callers with tokens of their own need the key of the doors that is in it
+    # callers with their own tokens need the key of encrypted ports in this file
+    if choices.credentials:
         os.environ["GOSSIPQ_CREDENTIALS"] = choices.credentials
 
     def client(token: bytes | None) -> Client:
@@ -98,7 +99,7 @@ def command(choices: Choices, /, **given: Any) -> None:
             *choices.servers,
             name=f"gateway-{os.getpid()}",
             timeout=choices.timeout_s,
-            # a caller whose token is refused hears so soon; the node is reached by then
+            # callers with a refused token hear it soon; the node was reached before
             wait=None if token is None else min(CALLER_S, choices.timeout_s),
             credentials=token,
             insecure=choices.insecure,
@@ -108,7 +109,7 @@ def command(choices: Choices, /, **given: Any) -> None:
 
 
 def console(choices: Choices) -> "Console":
-    """The console: each of its users is a client with a token of its own."""
+    """Return the console, in which each user is a client with its own token."""
     import gossipq_client
     from gossipq_cli.contexts import servers_of
     from gossipq_client.io import addresses_of, contexts

@@ -21,7 +21,8 @@ from gossipq_cli.output import Column, Output, as_object, counter, number, span
 if TYPE_CHECKING:
     from gossipq_client import Client
 
-OPEN = ("ready", "in_flight", "retrying", "parked")  #: what makes the lag: published and not done yet
+#: states that count as lag: published and not finished
+OPEN = ("ready", "in_flight", "retrying", "parked")
 STORED = (
     *OPEN,
     "acked",
@@ -46,14 +47,14 @@ def command() -> None:
 
 
 def counters_of(part: GroupStats) -> dict[str, Any]:
-    """Of one partition; lag = published and not done yet."""
+    """Return counters of one partition; lag = published and not finished."""
     counts = {name: getattr(part, name) for name in STORED}
     lag = sum(counts[name] for name in OPEN)
     return {"lag": lag, **counts, "consumers": part.consumers, "paused": part.paused}
 
 
 def totals(groups: Iterable[GroupStats]) -> list[dict[str, Any]]:
-    """One row a group and topic."""
+    """Return one row for each group and topic."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for part in groups:
         counts = counters_of(part)
@@ -63,10 +64,11 @@ def totals(groups: Iterable[GroupStats]) -> list[dict[str, Any]]:
         row["partitions"] += 1
         for name in ("lag", *STORED):
             row[name] = row.get(name, 0) + counts[name]
-        # a consumer is subscribed to many partitions and is one consumer all the same
+        # a consumer of many partitions is one consumer
         row["consumers"] = max(row.get("consumers", 0), part.consumers)
         row["paused"] = row.get("paused", False) or part.paused
-        row["goes_ms"] = min(filter(None, (row.get("goes_ms", 0), part.goes_ms)), default=0)  # shard by shard
+        # it is computed for each shard
+        row["goes_ms"] = min(filter(None, (row.get("goes_ms", 0), part.goes_ms)), default=0)
     return [rows[at] for at in sorted(rows)]
 
 
@@ -77,14 +79,14 @@ def unknown(topic: str, group: str, known: Iterable[GroupStats] = ()) -> failure
 
 
 def found(mq: "Client", topic: str, group: str | None) -> list[GroupStats]:
-    """The partitions of a topic's groups, or of one. Raises UnknownTopic, Failure."""
+    """Return the partitions of a topic's groups, or of one group. Raises UnknownTopic, Failure."""
     if "*" in topic:
         raise ask.no_topic(mq, topic)
     return _parts(mq, topic, group)
 
 
 def _parts(mq: "Client", topic: str, group: str | None) -> list[GroupStats]:
-    """Also of all topics that fit a pattern."""
+    """Return the partitions of all topics that match."""
     known = ask.groups_of(mq, topic)
     parts = [part for part in known if group in (None, part.group)]
     if group is not None and not parts:
@@ -94,8 +96,10 @@ def _parts(mq: "Client", topic: str, group: str | None) -> list[GroupStats]:
 
 @contextmanager
 def asking(mq: "Client", topic: str, group: str) -> Iterator[None]:
-    """What is asked of a record in a group. Raises Failure when that group is not there: a node says of it
-    what it says of a request that makes no sense."""
+    """Raise Failure if a request about a group fails because the group does not exist.
+
+    A node answers such a request like an invalid one.
+    """
     try:
         yield
     except BadRequest:
@@ -121,7 +125,7 @@ def list_groups(choices: Choices, topic: str | None) -> None:
     columns = [Column("group"), Column("topic"), *map(counter, ("partitions", "consumers", "lag", "dead"))]
     if any(row["paused"] for row in rows):
         columns.append(Column("paused", lambda paused: "paused" if paused else ""))
-    if any(row["goes_ms"] for row in rows):  # unused, as its topic says
+    if any(row["goes_ms"] for row in rows):  # unused, by the topic's policy
         columns.append(Column("goes_ms", lambda goes_ms: span(goes_ms) if goes_ms else "", title="goes in"))
     out.rows(columns, rows)
     if not groups:
@@ -165,7 +169,7 @@ def _by_partition(part: GroupStats) -> dict[str, Any]:
 
 
 def _one(group: str | None, named: str | None) -> str:
-    """The group, which is named in one of two places."""
+    """Return the group, given in one of two places."""
     if (group is None) == (named is None):
         raise click.UsageError("name the group once" if group else "name a topic and a group")
     return group or named or ""
@@ -215,7 +219,9 @@ RATE_COLUMNS = (
 def consumers(
     clients: Iterable[ClientRow], topic: str, group: str | None
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    """Counters of who consumes a topic, over all workers: (group, session) -> counter -> value."""
+    """Return counters of a topic's consumers, over all workers: (group,
+    session) -> counter -> value.
+    """
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for client in clients:
         for each in client.subscriptions:
@@ -231,7 +237,10 @@ def rates(
     after: Mapping[tuple[str, str], dict[str, Any]],
     seconds: float,
 ) -> list[dict[str, Any]]:
-    """Of who was there both times. A counter that is lower began anew: its leader is another one."""
+    """Return rates of consumers that exist in both looks.
+
+    A counter that fell has restarted at another leader.
+    """
     rows = []
     for name, row in sorted(after.items()):
         if name in before:
@@ -419,7 +428,7 @@ def seek(choices: Choices, topic: str, group: str | None, named: str | None, to:
 
 
 def _place(text: str) -> str | int | datetime:
-    """Raises UsageError."""
+    """Parse a position. Raises UsageError."""
     try:
         return place_of(text)
     except ValueError as error:

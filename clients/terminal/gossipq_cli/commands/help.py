@@ -66,7 +66,7 @@ def command(choices: Choices, ctx: click.Context, words: tuple[str, ...]) -> Non
     if words and (page := _of_command(ctx.find_root(), words)):
         Output.write(page)
         return
-    topic = "-".join(words) or None  # "exit codes" is how it is written elsewhere
+    topic = "-".join(words) or None  # also written "exit codes"
     from gossipq.alarms import KINDS
     from gossipq.health import table
 
@@ -102,7 +102,10 @@ def command(choices: Choices, ctx: click.Context, words: tuple[str, ...]) -> Non
 
 
 def _of_command(root: click.Context, words: tuple[str, ...]) -> str:
-    """The help of a command; "" when the first word is none. Raises UsageError when a later one is none."""
+    """Return the help of a command; "" if the first word is not a command.
+
+    Raises UsageError if a later word is not one.
+    """
     ctx, command = root, root.command
     for at, word in enumerate(words):
         found = command.get_command(ctx, word) if isinstance(command, click.Group) else None

@@ -11,7 +11,7 @@ from gossipq_cli.kinds import Duration
 from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Output
 
-INVITED_S = 86_400.0  #: an invitation is good for so long
+INVITED_S = 86_400.0  #: default lifetime of an invitation
 
 
 @click.command(cls=Verb)

@@ -20,7 +20,7 @@ from gossipq_cli.progress import Progress
 if TYPE_CHECKING:
     from gossipq_client import Message
 
-FOUND_MAX = 100  #: records that `find` shows unless told otherwise
+FOUND_MAX = 100  #: default number of records shown by `find`
 
 
 @click.group(cls=Noun)
@@ -28,7 +28,7 @@ def command() -> None:
     """Show, find, cancel, move, edit and remove records."""
 
 
-# --- look
+# --- show
 
 
 @command.command("show")
@@ -110,7 +110,7 @@ def find(
 
 
 def _place(text: str, option: str) -> str | int | datetime:
-    """Where to start or end, as the client takes it."""
+    """Parse a start or end position. Raises BadParameter."""
     if text in ("first", "new"):
         return text
     try:
@@ -120,7 +120,7 @@ def _place(text: str, option: str) -> str | int | datetime:
 
 
 def _rows(found: "Iterator[Message]", progress: Progress) -> Iterator[tuple[dict[str, Any], str]]:
-    """Each record as an object and as a line for people."""
+    """Yield each record as an object and as a line for people."""
     for record in found:
         progress.clear()
         ref = f"{record.topic}/{record.partition}/{record.offset}"
@@ -129,7 +129,7 @@ def _rows(found: "Iterator[Message]", progress: Progress) -> Iterator[tuple[dict
         yield {"ref": ref} | records.as_row(record), line
 
 
-# --- mend
+# --- change
 
 
 @command.command("cancel")

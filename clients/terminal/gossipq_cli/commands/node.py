@@ -63,14 +63,14 @@ _OPTIONS = (
 
 
 def common(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of everything that takes part in a cluster."""
+    """Add the options of all programs that take part in a cluster."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def start(config: str | None, given: dict[str, Any], witness: bool = False) -> int:
-    """`given`: flag -> value, None or () where it was not given."""
+    """Start a node. `given` maps flags to values, None or () if not given."""
     from gossipq.config import find, load
     from gossipq_node.main import run
 

@@ -20,8 +20,9 @@ from gossipq_cli.output import Column, Output, brief, dashed, spaced
 if TYPE_CHECKING:
     from gossipq_client import Client, Message
 
-DONE = ("acked", "dead", "voided", "removed", "skipped")  #: states of records that a group has behind it
-LOOKED_MAX = 1_000  #: records of a partition at which it is asked where they stand
+#: states of records that a group has finished
+DONE = ("acked", "dead", "voided", "removed", "skipped")
+LOOKED_MAX = 1_000  #: records of a partition whose state is asked for
 PEEK_MAX = 100
 
 Row = dict[str, Any]
@@ -75,7 +76,7 @@ def command(choices: Choices, topic: str, group: str | None, number: int, start:
 
 
 def _place(text: str) -> str | int | datetime:
-    """Raises UsageError."""
+    """Parse a position. Raises UsageError."""
     try:
         return place_of(text)
     except ValueError as error:
@@ -88,7 +89,7 @@ def _shown(record: "Message") -> Row:
 
 
 def _newest(mq: "Client", topic: str, number: int) -> Iterator[Row]:
-    """The newest first, over all partitions."""
+    """Yield the newest records over all partitions, newest first."""
     rows = []
     for partition, (first, end) in mq.admin.positions(topic).items():
         for offset in range(end - 1, max(first, end - number) - 1, -1):
@@ -97,7 +98,7 @@ def _newest(mq: "Client", topic: str, number: int) -> Iterator[Row]:
 
 
 def _open(mq: "Client", topic: str, parts: list[GroupStats]) -> Iterator[Row]:
-    """What a group has not had yet, or holds, partition by partition."""
+    """Yield records that a group has not received yet or holds, partition by partition."""
     ends = {partition: end for partition, (_, end) in mq.admin.positions(topic).items()}
     for part in parts:
         partition = partition_of(part.partition)
@@ -114,7 +115,7 @@ def _beginning(value: str | None) -> str:
 
 
 def _row(mq: "Client", topic: str, partition: int, offset: int) -> list[Row]:
-    """Nothing when it has left meanwhile."""
+    """Return the row in a list; empty if the record was removed meanwhile."""
     try:
         record = mq.admin.show(topic, partition, offset)
     except UnknownRecord:

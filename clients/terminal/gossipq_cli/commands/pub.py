@@ -20,11 +20,11 @@ from gossipq_cli.records import Record
 if TYPE_CHECKING:
     from gossipq_client import Client, Receipt
 
-PENDING_MAX = 20_000  #: receipts held before the oldest is looked at
+PENDING_MAX = 20_000  #: receipts kept before the oldest is checked
 
 
 class What(NamedTuple):
-    """What to publish, as the command line says it."""
+    """The records to publish, as given on the command line."""
 
     body: str | None
     lines: bool
@@ -67,7 +67,7 @@ class What(NamedTuple):
         return None if self.key is None else records.fill(self.key, number).encode("utf-8", "surrogateescape")
 
     def _options(self, number: int, own: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the line says of itself comes before what the command line says of all."""
+        """Return the options of a record: those of its line win over the command line."""
         given = self.options
         if "id" in given:
             given = given | {"id": records.fill(given["id"], number)}
@@ -77,7 +77,7 @@ class What(NamedTuple):
 
 
 class Tally:
-    """Receipts in order: what is confirmed, what failed first."""
+    """Receipts in order: confirmed records, and the first error."""
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
@@ -88,7 +88,7 @@ class Tally:
         self.pending: deque[Any] = deque()
 
     def add(self, publish: Callable[[], Any]) -> None:
-        """Counts a record before it is handed over: an interrupt may come in between."""
+        """Count a record before it is published, because an interrupt can come in between."""
         self.published += 1
         try:
             self.pending.append(publish())
@@ -109,8 +109,10 @@ class Tally:
         self.first = self.first or kept
 
     def settle_all(self) -> None:
-        """All that is still open, as long as confirms come within the time limit of each other: a slow line
-        takes its time for one batch after the other."""
+        """Wait for all open receipts, while confirms arrive within the time limit of each other.
+
+        So a slow line can take its time for each batch.
+        """
         deadline = time.monotonic() + self.timeout_s
         while self.pending:
             before = self.confirmed
@@ -230,11 +232,11 @@ def _row(topic: str, receipt: "Receipt") -> dict[str, Any]:
 
 
 def _sentence(topic: str, receipt: "Receipt", seconds: float) -> str:
-    """What became of one record; the ref in it is what `gossipq why` and `gossipq msg` take."""
+    """Return a sentence about one record, with a ref for `gossipq why` and `gossipq msg`."""
     if not receipt.copies:
         return f"sent {topic}"
     done = "duplicate of" if receipt.duplicate else "scheduled" if receipt.offset < 0 else "stored"
-    copies = receipt.receipts or (receipt,)  # one for each topic that a virtual one stands for
+    copies = receipt.receipts or (receipt,)  # a receipt for each topic behind a virtual one
     refs = ", ".join(copy.ref or f"a record of {topic} that is gone" for copy in copies)
     return f"{done} {refs}  {seconds * 1_000:.1f} ms"
 
@@ -265,7 +267,7 @@ def _tell(out: Output, topic: str, tally: Tally, seconds: float, single: bool) -
     if tally.error is None:
         return failures.DONE
     told = failures.explain(tally.error)
-    unsure = isinstance(tally.error, NotConfirmed)  # else refused: certainly not stored
+    unsure = isinstance(tally.error, NotConfirmed)  # otherwise refused: certainly not stored
     missing = f"{tally.published - tally.confirmed:,} of {tally.published:,} records"
     message = f"{missing} {'may be stored or not' if unsure else 'not stored'}: {told.message}"
     if tally.stopped:

@@ -56,7 +56,7 @@ def command(choices: Choices, topic: str, position: int, limit: int, partition: 
 def _records(
     mq: "Client", topic: str, position: int, limit: int, partition: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Offsets and values."""
+    """Yield offsets and values."""
     for stretch in mq.batches(topic, start=position, partition=partition):
         for number, data in enumerate(stretch.values(), stretch.first):
             yield number, data

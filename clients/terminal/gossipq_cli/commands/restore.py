@@ -79,7 +79,7 @@ def command(
         "cluster": done.manifest.cluster_uuid,
     }
     row |= {"point": done.point.sequence, "batches": done.batches, "left_out": done.removed}
-    # what was brought is of all topics
+    # the batches are those of all topics
     what = many(done.topics, "topic") if done.removed else many(done.batches, "batch", "batches")
     text = (
         f"{data} has {what} of point {done.point.sequence} and is a new "

@@ -103,7 +103,7 @@ def revoke(choices: Choices, role: str, topics: str, revoked: tuple[str, ...], s
 
 
 def _with(role: Role, rule: Rule) -> list[Rule]:
-    """Its rules with this one in its place; one without permissions goes."""
+    """Return the role's rules with this one replaced, or removed if it has no permissions."""
     rules = {each.topics: each for each in (*role.rules, rule)}
     return [each for each in rules.values() if each.permissions]
 

@@ -13,8 +13,8 @@ from gossipq_cli.output import Column, Output, json_text, printable
 if TYPE_CHECKING:
     from gossipq_client import Client, Schema
 
-LAST = 1_000  #: records of each partition that are looked at
-TOLD_MAX = 20  #: of those that do not fit
+LAST = 1_000  #: newest records of each partition that are checked
+TOLD_MAX = 20  #: misfits shown
 
 
 @click.group(cls=Noun)
@@ -39,7 +39,7 @@ def declare(choices: Choices, topic: str, file: BinaryIO) -> None:
     """
     document = file.read()
     with ask.connect(choices) as mq:
-        mq.admin.next_schema(topic, document)  # an earlier version does not come back
+        mq.admin.next_schema(topic, document)  # an earlier version cannot return
         schema = mq.schema(topic, document)
     Output(choices).one(_row(schema), f"topic {topic} has schema version {schema.version}", topic)
 
@@ -122,7 +122,7 @@ def remove(choices: Choices, topic: str) -> None:
 
 
 def _schema(mq: "Client", topic: str) -> "Schema":
-    """Raises UnknownTopic, Failure."""
+    """Return the schema of a topic. Raises UnknownTopic, Failure."""
     if "*" in topic or ask.missing(mq, [topic]):
         raise ask.no_topic(mq, topic)
     schema = mq.admin.known_schema(topic)
@@ -142,7 +142,7 @@ def _row(schema: "Schema") -> dict[str, Any]:
 
 
 def _newest(mq: "Client", topic: str, last: int) -> Iterator[tuple[str, bytes]]:
-    """Records with their ref."""
+    """Yield records with their refs."""
     for number, (first, end) in sorted(mq.admin.positions(topic).items()):
         if first < end:
             for each in mq.batches(topic, start=max(first, end - last), end=end, partition=number):

@@ -1,4 +1,6 @@
-"""`gossipq spark`: jobs over exports and imported tables. spark/jobs has the same for spark-submit."""
+"""`gossipq spark`: jobs over exports and imported tables. spark/jobs are
+the same for spark-submit.
+"""
 
 import os
 import shutil
@@ -20,7 +22,7 @@ from gossipq_cli.output import Column, Output, brief, counter, dashed, readable
 
 Spark = Any  #: a SparkSession
 Frame = Any  #: a DataFrame
-SHOWN = 20  #: records that a search shows unless told otherwise
+SHOWN = 20  #: default number of records shown by a search
 GAPS_SHOWN = 8
 
 
@@ -40,7 +42,7 @@ def command() -> None:
 
 @contextmanager
 def running(master: str) -> Iterator[Spark]:
-    """A session for one command. Raises Failure when something is not installed."""
+    """Return a session for one command. Raises Failure if a program or library is missing."""
     try:
         import pyspark_gossipq
     except ImportError as error:
@@ -57,7 +59,7 @@ def running(master: str) -> Iterator[Spark]:
 
 
 class Source:
-    """What a job reads: an export or an imported table, and which topics of it."""
+    """The input of a job: an export or an imported table, and the wanted topics."""
 
     def __init__(self, path: str, topics: Sequence[str], allow_gap: bool) -> None:
         self.path, self.topics, self.allow_gap = path, ",".join(topics), allow_gap
@@ -68,7 +70,7 @@ class Source:
         return imports.rows(spark, self.path, data_set, self.topics, self.allow_gap)
 
     def gaps(self, out: Output) -> list[Any]:
-        """What is not there, also told to people."""
+        """Return the gaps, and print them for people."""
         from pyspark_gossipq.pipelines import imports
 
         found = imports.gaps(self.path, self.topics)
@@ -83,7 +85,7 @@ class Source:
 
 
 def _job(*more: Callable[[Any], Any], reports: bool = False) -> Callable[[Any], Any]:
-    """The arguments and options that jobs share."""
+    """Add the common arguments and options of jobs."""
 
     def decorate(function: Any) -> Any:
         @wraps(function)
@@ -123,7 +125,7 @@ def _job(*more: Callable[[Any], Any], reports: bool = False) -> Callable[[Any], 
 
 
 class Report:
-    """A small result on its way to people, a picture and a roll-up."""
+    """A small result: printed, drawn, and stored as a roll-up."""
 
     def __init__(
         self, choices: Choices, kind: str, source: Source, picture: str | None, rollups: str | None
@@ -326,7 +328,7 @@ def _pair(text: str, sign: str, what: str) -> tuple[str, str]:
 
 
 def _looking(function: Any) -> Any:
-    """Options that choose records."""
+    """Add options that select records."""
     for option in (
         click.option("--until", type=Moment(), help="published before this time"),
         click.option("--from", "since", type=Moment(), help="published at this time or later"),
@@ -346,7 +348,7 @@ def _looking(function: Any) -> Any:
 
 
 class Looking:
-    """What records are looked for by, checked before Spark starts."""
+    """Conditions for records, checked before Spark starts."""
 
     def __init__(self, asked: Mapping[str, Any]) -> None:
         self.text, self.key = asked["text"], asked["key"]

@@ -18,7 +18,9 @@ ROWS = ("workers", "routes", "members", "leads", "copies", "events")
 
 
 def as_object(view: clusters.ClusterView, nodes: int = 0) -> dict[str, Any]:
-    """For JSON: names instead of positions. What one node answered, and what was found out by asking all."""
+    """Return STATUS for JSON, with names instead of positions, and the
+    facts learned from all nodes.
+    """
     fields = msgspec.structs.asdict(view.asked)
     health = clusters.health(view, nodes)
     fields |= {"cluster": view.asked.cluster.hex(), "healthy": not health.findings, "state": health.state}
@@ -66,7 +68,7 @@ def command(choices: Choices, wait_s: float | None, nodes: int) -> int:
 
 
 def _print_dead(out: Output, view: clusters.ClusterView) -> None:
-    """Of all nodes that answer."""
+    """Print dead letters of all nodes that answer."""
     answers = [node.status for node in view.nodes if node.status is not None] or [view.asked]
     workers = [worker for status in answers for worker in status.workers]
     dead, last = sum(worker.dead for worker in workers), sum(worker.dead_per_minute for worker in workers)
@@ -83,8 +85,7 @@ def _print_dead(out: Output, view: clusters.ClusterView) -> None:
 
 
 def unanswered(view: clusters.ClusterView, known: Collection[str]) -> Iterator[str]:
-    """Of nodes that do not answer here, beside those that are `known` to be away: how old that is what stands
-    there of them."""
+    """Yield how old the facts are about silent nodes that are not `known` to be away."""
     for node in view.nodes:
         rows = [row for row in view.copies if row.copy == node.member.copy and row.role != "leader"]
         if node.status is None and rows and node.member.name not in known:

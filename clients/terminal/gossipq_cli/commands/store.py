@@ -258,7 +258,7 @@ def load(choices: Choices, data: str, file: str, adopts: bool) -> None:
 
 
 def _say_what_lacks(out: Output, done: "Dumped") -> None:
-    """One node has not all of a larger cluster."""
+    """Warn that one node does not have all of a larger cluster."""
     from gossipq_node import recovery
 
     for role in sorted({row.role for row in done.shards} - {recovery.VOTER}):

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from gossipq.values import GroupStats
     from gossipq_client import Client, Message, Subscription
 
-LOOK_S = 1.0  #: between two looks for the first alarm
-QUIET_S = 0.5  #: nothing has come for so long: time for a remark
+LOOK_S = 1.0  #: interval at which the topic of the first alarm is looked for
+QUIET_S = 0.5  #: after this time without records, a remark is printed
 
 
 def start_of(text: str | None) -> str | int | datetime | None:
-    """What --from means to the client: a word, an offset, or a time back from now as it is; or a point in
-    time. Raises Failure."""
+    """Return --from for the client: a word, an offset, a relative or an absolute time.
+
+    Raises Failure.
+    """
     from gossipq_client.values import start_of as checked
 
     if text is None:
@@ -46,7 +48,7 @@ def start_of(text: str | None) -> str | int | datetime | None:
 
 
 def _standing(mq: "Client", topics: tuple[str, ...], group: str | None) -> "list[GroupStats]":
-    """The group in each partition of these topics, if one is named and there."""
+    """Return the group in each partition of these topics, if it is given and exists."""
     if group is None:
         return []
     named = [topic for topic in topics if "*" not in topic]
@@ -54,8 +56,10 @@ def _standing(mq: "Client", topics: tuple[str, ...], group: str | None) -> "list
 
 
 def _lines(mq: "Client", topics: tuple[str, ...], create: bool, rows: "list[GroupStats]") -> list[str]:
-    """What to say when nothing comes at first. `rows`: of the group. Raises UnknownTopic where a topic is
-    missing and shall not be made."""
+    """Return remarks for the case that no records come at first. `rows` are those of the group.
+
+    Raises UnknownTopic if a topic is missing and should not be created.
+    """
     missing = ask.missing(mq, topics)
     if missing and not create:
         hint = "`gossipq topic ls` lists topics; with `--create` it is made, and waited for"
@@ -71,8 +75,7 @@ def _lines(mq: "Client", topics: tuple[str, ...], create: bool, rows: "list[Grou
 
 
 def _first_alarm(mq: "Client", topics: tuple[str, ...], out: Output, exit_at_end: bool) -> bool:
-    """Waits until the topic of alarms is there, which the first one makes; False: there is none, and nobody
-    waits."""
+    """Wait for the topic of alarms, which the first alarm creates. False: stop without it."""
     if alarms.TOPIC not in topics or not ask.missing(mq, [alarms.TOPIC]):
         return True
     out.say("no alarm was raised yet" + ("" if exit_at_end else ": waiting for the first one; Ctrl-C ends"))
@@ -82,7 +85,9 @@ def _first_alarm(mq: "Client", topics: tuple[str, ...], out: Output, exit_at_end
 
 
 def _among_others(choices: Choices, rows: "list[GroupStats]") -> None:
-    """Somebody at a terminal is asked before it takes work from a group's consumers; programs are not."""
+    """Ask users at a terminal before they take work from a group's
+    consumers. Programs are not asked.
+    """
     if not is_terminal(sys.stdin) or not is_terminal(sys.stdout):
         return
     busy = next((row for row in rows if row.consumers), None)
@@ -94,8 +99,7 @@ def _among_others(choices: Choices, rows: "list[GroupStats]") -> None:
 
 @contextmanager
 def remarks(out: Output, lines: list[str]) -> Iterator[threading.Timer]:
-    """Says the lines on stderr when the block has lasted QUIET_S, unless the timer it gives is cancelled
-    before."""
+    """Print lines on stderr after QUIET_S, unless the yielded timer is cancelled before."""
 
     def say() -> None:
         for line in lines:
@@ -112,7 +116,9 @@ def remarks(out: Output, lines: list[str]) -> Iterator[threading.Timer]:
 
 @contextmanager
 def complaints(out: Output, subscription: "Subscription") -> Iterator[None]:
-    """Says on stderr once why nothing can come, and that it goes on, while the block lasts."""
+    """While the block runs, print once on stderr why no records can
+    arrive, and when they do again.
+    """
     ended = threading.Event()
 
     def watch() -> None:
@@ -135,8 +141,10 @@ def complaints(out: Output, subscription: "Subscription") -> Iterator[None]:
 
 
 class _UnwrittenError(BaseException):
-    """Stdout does not take a record. No Exception, so that the record is given back uncounted: nobody has
-    seen it."""
+    """Stdout does not take a record.
+
+    Not an Exception, so that the record is given back without counting an attempt: it was not seen.
+    """
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error)
@@ -149,7 +157,7 @@ def _print(
     number: int,
     remark: threading.Timer,
 ) -> int:
-    """Writes messages to stdout as they come, at most `number` (0: all of them); returns how many."""
+    """Write messages to stdout, at most `number` (0: no limit). Returns how many."""
     printed, out = 0, sys.stdout.buffer
     try:
         for message in subscription:
@@ -169,7 +177,7 @@ def _print(
 
 
 def tame(render: Callable[["Message"], bytes]) -> Callable[["Message"], bytes]:
-    """The same text with nothing in it that a terminal obeys."""
+    """Return the text without control characters for a terminal."""
     return lambda message: readable(render(message), keep="\n\t").encode()
 
 

@@ -153,7 +153,7 @@ def _recording(path: Path) -> "Recording":
 
 
 def _connector(choices: Choices) -> "Callable[[str], Client]":
-    """Connects to one address, or ("") as the user said."""
+    """Return a function that connects to one address, or for "" as the user asked."""
     from gossipq_cli import ask
 
     home = ask.Home()
@@ -174,7 +174,7 @@ def _server(choices: Choices) -> str:
 
 
 def _json(choices: Choices, ui: "Ui", snapshots: "Recording | None") -> None:
-    """All fields, also those with their default: who reads it should not have to know them."""
+    """Return all fields, also defaults, so that readers need not know them."""
     import msgspec
 
     from gossipq_cli.dashboard import still
@@ -227,7 +227,7 @@ def _once(
 
 
 def _record(choices: Choices, ui: "Ui", file: Path) -> None:
-    """Without a screen, until it is told to end. Raises Failure when the file cannot be written."""
+    """Record without a screen until it is stopped. Raises Failure if the file cannot be written."""
     from queue import SimpleQueue
 
     from gossipq_cli.dashboard.rows import Snapshot

@@ -23,7 +23,7 @@ def command() -> None:
     """List, make, change, show, empty and remove topics."""
 
 
-NEVER = ("group_idle_ms", "alarm_lag")  #: options of which 0 means that
+NEVER = ("group_idle_ms", "alarm_lag")  #: options for which 0 means never
 POLICY = (
     click.option(
         "--retention",
@@ -75,14 +75,14 @@ POLICY = (
 
 
 def policy_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that `create` and `set` have in common."""
+    """Add the common options of `create` and `set`."""
     for option in reversed(POLICY):
         function = option(function)
     return function
 
 
 def _for_people(config: dict[str, Any]) -> dict[str, Any]:
-    """The policy with its spans and sizes in units."""
+    """Return the policy with units."""
     shown = {name.removesuffix("_ms"): _shown(name, value) for name, value in config.items()}
     return shown | {"bytes_max": size(config["bytes_max"]) if config["bytes_max"] else "none"}
 
@@ -102,7 +102,7 @@ def _shown(name: str, value: Any) -> Any:
 
 
 def _row(topic: TopicInfo, mine: list[PartitionStats]) -> dict[str, Any]:
-    """`mine` are the rows of its partitions."""
+    """Return a row. `mine` are the rows of its partitions."""
     return {
         "topic": topic.name,
         "partitions": topic.config.partitions,
@@ -207,7 +207,7 @@ def show(choices: Choices, name: str) -> None:
             raise ask.no_topic(mq, name)
         stats, leaders = mq.admin.stats([name]), _leaders(mq)
     parts = _parts(stats.partitions, leaders)
-    # array-like on the wire, an object for people
+    # an array on the wire, an object for people
     config = {field: getattr(topic.config, field) for field in msgspec.structs.asdict(topic.config)}
     groups = sorted({group.group for group in stats.groups})
     out = Output(choices)
@@ -254,12 +254,12 @@ def _parts(rows: list[PartitionStats], leaders: dict[int, str]) -> list[dict[str
 
 
 def _leaders(mq: "Client") -> dict[int, str]:
-    """Shard -> name of the node that leads it. Empty for a user who may not see the cluster."""
+    """Return shard -> name of its leader. Empty for users who may not see the cluster."""
     try:
         status = mq.admin.status()
     except errors.Forbidden:
         return {}
-    if not status.leads:  # a node that has the only copy of each shard
+    if not status.leads:  # a node with the only copy of each shard
         return dict.fromkeys((route.shard for route in status.routes), status.node)
     nodes = {member.copy: member.name for member in status.members}
     return {lead.shard: nodes.get(lead.copy, "") for lead in status.leads}
@@ -317,7 +317,7 @@ def purge(choices: Choices, name: str, partition: int | None, dry_run: bool) -> 
 
 
 def _ask_first(choices: Choices, names: tuple[str, ...]) -> None:
-    """Goes on when somebody says yes; raises UnknownTopic where there is nothing to ask about."""
+    """Ask the user. Raises UnknownTopic if none of the topics exists."""
     with ask.connect(choices) as mq:
         missing = ask.missing(mq, names)
     if len(missing) == len(names):

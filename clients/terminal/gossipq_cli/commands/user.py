@@ -13,7 +13,7 @@ from gossipq_cli.kinds import Duration
 from gossipq_cli.options import Choices, Noun, nearest, pass_choices
 from gossipq_cli.output import Column, Output, spaced
 
-ROTATED_S = 60.0  #: the token before the new one is good for so long
+ROTATED_S = 60.0  #: older tokens stay valid this long
 expires_option = click.option(
     "--expires",
     "expires_s",
@@ -129,7 +129,8 @@ def rotate(
         for each in found.tokens[-1:]
     ]
     made = structs.replace(found, tokens=[kept] if now else [*old, kept])
-    door = access.door(choices) if path else b""  # before: the token that asks may be one that ends now
+    # first, because this command's own token may be one that ends now
+    door = access.door(choices) if path else b""
     saving = access.saving(path, token, door) if path else nullcontext()
     with ask.connect(choices) as mq, saving:
         known = access.change_by(mq, AccessChange(users=[made], version=known.version), secret_file)
@@ -210,7 +211,7 @@ def test(choices: Choices, user: str, permission: str, topic: str) -> int:
 
 
 def _permission(word: str) -> str:
-    """A permission, or that which a verb of the protocol needs. Raises UsageError."""
+    """Return a permission, or the one that a protocol verb needs. Raises UsageError."""
     if word in permissions.PERMISSIONS:
         return word
     needs = {permissions.verb_of(kind): need for kind, need in permissions.NEEDS.items()}
@@ -221,7 +222,7 @@ def _permission(word: str) -> str:
 
 
 def _rule(known: AccessTable, user: str, permission: str, topic: str) -> tuple[str, str] | None:
-    """The first role and rule of it that allows that."""
+    """Return the first role and its rule that allow it."""
     found = permissions.user_of(known, user)
     for name in found.roles if found else ():
         made = permissions.role_of(known, name)

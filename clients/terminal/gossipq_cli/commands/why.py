@@ -23,7 +23,7 @@ COLORS = dict.fromkeys(("acked", "moving", "working", "idle"), "green") | dict.f
     ("in_flight", "ready"), "cyan"
 )
 COLORS |= {"dead": "red"}
-LATER = ("scheduled", "retrying", "in_flight")  #: states whose time lies ahead
+LATER = ("scheduled", "retrying", "in_flight")  #: states with a time in the future
 
 
 @click.command(cls=Verb)
@@ -75,14 +75,14 @@ def command(choices: Choices, ref: str, group: str, record_id: str | None, over_
 
 
 def _misfit(mq: "Client", topic: str, where: dict[str, Any]) -> str:
-    """What the schema of its topic has against the value; "" when there is nothing."""
+    """Return how the value does not fit the topic's schema; "" if it fits."""
     schema = mq.admin.known_schema(topic)
     if schema is None:
         return ""
     try:
         trouble = schema.trouble(mq.admin.show(**where).value)
     except Refused:
-        return ""  # the record is gone
+        return ""  # the record was removed
     return trouble and f"its value does not fit schema version {schema.version} of {topic}: {trouble}"
 
 
@@ -96,7 +96,7 @@ def _tell(out: Output, ref: str, told: Explained, misfit: str) -> None:
 
 
 def _paragraph(out: Output, standing: Standing) -> str:
-    """State with its time, because, next command: of one group."""
+    """Format the state of one group: with its time, reason and next command."""
     head = _state(out, standing.state)
     if standing.time_ms:
         head += f" {'until' if standing.state in LATER else 'at'} {moment(standing.time_ms)}"
@@ -113,7 +113,7 @@ def _paragraph(out: Output, standing: Standing) -> str:
 
 
 def _foresee(mq: "Client", topic: str, group: str, over_s: float) -> outlook.Outlook:
-    """Of two looks at a group."""
+    """Return the forecast from two looks at a group."""
 
     def look() -> outlook.Look:
         stats = mq.admin.stats([topic])
@@ -128,7 +128,7 @@ def _foresee(mq: "Client", topic: str, group: str, over_s: float) -> outlook.Out
 def _tell_group(
     out: Output, topic: str, group: str, told: "list[GroupStand]", foreseen: outlook.Outlook
 ) -> None:
-    """Partitions that stand alike are told together."""
+    """Print the state of a group; partitions with equal state together."""
     rows: list[dict[str, Any]] = [stand._asdict() for stand in told]
     if out.form == "names":
         out.rows([Column("state")], rows)
@@ -156,7 +156,7 @@ def _state(out: Output, state: str) -> str:
 
 
 def spans(numbers: list[int]) -> str:
-    """0-2, 5 for 0 1 2 5."""
+    """Return 0-2, 5 for 0 1 2 5."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
