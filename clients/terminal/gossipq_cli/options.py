@@ -85,7 +85,7 @@ def global_options() -> list[click.Option]:
         option("--debug", is_flag=True, help="show the traceback of an error"),
         option("--credentials", metavar="FILE", help="with the token to show to a closed cluster"),
         option("--insecure", is_flag=True, help="show it also where others may listen to the network"),
-        option("-y", "--yes", is_flag=True, help="answer yes to what would be asked"),
+        option("-y", "--yes", is_flag=True, help="answer yes to all questions"),
     ]
 
 

@@ -43,7 +43,7 @@ def command(choices: Choices, /, out: str, rate: int, keep_s: float | None) -> i
     gossipq backup --out backups --keep 30d        and forget what is older
 
     It may be interrupted at any time; the next run continues. gossipq restore reads it. In
-    a cluster with users it needs the permission "cluster". Who reads a backup reads all records.
+    a cluster with users it needs the permission "cluster". A backup contains all records, so protect it.
     """
     from gossipq_node.backup.backup import Backup, Pace
     from gossipq_node.backup.folder import folder_at

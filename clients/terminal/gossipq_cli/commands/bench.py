@@ -110,7 +110,10 @@ def sub(choices: Choices, /, **given: Any) -> None:
     help="most records the producer may be ahead; 0 = no bound",
 )
 @click.option(
-    "--marks", type=click.IntRange(min=0), default=0, help="also report the time each so many records"
+    "--marks",
+    type=click.IntRange(min=0),
+    default=0,
+    help="also report the time each time this many records are done",
 )
 @_options(1_000_000, 500, fetch=True)
 def e2e(choices: Choices, /, **given: Any) -> None:
@@ -139,8 +142,8 @@ def rtt(choices: Choices, /, **given: Any) -> None:
 def load(choices: Choices, /, **given: Any) -> None:
     """How long a confirm and a delivery take at a fixed rate.
 
-    Each call is due at a moment that the rate sets, and its latency counts from then, sent or not: a pause of
-    the node counts for every record that should have gone out meanwhile. Needs pip install "gossipq[bench]".
+    The rate sets the time at which each call is due, and its latency counts from then. So a pause of
+    the node counts for every record that was due during it. Needs pip install "gossipq[bench]".
     """
     out = Output(choices)
     if given["size"] < latency.DUE_BYTES:

@@ -107,7 +107,9 @@ def _node(view: clusters.ClusterView, name: str) -> clusters.NodeView:
 @command.command("drain")
 @click.argument("node")
 @click.option("--undo", is_flag=True, help="cancel a drain")
-@click.option("--wait", "wait_s", type=Duration(), metavar="SECONDS", help="wait until it has no copies left")
+@click.option(
+    "--wait", "wait_s", type=Duration(), metavar="SECONDS", help="wait until all of its copies are gone"
+)
 @secret_option
 @pass_choices
 def drain(choices: Choices, node: str, undo: bool, wait_s: float | None, secret_file: str) -> None:
@@ -280,7 +282,7 @@ def rebalance(choices: Choices, plan: bool, copies: str | None, everything: bool
 
 
 @command.command("events")
-@click.option("--follow", "-f", is_flag=True, help="go on with what comes")
+@click.option("--follow", "-f", is_flag=True, help="also print new events")
 @pass_choices
 def events(choices: Choices, follow: bool) -> None:
     """Print the membership events that the asked node got by gossip: who joined, left, failed.
@@ -288,10 +290,9 @@ def events(choices: Choices, follow: bool) -> None:
     \b
     gossipq cluster events --follow
 
-    "is there": the asked node met it when it began itself. "is gone": it said goodbye, as a node does that is
-    stopped, and as its processes do when only its first one is killed. "tells something new": there is
-    nothing to do when its endpoint changed, others follow it; with another copy it has another data
-    directory: see `gossipq cluster ls`.
+    "is there": the asked node met it at its own start. "is gone": it left because it was stopped, or
+    because its first process was killed. "tells something new": its endpoint changed, and other nodes
+    follow it. If its copy changed, it has another data directory: see `gossipq cluster ls`.
     """
     out = Output(choices)
 
@@ -346,8 +347,8 @@ def recover(choices: Choices, data: str, force: bool) -> int:
     gossipq cluster recover --data gossipq-data
     gossipq cluster recover --data gossipq-data --force
 
-    Without --force it only says what may be missing, and exits 1. With it the survivor is a cluster of its
-    own, by a new identity: all others need empty directories to join it.
+    Without --force it only prints which entries may be missing, and exits 1. With it the survivor
+    becomes a cluster of its own with a new identity. Other nodes need empty directories to join it.
     """
     from gossipq_node import recovery
 
@@ -404,8 +405,9 @@ def close(choices: Choices, path: str, secret_file: str) -> None:
     gossipq cluster close
     gossipq cluster close --save admin.token
 
-    Where nobody may change users yet, this makes the user admin with all permissions, and saves its token:
-    for a node of this machine where your other commands find it."""
+    If no user may change users yet, this creates the user admin with all permissions and saves its
+    token. For a node on this machine, your other commands find it.
+    """
     from gossipq_client.io import contexts
 
     out = Output(choices)
@@ -460,7 +462,7 @@ def door(choices: Choices, path: str) -> None:
     gossipq cluster door --save door.credentials
     gossipq -s tcp://ada:7700 --credentials door.credentials topic ls
 
-    Ask on the host of a node. Where users are, `gossipq user add NAME --save FILE` writes it, too.
+    Ask on the host of a node. In a cluster with users, `gossipq user add NAME --save FILE` writes it, too.
     """
     from gossipq_client.values import file_text
 
@@ -504,7 +506,7 @@ def invite(choices: Choices, expires_s: float, secret_file: str) -> None:
     gossipq cluster invite
     gossipq cluster invite --expires 10m
 
-    Who has it becomes a node of the cluster, and learns its secret: hand it over as you would a password.
+    A machine with the invitation can join the cluster, and gets its secret: protect it like a password.
     """
     with ask.connect(choices) as mq:
         status = mq.admin.status()

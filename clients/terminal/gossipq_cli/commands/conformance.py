@@ -58,9 +58,9 @@ def command(choices: Choices, driver: str, level: str, takeovers: int) -> int:
 
     The driver reads JSON lines and answers with JSON lines; it calls the public verbs of its client and has
     no protocol of its own (the module gossipq_cli.conformance.driver has the lines). `again` are records with
-    an attempt above 1: on their way, or with an ack that was not stored yet, when something fell. One whose
-    ack was stored may not come again. Starts nodes of its own, and leaves nothing behind. Exits 1 when a
-    trial fails.
+    an attempt above 1: they were in flight, or their ack was not stored yet, when a node was killed. A
+    record whose ack was stored must not be redelivered. The command starts its own nodes and removes
+    them. Exits 1 when a trial fails.
     """
     out = Output(choices)
     wanted = [trial for trial in TRIALS if LEVELS.index(trial.level) <= LEVELS.index(level)]

@@ -47,7 +47,7 @@ def _row(letter: "DeadLetter") -> dict[str, Any]:
     type=click.IntRange(min=0),
     default=LISTED_MAX,
     show_default=True,
-    help="at most so many; 0: no limit",
+    help="maximum number of rows; 0: all",
 )
 @click.option(
     "--by-error", is_flag=True, help="count the dead letters of the topic by error, the newest first"

@@ -60,7 +60,7 @@ PAUSE_MAX_S = 60.0  #: between two tries after failures
     type=Duration(),
     default="1h",
     show_default=True,
-    help="how long files stay after they were merged: so far back can readers go (as_of)",
+    help="how long merged files stay for readers of earlier states (as_of)",
 )
 @click.option(
     "--base",

@@ -345,7 +345,7 @@ def resume(choices: Choices, topic: str, group: str | None, named: str | None) -
     help="how the group shares records; stop its consumers first",
 )
 @click.option(
-    "--lease", type=Duration(), help="lease: records of a consumer that is silent for so long are redelivered"
+    "--lease", type=Duration(), help="lease: records are redelivered after this silence of their consumer"
 )
 @click.option(
     "--attempts-max", type=click.IntRange(min=1), help="failures after which a record is a dead letter"
@@ -364,7 +364,7 @@ def resume(choices: Choices, topic: str, group: str | None, named: str | None) -
 @click.option(
     "--alarm-lag",
     type=click.IntRange(min=0),
-    help="raise an alarm so many records of a partition behind; 0 = never",
+    help="raise an alarm at this lag in a partition, in records; 0 = never",
 )
 @pass_choices
 def change(choices: Choices, /, topic: str, group: str | None, named: str | None, **policy: Any) -> None:

@@ -77,7 +77,7 @@ def show(choices: Choices, ref: str, record_id: str | None, raw: bool) -> None:
     type=click.IntRange(min=0),
     default=FOUND_MAX,
     show_default=True,
-    help="at most so many; 0: no limit",
+    help="maximum number of records; 0: all",
 )
 @pass_choices
 def find(

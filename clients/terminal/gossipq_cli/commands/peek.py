@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 @click.command(cls=Verb)
 @click.argument("topic")
-@click.option("-g", "--group", help="show what this group gets next, and what its consumers hold")
+@click.option("-g", "--group", help="show the next records of this group, and those in flight")
 @click.option(
     "-n", "--number", type=click.IntRange(1, PEEK_MAX), default=10, show_default=True, help="records at most"
 )

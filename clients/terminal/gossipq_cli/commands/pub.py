@@ -138,20 +138,18 @@ class Tally:
 @click.option(
     "--level",
     type=click.Choice(["stored", "none"]),
-    help="stored: wait until it is on disk; none: do not wait (default: the topic's)",
+    help="stored: wait until it is on disk. none: do not wait. Default: the topic's",
 )
-@click.option("--delay", type=Duration(), help="delay: consumers get it so much later")
+@click.option("--delay", type=Duration(), help="delay until consumers get it")
 @click.option(
     "--at",
     type=Moment(),
     help="due time: consumers get it then, 2026-11-21T09:00Z, or 2026-11-21 09:00 of this machine",
 )
-@click.option("--ttl", type=Duration(), help="time to live: it expires so long after it is due")
+@click.option("--ttl", type=Duration(), help="time to live: it expires this long after it is due")
 @click.option("--id", "id", metavar="ID", help="a second record of this id is a duplicate and not stored")
 @click.option("--route", help="route: dotted words that consumers filter by, as eu.fr")
-@click.option(
-    "--lease", type=Duration(), help="lease: it is redelivered when its consumer is silent for so long"
-)
+@click.option("--lease", type=Duration(), help="lease: it is redelivered after this silence of its consumer")
 @click.option("--attempts-max", type=click.IntRange(min=1), help="failures after which it is a dead letter")
 @click.option("--backoff", type=Duration(), help="pause after each of its failures")
 @pass_choices

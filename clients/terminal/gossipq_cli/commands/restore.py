@@ -50,7 +50,7 @@ def command(
     gossipq restore backups --data restored --as-of 2026-11-21T09:00Z
     gossipq restore s3://bucket/backups --data restored -t orders -t 'invoices.*'
 
-    The directory appears whole or not at all; a restore that was killed goes on when it is run again. The
+    The directory appears whole or not at all; a restore that was killed continues when you run it again. The
     node that starts there is a cluster of its own, with records, groups, schedules, dead letters, ids and
     users as they were; others may join it.
     """

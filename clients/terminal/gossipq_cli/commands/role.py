@@ -23,7 +23,7 @@ def command() -> None:
 @secret_option
 @pass_choices
 def add(choices: Choices, role: str, secret_file: str) -> None:
-    """Add a role that has no permission yet.
+    """Add a role without permissions.
 
     \b
     gossipq role add billing && gossipq role grant billing 'invoices*' read publish

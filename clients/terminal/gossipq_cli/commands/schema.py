@@ -33,9 +33,9 @@ def declare(choices: Choices, topic: str, file: BinaryIO) -> None:
     gossipq schema set orders order.schema.json
     gossipq schema set orders - < order.schema.json
 
-    Clients check what they publish by it; exports get a typed column beside `value`, and a table of records
-    that do not fit. A later version may add fields that are optional; what would refuse what fitted before is
-    refused itself.
+    Clients check the values that they publish; exports get a typed column beside `value`, and a table of
+    records that do not fit. A later version can add optional fields. It is refused if it would refuse a
+    value that the current version accepts.
     """
     document = file.read()
     with ask.connect(choices) as mq:

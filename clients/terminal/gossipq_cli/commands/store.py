@@ -222,8 +222,8 @@ def load(choices: Choices, data: str, file: str, adopts: bool) -> None:
     gossipq store load backup.gq --data restored --adopt
 
     The directory must be new or empty; it appears whole or not at all. The node that starts there is a
-    cluster of its own: it knows no node of the one that was dumped, which may go on. With --adopt it is the
-    node that was dumped, in its cluster: never run both.
+    cluster of its own, separate from the dumped one. With --adopt it takes the place of the dumped node
+    in its cluster: never run both.
     """
     import os
     import sys

@@ -194,7 +194,7 @@ def tame(render: Callable[["Message"], bytes]) -> Callable[["Message"], bytes]:
     "(default: first for a new group and with --exit-at-end, else new)",
 )
 @click.option(
-    "-n", "--number", type=click.IntRange(min=0), default=0, help="stop after so many records; 0: no limit"
+    "-n", "--number", type=click.IntRange(min=0), default=0, help="stop after this many records; 0: never"
 )
 @click.option("--create", is_flag=True, help="make a topic that is not there, and wait for its first record")
 @click.option("--exit-at-end", is_flag=True, help="stop when everything that is there has been printed")

@@ -55,7 +55,7 @@ POLICY = (
     click.option(
         "--lease",
         type=Duration(),
-        help="lease: records of a consumer that is silent so long are redelivered; a group may override it",
+        help="lease: records are redelivered after this silence of their consumer; a group may override it",
     ),
     click.option(
         "--attempts-max", type=click.IntRange(min=1), help="failures after which a record is a dead letter"
@@ -64,12 +64,12 @@ POLICY = (
     click.option(
         "--alarm-lag",
         type=click.IntRange(min=0),
-        help="raise an alarm when a group is so many records of a partition behind; 0 = never",
+        help="raise an alarm at this lag of a group in a partition, in records; 0 = never",
     ),
     click.option(
         "--group-idle",
         type=Duration(),
-        help="remove groups without consumers and without progress for so long; 0 = never",
+        help="remove groups without consumers and progress after this time; 0 = never",
     ),
 )
 

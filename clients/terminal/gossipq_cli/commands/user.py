@@ -38,7 +38,9 @@ def command() -> None:
 @command.command("add")
 @click.argument("user")
 @click.option("--role", "roles", multiple=True, metavar="ROLE", help="may be given more than once")
-@click.option("--no-token", is_flag=True, help="make no token: for anonymous, or a user that others act for")
+@click.option(
+    "--no-token", is_flag=True, help="create no token: for anonymous, or for users on whose behalf others act"
+)
 @expires_option
 @save_option
 @secret_option
@@ -52,7 +54,7 @@ def add(
     path: str,
     secret_file: str,
 ) -> None:
-    """Add a user, and show its token: it is shown this once, and kept nowhere.
+    """Add a user, and show its token: it is shown only once, and not stored.
 
     \b
     gossipq user add ada --role billing --expires 90d --save ada.token

@@ -29,7 +29,7 @@ LATER = ("scheduled", "retrying", "in_flight")  #: states with a time in the fut
 @click.command(cls=Verb)
 @click.argument("ref", metavar="REF|TOPIC")
 @click.option(
-    "-g", "--group", default="", help="only this group; with a TOPIC: why the group makes no progress"
+    "-g", "--group", default="", help="only this group; with a TOPIC: why the group does not progress"
 )
 @refs.id_option
 @click.option(
