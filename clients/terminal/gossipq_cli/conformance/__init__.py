@@ -1,2 +1,4 @@
-"""Whether a client in another language keeps its word: scripted work against real nodes that are killed under
-it. The language is behind a *driver*, a program that calls the client's public verbs (`driver`)."""
+"""Tests whether a client in another language keeps its guarantees, against nodes that are killed.
+
+The client is driven through a *driver*, a program that calls its public functions (`driver`).
+"""

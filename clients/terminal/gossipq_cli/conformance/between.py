@@ -1,5 +1,7 @@
-"""Who stands between a client and the nodes, or in a node's place: what the client does with bad frames, with
-leaders that it cannot reach, with another version, with large numbers."""
+"""Servers between a client and the nodes, or in place of a node.
+
+They test the client with bad frames, unreachable leaders, another version, and large numbers.
+"""
 
 import threading
 from collections import Counter
@@ -36,8 +38,8 @@ from gossipq.wire import batch, frames
 from gossipq.wire.frames import HEADER
 
 POLL_MS = 20
-NOWHERE = "tcp://127.0.0.1:9"  #: the port of the service "discard", which nobody runs any more
-HIGH_TOPIC = 100_000  #: an id whose partition keys are 2^32 and more
+NOWHERE = "tcp://127.0.0.1:9"  #: the port of the obsolete service "discard"
+HIGH_TOPIC = 100_000  #: an id whose partition keys exceed 2^32
 HIGH_OFFSET = (1 << 53) - 9
 SHAM_SHARD = 3
 
@@ -45,7 +47,7 @@ Frames = list[bytes]
 
 
 class Server(threading.Thread):
-    """A ROUTER on a port of its own; what `answer` yields goes back to who said something."""
+    """A ROUTER on a port of its own. The results of `answer` go back to the sender."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -75,8 +77,10 @@ class Server(threading.Thread):
 
 
 class Tap(Server):
-    """Forwards everything between clients and a frontdoor, and counts the verbs that it sees. `change` makes
-    of the frames of an answer what the client gets."""
+    """Forwards messages between clients and a frontdoor, and counts their verbs.
+
+    `change` converts the frames of an answer to those for the client.
+    """
 
     def __init__(self, server: str, change: Callable[[Frames], list[Frames]] = lambda said: [said]) -> None:
         super().__init__()
@@ -115,7 +119,7 @@ class Tap(Server):
 
 
 class CutOff(Tap):
-    """In the place of a node that the others do not hear: it answers, and leads nothing."""
+    """Stands for a node that the others cannot hear: it answers, and leads no shard."""
 
     def __init__(self, server: str) -> None:
         super().__init__(server, without_routes)
@@ -130,7 +134,7 @@ class CutOff(Tap):
 
 
 def without_routes(said: Frames) -> list[Frames]:
-    """The leaders' own addresses lead nowhere."""
+    """Replace the leaders' addresses by unreachable ones."""
     try:
         header, message = frames.decode(said[0])
     except GossipqError:
@@ -148,7 +152,7 @@ def without_routes(said: Frames) -> list[Frames]:
 
 
 class Spoiler:
-    """Puts frames that are none before and behind each answer. Their request ids are nobody's."""
+    """Puts invalid frames, and answers to unknown requests, around each answer."""
 
     def __init__(self, seed: int = 7) -> None:
         self._dice = Random(seed)
@@ -180,7 +184,7 @@ class Spoiler:
 
 
 class OtherVersion(Server):
-    """A node of another release: whatever it is asked, it answers in its own words."""
+    """A node of another release, which answers each message in its own version."""
 
     def _hear(self, name: bytes, said: Frames) -> None:
         header = bytearray(said[0][: HEADER.size])
@@ -189,11 +193,11 @@ class OtherVersion(Server):
 
 
 class Sham(Server):
-    """A node with one topic of one partition, whose numbers are as high as they get, and one record."""
+    """A node with one topic, one partition and one record, with the highest possible numbers."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.partitions: list[int] = []  #: as PUBLISH names them
+        self.partitions: list[int] = []  #: as in PUBLISH
         self.acked: list[tuple[int, int, int]] = []
         self._subscribed = False
 
@@ -238,7 +242,7 @@ Stands = TypeVar("Stands", bound=Server)
 
 @contextmanager
 def standing(server: Stands) -> Iterator[Stands]:
-    """It answers within this block."""
+    """Run the server during the block."""
     server.start()
     try:
         yield server

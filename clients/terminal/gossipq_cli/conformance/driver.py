@@ -1,20 +1,20 @@
-"""A client in another language, told what to do line by line.
+"""A client in another language, controlled line by line.
 
-A driver reads a JSON object from each line of its input, does what `do` says with its client, and writes one
-object as a line of its output: the answer, or {"error": CODE, "message": TEXT}. Bytes are in base64. It has
-no protocol of its own: what it cannot do by a public verb of the client is missing there.
+A driver reads a JSON object from each line of its input and does what `do` says with its client. It
+writes one line of output: the answer, or {"error": CODE, "message": TEXT}. Bytes are in base64. It
+has no protocol code of its own. If a public function is missing in the client, the command fails.
 
-    connect    servers, [token], [door]       -> {}; a second one makes another client in place of the first
+    connect    servers, [token], [door]       -> {}; a second one replaces the client
     publish    topic, records: [{value, key, headers, id}], [route], [delay_ms], [timeout_ms], [apart]
-                                              -> {places: [[partition, offset]]}, when stored; scheduled: -1.
-                                                 apart: by a call for each record, all at the same time
+                                              -> {places: [[partition, offset]]}, when stored; -1 if
+                                                 scheduled. apart: one call for each record, at once
     subscribe  topic, group                   -> {}
     next       wait_ms                        -> {record: null}, or {record: {partition, offset, attempt,
                                                  value, key, headers, id, route}}
-    ack        partition, offset, [wait]      -> {}, when stored; error lease_lost: others have the record by
-                                                 now. wait false: -> {} as soon as the client's verb returns
-    nack       partition, offset, reason      -> {}; the same
-    close                                     -> {}, and it ends
+    ack        partition, offset, [wait]      -> {}, when stored; error lease_lost: another consumer has
+                                                 the record. wait false: -> {} when the call returns
+    nack       partition, offset, reason      -> {}; likewise
+    close                                     -> {}, and the driver ends
 """
 
 import json
@@ -29,12 +29,12 @@ from typing import Any, NamedTuple
 from gossipq.errors import GossipqError, from_code
 from gossipq_cli.failures import Failure
 
-ANSWER_S = 90.0  #: a takeover, and what a client waits before it believes in one
+ANSWER_S = 90.0  #: a takeover, and the time after which a client notices one
 END_S = 10.0
 
 
 class Taken(NamedTuple):
-    """A record that the driver's client got."""
+    """A record that the driver's client received."""
 
     partition: int
     offset: int
@@ -48,7 +48,7 @@ class Taken(NamedTuple):
 
 class Driver:
     def __init__(self, command: str) -> None:
-        """Raises Failure when the program cannot be started."""
+        """Raises Failure if the program cannot be started."""
         self._command = command
         try:
             self._process = subprocess.Popen(
@@ -84,7 +84,7 @@ class Driver:
         self._process.stdout.close()
 
     def say(self, do: str, **fields: Any) -> None:
-        """Without waiting for the answer."""
+        """Send a command without waiting for the answer."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"do": do, **fields}) + "\n")
@@ -93,8 +93,9 @@ class Driver:
             raise Failure("driver", f"{self._command} has ended: {error}") from None
 
     def hear(self, wait_s: float = ANSWER_S) -> dict[str, Any]:
-        """The answer to what was said. Raises the GossipqError that the client raised, and Failure when there
-        is none."""
+        """Return the next answer. Raises the client's GossipqError, and
+        Failure without an answer.
+        """
         try:
             line = self._lines.get(timeout=wait_s)
         except queue.Empty:
@@ -113,14 +114,17 @@ class Driver:
         self.say(do, **fields)
         return self.hear()
 
-    # --- in terms of records
+    # --- records
 
     def publish(self, topic: str, *records: dict[str, Any], **how: Any) -> list[tuple[int, int]]:
-        """(partition, offset) of each, when all are stored. how: route, delay_ms, timeout_ms."""
+        """Publish records. Returns (partition, offset) of each when all are stored.
+
+        `how`: route, delay_ms, timeout_ms.
+        """
         return [(place[0], place[1]) for place in self.ask(**publication(topic, *records), **how)["places"]]
 
     def next(self, wait_s: float) -> Taken | None:
-        """The next record of the subscription, if one comes in time."""
+        """Return the next record of the subscription, or None if none arrives in time."""
         row = self.ask("next", wait_ms=int(wait_s * 1_000))["record"]
         if row is None:
             return None
@@ -138,7 +142,7 @@ class Driver:
         self.ask("nack", partition=record.partition, offset=record.offset, reason=reason)
 
     def refused(self, do: str, **fields: Any) -> str:
-        """The code of the error that this ends with; "" = none."""
+        """Return the code of the error of a command; "" = it succeeded."""
         try:
             self.ask(do, **fields)
         except GossipqError as error:
@@ -147,12 +151,12 @@ class Driver:
 
 
 def publication(topic: str, *records: dict[str, Any]) -> dict[str, Any]:
-    """`do` and its fields."""
+    """Return the fields of a publish command."""
     return {"do": "publish", "topic": topic, "records": [_text(record) for record in records]}
 
 
 def _text(record: dict[str, Any]) -> dict[str, Any]:
-    """With its bytes in base64."""
+    """Return a record with its bytes in base64."""
     found: dict[str, Any] = {}
     for name, value in record.items():
         if isinstance(value, dict):

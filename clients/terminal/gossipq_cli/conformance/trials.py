@@ -1,4 +1,4 @@
-"""What is tried, level by level. A trial raises AssertionError with what was wrong."""
+"""The trials, level by level. A trial raises AssertionError with the fault."""
 
 import time
 from collections import Counter
@@ -28,8 +28,8 @@ from gossipq_cli.demo.nodes import DemoNode, Nodes
 if TYPE_CHECKING:
     from gossipq_client import Client, Message
 
-COME_S = 30.0  #: for a record that is there
-LONG_S = 60.0  #: for one after a fault
+COME_S = 30.0  #: for a record that exists
+LONG_S = 60.0  #: for a record after a fault
 KEYS = [b"", b"ada", "été".encode(), bytes(range(256)), b"k" * 4_096]
 VALUES = [b"", b"x", bytes(range(256)), "naïve \U0001f600".encode(), b"m" * MIB]
 PARTITIONS = 4
@@ -37,10 +37,11 @@ TAKEOVERS = 5
 RECORDS = 120  #: published around each fault, in steps
 STEP = 10
 MANY = 5_000  #: records of one call
-CALLS = 96  #: at the same time
-SOON_MS = 3_000  #: for what cannot end well
-ACK_MS = 50.0  #: from an ack to the node's count, in the median; a client may join acks of some milliseconds
-WAITING = 60  #: records that a client may take before its user has begun with them
+CALLS = 96  #: calls at the same time
+SOON_MS = 3_000  #: for a call that cannot succeed
+#: median time from an ack to the node's count; a client may join acks of some milliseconds
+ACK_MS = 50.0
+WAITING = 60  #: records that a client may prefetch before a handler starts
 SHARED_S = 5.0  #: a leader asks for them after 1 s
 ACK_ROUNDS = 9  #: measurements
 ACKS = 3  #: in a row, for each measurement
@@ -49,25 +50,25 @@ _numbers = count(1)
 
 
 class Counts(NamedTuple):
-    """What happened in a trial, for the report."""
+    """Events of a trial, for the report."""
 
     records: int = 0
     takeovers: int = 0
-    again: int = 0  #: records of an attempt above 1, which a client may see until their ack is stored
-    ack_ms: float = 0.0  #: from an ack to the node's count, in the median
+    again: int = 0  #: records with an attempt above 1, which are allowed until their ack is stored
+    ack_ms: float = 0.0  #: median time from an ack to the node's count
 
 
 class Stage(NamedTuple):
-    """What a trial works with: the nodes, an honest client, and a driver that is connected."""
+    """The nodes, a reference client, and a connected driver for one trial."""
 
     servers: list[str]
     mq: "Client"
     driver: Driver
-    nodes: Nodes | None = None  #: to be killed; None: they stay
+    nodes: Nodes | None = None  #: nodes that may be killed; None: they stay
     takeovers: int = TAKEOVERS
 
     def topic(self, attempts_max: int | None = None) -> str:
-        """A fresh one."""
+        """Return a new topic."""
         name = f"conformance-{next(_numbers)}"
         self.mq.create_topic(name, partitions=PARTITIONS, attempts_max=attempts_max)
         return name
@@ -82,7 +83,7 @@ class Stage(NamedTuple):
 
 
 class Consuming:
-    """Takes records and acks each. What comes again though its ack was stored breaks the word."""
+    """Receives records and acks each. A redelivery after a stored ack is a fault."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -90,7 +91,7 @@ class Consuming:
         self.again = 0  #: of an attempt above 1
 
     def take(self, total: int, wait_s: float = LONG_S) -> list[Taken]:
-        """So many different records."""
+        """Receive `total` different records."""
         found: list[Taken] = []
         while len(found) < total:
             record = self._driver.next(wait_s)
@@ -106,7 +107,7 @@ class Consuming:
             raise AssertionError(f"more came than there was: {record.partition}/{record.offset}")
 
     def _settled(self, record: Taken) -> bool:
-        """False where the client says that the lease was lost: it comes again."""
+        """Ack a record. False: the lease was lost, so the record will be redelivered."""
         place = record.partition, record.offset
         assert place not in self._acked, f"{place} came again after its ack was stored"
         self.again += record.attempt > 1
@@ -119,7 +120,9 @@ class Consuming:
 
 
 def records_reach_another_language(stage: Stage) -> None:
-    """Published by it, read by the Python client: same bytes, and each key in its partition."""
+    """Published by the other client, read by the Python client: same bytes,
+    and one partition per key.
+    """
     topic = stage.topic()
     sent = [
         {
@@ -151,7 +154,7 @@ def records_reach_another_language(stage: Stage) -> None:
 
 
 def records_come_from_another_language(stage: Stage) -> None:
-    """Published by the Python client, consumed by it."""
+    """Published by the Python client, consumed by the other client."""
     topic = stage.topic()
     sent = [(key, value, b"\xfe", b"\xff%d" % at) for at, (key, value) in enumerate(product(KEYS, VALUES))]
     for key, value, header, name in sent:
@@ -186,7 +189,7 @@ def what_failed_comes_again_and_ends_as_a_dead_letter(stage: Stage) -> None:
 
 
 def a_key_waits_for_its_record_that_failed(stage: Stage) -> None:
-    """In a key-ordered group; the other key goes on meanwhile."""
+    """In a key-ordered group, records of another key are delivered meanwhile."""
     topic = stage.topic()
     stage.mq.fetch(topic, "g", n=1, wait=0.1, mode="key_ordered", create=True)  # makes the group
     for number in range(3):
@@ -209,8 +212,10 @@ def a_key_waits_for_its_record_that_failed(stage: Stage) -> None:
 
 
 def acks_reach_the_node_within_milliseconds(stage: Stage) -> Counts:
-    """Also while more records wait in the client, and its user calls nothing: a crash repeats nothing that is
-    done."""
+    """Also while the client has more records and its user calls nothing.
+
+    So a crash repeats no finished record.
+    """
     topic = stage.topic()
     for number in range(2 * ACK_ROUNDS * ACKS):
         stage.mq.publish(topic, b"%d" % number, key=b"k")
@@ -232,7 +237,7 @@ def acks_reach_the_node_within_milliseconds(stage: Stage) -> Counts:
 
 
 def a_consumer_with_nothing_gets_records_that_wait(stage: Stage) -> None:
-    """While the client's user works on its first one for long."""
+    """While the client's user is still busy with its first record."""
     topic = stage.topic()
     for number in range(WAITING):
         stage.mq.publish(topic, b"%d" % number)
@@ -256,7 +261,7 @@ def a_refusal_is_an_error_and_the_client_goes_on(stage: Stage) -> None:
 
 
 def bad_frames_between_good_ones(stage: Stage) -> None:
-    """What is no frame, or of nobody's request, is passed over."""
+    """Invalid frames, and answers to unknown requests, are ignored."""
     topic = stage.topic()
     with standing(Tap(stage.servers[0], Spoiler())) as tap:
         stage.driver.ask("connect", servers=[tap.endpoint])
@@ -290,7 +295,7 @@ def a_node_that_is_not_there_is_told_of(stage: Stage) -> None:
 
 
 def numbers_of_more_than_32_bits(stage: Stage) -> None:
-    """Partition keys pass 2^32 with the 65,536th topic of a cluster; offsets may be as high as 2^53."""
+    """Partition keys exceed 2^32 from the 65,536th topic on; offsets can reach 2^53."""
     with standing(Sham()) as sham:
         stage.driver.ask("connect", servers=[sham.endpoint])
         assert stage.driver.publish("t", {"value": b"x"}) == [(0, HIGH_OFFSET)]
@@ -306,7 +311,7 @@ def a_node_that_is_killed_and_comes_back(stage: Stage) -> Counts:
 
 
 def a_node_that_is_cut_off_from_the_others(stage: Stage) -> None:
-    """It answers, and leads nothing, for as long as that lasts."""
+    """The node answers, and leads no shard meanwhile."""
     topic = stage.topic()
     with standing(CutOff(stage.servers[0])) as alone:
         stage.driver.ask("connect", servers=[alone.endpoint, stage.servers[0]])
@@ -316,12 +321,12 @@ def a_node_that_is_cut_off_from_the_others(stage: Stage) -> None:
 
 
 def a_leader_that_is_killed(stage: Stage) -> Counts:
-    """Takeovers, one after the other; each node comes back before the next one falls."""
+    """Takeovers in a row; each node returns before the next one is killed."""
     return _through_faults(stage, lambda topic: _take_over(stage, topic), faults=stage.takeovers)
 
 
 def a_leader_that_is_killed_while_nothing_comes(stage: Stage) -> Counts:
-    """Nobody tells a consumer that has nothing in hand: it finds out by its signs of life."""
+    """A consumer without records gets no error; it must notice the takeover by its pings."""
     topic, takeovers = stage.topic(), -(-stage.takeovers // 2)
     consuming = stage.consuming(topic)
     for fault in range(takeovers):
@@ -335,7 +340,7 @@ def a_leader_that_is_killed_while_nothing_comes(stage: Stage) -> Counts:
 
 
 def records_go_straight_to_the_leaders(stage: Stage) -> None:
-    """The frontdoor tells the routes, and sees no record."""
+    """The frontdoor sends the routes, and does not see the records."""
     topic = stage.topic()
     with standing(Tap(stage.servers[0])) as tap:
         stage.driver.ask("connect", servers=[tap.endpoint])
@@ -345,7 +350,7 @@ def records_go_straight_to_the_leaders(stage: Stage) -> None:
 
 
 def leaders_that_cannot_be_reached(stage: Stage) -> None:
-    """Records go by the frontdoor then, sealed."""
+    """Records are then sent through the frontdoor, sealed."""
     topic = stage.topic()
     with standing(Tap(stage.servers[0], without_routes)) as tap:
         stage.driver.ask("connect", servers=[tap.endpoint])
@@ -356,7 +361,7 @@ def leaders_that_cannot_be_reached(stage: Stage) -> None:
 
 
 def calls_at_the_same_time_share_batches(stage: Stage) -> None:
-    """Though their keys, headers and ids differ; each has its own answer."""
+    """Even with different keys, headers and ids; each call gets its own answer."""
     topic = stage.topic()
     records: list[dict[str, Any]] = [
         {"value": b"%d" % number, "key": b"k%d" % (number % 7), "headers": {"n": b"%d" % number}}
@@ -385,7 +390,7 @@ def _some_go_through(stage: Stage, topic: str) -> None:
 
 
 def many_records_of_one_call(stage: Stage) -> Counts:
-    """Thousands are on their way when a leader falls: each is stored once, those of a key in their order."""
+    """Thousands are in flight when a leader is killed: each is stored once, in order of its key."""
     topic = stage.topic()
     sent = [b"%d" % number for number in range(MANY)]
     stage.driver.say(**publication(topic, *({"value": value, "key": b"k%s" % value[-1:]} for value in sent)))
@@ -416,7 +421,7 @@ def _take_over(stage: Stage, topic: str) -> None:
 
 
 def _through_faults(stage: Stage, strike: Callable[[str], None], faults: int) -> Counts:
-    """Confirmed means kept, and kept once: published around faults, then consumed around as many."""
+    """Confirmed records are kept, once: published during faults, then consumed during as many."""
     topic = stage.topic()
     sent: list[bytes] = []
     for fault in range(faults):
@@ -448,7 +453,7 @@ def _require_once(found: list[bytes], sent: list[bytes]) -> None:
 
 
 def _require_acked(stage: Stage, topic: str, records: int) -> None:
-    """A leader that has just taken over may not have told its counters yet."""
+    """A new leader may not have reported its counters yet."""
     acked, deadline = 0, time.monotonic() + COME_S
     while time.monotonic() < deadline:
         acked = _acked(stage, topic)
@@ -463,12 +468,12 @@ def _acked(stage: Stage, topic: str) -> int:
 
 
 def _stored(stage: Stage, topic: str) -> list[bytes]:
-    """All values there are."""
+    """Return all values in the topic."""
     return [bytes(msg.value) for msg in _read(stage, topic)]
 
 
 def _read(stage: Stage, topic: str) -> "Iterable[Message]":
-    """All records there are, read without a group."""
+    """Return all records in the topic, read without a group."""
     return stage.mq.consume(topic, start="first", stop_at_end=True)
 
 

@@ -1,1 +1,1 @@
-"""`gossipq top`: snapshot -> history -> pure views -> a painter that sends only the lines that changed."""
+"""`gossipq top`: snapshots -> history -> pure views -> a painter that sends changed lines only."""

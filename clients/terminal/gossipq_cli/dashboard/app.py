@@ -1,5 +1,4 @@
-"""The loop of the dashboard: keys and news in, the screen out. It decides nothing that `keys` and the views
-do not."""
+"""The main loop of the dashboard: reads keys and news, and paints. `keys` and the views decide."""
 
 import queue
 import time
@@ -26,16 +25,17 @@ from gossipq_cli.files import save_picture
 if TYPE_CHECKING:
     from gossipq_client import Client
 
-ESCAPE_S = 0.05  #: a lone Escape is one when nothing follows for so long
+ESCAPE_S = 0.05  #: a lone Escape is recognised after this pause
 TICK_S = 1.0
-ASK_AGAIN_S = 2.0  #: what is shown of one record or group is asked anew after so long
-LIST_LINES = AROUND + 3  #: lines of the screen that a list does not have
+ASK_AGAIN_S = 2.0  #: details of a record or group are asked for again after this time
+LIST_LINES = AROUND + 3  #: lines of the screen around a list
 
 
 class Options(NamedTuple):
-    """How it was called."""
+    """The options of the command."""
 
-    server: Callable[[], str]  #: costs an import that the first screen does not wait for
+    #: a function, because it needs an import that should not delay the first screen
+    server: Callable[[], str]
     colors: str | None
     recording: Recording | None = None
     record_to: Path | None = None
@@ -56,8 +56,9 @@ class App:
         self._lines: list[Text] = []
 
     def run(self) -> None:
-        """Until q. KeyboardInterrupt and SystemExit pass through; the terminal is as it was before, in any
-        case."""
+        """Run until q. The terminal is always restored. KeyboardInterrupt
+        and SystemExit pass through.
+        """
         with Terminal(self._redraw) as terminal:
 
             def tell(news: News) -> None:
@@ -71,7 +72,7 @@ class App:
             else:
                 source = Player(recording, tell)
             asker = Asker(self._connect, tell)
-            self._paint(terminal, *terminal.size())  # before anything else competes for the processor
+            self._paint(terminal, *terminal.size())  # before other threads need the CPU
             source.start()
             try:
                 self._loop(terminal, source, asker)
@@ -185,12 +186,12 @@ class App:
             self.board.keep(news.ask, news.answer)
             return
         if isinstance(news.ask, Act):
-            self._asked.clear()  # what is shown of it has changed
+            self._asked.clear()  # the shown details have changed
         if isinstance(news.answer, Done | Failed):
             self.ui = keys.answered(self.ui, news.ask, news.answer)
 
     def _ask(self, asker: Asker, height: int) -> None:
-        """What the view wants and has not got lately."""
+        """Ask for the data that the view needs and has not received lately."""
         ask = wanted(self.ui, max(1, height - LIST_LINES))
         if ask is None or self.board.recorded or self.ui.paused:
             return

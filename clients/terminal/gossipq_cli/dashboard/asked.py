@@ -1,5 +1,4 @@
-"""What the dashboard asks a node beyond its snapshots, and the answers; plain values, so that views and keys
-stay pure."""
+"""Questions of the dashboard beyond its snapshots, and answers; plain values for pure code."""
 
 from typing import NamedTuple
 
@@ -14,8 +13,10 @@ class Page(NamedTuple):
 
 
 class Find(NamedTuple):
-    """Records whose value contains `text`, or with `key=...` those of a key; all with "". `first` and `end`
-    are times ("-10m", a date) or offsets; "" = all there are."""
+    """Records whose value contains `text`, or with `key=...` those of a key; "" = all.
+
+    `first` and `end` are times ("-10m", a date) or offsets; "" = no bound.
+    """
 
     topic: str
     text: str
@@ -24,27 +25,27 @@ class Find(NamedTuple):
 
 
 class Open(NamedTuple):
-    """One record: its content, where it stands, what happened to it."""
+    """One record: its content, its state, its history."""
 
     ref: str
 
 
 class Stand(NamedTuple):
-    """Why a group stands still, and its newest dead letters."""
+    """Why a group waits, and its newest dead letters."""
 
     topic: str
     group: str
 
 
 class Subject(NamedTuple):
-    """What a verb is for: a row that is shown, by its kind and its names (`verbs` has the kinds)."""
+    """The target of a verb: the kind of a row and its names (`verbs` lists the kinds)."""
 
     kind: str
     names: tuple[str, ...]
 
 
 class Act(NamedTuple):
-    """Does something with it: a verb of `verbs`, and what was typed for it."""
+    """Execute a verb of `verbs` on a subject, with the text that was typed for it."""
 
     verb: str
     subject: Subject
@@ -52,7 +53,7 @@ class Act(NamedTuple):
 
 
 class Try(NamedTuple):
-    """What an act would do. It changes nothing."""
+    """Ask what an act would do. Changes nothing."""
 
     act: Act
 
@@ -65,7 +66,7 @@ Ask = Page | Find | Open | Stand | Act | Try
 
 
 class Record(NamedTuple):
-    """A record in a list. `value` is its beginning; a `gone` one was voided or removed."""
+    """A record in a list. `value` is its beginning. `gone`: it was voided or removed."""
 
     ref: str
     topic: str
@@ -80,13 +81,13 @@ class Record(NamedTuple):
 
 class Records(NamedTuple):
     records: list[Record]
-    looked: int = 0  #: by a search
+    looked: int = 0  #: records that a search has examined
     total: int = 0
     more: bool = False
 
 
 class Stands(NamedTuple):
-    """For one group, "" = all."""
+    """The state of a record for one group, "" = all."""
 
     group: str
     state: str
@@ -119,21 +120,21 @@ class Opened(NamedTuple):
 
 
 class Dead(NamedTuple):
-    """The dead letters of a group that died of one thing."""
+    """Dead letters of a group with the same reason."""
 
     reason: str
-    error: str  #: the last one of the consumer
+    error: str  #: the consumer's last error
     letters: int
-    time_ms: int  #: of the newest, unix
+    time_ms: int  #: of the newest, in unix milliseconds
     ref: str  #: of the newest
 
 
 class Standing(NamedTuple):
-    """Per partition: (number, state, because, next)."""
+    """Per partition: (number, state, reason, next command)."""
 
     rows: list[tuple[int, str, str, str]]
     dead: list[Dead]  #: the newest first
-    more: bool = False  #: there are more than were looked at
+    more: bool = False  #: True if more exist than were examined
 
 
 class Done(NamedTuple):

@@ -1,8 +1,7 @@
-"""What nodes answer becomes a snapshot. The one place that knows which field of which message is which row.
-Pure.
+"""Converts answers of nodes to a snapshot: the only code that maps message fields to rows. Pure.
 
-A cluster is told by several nodes: each knows its own workers, and of the shards that it leads, the copies.
-Of a node that is silent the last words are kept, marked as what they are.
+Several nodes describe a cluster: each knows its own workers, and the copies of the shards that it
+leads. The last answer of a silent node is kept, and marked as old.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,18 +45,18 @@ from gossipq_cli.dashboard.rows import (
 )
 from gossipq_cli.output import span
 
-SILENT_MS = 2_500  #: a node that has said nothing for so long has failed
+SILENT_MS = 2_500  #: a node without an answer for this time counts as failed
 SESSION_SHOWN = 4  #: bytes of a session's name
 SERVING = ("ready", "full")
-ALIKE_MS = 10_000  #: several nodes tell the same thing at slightly different times
-MET_MS = 10_000  #: whom a node meets so soon after its start may have been there before it
-#: what is found of a cluster -> the alarm that its nodes raise for it
+ALIKE_MS = 10_000  #: several nodes report the same event at slightly different times
+MET_MS = 10_000  #: nodes met this soon after the start may have existed before it
+#: finding about a cluster -> the alarm that its nodes raise for it
 RAISED = {
     State.NO_QUORUM: "no_quorum",
     State.PAUSED: "worker_hangs",
     State.STOPPED: "shard_damaged",
 }
-UNTOLD = ("update",)  #: what gossip says of itself and nobody needs to know
+UNTOLD = ("update",)  #: events of gossip itself that are not shown
 KINDS = {"join": "member-join", "leave": "member-gone", "fail": "member-failed", "back": "member-back"}
 GROUP_FIELDS = [field for field in Group.__struct_fields__ if field not in ("topic", "group", "partition")]
 PARTITION_FIELDS = ("first", "next", "published", "removed", "bytes", "scheduled", "voided")
@@ -77,7 +76,7 @@ CLIENT_FIELDS = (
 
 
 class Heard(NamedTuple):
-    """The last words of one node."""
+    """The last answers of one node."""
 
     status: StatusReply
     endpoint: str
@@ -96,13 +95,13 @@ class Told(NamedTuple):
     clients: Sequence[ClientRow] = ()
     growth_hours: Sequence[Any] = ()
     growth_minutes: Sequence[Any] = ()
-    counted_ms: int = 0  #: unix, of `stats`
+    counted_ms: int = 0  #: of `stats`, in unix milliseconds
     missing: Sequence[str] = ()
-    unreachable: Sequence[str] = ()  #: endpoints that were asked and did not answer
+    unreachable: Sequence[str] = ()  #: endpoints that did not answer
 
 
 def snapshot(told: Told, time_ms: int, server: str, silent_ms: int = SILENT_MS) -> Snapshot:
-    """`silent_ms`: after how much silence a node has failed."""
+    """Return a snapshot. `silent_ms` is the silence after which a node counts as failed."""
     freshest = min(told.nodes, key=lambda heard: heard.age_ms)
     home = freshest.status
     nodes = node_rows(told.nodes, silent_ms, told.unreachable)
@@ -148,7 +147,7 @@ def snapshot(told: Told, time_ms: int, server: str, silent_ms: int = SILENT_MS) 
 
 
 def health_of(nodes: Sequence[Heard], home: StatusReply, silent_ms: int) -> Health:
-    """By what the nodes said that have not been silent."""
+    """Judge the cluster by the nodes that answered recently."""
     fresh = {heard.status.copy: heard.status for heard in nodes if heard.age_ms <= silent_ms}
     rows = [row for status in fresh.values() for row in status.copies]
     terms: dict[int, int] = {}
@@ -158,7 +157,7 @@ def health_of(nodes: Sequence[Heard], home: StatusReply, silent_ms: int) -> Heal
 
 
 def _alarm_rows(told: Told, findings: Sequence[Finding], time_ms: int, silent_ms: int) -> list[Alarm]:
-    """What nodes raised; before it what is found and no node has raised (yet): who hangs cannot."""
+    """Return raised alarms, after findings without an alarm: a hanging node cannot raise one."""
     raised = [row for heard in told.nodes if heard.age_ms <= silent_ms for row in heard.alarms]
     names = {row.name for row in raised}
     asked = told.nodes[0].status.node
@@ -176,7 +175,7 @@ def _alarm_rows(told: Told, findings: Sequence[Finding], time_ms: int, silent_ms
         if each.state in RAISED and RAISED[each.state] not in names
     ]
     alone = next((each.text for each in findings if ALONE in each.text), "")
-    if alone and "last_copy" not in names:  # nodes tell it when it lasts; here it is seen at once
+    if alone and "last_copy" not in names:  # nodes raise it when it lasts; here it is shown at once
         found.append(AlarmRow("last_copy", CRITICAL, asked, "", alone, "gossipq cluster ls", time_ms))
     return list(map(alarm_row, [*found, *raised]))
 
@@ -185,14 +184,15 @@ def _alarm_rows(told: Told, findings: Sequence[Finding], time_ms: int, silent_ms
 
 
 def members(nodes: Sequence[Heard]) -> list[Member]:
-    """The roster, as the node knows it that spoke last."""
+    """Return the roster of the node that answered last."""
     freshest = min(nodes, key=lambda heard: heard.age_ms)
     return freshest.status.members
 
 
 def node_rows(nodes: Sequence[Heard], silent_ms: int, unreachable: Sequence[str] = ()) -> list[Node]:
-    """Those of the roster, silent ones among them, in the order of their names; without a roster those that
-    spoke."""
+    """Return the nodes of the roster, also silent ones, by name; without a
+    roster, those that answered.
+    """
     heard = {each.status.node: each for each in nodes}
     roster = members(nodes)
     if not roster:
@@ -215,7 +215,7 @@ def node_rows(nodes: Sequence[Heard], silent_ms: int, unreachable: Sequence[str]
 
 
 def _node_row(heard: Heard, silent_ms: int) -> Node:
-    """The sums of its workers, and the state of the worst of them."""
+    """Return the sums of a node's workers, and the worst of their states."""
     status = heard.status
     states = {worker.state for worker in status.workers}
     state = next((state for state in ("down", "recovering", "full", "starting") if state in states), "ready")
@@ -264,7 +264,7 @@ def worker_row(node: str, worker: WorkerStats, gone: set[str]) -> Worker:
 def shard_rows(
     nodes: Sequence[Heard], workers: Sequence[Worker], gone: set[str], silent_ms: int
 ) -> list[Shard]:
-    """Each shard with its leader, and its copies as the leader sees them."""
+    """Return each shard with its leader, and its copies as the leader sees them."""
     roster = {member.copy: member for member in members(nodes)}
     leads = _leads(nodes, roster)
     if not leads:
@@ -315,7 +315,7 @@ def shard_rows(
 
 
 def _leads(nodes: Sequence[Heard], roster: Mapping[str, Member]) -> dict[int, tuple[int, str]]:
-    """Shard -> (term, name of the copy that leads): of all that nodes say, what has the highest term."""
+    """Return shard -> (term, leading copy), with the highest term that any node reports."""
     found: dict[int, tuple[int, str]] = {}
     for heard in nodes:
         for lead in heard.status.leads:
@@ -325,7 +325,7 @@ def _leads(nodes: Sequence[Heard], roster: Mapping[str, Member]) -> dict[int, tu
 
 
 def _routed(status: StatusReply) -> list[Shard]:
-    """Of a node that has the only copy of each shard: whoever stands in the routes leads."""
+    """Return the shards of a node that has the only copies: the routes name the leader."""
     by_endpoint = {worker.endpoint: worker for worker in status.workers}
     rows = []
     for route in sorted(status.routes, key=lambda route: route.shard):
@@ -345,13 +345,13 @@ def _routed(status: StatusReply) -> list[Shard]:
     return rows
 
 
-# --- the rest, row by row
+# --- other rows
 
 
 def event_rows(nodes: Sequence[Heard], time_ms: int) -> list[Event]:
-    """What gossip has shown to any of the nodes, each thing once, at its first time. `time_ms`: now.
+    """Return events of gossip from all nodes, each once, at its first time. `time_ms` is now.
 
-    A node that starts meets all others: that is no news of them, unless it is the oldest one.
+    A starting node meets all others; these events are left out, except for the oldest node.
     """
     oldest_ms = max((heard.status.uptime_ms for heard in nodes), default=0)
     told = []
@@ -414,7 +414,7 @@ def topic_row(topic: TopicInfo) -> Topic:
 
 @lru_cache(maxsize=256)
 def _policy(packed: bytes) -> dict[str, str]:
-    """For people. Most topics have the same: what is said of it is made once."""
+    """Return a policy for people. Cached, because most topics have the same."""
     config = msgspec.msgpack.decode(packed, type=TopicConfig)
     return {
         field.removesuffix("_ms"): shown(field, getattr(config, field))
@@ -424,7 +424,7 @@ def _policy(packed: bytes) -> dict[str, str]:
 
 
 def shown(field: str, value: Any) -> str:
-    """A value of a policy for people."""
+    """Return a value of a policy for people."""
     if value is None:
         return "as the cluster says"
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The line after `:`, as in `:group orders billing`, `:billing`: what it changes, or why it cannot. Pure."""
+"""The command line after `:`, such as `:group orders billing` or `:billing`. Pure."""
 
 import difflib
 import itertools
@@ -54,8 +54,7 @@ RECORD_VERBS = {
 
 
 def places(board: Board) -> dict[str, dict[str, Any]]:
-    """What can be jumped to by its name alone -> where that is. Of two things with one name the later one
-    here has it."""
+    """Return names that can be jumped to -> their place. For equal names, the later kind wins."""
     found: dict[str, dict[str, Any]] = {}
     for client in board.history.now.clients:
         found[client.session] = found[client.client or client.session] = _at("clients", client.session)
@@ -73,7 +72,7 @@ def _at(view: str, *path: str) -> dict[str, Any]:
 
 
 def completed(text: str, board: Board) -> str:
-    """With what all commands and names that begin so have in common."""
+    """Complete a text with the common beginning of all matching commands and names."""
     known = [name for name in (*VIEWS, *FORMS, *places(board)) if name.startswith(text)]
     if not known:
         return text
@@ -83,7 +82,7 @@ def completed(text: str, board: Board) -> str:
 
 
 def jump(line: str, board: Board) -> Command | None:
-    """To what is called so, or alone begins so."""
+    """Return the jump to the thing of this name, or with this unique beginning."""
     known = places(board)
     near = [name for name in known if name.startswith(line)]
     where = {(found["view"], *found["path"]): found for found in map(known.__getitem__, near)}
@@ -98,7 +97,7 @@ def jump(line: str, board: Board) -> Command | None:
 
 
 def parse(line: str, board: Board | None = None) -> Command:
-    """`board`: whose names can be jumped to."""
+    """Parse a line. `board` has the names for jumps."""
     name, _, rest = line.strip().partition(" ")
     rest = rest.strip()
     name = {"quit": "q", "exit": "q", "h": "help"}.get(name, name)
@@ -137,7 +136,7 @@ def _wrong(name: str) -> Command:
 
 
 def _changes(name: str, rest: str, words: list[str]) -> dict[str, Any] | None:
-    """None: that is not how it is written."""
+    """Return the changes, or None for a wrong form."""
     fresh = {"path": (), "tail": True, "back": 0, "find": "", "partition": -1}
     if name in ("pause", "help"):
         return {"paused": True} if name == "pause" else {"help": True}
@@ -174,7 +173,7 @@ def _within(text: str, values: Sequence[float], field: str) -> dict[str, Any] | 
 
 
 def _time_ms(text: str, now_ms: int) -> int | None:
-    """Of a recording, whose clock is UTC: 14:05 is one of the day that is shown."""
+    """Return a time in a recording, in UTC: 14:05 is on the day that is shown."""
     try:
         day = datetime.fromtimestamp(now_ms / 1_000, UTC).date().isoformat()
         found = datetime.fromisoformat(f"{day}T{text}" if ":" in text[:3] else text)

@@ -1,5 +1,4 @@
-"""The verbs of `verbs`, tried and done with the public client: each says in a sentence what it did, or would
-do."""
+"""Tries or executes the verbs of `verbs` with the public client. Each returns a sentence."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -17,15 +16,17 @@ if TYPE_CHECKING:
     from gossipq_client import Client
     from gossipq_client.operations import DeadLetter
 
-RANGES_AT_ONCE = 1_000  #: of dead letters in one request
+RANGES_AT_ONCE = 1_000  #: ranges of dead letters in one request
 MOVES_SHOWN = 4
 
-Deed = Callable[["Client", Act, bool], str]  #: (client, what, whether it is only tried) -> what is told
+Deed = Callable[["Client", Act, bool], str]  #: (client, act, only try) -> sentence
 
 
 def tried(mq: "Client", act: Act, connect: "Connect") -> Done:
-    """What it would do; `connect` reaches the other nodes. Raises GossipqError, and ValueError for what was
-    typed."""
+    """Return what an act would do. Raises GossipqError, and ValueError for a wrong text.
+
+    `connect` reaches the other nodes.
+    """
     shown = SHOWN.get((act.subject.kind, act.verb))
     if shown is not None:
         return Done(shown(mq, connect))
@@ -33,7 +34,7 @@ def tried(mq: "Client", act: Act, connect: "Connect") -> Done:
 
 
 def done(mq: "Client", act: Act) -> Done:
-    """Raises as `tried`."""
+    """Execute an act. Raises as `tried`."""
     return Done(DEEDS[act.subject.kind, act.verb](mq, act, False))
 
 
@@ -81,7 +82,7 @@ def _purge(mq: "Client", act: Act, dry: bool) -> str:
 
 
 def letters_of(mq: "Client", act: Act) -> Iterator["DeadLetter"]:
-    """The rows that died of what the subject names."""
+    """Yield the dead letters with the reason of the subject."""
     topic, group, reason, error = act.subject.names
     for letter in mq.admin.dead_letters(topic, group, values=False):
         if (letter.reason, letter.error) == (reason, error):
@@ -89,7 +90,7 @@ def letters_of(mq: "Client", act: Act) -> Iterator["DeadLetter"]:
 
 
 def _of_some(mq: "Client", act: Act, dry: bool, replay: bool) -> int:
-    """How many of them were, or would be, replayed or purged; the ranges go in pieces."""
+    """Replay or purge some dead letters in portions, or only count them. Returns how many."""
     topic, group = act.subject.names[:2]
     verb = mq.admin.replay_dead if replay else mq.admin.purge_dead
     ranges = [
@@ -116,7 +117,7 @@ def _purge_some(mq: "Client", act: Act, dry: bool) -> str:
 
 
 def _parts(mq: "Client", topic: str, group: str) -> list[GroupStats]:
-    """Raises WrongState when it is gone."""
+    """Return the partitions of a group. Raises WrongState if it was removed."""
     found = [part for part in mq.admin.stats([topic]).groups if (part.topic, part.group) == (topic, group)]
     if not found:
         raise WrongState(f"there is no group {group} on {topic} any more", hint=f"gossipq group ls {topic}")
@@ -124,7 +125,7 @@ def _parts(mq: "Client", topic: str, group: str) -> list[GroupStats]:
 
 
 def _waiting(parts: list[GroupStats]) -> int:
-    """Records that nobody holds."""
+    """Count the records that no consumer holds."""
     return sum(part.ready + part.retrying + part.parked for part in parts)
 
 
@@ -175,7 +176,7 @@ def _empty(mq: "Client", act: Act, dry: bool) -> str:
 
 
 def _sessions(mq: "Client", begins: str) -> tuple[bytes, list[ClientRow]]:
-    """The session that begins so, and its rows. Raises WrongState."""
+    """Return the session with this beginning, and its rows. Raises WrongState."""
     rows: dict[bytes, list[ClientRow]] = {}
     for row in mq.admin.clients():
         if row.session.hex().startswith(begins):
@@ -224,7 +225,7 @@ def _undrain(mq: "Client", act: Act, dry: bool) -> str:
 
 
 def _rebalance(mq: "Client", connect: "Connect") -> str:
-    """By what its nodes say: one that does not answer keeps what its leaders know of it."""
+    """Return the planned moves, by the answers of all nodes; for silent ones, by their leaders."""
     from gossipq_cli import clusters
     from gossipq_cli.commands.cluster import plans_of
 
@@ -259,5 +260,5 @@ DEEDS: dict[tuple[str, str], Deed] = {
     ("node", "drain"): _drain,
     ("node", "undrain"): _undrain,
 }
-#: what only tells, by what all nodes say
+#: verbs that only show a result, made from the answers of all nodes
 SHOWN: dict[tuple[str, str], Callable[["Client", "Connect"], str]] = {("node", "rebalance"): _rebalance}

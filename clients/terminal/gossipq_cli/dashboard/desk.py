@@ -1,5 +1,6 @@
-"""What the dashboard asks beyond snapshots, done with the public client: pages of messages, one record, and
-its verbs."""
+"""Answers the dashboard's questions with the public client: pages of
+messages, one record, verbs.
+"""
 
 import itertools
 from collections.abc import Iterable
@@ -36,24 +37,27 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 1_024  #: of a value in a list
 OPEN_BYTES = 65_536  #: of an opened value
-PAGE_BYTES = 4 << 20  #: a page stops reading when its values have so many
-PARTITIONS_MAX = 64  #: that one page looks into
+PAGE_BYTES = 4 << 20  #: a page stops reading after this many bytes of values
+PARTITIONS_MAX = 64  #: partitions that one page reads
 FOUND_MAX = 200
-DEAD_MAX = 1_000  #: rows of dead letters that are looked at; neighbours that died together are one
+#: rows of dead letters that are examined; neighbours that died together are one row
+DEAD_MAX = 1_000
 KEY = "key="
 
 
 class Desk:
-    """Answers, one after the other; `stop` ends a search that nobody waits for any more. `connect` reaches
-    other nodes, where a question needs what each of them says."""
+    """Answers questions one by one. `stop` ends a search that is not wanted any more.
+
+    `connect` reaches other nodes for questions to each of them.
+    """
 
     def __init__(self, mq: "Client", connect: "Connect") -> None:
         self.mq, self._connect = mq, connect
         self.stopped = False
-        self.read = 0  #: records that searches have looked at
+        self.read = 0  #: records that searches have examined
 
     def answer(self, ask: Ask) -> Answer:
-        """Never raises what a node or a user did."""
+        """Return the answer. Faults of nodes and users become a Failed."""
         self.stopped = False
         try:
             if isinstance(ask, Page):
@@ -70,7 +74,7 @@ class Desk:
         except GossipqError as error:
             told = failures.explain(error)
             return Failed(told.message, told.hint)
-        except ValueError as error:  # of what a user typed
+        except ValueError as error:  # a wrong text of the user
             return Failed(str(error))
 
     def stop(self) -> None:
@@ -79,7 +83,9 @@ class Desk:
     # --- lists
 
     def _page(self, ask: Page) -> Records:
-        """Record by record, the newest of each partition: costs what is shown, however long the topic is."""
+        """Read the newest records of each partition one by one: the cost is
+        independent of the topic's size.
+        """
         parts = [
             part
             for part in self.mq.admin.stats([ask.topic]).partitions
@@ -182,7 +188,7 @@ class Desk:
 
 
 def dead_by_error(letters: Iterable["DeadLetter"]) -> list[Dead]:
-    """What a group's dead letters died of, the newest first."""
+    """Return the reasons of a group's dead letters, the newest first."""
     found: dict[tuple[str, str], Dead] = {}
     for letter in letters:
         at = letter.reason, letter.error

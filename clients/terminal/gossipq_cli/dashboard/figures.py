@@ -1,33 +1,33 @@
-"""Numbers in few columns, and pictures of numbers made of characters. Pure."""
+"""Numbers in few columns, and charts made of characters. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 GRAPHS = ("block", "braille", "ascii")
-WITHOUT_BRAILLE = ("linux", "dumb", "", "vt100", "vt220")  #: consoles whose fonts have no dots
+WITHOUT_BRAILLE = ("linux", "dumb", "", "vt100", "vt220")  #: consoles whose fonts lack braille
 AXIS = 6  #: columns of an axis: a number and its tick
 LEVELS = {"block": " ▁▂▃▄▅▆▇█", "ascii": " .:-=+*#@"}
 PARTS = {"block": " ▏▎▍▌▋▊▉█", "ascii": "         #"}
 BRAILLE = 0x2800
-BRAILLE_LEFT, BRAILLE_RIGHT = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)  #: dots from the bottom up
+#: dots from the bottom up
+BRAILLE_LEFT, BRAILLE_RIGHT = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)
 
 
 def speaks_unicode(environ: Mapping[str, str]) -> bool:
-    """Whether the terminal is said to show more than ASCII."""
+    """True if the locale says that the terminal shows Unicode."""
     spoken = next((environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if environ.get(name)), "")
     return "utf" in spoken.casefold()
 
 
 def graph_of(environ: Mapping[str, str]) -> str:
-    """What charts are made of on this terminal: dots where it has them, blocks where it has only those, else
-    letters."""
+    """Return the characters for charts on this terminal: braille, blocks, or ASCII."""
     if not speaks_unicode(environ):
         return "ascii"
     return "block" if environ.get("TERM", "") in WITHOUT_BRAILLE else "braille"
 
 
 def short(value: float) -> str:
-    """At most five columns: 0, 83, 999, 1.2k, 74.8k, 102k, 1.2M, 3.4P."""
+    """Format a number in at most five columns: 0, 83, 999, 1.2k, 74.8k, 102k, 1.2M, 3.4P."""
     if value < 0:
         return "-" + short(-value)
     if value < 9.95 and value != int(value):
@@ -41,7 +41,7 @@ def short(value: float) -> str:
 
 
 def size(value: int) -> str:
-    """Bytes in at most five columns: 12B, 3.4K, 118M, 1.2G."""
+    """Format bytes in at most five columns: 12B, 3.4K, 118M, 1.2G."""
     amount = float(value)
     for unit in ("B", "K", "M", "G", "T", "P"):
         if amount < 999.5:
@@ -51,7 +51,7 @@ def size(value: int) -> str:
 
 
 def span(value_ms: float) -> str:
-    """A stretch of time in at most four columns: 0.4s, 38s, 12m, 4h, 2d, 3y."""
+    """Format a duration in at most four columns: 0.4s, 38s, 12m, 4h, 2d, 3y."""
     seconds = max(0.0, value_ms / 1_000)
     if seconds < 9.95:
         return f"{seconds:.1f}s"
@@ -67,19 +67,19 @@ def span(value_ms: float) -> str:
 
 
 def micros(value_us: float) -> str:
-    """0.4ms, 38ms, 1.2s."""
+    """Format a duration: 0.4ms, 38ms, 1.2s."""
     if value_us < 99_500:
         return f"{value_us / 1_000:.1f}ms" if value_us < 9_950 else f"{value_us / 1_000:.0f}ms"
     return span(value_us / 1_000)
 
 
 def fold(values: Sequence[float], width: int) -> list[float]:
-    """The newest `width` values, or all of them."""
+    """Return the newest `width` values, or all if fewer."""
     return list(values[-width:]) if width > 0 else []
 
 
 def squeeze(values: Sequence[float], width: int) -> list[float]:
-    """All values in at most `width` of them, each the mean of its neighbours."""
+    """Average neighbours, so that at most `width` values remain."""
     count = len(values)
     if count <= width:
         return list(values)
@@ -88,15 +88,17 @@ def squeeze(values: Sequence[float], width: int) -> list[float]:
 
 
 def spark(values: Sequence[float], width: int, graph: str = "block") -> str:
-    """One line of `width` columns, the newest value on the right."""
+    """Return one line of `width` columns, with the newest value on the right."""
     return chart(values, width, 1, graph)[0]
 
 
 def chart(
     values: Sequence[float], width: int, height: int, graph: str = "block", top: float = 0.0
 ) -> list[str]:
-    """`height` lines of `width` columns, from 0 to `top` (default: the largest value), the newest value on
-    the right."""
+    """Return a chart of `height` lines and `width` columns, with the newest value on the right.
+
+    It goes from 0 to `top` (default: the largest value).
+    """
     if width <= 0 or height <= 0:
         return [""] * max(0, height)
     per = 2 if graph == "braille" else 1
@@ -117,8 +119,10 @@ def chart(
 def axed(
     values: Sequence[float], width: int, height: int, graph: str, show: Callable[[int], str] = short
 ) -> list[str]:
-    """A chart in `width` columns behind its axis, from 0 to the largest value; a low one has no room for two
-    numbers, and has none."""
+    """Return a chart with an axis in `width` columns, from 0 to the largest value.
+
+    A chart of one line has no space for an axis.
+    """
     if height < 2:
         return chart(values, width, height, graph)
     per = 2 if graph == "braille" else 1
@@ -134,7 +138,7 @@ def axed(
 
 
 def _height(value: float, top: float, steps: int) -> int:
-    """In steps; what is there at all is seen."""
+    """Return a height in steps; values above 0 get at least one."""
     if value <= 0:
         return 0
     return max(1, min(steps, round(value / top * steps)))
@@ -150,7 +154,7 @@ def _braille_row(heights: Sequence[int], below: int) -> str:
 
 
 def bar(share: float, width: int, graph: str = "block") -> str:
-    """A horizontal bar over dots."""
+    """Return a horizontal bar over dots."""
     parts = PARTS["ascii" if graph == "ascii" else "block"]
     eighths = round(max(0.0, min(1.0, share)) * width * 8)
     full, rest = divmod(eighths, 8)

@@ -1,5 +1,4 @@
-"""The whole screen: header, tabs, the view, a prompt or a notice, the footer. Lines of exactly the given
-size. Pure."""
+"""The whole screen: header, tabs, view, prompt or notice, footer. Lines of the given size. Pure."""
 
 from rich.text import Text
 
@@ -14,12 +13,12 @@ from gossipq_cli.dashboard.views import view_of
 from gossipq_cli.dashboard.views.base import Page, safe_name
 from gossipq_cli.output import moment
 
-OLD = "bright_black"  #: of figures that are not of now
+OLD = "bright_black"  #: colour of outdated figures
 AROUND = 3  #: lines around the view: header, tabs, footer
 ASKED = {
     "confirm": "y: yes   any other key: no",
     "try": "esc: cancel",
-}  #: kinds of prompts that ask, and how
+}  #: kinds of prompts with a question, and their styles
 SHORT = {"overview": "over", "messages": "msgs", "growth": "grow", "clients": "cli"}
 
 HELP = """\
@@ -45,7 +44,7 @@ Exact numbers: gossipq top -o json, gossipq group lag TOPIC."""
 
 
 def screen(board: Board, ui: Ui, width: int, height: int) -> list[Text]:
-    """`height` lines of `width` columns."""
+    """Return `height` lines of `width` columns."""
     if width < LEAST[0] or height < LEAST[1]:
         told = f"{width}x{height} is too small: gossipq top needs {LEAST[0]}x{LEAST[1]}. q quits"
         return block(wrapped(told, width), width, height)
@@ -59,12 +58,12 @@ def screen(board: Board, ui: Ui, width: int, height: int) -> list[Text]:
         room = body - len(below)
         lines = [*block(view_of(ui).draw(board, ui, width, room), width, room), *below]
     if stale(board, ui) and not ui.help:
-        lines = [Text(line.plain, OLD) for line in lines]  # the age of it stands in the header
+        lines = [Text(line.plain, OLD) for line in lines]  # the header shows their age
     return [header(board, ui, width), tabs(ui, width), *lines, bottom(board, ui, width)]
 
 
 def helping(at: int, width: int, height: int) -> list[Text]:
-    """From line `at` on, or from where the end is seen."""
+    """Return the help from line `at` on, or its end if `at` is too large."""
     told = [part for line in HELP.split("\n") for part in wrapped(line, width - 4)]
     room = height - 2
     at = max(0, min(at, len(told) - room))
@@ -73,7 +72,7 @@ def helping(at: int, width: int, height: int) -> list[Text]:
 
 
 def menu_box(menu: Menu, width: int) -> list[Text]:
-    """The verbs of a row, each with the command that does the same."""
+    """Return the menu of a row, with the equivalent command for each verb."""
     verbs = verbs_of(menu.subject)
     columns: list[Column[Verb]] = [
         Column("key", lambda verb: Text(verb.key, HEAD)),
@@ -87,7 +86,7 @@ def menu_box(menu: Menu, width: int) -> list[Text]:
 
 
 def question_box(prompt: Prompt | None, width: int, most: int) -> list[Text]:
-    """What a yes is waited for, whole; nothing while there is no question."""
+    """Return the full question that waits for a yes; empty without one."""
     if prompt is None or prompt.kind not in ASKED:
         return []
     lines = wrapped(prompt.label, width - 4, HEAD)[: most - 2]
@@ -106,7 +105,7 @@ def _waiting(board: Board, width: int) -> list[Text]:
 
 
 def header(board: Board, ui: Ui, width: int) -> Text:
-    """The least important parts leave first."""
+    """Return the header. On a narrow screen, the least important parts are left out first."""
     now, history = board.history.now, board.history
     well = sum(node.state in GOOD_STATES for node in now.nodes)
     parts: list[tuple[int, Text]] = [(0, Text(" gossipq", HEAD))]
@@ -146,7 +145,7 @@ def header(board: Board, ui: Ui, width: int) -> Text:
         parts.append((8, Text(f"v{safe_name(now.version)}", DIM)))
     elif board.fault is not None and board.fault.state:
         parts.append((0, Text(board.fault.state, BAD)))
-    if stale(board, ui):  # but for its first words: the name, and how old the rest is
+    if stale(board, ui):  # except its first words: the name, and the age of the rest
         parts = [*parts[:2], *((rank, Text(part.plain.replace("●", "○"), OLD)) for rank, part in parts[2:])]
     if ui.paused:
         parts.append((0, Text("paused", WARN)))
@@ -176,7 +175,7 @@ def bottom(board: Board, ui: Ui, width: int) -> Text:
         label = Text(f" {safe_name(ui.prompt.label)} ", HEAD)
         room = max(8, width - label.cell_len - 2)
         text = Text(safe_name(ui.prompt.text))
-        if text.cell_len > room:  # the end is what is being typed
+        if text.cell_len > room:  # the end is being typed
             text = text[-room:]
         return fit(label.append_text(text).append("▏"), width)
     if ui.notice:
@@ -187,7 +186,7 @@ def bottom(board: Board, ui: Ui, width: int) -> Text:
 
 
 def footer(board: Board, ui: Ui, width: int) -> str:
-    """As many keys as there is room for, the important ones first."""
+    """Return the keys that fit, the important ones first."""
     if ui.menu is not None:
         return "↑↓ move  ⏎ choose  esc back"
     if ui.prompt is not None:
@@ -217,7 +216,7 @@ def footer(board: Board, ui: Ui, width: int) -> str:
 
 
 def plain(board: Board, ui: Ui, width: int, height: int) -> str:
-    """For pipes: no colours, no borders, no footer; the view alone under its header."""
+    """Return the view under its header, for pipes: no colours, borders or footer."""
     lines = screen(board, ui, width, height)[:-1]
     del lines[1:2]
     kept = [_bare(line.plain) for line in lines]

@@ -1,9 +1,9 @@
-"""Asks a cluster for what a snapshot is made of: each node on a thread of its own, so that one that is silent
-delays no other.
+"""Collects the data of snapshots, each node on a thread, so that a silent
+one does not delay others.
 
-Nothing here walks messages. STATUS, STATS, CLIENTS and ALARMS are asked once an interval; topics, growth and
-configurations, which change slowly, more seldom. What a node is too old to tell is named in
-`Snapshot.missing`.
+Messages are not read. STATUS, STATS, CLIENTS and ALARMS are asked for once an interval. Topics,
+growth and configurations change slowly and are asked for less often. `Snapshot.missing` names data
+that an old node cannot supply.
 """
 
 import threading
@@ -23,18 +23,20 @@ from gossipq_cli.dashboard.rows import Snapshot
 if TYPE_CHECKING:
     from gossipq_client import Client
 
-Connect = Callable[[str], "Client"]  #: "" = as the user said
-TOPICS_EVERY_S = 5.0  #: also at once when the counters know a topic that is not known here
+Connect = Callable[[str], "Client"]  #: "" = the address that the user gave
+TOPICS_EVERY_S = 5.0  #: also at once if the counters name an unknown topic
 SLOW_EVERY_S = 60.0  #: growth, configurations
-SHARE = 30  #: a question that takes so long is asked again after so many times as long,
-EASE_S_MAX = 1.0  #: but so much later than wished at most: who is asked shall not look silent
-AGAIN_S = 0.5  #: between two attempts to reach a node
+SHARE = 30  #: a question is repeated after this many times its duration,
+EASE_S_MAX = 1.0  #: but at most this much later than wanted, so that the node does not look silent
+AGAIN_S = 0.5  #: pause between two attempts to reach a node
 SILENT_INTERVALS = 2.5
-PATIENCE_S = 0.2  #: a thread that ends is waited for so long; it holds nothing that must be kept
+PATIENCE_S = 0.2  #: ending threads are waited for this long; they hold no data
 
 
 class Slow:
-    """An answer that is asked for again when it is old enough, or never, where nobody knows the question."""
+    """An answer that is asked for again after `every_s`; never if the node
+    does not know the question.
+    """
 
     def __init__(self, every_s: float) -> None:
         self.every_s, self.unknown = every_s, False
@@ -42,7 +44,7 @@ class Slow:
         self._asked_s = float("-inf")
 
     def ask(self, question: Callable[[], Any], at_once: bool = False) -> Any:
-        """Raises what asking raises, but for a question that the node does not know."""
+        """Ask the question. Raises its errors, except that the node does not know it."""
         if not self.unknown and (at_once or time.monotonic() - self._asked_s >= self.every_s):
             try:
                 self.value, self._asked_s = question(), time.monotonic()
@@ -52,7 +54,7 @@ class Slow:
 
 
 class NodeTeller:
-    """What one node says of itself; without a name, whichever node answers."""
+    """The answers of one node; without a name, of any node."""
 
     def __init__(self, endpoint: str, name: str = "") -> None:
         self.endpoint, self.name = endpoint, name
@@ -61,10 +63,10 @@ class NodeTeller:
         self._heard_s = 0.0
 
     def ask(self, mq: "Client") -> None:
-        """Raises GossipqError."""
+        """Ask for all of them. Raises GossipqError."""
         asked_s = time.perf_counter()
         status = mq.admin.status()
-        if self.name not in ("", status.node):  # the client has turned to another one
+        if self.name not in ("", status.node):  # the client has connected to another node
             raise Unreachable(f"{self.name} does not answer", hint="gossipq status")
         rtt_us = round((time.perf_counter() - asked_s) * 1_000_000)
         endpoint = next(
@@ -77,7 +79,7 @@ class NodeTeller:
 
     @property
     def heard(self) -> Heard | None:
-        """Its last words, with their age."""
+        """Return the last answers with their age."""
         found = self._heard
         return found and found._replace(age_ms=round((time.monotonic() - self._heard_s) * 1_000))
 
@@ -87,7 +89,7 @@ class NodeTeller:
 
 
 class ClusterTeller:
-    """What leaders say of topics, groups and clients."""
+    """The leaders' answers about topics, groups and clients."""
 
     def __init__(self) -> None:
         self._topics, self._clients = Slow(TOPICS_EVERY_S), Slow(0.0)
@@ -96,7 +98,7 @@ class ClusterTeller:
         self.asked, self._counted_ms = False, 0
 
     def ask(self, mq: "Client") -> None:
-        """Raises GossipqError."""
+        """Ask for all of them. Raises GossipqError."""
         stats = mq.admin.stats()
         known = {topic.name for topic in self._topics.value}
         self._topics.ask(mq.topics, at_once=not {part.topic for part in stats.partitions} <= known)
@@ -108,7 +110,7 @@ class ClusterTeller:
 
     def told(self, nodes: list[Heard], missing: list[str], unreachable: list[str]) -> Told:
         topics: list[TopicInfo] = self._topics.value
-        # who looks is not counted
+        # this client is not counted
         clients: list[ClientRow] = [row for row in self._clients.value if row.client != own_name()]
         names = (("clients", self._clients), ("growth", self._hours))
         missing = missing + [name for name, slow in names if slow.unknown]
@@ -127,7 +129,7 @@ class ClusterTeller:
 
 
 def carried(before: StatsReply, now: StatsReply, topics: set[str]) -> StatsReply:
-    """With the last rows of partitions that nobody leads at the moment: what is in them is not gone."""
+    """Add the last rows of partitions that have no leader now: their records still exist."""
     led = {part.partition for part in now.partitions}
     partitions = [part for part in before.partitions if part.partition not in led and part.topic in topics]
     away = {part.partition for part in partitions}
@@ -146,11 +148,11 @@ def wall_ms() -> int:
 
 
 def once(connect: Connect, server: str) -> Snapshot:
-    """One snapshot, asked for in turn. Raises GossipqError when no node answers."""
+    """Return one snapshot. Raises GossipqError if no node answers."""
     home, cluster = NodeTeller(server), ClusterTeller()
     with connect("") as mq:
         home.ask(mq)
-        with suppress(Unreachable):  # no leader, or none that answers: the snapshot says so
+        with suppress(Unreachable):  # a leader is missing or does not answer: the snapshot says so
             cluster.ask(mq)
     first = home.heard
     assert first is not None, "it has answered"
@@ -172,8 +174,7 @@ def once(connect: Connect, server: str) -> Snapshot:
 
 
 class Poll(threading.Thread):
-    """Asks one teller again and again, over a client of its own; a question that takes long is asked more
-    seldom."""
+    """Asks one teller repeatedly, with a client of its own. Slow questions are asked less often."""
 
     def __init__(
         self, connect: "Callable[[], Client]", ask: "Callable[[Client], None]", every: Callable[[], float]
@@ -198,18 +199,18 @@ class Poll(threading.Thread):
                         self.error = None
                         self.rounds += 1
                         self._over.wait(pause_s(self._every(), took_s))
-            except Exception as error:  # told where it can be read: on the screen
+            except Exception as error:  # shown on the screen
                 self.error = error
             self._over.wait(AGAIN_S)
 
 
 def pause_s(every_s: float, took_s: float) -> float:
-    """What a cluster of many partitions takes a while to tell is asked for more seldom, up to a bound."""
+    """Return the pause after a question: longer after a slow one, up to a bound."""
     return max(0.05, min(SHARE * took_s, every_s + EASE_S_MAX), every_s - took_s)
 
 
 class Gathering:
-    """All polls of one cluster; nodes are added as the roster names them."""
+    """All polls of one cluster. Nodes are added as the roster names them."""
 
     def __init__(self, connect: Connect, server: str, every: Callable[[], float]) -> None:
         self._connect, self._server, self._every = connect, server, every
@@ -235,11 +236,11 @@ class Gathering:
 
     @property
     def error(self) -> Exception | None:
-        """Why there is nothing new."""
+        """The reason for missing news."""
         return self._polls["home"].error or self._polls["cluster"].error
 
     def next(self) -> Snapshot | None:
-        """A snapshot, unless no node has said anything since the last one."""
+        """Return a snapshot, or None if no node has answered since the last one."""
         nodes = {heard.status.node: heard for teller in self._others.values() if (heard := teller.heard)}
         home = self._home.heard
         if home is None and not nodes:
@@ -262,7 +263,7 @@ class Gathering:
         )
 
     def _meet(self, told: list[Heard]) -> None:
-        """Asks every node of a roster of several itself, as long as it is there."""
+        """Poll each node of a roster with several nodes, while it is in the roster."""
         roster = members(told)
         if len(roster) > 1:
             for member in roster:

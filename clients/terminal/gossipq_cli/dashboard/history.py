@@ -1,4 +1,4 @@
-"""Snapshots become rates, series and events. Holds what came, decides nothing about how it looks. Pure."""
+"""Converts snapshots to rates, series and events. Decides nothing about their display. Pure."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,28 +11,27 @@ from gossipq.health import State
 from gossipq.texts import many
 from gossipq_cli.dashboard.rows import Alarm, Event, Group, Growth, Node, Partition, Shard, Snapshot, Worker
 
-LENGTH = 240  #: values of a series: one a snapshot
-SERIES_MAX = 2_000  #: series that are kept; names beyond have no sparkline
+LENGTH = 240  #: values of a series: one for each snapshot
+SERIES_MAX = 2_000  #: series that are kept; further names have no sparkline
 EVENTS_MAX = 200
-STALE_RHYTHMS = 3  #: counts that were missed: what they tell is old then
-PAIR = 2  #: nodes that cannot tell which of them is cut off
-ASKING = "asking"  #: state of a node that has had no time to answer yet
-ALIKE_MS = 10_000  #: two nodes tell the same thing within it
-SEEN_MS = 60_000  #: and the roster, or a silence, tells what gossip has told within it
-NODE_SPAN = 2  #: snapshots over which the rates of nodes are taken
-DEAD_SPAN = 60  #: dead letters rise when there are more than so many snapshots ago
-#: the shards of a node that was killed have other leaders within about two seconds; top sees it a second late
+STALE_RHYTHMS = 3  #: counts are outdated after this many missed intervals
+PAIR = 2  #: with two nodes, neither can tell which one is cut off
+ASKING = "asking"  #: state of a node that could not have answered yet
+ALIKE_MS = 10_000  #: within this time, two nodes report the same event
+SEEN_MS = 60_000  #: within this time, roster or silence shows an event that gossip has reported
+NODE_SPAN = 2  #: number of snapshots for the rates of nodes
+DEAD_SPAN = 60  #: dead letters rise if there are more than this many snapshots ago
+#: the shards of a killed node get other leaders in about two seconds; top sees it a second later
 ELECTING_MS = 5_000
-NO_QUORUM = "no_quorum"  #: the alarm
-GOOD = ("ready", "witness")  #: states of a node or worker that need nobody
-OPEN = ("ready", "in_flight", "retrying", "parked")  #: of a group: published and not done yet
+NO_QUORUM = "no_quorum"  #: name of the alarm
+GOOD = ("ready", "witness")  #: states of a node or worker that need no attention
+OPEN = ("ready", "in_flight", "retrying", "parked")  #: of a group: published and not finished
 
 Name = tuple[str, ...]  #: ("in",), ("topic", NAME), ("lag", TOPIC, GROUP), ("node", NAME) ...
 
 
 class TopicSum(NamedTuple):
-    """A topic over its partitions and groups. A record stands once for each group: the states are sums over
-    groups."""
+    """Sums of a topic over partitions and groups. States count a record once for each group."""
 
     partitions: int = 0
     records: int = 0
@@ -50,7 +49,7 @@ class TopicSum(NamedTuple):
 
 
 class GroupSum(NamedTuple):
-    """A group over its partitions."""
+    """Sums of a group over its partitions."""
 
     topic: str
     group: str
@@ -77,8 +76,11 @@ class Counters(NamedTuple):
 
 
 def rates(before: Counters, now: Counters, stored: bool = False) -> dict[Name, float]:
-    """Per second. A counter that fell belongs to a process that began anew: what it has now came since.
-    Stored counters fall when a part of them was removed: that is no rate."""
+    """Return rates per second.
+
+    A counter that fell belongs to a restarted process: all of it is new. Stored counters fall when
+    a partition was removed: then the rate is 0.
+    """
     seconds = (now.time_ms - before.time_ms) / 1_000
     found = {}
     for name, value in now.values.items():
@@ -95,7 +97,7 @@ class Past(deque[Counters]):
         super().__init__(maxlen=NODE_SPAN)
 
     def rates(self, now: Counters, stored: bool = False) -> dict[Name, float]:
-        """Since the oldest of them."""
+        """Return the rates since the oldest of them."""
         before = self[0] if self else now
         self.append(now)
         return rates(before, now, stored)
@@ -106,7 +108,7 @@ def lag_of(part: Group) -> int:
 
 
 class History:
-    """The last snapshot, its sums, and how it came to that."""
+    """The last snapshot, its sums, and series of the past."""
 
     def __init__(self, length: int = LENGTH) -> None:
         self.length = length
@@ -116,20 +118,22 @@ class History:
         self.groups: dict[tuple[str, str], GroupSum] = {}
         self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self._led: Led = {}
-        self._led_ms = -ELECTING_MS  #: when each shard was last seen to have a leader
-        self.growth_hours: list[Growth] = []  #: the last that were told
+        self._led_ms = -ELECTING_MS  #: when all shards were last seen with a leader
+        self.growth_hours: list[Growth] = []  #: the last known ones
         self.growth_minutes: list[Growth] = []
         self.count = 0
         self._series: dict[Name, deque[float]] = {}
         self._counted = Counters(0, {})
         self._rates: dict[Name, float] = {}
         self._past, self._used = Past(), Past()
-        #: records that searches of this dashboard have read, not yet taken out of what goes out
+        #: records read by searches of this dashboard, not yet subtracted from
+        #: the rate of deliveries
         self._own = 0
-        self._rhythm_ms = 0  # between the last two counts: a large cluster is counted more seldom
+        # time between the last two counts: a large cluster is counted less often
+        self._rhythm_ms = 0
 
     def add(self, snapshot: Snapshot) -> None:
-        """The next snapshot; one that is not newer than the last is left out."""
+        """Add the next snapshot. Older ones are ignored."""
         if self.count and snapshot.time_ms <= self.now.time_ms:
             return
         self.before, self.now = (self.now if self.count else None), snapshot
@@ -144,7 +148,7 @@ class History:
 
     @property
     def electing(self) -> bool:
-        """Whether the shards without a leader had one a moment ago: others take over."""
+        """True if the shards without a leader had one a moment ago: a takeover is running."""
         now = self.now
         return now.state == State.NO_QUORUM and now.time_ms - self._led_ms < ELECTING_MS
 
@@ -152,7 +156,7 @@ class History:
 
     @property
     def seconds(self) -> float:
-        """Between the last two snapshots."""
+        """Seconds between the last two snapshots."""
         return (self.now.time_ms - self.before.time_ms) / 1_000 if self.before else 0.0
 
     def series(self, *name: str) -> Sequence[float]:
@@ -187,19 +191,19 @@ class History:
             found.append(value)
 
     def read(self, records: int) -> None:
-        """Who looks has read so many: they are no traffic."""
+        """Note records that this dashboard has read itself: they are not traffic."""
         self._own += records
 
     def _without_own(self, out: float) -> float:
-        """Nodes tell what they handed out about a second after it was read, so it is taken out of what comes
-        next."""
+        """Subtract own reads from the rate of deliveries. Nodes report
+        them about a second later.
+        """
         own = min(self._own, round(out * self.seconds))
         self._own -= own
         return out - own / self.seconds if self.seconds else out
 
     def _counted_rates(self, snapshot: Snapshot) -> dict[Name, float]:
-        """Of topics and groups, between the two last times that they were counted; in between they go on as
-        they were."""
+        """Return rates of topics and groups between their last two counts; unchanged in between."""
         counted_ms = snapshot.counted_ms or snapshot.time_ms
         if counted_ms > self._counted.time_ms:
             values: dict[Name, float] = {
@@ -210,22 +214,24 @@ class History:
             self._rhythm_ms = counted_ms - self._counted.time_ms if self._counted.time_ms else 0
             self._rates, self._counted = rates(self._counted, now, stored=True), now
         elif self.stale_ms:
-            self._rates = {}  # nothing is known of now
+            self._rates = {}  # the present is unknown
         return self._rates
 
     @property
     def uncounted(self) -> bool:
-        """Whether no leader has told of its topics, groups and clients: that none are known says nothing."""
+        """True if no leader has reported topics, groups and clients, so
+        empty lists mean nothing.
+        """
         return "counters" in self.now.missing
 
     @property
     def measured(self) -> bool:
-        """Whether there are two counts: before, no rate is known."""
+        """True after two counts; before, rates are unknown."""
         return self._rhythm_ms > 0
 
     @property
     def stale_ms(self) -> int:
-        """The age of the counters where they are older than they should be; 0 while they are fresh."""
+        """Age of the counters if they are outdated; 0 while they are fresh."""
         age_ms = self.now.time_ms - self._counted.time_ms
         return (
             age_ms
@@ -234,32 +240,36 @@ class History:
         )
 
     def _node_rates(self, snapshot: Snapshot) -> dict[Name, float]:
-        """Over a few snapshots: what workers report comes in steps of a second. What a node counted before it
-        was heard is no rate of now."""
+        """Return rates of nodes over a few snapshots, because workers report once a second.
+
+        The first value of a counter gives no rate.
+        """
         values: dict[Name, float] = {}
         for node in snapshot.nodes:
             if node.state in (ASKING, "failed") and not node.uptime_ms:
-                continue  # it has not been heard yet
+                continue  # it has not answered yet
             values["node", node.name] = node.published + node.delivered
             values["node-out", node.name] = node.delivered
         return self._past.rates(Counters(snapshot.time_ms, values))
 
     def _node_loads(self, snapshot: Snapshot) -> dict[Name, float]:
-        """In percent of a core."""
+        """Return loads in percent of a core."""
         used: dict[Name, float] = {
             ("node-cpu", node.name): node.cpu_ms / 10 for node in snapshot.nodes if node.cpu_ms >= 0
         }
         return self._used.rates(Counters(snapshot.time_ms, used), stored=True)
 
     def trend(self, topic: str, group: str, over: int = 10) -> float:
-        """Records per second by which the lag grows (or, below 0, shrinks), over the last snapshots."""
+        """Return by how many records a second the lag grows (below 0:
+        shrinks), over the last snapshots.
+        """
         found = list(self.series("lag", topic, group))[-over:]
         if len(found) < 2 or not self.seconds:
             return 0.0
         return (found[-1] - found[0]) / ((len(found) - 1) * self.seconds)
 
     def eta_s(self, topic: str, group: str) -> float | None:
-        """Until the lag is gone if it goes on like this; None: never."""
+        """Return the seconds until the lag is 0 at the present trend; None: never."""
         lag = self.last("lag", topic, group)
         trend = self.trend(topic, group)
         return 0.0 if not lag else lag / -trend if trend < 0 else None
@@ -267,33 +277,34 @@ class History:
     # --- events
 
     def _notice(self, snapshot: Snapshot) -> None:
-        """What gossip has shown, and what changed between two snapshots."""
+        """Add events of gossip, and changes between two snapshots."""
         for event in snapshot.events:
             if not any(_alike(event, old) for old in self.events):
                 self.events.append(event)
         for kind, who, text in changes(self.before or snapshot, snapshot, self._led):
             event = Event(time_ms=snapshot.time_ms, kind=kind, who=who, text=text)
-            if not any(_alike(event, old, SEEN_MS) for old in snapshot.events):  # gossip has told it itself
+            # gossip has reported it
+            if not any(_alike(event, old, SEEN_MS) for old in snapshot.events):
                 self.events.append(event)
         self._led |= {
             shard.shard: (shard.leader, snapshot.time_ms) for shard in snapshot.shards if shard.leader
         }
 
     def dead_rise(self) -> int:
-        """Dead letters more than a while ago."""
+        """Return how many dead letters are new since a while ago."""
         found = list(self.series("dead"))[-DEAD_SPAN:]
         return max(0, int(found[-1] - found[0])) if found else 0
 
 
 def _alike(event: Event, other: Event, within_ms: int = ALIKE_MS) -> bool:
-    """Two tell the same thing at different times."""
+    """True if two events report the same thing at different times."""
     return (event.kind, event.who) == (other.kind, other.who) and abs(
         event.time_ms - other.time_ms
     ) < within_ms
 
 
 def topic_sums(snapshot: Snapshot) -> dict[str, TopicSum]:
-    """By name; a virtual topic has no partitions and zeros."""
+    """Return sums by name. A virtual topic has zeros."""
     rows: dict[str, list[int]] = {topic.name: [0] * len(TopicSum._fields) for topic in snapshot.topics}
     at = {field: number for number, field in enumerate(TopicSum._fields)}
     for part in snapshot.partitions:
@@ -310,7 +321,7 @@ def topic_sums(snapshot: Snapshot) -> dict[str, TopicSum]:
 
 
 def records_of(part: Partition) -> int:
-    """Those that can be read, void ones among them."""
+    """Number of readable records, including void ones."""
     return part.next - part.first
 
 
@@ -320,7 +331,7 @@ def group_sums(groups: Iterable[Group]) -> dict[tuple[str, str], GroupSum]:
         row = rows.get((part.topic, part.group)) or GroupSum(part.topic, part.group)
         rows[part.topic, part.group] = row._replace(
             partitions=row.partitions + 1,
-            # one that is subscribed to many partitions is one consumer all the same
+            # a consumer of many partitions is one consumer
             consumers=max(row.consumers, part.consumers),
             lag=row.lag + lag_of(part),
             ready=row.ready + part.ready,
@@ -340,11 +351,11 @@ def group_sums(groups: Iterable[Group]) -> dict[tuple[str, str], GroupSum]:
 
 
 Change = tuple[str, str, str]  #: kind, who, text
-Led = dict[int, tuple[str, int]]  #: shard -> the node that led it last, and until when (unix ms)
+Led = dict[int, tuple[str, int]]  #: shard -> its last leading node, and until when (unix ms)
 
 
 def changes(before: Snapshot, now: Snapshot, led: Led) -> list[Change]:
-    """What a list of events says of two snapshots."""
+    """Return the changes between two snapshots, as events."""
     return [
         *_node_changes(before, now),
         *_worker_changes(before, now),
@@ -373,7 +384,7 @@ def _worker_changes(before: Snapshot, now: Snapshot) -> Iterable[Change]:
     for worker in now.workers:
         old, who = was.get((worker.node, worker.worker)), f"{worker.node}/{worker.worker}"
         if old is None or worker.node in failed:
-            continue  # of a node that failed, that is said already
+            continue  # reported with the failure of its node
         if worker.restarts > old.restarts:
             yield (
                 "worker-restart",
@@ -385,7 +396,7 @@ def _worker_changes(before: Snapshot, now: Snapshot) -> Iterable[Change]:
 
 
 def _shard_changes(before: Snapshot, now: Snapshot, led: Led) -> Iterable[Change]:
-    """Leaders that moved: one line for all shards that went the same way."""
+    """Return moved leaders, one line for all shards with the same move."""
     was: Mapping[int, Shard] = {shard.shard: shard for shard in before.shards}
     moved: dict[tuple[str, str], list[int]] = {}
     for shard in now.shards:
@@ -419,8 +430,7 @@ def _topic_changes(before: Snapshot, now: Snapshot) -> Iterable[Change]:
 
 
 def alarms(history: History) -> list[Alarm]:
-    """Those that the cluster raised, and what can be seen from here and nobody has raised; each with the
-    command that helps. Worst first."""
+    """Return raised alarms, and those seen here that no node has raised, worst first."""
     found = {alarm.text: alarm for alarm in history.now.alarms}
     raised = {alarm.name for alarm in history.now.alarms}
     for alarm in seen(history):
@@ -433,8 +443,10 @@ def alarms(history: History) -> list[Alarm]:
 
 
 def seen(history: History) -> Iterable[Alarm]:
-    """Alarms that follow from the snapshots alone, so that a node that raises none is watched as well. What
-    nodes raise alarms for is called as they call it."""
+    """Yield alarms that follow from the snapshots alone, under the names that nodes use.
+
+    So a node that raises no alarms is watched too.
+    """
     now = history.now
     if not now.time_ms:
         return

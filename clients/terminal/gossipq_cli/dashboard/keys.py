@@ -1,4 +1,4 @@
-"""Bytes of a terminal -> names of keys, and a key -> what the user has chosen then. Pure."""
+"""Bytes of a terminal -> names of keys, and a key -> the next Ui. Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -31,21 +31,21 @@ CONTROLS = {
     0x17: "word",
     0x0C: "redraw",
 }
-SEQUENCE_MAX = 16  #: bytes; a longer one is none
-PASTE_QUIET = 40  #: times that nothing came: the end of what was pasted will not come
-PASTE, PASTED = b"\x1b[200~", b"\x1b[201~"  #: around what is pasted
-TEXT = "paste:"  #: of a key: what follows was pasted
+SEQUENCE_MAX = 16  #: longer sequences are ignored
+PASTE_QUIET = 40  #: empty reads after which the end of a paste is given up
+PASTE, PASTED = b"\x1b[200~", b"\x1b[201~"  #: around pasted text
+TEXT = "paste:"  #: prefix of a key: the rest was pasted
 
 
-HELP_LINES = 20  #: by which help can be moved on, at most
+HELP_LINES = 20  #: maximum lines by which help can scroll
 
 
 class Decoder:
-    """Keys as they come in pieces. A lone Escape is known only when nothing follows: `flush` says so."""
+    """Decodes keys that arrive in pieces. `flush` recognises a lone Escape."""
 
     def __init__(self) -> None:
         self._rest = b""
-        self._quiet = 0  # times that nothing came
+        self._quiet = 0  # number of empty reads
 
     @property
     def waiting(self) -> bool:
@@ -61,7 +61,7 @@ class Decoder:
         return keys
 
     def flush(self) -> list[str]:
-        """Nothing more came for a while. The end of what is pasted may take longer."""
+        """No input came for a while. The end of a paste can take longer."""
         self._quiet += 1
         if self._rest.startswith(PASTE) and self._quiet < PASTE_QUIET:
             return []
@@ -69,7 +69,7 @@ class Decoder:
         return ["esc"] if rest.startswith(b"\x1b") else []
 
     def _next(self) -> tuple[str, int] | None:
-        """(key, bytes used); "" for what is no key; None: more is needed."""
+        """Return (key, bytes used); "" for unknown input; None if more bytes are needed."""
         rest = self._rest
         if rest[0] == 0x1B:
             return self._escape(rest)
@@ -124,7 +124,7 @@ class Redraw(NamedTuple):
 
 
 class Seek(NamedTuple):
-    """To another place of a recording: so many snapshots, or so long, from here; or to a time (unix)."""
+    """Move in a recording: by a number of snapshots, by a time, or to a time (unix)."""
 
     steps: int = 0
     by_ms: int = 0
@@ -141,14 +141,16 @@ class Stepped(NamedTuple):
 
 
 def step(ui: Ui, key: str, board: Board, page: int = 20, seen: bool = True) -> Stepped:
-    """What the user has chosen after this key, and what is to be done outside. `page`: lines of a list;
-    `seen`: the screen is large enough to show what would be chosen."""
+    """Return the Ui after a key, and the effects to execute.
+
+    `page` is the number of lines of a list. `seen`: the screen is large enough to show the choice.
+    """
     if not seen:
         return Stepped(ui, [Quit()] if key == "q" else [])
     if ui.prompt is not None:
         return _type(ui, ui.prompt, key, board)
     ui = replace(ui, notice="", bad=False)
-    if key.startswith(TEXT):  # it would be taken for keys, also for the yes to a question
+    if key.startswith(TEXT):  # it could be taken for keys, even for the answer yes
         return Stepped(replace(ui, notice="paste where something is typed, as after : or /"), [])
     if ui.menu is not None and key != "redraw":
         return _choose(ui, ui.menu, key, board)
@@ -230,7 +232,7 @@ def _next(values: Sequence[float], now: float, turn: int) -> float:
 
 
 def go(ui: Ui, view: str) -> Ui:
-    """To the list of a view: what was opened is left."""
+    """Show the list of a view, and leave an opened page."""
     return replace(ui, view=view, path=())
 
 
@@ -255,7 +257,7 @@ def _walk(ui: Ui, key: str, board: Board, page: int) -> Ui:
 
 
 def _over(ui: Ui, board: Board) -> Ui:
-    """To the next list of the page."""
+    """Move to the next list of the page."""
     view = view_of(ui)
     return view.next_section(board, ui) if isinstance(view, Page) else ui
 
@@ -273,7 +275,7 @@ def _enter(ui: Ui, board: Board) -> Ui:
 
 
 def _back(ui: Ui) -> Ui:
-    """Out of what was opened, or out of a filter, or to the choice of topics."""
+    """Go back: from an opened page, a filter, or a topic's messages."""
     if ui.path:
         up = ui.path[:-1]
         return replace(ui, path=up if (ui.view, len(up)) in PAGES else ())
@@ -299,7 +301,7 @@ def _sort(ui: Ui, board: Board, turn: bool) -> Ui:
 
 
 def _messages(ui: Ui, board: Board) -> Ui:
-    """Of the topic or partition that is pointed at."""
+    """Show the messages of the topic or partition under the pointer."""
     subject = _subject(ui, board)
     if subject is None or subject.kind not in ("topic", "partition", "group", "dead"):
         return ui
@@ -312,12 +314,12 @@ def _messages(ui: Ui, board: Board) -> Ui:
 
 
 def _subject(ui: Ui, board: Board) -> Subject | None:
-    """What verbs are for now: the row under the pointer, or else the page."""
+    """Return the target for verbs: the row under the pointer, or else the page."""
     return view_of(ui).subject(board, ui, _chosen(ui, board))
 
 
 def _offer(ui: Ui, board: Board) -> Ui:
-    """The verbs of what is pointed at."""
+    """Open the menu of verbs for the target."""
     subject = _subject(ui, board)
     if subject is None or not verbs_of(subject):
         return replace(ui, notice="nothing can be done with this from here")
@@ -327,7 +329,7 @@ def _offer(ui: Ui, board: Board) -> Ui:
 
 
 def _choose(ui: Ui, menu: Menu, key: str, board: Board) -> Stepped:
-    """In the menu: by its letter, or with the arrows and Enter."""
+    """Choose in the menu: by letter, or with arrows and Enter."""
     verbs = verbs_of(menu.subject)
     if key in ("up", "down"):
         at = max(0, min(len(verbs) - 1, menu.at + MOVES[key]))
@@ -340,7 +342,7 @@ def _choose(ui: Ui, menu: Menu, key: str, board: Board) -> Stepped:
 
 
 def _begin(ui: Ui, verb: Verb, subject: Subject, board: Board) -> Stepped:
-    """First what has to be typed, then what it would do, then whether."""
+    """Begin a verb: ask for text, then show what it would do, then ask for a yes."""
     act = Act(verb.name, subject)
     if board.recorded:
         return Stepped(replace(ui, notice="a recording cannot be changed", bad=True), [])
@@ -368,7 +370,7 @@ def _editable(opened: Opened) -> str:
 
 
 def _try(ui: Ui, act: Act) -> Stepped:
-    """Its question, or first the cluster is asked what it would do."""
+    """Ask the question of an act; if it has none, ask the cluster first what it would do."""
     question = question_of(act)
     if question:
         return Stepped(replace(ui, prompt=Prompt("confirm", f"{question} y/n", then=act)), [])
@@ -377,10 +379,10 @@ def _try(ui: Ui, act: Act) -> Stepped:
 
 
 def answered(ui: Ui, ask: Act | Try, answer: Done | Failed) -> Ui:
-    """What the user sees of an answer to what was tried or done."""
+    """Return the Ui after the answer to a try or an act."""
     waiting = ui.prompt is not None and ui.prompt.kind == "try"
     if isinstance(ask, Try) and not (waiting and ui.prompt and ui.prompt.then == ask.act):
-        return ui  # it was left meanwhile
+        return ui  # cancelled meanwhile
     if isinstance(ask, Try):
         ui = replace(ui, prompt=None)
     if isinstance(answer, Failed):
@@ -391,7 +393,7 @@ def answered(ui: Ui, ask: Act | Try, answer: Done | Failed) -> Ui:
     return replace(ui, prompt=Prompt("confirm", label, then=ask.act))
 
 
-# --- the line that is typed
+# --- typing
 
 
 def _type(ui: Ui, prompt: Prompt, key: str, board: Board) -> Stepped:
@@ -439,7 +441,7 @@ def _typed(ui: Ui, prompt: Prompt, board: Board) -> Stepped:
 
 
 def _obey(ui: Ui, command: Command, board: Board) -> Stepped:
-    """After `:`."""
+    """Execute a line after `:`."""
     if command.trouble:
         return Stepped(replace(ui, notice=command.trouble, bad=True), [])
     if command.act is not None:

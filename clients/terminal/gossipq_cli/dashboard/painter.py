@@ -1,4 +1,4 @@
-"""Lines of text onto a terminal: only those that changed, as one synchronized update, or as a picture."""
+"""Paints lines on a terminal: changed ones only, as one synchronized update; or as a picture."""
 
 import os
 import re
@@ -14,24 +14,25 @@ from rich.text import Text
 
 from gossipq_cli.dashboard.figures import BRAILLE, LEVELS
 
-BEGIN, END = "\x1b[?2026h", "\x1b[?2026l"  #: a terminal that knows these shows all of it at once
+#: a terminal that supports these shows the update at once
+BEGIN, END = "\x1b[?2026h", "\x1b[?2026l"
 SYSTEMS = {"standard": ColorSystem.STANDARD, "256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}
 
-#: what stands for marks, borders and charts where they cannot be shown
+#: replacements for marks, borders and charts in ASCII
 ASCII = str.maketrans("●○✖▲▴▾▸›…·│┤─╭╮╰╯↑↓⏎▏▎▍▌▋▊▉", "*ox!^v>>.-|+-++++^v<|||####")
 ASCII |= str.maketrans(LEVELS["block"], LEVELS["ascii"])
 ASCII |= {BRAILLE: ord(" ")} | {BRAILLE + dots: ord(":") for dots in range(1, 256)}
 
 
 def in_ascii(text: str) -> str:
-    """With as many columns, for a terminal that shows nothing else."""
+    """Return the same number of columns in ASCII."""
     if text.isascii():
         return text
     return "".join(each if each.isascii() else "?" * cell_len(each) for each in text.translate(ASCII))
 
 
 def colors_of(wanted: bool) -> str | None:
-    """How many the terminal has, as it says; None where nobody wants any."""
+    """Return the number of colours of the terminal; None if colours are off."""
     if not wanted or "NO_COLOR" in os.environ:
         return None
     if os.environ.get("COLORTERM", "") in ("truecolor", "24bit"):
@@ -40,8 +41,10 @@ def colors_of(wanted: bool) -> str | None:
 
 
 class Painter:
-    """Knows what the terminal shows. `colors`: as `rich` names its colour systems, None = bold and reverse
-    only."""
+    """Knows the content of the terminal.
+
+    `colors` is a colour system of `rich`, None = only bold and reverse.
+    """
 
     def __init__(self, colors: str | None = "standard") -> None:
         self._system = SYSTEMS.get(colors or "", ColorSystem.STANDARD)
@@ -50,11 +53,11 @@ class Painter:
         self._shown: list[str] = []
 
     def forget(self) -> None:
-        """The terminal shows something else now."""
+        """Forget the content, because something else was shown."""
         self._shown = []
 
     def paint(self, lines: Sequence[Text]) -> str:
-        """What to send; "" when nothing changed."""
+        """Return the text to send; "" if nothing changed."""
         fresh = [self.line(line) for line in lines]
         parts = [] if len(fresh) == len(self._shown) else ["\x1b[2J"]
         before = self._shown if not parts else [""] * len(fresh)
@@ -67,7 +70,7 @@ class Painter:
         return f"{BEGIN}{''.join(parts)}{END}" if parts else ""
 
     def line(self, line: Text) -> str:
-        """With its escape sequences."""
+        """Return a line with its escape sequences."""
         found = []
         for segment in _styled(line).render(self._console):
             style = segment.style or Style.null()
@@ -78,7 +81,7 @@ class Painter:
 
 
 def _styled(line: Text) -> Text:
-    """With its own style as a span: `render` leaves out the style of a text that has no spans."""
+    """Return a line with its style as a span, because `render` ignores the style without spans."""
     if line.style and not line.spans:
         line = line.copy()
         line.stylize(line.style)
@@ -86,8 +89,9 @@ def _styled(line: Text) -> Text:
 
 
 def _words(segments: Iterable[Segment]) -> Iterator[Segment]:
-    """Blanks apart from words, so that a viewer with another font puts each word where it belongs all the
-    same."""
+    """Separate blanks from words, so that a viewer with another font
+    keeps the position of words.
+    """
     for segment in segments:
         for part in re.split("( +)", segment.text):
             if part:
@@ -95,7 +99,7 @@ def _words(segments: Iterable[Segment]) -> Iterator[Segment]:
 
 
 def svg(lines: Sequence[Text], width: int, title: str) -> str:
-    """A picture. Its font is whatever the viewer has in fixed width: nothing is fetched from the net."""
+    """Return a picture. It uses the viewer's fixed-width font and loads nothing from the net."""
     console = Console(
         record=True,
         file=StringIO(),
@@ -111,7 +115,7 @@ def svg(lines: Sequence[Text], width: int, title: str) -> str:
 
 
 def _own_font(text: str) -> str:
-    """Without the web fonts that the exporter names."""
+    """Remove the web fonts that the exporter names."""
     head, _, rest = text.partition("@font-face")
     while rest:
         _, _, rest = rest.partition("}")

@@ -1,8 +1,8 @@
-"""Recordings: snapshots as lines of JSON, of which most say only what changed since the line before. Pure.
+"""Recordings: snapshots as lines of JSON, mostly as differences to the line before. Pure.
 
-A whole snapshot comes first, and again after so many lines, so that one can begin anywhere near. The lines
-between have `patch`: a merge patch (RFC 7386) over the snapshot, in which lists of rows are objects by the
-names of their rows.
+The first snapshot is complete, and so is every WHOLE_EVERY-th, so that replay can start in the
+middle. The lines between have `patch`: a merge patch (RFC 7386) over the snapshot, in which lists
+of rows are objects with the names of their rows as keys.
 """
 
 from bisect import bisect_right
@@ -14,8 +14,8 @@ import msgspec
 
 from gossipq_cli.dashboard.rows import Snapshot
 
-WHOLE_EVERY = 120  #: lines: one that seeks reads so many before the one that it wants
-#: lists of rows -> what names a row
+WHOLE_EVERY = 120  #: lines: a seek reads at most this many
+#: lists of rows -> the fields that name a row
 NAMED: Mapping[str, Sequence[str]] = {
     "nodes": ("name",),
     "workers": ("node", "worker"),
@@ -34,14 +34,14 @@ Tree = dict[str, Any]
 
 
 class Line(msgspec.Struct):
-    """What must be known of a line to find it."""
+    """The fields of a line that are needed to find it."""
 
     time_ms: int
     patch: msgspec.Raw = msgspec.Raw()  #: empty in a whole snapshot
 
 
 def tree_of(snapshot: Snapshot) -> Tree:
-    """With objects in the place of lists of rows; a list of which two rows have one name stays one."""
+    """Convert lists of rows to objects. A list in which two rows have one name stays a list."""
     tree: Tree = msgspec.to_builtins(snapshot)
     for field, names in NAMED.items():
         rows = getattr(snapshot, field)
@@ -52,13 +52,13 @@ def tree_of(snapshot: Snapshot) -> Tree:
 
 
 def snapshot_of(tree: Tree) -> Snapshot:
-    """Its rows in the order of their names. Raises ValueError."""
+    """Convert back; rows are ordered by name. Raises ValueError."""
     plain = tree | {field: list(tree[field].values()) for field in NAMED if isinstance(tree.get(field), dict)}
     return ordered(msgspec.convert(plain, Snapshot))
 
 
 def ordered(snapshot: Snapshot) -> Snapshot:
-    """Its rows in the order of their names."""
+    """Order the rows by name."""
     lists = {
         field: sorted(getattr(snapshot, field), key=attrgetter(*names)) for field, names in NAMED.items()
     }
@@ -66,7 +66,7 @@ def ordered(snapshot: Snapshot) -> Snapshot:
 
 
 def patch_of(before: Tree, now: Tree) -> Tree:
-    """What has to be said; nothing of values is ever null."""
+    """Return the patch between two trees. Values are never null."""
     patch: Tree = dict.fromkeys(before.keys() - now.keys())
     for name, value in now.items():
         was = before.get(name)
@@ -80,7 +80,7 @@ def patch_of(before: Tree, now: Tree) -> Tree:
 
 
 def patched(tree: Tree, patch: Tree) -> Tree:
-    """Another tree; what did not change is shared with this one."""
+    """Return a patched copy, which shares unchanged parts with the tree."""
     found = dict(tree)
     for name, value in patch.items():
         if value is None:
@@ -94,14 +94,14 @@ def patched(tree: Tree, patch: Tree) -> Tree:
 
 
 class Writer:
-    """Snapshots -> lines."""
+    """Writes snapshots as lines."""
 
     def __init__(self) -> None:
         self._before: Tree = {}
         self._count = 0
 
     def line(self, snapshot: Snapshot) -> bytes:
-        """With its newline."""
+        """Return the next line with its newline."""
         now = tree_of(snapshot)
         if self._count % WHOLE_EVERY == 0:
             text = msgspec.json.encode(snapshot)
@@ -113,12 +113,12 @@ class Writer:
 
 
 class Recording(Sequence[Snapshot]):
-    """The snapshots of a recording, each made when it is wanted: a day of them would not fit into memory."""
+    """The snapshots of a recording, decoded on demand: a day of them does not fit into memory."""
 
     def __init__(self, data: bytes) -> None:
-        """Raises ValueError that names the line. A last line that broke off is left out."""
+        """Raises ValueError naming the line. A truncated last line is ignored."""
         self._lines: list[bytes] = []
-        self._whole: list[int] = []  #: numbers of those that need no other
+        self._whole: list[int] = []  #: numbers of complete snapshots
         self.times_ms: list[int] = []
         texts = data.splitlines(keepends=True)
         for number, text in enumerate(texts, 1):
@@ -146,7 +146,7 @@ class Recording(Sequence[Snapshot]):
         return len(self._lines)
 
     def __getitem__(self, at: Any) -> Any:
-        """Raises ValueError for a line that is no snapshot."""
+        """Raises ValueError for an invalid line."""
         if isinstance(at, slice):
             return [self[each] for each in range(*at.indices(len(self)))]
         at = range(len(self))[at]
@@ -170,11 +170,11 @@ class Recording(Sequence[Snapshot]):
         self._at = number
 
     def at_ms(self, time_ms: int) -> int:
-        """Number of the last snapshot that is not later; the first one, when all are."""
+        """Return the number of the last snapshot up to a time, or the first if all are later."""
         return max(0, bisect_right(self.times_ms, time_ms) - 1)
 
 
 def written(snapshots: Iterable[Snapshot]) -> bytes:
-    """All of them in one recording."""
+    """Return all snapshots as one recording."""
     writer = Writer()
     return b"".join(map(writer.line, snapshots))

@@ -1,20 +1,20 @@
-"""What a snapshot of a cluster is made of: rows of plain values, the same from a node, from a recording and
-in `-o json`.
+"""The rows of a snapshot: plain values, the same from a node, in a recording and in `-o json`.
 
-Rows name each other (a shard its leader's node, a copy its node). Times are unix milliseconds, sizes bytes,
-counters grow. Fields are only ever added, with a default, so that old recordings can be played.
+Rows refer to each other by name (a shard to its leader's node, a copy to its node). Times are unix
+milliseconds, sizes are bytes, counters grow. Fields are only added, with a default, so that old
+recordings can be replayed.
 """
 
 from typing import dataclass_transform
 
 import msgspec
 
-UNKNOWN = -1  #: of numbers that nobody told
+UNKNOWN = -1  #: for unknown numbers
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of all."""
+    """Base of all rows."""
 
 
 class Node(Row):
@@ -23,12 +23,12 @@ class Node(Row):
     endpoint: str = ""
     version: str = ""
     uptime_ms: int = 0
-    silent_ms: int = UNKNOWN  #: since it was last heard of
+    silent_ms: int = UNKNOWN  #: time since its last answer
     rtt_us: int = UNKNOWN  #: of one question from here
-    cpu_ms: int = UNKNOWN  #: that all its processes have used
-    rss_bytes: int = UNKNOWN  #: of all its processes, with what they have mapped of their stores
+    cpu_ms: int = UNKNOWN  #: used by all its processes
+    rss_bytes: int = UNKNOWN  #: memory of all its processes, with mapped pages of their stores
     disk_free_bytes: int = UNKNOWN
-    leading: int = 0  #: shards
+    leading: int = 0  #: shards that it leads
     following: int = 0
     sessions: int = 0
     published: int = 0
@@ -37,9 +37,9 @@ class Node(Row):
     refused: int = 0
     restarts: int = 0
     store_bytes: int = 0
-    commit_us: int = 0  #: of the slowest of its workers, on the average
+    commit_us: int = 0  #: average of its slowest worker
     detail: str = ""
-    config: dict[str, str] = {}  #: what it runs with; secrets are masked by the node
+    config: dict[str, str] = {}  #: its options; the node masks secrets
 
 
 class Worker(Row):
@@ -67,7 +67,7 @@ class Worker(Row):
 
 
 class Copy(Row):
-    """One copy of a shard. `lag` is in log entries behind the leader."""
+    """One copy of a shard. `lag` counts log entries behind the leader."""
 
     node: str
     role: str  #: "leader", "follower", "witness", "learner"
@@ -78,7 +78,7 @@ class Copy(Row):
 class Shard(Row):
     shard: int
     state: str = "ok"  #: "ok", "degraded" (a copy is missing), "no leader"
-    leader: str = ""  #: name of its node
+    leader: str = ""  #: name of the leading node
     worker: int = UNKNOWN
     pid: int = 0
     term: int = 0
@@ -127,7 +127,7 @@ class Group(Row):
     blocked_by_key: int = 0
     consumers: int = 0
     paused: bool = False
-    oldest_ms: int = 0  #: age of the oldest record that is not done
+    oldest_ms: int = 0  #: age of the oldest unfinished record
     alarm_lag: int = 0  #: 0 = none
 
 
@@ -140,10 +140,10 @@ class Subscription(Row):
 
 
 class Client(Row):
-    """A session at one worker: one that talks to several workers has a row for each."""
+    """A session at one worker. A client of several workers has a row for each."""
 
-    session: str  #: hexadecimal, as much as `gossipq client kick` needs
-    client: str = ""  #: what it calls itself
+    session: str  #: in hex, as long as `gossipq client kick` needs
+    client: str = ""  #: its own description
     version: str = ""
     node: str = ""
     worker: int = UNKNOWN
@@ -159,7 +159,7 @@ class Client(Row):
 class Alarm(Row):
     name: str
     severity: str = "warning"  #: "warning" or "critical"
-    node: str = ""  #: who raised it
+    node: str = ""  #: the node that raised it
     subject: str = ""  #: "orders/billing", "worker-1", "shard 7"; "" = the node
     text: str = ""
     command: str = ""
@@ -167,7 +167,7 @@ class Alarm(Row):
 
 
 class Event(Row):
-    """Something worth a line in the list of events."""
+    """An event for the list of events."""
 
     time_ms: int
     kind: str  #: "member-join", "member-failed", "member-gone", "leader-move", "worker-restart" ...
@@ -176,9 +176,9 @@ class Event(Row):
 
 
 class Growth(Row):
-    """One step of the growth over time, all topics together."""
+    """One step of growth, all topics together."""
 
-    time_ms: int  #: its end
+    time_ms: int  #: end of the step
     published: int = 0  #: in this step
     acked: int = 0  #: in this step
     dead: int = 0
@@ -186,23 +186,23 @@ class Growth(Row):
     bytes: int = 0
     backlog: int = 0
     takeovers: int = 0  #: in this step
-    voters: int = 0  #: copies of the shard that has fewest
-    joined: bool = False  #: a copy came in this step
+    voters: int = 0  #: minimum of copies over the shards
+    joined: bool = False  #: a copy joined in this step
     left: bool = False
 
 
 class Snapshot(Row):
     time_ms: int
-    counted_ms: int = 0  #: when partitions and groups were counted; 0 = then
-    server: str = ""  #: who was asked
-    answered_by: str = ""  #: name of that node
+    counted_ms: int = 0  #: when partitions and groups were counted; 0 = at `time_ms`
+    server: str = ""  #: the asked server
+    answered_by: str = ""  #: name of the node that answered
     cluster: str = ""
     version: str = ""
     mode: str = ""
-    uptime_ms: int = 0  #: of the node that runs longest
+    uptime_ms: int = 0  #: of the node that has been running longest
     shards_total: int = 0
     shards_led: int = 0
-    serf: str = ""  #: state of the gossip: "ok", "degraded ...", "" = none
+    serf: str = ""  #: state of gossip: "ok", "degraded ...", "" = off
     nodes: list[Node] = []
     workers: list[Worker] = []
     shards: list[Shard] = []
@@ -215,6 +215,6 @@ class Snapshot(Row):
     growth_hours: list[Growth] = []  #: a week, oldest first
     growth_minutes: list[Growth] = []  #: the last hours, oldest first
     warnings: list[str] = []
-    missing: list[str] = []  #: what this node cannot tell, in words
-    state: str = ""  #: the word of gossipq.health for the cluster; "" = not known: nodes are still asked
-    findings: list[str] = []  #: what is not well, the worst first
+    missing: list[str] = []  #: data that this node cannot supply, in words
+    state: str = ""  #: health word of the cluster; "" = unknown yet
+    findings: list[str] = []  #: problems, the worst first

@@ -1,5 +1,4 @@
-"""Where snapshots come from, each on a thread of its own, so that keys are answered while a node is
-silent."""
+"""Sources of snapshots, each on a thread, so that keys work while a node is silent."""
 
 import threading
 import time
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
     from gossipq_cli.dashboard.desk import Desk
     from gossipq_client import Client
 
-ASK_TIMEOUT_S = 2.0  #: a node that is silent for longer is told as silent
-FIRST_S = 0.02  #: between two looks for the first snapshot
-WARM = 60  #: snapshots that are told before the one that was sought, for charts and events
+ASK_TIMEOUT_S = 2.0  #: a node that is silent for longer is shown as silent
+FIRST_S = 0.02  #: pause between two looks for the first snapshot
+WARM = 60  #: snapshots read before the target of a seek, for charts and events
 IDLE_S = 0.1
-GAP_S = 5.0  #: a recording never stands still for longer
-PATIENCE_S = 0.2  #: a thread that ends is waited for so long; it holds nothing that must be kept
+GAP_S = 5.0  #: longest pause in a replay
+PATIENCE_S = 0.2  #: ending threads are waited for this long; they hold no data
 
 
 class Answered(NamedTuple):
@@ -33,7 +32,7 @@ class Answered(NamedTuple):
 
 
 class Wound(NamedTuple):
-    """A recording goes on from somewhere else: what was before that, and how far it is."""
+    """A replay continues at another place: the snapshots before it, and its number."""
 
     snapshots: Sequence[Snapshot]
 
@@ -49,7 +48,7 @@ def fault(error: BaseException) -> Fault:
 
 
 class Watch(threading.Thread):
-    """A snapshot every so often, for as long as it takes."""
+    """Produces a snapshot every `every_s` seconds until it is stopped."""
 
     def __init__(
         self, connect: "Callable[[str], Client]", server: Callable[[], str], every_s: float, tell: Tell
@@ -73,7 +72,7 @@ class Watch(threading.Thread):
                 found: News | None = None
                 try:
                     found = None if self.paused else gathering.next()
-                except Exception as error:  # of a node that tells what nobody expects: it is asked again
+                except Exception as error:  # an unexpected answer of a node: ask again
                     self._tell(fault(error))
                 if found is not None:
                     self._tell(found)
@@ -84,7 +83,7 @@ class Watch(threading.Thread):
 
 
 class Recorder:
-    """Adds snapshots to a file, the first one whole."""
+    """Adds snapshots to a file. The first one is complete."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._writer = path, Writer()
@@ -97,13 +96,13 @@ class Recorder:
 
 
 class Player(threading.Thread):
-    """A recording, at its own pace or faster; its last snapshot stays."""
+    """Replays a recording at its own pace or faster. The last snapshot stays."""
 
     def __init__(self, recording: Recording, tell: Tell) -> None:
         super().__init__(name="gossipq-top-player", daemon=True)
         self._recording, self._tell = recording, tell
         self.speed, self.paused = 1.0, False
-        self.at = 0  #: number of the snapshot that was told last
+        self.at = 0  #: number of the last snapshot that was sent
         self._wanted: int | None = None
         self._turned = threading.Event()
         self._over = False
@@ -146,7 +145,7 @@ class Player(threading.Thread):
             self._tell(Fault(str(error), "gossipq top --record FILE makes another one"))
 
     def _pause_s(self) -> float:
-        """Until the next one is due; stretches without a snapshot are cut short."""
+        """Return the time until the next snapshot; long gaps are cut."""
         if self.paused or self.at + 1 >= len(self._recording):
             return IDLE_S
         passed_ms = self._recording.times_ms[self.at + 1] - self._recording.times_ms[self.at]
@@ -154,8 +153,10 @@ class Player(threading.Thread):
 
 
 class Asker(threading.Thread):
-    """One question after the other, over a client of its own; a newer one of a kind takes the place of one
-    that waits."""
+    """Asks questions one by one, with a client of its own.
+
+    A newer question of a kind replaces one that waits.
+    """
 
     def __init__(self, connect: "Callable[[str], Client]", tell: Tell) -> None:
         super().__init__(name="gossipq-top-asker", daemon=True)
@@ -168,7 +169,7 @@ class Asker(threading.Thread):
         self._read = 0
 
     def read(self) -> int:
-        """Records that searches have read since this was asked last."""
+        """Return the records that searches have read since the last call."""
         before, self._read = self._read, self._desk.read if self._desk is not None else 0
         return max(0, self._read - before)
 

@@ -1,5 +1,4 @@
-"""What a user has chosen: a value that only `keys.step` replaces. And the board: all that views may look
-at."""
+"""The Ui: the user's choices, replaced only by `keys.step`. The Board: all data for views."""
 
 from typing import NamedTuple
 
@@ -12,29 +11,30 @@ from gossipq_cli.dashboard.table import Sorting
 RATES_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 60.0)
 VIEWS = ("overview", "nodes", "topics", "groups", "clients", "messages", "growth")
-LEAST = (60, 20)  #: columns and lines below which only a line is shown
+LEAST = (60, 20)  #: on smaller screens only one line is shown
 
 
 class Look(msgspec.Struct, frozen=True):
-    """How one list is looked at."""
+    """The state of one list."""
 
     chosen: str = ""  #: key of the row under the pointer
-    at: int = 0  #: where that was
+    at: int = 0  #: last index of that row
     filter: str = ""
-    sorting: Sorting | None = None  #: None = as the view has it
+    sorting: Sorting | None = None  #: None = the view's default
 
 
 class Menu(msgspec.Struct, frozen=True):
-    """The verbs of a row, while one of them is chosen."""
+    """The verbs of a row, while the user chooses."""
 
     subject: Subject
     at: int = 0
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """A line that is being typed, or a yes that is waited for."""
+    """A line that is being typed, or a question that waits for a yes."""
 
-    #: "filter", "command", "search", "verb" (for `then`), "try" (what it would do is being asked), "confirm"
+    #: "filter", "command", "search", "verb" (text for `then`), "try" (waits for
+    #: the cluster), "confirm"
     kind: str
     label: str
     text: str = ""
@@ -43,22 +43,22 @@ class Prompt(msgspec.Struct, frozen=True):
 
 class Ui(msgspec.Struct, frozen=True):
     view: str = "overview"
-    path: tuple[str, ...] = ()  #: what was opened in it
+    path: tuple[str, ...] = ()  #: the opened page
     looks: dict[str, Look] = {}  #: by place
     paused: bool = False
     help: bool = False
-    help_at: int = 0  #: its first line that is seen
+    help_at: int = 0  #: first visible line of the help
     prompt: Prompt | None = None
     menu: Menu | None = None
     notice: str = ""
-    bad: bool = False  #: the notice is one of an error
+    bad: bool = False  #: True if the notice is an error
     every_s: float = 1.0
-    speed: float = 1.0  #: of a recording
+    speed: float = 1.0  #: of a replay
     graph: str = "block"
     topic: str = ""  #: of the messages view
     partition: int = -1
     tail: bool = True
-    back: int = 0  #: records before the end, when not at the tail
+    back: int = 0  #: records before the end, if not at the tail
     find: str = ""
 
     @property
@@ -79,29 +79,31 @@ class Fault(NamedTuple):
 
     text: str
     hint: str = ""
-    state: str = ""  #: the word of gossipq.health for it; "" = none fits
+    state: str = ""  #: the health word for it; "" = none
 
 
 class Board:
-    """All that is known: the snapshots, the last answers, and what went wrong."""
+    """The snapshots, the last answers, and the last error."""
 
     def __init__(self, history: History | None = None) -> None:
         self.history = history or History()
         self.answers: dict[Ask, Answer] = {}
         self.age_ms = 0  #: of the last snapshot
         self.fault: Fault | None = None
-        self.played = 0, 0  #: which snapshot of how many of a recording this is
-        self.recorded = False  #: it plays a recording: nothing can be asked
+        self.played = 0, 0  #: number of the shown snapshot, and of all, in a replay
+        self.recorded = False  #: True in a replay: questions are impossible
 
     def keep(self, ask: Ask, answer: Answer) -> None:
-        """The newest answer of each kind."""
+        """Keep the newest answer of each kind."""
         for old in [old for old in self.answers if type(old) is type(ask)]:
             del self.answers[old]
         self.answers[ask] = answer
 
 
 def wanted(ui: Ui, lines: int) -> Ask | None:
-    """What the view shows and only a node can tell. `lines`: how many records fit."""
+    """Return the question for data that the view needs from a node.
+    `lines` is the length of lists.
+    """
     if ui.view == "messages" and ui.path:
         return Open(ui.path[0])
     if ui.view == "messages" and ui.topic:
@@ -118,7 +120,7 @@ STALE_MS = 2_500
 
 
 def stale(board: Board, ui: Ui) -> bool:
-    """The node has not answered for longer than it should."""
+    """True if the node has not answered for too long."""
     return (
         bool(board.history.count)
         and not board.recorded

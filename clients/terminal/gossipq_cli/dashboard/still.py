@@ -1,4 +1,4 @@
-"""The dashboard without a terminal: one screen as text, as JSON or as a picture."""
+"""The dashboard without a terminal: one screen as text, JSON or a picture."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def recorded(snapshots: Sequence[Snapshot]) -> Board:
-    """As it looks at the end of a recording."""
+    """Return the board at the end of a recording."""
     board = Board(History())
     board.recorded = True
     for snapshot in snapshots:
@@ -24,7 +24,9 @@ def recorded(snapshots: Sequence[Snapshot]) -> Board:
 
 
 def asked(connect: "Callable[[str], Client]", server: str, ui: Ui, lines: int, rates: bool = True) -> Board:
-    """Two snapshots, so that there are rates, and what the view asks for. Raises GossipqError."""
+    """Ask for two snapshots, because rates need two, and for the view's
+    data. Raises GossipqError.
+    """
     from gossipq_cli.dashboard import gather
     from gossipq_cli.dashboard.desk import Desk
 
@@ -41,5 +43,5 @@ def asked(connect: "Callable[[str], Client]", server: str, ui: Ui, lines: int, r
 
 
 def trouble(board: Board) -> Failed | None:
-    """An answer that is an error."""
+    """Return the answer if it is an error."""
     return next((answer for answer in board.answers.values() if isinstance(answer, Failed)), None)

@@ -1,7 +1,7 @@
-"""Tables and boxes as lines of text that are exactly as wide as they were asked to be. Pure.
+"""Tables and boxes as lines of text of an exact width. Pure.
 
-Numbers are never cut: where there is no room, columns leave, those with the largest `leave` first. Only
-columns with a `least` may be cut, and show it by an ellipsis.
+Numbers are never cut: on a narrow screen columns are left out, those with the largest `leave`
+first. Only columns with a `least` can be cut, and show an ellipsis.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ GOOD, BAD, WARN, DIM, HEAD, LIVE, MARK = (
 )
 BORDER = "bright_black"
 ELLIPSIS = "…"
-WIDE_GAP, GAP = 2, 1  #: between columns, when all have room and when not
+WIDE_GAP, GAP = 2, 1  #: between columns, on a wide and on a narrow screen
 POINTER = "▸"
 
 R = TypeVar("R")
@@ -31,35 +31,37 @@ Cell = str | Text
 
 
 class Column(NamedTuple, Generic[R]):
-    """What of a row is shown. `draw` fills what width is left, as a sparkline does; `least` columns at least,
-    or it leaves."""
+    """A column of a table.
+
+    `draw` fills the remaining width, as a sparkline does, with `least` columns at least.
+    """
 
     title: str
     cell: Callable[[R], Cell] | None = None
     right: bool = False
-    leave: int = 0  #: 0 = stays always
-    least: int = 0  #: 0 = as wide as its widest cell; else it may shrink to this
+    leave: int = 0  #: 0 = never left out
+    least: int = 0  #: 0 = as wide as its widest cell; else it can shrink to this
     draw: Callable[[R, int], Cell] | None = None
     sort: Callable[[R], object] | None = None
-    grow: int = 0  #: a drawn column becomes at most so wide; 0 = whatever is left
+    grow: int = 0  #: maximum width of a drawn column; 0 = all that remains
 
 
 class Sorting(NamedTuple):
-    """By which column, by its title; "" = as it comes."""
+    """Title of the column to sort by; "" = unsorted."""
 
     title: str = ""
     down: bool = True
 
 
 def safe(cell: Cell) -> Text:
-    """Nothing in it that a terminal would obey."""
+    """Remove control characters."""
     if isinstance(cell, Text):
         return cell if cell.plain.isprintable() else Text(printable(cell.plain))
     return Text(printable(cell))
 
 
 def fit(text: Text, width: int, right: bool = False) -> Text:
-    """Exactly `width` columns."""
+    """Cut or pad to exactly `width` columns."""
     if width <= 0:
         return Text()
     text = text.copy()
@@ -88,10 +90,10 @@ UNSORTED = Sorting()
 
 
 class Laid(NamedTuple):
-    """A table in its width."""
+    """A table with its layout."""
 
     lines: list[Text]  #: head and rows
-    first: int  #: index of the first row that is seen
+    first: int  #: index of the first visible row
     seen: int
 
 
@@ -106,8 +108,10 @@ def table(
     empty: str = "nothing here",
     indent: int = 0,
 ) -> Laid:
-    """Head and rows, `height` lines at most, the row `at` in sight and marked (-1: none is). `indent`:
-    columns that are kept free for the pointer while it is elsewhere."""
+    """Return head and rows, at most `height` lines, with row `at` visible and marked (-1: none).
+
+    `indent` columns are kept free for the pointer while it is elsewhere.
+    """
     room = max(0, height - 1)
     first = 0 if at < 0 or len(rows) <= room else max(0, min(at - room // 2, len(rows) - room))
     shown = rows[first : first + room]
@@ -160,7 +164,7 @@ def _head(
 def _widths(
     columns: Sequence[Column[R]], cells: dict[int, list[Text]], sorting: Sorting, width: int
 ) -> tuple[int, dict[int, int]]:
-    """Columns between two columns; column number -> width, of those that stay, in order."""
+    """Return the gap between columns, and column number -> width of the remaining columns."""
     natural = {
         which: max(
             [
@@ -182,12 +186,13 @@ def _widths(
         stay.remove(max(stay, key=lambda which: (columns[which].leave, which)))
     widths = {which: least[which] for which in stay}
     spare = width - needed(gap)
-    for which in sorted(stay, key=lambda which: -least[which]):  # nothing may leave any more: texts are cut
+    # no further column may be left out: cut texts
+    for which in sorted(stay, key=lambda which: -least[which]):
         if spare < 0 and not columns[which].right:
             cut = min(widths[which] - 1, -spare)
             widths[which] -= cut
             spare += cut
-    for which in stay:  # texts first, then what can be drawn at any width
+    for which in stay:  # texts first, then drawn columns
         if columns[which].draw is None and spare > 0:
             more = min(spare, natural[which] - widths[which])
             widths[which] += more
@@ -206,7 +211,9 @@ def _widths(
 def box(
     title: Cell, lines: Sequence[Text], width: int, height: int, foot: Cell = "", *, bare: bool = False
 ) -> list[Text]:
-    """`lines` in a frame of exactly `width` x `height`; bare: without lines, for pipes."""
+    """Return `lines` in a frame of exactly `width` x `height`. `bare`:
+    without a border, for pipes.
+    """
     inner = max(0, width - 4)
     body = [fit(line, inner) for line in lines[: max(0, height - 2)]]
     body += [Text(" " * inner)] * (height - 2 - len(body))
@@ -225,14 +232,14 @@ def box(
 
 
 def _plain(line: Text) -> Text:
-    """A line that does not take the style of what it is appended to."""
+    """Return a line that does not inherit the style of the text before it."""
     found = Text()
     found.append_text(line)
     return found
 
 
 def _edge(left: str, label: Text, right_end: str, width: int, right: bool = False) -> Text:
-    """A border with its label: ╭─ label ────╮, or ╰──── label ─╯."""
+    """Return a border with its label: ╭─ label ────╮, or ╰──── label ─╯."""
     room = width - 6
     if not label.plain or room < 1:
         return fit(Text(left + "─" * max(0, width - 2) + right_end, BORDER), width)
@@ -244,18 +251,18 @@ def _edge(left: str, label: Text, right_end: str, width: int, right: bool = Fals
 
 
 def beside(*blocks: Sequence[Text]) -> list[Text]:
-    """Blocks of the same height, next to each other."""
+    """Join blocks of the same height side by side."""
     return [Text().join(parts) for parts in zip(*blocks, strict=True)]
 
 
 def block(lines: Sequence[Text], width: int, height: int) -> list[Text]:
-    """Exactly `width` x `height`."""
+    """Cut or pad to exactly `width` x `height`."""
     found = [fit(line, width) for line in lines[:height]]
     return found + [Text(" " * width)] * (height - len(found))
 
 
 def flowed(parts: Sequence[Text], width: int) -> list[Text]:
-    """Parts one after the other, each whole, in as many lines as they need."""
+    """Place parts one after the other in as many lines as needed. A part is never split."""
     lines: list[Text] = []
     for part in parts:
         if lines and lines[-1].cell_len + WIDE_GAP + part.cell_len <= width:
@@ -266,7 +273,7 @@ def flowed(parts: Sequence[Text], width: int) -> list[Text]:
 
 
 def wrapped(text: str, width: int, style: str = "", keep_lines: bool = False) -> list[Text]:
-    """Text folded to `width` columns; only its own newlines are obeyed, and only if `keep_lines`."""
+    """Fold a text to `width` columns. With `keep_lines`, its newlines are kept."""
     found: list[Text] = []
     for line in text.split("\n") if keep_lines else [text]:
         rest = printable(line)
@@ -276,13 +283,13 @@ def wrapped(text: str, width: int, style: str = "", keep_lines: bool = False) ->
                 found.append(head)
                 break
             cut = _cut(rest, width)
-            found.append(Text(rest[:cut].rstrip(), style))  # a blank too many hangs over the edge
+            found.append(Text(rest[:cut].rstrip(), style))  # a trailing blank may exceed the width
             rest = rest[cut:].lstrip(" ") if rest[cut - 1 : cut] != " " else rest[cut:]
     return found
 
 
 def _cut(text: str, width: int) -> int:
-    """How many characters fit, up to the end of a word if there is one."""
+    """Return how many characters fit, up to the end of a word if possible."""
     used = 0
     for at, char in enumerate(text):
         used += cell_len(char)

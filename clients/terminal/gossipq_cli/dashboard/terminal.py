@@ -1,4 +1,4 @@
-"""The terminal: taken over for the time of the dashboard and given back as it was, however that ends."""
+"""The terminal: taken over by the dashboard, and always restored."""
 
 import fcntl
 import logging
@@ -16,29 +16,32 @@ from typing import Any, Self
 from gossipq_cli.dashboard.figures import speaks_unicode
 from gossipq_cli.dashboard.painter import in_ascii
 
-#: other screen, no cursor, pastes marked; the mouse stays the terminal's, so that copying works
+#: alternate screen, no cursor, marked pastes; no mouse, so that copying works
 ENTER = "\x1b[?1049h\x1b[?25l\x1b[?2004h\x1b[2J"
 LEAVE = "\x1b[?2026l\x1b[0m\x1b[?2004l\x1b[?25h\x1b[?1049l"
 READ_BYTES = WRITE_BYTES = 4_096
-GIVE_S = 0.5  #: for a terminal that takes nothing, before what it was to show is discarded
-SIZE = (80, 24)  #: of a terminal that does not say
+GIVE_S = 0.5  #: for a terminal that accepts no output, before its last screen is discarded
+SIZE = (80, 24)  #: of a terminal that does not report its size
 
 
 class Terminal:
-    """`with Terminal(...)`: raw keys in, whole screens out. Ctrl-C stays KeyboardInterrupt; Ctrl-Z gives the
-    terminal back and takes it again; SIGTERM and SIGHUP leave through every `finally`. What is logged
-    meanwhile is not written: it would stand across the screen, and the screen says what is wrong."""
+    """`with Terminal(...)`: reads raw keys and writes whole screens.
+
+    Ctrl-C stays KeyboardInterrupt. Ctrl-Z restores the terminal and takes it again. SIGTERM and
+    SIGHUP leave through every `finally`. Log lines are dropped meanwhile, because they would damage
+    the screen, which shows errors itself.
+    """
 
     def __init__(self, on_change: Callable[[], None]) -> None:
-        """`on_change` is called, in a signal handler, when the screen has to be drawn anew."""
+        """`on_change` is called in a signal handler when the screen must be redrawn."""
         self._on_change = on_change
         self._in, self._out = sys.stdin.fileno(), sys.stdout.fileno()
         self._before: list[Any] | None = None
         self._handlers: dict[int, Any] = {}
         self._taken = False
-        self._unsent = b""  # of the last screen
+        self._unsent = b""  # the rest of the last screen
         self._unicode = speaks_unicode(os.environ)
-        self._unheard = logging.NullHandler()  # of all that is logged: else stderr is
+        self._unheard = logging.NullHandler()  # drops log records; otherwise they go to stderr
         self._wake_read, self._wake_write = os.pipe()
         for end in (self._wake_read, self._wake_write):
             os.set_blocking(end, False)
@@ -66,26 +69,29 @@ class Terminal:
         if self._screen != self._out:
             os.close(self._screen)
 
-    # --- what the loop uses
+    # --- for the loop
 
     def size(self) -> tuple[int, int]:
-        """Columns, lines: of the terminal itself, since $COLUMNS and $LINES do not follow it."""
+        """Return columns and lines of the terminal itself; $COLUMNS and
+        $LINES do not change with it.
+        """
         try:
             columns, lines = os.get_terminal_size(self._out)
-        except OSError:  # it is gone
+        except OSError:  # the terminal is gone
             return SIZE
         return columns or SIZE[0], lines or SIZE[1]
 
     def wake(self) -> None:
-        """From any thread or signal handler: `wait` returns."""
+        """Make `wait` return. From any thread or signal handler."""
         try:
             os.write(self._wake_write, b".")
         except OSError:
-            pass  # it is awake already, or over
+            pass  # already awake, or closed
 
     def wait(self, seconds: float) -> bytes:
-        """What was typed; empty when something woke it, or the time is over. Raises EOFError when the
-        terminal is gone."""
+        """Return typed bytes; empty after `wake` or a timeout. Raises
+        EOFError if the terminal is gone.
+        """
         unsent = [self._screen] if self._unsent else []
         readable, writable, _ = select.select([self._in, self._wake_read], unsent, [], max(0.0, seconds))
         if writable:
@@ -96,7 +102,7 @@ class Terminal:
             return b""
         try:
             typed = os.read(self._in, READ_BYTES)
-        except BlockingIOError:  # somebody else took it from a non-blocking input
+        except BlockingIOError:  # another process read from the non-blocking input
             return b""
         except OSError:
             typed = b""
@@ -106,12 +112,11 @@ class Terminal:
 
     @property
     def behind(self) -> bool:
-        """Whether the terminal has yet to take what was written last: a slow one gets fewer screens, and keys
-        are heard meanwhile."""
+        """True if the terminal has not accepted the last screen: a slow one gets fewer screens."""
         return bool(self._unsent)
 
     def write(self, text: str) -> None:
-        """Nothing, while the terminal is somebody else's."""
+        """Write a screen. Does nothing while the terminal is given back."""
         if self._taken:
             self._send(text)
 
@@ -121,14 +126,14 @@ class Terminal:
         self._flush()
 
     def _flush(self) -> None:
-        """As much as the terminal takes now."""
+        """Write as much as the terminal accepts now."""
         try:
             while self._unsent:
                 self._unsent = self._unsent[os.write(self._screen, self._unsent[:WRITE_BYTES]) :]
         except BlockingIOError:
             pass
 
-    # --- taking and giving back
+    # --- taking and restoring
 
     def _take(self) -> None:
         tty.setcbreak(self._in)
@@ -141,17 +146,18 @@ class Terminal:
         self._taken = False
         try:
             self._send(LEAVE)
-            if not self._flushed(GIVE_S):  # as after Ctrl-S: it would keep the process from ending
+            # for example after Ctrl-S: it would keep the process from ending
+            if not self._flushed(GIVE_S):
                 termios.tcflush(self._out, termios.TCOFLUSH)
                 self._unsent = LEAVE.encode()
                 self._flush()
                 self._unsent = b""
             termios.tcsetattr(self._in, termios.TCSANOW, self._before or [])
         except (OSError, termios.error):
-            pass  # the terminal is gone; there is nothing to give back
+            pass  # the terminal is gone
 
     def _flushed(self, seconds: float) -> bool:
-        """Whether the terminal takes all within that time."""
+        """Return whether the terminal accepts all output within this time."""
         end = time.monotonic() + seconds
         while self._unsent and (left_s := end - time.monotonic()) > 0:
             select.select([], [self._screen], [], left_s)
@@ -163,11 +169,13 @@ class Terminal:
         self.wake()
 
     def _suspend(self, number: int, frame: FrameType | None) -> None:
-        """Ctrl-Z: the shell gets its terminal as it was; this goes on when the shell says so."""
+        """Ctrl-Z: restore the terminal for the shell, and continue when the
+        shell resumes this process.
+        """
         self._give()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
-        signal.signal(signal.SIGTSTP, self._suspend)  # here again: somebody said `fg`
+        signal.signal(signal.SIGTSTP, self._suspend)  # resumed by `fg`
         self._take()
         self._resized(number, frame)
 
@@ -177,8 +185,11 @@ class Terminal:
 
 
 def _opened_anew(terminal: int) -> int:
-    """Open the terminal for this process alone, without blocking: the given descriptor is shared with the
-    shell. Return the given one where that fails, as for a terminal of another container."""
+    """Open the terminal for this process, without blocking, because the
+    shell shares the descriptor.
+
+    Returns the given descriptor if that fails, as for a terminal of another container.
+    """
     try:
         name = os.ttyname(terminal)
         return os.open(name, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)

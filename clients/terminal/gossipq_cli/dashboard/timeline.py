@@ -1,4 +1,4 @@
-"""Rows of growth become steps on an axis of time: each step once, up to the one in which now is. Pure."""
+"""Converts rows of growth to steps on a time axis: each step once, up to the present. Pure."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,11 @@ from gossipq_cli.dashboard.rows import Growth, Snapshot
 
 VOTERS = ("leader", "follower", "witness")  #: roles of copies that are counted
 MOVED = ("leader-move", "leader-back")  #: events of a takeover
-STEP_COLUMNS = 8  #: a step is so wide at most
+STEP_COLUMNS = 8  #: maximum width of a step
 
 
 def hourly(hours: Sequence[Growth], minutes: Sequence[Growth]) -> list[Growth]:
-    """Hours, and those that only minutes tell of yet; what happened between two minutes of an hour is marked
-    there too."""
+    """Return hours, and those known only from minutes, with the marks of their minutes."""
     found: dict[int, Growth] = {}
     for row in minutes:
         end_ms = -(-row.time_ms // HOUR_MS) * HOUR_MS
@@ -29,7 +28,7 @@ def hourly(hours: Sequence[Growth], minutes: Sequence[Growth]) -> list[Growth]:
 
 
 def _both(before: Growth, row: Growth) -> Growth:
-    """Two rows of one step: flows and marks together, levels of the later one."""
+    """Combine two rows of one step: add flows and marks, take gauges from the later one."""
     return replace(
         row,
         published=before.published + row.published,
@@ -41,8 +40,11 @@ def _both(before: Growth, row: Growth) -> Growth:
 
 
 def steps(rows: Sequence[Growth], step_ms: int, history: History, most: int) -> list[Growth]:
-    """At most so many, the last one that in which now is. Where no row is, levels go on and nothing flows;
-    after the newest row the levels are those of the snapshot, and takeovers those of the events."""
+    """Return at most `most` steps up to the present.
+
+    Without a row, gauges stay and flows are 0. After the newest row, gauges are those of the
+    snapshot, and takeovers those of the events.
+    """
     if not rows:
         return []
     now = history.now
@@ -68,12 +70,12 @@ def steps(rows: Sequence[Growth], step_ms: int, history: History, most: int) -> 
 
 
 def _still(level: Growth, time_ms: int) -> Growth:
-    """A step in which nothing was stored."""
+    """Return a step in which nothing was stored."""
     return replace(level, time_ms=time_ms, published=0, acked=0, takeovers=0, joined=False, left=False)
 
 
 def _live(now: Snapshot, level: Growth) -> Growth:
-    """The levels as they are now; what nobody tells at the moment is as it was."""
+    """Return the present gauges; unknown ones stay as they were."""
     copies = [sum(copy.role in VOTERS for copy in shard.copies) for shard in now.shards if shard.copies]
     voters = min(copies, default=level.voters)
     return Growth(
@@ -89,8 +91,9 @@ def _live(now: Snapshot, level: Growth) -> Growth:
 
 
 class Axis:
-    """Where each of so many steps stands in a chart, the newest on the right. `per`: values that a column of
-    it shows."""
+    """The columns of steps in a chart, the newest on the right. `per`
+    values fit into one column.
+    """
 
     def __init__(self, count: int, width: int, per: int = 1) -> None:
         self._count, self._room, self._per = max(1, count), max(0, width) * per, per
@@ -99,14 +102,14 @@ class Axis:
         )
 
     def column(self, step: int) -> int:
-        """The first one of a step."""
+        """Return the first column of a step."""
         return self._begin(step) // self._per
 
     def _begin(self, step: int) -> int:
         return self._room - self._shown + step * self._shown // self._count
 
     def laid(self, values: Sequence[float]) -> list[float]:
-        """A value for each place: where several steps share one, their mean."""
+        """Return a value for each place; steps that share a place are averaged."""
         places: list[list[float]] = [[] for _ in range(self._room)]
         for step, value in enumerate(values):
             begin = self._begin(step)

@@ -1,7 +1,7 @@
-"""What can be done with what a dashboard shows: one table, for every dashboard. Pure.
+"""The verbs that users can execute on rows of a dashboard: one table for all dashboards. Pure.
 
-A verb is for one kind of row. It is tried before it is done: who would do it first reads what it would do, by
-what the cluster says (`deeds` has how), or the question that stands here.
+A verb belongs to one kind of row. Before it is executed, the user reads what it would do, from the
+cluster's answer (`deeds`), or the question in this table.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,27 +10,28 @@ from typing import NamedTuple
 from gossipq.permissions import CLUSTER, MEND, OBSERVE, OPERATE
 from gossipq_cli.dashboard.asked import Act, Subject
 
-NAMES = {  #: what names a row of each kind
+NAMES = {  #: the names of a row of each kind
     "record": ("ref",),
     "topic": ("topic",),
     "partition": ("topic", "number"),
     "group": ("topic", "group"),
-    "dead": ("topic", "group", "reason", "error"),  #: those that died of one thing
-    "client": ("session",),  #: its beginning
+    "dead": ("topic", "group", "reason", "error"),  #: those with the same reason
+    "client": ("session",),  #: beginning of its id
     "node": ("node",),
 }
 
 
 class Verb(NamedTuple):
     name: str
-    key: str  #: chooses it in the menu
-    what: str  #: it does, in one line
-    command: str  #: that does the same; {0}, {1} ... are the names of the row, {text} is what was typed
-    asks: str = ""  #: what has to be typed before; "" = nothing
-    text: str = ""  #: what stands there already
-    question: str = ""  #: asked where there is nothing to count; "" = the cluster is asked what it would do
-    shows: bool = False  #: it changes nothing: what it says is all
-    needs: str = MEND  #: permission, on the topic; of a node or a client, on the cluster
+    key: str  #: its letter in the menu
+    what: str  #: its effect in one line
+    #: the equivalent command; {0}, {1} ... are names of the row, {text} is the typed text
+    command: str
+    asks: str = ""  #: the text that must be typed first; "" = none
+    text: str = ""  #: preset of that text
+    question: str = ""  #: fixed question; "" = the cluster is asked what the verb would do
+    shows: bool = False  #: True if it only shows a result
+    needs: str = MEND  #: permission on the topic; for a node or client, on the cluster
 
 
 REPLAY = "redeliver its dead letters, with fresh attempt counters"
@@ -134,7 +135,7 @@ def verbs_of(subject: Subject) -> Sequence[Verb]:
 
 
 def verb_of(act: Act) -> Verb:
-    """Raises KeyError when there is none of that name."""
+    """Return the verb of an act. Raises KeyError."""
     for verb in verbs_of(act.subject):
         if verb.name == act.verb:
             return verb
@@ -142,17 +143,17 @@ def verb_of(act: Act) -> Verb:
 
 
 def command_of(verb: Verb, subject: Subject, text: str = "") -> str:
-    """What does the same on the command line."""
+    """Return the equivalent command."""
     return verb.command.format(*subject.names, text=text or "...")
 
 
 def question_of(act: Act) -> str:
-    """What is asked before it is done; "" where the cluster has to be asked what it would do."""
+    """Return the question before execution; "" if the cluster must be asked."""
     return verb_of(act).question.format(*act.subject.names, text=act.text)
 
 
 def name_of(subject: Subject) -> str:
-    """A row, for people."""
+    """Return the name of a row, for people."""
     names = subject.names
     if subject.kind == "group":
         return f"{names[1]} on {names[0]}"

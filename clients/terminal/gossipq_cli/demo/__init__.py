@@ -1,1 +1,3 @@
-"""`gossipq demo`: a node, real records, three consumers, one of them killed, and the accounting."""
+"""`gossipq demo`: a node, records, three consumers, one of them killed,
+and a check of all records.
+"""

@@ -1,4 +1,4 @@
-"""What was published against what arrived: by count and by checksum, record by record. Pure."""
+"""Compares published and delivered records by count and checksum. Pure."""
 
 from array import array
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ def checksums(values: Iterable[bytes]) -> "array[int]":
 
 
 def pack_run(partition: int, first: int, sums: "array[int]") -> bytes:
-    """What a consumer reports before it acks: records first .. first + len(sums) - 1 of one partition."""
+    """Return a consumer's report before its ack: records first .. first + len(sums) - 1."""
     return HEAD.pack(partition, first, len(sums)) + sums.tobytes()
 
 
@@ -28,7 +28,7 @@ def unpack_runs(report: bytes) -> list[tuple[int, int, "array[int]"]]:
 
 
 class Account:
-    """Two books over (partition, offset): one by the producer's receipts, one by the consumers' reports."""
+    """Two ledgers by (partition, offset): receipts of the producer, and reports of consumers."""
 
     def __init__(self) -> None:
         self.expected: dict[int, dict[int, int]] = {}
@@ -36,7 +36,7 @@ class Account:
         self.published = self.confirmed = self.delivered = self.distinct = self.damaged = 0
 
     def confirm(self, partition: int, first: int, sums: Sequence[int]) -> None:
-        """A receipt: these checksums lie at `first` and after. An offset given out twice counts as damage."""
+        """Note a receipt: checksums from offset `first` on. An offset assigned twice is damage."""
         book = self.expected.setdefault(partition, {})
         before = len(book)
         book.update(zip(range(first, first + len(sums)), sums, strict=True))
@@ -44,7 +44,7 @@ class Account:
         self.confirmed += len(sums)
 
     def deliver(self, partition: int, first: int, sums: Sequence[int]) -> None:
-        """A consumer's report. The same record with another checksum counts as damage."""
+        """Note a consumer's report. A record with another checksum is damage."""
         book = self.arrived.setdefault(partition, {})
         before = len(book)
         for offset, found in enumerate(sums, first):
@@ -55,12 +55,12 @@ class Account:
 
     @property
     def duplicated(self) -> int:
-        """Deliveries of a record that had been delivered before."""
+        """Number of repeated deliveries."""
         return self.delivered - self.distinct
 
     @property
     def lost(self) -> int:
-        """Confirmed records that did not arrive, or not as they were sent."""
+        """Number of confirmed records that did not arrive, or arrived damaged."""
         return sum(
             1
             for partition, book in self.expected.items()
@@ -70,7 +70,7 @@ class Account:
 
     @property
     def strangers(self) -> int:
-        """Records that arrived and were never confirmed to the producer."""
+        """Number of delivered records that were never confirmed."""
         return sum(
             len(book.keys() - self.expected.get(partition, {}).keys())
             for partition, book in self.arrived.items()

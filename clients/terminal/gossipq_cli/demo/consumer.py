@@ -1,4 +1,4 @@
-"""One consumer process of the demo: fetch, report what came, ack, until told to stop."""
+"""One consumer process of the demo: fetches, reports and acks until it is stopped."""
 
 import logging
 from contextlib import suppress
@@ -13,13 +13,14 @@ WAIT_S = 0.2
 
 
 def main(servers: list[str], topic: str, group: str, pipe: Connection) -> None:
-    """Reports run by run into `pipe` before each ack: a kill between the two costs a redelivery, never a
-    record.
+    """Report each run of records into `pipe` before its ack, so that a
+    kill costs only a redelivery.
 
-    Ends when anything comes down the pipe; at once, without its last acks, when the other end of the pipe is
-    gone.
+    Ends when a message arrives on the pipe. If the pipe closes, it ends at
+    once, without its last acks.
     """
-    logging.getLogger("gossipq_client").setLevel(logging.ERROR)  # late acks are part of the play, and counted
+    # late acks are expected here, and counted
+    logging.getLogger("gossipq_client").setLevel(logging.ERROR)
     with suppress(gossipq_client.LeaseLost), gossipq_client.connect(*servers) as mq:
         try:
             pipe.send_bytes(b"")
@@ -27,17 +28,17 @@ def main(servers: list[str], topic: str, group: str, pipe: Connection) -> None:
                 take(mq, topic, group, pipe)
             pipe.recv_bytes()
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            mq.close(flush=False)  # the demo's nodes end as well: an ack may find nobody
+            mq.close(flush=False)  # the demo's nodes are stopping too and may not answer the acks
 
 
 def take(mq: gossipq_client.Client, topic: str, group: str, pipe: Connection) -> None:
-    """One fetch: report and ack."""
+    """Do one fetch: report and ack."""
     batch = mq.fetch(topic, group, n=FETCH_RECORDS, wait=WAIT_S, create=True)
     if not batch:
         return
     rows = enumerate(zip(batch, batch.values(), strict=True))
     report = b""
-    # rows whose offset rises with their number lie side by side in one partition
+    # rows of one partition whose offsets rise with their numbers are one run
     for (partition, _), run in groupby(rows, lambda row: (row[1][0].partition, row[1][0].offset - row[0])):
         found = [row for _, row in run]
         report += pack_run(partition, found[0][0].offset, checksums(value for _, value in found))

@@ -1,5 +1,4 @@
-"""The nodes of the demo: one, or a cluster of them, in a directory of their own; all ended on the way out,
-whatever happens."""
+"""The nodes of the demo, in a temporary directory. They are always stopped at the end."""
 
 import os
 import shutil
@@ -22,14 +21,16 @@ from gossipq_cli.failures import FAILED, Failure
 from gossipq_cli.options import Choices
 
 READY_S = 30.0
-WAIT_S = 90.0  #: for shards that move
+WAIT_S = 90.0  #: for moves of shards
 STOP_S = 10.0
 LOOK_S = 0.5
 
 
 class DemoNode:
-    """One node over its lives. It runs under the client's guard, which ends it when the demo is gone, however
-    it went."""
+    """One node over its restarts.
+
+    It runs under the client's guard, which stops it when the demo ends in any way.
+    """
 
     def __init__(self, directory: Path, name: str, flags: list[str], workers: int) -> None:
         self.name, self._directory, self._flags, self._workers = name, directory, flags, workers
@@ -38,7 +39,7 @@ class DemoNode:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        # not from the user's cluster.toml or environment: the demo runs with the defaults
+        # the demo uses defaults, not the user's cluster.toml or environment
         environment = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPQ_")}
         data = self._directory / self.name
         data.mkdir(exist_ok=True)  # the guard locks it when its input ends
@@ -65,18 +66,18 @@ class DemoNode:
         return said[-1] if said else ""
 
     def kill(self) -> None:
-        """kill -9 to all its processes, as when a machine dies."""
+        """Kill all processes with SIGKILL, as when a machine fails."""
         if self.process is not None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self._bury(self.process)
 
     def tell(self) -> None:
-        """The guard drains the node when its input ends."""
+        """Close the guard's input, so that it drains the node."""
         if self.process is not None and self.process.stdin is not None:
             self.process.stdin.close()
 
     def end(self) -> None:
-        """After `tell`: gives it time to drain, then SIGKILL to its whole session: workers too."""
+        """After `tell`: wait for the drain, then kill the whole session, including workers."""
         if self.process is None:
             return
         try:
@@ -98,7 +99,7 @@ class Nodes:
         self.members: list[DemoNode] = []
 
     def add(self, workers: int, alone: bool = False) -> DemoNode:
-        """One more node, started. The first founds the cluster, the others are told of it."""
+        """Start one more node. The first founds the cluster, the others join it."""
         if alone:
             flags = ["--mode", "standalone"]
         elif not self.members:
@@ -117,17 +118,17 @@ class Nodes:
         return [member.server for member in self.members if member.process is not None]
 
     def view(self) -> ClusterView:
-        """Raises a GossipqError when nobody answers."""
+        """Return a view of the cluster. Raises GossipqError if no node answers."""
         return clusters.look(Choices(servers=self.servers))
 
     def led(self) -> dict[str, int]:
-        """Node -> how many shards it leads."""
+        """Return node -> number of shards that it leads."""
         view = self.view()
         counts = Counter(view.name_of(lead.copy) for lead in view.leads.values())
         return {member.name: counts[member.name] for member in self.members}
 
     def leader(self, shard: int) -> tuple[DemoNode | None, list[int]]:
-        """Who leads a shard, and all that it leads."""
+        """Return the leader of a shard, and all shards that it leads."""
         view = self.view()
         lead = view.leads.get(shard)
         if lead is None:
@@ -136,7 +137,7 @@ class Nodes:
         return next((each for each in self.members if each.name == view.name_of(lead.copy)), None), led
 
     def wait(self, what: str, ready: Callable[[ClusterView], bool], wait_s: float = WAIT_S) -> None:
-        """Raises Failure with what the newest node said last."""
+        """Wait until `ready`. Raises Failure with the last problem."""
         deadline, why = time.monotonic() + wait_s, ""
         while time.monotonic() < deadline:
             try:
@@ -159,7 +160,7 @@ class Nodes:
 
 @contextmanager
 def nodes(count: int) -> Iterator[Nodes]:
-    """So many nodes with default options in a temporary directory, healthy."""
+    """Run `count` nodes with default options in a temporary directory, healthy."""
     directory = Path(tempfile.mkdtemp(prefix="gossipq-demo-"))
     made = Nodes(directory, shutil.which("serf") is not None)
     try:

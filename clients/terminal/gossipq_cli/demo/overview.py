@@ -1,4 +1,4 @@
-"""The demo on a terminal: the overview of `gossipq top`, and below it how far the demo is and what it did."""
+"""The demo on a terminal: the overview of `gossipq top`, with the demo's progress below it."""
 
 import queue
 import sys
@@ -24,16 +24,15 @@ if TYPE_CHECKING:
     from gossipq_client import Client
 
 COUNTS = (("published", LIVE), ("confirmed", LIVE), ("delivered", GOOD))
-SAID_LINES = 3  #: of the newest remarks
-BELOW = len(COUNTS) + SAID_LINES + 2  #: lines of the demo's own box
+SAID_LINES = 3  #: lines for the newest remarks
+BELOW = len(COUNTS) + SAID_LINES + 2  #: lines of the demo's box
 LEAST = state.LEAST[0], state.LEAST[1] + BELOW
 EVERY_S = 0.5  #: between two snapshots
 FRAME_S = 0.25
 
 
 class Overview:
-    """Drawn by a thread of its own a few times a second, so that it goes on while the demo waits for
-    something."""
+    """Drawn by a thread a few times a second, so that it continues while the demo waits."""
 
     def __init__(self, terminal: Terminal, total: int, colors: str | None) -> None:
         self._terminal, self._total = terminal, total
@@ -50,7 +49,7 @@ class Overview:
         self._thread.start()
 
     def stop(self) -> None:
-        """Nothing is drawn after it."""
+        """Stop drawing."""
         self._over.set()
         self._thread.join()
 
@@ -61,7 +60,7 @@ class Overview:
         self.said.append(text)
 
     def anew(self) -> None:
-        """The terminal has another size, or was somebody else's for a while."""
+        """Redraw, because the terminal was resized or used by another program."""
         self._anew = True
 
     def _run(self) -> None:
@@ -99,7 +98,7 @@ class Overview:
 
 @contextmanager
 def overview(servers: list[str], total: int, color: bool) -> Iterator[Overview]:
-    """The terminal is the demo's until it ends; what was said is said again below what was there before."""
+    """Take the terminal until the demo ends, and print its remarks again afterwards."""
     drawn: Overview | None = None
 
     def anew() -> None:

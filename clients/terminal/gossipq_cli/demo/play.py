@@ -1,4 +1,4 @@
-"""The run of the demo."""
+"""The course of the demo."""
 
 import time
 from collections import deque
@@ -18,26 +18,28 @@ if TYPE_CHECKING:
     from gossipq_client import Client
 
 TOPIC, GROUP, CONSUMERS, PARTITIONS = "python.lines", "readers", 3, 4
-QUIET_S = 60.0  #: nothing new for so long: the demo gives up and reports what is missing
+QUIET_S = 60.0  #: after this time without progress, the demo stops and reports missing records
 LOOK_S = 0.05
 
 
 class Play:
-    """The run: one thread that publishes, reads the consumers' reports, and kills: half way one of them, and
-    of several nodes the one that leads the first partition."""
+    """One thread that publishes, reads the consumers' reports, and kills.
+
+    Half way it kills a consumer and, with several nodes, the leader of the first partition.
+    """
 
     def __init__(
         self, mq: "Client", nodes: Nodes, members: list[stage.Member], total: int, shown: Screen
     ) -> None:
         self.mq, self.nodes, self.members, self.total, self.shown = mq, nodes, list(members), total, shown
         self.account = Account()
-        self.settled = 0  #: how many files are confirmed
+        self.settled = 0  #: number of files whose records are confirmed
         self.takeover: Takeover | None = None
         self.fallen: DemoNode | None = None
         self.open: deque[tuple[Any, Any]] = deque()
         self.victim: stage.Member | None = members[-1]
-        self.pause_s = 0.0  #: the longest in which nothing new was delivered
-        self.moved_s: float | None = None  #: when something was, last
+        self.pause_s = 0.0  #: the longest time without a new delivery
+        self.moved_s: float | None = None  #: time of the last delivery
 
     def publish(self, files: list[tuple[bytes, list[bytes]]]) -> None:
         for name, lines in files:
@@ -51,8 +53,10 @@ class Play:
             self.takeover.end()
 
     def finish(self) -> None:
-        """Until everything has arrived and is acked, or nothing has moved for QUIET_S; then the consumers end
-        by themselves."""
+        """Run until everything has arrived and is acked, or QUIET_S pass without progress.
+
+        Then the consumers are stopped.
+        """
         quiet_since, before = time.monotonic(), -1
         while self.members and not self.over() and time.monotonic() - quiet_since < QUIET_S:
             self.look(LOOK_S)
@@ -61,18 +65,20 @@ class Play:
         if not self.members:
             raise failures.Failure("failed", "all consumers ended early")
         for member in self.members:
-            with suppress(OSError):  # one that is gone needs no word
+            with suppress(OSError):  # it has ended already
                 member.pipe.send_bytes(b"stop")
         deadline = time.monotonic() + stage.STOP_S
         while any(member.process.is_alive() for member in self.members) and time.monotonic() < deadline:
             self.look(LOOK_S)
 
     def over(self) -> bool:
-        """What the victim had reported and not acked is still to come again when all has arrived."""
+        """True if all records arrived and are acked. The victim's unacked
+        ones are redelivered first.
+        """
         return self.account.distinct >= self.total and self.acked() >= self.total
 
     def look(self, wait_s: float) -> None:
-        """Books what has come: receipts and reports; kills the victim when half has been delivered."""
+        """Note receipts and reports; kill the victim when half has been delivered."""
         while self.open and self.open[0][0].done():
             self.settle()
         if wait_s and self.open:
@@ -129,11 +135,11 @@ class Play:
         )
 
     def fell(self) -> None:
-        """kill -9 of the node that leads the first partition."""
+        """Kill the leader of the first partition with SIGKILL."""
         shards = self.shards()
         leader, led = self.nodes.leader(shards[0])
         if leader is None:
-            return  # it is changing hands just now
+            return  # leadership is moving now
         partitions = [partition for partition, shard in enumerate(shards) if shard in led]
         assert leader.process is not None, "it answered"
         self.shown.say(
@@ -155,5 +161,5 @@ class Play:
         return next(topic.shards for topic in self.mq.topics(TOPIC) if topic.name == TOPIC)
 
     def acked(self) -> int:
-        """As the node counts it."""
+        """Return the number of acked records, as the node counts."""
         return sum(group.acked for group in self.mq.admin.groups(TOPIC) if group.group == GROUP)

@@ -1,5 +1,8 @@
-"""Progress of the demo: the overview of `gossipq top` where there is room for it, bars on a smaller terminal,
-a line a second in a pipe, nothing with -q. What is said goes to stderr."""
+"""Progress of the demo on stderr.
+
+The overview of `gossipq top` on a large terminal, bars on a small one, a line a second
+in a pipe, nothing with -q.
+"""
 
 import shutil
 import sys
@@ -100,7 +103,7 @@ def screen(choices: Choices, total: int, servers: list[str]) -> Iterator[Screen]
 
 
 def _has_room(choices: Choices) -> bool:
-    """A whole terminal, and as large as the overview wants it."""
+    """True for a terminal that is large enough for the overview."""
     from gossipq_cli.demo.overview import LEAST
 
     if choices.output != "table" or not all(map(is_terminal, (sys.stdin, sys.stdout, sys.stderr))):

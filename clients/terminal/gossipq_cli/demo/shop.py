@@ -1,5 +1,4 @@
-"""Live data for who looks: a shop that goes on selling, with one group that is slow and some records that
-fail."""
+"""Live data for the console: a shop that keeps selling, with a slow group and failing records."""
 
 import json
 import random
@@ -11,15 +10,17 @@ from gossipq_cli.options import Choices
 if TYPE_CHECKING:
     from gossipq_client import Client
 
-EVERY_S = 0.1  #: a batch for each topic
+EVERY_S = 0.1  #: interval of the batches for each topic
 ENDS_S = 10.0
-FAILS = 0.004  #: of the records
+FAILS = 0.004  #: share of failing records
 ERRORS = ("no such customer", "no such customer", "the card has expired")
 ITEMS = ("apples", "pears", "plums", "figs")
 
 
 class Wares(NamedTuple):
-    """`rate`: records a batch; `pause_s`: that its consumer takes with each record."""
+    """A topic of the shop. `rate` is records per batch; `pause_s` is its
+    consumer's time per record.
+    """
 
     topic: str
     partitions: int
@@ -36,7 +37,7 @@ WARES = (
 
 
 class Shop:
-    """Publishes and consumes on threads, from `with` to its end."""
+    """Publishes and consumes on threads, during a `with` block."""
 
     def __init__(self, servers: list[str]) -> None:
         self._servers, self._over = servers, Event()

@@ -1,4 +1,4 @@
-"""The real input that is on every machine: the sources of Python's standard library."""
+"""Real input that every machine has: the sources of Python's standard library."""
 
 import sysconfig
 from collections.abc import Iterator
@@ -12,8 +12,7 @@ def library() -> Path:
 
 
 def lines_of(root: Path) -> Iterator[tuple[bytes, list[bytes]]]:
-    """(name relative to `root`, lines without their ends) of every .py file that has lines, sorted by
-    name."""
+    """Yield (name relative to `root`, lines without ends) of every .py file with lines, by name."""
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root)
         if not FOREIGN.isdisjoint(name.parts) or not path.is_file():

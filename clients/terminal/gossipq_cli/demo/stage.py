@@ -1,4 +1,4 @@
-"""What the demo starts and must end beside its nodes: consumer processes; and what it asks of the machine."""
+"""Consumer processes of the demo, and its use of the machine."""
 
 import os
 import random
@@ -37,9 +37,11 @@ class Member(NamedTuple):
 
 
 def free_port(workers: int, host: str = "127.0.0.1") -> int:
-    """A port for a frontdoor, such that all the ports a node counts from it are free now; below those that
-    the system takes for outgoing connections: one of them would sooner or later sit on the port of a node
-    that is down."""
+    """Return a port for a frontdoor whose other ports, counted from it, are free too.
+
+    They are below the system's range for outgoing connections, one of which could otherwise take
+    the port of a stopped node.
+    """
     steps = [0, FRONTDOOR_PEER_PORT_STEP, GOSSIP_PORT_STEP]
     steps += [step + worker for worker in range(workers) for step in (CLIENT_PORT_STEP, PEER_PORT_STEP)]
     for _ in range(PORT_TRIES):
@@ -67,7 +69,7 @@ def core_count() -> int:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the demo the way Ctrl-C does: through every `finally`."""
+    """Let SIGTERM and SIGHUP end the demo like Ctrl-C, through every `finally`."""
 
     def leave(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
@@ -82,9 +84,9 @@ def terminable() -> Iterator[None]:
 
 @contextmanager
 def consumers(count: int, servers: list[str], topic: str, group: str) -> Iterator[list[Member]]:
-    """Consumer processes that are connected; none is left on the way out."""
+    """Run connected consumer processes. All are ended after the block."""
     spawn, members = get_context("spawn"), []
-    # Ctrl-C reaches every process of the terminal; only the demo itself may act on it, and ends them in order
+    # Ctrl-C reaches every process of the terminal, but only the demo may handle it and end them
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         for number in range(count):

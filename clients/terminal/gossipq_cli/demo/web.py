@@ -1,4 +1,4 @@
-"""`gossipq demo --web`: nodes, a shop that goes on, and the console of a gateway over both."""
+"""`gossipq demo --web`: nodes, a shop with traffic, and the console of a gateway."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ STOP_S = 10.0
 
 @contextmanager
 def gateway(servers: list[str]) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
-    """A gateway in a process of its own; where its console is. Raises Failure."""
+    """Run a gateway in a process of its own. Yields the address of its console. Raises Failure."""
     line = [sys.executable, "-m", "gossipq_cli"]
     line += [flag for server in servers for flag in ("-s", server)]
     process = subprocess.Popen(
@@ -42,7 +42,7 @@ def gateway(servers: list[str]) -> Iterator[tuple[str, "subprocess.Popen[str]"]]
 
 
 def show(count: int, out: Output) -> int:
-    """Until Ctrl-C, or SIGTERM."""
+    """Run until Ctrl-C or SIGTERM."""
     out.say(f"starting {count} node{'s' * (count > 1)}, a shop, and a gateway")
     with (
         stage.terminable(),
@@ -60,5 +60,5 @@ def show(count: int, out: Output) -> int:
         except KeyboardInterrupt:
             return DONE
         finally:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left ends in order
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the rest must end in order
     return DONE

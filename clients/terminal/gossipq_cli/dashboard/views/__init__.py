@@ -1,4 +1,4 @@
-"""The seven views, by name; each a list, or several, and a way to draw them in a given size."""
+"""The seven views by name: each has one or more lists, and draws them in a given size."""
 
 from gossipq_cli.dashboard.state import Ui
 from gossipq_cli.dashboard.views.base import Lister
@@ -20,7 +20,7 @@ LISTS: dict[str, Lister] = {
     "messages": Messages(),
     "growth": GrowthView(),
 }
-PAGES: dict[tuple[str, int], Lister] = {  #: by the view, and how many names lead to the page
+PAGES: dict[tuple[str, int], Lister] = {  #: by view, and number of names that lead to the page
     ("nodes", 1): NodePage(),
     ("nodes", 2): ShardPage(),
     ("topics", 1): TopicPage(),
@@ -31,5 +31,5 @@ PAGES: dict[tuple[str, int], Lister] = {  #: by the view, and how many names lea
 
 
 def view_of(ui: Ui) -> Lister:
-    """The view, or the page of what was opened in it."""
+    """Return the view, or its opened page."""
     return PAGES[ui.view, len(ui.path)] if ui.path else LISTS[ui.view]

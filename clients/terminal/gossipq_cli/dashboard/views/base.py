@@ -1,5 +1,4 @@
-"""What the seven views have in common: a list under a pointer, filtered and sorted, and what opens from
-it."""
+"""Common code of the views: a list with a pointer, a filter, an order, and pages that open."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -40,7 +39,7 @@ OTHER_MARK = ("▲", WARN)
 
 
 def marked(state: str, name: str) -> Text:
-    """A name behind the mark of its state: never a colour alone."""
+    """Return a name with the mark of its state, so that colour is not the only sign."""
     mark, style = MARKS.get(state, OTHER_MARK)
     return Text().append(f"{mark} ", style).append(safe_name(name), style if style == BAD else "")
 
@@ -66,16 +65,16 @@ def share_bar(share: float, width: int, ui: Ui) -> Text:
 
 
 def none_yet(history: History, text: str) -> str:
-    """What stands for topics, groups or clients where there are none."""
+    """Return the text for an empty list of topics, groups or clients."""
     return "not known: a leader does not answer" if history.uncounted else text
 
 
 class Lister:
-    """A list of rows. `what` names them in the singular for people; `counted`: leaders tell of them."""
+    """A list of rows. `what` is their singular for people. `counted`: leaders report them."""
 
     what = "row"
     counted = False
-    sorting = Sorting()  #: as long as the user says nothing
+    sorting = Sorting()  #: default order
 
     def columns(self, board: Board, ui: Ui) -> list[Column[Any]]:
         raise NotImplementedError
@@ -84,18 +83,18 @@ class Lister:
         raise NotImplementedError
 
     def key(self, row: Any) -> str:
-        """Names the row while lists change around it; also what the filter looks at."""
+        """Return the stable name of a row, also used by the filter."""
         raise NotImplementedError
 
     def rows(self, board: Board, ui: Ui) -> list[Any]:
-        """Filtered and sorted; what nodes write comes last in any order."""
+        """Return filtered and sorted rows. Rows of system topics come last."""
         look, wanted = ui.look, ui.look.filter.casefold()
         rows = [row for row in self.all_rows(board, ui) if wanted in self.key(row).casefold()]
         found = arranged(self.columns(board, ui), rows, look.sorting or self.sorting)
         return sorted(found, key=self.of_nodes)
 
     def of_nodes(self, row: Any) -> bool:
-        """A topic that only nodes write, or what belongs to it."""
+        """True for system topics and their rows."""
         return False
 
     def keys(self, board: Board, ui: Ui) -> list[str]:
@@ -110,20 +109,20 @@ class Lister:
         return none_yet(board.history, f"no {self.what} yet") if self.counted else f"no {self.what} yet"
 
     def pointed(self, keys: Sequence[str], ui: Ui) -> int:
-        """Index of the row under the pointer, -1 without rows."""
+        """Return the index of the row under the pointer, -1 without rows."""
         look = ui.look
         return keys.index(look.chosen) if look.chosen in keys else min(look.at, len(keys) - 1)
 
     def open(self, board: Board, ui: Ui, chosen: str) -> Ui:
-        """After Enter."""
+        """Return the Ui after Enter."""
         return ui
 
     def subject(self, board: Board, ui: Ui, chosen: str) -> Subject | None:
-        """What verbs are for, of the row under the pointer; "" = of the page itself."""
+        """Return the target for verbs: the row `chosen`, or "" for the page itself."""
         return None
 
     def listed(self, board: Board, ui: Ui, width: int, height: int) -> tuple[list[Text], str]:
-        """The list, and what stands at its foot."""
+        """Return the list, and the text for its foot."""
         rows = self.rows(board, ui)
         at = self.pointed([self.key(row) for row in rows], ui)
         laid = table(
@@ -152,18 +151,20 @@ class Section(NamedTuple):
 
 
 class Page(Lister):
-    """Several lists under one pointer, that walks from the end of one into the next. The keys of their rows
-    begin with the name of their list."""
+    """Several lists with one pointer that moves from each into the next.
+
+    The keys of their rows begin with the name of their list.
+    """
 
     def sections(self, board: Board, ui: Ui) -> list[Section]:
-        """Those that can be seen, in the order of the walk; filtered and sorted."""
+        """Return the visible lists in order, filtered and sorted."""
         raise NotImplementedError
 
     def keys(self, board: Board, ui: Ui) -> list[str]:
         return keys_of(self.sections(board, ui))
 
     def next_section(self, board: Board, ui: Ui) -> Ui:
-        """The pointer on the first row of the next list that has rows."""
+        """Move the pointer to the first row of the next list with rows."""
         keys = self.keys(board, ui)
         at = self.pointed(keys, ui)
         if at < 0:
@@ -174,7 +175,7 @@ class Page(Lister):
         return ui.looking(chosen=keys[to], at=to)
 
     def pointer(self, sections: Sequence[Section], ui: Ui) -> tuple[str, str]:
-        """(list, key of the row) under the pointer; empty without rows."""
+        """Return (list, key of the row) under the pointer; empty without rows."""
         keys = keys_of(sections)
         at = self.pointed(keys, ui)
         name, _, key = keys[at].partition(SEPARATOR) if keys else ("", "", "")
@@ -183,7 +184,7 @@ class Page(Lister):
     def part(
         self, section: Section, pointer: tuple[str, str], size: Size, sorting: Sorting = UNSORTED
     ) -> tuple[list[Text], str]:
-        """A list in so many columns and lines, and what stands at its foot."""
+        """Return a list in the given size, and the text for its foot."""
         name, key = pointer
         keys = [section.key(row) for row in section.rows] if name == section.name else []
         at = keys.index(key) if key in keys else -1
@@ -200,7 +201,7 @@ def keys_of(sections: Sequence[Section]) -> list[str]:
     return [f"{section.name}{SEPARATOR}{section.key(row)}" for section in sections for row in section.rows]
 
 
-SEPARATOR = "\t"  #: between names in a key: no name has it
+SEPARATOR = "\t"  #: between names in a key: names do not contain it
 
 
 def foot(at: int, count: int, ui: Ui) -> str:

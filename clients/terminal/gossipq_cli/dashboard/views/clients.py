@@ -1,4 +1,4 @@
-"""Clients: who is connected, what they publish and consume, and how long they have been silent."""
+"""Clients: their publishes, their subscriptions, and how long they have been silent."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from gossipq_cli.dashboard.state import Board, Ui
 from gossipq_cli.dashboard.table import DIM, WARN, Column, Sorting, box, wrapped
 from gossipq_cli.dashboard.views.base import SEPARATOR, Lister, opened, safe_name
 
-SILENT_MS = 2_000  #: a client that says nothing for so long is about to lose its session
+SILENT_MS = 2_000  #: a client that is silent for this long is about to lose its session
 
 
 class Session(NamedTuple):
@@ -137,7 +137,7 @@ SUBSCRIPTION_COLUMNS: list[Column[Subscription]] = [
 
 
 class ClientPage(Lister):
-    """What one session consumes, summed over the workers that know it."""
+    """The subscriptions of one session, added up over the workers that know it."""
 
     what = "subscription"
 

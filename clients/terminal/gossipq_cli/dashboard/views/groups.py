@@ -1,5 +1,6 @@
-"""Groups with their backlog, where it goes and when it is gone; one group with its partitions and why it
-stands."""
+"""Groups with backlog, trend and time left; one group with its
+partitions and the reason it waits.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -28,12 +29,12 @@ from gossipq_cli.dashboard.table import (
 from gossipq_cli.dashboard.views.base import SEPARATOR, Lister, Page, Section, line_of, opened, safe_name
 from gossipq_cli.dashboard.views.nodes import clock
 
-CALM = ("moving", "working", "idle")  #: states of a group that need nobody
-GROWING = 1.05  #: a lag so many times its former self is one that grows
+CALM = ("moving", "working", "idle")  #: states of a group that need no attention
+GROWING = 1.05  #: a lag that rose by this factor is growing
 
 
 def eta_text(history: History, row: GroupSum) -> Text:
-    """38s, or what keeps it from ending."""
+    """Return the time until the lag is 0, such as 38s, or the reason that it never is."""
     if row.paused:
         return Text("paused", WARN)
     if not row.lag:
@@ -195,7 +196,7 @@ CONSUMER_COLUMNS: list[Column[Consumer]] = [
 
 
 class GroupPage(Page):
-    """Its partitions, its dead letters by what they died of, its consumers: one pointer walks over all."""
+    """Partitions, dead letters by reason, and consumers, with one pointer over all."""
 
     what = "partition"
     sorting = UNSORTED
@@ -232,7 +233,9 @@ class GroupPage(Page):
         ]
 
     def open(self, board: Board, ui: Ui, chosen: str) -> Ui:
-        """Dead letters: the newest of them; partitions: their messages; consumers: their sessions."""
+        """Open the newest of the dead letters, the messages of a
+        partition, or a consumer's session.
+        """
         (topic, _), (name, _, key) = ui.path, chosen.partition(SEPARATOR)
         if name == "consumers":
             return msgspec.structs.replace(ui, view="clients", path=(key,))
@@ -244,7 +247,7 @@ class GroupPage(Page):
         return msgspec.structs.replace(found, partition=int(key))
 
     def subject(self, board: Board, ui: Ui, chosen: str) -> Subject | None:
-        """A partition of a group has no verbs of its own: those of the group."""
+        """Return the target for verbs. A partition has the verbs of its group."""
         topic, group = ui.path
         name, _, key = chosen.partition(SEPARATOR)
         if name == "dead":
@@ -280,7 +283,7 @@ class GroupPage(Page):
 
     @staticmethod
     def _heights(counts: Sequence[int], height: int) -> list[int]:
-        """Of the lists; what is left is for the reasons, a third at least."""
+        """Return the heights of the lists. At least a third is left for the reasons."""
         room = height - max(4, height // 3)
         least = [4] * len(counts)
         for _ in range(room - sum(least)):
@@ -298,7 +301,7 @@ def _dead_key(dead: Dead) -> str:
 
 
 def _why(answer: object, board: Board, width: int) -> list[Text]:
-    """States that partitions have in common are told once."""
+    """Return the reasons. Partitions with the same state are combined."""
     if board.recorded:
         return [Text("not available in a recording", DIM)]
     if isinstance(answer, Failed):

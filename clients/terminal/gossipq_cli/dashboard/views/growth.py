@@ -1,5 +1,4 @@
-"""Growth: records published, kept and stored, and copies, over the last week or the last hours; joins and
-takeovers marked."""
+"""Growth over the last week or hours: records, bytes, copies; joins and takeovers are marked."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -24,7 +23,7 @@ class Span(NamedTuple):
     title: str
     step: str
     step_ms: int
-    most: int  #: steps, the one in which now is among them
+    most: int  #: number of steps, including the present one
 
 
 SPANS = (
@@ -38,7 +37,7 @@ class Measure(NamedTuple):
     value: Callable[[Growth], float]
     show: Callable[[int], str]
     style: str
-    flows: bool = False  #: counted in each step, not a level
+    flows: bool = False  #: counted in each step; otherwise a gauge
 
 
 MEASURES = (
@@ -53,7 +52,9 @@ MEASURES = (
 
 
 def marks(rows: Sequence[Growth], axis: Axis, width: int) -> Text:
-    """One line under a chart: + a copy joined, - one left, ! a takeover, * several of these in one column."""
+    """Return the line of marks: + a copy joined, - one left, ! a
+    takeover, * several in one column.
+    """
     line = [" "] * width
     for number, row in enumerate(rows):
         for mark, there in ((JOIN, row.joined), (LEAVE, row.left), (TAKEOVER, row.takeovers)):
@@ -68,7 +69,7 @@ def marks(rows: Sequence[Growth], axis: Axis, width: int) -> Text:
 
 
 class GrowthView(Lister):
-    """The pointer changes between the week and the last hours."""
+    """The pointer switches between the week and the last hours."""
 
     what = "span"
 
@@ -98,7 +99,9 @@ class GrowthView(Lister):
 
     @staticmethod
     def _span(board: Board, ui: Ui) -> Span:
-        """What was chosen; at first the week, unless all that is stored lies within the last hours."""
+        """Return the chosen span. Default: the week, or the last hours if
+        all rows lie within them.
+        """
         history = board.history
         if ui.look.chosen or not history.growth_minutes:
             return SPANS[ui.look.chosen == SPANS[1].name]
@@ -106,7 +109,7 @@ class GrowthView(Lister):
         return SPANS[history.now.time_ms - first_ms < GROWTH_MINUTES_MS]
 
     def _live(self, board: Board, ui: Ui, width: int, height: int, title: str) -> list[Text]:
-        """Without stored growth: what was seen since this began to watch."""
+        """Draw the values seen since the dashboard started, if no growth is stored."""
         reason = (
             "this node keeps no growth"
             if "growth" in board.history.now.missing

@@ -1,5 +1,4 @@
-"""Messages of a topic: its tail, older ones, a search; one record with why it stands where it does and what
-happened to it."""
+"""Messages of a topic: tail, older ones, search; one record with its state and history."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -58,7 +57,7 @@ def _time(record: Record) -> str:
 
 
 class Messages(Lister):
-    """Without a topic it lists the topics to choose from."""
+    """Without a topic, a list of topics to choose from."""
 
     what = "message"
 
@@ -85,7 +84,7 @@ class Messages(Lister):
         return of_record(chosen) if ui.topic else Subject("topic", (chosen,))
 
     def pointed(self, keys: Sequence[str], ui: Ui) -> int:
-        """At the newest record, until somebody moves."""
+        """Return the pointer: at the newest record until the user moves it."""
         if ui.topic and ui.tail and not ui.find and not ui.look.chosen:
             return len(keys) - 1
         return super().pointed(keys, ui)
@@ -133,7 +132,7 @@ class Messages(Lister):
 
 
 def answer_of(board: Board, ui: Ui) -> object:
-    """The newest page or search of this topic."""
+    """Return the newest page or search of this topic."""
     for ask, answer in board.answers.items():
         if isinstance(ask, Find) and ui.find and (ask.topic, ask.text) == (ui.topic, ui.find):
             return answer
@@ -143,7 +142,7 @@ def answer_of(board: Board, ui: Ui) -> object:
 
 
 class RecordPage(Lister):
-    """One record. It has no rows of its own."""
+    """The page of one record, without a list."""
 
     what = "record"
 
@@ -208,7 +207,7 @@ def _why_lines(answer: Opened, width: int) -> list[Text]:
 
 
 def _trace_lines(answer: Opened) -> list[Text]:
-    """Times count from the first step."""
+    """Return the trace. Times count from the first step."""
     if not answer.steps:
         return []
     first = answer.steps[0].time_ms

@@ -1,5 +1,4 @@
-"""Nodes with their load and the events of the cluster; one node with its workers, its shards and its
-configuration."""
+"""Nodes with load, and events of the cluster; one node with workers, shards and configuration."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -87,7 +86,7 @@ def node_columns(history: History, ui: Ui) -> list[Column[Node]]:
 
 
 def _machine_columns(nodes: Sequence[Node]) -> Iterator[Column[Node]]:
-    """What only some nodes tell."""
+    """Yield the columns that only some nodes can fill."""
     if any(node.disk_free_bytes >= 0 for node in nodes):
         yield Column("free", lambda node: quiet(node, known(node.disk_free_bytes, size)), right=True, leave=5)
     if any(node.commit_us > 0 for node in nodes):
@@ -101,7 +100,7 @@ def gone(node: Node) -> bool:
 
 
 def quiet(node: Node, text: str) -> str:
-    """A node that is gone has no numbers."""
+    """Return "-" for a node that is gone."""
     return "-" if gone(node) else text
 
 
@@ -120,7 +119,7 @@ EVENT_COLUMNS: list[Column[Event]] = [
 
 
 def events_box(board: Board, ui: Ui, width: int, height: int, bare: bool = False) -> list[Text]:
-    """Newest first."""
+    """Return the events, newest first."""
     events = sorted(board.history.events, key=lambda event: -event.time_ms)
     laid = table(EVENT_COLUMNS, events, width - 4, height - 1, empty="no event since this top was started")
     return box(
@@ -162,7 +161,7 @@ class Nodes(Lister):
 
 
 class Held(NamedTuple):
-    """A shard as one of its nodes has it."""
+    """A shard in the view of one of its nodes."""
 
     shard: Shard
     copy: Copy
@@ -192,8 +191,10 @@ def role_text(role: str) -> Text:
 
 
 def copies_text(shard: Shard, without: str, width: int) -> Text:
-    """node-c +120 ✖, node-b +0: the other copies with their lag in entries, the worst first; names are cut,
-    never a lag."""
+    """Return the other copies with their lag, worst first, as "node-c +120 ✖, node-b +0".
+
+    Names can be cut, lags cannot.
+    """
     copies = [copy for copy in shard.copies if copy.node != without]
     copies.sort(key=lambda copy: (copy.reachable, -copy.lag))
     if not copies:

@@ -1,4 +1,4 @@
-"""Everything at a glance: what flows, who is there, what piles up, what happened, and what needs somebody."""
+"""The overview: traffic, nodes, backlogs, events, and problems that need attention."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,16 +29,16 @@ from gossipq_cli.dashboard.views.groups import group_columns, group_rows
 from gossipq_cli.dashboard.views.nodes import events_box, node_columns
 from gossipq_cli.dashboard.views.topics import topic_columns, topic_rows
 
-ALARM_SHARE = 8  #: one line of so many is for alarms, at most
-SHORT = 18  #: lines below which one alarm is shown, and no chart when it is narrow as well
-OF_GROUPS = ("lag", "dead_letters")  #: alarms
-WIDE = 100  #: columns from which what helps stands beside each alarm
-SHORT_CHART = 3  #: lines of its box at most: no axis
-TWO_COLUMNS = 76  #: columns from which panels stand side by side
+ALARM_SHARE = 8  #: at most one line in this many is for alarms
+SHORT = 18  #: on shorter screens, one alarm is shown, and without width no chart
+OF_GROUPS = ("lag", "dead_letters")  #: names of alarms
+WIDE = 100  #: on wider screens, each alarm shows its command
+SHORT_CHART = 3  #: maximum height of a chart without an axis
+TWO_COLUMNS = 76  #: on wider screens, panels are side by side
 
 
 def alarm_text(alarm: Alarm) -> Text:
-    """In words, behind the mark of its severity."""
+    """Return an alarm in words, behind the mark of its severity."""
     style = BAD if alarm.severity == "critical" else WARN
     return Text("✖ " if style == BAD else "▲ ", style).append(safe_name(alarm.text), style)
 
@@ -50,12 +50,12 @@ ALARM_COLUMNS: list[Column[Alarm]] = [
 
 
 def alarm_key(alarm: Alarm) -> str:
-    """Not its text: numbers in it change."""
+    """Return a stable key: numbers in the text change."""
     return SEPARATOR.join((alarm.name, alarm.node, alarm.subject or alarm.text))
 
 
 class Overview(Page):
-    """The pointer walks over the alarms, the worst first, and then over nodes, topics and groups."""
+    """The pointer moves over alarms, worst first, then nodes, topics and groups."""
 
     what = "row"
     sorting = Sorting("in/s", True)
@@ -103,7 +103,7 @@ class Overview(Page):
         return opened(replace(ui, view=name), *key.split(SEPARATOR))
 
     def subject(self, board: Board, ui: Ui, chosen: str) -> Subject | None:
-        """Of an alarm: what it is about."""
+        """Return the target for verbs; for an alarm, its subject."""
         name, _, key = chosen.partition(SEPARATOR)
         if name == "alarms":
             alarm = next(alarm for alarm in alarms(board.history) if alarm_key(alarm) == key)
@@ -143,8 +143,10 @@ class Overview(Page):
         return lines + beside(left_side, right_side)
 
     def _alarms(self, section: Section, pointer: tuple[str, str], width: int, height: int) -> list[Text]:
-        """As many as there is room for, the one under the pointer among them; and what helps against that
-        one, whole, where the list has no room for it."""
+        """Return the alarms that fit, including the one under the pointer.
+
+        If the list is too narrow for its command, that follows below.
+        """
         found = section.rows
         if not found:
             return []
@@ -171,7 +173,7 @@ class Overview(Page):
 
 
 def place_of(alarm: Alarm, history: History) -> tuple[str, tuple[str, ...]]:
-    """(view, path) of what an alarm is about; a list where it names nothing that is there."""
+    """Return (view, path) of an alarm's subject; a list if the subject does not exist any more."""
     topic, _, group = alarm.subject.partition("/")
     if (topic, group) in history.groups:
         return "groups", (topic, group)
@@ -183,7 +185,7 @@ def place_of(alarm: Alarm, history: History) -> tuple[str, tuple[str, ...]]:
 
 
 def flow_box(board: Board, ui: Ui, width: int, height: int) -> list[Text]:
-    """What comes in and what goes out, beside each other when there is room."""
+    """Return the charts of publishes and deliveries, side by side if they fit."""
     history = board.history
     if width >= 2 * TWO_COLUMNS:
         half = width // 2

@@ -1,4 +1,4 @@
-"""One shard: its copies, and the partitions that it keeps."""
+"""One shard: its copies and its partitions."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,5 +1,4 @@
-"""Topics with their records and rates; one topic with its partitions, their leaders and followers, and its
-policy."""
+"""Topics with records and rates; one topic with partitions, their leaders, and policy."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ class Sum(NamedTuple):
 
 
 def topic_columns(history: History, ui: Ui, few: bool = False) -> list[Column[Sum]]:
-    """`few`: those of the overview."""
+    """Return the columns. `few`: those of the overview."""
 
     def rate(row: Sum) -> float:
         return history.last("topic", row.topic.name)
@@ -84,7 +83,7 @@ def _name(row: Sum) -> Text:
 
 
 def by_name(topic: str) -> tuple[bool, str]:
-    """What nodes write comes last."""
+    """Return a sort key: system topics come last."""
     return topic.startswith("_"), topic
 
 
@@ -218,7 +217,7 @@ class TopicPage(Lister):
         return str(row.partition.partition)
 
     def open(self, board: Board, ui: Ui, chosen: str) -> Ui:
-        """To the messages of this partition; Escape comes back to the topics."""
+        """Open the messages of this partition. Escape returns to the topics."""
         found = msgspec.structs.replace(ui, view="messages", topic=ui.path[0], partition=int(chosen), path=())
         return msgspec.structs.replace(found, tail=True, back=0, find="")
 
