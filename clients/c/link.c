@@ -567,7 +567,8 @@ static void show(gq *c, int64_t now) {
     }
 }
 
-/* Takes what has come, waits up to `wait_ms` for it if nothing is there, and shows that this client is there. */
+/* Takes what has come, waits up to `wait_ms` for it if nothing is there, and shows that this client is there. While it waits, it sends what
+ * the keeper would, which waits for the lock. */
 int gq_pump(gq *c, int64_t wait_ms) {
     if (c->process != gq_process()) return gq_fail(c, GQ_ARGUMENT, "another process has opened this client, and was forked: open one here");
     int64_t now = gq_now_ms();
@@ -576,9 +577,10 @@ int gq_pump(gq *c, int64_t wait_ms) {
         for (size_t i = 0; i < c->shard_count; i++) c->shards[i].heard_ms = now;
     }
     if (!take_all(c) && wait_ms > 0) {
-        wait_for(c, wait_ms);
+        wait_for(c, c->due_ms ? gq_left(c->due_ms, wait_ms) : wait_ms);
         take_all(c);
         now = gq_now_ms();
+        if (c->due_ms && c->due_ms <= now) c->due_ms = gq_catch_up(c);
     }
     c->pumped_ms = now;
     int code = look(c, now);

@@ -143,8 +143,13 @@ func TestHeaders(t *testing.T) {
 
 func shownAgain(ctx context.Context, t *testing.T, s *Subscription) {
 	var shown []string
+	due := len(strings.Fields(os.Getenv("SHOWN_AGAIN")))
 	for {
-		short, cancel := context.WithTimeout(ctx, time.Second)
+		wait := time.Second
+		if len(shown) < due {
+			wait = soon
+		}
+		short, cancel := context.WithTimeout(ctx, wait)
 		message, err := s.Next(short)
 		cancel()
 		if err != nil {

@@ -106,10 +106,10 @@ class Leader:
         return None
 
 
-def run_c(server: str, *line: str) -> str:
+def run_c(server: str, *line: str, **environment: str) -> str:
     done = subprocess.run(
         [*line[:-1], str(C / "build" / "faults"), line[-1]],
-        env=os.environ | {"GOSSIPQ_SERVER": server},
+        env=os.environ | {"GOSSIPQ_SERVER": server} | environment,
         capture_output=True,
         text=True,
         timeout=120,

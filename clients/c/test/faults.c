@@ -3,6 +3,7 @@
 #include <gossipq.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -72,6 +73,17 @@ static int nobody(gq *mq) {
     return 0;
 }
 
+/* Print the offsets that are shown again. The client waits long for each of $SHOWN_AGAIN, and SHORT_MS for one that must not come. */
+static void print_again(gq_subscription *s) {
+    gq_message m;
+    const char *left = getenv("SHOWN_AGAIN");
+    while (!gq_next(s, &m, left && *left ? WAIT_MS : SHORT_MS)) {
+        printf("%d ", (int)m.offset);
+        left = left ? strchr(left, ' ') : NULL;
+        if (left) left++;
+    }
+}
+
 /* Takes what there is and acks all but offset 2; what is shown behind that came again. `flush`: after the acks are answered. */
 static int again(gq *mq, int flush) {
     gq_subscription *s;
@@ -86,7 +98,7 @@ static int again(gq *mq, int flush) {
         int code = gq_flush(s, WAIT_MS);
         CHECK(!code || code == GQ_LOST);
     }
-    while (!gq_next(s, &m, SHORT_MS)) printf("%d ", (int)m.offset);
+    print_again(s);
     gq_unsubscribe(s);
     return 0;
 }
@@ -100,7 +112,7 @@ static int failed(gq *mq) {
     printf("%d ", (int)m.offset);
     int code = gq_nack(s, m.partition, m.offset, "x", 0, WAIT_MS);
     CHECK(!code || code == GQ_LOST);
-    while (!gq_next(s, &m, SHORT_MS)) printf("%d ", (int)m.offset);
+    print_again(s);
     gq_unsubscribe(s);
     return 0;
 }
