@@ -453,6 +453,16 @@ def answered(house: House, said: Message) -> None:
     )
 
 
+TOLD = Welcome(
+    node="bob",
+    cluster=bytes(16),
+    version="0",
+    window_bytes=1,
+    silence_ms=1,
+    ping_ms=1,
+    routes=[Route(META_SHARD, 4, "tcp://bob:8801")],
+)
+NO_SESSION = RefusedMessage("no_session", "greet first", "")
 ELSEWHERE = RefusedMessage("wrong_state", "ada is there, at tcp://eve:7700", "stop that one")
 
 
@@ -479,10 +489,8 @@ def test_a_doubted_node_is_ready_when_the_leader_has_it_or_none_is_known() -> No
         for worker in (0, 1):
             house.report(worker, 7)
         assert not house.door.ready
-    route = Route(META_SHARD, 4, "tcp://bob:8801")
-    welcome = Welcome(node="bob", cluster=bytes(16), version="0", window_bytes=1, silence_ms=1, ping_ms=1)
     for house in (let_in, waits):
-        answered(house, structs.replace(welcome, routes=[route]))
+        answered(house, TOLD)
         house.turn()
     answered(let_in, Members(1, [ME, BOB]))
     let_in.turn()
@@ -493,17 +501,49 @@ def test_a_doubted_node_is_ready_when_the_leader_has_it_or_none_is_known() -> No
     assert not waits.door.ready
 
 
+def options_of_join(house: House) -> dict[str, str]:
+    """Return what the node asks of the leader to have, once it has been told who leads."""
+    leader = house.workers["tcp://bob:8801"]
+    leader.receive(0)
+    house.turn(1_000)
+    answered(house, TOLD)
+    house.turn(1_000)
+    said = [decode(mail.control)[1] for mail in leader.receive(0)]
+    return next(message.options for message in said if isinstance(message, Join))
+
+
+def test_a_node_asks_for_its_options_until_it_is_let_in_once() -> None:
+    """The options were changed since, the other node was restarted, and this one ended: it had asked again
+    whether it is a member."""
+    insisted = {"cluster.replace_ms": "600000"}
+    house = House(structs.replace(SETTINGS, session=b"s" * 16, insisted=insisted))
+    assert options_of_join(house) == insisted
+    answered(house, NO_SESSION)
+    assert options_of_join(house) == insisted
+    answered(house, Members(1, [ME, BOB]))
+    house.turn(ALONE_MS)
+    assert options_of_join(house) == {}
+
+
+def test_the_founder_of_a_cluster_asks_for_no_options() -> None:
+    """They may have been changed before the second node came."""
+    house = House(
+        structs.replace(SETTINGS, session=b"s" * 16, insisted={"cluster.copies": "5"}, members=(ME,))
+    )
+    house.turn()
+    house.say(View(9, [ME, BOB], []), "bob.1")
+    assert options_of_join(house) == {}
+
+
 def test_a_node_that_is_not_let_in_yet_asks_once_a_second() -> None:
     """Each WELCOME was answered by a greeting and a JOIN: 1,000 questions a second, until the cluster counted
     them as a flood."""
     house = House(structs.replace(SETTINGS, session=b"s" * 16, members=(ME, BOB)))
     house.turn()
-    welcome = Welcome(node="bob", cluster=bytes(16), version="0", window_bytes=1, silence_ms=1, ping_ms=1)
-    told = structs.replace(welcome, routes=[Route(META_SHARD, 4, "tcp://bob:8801")])
     before = house.door._admission._request
     for _ in range(100):
         if house.door._admission._asked:
-            answered(house, told)
+            answered(house, TOLD)
         house.turn(10)
     assert house.door._admission._request <= before + 6, "two greetings and a JOIN, twice"
 

@@ -45,6 +45,9 @@ class Admission:
         self._doubted_ms = now.boot_ms + DOUBT_MS if settings.doubted else 0
         self._led = False  # an answer named the leader of the meta shard
         self._elsewhere_ms: int | None = None  # since when another node is said to be this one
+        # Options that the cluster must have. They count at a start: an operator may change them later, and a
+        # running node that still insisted would be refused and end.
+        self._insisted = settings.insisted
         self.refusal: NotAdmitted | None = None
 
     def next_deadline_ms(self, members: Iterable[Member]) -> int | None:
@@ -72,6 +75,8 @@ class Admission:
         if now.boot_ms < self._due_ms:
             return
         members, copy = list(members), self._settings.member.copy
+        if all(member.copy == copy for member in members):
+            self._insisted = {}  # in a cluster of one node its file decides
         leaving = any(member.copy == copy and member.state == "leaving" for member in members)
         if (leaving or alone) and now.boot_ms >= self._asked_ms + LEAVING_MS:
             self._asked_ms = now.boot_ms
@@ -81,10 +86,9 @@ class Admission:
             for address in addresses:
                 self._ask(address, self._hello(), NODE_SHARD)
             if self._leader and not self._done:
-                settings, self._join_ms = self._settings, now.boot_ms + ASK_MS
+                self._join_ms = now.boot_ms + ASK_MS
                 self._ask(self._leader, self._hello(), META_SHARD)
-                join = Join(settings.member, settings.cluster, b"", settings.insisted, settings.session)
-                self._ask(self._leader, join, META_SHARD)
+                self._ask(self._leader, self._join(), META_SHARD)
                 self._leader = ""  # the next greeting says where it is then
 
     def _open(self, members: Iterable[Member]) -> list[str]:
@@ -97,6 +101,10 @@ class Admission:
 
     def _hello(self) -> Hello:
         return Hello(self._settings.session, f"node {self._settings.node}", __version__)
+
+    def _join(self) -> Join:
+        settings = self._settings
+        return Join(settings.member, settings.cluster, b"", self._insisted, settings.session)
 
     def _ask(self, address: str, message: Message, shard: int) -> None:
         self._request += 1
@@ -158,8 +166,7 @@ class Admission:
                 "at %s, where a node of this cluster was, answers one that does not know its secret", address
             )
             return
-        join = Join(settings.member, settings.cluster, b"", settings.insisted, settings.session)
-        self._ask(address, proofs.proven(settings.token, said.nonce, join), META_SHARD)
+        self._ask(address, proofs.proven(settings.token, said.nonce, self._join()), META_SHARD)
 
     def _refused(self, said: RefusedMessage, address: str, now: Now) -> None:
         if said.code == NotAdmitted.code or (said.code == WrongState.code and self._is_elsewhere(now)):
@@ -180,4 +187,5 @@ class Admission:
 
     def _settled(self, address: str) -> None:
         self._done, self._elsewhere_ms = True, None
+        self._insisted = {}
         self._mailbox.send(address, encode(Bye(), META_SHARD))
