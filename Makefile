@@ -26,7 +26,7 @@ PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc lib
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: dist sbom release image image-test browser lint types onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install dev serf demo test check unit accept accept-slow accept-campaigns accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
+.PHONY: dist sbom release image image-test systemd-test browser lint types onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install dev serf demo test check unit accept accept-slow accept-campaigns accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -102,6 +102,10 @@ image:  ## the container image, by buildah, podman or docker; BASE=packages wher
 
 image-test: $(STAMP)  ## that image, and three nodes of it by podman-compose: one is killed, each is replaced
 	GOSSIPQ_IMAGE=localhost/gossipq $(BIN)/python -m pytest tests/release/test_image.py $(PYTEST_ARGS)
+
+systemd-test: $(STAMP)  ## the unit for systemd, under systemd in a container: kill, watchdog, upgrade, wrong configuration, removal
+	@.ci/image tests/release/systemd.dockerfile gossipq-systemd
+	GOSSIPQ_SYSTEMD=localhost/gossipq-systemd $(BIN)/python -m pytest tests/release/test_systemd.py $(PYTEST_ARGS)
 
 onefile: $(STAMP)  ## dist/gossipq.pyz: node, clients and gateway in one file, for the Python and the kind of machine that made it
 	@mkdir -p $(dir $(ONEFILE))
