@@ -1,15 +1,15 @@
-"""Rate limits by address and by user: buckets that refill with time.
+"""Limits by address and by user: what it owns, and rates as buckets that refill with time.
 
 An address means a host: all programs on a node's own machine share one. Nothing is stored.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import ip_network
 from typing import Literal, NamedTuple
 
 from gossipq.errors import BadRequest, Busy
-from gossipq.limits import HOUR_MS, SECOND_MS
+from gossipq.limits import SECOND_MS
 from gossipq.messages import Ack, Bye, Credit, Extend, Nack, Ping, Recall, Started, Unsubscribe
 from gossipq.values import Message, Quota
 
@@ -59,43 +59,18 @@ def payers(address: str, user: str) -> tuple[Payer, ...]:
     return (*of_address, Payer("user", user)) if user else of_address
 
 
-class Buckets:
-    """Number of things that each payer creates in an hour: "topics", "partitions" or "groups".
+def check_owned(quota: Quota, payer: Payer, what: str, *, owned: int, count: int) -> None:
+    """Raise BadRequest if a payer that owns `owned` things cannot have `count` more.
 
-    The quota can be used at once; it refills over an hour.
+    `what`: "topics", "partitions" or "groups".
     """
-
-    def __init__(self, what: str, quota: Quota) -> None:
-        self._what, self._quota = what, quota
-        #: amount taken, and the time at which this was computed
-        self._taken: dict[Payer, tuple[int, int]] = {}
-
-    def take(self, all_of: Collection[Payer], count: int, now_ms: int) -> None:
-        """Charge `count` new things to each payer.
-
-        Raises BadRequest, and charges nothing, if a payer would exceed its quota.
-        """
-        taken = self.check(all_of, count, now_ms)
-        if len(self._taken) >= ADDRESSES_MAX:
-            self._taken = {each: (left, now_ms) for each in self._taken if (left := self._now(each, now_ms))}
-        if count:
-            self._taken |= {payer: (so_many + count, now_ms) for payer, so_many in taken.items()}
-
-    def check(self, all_of: Collection[Payer], count: int, now_ms: int) -> dict[Payer, int]:
-        """Return the amount taken by each payer. Raises BadRequest if `count` more exceed a
-        quota.
-        """
-        taken = {payer: self._now(payer, now_ms) for payer in all_of}
-        for payer, so_many in taken.items():
-            name, most = payer.quota(self._what), payer.most(self._quota, self._what)
-            if so_many + count > most:
-                text = f"{payer.text} has made as many as the quota cluster.quota.{name} allows in an hour"
-                raise BadRequest(f"{text}, {most}", hint="wait, or raise it in cluster.toml")
-        return taken
-
-    def _now(self, payer: Payer, now_ms: int) -> int:
-        taken, at_ms = self._taken.get(payer, (0, now_ms))
-        return max(0, taken - payer.most(self._quota, self._what) * (now_ms - at_ms) // HOUR_MS)
+    most = payer.most(quota, what)
+    if count and owned + count > most:
+        raise BadRequest(
+            f"{payer.text} would own {owned + count} {what}, and the quota "
+            f"cluster.quota.{payer.quota(what)} is {most}",
+            hint="delete what is not needed, or raise it in cluster.toml",
+        )
 
 
 class _Account:

@@ -114,17 +114,17 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     address_connections: int = 1_000
     address_sessions: int = 10_000  #: at one worker
     address_subscriptions: int = 20_000  #: in one shard
-    address_topics: int = limits.TOPICS_MAX // 2  #: created in an hour
-    address_partitions: int = 50_000  #: created in an hour
-    #: created in an hour, in one shard; a group counts once for each partition of its topic there
+    address_topics: int = limits.TOPICS_MAX // 2  #: that it created and that exist, as of all below
+    address_partitions: int = 50_000
+    #: in one shard; a group counts once for each partition of its topic there
     address_groups: int = 2_500
     address_requests_per_s: int = 50_000  #: at one process
     address_bytes_per_s: int = limits.GIB  #: the same
     #: limits of one user of a closed cluster, on all hosts together
     user_sessions: int = 2_500  #: at one worker
     user_subscriptions: int = 20_000  #: in one shard
-    user_topics: int = limits.TOPICS_MAX // 4  #: created in an hour
-    user_partitions: int = 25_000  #: created in an hour
+    user_topics: int = limits.TOPICS_MAX // 4  #: as of an address
+    user_partitions: int = 25_000  #: as of an address
     user_groups: int = 1_250  #: as of an address
     user_requests_per_s: int = 50_000  #: at one process
     user_bytes_per_s: int = limits.GIB  #: the same

@@ -11,6 +11,7 @@ from gossipq.config import Config, Quotas
 from gossipq.limits import GIB, MIB
 from gossipq.messages import (
     CreateTopic,
+    DropTopic,
     Hello,
     RefusedMessage,
     Resolve,
@@ -106,13 +107,16 @@ def of_address(answer: Message, name: str) -> None:
     refused(answer, f"address_{name}", OF_ADDRESS[name])
 
 
-def test_an_address_makes_so_much_in_an_hour(slow: Node, raw: Connect) -> None:
+def test_an_address_owns_so_much(slow: Node, raw: Connect) -> None:
     info = topic_of(slow, raw, "first")
     asker = raw(slow.worker(0)).hello(META_SHARD)
     many = [f"t{at}" for at in range(OF_ADDRESS["topics"])]
     of_address(asker.ask(Resolve(many, create=True), META_SHARD), "topics")
     assert isinstance(asker.ask(Resolve(many[1:], create=True), META_SHARD), Topics)
     of_address(asker.ask(CreateTopic("another"), META_SHARD), "topics")
+    assert isinstance(asker.ask(DropTopic(many[1]), META_SHARD), Topics)
+    assert isinstance(asker.ask(CreateTopic("another"), META_SHARD), Topics), "a deleted topic is given back"
+    of_address(asker.ask(CreateTopic(many[1]), META_SHARD), "topics")
     shard, key = info.shards[0], partition_key(info.id, 0)
     client = raw(slow.worker(shard % 2)).hello(shard)
     found = [client.ask(Subscribe(at, f"g{at}", [Start(key)], 1, 1_000), shard) for at in range(3)]

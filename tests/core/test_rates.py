@@ -6,9 +6,9 @@ import pytest
 
 from gossipq.config import Quotas
 from gossipq.core.delivery.numbers import Numbers
-from gossipq.errors import BadRequest, Busy
-from gossipq.limits import HOUR_MS, SECOND_MS
-from gossipq.rates import ADDRESSES_MAX, Buckets, Payer, Rates, host_of, payers
+from gossipq.errors import Busy
+from gossipq.limits import SECOND_MS
+from gossipq.rates import ADDRESSES_MAX, Payer, Rates, host_of, payers
 from gossipq.values import Quota
 
 QUOTA = Quota(address_requests_per_s=10, address_bytes_per_s=1_000)
@@ -63,22 +63,6 @@ def test_addresses_are_forgotten() -> None:
     assert len(rates._accounts) <= ADDRESSES_MAX
 
 
-def test_what_an_address_makes_in_an_hour() -> None:
-    made = Buckets("topics", Quota(address_topics=60, user_topics=90))
-    ada, bob = payers("a", ""), payers("b", "")
-    made.take(ada, 60, 0)
-    made.take(bob, 60, 0)
-    with pytest.raises(BadRequest, match=r"cluster\.quota\.address_topics allows in an hour, 60"):
-        made.take(ada, 1, 0)
-    made.take(ada, 0, 0)
-    made.take(ada, 30, HOUR_MS // 2)
-    with pytest.raises(BadRequest):
-        made.take(ada, 1, HOUR_MS // 2)
-    for number in range(10 * ADDRESSES_MAX):
-        made.take(payers(str(number), ""), 1, number * HOUR_MS)
-    assert len(made._taken) <= ADDRESSES_MAX
-
-
 def test_by_default_one_address_or_user_leaves_room_for_others() -> None:
     """A user with rights on some topics took 98,945 of 100,000 partitions in two seconds."""
     quota = Quota()
@@ -93,18 +77,6 @@ def test_by_default_one_address_or_user_leaves_room_for_others() -> None:
     small = Quotas().message(memory_bytes=128 << 20)
     assert small.partitions < quota.partitions
     assert 4 * small.user_partitions <= small.partitions
-
-
-def test_a_user_makes_so_much_at_all_its_addresses() -> None:
-    made = Buckets("topics", Quota(address_topics=60, user_topics=90))
-    made.take(payers("a", "ada"), 60, 0)
-    made.take(payers("b", "ada"), 30, 0)
-    with pytest.raises(BadRequest, match=r"user ada has made .* cluster\.quota\.user_topics .*, 90"):
-        made.take(payers("b", "ada"), 1, 0)
-    made.take(payers("b", "bob"), 30, 0)
-    with pytest.raises(BadRequest, match="address_topics"):
-        made.take(payers("b", "bob"), 1, 0)
-    made.take(payers("c", "bob"), 60, 0)  # what was refused was not taken
 
 
 def test_a_user_sends_so_much_in_a_second() -> None:

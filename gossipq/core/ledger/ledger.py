@@ -18,6 +18,7 @@ from gossipq.core.ledger.dedup import Dedup
 from gossipq.core.ledger.groups import Groups
 from gossipq.core.ledger.growth import GrowthRows
 from gossipq.core.ledger.outcomes import DONE, Counted, Outcome, Regrouped, TopicChanged, refused
+from gossipq.core.ledger.owned import Owned
 from gossipq.core.ledger.partitions import Partitions
 from gossipq.core.ledger.producers import Producers
 from gossipq.core.ledger.records import (
@@ -36,6 +37,7 @@ from gossipq.core.ledger.schedule import Schedule
 from gossipq.core.ledger.slices import Slices
 from gossipq.core.storage import Columns, Entry, Intervals, Opened, Tables, log, payloads
 from gossipq.errors import BadRequest, CorruptLog, UnknownKind
+from gossipq.rates import Payer
 from gossipq.types import (
     BatchInfo,
     Index,
@@ -58,6 +60,7 @@ _decode_installing = msgspec.msgpack.Decoder(Installing).decode
 TOMBSTONE_MS = limits.DAY_MS * 7  #: leader time for which a shard remembers the removal of a topic
 TOMBSTONES_DROPPED = 64  #: old tombstones removed with one entry
 
+_decode_owners = msgspec.msgpack.Decoder(tuple[Payer, ...]).decode
 decode_void = msgspec.msgpack.Decoder(VoidRow).decode
 
 
@@ -75,6 +78,8 @@ class Ledger:
         self.voids: dict[PartitionKey, Intervals] = {}  #: voided offsets, which are never delivered
         self.names: dict[str, TopicInfo] = {}  #: topics, in the meta shard
         self.ids: dict[int, str] = {}  #: their names by id
+        self.owners: dict[int, tuple[Payer, ...]] = {}  #: by topic id, in the meta shard
+        self.owned = Owned()  #: topics and partitions in the meta shard, groups in each
         #: by topic id: versions that some shard may not have logged yet
         self.installing: dict[int, Installing] = {}
         self.members: dict[str, Member] = {}  #: the roster by name of the copy, in the meta shard
@@ -145,6 +150,8 @@ class Ledger:
         for _, row in self._scan(b"C"):
             state = _decode_cursor(row)
             self.cursors.setdefault(state.partition, {})[state.group_id] = Cursor(self.state, state)
+            if state.group_id in self.groups:
+                self.owned.add("groups", self.groups[state.group_id].owners, 1)
         for row_key, row in self._scan(b"p"):
             partition, group_id, first = records.U64X3.unpack_from(row_key, 1)
             if (
@@ -172,6 +179,9 @@ class Ledger:
         for _, row in self._scan(b"N"):
             info = _decode_topic(row)
             self.names[info.name], self.ids[info.id] = info, info.name
+        for row_key, row in self._scan(b"t"):
+            topic_id = records.U64.unpack_from(row_key, 1)[0]
+            self._own(self.names[self.ids[topic_id]], _decode_owners(row))
         for row_key, row in self._scan(b"X"):
             self.installing[records.U64.unpack_from(row_key, 1)[0]] = _decode_installing(row)
         for _, row in self._scan(b"m"):
@@ -482,6 +492,7 @@ class Ledger:
         self._dirty_partitions.discard(partition)
         self.state.delete(records.key(b"P", partition))
         for group_id in self.cursors.pop(partition, {}):
+            self.owned.add("groups", self.groups[group_id].owners, -1)
             self._dirty_cursors.discard((partition, group_id))
             self.state.delete(records.key(b"C", partition, group_id))
         self.producers.drop(partition)
@@ -504,7 +515,9 @@ class Ledger:
         if group is not None and group.config != payload.config and group.version != payload.version:
             return refused("busy", f"the policy of group {payload.name} was changed at the same moment")
         if group is None:
-            group = GroupState(entry.index, payload.topic_id, payload.name, payload.config)
+            group = GroupState(
+                entry.index, payload.topic_id, payload.name, payload.config, owners=payload.owners
+            )
             self.groups[group.id], self.group_ids[group.topic_id, group.name] = group, group.id
             self.state.put(records.key(b"G", group.id), records.encode(group))
         elif group.config != payload.config:
@@ -526,6 +539,7 @@ class Ledger:
             if end > at:
                 cursor.passes(max(first, at), end, life.VOID)
         cursor.advance()
+        self.owned.add("groups", group.owners, 1)
         self._dirty_cursors.add((start.partition, group.id))
 
     def _regroup(self, entry: Entry) -> Outcome:
@@ -540,6 +554,7 @@ class Ledger:
         del self.groups[group.id]
         del self.group_ids[group.topic_id, group.name]
         self.state.delete(records.key(b"G", group.id))
+        self.owned.add("groups", group.owners, -len(mine))
         for partition in [cursor.state.partition for cursor in mine]:
             del self.cursors[partition][group.id]
             if not self.cursors[partition]:
@@ -611,6 +626,9 @@ class Ledger:
             made = msgspec.structs.replace(made, id=number, version=version)
         self.names[name], self.ids[made.id] = made, name
         self.state.put(b"N" + name.encode(), records.encode(made))
+        if known is None and payload.owners:
+            self._own(made, payload.owners)
+            self.state.put(records.key(b"t", made.id), records.encode(payload.owners))
         self._install(made, False)
         return TopicChanged(made)
 
@@ -633,8 +651,17 @@ class Ledger:
             return refused("bad_request", f"topic {known.name} belongs to the virtual topic {holders[0]}")
         del self.names[known.name], self.ids[known.id]
         self.state.delete(b"N" + known.name.encode())
+        self.state.delete(records.key(b"t", known.id))
+        owners = self.owners.pop(known.id, ())
+        self.owned.add("topics", owners, -1)
+        self.owned.add("partitions", owners, -len(known.shards))
         self._install(known, True)
         return TopicChanged(known, True)
+
+    def _own(self, info: TopicInfo, owners: tuple[Payer, ...]) -> None:
+        self.owners[info.id] = owners
+        self.owned.add("topics", owners, 1)
+        self.owned.add("partitions", owners, len(info.shards))
 
     def _install(self, info: TopicInfo, deleted: bool) -> None:
         """Record that the shards of a topic must be told, by this meta leader or the next.

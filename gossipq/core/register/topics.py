@@ -28,7 +28,7 @@ from gossipq.messages import BindTopic, CreateTopic, DropTopic, Resolve, Topics
 from gossipq.operator_messages import SetTopic
 from gossipq.peer_messages import AskTopic, InstallTopic, TopicInstalled
 from gossipq.permissions import CREATE, Rights, require_writer
-from gossipq.rates import Buckets, Payer
+from gossipq.rates import Payer, check_owned
 from gossipq.texts import many
 from gossipq.types import Index, Origin
 from gossipq.values import Message, TopicConfig, TopicInfo
@@ -123,10 +123,9 @@ class TopicRegister:
         self._shard, self._ledger, self._shards, self._pending = shard, ledger, settings.shards, pending
         self._auto_create, self._defaults = settings.auto_create, settings.topic
         self._virtual, self._quota = settings.virtual, settings.quota
-        self._made = Buckets("topics", settings.quota)
-        self._made_partitions = Buckets("partitions", settings.quota)
         self._creations: list[Creation] = []
-        self._proposed: dict[str, int] = {}  # names being created, and their partitions
+        # names being created, with their partitions and owners
+        self._proposed: dict[str, tuple[int, Account]] = {}
         # by id in `ledger.installing`: shards that have not answered this leader
         self._missing: dict[int, set[int]] = {}
         # (id, version) that all shards have, to be logged
@@ -311,8 +310,8 @@ class TopicRegister:
         for name, config in configs.items():
             shards = self._place(name, config)
             if name not in self._proposed:
-                self._proposed[name] = len(shards)
-                self._propose(TopicInfo(0, name, 1, config, shards))
+                self._proposed[name] = len(shards), account
+                self._propose(TopicInfo(0, name, 1, config, shards), account)
         ready = [info for info in found if info.name not in busy]
         creation = Creation(Requester(origin, request_id), ready, busy | set(configs), more)
         creation.made.intersection_update(configs)
@@ -324,7 +323,7 @@ class TopicRegister:
         names, quota = self._ledger.names, self._quota
         topics = len(names) + len(self._proposed) + len(fresh)
         partitions = sum(len(info.shards) for info in names.values())
-        partitions += sum(self._proposed.values()) + sum(fresh)
+        partitions += sum(count for count, _ in self._proposed.values()) + sum(fresh)
         for what, asked, most in (
             ("topics", topics, quota.topics),
             ("partitions", partitions, quota.partitions),
@@ -334,13 +333,18 @@ class TopicRegister:
                     f"{asked} {what}, and the quota cluster.quota.{what} is {most}",
                     hint="remove a topic: gossipq topic rm NAME; or raise it in cluster.toml",
                 )
-        now_ms = self._shard.boot_ms
-        self._made.check(account, len(fresh), now_ms)
-        self._made_partitions.take(account, sum(fresh), now_ms)
-        self._made.take(account, len(fresh), now_ms)
+        owned = self._ledger.owned
+        for payer in account:
+            coming = [count for count, owners in self._proposed.values() if payer in owners]
+            for what, more, count in (
+                ("topics", len(coming), len(fresh)),
+                ("partitions", sum(coming), sum(fresh)),
+            ):
+                check_owned(quota, payer, what, owned=owned.count(what, payer) + more, count=count)
 
-    def _propose(self, info: TopicInfo) -> None:
-        index = self._shard.propose(log.META_TOPIC, payloads.encode(payloads.TopicChange(info)))
+    def _propose(self, info: TopicInfo, owners: Account = ()) -> None:
+        change = payloads.TopicChange(info, owners=owners)
+        index = self._shard.propose(log.META_TOPIC, payloads.encode(change))
         self._pending.add(index, partial(self._logged, info.name))
 
     def _place(self, name: str, config: TopicConfig) -> list[int]:

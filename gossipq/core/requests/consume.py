@@ -53,7 +53,7 @@ from gossipq.messages import (
     Unsubscribe,
 )
 from gossipq.permissions import Rights
-from gossipq.rates import Buckets, Payer, payers
+from gossipq.rates import Payer, check_owned, payers
 from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, partition_of, topic_id_of
 from gossipq.values import GroupConfig, Message, Range, Start
 
@@ -77,11 +77,14 @@ class Client(msgspec.Struct, frozen=True):
 
 
 class Made(msgspec.Struct, frozen=True):
-    """The policy that a group has once an entry is applied, and the version of it."""
+    """The policy that a group has once an entry is applied, and the version of it. A new one will count for
+    its owners, once for each of its partitions here."""
 
     index: Index
     config: GroupConfig
     version: int
+    owners: tuple[Payer, ...] = ()
+    partitions: int = 0
 
 
 class ConsumeHost(Protocol):
@@ -109,7 +112,6 @@ class ConsumeRequests:
         defaults = settings.group
         self._host, self._ledger, self._dispatch, self._defaults = host, ledger, dispatch, defaults
         self._quota = settings.quota
-        self._made = Buckets("groups", settings.quota)
         self._pending, self._idle = pending, idle
         self._unsaid = GroupConfig(in_flight_max=defaults.in_flight_max, parked_max=defaults.parked_max)
         # by topic id and name: groups that are on their way to the log
@@ -152,14 +154,22 @@ class ConsumeRequests:
             Start(start.partition, "offset", self._position(start)) if start.kind == "time" else start
             for start in message.starts
         ]
-        before = making or (Made(0, group.config, group.version) if group and stays else Made(0, config, 0))
+        if making is not None:
+            before = making
+        elif group is not None and stays:
+            before = Made(0, group.config, group.version)
+        else:
+            before = Made(0, config, 0, owners=client.payers)
         if group is not None and not stays:
             starts = self._where(group, starts)
         name = _topic_id(message), message.group
-        payload = payloads.encode(payloads.GroupChange(*name, config, starts, before.version))
+        change = payloads.GroupChange(*name, config, starts, before.version, before.owners)
+        payload = payloads.encode(change)
         index = self._host.propose(log.GROUP, payload)
         changes = not before.version or config != before.config
-        self._making[name] = Made(index, config, before.version + changes)
+        self._making[name] = Made(
+            index, config, before.version + changes, before.owners, before.partitions + len(starts)
+        )
         self._pending.add(index, partial(self._joined, client, message), origin, request_id)
         self._dispatch.joins((client.session, message.subscription), index, client.payers)
 
@@ -196,7 +206,7 @@ class ConsumeRequests:
         elif isinstance(group, GroupState):
             cursors = self._ledger.cursors
             fresh = [start for start in message.starts if group.id not in cursors.get(start.partition, ())]
-            self._made.take(account, len(fresh), self._host.boot_ms)
+            self._check_groups(group.owners, len(fresh))
 
     def admit_group(self, client: Client, partitions: int) -> None:
         """Count a new group, once for each of its `partitions` here. Raises BadRequest."""
@@ -206,7 +216,13 @@ class ConsumeRequests:
                 f"this shard has as many groups as the quota cluster.quota.groups allows, {most}",
                 hint="remove one: gossipq group rm TOPIC GROUP; or raise it in cluster.toml",
             )
-        self._made.take(client.payers, max(1, partitions), self._host.boot_ms)
+        self._check_groups(client.payers, max(1, partitions))
+
+    def _check_groups(self, owners: tuple[Payer, ...], count: int) -> None:
+        for owner in owners:
+            coming = sum(made.partitions for made in self._making.values() if owner in made.owners)
+            owned = self._ledger.owned.count("groups", owner) + coming
+            check_owned(self._quota, owner, "groups", owned=owned, count=count)
 
     def _being_made(self, message: Subscribe) -> Made | None:
         """The same group as it is on its way to the log."""

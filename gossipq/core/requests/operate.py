@@ -141,7 +141,9 @@ class OperateRequests:
         else:
             assert message.config is not None, "checked above"
             self._host.admit_group(client, len(starts))
-            made = payloads.GroupChange(message.topic_id, message.group, message.config, starts)
+            made = payloads.GroupChange(
+                message.topic_id, message.group, message.config, starts, owners=client.payers
+            )
             self._propose(origin, request_id, log.GROUP, payloads.encode(made), answer)
 
     def _place(self, start: Start) -> int:

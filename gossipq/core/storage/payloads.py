@@ -5,6 +5,7 @@ PUBLISH has a fixed layout of its own in `log`.
 
 import msgspec
 
+from gossipq.rates import Payer
 from gossipq.types import Index, Offset, PartitionKey, SessionId
 from gossipq.values import AccessChange, GroupConfig, Member, Range, Ref, Start, TopicInfo
 
@@ -25,11 +26,12 @@ class TopicChange(msgspec.Struct, array_like=True, frozen=True):
     """A version of a topic. The kind TOPIC is for shards with its partitions.
 
     META_TOPIC is for the meta shard. There id 0 means a new topic, whose id becomes the entry's
-    index.
+    index, and `owners` are the accounts that it counts for.
     """
 
     info: TopicInfo
     deleted: bool = False
+    owners: tuple[Payer, ...] = ()
 
 
 class InstalledTopics(msgspec.Struct, array_like=True, frozen=True):
@@ -67,7 +69,7 @@ class RequestKey(msgspec.Struct, array_like=True, frozen=True):
 class GroupChange(msgspec.Struct, array_like=True, frozen=True):
     """The policy of a group, and its start in partitions that are new to it.
 
-    `version` is that of the replaced policy; 0 = the group is new.
+    `version` is that of the replaced policy; 0 = the group is new, and counts for `owners`.
     """
 
     topic_id: int
@@ -75,6 +77,7 @@ class GroupChange(msgspec.Struct, array_like=True, frozen=True):
     config: GroupConfig
     starts: list[Start]
     version: int = 0
+    owners: tuple[Payer, ...] = ()
 
 
 class LeaseRow(msgspec.Struct, array_like=True, frozen=True):
