@@ -1,10 +1,11 @@
-"""The gateway: doors for those who speak HTTP, Amazon SQS or the wire of an older broker.
+"""The gateway: HTTP, Amazon SQS and protocols of older brokers, for clients without gossipq.
 
-It decides how their words become publishes, fetches and acks, and who of them may come in. It asks the
-cluster as any client does, over `gossipq_client`, and sees of the rest only the vocabulary (`gossipq.types`,
-`values`, `errors`, `limits`, `permissions`, `clock`): never the core, never a node. It keeps nothing that a
-restart would miss: what it held comes again by its lease.
+It converts their requests to publishes, fetches and acks, and checks who may use it. It talks to
+the cluster through `gossipq_client`, and imports only the vocabulary besides (`gossipq.types`,
+`values`, `errors`, `limits`, `permissions`, `clock`), never the core or a node. It stores no state:
+after a restart, records in flight are redelivered when their leases end.
 
-`dialect` is the interface of what it speaks, `service` runs it. Each dialect is a module of its own: `v1` is
-the native one, `sqs` that of Amazon SQS, `dialects` are those of older brokers, `console` is for people.
+`dialect` is the interface of a protocol, `service` runs the gateway. Each dialect is a module
+of its own: `v1` is the native HTTP API, `sqs` is Amazon SQS, `dialects` are older brokers,
+`console` is the web console.
 """

@@ -1,5 +1,8 @@
-"""Who asks by a protocol without connections: a client of the cluster for each token that is shown, its
-consumers, and what it has in hand. All of it is bounded, and what nobody uses ends by itself."""
+"""Callers of protocols without connections: a client of the cluster for each token.
+
+A caller has its consumers and its records in flight. Everything is bounded, and
+unused callers are closed.
+"""
 
 import asyncio
 from collections import OrderedDict
@@ -17,15 +20,16 @@ from gossipq_gateway.problems import is_forbidden
 
 CALLERS_MAX = 256
 CONNECTING_MAX = 64
-REFUSED_MAX, REFUSED_MS = 1_000, 2_000  #: tokens that were refused and are remembered, and for how long
+REFUSED_MAX, REFUSED_MS = 1_000, 2_000  #: refused tokens that are remembered, and for how long
 CONSUMERS_MAX = 256  #: of one caller
-STREAMS_OF_CLIENT_MAX = 32  #: a client looks at each of its subscriptions at every delivery
-IDLE_MS = 60_000  #: a consumer, and a caller with nothing in hand, that is not asked for so long ends
-REST_MS = 1_000  #: what was fetched ahead goes back when no fetch has come for so long
+STREAMS_OF_CLIENT_MAX = 32  #: a client examines each of its subscriptions at every delivery
+#: an unused consumer, and an unused caller without records, is closed after this time
+IDLE_MS = 60_000
+REST_MS = 1_000  #: prefetched records are given back if no fetch comes for this time
 LOOK_S = 0.2
 LEASE_OVER = "the lease over HTTP ended"
 
-#: a client that shows this token; b"" = none; None = that which the gateway was started with
+#: makes a client for a token; b"" = none; None = the gateway's own
 Connect = Callable[[bytes | None], Client]
 
 
@@ -37,7 +41,7 @@ class Consumer:
 
 
 class Reader:
-    """A client of the cluster and the number of streams that it serves."""
+    """A client of the cluster, and the number of streams that it serves."""
 
     def __init__(self, mq: Client, connected: bool = False) -> None:
         self.mq, self.streams = mq, 0
@@ -47,7 +51,7 @@ class Reader:
         await self.mq
 
     async def ready(self) -> None:
-        """Raises why it could not connect."""
+        """Wait for the connection. Raises the reason for a failure."""
         if self._connecting is not None:
             await asyncio.shield(self._connecting)
 
@@ -59,25 +63,26 @@ class Reader:
 
 
 class Caller:
-    """All who show the same token."""
+    """All clients of the gateway with the same token."""
 
     def __init__(self, connect: Callable[[], Client], clock: Clock, gateway: str) -> None:
         self.mq, self._connect, self._clock = connect(), connect, clock
-        self._readers: list[Reader] = []  #: the first is over `mq`
-        self.turn = asyncio.Lock()  #: one stream of the caller works at a time, so that others get the loop
+        self._readers: list[Reader] = []  #: the first one uses `mq`
+        #: one stream of the caller runs at a time, so that others get the loop
+        self.turn = asyncio.Lock()
         self.leases = Leases[Message](gateway)
         self.users, self.used_ms = 0, self.now_ms()
-        self.publishing = 0  #: single records under way
+        self.publishing = 0  #: single records being published
         self.ready = asyncio.Lock()
         self.connected = False
-        self.failed: GossipqError | None = None  #: why it never was, and never will be
+        self.failed: GossipqError | None = None  #: why it could never connect
         self._consumers: OrderedDict[Hashable, Consumer] = OrderedDict()
 
     def now_ms(self) -> int:
         return self._clock.now().boot_ms
 
     async def reader(self) -> Reader:
-        """A client for one more stream, until `leave`. Raises why it could not connect."""
+        """Return a client for one more stream, until `leave`. Raises the reason for a failure."""
         if not self._readers:
             self._readers.append(Reader(self.mq, connected=True))
         found = next((each for each in self._readers if each.streams < STREAMS_OF_CLIENT_MAX), None)
@@ -93,7 +98,7 @@ class Caller:
         return found
 
     async def leave(self, reader: Reader) -> None:
-        """A stream has ended. The client ends with its last one."""
+        """End a stream. The client is closed with its last stream."""
         reader.streams -= 1
         if not reader.streams and reader.mq is not self.mq and reader in self._readers:
             self._readers.remove(reader)
@@ -102,7 +107,9 @@ class Caller:
     async def fetch(
         self, topics: tuple[str, ...], group: str, n: int, wait_s: float, options: dict[str, Any]
     ) -> list[Message]:
-        """At most `n` records. Raises Busy when the caller has too much in hand, and what a fetch raises."""
+        """Fetch at most `n` records. Raises Busy if the caller has too many in
+        flight, and fetch's errors.
+        """
         if self.leases.room < n:
             raise Busy(
                 "too many records of this caller are in flight",
@@ -115,7 +122,7 @@ class Caller:
         except UnknownTopic:
             if not known:
                 raise
-        # a consumer of before knows a topic that was removed, and may have been created again since
+        # an old consumer knows a removed topic that may have been created again since
         return await self._fetch(topics, group, n, wait_s, options)
 
     async def _fetch(
@@ -150,7 +157,7 @@ class Caller:
         return consumer
 
     async def _end_one(self) -> bool:
-        """The one that nobody has asked for longest."""
+        """Close the consumer that has been unused longest. Returns whether there was one."""
         for key, consumer in self._consumers.items():
             if not consumer.waits:
                 del self._consumers[key]
@@ -159,8 +166,10 @@ class Caller:
         return False
 
     async def ack(self, leases: Sequence[Lease[Message]]) -> tuple[set[Lease[Message]], LeaseLost | None]:
-        """Those whose ack is stored now, and why the others are over, as those of a topic that was removed.
-        Raises what says neither: those leases stand, and can be acked again."""
+        """Ack records. Returns the stored ones, and why the others are lost.
+
+        Raises other errors; then the leases stay valid, and the ack can be repeated.
+        """
         by_topic: dict[str, list[Lease[Message]]] = {}
         for lease in leases:
             by_topic.setdefault(lease.record.topic, []).append(lease)
@@ -184,8 +193,10 @@ class Caller:
         return acked, why
 
     async def ack_delivered(self, tokens: Iterable[str]) -> set[str]:
-        """Acks records that are not in hand here any more, or never were, by the deliveries that their tokens
-        name. Returns the tokens of those that came too late. Raises what says neither."""
+        """Ack records by the deliveries in their tokens, without a lease here. Returns late tokens.
+
+        Raises other errors.
+        """
         groups = dict[tuple[str, str], dict[Delivery, str]]()
         for token in tokens:
             known = named(token)
@@ -196,7 +207,7 @@ class Caller:
         return late
 
     async def mind(self) -> None:
-        """What time brings: leases that end, what was fetched ahead, consumers that nobody needs."""
+        """Do timed work: end leases, give prefetched records back, close unused consumers."""
         now_ms = self.now_ms()
         for lease in self.leases.due(now_ms):
             if not lease.record.lost:
@@ -215,7 +226,7 @@ class Caller:
         return not self.users and not self.leases and not self._consumers
 
     async def close(self) -> None:
-        """What is in hand goes back uncounted."""
+        """Give all records back, without counting an attempt."""
         readers, self._readers = self._readers, []
         await asyncio.gather(*(each.close() for each in readers if each.mq is not self.mq))
         with suppress(GossipqError):
@@ -227,17 +238,20 @@ def _key(topics: tuple[str, ...], group: str, options: dict[str, Any]) -> Hashab
 
 
 class Callers:
-    """A bounded pool of them, by token."""
+    """A bounded pool of callers by token."""
 
     def __init__(self, connect: Connect, clock: Clock, gateway: str) -> None:
         self._connect, self._clock, self._gateway = connect, clock, gateway
         self._known: OrderedDict[bytes, Caller] = OrderedDict()
         self._connecting = 0
-        self._refused: OrderedDict[bytes, tuple[int, GossipqError]] = OrderedDict()  #: and until when
+        #: and until when
+        self._refused: OrderedDict[bytes, tuple[int, GossipqError]] = OrderedDict()
 
     @asynccontextmanager
     async def of(self, token: bytes) -> AsyncIterator[Caller]:
-        """Who shows it, connected. Raises Forbidden when nobody has it, Unreachable, Busy."""
+        """Yield the connected caller of a token. Raises Forbidden for an unknown
+        token, Unreachable, Busy.
+        """
         caller = self._known.get(token)
         if caller is None:
             self._require_hope(token)
@@ -257,8 +271,10 @@ class Callers:
             caller.used_ms = caller.now_ms()
 
     def _require_hope(self, token: bytes) -> None:
-        """Raises what the cluster said of this token a moment ago; Busy while too many are new: who shows
-        tokens that nobody has must not keep out those who are known."""
+        """Raise the recent refusal of this token, or Busy while too many new tokens connect.
+
+        So clients with invalid tokens cannot keep known callers out.
+        """
         until_ms, error = self._refused.get(token, (0, None))
         if error is not None and self._clock.now().boot_ms < until_ms:
             raise error
@@ -281,7 +297,7 @@ class Callers:
 
     async def _connected(self, token: bytes, caller: Caller) -> None:
         async with caller.ready:
-            if caller.failed is not None:  # it is not known any more: who asks next is another one
+            if caller.failed is not None:  # it has been dropped: the next request makes another one
                 raise caller.failed
             if caller.connected:
                 return
@@ -302,7 +318,7 @@ class Callers:
             caller.connected = True
 
     async def mind(self) -> None:
-        """For ever: what time brings to each. While one is closed others may end, and come anew."""
+        """Do the timed work of all callers, forever. Callers may come and go meanwhile."""
         while True:
             await asyncio.sleep(LOOK_S)
             for token, caller in list(self._known.items()):
@@ -323,6 +339,6 @@ class Callers:
         await caller.close()
 
     async def close(self) -> None:
-        """What is in hand goes back."""
+        """Close all callers. Their records are given back."""
         known, self._known = self._known, OrderedDict()
         await asyncio.gather(*(caller.close() for caller in known.values()))

@@ -1,4 +1,4 @@
-"""What the gateway counts, by dialect, under names of Prometheus that begin as those of nodes do."""
+"""Counters of the gateway by dialect, with Prometheus names like those of nodes."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.exposition import generate_latest
@@ -14,7 +14,7 @@ _FACTS = {
 
 
 class Metrics:
-    """Of one gateway."""
+    """The metrics of one gateway."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -33,12 +33,14 @@ class Metrics:
         )
 
     def page(self) -> bytes:
-        """As Prometheus reads it."""
+        """Return the page for Prometheus."""
         return generate_latest(self.registry)
 
 
 class Counters:
-    """Of one dialect: `counters.connection()` around each connection, and a method for each fact."""
+    """Counters of one dialect: `connection()` around each connection,
+    and a method for each event.
+    """
 
     def __init__(self, facts: dict[str, Counter], opened: Gauge) -> None:
         self._facts, self._open = facts, opened

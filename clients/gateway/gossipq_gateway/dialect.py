@@ -1,4 +1,4 @@
-"""What a dialect is, and what it is given."""
+"""The interface of a dialect, and the objects that it gets."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -18,12 +18,15 @@ log = logging.getLogger("gossipq.gateway")
 
 
 class Sparing(logging.Filter):
-    """Of what any request may write into the log, each kind of line not more than once a minute, and with how
-    many there were. Faults of the gateway are all told."""
+    """Limits log lines that requests can cause: one per kind and minute, with the number left out.
+
+    Errors of the gateway are always logged.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[str, tuple[float, int]] = {}  # when, and what was left out since
+        # time of the last line, and the number left out since
+        self._said: dict[str, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno > logging.WARNING:
@@ -40,7 +43,7 @@ class Sparing(logging.Filter):
 
 @contextmanager
 def sparing(logger: logging.Logger) -> Iterator[logging.Logger]:
-    """It writes sparingly meanwhile."""
+    """Limit the log lines of a logger during the block."""
     rule = Sparing()
     logger.addFilter(rule)
     try:
@@ -50,7 +53,7 @@ def sparing(logger: logging.Logger) -> Iterator[logging.Logger]:
 
 
 class Place(NamedTuple):
-    """Where a dialect with ports of its own listens."""
+    """The address of a dialect with its own port."""
 
     host: str
     port: int
@@ -64,8 +67,11 @@ class Place(NamedTuple):
 
 
 class Desk(NamedTuple):
-    """What a dialect works with: `mq` is the client of the user that the gateway was started as, connected
-    and shared by all dialects, which do not close it."""
+    """The tools of a dialect.
+
+    `mq` is the client of the gateway's own user, connected and shared by all dialects.
+    Dialects must not close it.
+    """
 
     mq: Client
     clock: Clock
@@ -74,23 +80,28 @@ class Desk(NamedTuple):
 
 
 class Dialect(Protocol):
-    """One way to speak to the gateway. What comes from strangers ends in an error of its own, counted, and
-    never in an exception that leaves `serve` or a route."""
+    """One protocol of the gateway.
+
+    Bad input causes an error answer of the protocol and is counted. It never raises
+    out of `serve` or a route.
+    """
 
     @property
     def name(self) -> str:
-        """As metrics and the log have it: letters, digits and `_`."""
+        """Name in metrics and the log: letters, digits and `_`."""
 
     def routes(self, desk: Desk) -> Sequence[BaseRoute]:
-        """What it answers under the port of HTTP; () for none. Asked once, before `serve`."""
+        """Return the routes under the HTTP port; () for none. Called once, before `serve`."""
 
     def serve(self, desk: Desk) -> AbstractAsyncContextManager[None]:
-        """Entered when the gateway starts, after the client is connected: ports of its own are bound when it
-        is entered (else it raises OSError), and closed, with what is in hand given back, when it is left."""
+        """Run the dialect's own ports. Entered after the client is connected.
+
+        Entering binds the ports, or raises OSError. Leaving closes them and gives records back.
+        """
 
 
 def place(text: str, option: str) -> Place:
-    """HOST:PORT as a place. Raises ConfigError naming the option."""
+    """Parse HOST:PORT. Raises ConfigError naming the option."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or not 0 <= int(port) < 65_536:

@@ -1,5 +1,7 @@
-"""What callers have in hand: who fetches by a protocol without connections holds a record by a token, until
-it settles the record or its time is over. Pure: the clock is handed in."""
+"""Leases of callers over protocols without connections. Pure: time is passed in.
+
+A caller holds a record by a token, until it settles the record or the lease ends.
+"""
 
 import re
 from collections import OrderedDict
@@ -11,12 +13,13 @@ from gossipq.errors import BadRequest, LeaseLost
 from gossipq_client.operations import Delivery
 
 HELD_MAX = 100_000  #: by one caller
-DONE_MAX = 10_000  #: tokens that were acked and are remembered, so that an ack can be repeated
-ENDS_SPARE = 1_000  #: ends that do not count any more, beyond as many as count, before they are swept out
+DONE_MAX = 10_000  #: acked tokens that are remembered, so that an ack can be repeated
+#: outdated entries of the heap, beyond the number of valid ones, before it is rebuilt
+ENDS_SPARE = 1_000
 
 
 class Leasable(Protocol):
-    """A record in hand, as `gossipq_client.aio.Message` is one."""
+    """A record in flight, such as `gossipq_client.aio.Message`."""
 
     @property
     def ref(self) -> str: ...
@@ -32,8 +35,10 @@ Record = TypeVar("Record", bound=Leasable)
 
 
 class Lease(Generic[Record]):
-    """A record in hand until `until_ms` of boot time; then it fails, and comes again after `delay` seconds
-    (None: as the backoff of its group says)."""
+    """A record in flight until `until_ms`, boot time. Then it fails.
+
+    It is redelivered after `delay` seconds (None: by the backoff of its group).
+    """
 
     __slots__ = ("delay", "record", "token", "until_ms")
 
@@ -42,7 +47,7 @@ class Lease(Generic[Record]):
 
 
 class Named(NamedTuple):
-    """What a token says of itself: the delivery that it stands for, and the gateway that made it."""
+    """The content of a token: the delivery, and the gateway that made it."""
 
     group: str
     topic: str
@@ -62,7 +67,7 @@ _TOKEN = re.compile(
 
 
 def named(token: str) -> Named:
-    """Raises BadRequest for what is no token."""
+    """Parse a token. Raises BadRequest for other texts."""
     found = _TOKEN.fullmatch(token)
     if found is None:
         raise BadRequest(
@@ -73,12 +78,12 @@ def named(token: str) -> Named:
 
 
 class Leases(Generic[Record]):
-    """Of one caller. `gateway` tells the tokens of this run from those of others."""
+    """The leases of one caller. `gateway` marks the tokens of this run."""
 
     def __init__(self, gateway: str) -> None:
         self._gateway, self._count = gateway, 0
         self._held: dict[str, Lease[Record]] = {}
-        self._ends: list[tuple[int, str]] = []  #: a heap; entries that were put off are passed over
+        self._ends: list[tuple[int, str]] = []  #: a heap; outdated entries are skipped
         self._done: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -86,7 +91,7 @@ class Leases(Generic[Record]):
 
     @property
     def room(self) -> int:
-        """How many more it may hold."""
+        """Number of leases that still fit."""
         return HELD_MAX - len(self._held)
 
     def add(self, group: str, record: Record, until_ms: int, delay: float | None) -> Lease[Record]:
@@ -98,22 +103,25 @@ class Leases(Generic[Record]):
         return lease
 
     def _ends_at(self, until_ms: int, token: str) -> None:
-        """Ends of leases that were settled or put off may lie hours ahead: they are swept out when they are
-        most of what is there."""
+        """Note the end of a lease.
+
+        Ends of settled or extended leases can be hours ahead, so they are removed
+        when they are the majority.
+        """
         heappush(self._ends, (until_ms, token))
         if len(self._ends) > 2 * len(self._held) + ENDS_SPARE:
             self._ends = [(lease.until_ms, token) for token, lease in self._held.items()]
             heapify(self._ends)
 
     def find(self, token: str) -> Lease[Record]:
-        """Raises LeaseLost when it is over, BadRequest for what is no token."""
+        """Return a lease. Raises LeaseLost if it has ended, BadRequest for an invalid token."""
         lease = self._held.get(token)
         if lease is None or lease.record.lost:
             raise self._over(token)
         return lease
 
     def is_of(self, token: str) -> bool:
-        """Whether it was made by this run of this gateway. Raises BadRequest."""
+        """True if this run of this gateway made the token. Raises BadRequest."""
         return named(token).gateway == self._gateway
 
     def _over(self, token: str) -> LeaseLost:
@@ -129,11 +137,11 @@ class Leases(Generic[Record]):
         )
 
     def holds(self, lease: Lease[Record]) -> bool:
-        """Whether it stands."""
+        """True if the lease is valid."""
         return self._held.get(lease.token) is lease and not lease.record.lost
 
     def was_acked(self, token: str) -> bool:
-        """Whether it is known that this token was acked before."""
+        """True if this token is known to be acked."""
         return token in self._done
 
     def extend(self, lease: Lease[Record], until_ms: int) -> None:
@@ -141,7 +149,7 @@ class Leases(Generic[Record]):
         self._ends_at(until_ms, lease.token)
 
     def drop(self, lease: Lease[Record], acked: bool = False) -> None:
-        """It was settled."""
+        """Remove a settled lease."""
         self.forget(lease.token)
         if acked:
             self._done[lease.token] = None
@@ -149,11 +157,11 @@ class Leases(Generic[Record]):
                 self._done.popitem(last=False)
 
     def forget(self, token: str) -> bool:
-        """It is over; whether it was not before."""
+        """Remove a lease. Returns whether it existed."""
         return self._held.pop(token, None) is not None
 
     def due(self, now_ms: int) -> list[Lease[Record]]:
-        """Those whose time is over; they are dropped."""
+        """Remove and return the leases that have ended."""
         found = []
         while self._ends and self._ends[0][0] <= now_ms:
             _, token = heappop(self._ends)

@@ -1,5 +1,4 @@
-"""A port that speaks HTTP: uvicorn, bounded in connections and in the time that a stranger may take to say
-what it wants."""
+"""An HTTP port: uvicorn with bounds for connections, and for the time of a request."""
 
 import asyncio
 import logging
@@ -27,32 +26,35 @@ HEAD_TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 )
 PROBED = tuple(path.encode() for path in probes.PATHS)
-HEADERS_S = 10.0  #: from the connection, or the end of the answer before, to the end of the headers
-STALLED_S = 60.0  #: who takes nothing of an answer for so long is gone
+HEADERS_S = 10.0  #: time until the end of the headers, from the connection or the previous answer
+STALLED_S = 60.0  #: a client that reads none of an answer for this time is disconnected
 KEEP_ALIVE_S = 60
-PIPELINED_MAX = 256  #: requests of a connection that wait for the answers to those before
-GRACE_S = 5  #: what runs at the end is finished within so long, or cancelled
-FAREWELL_S = 5.0  #: a connection that is told to end takes what is left for it within so long
-FRAME_BYTES_MAX = 17 << 20  #: of a WebSocket: a record of the largest size
+PIPELINED_MAX = 256  #: requests of a connection that wait for earlier answers
+GRACE_S = 5  #: running requests get this long at the end, then they are cancelled
+FAREWELL_S = 5.0  #: a closing connection gets this long to read the rest
+FRAME_BYTES_MAX = 17 << 20  #: of a WebSocket: a record of maximum size
 FRAGMENTS_MAX = 1 << 14  #: of a message over a WebSocket
-TOO_BIG, TRY_AGAIN_LATER = 1009, 1013  #: why one is closed
-PING_S = 20.0  #: a WebSocket is asked so often whether somebody is there, and has so long to answer
+TOO_BIG, TRY_AGAIN_LATER = 1009, 1013  #: close codes
+PING_S = 20.0  #: interval of pings on a WebSocket, and the time for an answer
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """Ends a connection that says nothing whole in `HEADERS_S`, whose headers or trailers have no end, which
-    goes on with a request that is answered, sends too many ahead of the answers, or takes none. What is not
-    taken shares the room of what is not whole."""
+    """An HTTP connection with bounds.
+
+    It is closed if the headers are incomplete after `HEADERS_S`, if headers or trailers are too
+    large, if the client sends after its request was answered, sends too many requests in advance,
+    or reads no answers. Unread answers share their memory limit with incomplete requests.
+    """
 
     _patience: asyncio.TimerHandle | None = None
     _stall: asyncio.TimerHandle | None = None
-    _unfinished = 0  #: bytes of headers, trailers and what is around a body, as far as they are here
+    _unfinished = 0  #: received bytes of headers, trailers and chunk framing
 
     def __init__(self, *given: Any, room: Room, seats: Seats[asyncio.BaseTransport], **named: Any) -> None:
         super().__init__(*given, **named)
         self._unread, self._seats = Share(room), seats
         self._head_bytes = 0  #: of the request line and the headers
-        self._is_whole = False  #: the last request has come to its end
+        self._is_whole = False  #: the last request is complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -84,12 +86,12 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._patience is not None:  # no trailer: what is asked of the headers is not asked of those
+        if self._patience is not None:  # not a trailer: the limits of headers do not apply
             self._count_head(name, value)
             super().on_header(name, value)
 
     def _count_head(self, *parts: bytes) -> None:
-        """Raises _HeadTooLarge, also if all comes in one piece."""
+        """Count the bytes of the head. Raises _HeadTooLarge, also for a single piece."""
         self._head_bytes += sum(map(len, parts)) + 4
         if self._head_bytes > HEADER_BYTES_MAX:
             raise _HeadTooLarge
@@ -101,7 +103,7 @@ class BoundedHttp(HttpToolsProtocol):
             super().send_400_response(msg)
 
     def _refuse_head(self) -> None:
-        """An answer that has begun ends there."""
+        """Refuse the request. An answer that has begun ends there."""
         if self.cycle is None or self.cycle.response_complete:
             self.transport.write(HEAD_TOO_LARGE)
         self.transport.close()
@@ -110,7 +112,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._calm()
         self._seats.put(self.transport, BODY)
         if self.url in PROBED:
-            self.limit_concurrency = None  # a probe says how the gateway is, also if it is full
+            self.limit_concurrency = None  # probes are answered even if the gateway is full
         super().on_headers_complete()
         if len(self.pipeline) > PIPELINED_MAX:
             self.transport.close()
@@ -161,7 +163,7 @@ class BoundedHttp(HttpToolsProtocol):
             self.transport.abort()
 
     def _expect(self) -> None:
-        """The end of headers, or of what comes though its request is answered."""
+        """Set the deadline for the end of the headers, or of input after the answer."""
         if self._patience is None:
             self._patience = asyncio.get_running_loop().call_later(HEADERS_S, self.transport.close)
 
@@ -177,7 +179,7 @@ class _HeadTooLarge(Exception):
 
 
 class _Flow(FlowControl):
-    """Reads no further while a request waits for the answer to one before, whatever that one listens for."""
+    """Stops reading while a request waits for an earlier answer."""
 
     def __init__(self, transport: asyncio.Transport, waiting: Sized) -> None:
         super().__init__(transport)
@@ -189,9 +191,12 @@ class _Flow(FlowControl):
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
-    """Ends a connection that answers no ping, also one that takes nothing of what lies there for it: its
-    close would wait for that without end, and what a consumer has in hand with it. Keeps no more of what is
-    not whole, or not taken, than there is room for, and no answers to pings for who takes none."""
+    """A WebSocket with bounds.
+
+    It is aborted if it answers no ping. A close would wait without limit for a client that does not
+    read, and keep a consumer's records. Incomplete and unread data are bounded, and pings of a
+    client that does not read are not answered.
+    """
 
     def __init__(self, *given: Any, room: Room, seats: Seats[asyncio.BaseTransport], **named: Any) -> None:
         super().__init__(*given, **named)
@@ -239,7 +244,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
 
 def _has_room(unread: Share, transport: asyncio.Transport) -> bool:
-    """For what was written and is not taken: who does not take it goes if there is none."""
+    """Return whether unread data fit into the bounds; otherwise abort the connection."""
     if unread.hold(transport.get_write_buffer_size()):
         return True
     transport.abort()
@@ -247,12 +252,12 @@ def _has_room(unread: Share, transport: asyncio.Transport) -> bool:
 
 
 def unfinished(wire: Any) -> int:
-    """Bytes of a message that a `ServerProtocol` of `websockets` has and cannot give yet."""
+    """Return the bytes of an incomplete message in a `ServerProtocol` of `websockets`."""
     return len(wire.reader.buffer) + (wire.current_size or 0)
 
 
 class Server(uvicorn.Server):
-    """Signals are for the gateway, which may have several servers."""
+    """A server without signal handlers, because the gateway can have several servers."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -260,7 +265,7 @@ class Server(uvicorn.Server):
 
 
 def bound(where: Place) -> socket.socket:
-    """A socket that listens there. Raises OSError."""
+    """Return a listening socket. Raises OSError."""
     family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -275,7 +280,7 @@ def bound(where: Place) -> socket.socket:
 
 
 def _shared_by(proxies: Sequence[str]) -> Callable[[str], bool]:
-    """A test for addresses that stand for many callers: loopback and proxies."""
+    """Return a test for addresses with many callers: loopback and proxies."""
     networks = [ip_network(proxy) for proxy in proxies]
 
     def is_shared(address: str) -> bool:
@@ -289,8 +294,7 @@ def _shared_by(proxies: Sequence[str]) -> Callable[[str], bool]:
 
 
 async def _sweep(connections: Collection[Any]) -> None:
-    """Ends who is told to end and takes nothing of what is left for it: a close waits for that without
-    end."""
+    """Abort closing connections that do not read the rest: a close would wait without limit."""
     left = dict[Any, int]()
     while True:
         await asyncio.sleep(STALLED_S)
@@ -305,9 +309,11 @@ async def _sweep(connections: Collection[Any]) -> None:
 async def listening(
     app: ASGIApp, where: Place, proxies: Sequence[str] = (), **settings: Any
 ) -> AsyncIterator[Place]:
-    """Answers HTTP and WebSockets there with an ASGI application; yields where it listens, for port 0.
-    `proxies` are addresses and networks whose X-Forwarded-Proto is believed; `settings` are those of
-    `uvicorn.Config`. Raises OSError when the place is taken."""
+    """Serve HTTP and WebSockets with an ASGI application. Yields the bound address.
+
+    `proxies` are addresses and networks whose X-Forwarded-Proto is trusted; `settings` are those of
+    `uvicorn.Config`. Raises OSError if the address is in use.
+    """
     listener, room, log = bound(where), Room(), logging.getLogger("uvicorn.error")
     seats = Seats[asyncio.BaseTransport](_shared_by(proxies))
     config = uvicorn.Config(

@@ -1,6 +1,8 @@
-"""What is asked of every request over HTTP before anything is done with it: that it names this gateway
-(against DNS rebinding), that no page of another origin sent it, that its body is bounded in size and time,
-and all bodies together in size."""
+"""Checks of every HTTP request before it is processed.
+
+It must name this gateway (against DNS rebinding). Pages of other origins are refused. Bodies are
+bounded in size and time, and all bodies together in size.
+"""
 
 import asyncio
 from collections.abc import Collection, Coroutine
@@ -20,7 +22,7 @@ from gossipq_gateway.room import Room, Share
 Found = TypeVar("Found")
 
 BODY_BYTES_MAX = 32 * limits.MIB
-BODY_S = 30.0  #: from the end of the headers to that of the body
+BODY_S = 30.0  #: from the end of the headers to the end of the body
 _SAFE = ("GET", "HEAD", "OPTIONS")
 #: headers of a streamed answer: without them nginx with gzip holds back all of it
 STREAMED = {"cache-control": "no-store, no-transform", "x-accel-buffering": "no"}
@@ -28,7 +30,7 @@ _LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 def host_of(text: str) -> str:
-    """The name in a Host header or an origin, without its port."""
+    """Return the host in a Host header or an origin, without its port."""
     name = text.rpartition("//")[2]
     if name.startswith("["):
         return name[1:].partition("]")[0].lower()
@@ -36,8 +38,11 @@ def host_of(text: str) -> str:
 
 
 class Manners:
-    """ASGI middleware. `hosts` are names that it answers to beside its own address and addresses as such;
-    pages of `origins` may read what it answers (CORS), all others get no further than the door."""
+    """ASGI middleware for hosts and origins.
+
+    `hosts` are accepted names besides addresses. Pages of `origins` may read answers (CORS);
+    requests of other pages are refused.
+    """
 
     def __init__(self, app: ASGIApp, where: Place, hosts: Collection[str], origins: Collection[str]) -> None:
         self._app, self._origins = app, frozenset(origins)
@@ -89,9 +94,11 @@ class Manners:
 
 
 class Bodies:
-    """ASGI middleware of every port of HTTP: the bodies of requests that are not answered yet, each bounded
-    in size and time, and all in size, and none packed. What there is no room for is refused, before it is
-    read where its length is known."""
+    """ASGI middleware for bodies on every HTTP port.
+
+    Bounded are the size and time of each body, and the size of all unanswered ones. Compressed
+    bodies are refused. A body without room is refused before it is read, if its length is known.
+    """
 
     def __init__(self, app: ASGIApp, room: Room) -> None:
         self._app, self._room = app, room
@@ -113,14 +120,15 @@ class Bodies:
         except Refusal as refusal:
             if not started:
                 await response(problem(refusal))(scope, receive, send)
-        except asyncio.CancelledError:  # the gateway ends, and this was not done in the time that is left
+        except asyncio.CancelledError:
+            # the gateway is stopping, and the time for running requests is over
             if not started:
                 await response(problem(_ending()))(scope, receive, send)
         finally:
             body.share.end()
 
     def _check(self, headers: Headers) -> None:
-        """What a request says of its body. Raises Refusal."""
+        """Check the headers about a body. Raises Refusal."""
         if headers.get("content-encoding", "identity").lower() not in ("", "identity"):
             hint = "send it without Content-Encoding; the name of a header of the record may say what it is"
             raise Refusal(415, "encoded", "bodies are stored as they come, and not unpacked", hint)
@@ -132,7 +140,7 @@ class Bodies:
 
 
 class _Body:
-    """Of one request, as it comes."""
+    """A body while it is received."""
 
     def __init__(self, receive: Receive, share: Share) -> None:
         self.share = share
@@ -140,7 +148,7 @@ class _Body:
         self._end_s = asyncio.get_running_loop().time() + BODY_S
 
     async def heard(self) -> Message:
-        """Raises Refusal."""
+        """Return the next message. Raises Refusal."""
         if self._whole:
             return await self._receive()
         try:
@@ -207,7 +215,7 @@ async def _preflight(headers: Headers, send: Send) -> None:
 
 
 async def body_of(receive: Receive) -> bytes:
-    """The whole body of a request. Raises Refusal."""
+    """Return the whole body of a request. Raises Refusal."""
     parts: list[bytes] = []
     while True:
         message = await receive()
@@ -220,7 +228,7 @@ async def body_of(receive: Receive) -> bytes:
 
 
 async def unless_gone(receive: Receive, waiting: Coroutine[Any, Any, Found]) -> Found:
-    """The outcome, unless who asked is gone before: then it is cancelled. Raises Refusal."""
+    """Return the result, or cancel if the client disconnects first. Raises Refusal."""
     work = asyncio.ensure_future(waiting)
     watch = asyncio.ensure_future(receive())
     try:

@@ -1,5 +1,7 @@
-"""Probes of balancers and Kubernetes, which show no token and call the gateway by any host name: /livez says
-whether the gateway runs, /readyz whether it reaches its cluster."""
+"""Probes for load balancers and Kubernetes, without a token and with any host name.
+
+/livez tells whether the gateway runs, /readyz whether it reaches its cluster.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,8 +18,9 @@ from gossipq_client.aio import Client
 
 LIVEZ, READYZ = PATHS = "/livez", "/readyz"
 READY_S = 0.8  #: a probe is answered within this time; Kubernetes waits 1 s by default
-KNOWN_MS = 1_000  #: an answer of the cluster is good for this long, however many probes come
-NO_TOPIC = "gossipq.readyz*"  #: a pattern: the meta shard answers it to every user
+KNOWN_MS = 1_000  #: an answer of the cluster is used this long for all probes
+#: a pattern without matches, which the meta shard answers to every user
+NO_TOPIC = "gossipq.readyz*"
 
 
 class Probes:
@@ -43,7 +46,7 @@ class Probes:
         return _verdict("ready", why)
 
     async def _ask(self) -> str:
-        """Why the cluster serves nothing; "" if it serves."""
+        """Return why the cluster does not serve; "" if it does."""
         try:
             await self._mq.topics(NO_TOPIC)
         except GossipqError as error:

@@ -1,5 +1,7 @@
-"""Errors as HTTP tells them: problem+json (RFC 9457) with a code, a hint and the command that helps. The one
-place that knows which status an error has."""
+"""Errors over HTTP: problem+json (RFC 9457) with a code, a hint and a command.
+
+Only this module maps errors to status codes.
+"""
 
 import re
 
@@ -10,7 +12,7 @@ from gossipq import errors
 from gossipq.errors import GossipqError
 
 MEDIA_TYPE = "application/problem+json"
-#: the first class an error is an instance of decides
+#: the first matching class decides
 _STATUS: tuple[tuple[type[GossipqError], int], ...] = (
     (errors.OffsetOutOfRange, 410),
     (errors.UnknownTopic, 404),
@@ -52,7 +54,7 @@ _COMMAND = re.compile(r"`(gossipq [^`]+)`")
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
-    """What an error response says. `next` is a command to paste."""
+    """The body of an error response. `next` is a command to paste."""
 
     title: str
     status: int
@@ -61,11 +63,11 @@ class Problem(msgspec.Struct, omit_defaults=True):
     hint: str = ""
     next: str = ""
     retry_after_ms: int = 0
-    lost: list[str] = []  #: of several leases: those that are over
+    lost: list[str] = []  #: the lost ones of several leases
 
 
 class Refusal(GossipqError):
-    """An error of HTTP itself, with its status."""
+    """An HTTP error with its status."""
 
     def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:
         super().__init__(message, hint)
@@ -73,7 +75,7 @@ class Refusal(GossipqError):
 
 
 def is_forbidden(error: GossipqError) -> bool:
-    """Also when the cluster did not let the client of a caller in."""
+    """True also if the cluster refused the client of a caller."""
     away = isinstance(error, errors.TurnedAway) and error.why == errors.Forbidden.code
     return away or isinstance(error, errors.Forbidden)
 
@@ -109,7 +111,7 @@ def response(found: Problem) -> Response:
 
 
 def internal() -> Problem:
-    """Of a fault of the gateway: the gateway's log has the details."""
+    """An error of the gateway itself: its log has the details."""
     return Problem(
         "internal", 500, "internal error of the gateway", "internal", "the gateway's log has the details"
     )

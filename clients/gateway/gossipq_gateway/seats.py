@@ -1,4 +1,4 @@
-"""Connections of one port, bounded for all and for each address: the slowest makes way. Pure."""
+"""Connections of one port, bounded in total and for each address: the slowest is closed. Pure."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -7,8 +7,9 @@ from typing import Generic, TypeVar
 CONNECTIONS_MAX = 4_096
 OF_ADDRESS_MAX = 2_048  #: from one address that does not stand for many callers
 
-#: states of a connection, in the order in which connections are closed: it sends headers, it is idle, it
-#: sends a body. A connection whose request is being answered has no state and stays open.
+#: States of a connection, in the order of closing: sends headers, is idle, sends a body.
+
+#: A connection whose request is being answered is in none of them and stays open.
 HEAD, IDLE, BODY = range(3)
 
 Connection = TypeVar("Connection", bound=Hashable)
@@ -19,7 +20,7 @@ class _Queue(Generic[Connection]):
 
     def __init__(self) -> None:
         self._kinds = tuple(OrderedDict[Connection, None]() for _ in (HEAD, IDLE, BODY))
-        self.connections = 0  #: also those whose request is being answered
+        self.connections = 0  #: including those whose request is being answered
 
     def put(self, connection: Connection, kind: int | None) -> None:
         for each, found in enumerate(self._kinds):
@@ -37,7 +38,9 @@ class _Queue(Generic[Connection]):
 
 
 class Seats(Generic[Connection]):
-    """`is_shared` tells if an address stands for many callers, like that of a proxy."""
+    """The places of a port. `is_shared` tells if an address stands for
+    many callers, like a proxy.
+    """
 
     def __init__(self, is_shared: Callable[[str], bool] = lambda address: False) -> None:
         self._is_shared = is_shared
@@ -45,8 +48,10 @@ class Seats(Generic[Connection]):
         self._all, self._of = _Queue[Connection](), dict[str, _Queue[Connection]]()
 
     def enter(self, connection: Connection, address: str) -> Connection | None:
-        """Seat a new connection. Returns the connection to close for it, which may be itself; None if there
-        is room, or if all others are being answered: `is_overfull` then."""
+        """Add a connection. Returns the connection to close for it, which can be itself, or None.
+
+        None: it fits, or all others are being answered: `is_overfull` then.
+        """
         self._addresses[connection] = address
         same = self._of.setdefault(address, _Queue())
         same.connections += 1
@@ -62,7 +67,10 @@ class Seats(Generic[Connection]):
         return len(self._addresses) > CONNECTIONS_MAX
 
     def put(self, connection: Connection, kind: int | None) -> None:
-        """Note its state. It keeps its place in line if the state is the same. None: it is being answered."""
+        """Set the state of a connection; None: it is being answered.
+
+        It keeps its place if the state is the same.
+        """
         address = self._addresses.get(connection)
         if address is not None:
             self._all.put(connection, kind)

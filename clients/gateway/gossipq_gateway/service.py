@@ -1,4 +1,4 @@
-"""A gateway at work: its client, its dialects, the port of HTTP, until it is told to end."""
+"""Runs a gateway: its client, its dialects and the HTTP port."""
 
 import asyncio
 import logging
@@ -24,15 +24,15 @@ from gossipq_gateway.problems import Refusal, problem, response
 from gossipq_gateway.settings import Settings
 from gossipq_gateway.v1.dialect import Native
 
-#: what is told when it serves, and what tells that it shall end
+#: called when the gateway serves; awaited until it should end
 Ready = Callable[[Place], None]
 End = Callable[[], Awaitable[None]]
-LOOPBACK = ("127.0.0.1", "::1")  #: a proxy on this machine is believed
+LOOPBACK = ("127.0.0.1", "::1")  #: a proxy on this machine is trusted
 ELSEWHERE = "stop what listens there, or give another HOST:PORT"
 
 
 def dialects(settings: Settings, callers: Callers) -> list[Dialect]:
-    """What a gateway with these settings speaks. A dialect is imported when it is asked for."""
+    """Return the dialects for these settings, imported on demand."""
     found: list[Dialect] = [Native(callers)]
     asked = settings.options
     if settings.sqs:
@@ -67,8 +67,11 @@ def dialects(settings: Settings, callers: Callers) -> list[Dialect]:
 async def serve(
     connect: Connect, settings: Settings, ready: Ready, end: End, more: Sequence[Dialect] = ()
 ) -> None:
-    """Serves what the settings name, and `more`, until `end` returns; then what is in hand goes back, and the
-    client is closed. Raises Unreachable, and NoPlace when a place is taken."""
+    """Serve all dialects of the settings, and `more`, until `end` returns.
+
+    Then records are given back, and the client is closed. Raises Unreachable, and
+    NoPlace if an address is in use.
+    """
     settings.check()
     metrics, clock, mq = Metrics(), SystemClock(), connect(None)
     callers = Callers(connect, clock, os.urandom(4).hex())
@@ -100,7 +103,7 @@ async def serve(
         except OSError as error:
             raise NoPlace(f"--http {settings.http}: {error.strerror or error}", ELSEWHERE) from None
         ended = asyncio.ensure_future(end())
-        await asyncio.sleep(0)  # it listens before anybody is told
+        await asyncio.sleep(0)  # let it listen before that is announced
         ready(at)
         await ended
 
@@ -113,7 +116,7 @@ def _page(metrics: Metrics) -> Callable[[Request], Awaitable[Response]]:
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
-    """What is asked at a path that nobody has."""
+    """Answer requests to unknown paths."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
         return
@@ -122,7 +125,7 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def told_to_end() -> None:
-    """Returns at SIGTERM or Ctrl-C; a second one ends the process at once."""
+    """Return at SIGTERM or Ctrl-C; a second one ends the process at once."""
     loop, told = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
 
@@ -135,8 +138,10 @@ async def told_to_end() -> None:
 
 
 def run(connect: Connect, settings: Settings, more: Sequence[Dialect] = ()) -> None:
-    """Runs a gateway in this process until SIGTERM or Ctrl-C, with `more` than the settings ask for: the
-    console. Raises Unreachable, ConfigError."""
+    """Run a gateway in this process until SIGTERM or Ctrl-C.
+
+    `more` are dialects besides the settings, such as the console. Raises Unreachable, ConfigError.
+    """
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
 

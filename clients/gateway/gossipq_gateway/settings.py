@@ -1,4 +1,4 @@
-"""What a gateway is started with."""
+"""The settings of a gateway."""
 
 from ipaddress import ip_network
 from typing import NamedTuple
@@ -13,15 +13,17 @@ PORT = limits.PORT + 81
 
 
 class Settings(NamedTuple):
-    """`hosts` are names by which browsers may call it, beside its own address; `origins` those whose pages
-    may read its answers (CORS). A place that is None is not served."""
+    """`hosts` are further names for browsers; pages of `origins` may read answers (CORS).
+
+    A port of None is off.
+    """
 
     http: Place = Place("127.0.0.1", PORT)
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
-    public_url: str = ""  #: by which callers reach it through a proxy; without / at its end
-    proxies: tuple[str, ...] = ()  #: addresses and networks whose X-Forwarded-Proto is believed
-    insecure: bool = False  #: tokens may cross a network in the clear
+    public_url: str = ""  #: address for callers behind a proxy, without a trailing /
+    proxies: tuple[str, ...] = ()  #: addresses and networks whose X-Forwarded-Proto is trusted
+    insecure: bool = False  #: tokens may be sent unencrypted over a network
     sqs: bool = False
     sqs_keys: str = ""  #: file of access keys
     xxl_mq: bool = False
@@ -30,22 +32,26 @@ class Settings(NamedTuple):
     moonmq: Place | None = None
     moonmq_http: Place | None = None
     queue_server: Place | None = None
-    options: DialectOptions = DialectOptions()  #: of those of older brokers
+    options: DialectOptions = DialectOptions()  #: of older brokers' dialects
 
     @property
     def known_hosts(self) -> tuple[str, ...]:
-        """The names that a Host header may have."""
+        """Names that a Host header can have."""
         name = urlsplit(self.public_url).hostname
         return (*self.hosts, name) if name else self.hosts
 
     @property
     def known_origins(self) -> tuple[str, ...]:
-        """Origins whose pages may send requests; its own is among them, since a proxy may change Host."""
+        """Origins whose pages may send requests, including its own,
+        because a proxy may change Host.
+        """
         scheme, address, *_ = urlsplit(self.public_url.lower())
         return (*self.origins, f"{scheme}://{address}") if address else self.origins
 
     def check(self) -> None:
-        """Raises ConfigError, also where tokens, keys and records would cross a network in the clear."""
+        """Raise ConfigError for bad settings, or if secrets and records
+        would be sent unencrypted.
+        """
         self._check_proxy()
         named = {
             "--http": self.http,

@@ -1,8 +1,8 @@
-"""The web console: what `gossipq top` shows, in a browser, live, and the same verbs. Pages are made here, so
-that they can be read without a script.
+"""The web console: the views of `gossipq top` in a browser, live, with the same verbs.
 
-`watches` ask the cluster as who signed in, by the snapshots of `top`; `views` make plain rows of them,
-`charts` curves, and `pages` HTML of both. `console` has the routes.
+Pages are made on the server, so that they work without a script. `watches` read the cluster with
+the user's token, by the snapshots of `top`. `views` convert them to plain rows, `charts` to curves,
+and `pages` to HTML. `console` has the routes.
 """
 
 from gossipq_gateway.console.console import Console as Console

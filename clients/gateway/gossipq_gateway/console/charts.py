@@ -1,4 +1,4 @@
-"""Curves as paths of SVG. Pure."""
+"""Curves as SVG paths. Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ ROOM = 4  #: above the highest value
 
 
 class Curve(NamedTuple):
-    """`line` and `area` are paths in a box of `width` x `height`; `top` is the largest value."""
+    """`line` and `area` are paths in a box of `width` x `height`. `top` is the largest value."""
 
     line: str
     area: str
@@ -16,7 +16,7 @@ class Curve(NamedTuple):
     last: float
     width: int
     height: int
-    about: str  #: in words, for who does not see it
+    about: str  #: a description for screen readers
 
 
 class Bar(NamedTuple):
@@ -38,7 +38,7 @@ class Bars(NamedTuple):
 def curve(
     values: Sequence[float], about: str, width: int = WIDTH, height: int = HEIGHT, room: int = 0
 ) -> Curve:
-    """The newest value on the right; `room` is how many values the box has place for."""
+    """Return a curve with the newest value on the right. The box has space for `room` values."""
     count = max(room, len(values), 2)
     top = max(values, default=0.0)
     scale = (height - ROOM) / (top or 1.0)
@@ -58,7 +58,7 @@ def curve(
 def bars(
     values: Sequence[float], titles: Sequence[str], about: str, width: int = WIDTH, height: int = HEIGHT
 ) -> Bars:
-    """A bar for each value, with what it says when it is pointed at."""
+    """Return a bar for each value, with its title."""
     top = max(values, default=0.0)
     scale, step = (height - ROOM) / (top or 1.0), width / max(1, len(values))
     gap = min(2.0, step / 4)

@@ -1,7 +1,7 @@
-"""The routes of the console, under /console of the port of HTTP.
+"""The routes of the console, under /console of the HTTP port.
 
-Who asks is known by a cookie that has a token; scripts and other sites do not get it. GET changes nothing; a
-POST brings a seal that only a page made for the same token has.
+A cookie has the user's token; scripts and other sites cannot read it. GET requests change nothing.
+A POST must contain a seal, which only pages for the same token have (against CSRF).
 """
 
 import asyncio
@@ -54,9 +54,9 @@ TOKEN = re.compile(r"(?:gq_)?([0-9a-f]{64})")
 FORM_BYTES_MAX = 1 << 20
 PAGE_RECORDS = 50
 LETTERS_SHOWN = 200
-BEAT_S = 1.0  #: between two parts of a live page
-QUIET_MS = 15_000  #: then a line says that the connection lives
-GROWTH_MS = 60_000  #: the growth of a topic is asked for again after it
+BEAT_S = 1.0  #: interval between two parts of a live page
+QUIET_MS = 15_000  #: after this time without parts, a comment keeps the connection alive
+GROWTH_MS = 60_000  #: the growth of a topic is asked for again after this time
 RESOURCES = resources.files(__package__)
 NO_GROWTH: views.Grown = ((), ())
 STATIC = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -75,12 +75,12 @@ Shown = dict[str, Any]
 
 
 class Console:
-    """The dialect of browsers. `connect` makes the clients of those who sign in."""
+    """The dialect of browsers. `connect` makes the clients of users."""
 
     name = "console"
 
     def __init__(self, connect: Connect, server: str) -> None:
-        """`server` stands for the name of a cluster that was given none."""
+        """`server` is shown as the name of a cluster without a name."""
         self._watches = Watches(connect, server, SystemClock())
 
     @asynccontextmanager
@@ -165,7 +165,7 @@ class Console:
         }
 
     def _stranger(self, error: GossipqError, token: bytes | None) -> Response:
-        """Who has to say who it is; or nobody can be asked."""
+        """Return the sign-in page, or an error page if no node can be asked."""
         said, asks = Failed(error.message, error.hint), is_forbidden(error)
         shown = said if not asks or token is not None else None
         made = pages.page("sign_in", said=shown, asks=asks, seal=self._watches.seal(token))
@@ -174,7 +174,7 @@ class Console:
     # --- live
 
     async def _live(self, request: Request) -> Response:
-        """Server-Sent Events: parts of a page, as they change."""
+        """Send parts of a page as Server-Sent Events, when they change."""
         token, name = _token(request), request.query_params.get("page", "")
         if name not in LIVE:
             return _text("no such page", 404)
@@ -190,7 +190,7 @@ class Console:
             before: dict[str, str] = {}
             told_ms = watch.boot_ms
             yield b"retry: 2000\n\n"
-            while not (watch.closed or await request.is_disconnected()):  # the page then asks again
+            while not (watch.closed or await request.is_disconnected()):  # the page reconnects then
                 watch.touch()
                 parts = await self._parts(watch, token, name, path, query, request.query_params, growth)
                 fresh = {each: text for each, text in parts.items() if before.get(each) != text}
@@ -228,7 +228,7 @@ class Console:
     # --- verbs
 
     async def _act(self, request: Request, form: dict[str, list[str]]) -> Response:
-        """First what it would do; with `sure` it is done."""
+        """Show what a verb would do, or execute it with `sure`."""
         token = _token(request)
         try:
             watch = await self._watches.of(token)
@@ -269,7 +269,7 @@ class Console:
             shown |= {"sure": not sure and not failed and not verb.shows}
         return _html(pages.page("act", **context | shown))
 
-    # --- who asks
+    # --- users
 
     async def _sign_in(self, request: Request, form: dict[str, list[str]]) -> Response:
         found = TOKEN.fullmatch(_first(form, "token").strip())
@@ -297,7 +297,7 @@ class Console:
         return made
 
 
-# --- what each page shows
+# --- content of the pages
 
 TITLES = {
     "overview": "Overview",
@@ -316,7 +316,7 @@ LIVE = {*PAGES, "topic", "group"} - {"messages"}
 
 
 async def _shown(watch: Watch, name: str, asked: Query) -> Shown | None:
-    """What the template of a page needs beside its frame; None: there is no such thing."""
+    """Return the content for a page's template; None if its subject does not exist."""
     if name == "messages":
         return await _messages(watch, asked)
     if name == "message":
@@ -363,7 +363,7 @@ PLAIN = {
 
 
 async def _growth(watch: Watch, topic: str) -> views.Grown:
-    """Of one topic; nothing where it may not be seen."""
+    """Return the growth of a topic; empty if the user may not see it."""
 
     def ask(mq: Client) -> views.Grown:
         hours, minutes = (mq.admin.growth([topic], hours=hours) for hours in (True, False))
@@ -410,7 +410,7 @@ async def _message(watch: Watch, ref: str) -> Shown:
 
 
 def _pretty(value: bytes) -> str:
-    """JSON in lines; any other value as it can be read."""
+    """Format JSON in lines; other values as text."""
     try:
         return json.dumps(json.loads(value), indent=2, ensure_ascii=False)
     except ValueError:
@@ -442,7 +442,7 @@ async def _letters(watch: Watch, topic: str, group: str) -> Shown:
 
 
 async def _old(watch: Watch, act: Act) -> str:
-    """The value that is to be edited, where it can be typed."""
+    """Return the value to be edited, if it can be typed."""
     found = await watch.answer(Open(act.subject.names[0]))
     try:
         whole = isinstance(found, Opened) and len(found.value) == found.size
@@ -452,7 +452,7 @@ async def _old(watch: Watch, act: Act) -> str:
 
 
 def allowed(watch: Watch, subject: Subject) -> Sequence[Verb]:
-    """The verbs of a row that this user may do."""
+    """Return the verbs of a row that this user may execute."""
     if len(subject.names) != views.names_of(subject.kind):
         return ()
     if watch.rights is None:
@@ -465,7 +465,7 @@ def allowed(watch: Watch, subject: Subject) -> Sequence[Verb]:
 
 
 def _by_https(request: Request) -> bool:
-    """The browser came by HTTPS; a proxy tells it in X-Forwarded-Proto."""
+    """True if the browser used HTTPS; a proxy reports that in X-Forwarded-Proto."""
     return request.url.scheme == "https"
 
 
@@ -475,7 +475,7 @@ def _token(request: Request) -> bytes | None:
 
 
 async def _form(request: Request) -> dict[str, list[str]] | None:
-    """Fields of a form; None when it is none, or too large."""
+    """Return the fields of a form, or None if it is not a form or too large."""
     if (
         request.headers.get("content-type", "").partition(";")[0].strip()
         != "application/x-www-form-urlencoded"
@@ -501,7 +501,7 @@ def _first(form: Mapping[str, Sequence[str]], name: str) -> str:
 
 
 def _back(text: str) -> str:
-    """A page of the console, whatever a form says."""
+    """Return a page of the console, for any text in a form."""
     parts = urlsplit(text)
     inside = not parts.scheme and not parts.netloc and parts.path.startswith(f"{ROOT}/") and "\\" not in text
     return text if inside else f"{ROOT}/"

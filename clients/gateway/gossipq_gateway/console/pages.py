@@ -1,4 +1,6 @@
-"""HTML of what `views` say: templates that escape everything, and no style or script in a page. Pure."""
+"""HTML of the `views`. Templates escape all values, and pages contain
+no styles or scripts. Pure.
+"""
 
 from typing import Any
 
@@ -10,7 +12,7 @@ from gossipq_cli.output import moment, readable
 
 
 def _clock(unix_ms: int) -> str:
-    """The time of a day, UTC."""
+    """Return the time of the day in UTC."""
     return moment(unix_ms)[11:19]
 
 
@@ -39,7 +41,7 @@ def environment() -> Environment:
         "printable": printable,
         "many": many,
     }
-    made.globals["HARM"] = ("purge", "rm", "cancel", "kick", "drain")  # verbs that are drawn as what they are
+    made.globals["HARM"] = ("purge", "rm", "cancel", "kick", "drain")  # verbs shown as dangerous
     return made
 
 
@@ -47,23 +49,23 @@ ENVIRONMENT = environment()
 
 
 def prepare() -> None:
-    """Compiles all templates: else the first who comes waits for it."""
+    """Compile all templates; otherwise the first user would wait for that."""
     for name in ENVIRONMENT.list_templates():
         ENVIRONMENT.get_template(name)
 
 
 def page(name: str, **context: Any) -> str:
-    """A whole page."""
+    """Return a whole page."""
     return ENVIRONMENT.get_template(f"{name}.html").render(**context)
 
 
 def live(name: str, **context: Any) -> str:
-    """The part of a page that goes on by itself; "" where nothing does."""
+    """Return the live part of a page; "" if it has none."""
     template = ENVIRONMENT.get_template(f"{name}.html")
     block = template.blocks.get("live")
     return "".join(block(template.new_context(context))) if block else ""
 
 
 def part(name: str, **context: Any) -> str:
-    """What stands above every page ("top"), or the tabs with their badges ("tabs")."""
+    """Return the head of every page ("top"), or the tabs with badges ("tabs")."""
     return ENVIRONMENT.get_template(f"{name}.html").render(**context)

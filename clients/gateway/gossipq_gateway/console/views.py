@@ -1,4 +1,4 @@
-"""What each page shows, as plain values: rows and curves of a history. Pure."""
+"""The content of each page as plain values: rows, and curves of a history. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -12,27 +12,27 @@ from gossipq_cli.outlook import Holder, Look, lines, outlook
 from gossipq_cli.output import moment
 from gossipq_gateway.console.charts import Bars, Curve, bars, curve
 
-SERIES = 120  #: values of a curve that goes on by the second
+SERIES = 120  #: values of a curve with one value a second
 SPARK = (120, 24)
 WEEK_HOURS = 168
 EVENTS_SHOWN = 60
-ROWS_MAX = 500  #: of a table; what is left away is said
+ROWS_MAX = 500  #: of a table; a longer one says how many are missing
 WELL = ("ready", "witness")
-HOURS_MIN = 3  #: with fewer, growth is shown by the minute
+HOURS_MIN = 3  #: with fewer hours, growth is shown by the minute
 
-Grown = tuple[Sequence[Growth], Sequence[Growth]]  #: by the hour, by the minute
+Grown = tuple[Sequence[Growth], Sequence[Growth]]  #: by hour, by minute
 
 
 class Tab(NamedTuple):
     name: str
     title: str
-    key: str  #: that goes there
+    key: str  #: key on the keyboard for this tab
     badge: int = 0
-    worst: bool = False  #: the badge counts something that should not be
+    worst: bool = False  #: True if the badge counts problems
 
 
 class Head(NamedTuple):
-    """What stands on top of each page."""
+    """The head of each page."""
 
     cluster: str
     state: str
@@ -43,7 +43,7 @@ class Head(NamedTuple):
     rate_out: float
     backlog: float
     shards: str
-    old_ms: int  #: age of the counters, where they are old; 0 = fresh
+    old_ms: int  #: age of the counters if they are outdated; 0 = fresh
     tabs: list[Tab]
 
 
@@ -101,7 +101,7 @@ def large(h: History, about: str, *name: str) -> Curve:
 
 
 def names_of(kind: str) -> int:
-    """How many names a row of that kind has."""
+    """Return the number of names of a row of this kind."""
     return len(NAMES.get(kind, ()))
 
 
@@ -192,7 +192,7 @@ def topic_row(h: History, name: str) -> TopicRow:
 
 
 def _late(name: str) -> tuple[bool, str]:
-    """Topics of the cluster itself come last."""
+    """Return a sort key: system topics come last."""
     return name.startswith("_"), name
 
 
@@ -209,7 +209,7 @@ def topics(h: History, like: str) -> dict[str, Any]:
 
 
 def topic(h: History, name: str, growth: Grown) -> dict[str, Any] | None:
-    """None when there is no such topic."""
+    """Return the content, or None if the topic does not exist."""
     if name not in h.topics:
         return None
     info = next((each for each in h.now.topics if each.name == name), None)
@@ -236,7 +236,7 @@ class Week(NamedTuple):
 
 
 def weeks(hours: Sequence[Growth], minutes: Sequence[Growth]) -> list[Week]:
-    """Growth of a week by the hour; of a cluster that is younger than a few hours by the minute."""
+    """Return growth by hour; by minute for a cluster younger than a few hours."""
     step, rows = ("hour", hours[-WEEK_HOURS:]) if len(hours) > HOURS_MIN else ("minute", minutes)
     facts = (
         ("Published", f"records a {step}", "published"),
@@ -280,7 +280,7 @@ def group_row(h: History, group: GroupSum) -> GroupRow:
         word, tone = "nobody consumes", "bad"
     elif not h.measured:
         word, tone = "measuring", "old"
-    elif group.lag <= max(1.0, h.last("group", *at)):  # a second of its work: that is on its way
+    elif group.lag <= max(1.0, h.last("group", *at)):  # less than a second of its work
         word = "keeps up"
     elif trend > 0:
         word, tone = "falls behind", "warn"
@@ -321,7 +321,7 @@ def group(h: History, topic: str, name: str) -> dict[str, Any] | None:
 
 
 class Consumer(NamedTuple):
-    """Over all workers that know its session."""
+    """Counters over all workers that know its session."""
 
     client: Client
     in_flight: int
@@ -340,7 +340,7 @@ def _consumers(clients: Iterable[Client], topic: str, group: str) -> list[Consum
 
 
 def foreseen(h: History, group: GroupSum, consumers: Sequence[Consumer]) -> list[str]:
-    """What `gossipq why` says of a group: rates, and when it will have caught up. Of the last snapshots."""
+    """Return the forecast of `gossipq why` for a group, from the last snapshots."""
     if not h.measured:
         return [f"{many(group.lag, 'record')} behind" if group.lag else "nothing waits", "measuring"]
     at, seconds = (group.topic, group.group), 10
@@ -387,7 +387,7 @@ def alarm_rows(h: History) -> dict[str, Any]:
 
 
 def config(h: History) -> dict[str, Any]:
-    """Options by name, with the value that each node runs with; where they differ is marked."""
+    """Return options by name with each node's value. Differences are marked."""
     told = [node for node in h.now.nodes if node.config]
     names = sorted({name for node in told for name in node.config})
     rows = []

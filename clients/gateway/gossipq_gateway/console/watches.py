@@ -1,4 +1,4 @@
-"""The cluster as somebody who signed in sees it: snapshots as of `gossipq top`, while pages are open."""
+"""The cluster as a signed-in user sees it: snapshots as in `gossipq top`, while pages are open."""
 
 import asyncio
 import hmac
@@ -21,17 +21,19 @@ from gossipq_client import Client
 from gossipq_gateway.problems import is_forbidden
 
 T = TypeVar("T")
-Connect = Callable[[str, bytes | None], Client]  #: (a node or "", whose token: None = nobody's)
+Connect = Callable[[str, bytes | None], Client]  #: (a node or "", token; None = without a token)
 EVERY_S = 1.0  #: between two snapshots
 LOOK_S = 0.1
-IDLE_MS = 20_000  #: without a page, nobody is asked any more
-FIRST_MS = 8_000  #: so long the first page waits for the first snapshot
-SEARCH_S = 10.0  #: then a search ends, and says so
-WATCHES_MAX = 64  #: users at once
+IDLE_MS = 20_000  #: without open pages, the cluster is asked no longer than this
+FIRST_MS = 8_000  #: the first page waits this long for the first snapshot
+SEARCH_S = 10.0  #: a search ends after this time, and says so
+WATCHES_MAX = 64  #: users at the same time
 
 
 class Watch:
-    """For one user, whatever the number of pages: it costs the cluster what one `top` does."""
+    """The watch of one user. Its cost for the cluster is that of one
+    `top`, for any number of pages.
+    """
 
     def __init__(self, connect: Connect, server: str, token: bytes | None, clock: Clock) -> None:
         self._connect, self._server, self._token, self.clock = connect, server, token, clock
@@ -56,11 +58,11 @@ class Watch:
 
     @property
     def _fresh(self) -> bool:
-        """Whether the last snapshot is not from when somebody looked before."""
+        """True if the last snapshot is recent."""
         return self.clock.now().wall_ms - self.history.now.time_ms < FRESH_MS
 
     def touch(self) -> None:
-        """Somebody looks."""
+        """Note that a page is open."""
         if self.closed:
             return
         self.used_ms = self.boot_ms
@@ -68,7 +70,7 @@ class Watch:
             self._task = asyncio.create_task(self._run())
 
     async def ready(self) -> None:
-        """Until something is known. Raises what connecting raises."""
+        """Wait for the first snapshot. Raises errors of connecting."""
         await self._identify()
         self.touch()
         end_ms = self.boot_ms + FIRST_MS
@@ -78,7 +80,7 @@ class Watch:
             raise self.error
 
     def _reach(self, endpoint: str) -> Client:
-        """A client of this user at a node; "": at whichever answers."""
+        """Return a client of this user at a node; "": at any node."""
         return self._connect(endpoint, self._token)
 
     async def _identify(self) -> None:
@@ -88,8 +90,11 @@ class Watch:
             self.user = said.user or "everybody"
 
     async def _run(self) -> None:
-        """Takes snapshots until nobody looks any more, or the cluster refuses this user: then the last one is
-        not shown any longer. Curves begin anew: nothing is known of the time between."""
+        """Take snapshots until no page is open, or the cluster refuses this user.
+
+        After a refusal the last snapshot is not shown any more. Curves start anew, because
+        the time between is unknown.
+        """
         self.history = History()
         with ExitStack() as stack:
             gathering = Gathering(self._reach, self._server, lambda: EVERY_S)
@@ -106,7 +111,7 @@ class Watch:
             await asyncio.to_thread(stack.close)
 
     async def call(self, question: Callable[[Client], T]) -> T:
-        """Asks by a client of its own, one question after the other. Raises what that raises."""
+        """Ask with a client of its own, one question at a time. Raises errors of the question."""
 
         def ask() -> T:
             with self._lock:
@@ -117,7 +122,7 @@ class Watch:
         return await asyncio.to_thread(ask)
 
     async def answer(self, ask: Ask) -> Answer:
-        """Never raises what a node or a user did; a search ends after a while."""
+        """Return an answer. Faults become a Failed; a search ends after a while."""
         desk: list[Desk] = []
 
         def serve(mq: Client) -> Answer:
@@ -144,8 +149,7 @@ class Watch:
 
 
 class Watches:
-    """Those of all users, by their tokens. Nothing of it is missed after a restart: cookies have the
-    tokens."""
+    """The watches of all users by token. Cookies have the tokens, so a restart loses nothing."""
 
     def __init__(self, connect: Connect, server: str, clock: Clock) -> None:
         self._connect, self._server, self._clock = connect, server, clock
@@ -153,10 +157,12 @@ class Watches:
         self._key = os.urandom(32)
 
     async def of(self, token: bytes | None) -> Watch:
-        """Raises GossipqError when the cluster does not know the token, or no node answers."""
+        """Return the watch of a token. Raises GossipqError if it is
+        unknown, or if no node answers.
+        """
         name = token or b""
         watch = self._of.get(name)
-        if watch is not None and watch.closed:  # it was refused: who it is now is asked anew
+        if watch is not None and watch.closed:  # it was refused: check the token again
             del self._of[name]
             await watch.close()
             watch = self._of.get(name)
@@ -168,7 +174,7 @@ class Watches:
             if not watch.user and self._of.get(name) is watch:
                 del self._of[name]
             raise
-        if self._of.get(name) is watch:  # others may have taken its place meanwhile
+        if self._of.get(name) is watch:  # another may have replaced it meanwhile
             self._of.move_to_end(name)
         while len(self._of) > WATCHES_MAX:
             _, oldest = self._of.popitem(last=False)
@@ -176,7 +182,7 @@ class Watches:
         return watch
 
     def seal(self, token: bytes | None) -> str:
-        """What a form of this user has to bring: a page of somebody else does not know it."""
+        """Return the seal for forms of this user. Pages of other sites do not know it."""
         return hmac.new(self._key, token or b"", "sha256").hexdigest()
 
     def sealed(self, token: bytes | None, seal: str) -> bool:

@@ -1,2 +1,4 @@
-"""Wires of older brokers, so that their clients work unchanged. Each module has one `Dialect`, which sees its
-`Desk` and nothing else of the gateway."""
+"""Protocols of older brokers, so that their clients work unchanged.
+
+Each module has one `Dialect`, which uses its `Desk` and no other part of the gateway.
+"""

@@ -1,4 +1,4 @@
-"""Acks that somebody waits for: those of one moment are stored together."""
+"""Acks that a client waits for: those of the same moment are stored together."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,13 +7,13 @@ from gossipq.errors import LeaseLost
 from gossipq_client.aio import Message
 from gossipq_gateway.dialect import Desk
 
-#: told once: whether the record was still held, as it is stored now; False also when nobody knows
+#: called once: True if the record was still held and the ack is stored; False also if unknown
 Acked = Callable[[bool], None]
 STORED_S = 30.0
 
 
 def acked(message: Message) -> bool:
-    """Acks within milliseconds, where nobody waits for it; False when somebody else has the record."""
+    """Ack without waiting for the result. False: another consumer has the record."""
     try:
         message.ack().send(None)  # it never waits
     except StopIteration:

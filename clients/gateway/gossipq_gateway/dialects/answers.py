@@ -1,4 +1,4 @@
-"""Answers of one connection, which leave in the order of their requests whenever they are known. Pure."""
+"""Answers of one connection, sent in the order of their requests. Pure."""
 
 from collections import deque
 
@@ -14,7 +14,9 @@ class Slot:
 
 
 class Answers:
-    """`size` of a slot is what its request holds in memory until it is answered, in bytes."""
+    """A queue of answers. `size` of a slot is the memory of its request
+    until the answer, in bytes.
+    """
 
     def __init__(self) -> None:
         self._slots: deque[Slot] = deque()
@@ -24,18 +26,18 @@ class Answers:
         return len(self._slots)
 
     def slot(self, size: int = 0) -> Slot:
-        """For an answer to come; b"" when it is none."""
+        """Return a place for a later answer. An empty answer is skipped."""
         made = Slot(size)
         self._slots.append(made)
         self.size += size
         return made
 
     def say(self, answer: bytes) -> None:
-        """Behind all that is asked so far."""
+        """Answer after all earlier requests."""
         self.slot().answer = answer
 
     def take(self) -> bytes:
-        """What can leave now."""
+        """Return the answers that can be sent now."""
         slots, ready = self._slots, []
         while slots and (answer := slots[0].answer) is not None:
             self.size -= slots.popleft().size

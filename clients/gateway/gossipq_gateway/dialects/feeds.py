@@ -1,5 +1,7 @@
-"""Pushing records to connections: one subscription of the gateway for all connections that share a group,
-each of which takes the next record as soon as it has room."""
+"""Pushes records to connections: one subscription for all connections of a group.
+
+The next record goes to a connection that has room.
+"""
 
 import asyncio
 from collections import OrderedDict
@@ -11,7 +13,7 @@ from gossipq_client.aio import Message, Subscription
 from gossipq_client.values import GIVEN_BACK
 from gossipq_gateway.dialects.postbox import told
 
-CREDIT_RECORDS = 256  #: that wait in the gateway at most, for each feed
+CREDIT_RECORDS = 256  #: records that wait in the gateway, for each feed
 
 
 class Taker(Protocol):
@@ -19,18 +21,18 @@ class Taker(Protocol):
 
     def has_room(self) -> bool: ...
     def give(self, message: Message) -> None:
-        """Takes it: it is acked or given back by who took it."""
+        """Take a record. The taker acks it or gives it back."""
 
     def ended(self, error: GossipqError) -> None:
-        """Nothing will come any more."""
+        """No further records will come."""
 
 
 class Feed:
-    """Records go to the connections in turn. When none is left, what nobody took goes back."""
+    """Gives records to connections in turn. Without connections, the others are given back."""
 
     def __init__(self, subscribe: Callable[[], Subscription], over: Callable[[], None]) -> None:
         self._takers: set[Taker] = set()
-        self._roomy: OrderedDict[Taker, None] = OrderedDict()  #: who waited longest comes first
+        self._roomy: OrderedDict[Taker, None] = OrderedDict()  #: the longest waiting first
         self._room = asyncio.Event()
         self._over = over
         self._subscription = subscribe()
@@ -41,7 +43,7 @@ class Feed:
         self.roomy(taker)
 
     def leave(self, taker: Taker) -> None:
-        """The last one that leaves ends the feed."""
+        """Remove a connection. The last one ends the feed."""
         self._takers.discard(taker)
         self._roomy.pop(taker, None)
         if not self._takers:
@@ -67,7 +69,7 @@ class Feed:
                     message.settle(GIVEN_BACK)
                     raise
                 self.roomy(taker)
-        except Exception as error:  # else who joins later would wait for a feed that brings nothing
+        except Exception as error:  # otherwise later connections would wait for a dead feed
             self._over()
             for taker in list(self._takers):
                 taker.ended(told(error))
@@ -75,11 +77,11 @@ class Feed:
             await self._subscription.aclose()
 
     async def _next(self) -> Taker:
-        """The one that has waited longest of those with room."""
+        """Return the connection with room that has waited longest."""
         while True:
             while self._roomy:
                 taker, _ = self._roomy.popitem(last=False)
-                if taker.has_room():  # else its socket is full: it says when it is not
+                if taker.has_room():  # otherwise its socket is full; it reports when it is not
                     return taker
             self._room.clear()
             await self._room.wait()

@@ -1,4 +1,4 @@
-"""Fields of a form, as browsers and the clients of older brokers post them."""
+"""Fields of a form, as browsers and clients of older brokers send them."""
 
 from email.parser import BytesParser
 from email.policy import HTTP
@@ -11,16 +11,16 @@ FIELDS_MAX = 100
 
 
 class BadForm(Exception):
-    """It is too large, or no form."""
+    """The body is too large, or not a form."""
 
 
 def is_of_page(request: Request) -> bool:
-    """Whether a web page asks, in the browser of somebody here: no client of an older broker is one."""
+    """True if a web page sent the request. Clients of older brokers do not set these headers."""
     return "origin" in request.headers or "sec-fetch-mode" in request.headers
 
 
 async def body(request: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
-    """Raises BadForm for what is larger."""
+    """Return the body. Raises BadForm if it is larger than `bytes_max`."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
@@ -31,12 +31,12 @@ async def body(request: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
 
 
 async def fields(request: Request) -> dict[str, str]:
-    """By name, the first of each. Raises BadForm."""
+    """Return fields by name, the first of each. Raises BadForm."""
     return parse(await body(request), request.headers.get("content-type", ""))
 
 
 def parse(raw: bytes, kind: str) -> dict[str, str]:
-    """Of a body of this content type. Raises BadForm."""
+    """Parse a body of this content type. Raises BadForm."""
     found: dict[str, str] = {}
     if kind.lower().startswith("multipart/form-data"):
         message = BytesParser(policy=HTTP).parsebytes(

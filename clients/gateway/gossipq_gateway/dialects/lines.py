@@ -1,5 +1,8 @@
-"""Connections of dialects that speak over plain TCP: bounded in number, in what waits to be answered, in what
-is not read, in what is not whole, and in silence."""
+"""TCP connections of dialects.
+
+Bounded are their number, their open requests, their unread answers,
+incomplete requests, and silence.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -12,14 +15,14 @@ from gossipq_gateway.listener import FAREWELL_S, bound
 from gossipq_gateway.room import Room, Share
 
 LINES_MAX = 8_192  #: connections of one dialect
-PENDING_MAX = 2_048  #: requests of a connection that wait for their answers; then it is not read
-PENDING_BYTES_MAX = 4 << 20  #: that those hold; likewise
-UNREAD_BYTES_MAX = 256 << 10  #: answers that it has not taken; likewise, and nothing is pushed to it
+PENDING_MAX = 2_048  #: open requests of a connection; above this, it is not read
+PENDING_BYTES_MAX = 4 << 20  #: bytes of those requests; likewise
+UNREAD_BYTES_MAX = 256 << 10  #: unread answers; likewise, and records are not pushed
 SWEEP_S = 1.0
 
 
 class Hangup(Exception):
-    """What came is not to be answered: the connection ends."""
+    """The input must not be answered: close the connection."""
 
 
 class Line(asyncio.Protocol):
@@ -31,53 +34,53 @@ class Line(asyncio.Protocol):
         self.lines, self.answers = lines, Answers()
         self._share = Share(lines.room)
         self.heard_s = 0.0  #: when the last bytes came, on the clock of the loop
-        self.ends_s = 0.0  #: since when it is seen to end; 0.0: it is not
+        self.ends_s = 0.0  #: since when it has been closing; 0.0: it is open
         self.is_open = self.is_full = self._ending = self._braked = self._flushing = False
 
-    # --- what a dialect does
+    # --- for the dialect
 
     def opened(self) -> None:
-        """It stands."""
+        """The connection is open."""
 
     def take(self, data: bytes) -> None:
-        """Something came. Raises Hangup."""
+        """Handle input. Raises Hangup."""
         raise NotImplementedError
 
     def unfinished(self) -> int:
-        """Bytes of a request that is not whole yet, where one may be large."""
+        """Return the bytes of an incomplete request, if the dialect has large ones."""
         return 0
 
     def closed(self) -> None:
-        """It is gone: what it held goes back."""
+        """The connection is closed: give its records back."""
 
     def roomy(self) -> None:
-        """It reads again what is sent to it."""
+        """It reads again."""
 
     def answered(self) -> None:
-        """Nothing that was asked waits for its answer."""
+        """All its requests are answered."""
 
     def swept(self) -> None:
-        """Once a second."""
+        """Called once a second."""
 
     # --- answers
 
     def say(self, answer: bytes) -> None:
-        """Behind all that was asked so far."""
+        """Answer after all earlier requests."""
         self.answers.say(answer)
         self._flush_soon()
 
     def answer(self, slot: Slot, answer: bytes) -> None:
-        """From anywhere, also when it is gone."""
+        """Set an answer, from any code, also after the connection was closed."""
         slot.answer = answer
         self._flush_soon()
 
     def push(self, data: bytes) -> None:
-        """At once, before answers that are not known yet."""
+        """Send at once, before open answers."""
         if self.is_open:
             self.transport.write(data)
 
     def hang_up(self) -> None:
-        """Behind what is said so far."""
+        """Close after all earlier answers."""
         if self.is_open:
             self._ending = True
             self._flush_soon()
@@ -100,7 +103,7 @@ class Line(asyncio.Protocol):
                 self.transport.close()
 
     def _brake(self) -> None:
-        """Who asks more than is answered, or does not read the answers, is not read either."""
+        """Stop reading a client with too many open requests or unread answers."""
         heavy = len(self.answers) >= PENDING_MAX or self.answers.size >= PENDING_BYTES_MAX or self.is_full
         if heavy != self._braked and not self.transport.is_closing():
             self._braked = heavy
@@ -133,7 +136,7 @@ class Line(asyncio.Protocol):
         self._flush()
 
     def eof_received(self) -> bool:
-        """Who says no more may still wait for answers."""
+        """A client that closed its sending side may still wait for answers."""
         self._ending = True
         self._flush_soon()
         return True
@@ -177,7 +180,7 @@ class Lines:
 
     @asynccontextmanager
     async def listening(self, where: Place) -> AsyncIterator[Place]:
-        """Yields where it listens, for port 0; closes all connections when it is left. Raises OSError."""
+        """Yield the bound address. Leaving closes all connections. Raises OSError."""
         listener, loop = bound(where), asyncio.get_running_loop()
         server = await loop.create_server(lambda: self._make(self), sock=listener)
         sweeper = asyncio.create_task(self._sweep())
@@ -197,8 +200,10 @@ class Lines:
             await asyncio.sleep(0)
 
     async def _sweep(self) -> None:
-        """Ends who has been silent for too long, and who is told to end and does not take what is left for
-        it: a close waits for that without end, and what the connection holds with it."""
+        """Abort silent connections, and closing ones that do not read the rest.
+
+        A close would wait for that without limit and keep records.
+        """
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(SWEEP_S)

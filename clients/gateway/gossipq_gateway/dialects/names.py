@@ -1,4 +1,4 @@
-"""Names of queues as their clients write them, and the topics that they stand for."""
+"""Names of queues, and their topics."""
 
 import re
 
@@ -11,8 +11,11 @@ _ESCAPED = re.compile(r"-x([0-9A-F]{2})-")
 
 
 def topic_of(name: str) -> str:
-    """The topic of a queue: its own name where a topic may have it. Other bytes become `-xHH-`, so that no
-    two queues share a topic. Raises BadName for an empty one, and for one that becomes too long."""
+    """Return the topic of a queue: the same name if it is valid for a topic.
+
+    Other bytes become `-xHH-`, so that two queues never share a topic. Raises BadName if the name
+    is empty or the result is too long.
+    """
     if _PLAIN.fullmatch(name) and "-x" not in name and name not in (".", ".."):
         found = name
     else:
@@ -29,7 +32,7 @@ def topic_of(name: str) -> str:
 
 
 def name_of(topic: str) -> str:
-    """The queue that a topic stands for: the reverse."""
+    """Return the queue of a topic."""
     if "-x" not in topic:
         return topic
     raw = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), topic).encode("latin-1", "replace")

@@ -1,5 +1,7 @@
-"""What the dialects of older brokers are told, under the names that their own configuration has: a file of
-TOML with a table for each, given by `--dialects`."""
+"""Options of older brokers' dialects, under the names in their own configuration.
+
+`--dialects` names a TOML file with a table for each dialect.
+"""
 
 import tomllib
 from pathlib import Path
@@ -16,9 +18,11 @@ Group = Annotated[str, Meta(min_length=1, max_length=100)]
 
 
 class KapokMqOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`push_type` 1: a message goes to one consumer of its topic, 2: to all. `nodes`: HOST:PORT of all
-    gateways, for clients that ask for them. `origins`: web pages that may ask. `in_hand_max`: messages that a
-    consumer has not acked."""
+    """`push_type` 1: a message goes to one consumer of its topic; 2: to all.
+
+    `nodes`: HOST:PORT of all gateways, for clients that ask. `origins`: web pages that may send
+    requests. `in_hand_max`: unacked messages of a consumer.
+    """
 
     secret_key: str = "test"
     push_type: Annotated[int, Meta(ge=1, le=2)] = 1
@@ -30,8 +34,10 @@ class KapokMqOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MoonMqOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`keepalive`: seconds of silence after which a connection ends. `in_flight_max`: messages that a
-    connection has not acked; its own client keeps 16."""
+    """`keepalive`: seconds of silence after which a connection ends.
+
+    `in_flight_max`: unacked messages of a connection; moonmq's own client stores 16.
+    """
 
     group: Group = "moonmq"
     keepalive: Annotated[int, Meta(ge=1, le=600)] = 65
@@ -39,8 +45,10 @@ class MoonMqOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class QueueServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`leader`: HOST:PORT of the gateway that serves, when this one only forwards to it, or names it
-    (`forward_request` 0)."""
+    """`leader`: HOST:PORT of the gateway that serves requests.
+
+    This gateway then forwards to it, or with `forward_request` 0 tells clients its address.
+    """
 
     group: Group = "queue_server"
     node_id: int = 1
@@ -50,7 +58,7 @@ class QueueServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class XxlMqOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`access_token`: what callers show; "" = nothing. `timeout`: seconds that a message may be worked on."""
+    """`access_token`: required from callers; "" = none. `timeout`: seconds of a message's lease."""
 
     access_token: str = ""
     timeout: Seconds = 300
@@ -64,7 +72,7 @@ class DialectOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read(path: str) -> DialectOptions:
-    """The options in a file. Raises ConfigError that names the file and the key."""
+    """Read the options. Raises ConfigError, which names the file and the key."""
     try:
         found = tomllib.loads(Path(path).read_text("utf-8"))
         return msgspec.convert(found, DialectOptions)

@@ -1,5 +1,7 @@
-"""Publishing for many connections: what arrives in one moment goes as one list, and everyone hears of his own
-records when the cluster has confirmed them."""
+"""Publishes for many connections: records of the same moment are published as one list.
+
+Each connection hears of its own records when the cluster has confirmed them.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -10,24 +12,25 @@ from gossipq.errors import Backpressure, BadRequest, GossipqError, Unreachable
 from gossipq_client import Receipt
 from gossipq_gateway.dialect import Desk
 
-CONFIRM_S = 30.0  #: a record that is not confirmed by then may be stored: its client hears an error
-LIST_MAX = 1_000  #: records that go as one list
+#: after this time without a confirm, the client gets an error; the record may be stored
+CONFIRM_S = 30.0
+LIST_MAX = 1_000  #: records in one list
 
 
 class Stored(NamedTuple):
-    """Where a record is. `offset` is -1 of one that is not due yet."""
+    """The place of a record. `offset` is -1 if it is scheduled."""
 
     topic: str
     partition: int
     offset: int
 
 
-#: told once: where the record is (several of a virtual topic), or why it is not
+#: called once: the places of the record (several for a virtual topic), or the error
 Done = Callable[[list[Stored], GossipqError | None], None]
 
 
 class Wish(NamedTuple):
-    """What a record asks for beside its value; records that are alike in it share a list."""
+    """Options of a record; records with equal options share a list."""
 
     route: str = ""
     headers: tuple[tuple[str, str], ...] = ()
@@ -50,7 +53,7 @@ def wish_of(parcel: Parcel) -> Wish:
 
 
 class Postbox:
-    """The order of `put` is kept within a topic. How much waits here is bounded by who puts it in."""
+    """Keeps the order of `put` within a topic. Callers must bound the number of waiting records."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -69,7 +72,7 @@ class Postbox:
         id: str = "",
         key: str = "",
     ) -> None:
-        """Publishes one record; `done` is called from the event loop, never before this returns."""
+        """Publish one record. `done` is called from the event loop, never before this returns."""
         parcel = Parcel(Wish(route, headers, delay_s > 0, bool(id), bool(key)), value, done, delay_s, id, key)
         waiting = self._waiting.get(topic)
         if waiting is not None:
@@ -79,7 +82,7 @@ class Postbox:
         self._begin(self._publish(topic))
 
     async def settled(self) -> None:
-        """Returns when everybody has heard."""
+        """Wait until all calls are done."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -89,7 +92,7 @@ class Postbox:
         task.add_done_callback(self._tasks.discard)
 
     async def _publish(self, topic: str) -> None:
-        """Sends what waits for a topic, until nothing does."""
+        """Publish the waiting records of a topic until none are left."""
         while parcels := self._waiting[topic]:
             self._waiting[topic] = []
             for wish, alike in groupby(parcels, wish_of):
@@ -114,7 +117,9 @@ class Postbox:
             if len(parcels) > 1 and not isinstance(error, Unreachable | Backpressure):
                 for (
                     parcel
-                ) in parcels:  # nothing of it is sent: one of them is to blame, and hears of it alone
+                    # the list was refused as a whole: publish one by one, so that
+                    # each gets its own result
+                ) in parcels:
                     await self._send(topic, wish, [parcel])
                 return
             self._tell(parcels, [], told(error))
@@ -131,7 +136,7 @@ class Postbox:
         self._tell(parcels, copies(receipt, len(parcels)), None)
 
     def _tell(self, parcels: list[Parcel], stored: list[list[Stored]], error: GossipqError | None) -> None:
-        if error is None and len(stored) != len(parcels):  # not ours to guess
+        if error is None and len(stored) != len(parcels):  # an unexpected result
             error = Unreachable(f"{len(parcels)} records were confirmed as {len(stored)}")
         for at, parcel in enumerate(parcels):
             try:
@@ -141,12 +146,12 @@ class Postbox:
 
 
 def told(error: Exception) -> GossipqError:
-    """As who published hears it."""
+    """Convert an exception for the publisher."""
     return error if isinstance(error, GossipqError) else BadRequest(f"{type(error).__name__}: {error}")
 
 
 def copies(receipt: Receipt, count: int) -> list[list[Stored]]:
-    """Where each record of a list of `count` is; several places when the topic is virtual."""
+    """Return the places of each record in a list of `count`; several for a virtual topic."""
     parts = receipt.receipts
     virtual = len(parts) > 0 and any(
         part.count == count and part.topic != receipt.topic for part in parts[1:]
@@ -156,7 +161,7 @@ def copies(receipt: Receipt, count: int) -> list[list[Stored]]:
 
 
 def places(receipt: Receipt) -> Iterator[Stored]:
-    """Of each record that a receipt covers, in order."""
+    """Yield the place of each record of a receipt, in order."""
     if receipt.receipts:
         for part in receipt.receipts:
             yield from places(part)

@@ -1,2 +1,5 @@
-"""Amazon SQS, its JSON protocol: a queue is a topic with the group `sqs`. `signature` knows who asks,
-`queues` what queues there are, `messages` what a message looks like, `actions` what is done."""
+"""Amazon SQS with its JSON protocol: a queue is a topic with the group `sqs`.
+
+`signature` authenticates requests, `queues` has the queues, `messages` the format of messages, and
+`actions` the operations.
+"""

@@ -1,9 +1,10 @@
-"""Access keys of SQS: a file of the gateway's own user, where each is mapped to the token of a user of the
-cluster.
+"""Access keys of SQS: a file that maps each to the token of a user of the cluster.
 
     {"AKIAEXAMPLE": {"secret": "...", "token": "gq_..."}}
 
-Without `token` its holder is nobody to the cluster, which is enough for an open one."""
+Only the gateway's user may read the file. Without `token` the key's owner is anonymous, which is
+enough for an open cluster.
+"""
 
 import os
 import stat
@@ -24,7 +25,7 @@ class AccessKey(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AccessKeys:
-    """The file is read again when it has changed."""
+    """The keys. The file is read again when it has changed."""
 
     def __init__(self, path: str) -> None:
         """Raises ConfigError."""
@@ -54,12 +55,11 @@ class AccessKeys:
         self._keys, self._stamp = keys, stamp
 
     def look(self) -> None:
-        """Takes what has changed in the file. Raises ConfigError when it cannot be used; the keys stay as
-        they were."""
+        """Read a changed file. Raises ConfigError if it is invalid; then the old keys stay."""
         self._read()
 
     def find(self, key_id: str) -> tuple[str, bytes]:
-        """The secret of a key, and the token of its user. Raises SqsFault."""
+        """Return the secret of a key, and the token of its user. Raises SqsFault."""
         key = self._keys.get(key_id)
         if key is None:
             raise unsigned("The security token included in the request is invalid.", "InvalidClientTokenId")

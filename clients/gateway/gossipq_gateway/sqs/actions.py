@@ -1,4 +1,4 @@
-"""What SQS does with queues and messages, each as a function of its name."""
+"""The operations of SQS on queues and messages: a function for each."""
 
 import asyncio
 import os
@@ -24,15 +24,15 @@ from gossipq_gateway.sqs.messages import Attribute
 from gossipq_gateway.sqs.queues import GROUP, Queue, Queues
 
 CONFIRM_S = 10.0
-SHORT_S = 0.25  #: a short poll waits so long: the leaders have to be asked
-SLICE_S = 0.5  #: a FIFO queue looks so often at what waits here
-HELD_S = 30  #: a message in hand is asked of its leader for so long at least
+SHORT_S = 0.25  #: a short poll waits this long, because the leaders must be asked
+SLICE_S = 0.5  #: interval at which a FIFO queue checks its waiting messages
+HELD_S = 30  #: minimum lease that the leader is asked for
 BATCH_MAX = 10
 LIST_MAX = 1_000
 
 
 class Asked(NamedTuple):
-    """One request: who asks, what, and by which URL the caller reaches the gateway."""
+    """One request, its caller, and the caller's URL of the gateway."""
 
     caller: Caller
     token: bytes
@@ -67,7 +67,7 @@ class Receive(msgspec.Struct, rename="pascal"):
 
 
 class Actions:
-    """Of one gateway."""
+    """The operations of one gateway."""
 
     def __init__(self, table: Queues) -> None:
         self._table = table
@@ -96,18 +96,21 @@ class Actions:
     # --- queues
 
     def _queue(self, asked: Asked) -> Queue:
-        """For what the cluster is asked about next, which refuses whoever may not use its topic."""
+        """Return a queue. The cluster checks permissions in the following request."""
         return self._table.find(_queue_name(asked))
 
     async def _seen(self, asked: Asked, name: str) -> Queue:
-        """Whoever may not use its topic is refused, whether there is such a queue or not: for what the table
-        alone could answer. Raises SqsFault, Forbidden."""
+        """Return a queue, after checking that the caller may use its topic.
+        Raises SqsFault, Forbidden.
+
+        The error is the same whether the queue exists or not.
+        """
         if not queues.may_begin(name) or not await asked.caller.mq.topics(name):
             raise no_queue(name)
         return self._table.find(name)
 
     async def _names(self, asked: Asked, prefix: str = "") -> list[str]:
-        """Of the queues whose topics the user of the key may use, in order."""
+        """Return the names of queues whose topics the user may use, in order."""
         if not queues.may_begin(prefix):
             return []
         seen = {topic.name for topic in await asked.caller.mq.topics(f"{prefix}*")}
@@ -260,7 +263,7 @@ class Actions:
         return _outcomes(entries, await self._sent(asked, queue, entries))
 
     async def _sent(self, asked: Asked, queue: Queue, entries: list[Said]) -> list[dict[str, Any] | SqsFault]:
-        """Each by itself: what is wrong with one is no matter of the others."""
+        """Send each message by itself, so that errors are independent."""
         mq, found = asked.caller.mq, list[dict[str, Any] | SqsFault]()
         pending: list[tuple[int, Any]] = []
         for at, said in enumerate(entries):
@@ -294,8 +297,10 @@ class Actions:
         return found
 
     async def _id_of_first(self, asked: Asked, ref: str) -> str:
-        """The id of the message whose deduplication id was sent again. The sender need not be allowed to read
-        it; the gateway asks then. One that nobody can find any more is named by its ref."""
+        """Return the id of the message that was first sent with a deduplication id.
+
+        If the sender may not read it, the gateway reads it. An unreadable one is named by its ref.
+        """
         for mq in (asked.caller.mq, self._table.mq):
             try:
                 return messages.id_of((await mq.admin.show(ref=ref)).headers_shown, ref)
@@ -334,7 +339,9 @@ class Actions:
         return {"Messages": [_shown(lease, said, queue) for lease in leases]} if leases else {}
 
     async def _received(self, asked: Asked, queue: Queue, n: int, wait_s: float) -> list[Message]:
-        """Some that may be handed out. What was received too often goes to the dead letters instead."""
+        """Return records to deliver. Those received too often go to the
+        dead letter queue instead.
+        """
         deadline_ms = asked.caller.now_ms() + round(wait_s * 1000)
         while True:
             left_s = max(0.0, (deadline_ms - asked.caller.now_ms()) / 1000)
@@ -358,8 +365,10 @@ class Actions:
         return order.take(came, n)
 
     def _order(self, asked: Asked, queue: Queue) -> Order[Message]:
-        """Who has another client than before, since its session was ended, begins anew: what the first one
-        had in hand comes again."""
+        """Return the order of a FIFO queue for a caller.
+
+        If the caller's session was ended, its order is new, and its records are redelivered.
+        """
         key = asked.token, queue.name
         order = self._orders.get(key)
         if order is None or order.leases is not asked.caller.leases:
@@ -367,7 +376,7 @@ class Actions:
         return order
 
     def rest(self, now_ms: int, idle_ms: int) -> None:
-        """What waits here for others of its group, and nobody has asked for, goes back."""
+        """Give back records that wait for their message group without requests."""
         for key, order in list(self._orders.items()):
             if now_ms - order.used_ms >= idle_ms:
                 for msg in order.give_up():
@@ -378,8 +387,10 @@ class Actions:
     async def _redriven(
         self, asked: Asked, queue: Queue, found: list[Message], target: str, most: int
     ) -> list[Message]:
-        """Published there, by an id that tells a repeat, then acked here. If that fails, or who asked is
-        gone, all go back: nobody has a handle of them."""
+        """Publish records to the dead letter queue, by ids that detect repeats, then ack them.
+
+        After an error, or if the caller disconnected, all are given back.
+        """
         over = [msg for msg in found if msg.attempt > most]
         if not over:
             return found
@@ -412,8 +423,11 @@ class Actions:
         return _settled(entries, found)
 
     async def _deleted(self, asked: Asked, queue: Queue, handles: list[str]) -> list[SqsFault | None]:
-        """What each handle could not delete. That of the last delivery of a message deletes it, also after
-        its visibility timeout and at another gateway; of a FIFO queue only while the message is in hand."""
+        """Delete by handles. Returns a fault for each that failed.
+
+        The handle of a message's last delivery deletes it, also after the visibility timeout and at
+        another gateway. In a FIFO queue, the message must still be in flight.
+        """
         leases = asked.caller.leases
         faults, found, elsewhere = dict[str, SqsFault](), dict[str, Lease[Message]](), set[str]()
         for handle in handles:
@@ -451,7 +465,7 @@ class Actions:
     async def change_visibility_batch(self, asked: Asked) -> dict[str, Any]:
         queue, entries = self._queue(asked), _entries(asked.data)
         found = list[SqsFault | None]()
-        for entry in entries:  # each by itself, as when they are sent
+        for entry in entries:  # each by itself, as in a send
             try:
                 found.append(await self._changed(asked, queue, entry))
             except SqsFault as fault:
@@ -466,7 +480,7 @@ class Actions:
         check_handle(queue, handle)
         try:
             lease = leases.find(handle)
-            # its leader says whether the record is with somebody else, which is not known here at once
+            # its leader knows whether another consumer has the record; this gateway does not
             await lease.record.extend(max(seconds, HELD_S))
         except LeaseLost as lost:
             if queue.fifo or not leases.is_of(handle):
@@ -485,7 +499,7 @@ class Actions:
 
 
 def check_handle(queue: Queue, handle: str) -> None:
-    """Raises SqsFault for one that no message of this queue has had."""
+    """Raise SqsFault for a handle that cannot belong to this queue."""
     try:
         known = named(handle)
     except BadRequest:
@@ -495,7 +509,7 @@ def check_handle(queue: Queue, handle: str) -> None:
 
 
 def _not_in_hand(leases: Leases[Message], handle: str, why: LeaseLost | None) -> SqsFault:
-    """Of a message that was received elsewhere, or whose visibility timeout is over."""
+    """Return the fault for a message received elsewhere, or after its visibility timeout."""
     told = why.message if why is not None else "the message is with somebody else"
     return (
         bad_value(f"The receipt handle has expired: {told}")
@@ -554,7 +568,7 @@ def _within(name: str, value: int, high: int) -> int:
 
 
 def _entries(data: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of a batch. Raises SqsFault."""
+    """Return the entries of a batch. Raises SqsFault."""
     entries, prefix = data.get("Entries"), "AWS.SimpleQueueService."
     if not isinstance(entries, list) or not entries or not all(isinstance(each, dict) for each in entries):
         raise SqsFault(
@@ -592,7 +606,7 @@ def _failed(entry: str, fault: SqsFault) -> dict[str, Any]:
 
 
 def _options(queue: Queue, said: Said) -> dict[str, Any]:
-    """Of the publish. Raises SqsFault."""
+    """Return the options of the publish. Raises SqsFault."""
     options: dict[str, Any] = {}
     delay_s = queue.number("DelaySeconds") if said.delay_seconds is None else said.delay_seconds
     if delay_s:

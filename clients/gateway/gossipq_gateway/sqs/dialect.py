@@ -1,5 +1,4 @@
-"""SQS under the port of HTTP: POST at /, /sqs and at the URL of a queue, as clients of its JSON protocol
-do."""
+"""SQS under the HTTP port: POST at /, /sqs and a queue's URL, in the JSON protocol."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -31,8 +30,10 @@ REST_MS = 2_000
 
 
 class Sqs:
-    """Amazon SQS. Each access key is mapped to a user of the cluster; the table of queues is kept with what
-    the gateway's own user may do."""
+    """Amazon SQS. Each access key is mapped to a user of the cluster.
+
+    The table of queues is stored with the permissions of the gateway's own user.
+    """
 
     name = "sqs"
 
@@ -75,7 +76,7 @@ class Sqs:
                 self._desk.log.warning("%s", error)
 
     async def answer(self, request: Request) -> Response:
-        """Every request, also those that are wrong."""
+        """Answer every request, also invalid ones."""
         self._desk.counters.request()
         try:
             return _response(200, await self._done(request))
@@ -128,7 +129,7 @@ class Sqs:
 
 
 class _Door:
-    """Of every path, as an ASGI application."""
+    """The ASGI application of every path."""
 
     def __init__(self, sqs: Sqs) -> None:
         self._sqs = sqs

@@ -1,4 +1,4 @@
-"""Errors as clients of SQS know them."""
+"""Errors in the form of SQS."""
 
 from gossipq import errors
 from gossipq.errors import GossipqError
@@ -6,8 +6,10 @@ from gossipq_gateway.problems import is_forbidden
 
 
 class SqsFault(Exception):
-    """`kind` is the shape of the JSON protocol, `code` its name in the older query protocol, which client
-    libraries still compare."""
+    """`kind` is the error in the JSON protocol, `code` its name in the older query protocol.
+
+    Client libraries still compare the code.
+    """
 
     def __init__(self, kind: str, message: str, code: str = "", status: int = 400) -> None:
         super().__init__(message)
@@ -39,7 +41,7 @@ def bad_handle(handle: str, why: str = "it is none of this gateway") -> SqsFault
 
 
 def fault_of(error: GossipqError) -> SqsFault:
-    """What the cluster refused."""
+    """Convert a refusal of the cluster."""
     if isinstance(error, errors.UnknownTopic):
         return no_queue(error.message)
     if is_forbidden(error):

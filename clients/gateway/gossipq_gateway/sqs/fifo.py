@@ -1,5 +1,6 @@
-"""The order of a FIFO queue among those who receive over one gateway: while a message of a group is in hand,
-later ones of that group wait."""
+"""Order of a FIFO queue at one gateway: while a message of a group is
+in flight, later ones wait.
+"""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
@@ -12,7 +13,7 @@ ATTEMPTS_MAX = 1_000  #: receives with a ReceiveRequestAttemptId that are rememb
 
 
 class Keyed(Leasable, Protocol):
-    """A record in hand, with the group of its message as key."""
+    """A record in flight, with its message group as key."""
 
     @property
     def key(self) -> bytes | None: ...
@@ -22,23 +23,25 @@ Item = TypeVar("Item", bound=Keyed)
 
 
 class Order(Generic[Item]):
-    """Of one queue and caller. The cluster keeps the order among gateways: a group is with one of them at a
-    time."""
+    """The order of one queue and caller.
+
+    The cluster keeps the order among gateways: only one at a time gets records of a group.
+    """
 
     def __init__(self, leases: Leases[Item]) -> None:
-        self.leases = leases  #: of the client that the caller has
+        self.leases = leases  #: of the caller's client
         self._busy: dict[bytes | None, list[Lease[Item]]] = {}
         self._waiting: list[Item] = []
-        self._taken: list[Item] = []  #: and not handed out yet
+        self._taken: list[Item] = []  #: records that are not delivered yet
         self.used_ms = 0
-        #: by ReceiveRequestAttemptId: what a receive got, which may be asked again
+        #: by ReceiveRequestAttemptId: the result of a receive, which can be repeated
         self._attempts = OrderedDict[str, list[Lease[Item]]]()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def take(self, came: Iterable[Item], n: int) -> list[Item]:
-        """At most `n` to hand out, of what waits and what came, in order."""
+        """Return at most `n` records to deliver, in order, from waiting and new ones."""
         found, waiting, held = list[Item](), list[Item](), {item.key for item in self._taken}
         self._busy = {key: left for key, leases in self._busy.items() if (left := self._standing(leases))}
         for item in (*self._waiting, *came):
@@ -61,13 +64,13 @@ class Order(Generic[Item]):
                 self._attempts.popitem(last=False)
 
     def again(self, attempt_id: str) -> list[Lease[Item]]:
-        """What a receive with this id got, if all of it is still in hand."""
+        """Return the result of an earlier receive with this id, if all of it is still in flight."""
         leases = self._attempts.get(attempt_id, [])
         return leases if len(self._standing(leases)) == len(leases) else []
 
     @contextmanager
     def kept(self, taken: list[Item]) -> Iterator[None]:
-        """While something is done with what was taken, before it is handed out, or moved."""
+        """Keep records in the order while they are processed before their delivery."""
         self._taken += taken
         try:
             yield
@@ -79,10 +82,10 @@ class Order(Generic[Item]):
 
     @property
     def in_hand(self) -> bool:
-        """Whether somebody has a message, or is about to, so that its group must be remembered."""
+        """True if a message is in flight or about to be, so that its group must be remembered."""
         return bool(self._taken) or any(map(self._standing, self._busy.values()))
 
     def give_up(self) -> list[Item]:
-        """What waits, to go back: the last first."""
+        """Return the waiting records, to give them back, the last first."""
         waiting, self._waiting = self._waiting, []
         return [item for item in reversed(waiting) if not item.lost]

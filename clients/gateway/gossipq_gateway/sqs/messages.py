@@ -1,4 +1,4 @@
-"""What a message of SQS is: its body, its attributes, its digests; and the record that it becomes. Pure."""
+"""Messages of SQS: body, attributes and digests, and conversion to records. Pure."""
 
 import re
 from base64 import b64decode
@@ -16,19 +16,19 @@ _ID, _ATTRIBUTES, _SYSTEM = "sqs.id", "sqs.attributes", "sqs.system"
 _TYPE = re.compile(r"(String|Number|Binary)(\.[A-Za-z0-9_.-]{1,240})?\Z")
 _TRACE = "AWSTraceHeader"
 _NAME = re.compile("[!-~]{1,128}")  #: of a group, or for deduplication
-#: what SQS takes of XML 1.0
+#: characters that SQS refuses: not in XML 1.0
 _BAD_TEXT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class Attribute(msgspec.Struct, rename="pascal", omit_defaults=True):
-    """Of a message. Binary values are base64."""
+    """An attribute of a message. Binary values are base64."""
 
     data_type: str
     string_value: str | None = None
     binary_value: str | None = None
 
     def raw(self) -> bytes:
-        """Raises SqsFault."""
+        """Return the bytes of the value. Raises SqsFault."""
         if self.data_type.startswith("Binary"):
             try:
                 return b64decode(self.binary_value or "", validate=True)
@@ -38,7 +38,7 @@ class Attribute(msgspec.Struct, rename="pascal", omit_defaults=True):
 
 
 def message_id(random: bytes) -> str:
-    """As a UUID, of 16 random bytes."""
+    """Return a UUID made of 16 random bytes."""
     text = random.hex()
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:32]}"
 
@@ -48,7 +48,7 @@ def digest(body: str) -> str:
 
 
 def digest_of(attributes: Mapping[str, Attribute]) -> str:
-    """MD5 as client libraries check it. Raises SqsFault."""
+    """Return the MD5 that client libraries check. Raises SqsFault."""
     found = md5(usedforsecurity=False)
     for name in sorted(attributes):
         each = attributes[name]
@@ -61,7 +61,7 @@ def digest_of(attributes: Mapping[str, Attribute]) -> str:
 
 
 def check(body: str, attributes: Mapping[str, Attribute], bytes_max: int = BODY_BYTES_MAX) -> None:
-    """Raises SqsFault for a message that SQS would not take; `bytes_max` is what its queue takes."""
+    """Raise SqsFault for a message that SQS would refuse. `bytes_max` is the limit of its queue."""
     if not body:
         raise SqsFault("MissingParameter", "The request must contain the parameter MessageBody.")
     if _BAD_TEXT.search(body):
@@ -83,33 +83,36 @@ def check(body: str, attributes: Mapping[str, Attribute], bytes_max: int = BODY_
 
 
 def check_system(attributes: Mapping[str, Attribute]) -> None:
-    """Raises SqsFault for a system attribute that has no effect."""
+    """Raise SqsFault for a system attribute without effect."""
     for name, each in attributes.items():
         if name != _TRACE or each.data_type != "String":
             raise bad_value(f"The message system attribute '{name}' is not supported: {_TRACE} (String) is.")
 
 
 def check_names(**named: str) -> None:
-    """Raises SqsFault for an id of a group, or for deduplication, that SQS would not take."""
+    """Raise SqsFault for an invalid id of a group, or for deduplication."""
     for name, value in named.items():
         if not _NAME.fullmatch(value):
             raise bad_value(f"{name} must have 1 to 128 letters, digits and punctuation characters.")
 
 
 def record_id(group: str, deduplication: str) -> str:
-    """The id of a record whose deduplication id counts in its group only; neither contains a blank."""
+    """Return the id of a record whose deduplication id is valid in its group only.
+
+    Neither part contains a blank.
+    """
     return f"{group} {deduplication}"
 
 
 def deduplication_of(record_id: str) -> str:
-    """The deduplication id in the id of a record."""
+    """Return the deduplication id in the id of a record."""
     return record_id.rpartition(" ")[2]
 
 
 def headers(
     made: str, attributes: Mapping[str, Attribute], system: Mapping[str, Attribute]
 ) -> dict[str, str | bytes]:
-    """Of the record."""
+    """Return the headers of the record."""
     found: dict[str, str | bytes] = {_ID: made}
     if attributes:
         found[_ATTRIBUTES] = msgspec.json.encode(attributes)
@@ -119,7 +122,9 @@ def headers(
 
 
 def id_of(found: Mapping[str, str | bytes], ref: str) -> str:
-    """The message id of a record; one that was published otherwise gets one of its ref."""
+    """Return the message id of a record. For records published
+    otherwise it is made from the ref.
+    """
     named = found.get(_ID)
     if isinstance(named, str):
         return named
@@ -132,13 +137,14 @@ def attributes_of(found: Mapping[str, str | bytes], system: bool = False) -> dic
         attributes = msgspec.json.decode(raw, type=dict[str, Attribute]) if raw else {}
         for each in attributes.values():
             each.raw()
-    except (msgspec.DecodeError, UnicodeError, RecursionError, SqsFault):  # it was published otherwise
+    except (msgspec.DecodeError, UnicodeError, RecursionError, SqsFault):
+        # it was published otherwise
         return {}
     return attributes
 
 
 def wanted(names: list[str], known: Mapping[str, Any]) -> dict[str, Any]:
-    """What a receive asks for: names, `All`, `.*` or a prefix with `.*`."""
+    """Return the attributes that a receive asks for by names, `All`, `.*` or a prefix with `.*`."""
     if "All" in names or ".*" in names:
         return dict(known)
     prefixes = tuple(name[:-2] for name in names if name.endswith(".*"))

@@ -1,5 +1,7 @@
-"""What queues there are, with their attributes: a table that lies in a topic of the cluster, so that all
-gateways have the same one, and each has it again after a restart."""
+"""Queues and their attributes, stored in a topic of the cluster.
+
+So all gateways have the same table, and read it again after a restart.
+"""
 
 import asyncio
 import re
@@ -16,11 +18,12 @@ from gossipq_client.aio import Client
 from gossipq_gateway.dialect import log
 from gossipq_gateway.sqs.faults import SqsFault, bad_attribute, bad_value, no_queue
 
-TOPIC = "sqs.queues"  #: a record for each change, with the name of the queue as key; the last one holds
-GROUP = "sqs"  #: that takes the records of a queue
+#: a record for each change, with the queue's name as key; the last one is valid
+TOPIC = "sqs.queues"
+GROUP = "sqs"  #: the group that takes the records of a queue
 ACCOUNT = "000000000000"
 REGION = "gossipq"
-SEEN_S = 5.0  #: a change of one's own is seen within so long
+SEEN_S = 5.0  #: maximum time until an own change is read back
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}\Z|(?=.{1,80}\Z)[A-Za-z0-9_-]+\.fifo\Z")
 _BEGINNING = re.compile(r"[A-Za-z0-9_.-]*")
 #: attribute -> lowest and highest value
@@ -38,14 +41,14 @@ _DEFAULTS = {
     "ReceiveMessageWaitTimeSeconds": "0",
     "VisibilityTimeout": "30",
 }
-#: of FIFO queues: attribute -> its values, the first is the default
+#: for FIFO queues: attribute -> its values, the first is the default
 _FIFO = {
     "FifoQueue": ("true",),
     "ContentBasedDeduplication": ("false", "true"),
     "DeduplicationScope": ("queue", "messageGroup"),
     "FifoThroughputLimit": ("perQueue", "perMessageGroupId"),  # neither is a limit here
 }
-#: attribute -> the only value that is true here
+#: attribute -> the only supported value
 _ABSENT = {
     "Policy": "",
     "KmsMasterKeyId": "",
@@ -70,7 +73,7 @@ class Redrive(msgspec.Struct, rename="camel"):
 
 
 class RedriveAllow(msgspec.Struct, rename="camel"):
-    """Which queues may name this one in their RedrivePolicy."""
+    """The queues that may name this one in their RedrivePolicy."""
 
     redrive_permission: Literal["allowAll", "denyAll", "byQueue"]
     source_queue_arns: list[str] = []
@@ -81,12 +84,12 @@ class RedriveAllow(msgspec.Struct, rename="camel"):
 
 
 def name_of(arn: str) -> str:
-    """The queue that an ARN names."""
+    """Return the queue that an ARN names."""
     return arn.rpartition(":")[2]
 
 
 class Queue(msgspec.Struct):
-    """`attributes` as they were set, and what is left away has its default."""
+    """A queue. `attributes` that are not set have their default."""
 
     name: str
     attributes: dict[str, str]
@@ -112,7 +115,7 @@ class Queue(msgspec.Struct):
 
     @property
     def dead_letters(self) -> tuple[str, int] | None:
-        """The queue for what was received more often than that."""
+        """The dead letter queue, and the number of receives after which a message goes there."""
         if not self["RedrivePolicy"]:
             return None
         redrive = msgspec.json.decode(self["RedrivePolicy"], type=Redrive)
@@ -120,7 +123,7 @@ class Queue(msgspec.Struct):
 
     @property
     def groups_apart(self) -> bool:
-        """Whether a deduplication id counts within its message group only."""
+        """True if a deduplication id is valid within its message group only."""
         return self["DeduplicationScope"] == "messageGroup"
 
     def takes_dead_letters_of(self, source: "Queue") -> bool:
@@ -128,7 +131,9 @@ class Queue(msgspec.Struct):
         return not policy or msgspec.json.decode(policy, type=RedriveAllow).allows(source)
 
     def policy(self) -> dict[str, Any]:
-        """Of its topic: what is not received in time expires; the count of attempts is kept here."""
+        """Return the policy of its topic. Unreceived messages expire;
+        this gateway counts receives.
+        """
         age_s = self.number("MessageRetentionPeriod")
         return {
             "ttl": age_s,
@@ -140,7 +145,7 @@ class Queue(msgspec.Struct):
         }
 
     def shown(self) -> dict[str, str]:
-        """Attributes as GetQueueAttributes has them, but for those that are counted."""
+        """Return the attributes for GetQueueAttributes, except counters."""
         found = {**_DEFAULTS, **{name: value for name, value in self.attributes.items() if value}}
         found["QueueArn"] = self.arn
         found["CreatedTimestamp"], found["LastModifiedTimestamp"] = str(self.created_s), str(self.modified_s)
@@ -159,7 +164,7 @@ def check_name(name: str) -> None:
 
 
 def may_begin(text: str) -> bool:
-    """Whether some queue could have a name that begins so."""
+    """True if a queue's name can begin like this."""
     return _BEGINNING.fullmatch(text) is not None
 
 
@@ -187,8 +192,11 @@ def check_attributes(name: str, given: Mapping[str, str]) -> None:
 
 
 def check_scope(queue: Queue, topics: Sequence[TopicInfo]) -> None:
-    """Raises SqsFault for attributes that do not go together, and for a topic whose partitions, each of which
-    knows its own ids, keep the queue from knowing all of them."""
+    """Raise SqsFault for attributes that contradict each other.
+
+    Also for a topic with several partitions if the queue needs one set of ids, because each
+    partition remembers its own ids.
+    """
     if queue["FifoThroughputLimit"] == "perMessageGroupId" and not queue.groups_apart:
         raise bad_attribute(
             "FifoThroughputLimit", "perMessageGroupId without DeduplicationScope=messageGroup"
@@ -224,17 +232,17 @@ def _check_redrive(name: str, value: str) -> None:
 
 
 class Queues:
-    """The table, followed."""
+    """The table of queues, kept up to date."""
 
     def __init__(self, mq: Client) -> None:
         self.mq = mq  #: of the gateway's own user
         self._known: dict[str, Queue] = {}
         self._changed = asyncio.Condition()
-        self._seen = -1  #: offset of the last change that is known
+        self._seen = -1  #: offset of the last known change
         self._at_end = asyncio.Event()
 
     async def follow(self) -> None:
-        """For ever: takes up each change."""
+        """Read changes, forever."""
         await self.mq.create_topic(TOPIC, 1, if_not_exists=True, retain="forever")
         ends = await self.mq.admin.positions(TOPIC)
         last = ends[0].end - 1
@@ -257,14 +265,14 @@ class Queues:
                 self._at_end.set()
 
     async def ready(self) -> None:
-        """Returns when all that there is is known. Raises SqsFault."""
+        """Wait until all existing changes are read. Raises SqsFault."""
         try:
             await asyncio.wait_for(self._at_end.wait(), SEEN_S)
         except TimeoutError:
             raise SqsFault("ServiceUnavailable", "The queues are not known yet.", status=503) from None
 
     def find(self, name: str) -> Queue:
-        """Raises SqsFault."""
+        """Return a queue. Raises SqsFault."""
         queue = self._known.get(name)
         if queue is None:
             raise no_queue(name)
@@ -274,7 +282,7 @@ class Queues:
         return sorted(self._known)
 
     async def put(self, queue: Queue) -> None:
-        """Changes a queue; returns when it is stored, and known here."""
+        """Change a queue. Returns when the change is stored, and read back."""
         try:
             receipt = await self.mq.publish_and_wait(TOPIC, msgspec.json.encode(queue), key=queue.name)
             async with asyncio.timeout(SEEN_S), self._changed:

@@ -1,4 +1,4 @@
-"""Who signed a request: AWS Signature Version 4, checked. Pure: what was sent and the time are handed in."""
+"""AWS Signature Version 4: checks who signed a request. Pure: request and time are passed in."""
 
 import hashlib
 import hmac
@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote
 
 from gossipq_gateway.sqs.faults import SqsFault, unsigned
 
-SKEW_S = 15 * 60  #: between the clock of who signed and ours
+SKEW_S = 15 * 60  #: allowed difference between the signer's clock and ours
 _HEADER = re.compile(
     r"AWS4-HMAC-SHA256 Credential=([^/,\s]+)/(\d{8})/([^/,\s]*)/([^/,\s]*)/aws4_request,"
     r"\s*SignedHeaders=([a-z0-9;_-]+),\s*Signature=([0-9a-f]{64})\Z"
@@ -19,7 +19,7 @@ _HEADER = re.compile(
 
 
 class Asked(NamedTuple):
-    """A request, as far as it is signed. Names of headers are lower case."""
+    """The signed parts of a request. Names of headers are lower case."""
 
     method: str
     path: str  #: as it was sent
@@ -38,7 +38,7 @@ class Signed(NamedTuple):
 
 
 def read(authorization: str) -> Signed:
-    """Raises SqsFault."""
+    """Parse the header. Raises SqsFault."""
     if not authorization:
         raise unsigned("Request is missing an authentication token.", "MissingAuthenticationToken")
     found = _HEADER.match(authorization)
@@ -49,8 +49,10 @@ def read(authorization: str) -> Signed:
 
 
 def check(asked: Asked, signed: Signed, secret: str, now_ms: int, prefix: str = "") -> None:
-    """Raises SqsFault unless the holder of the secret has signed this request, and lately. The path may have
-    been signed with `prefix` in front, which a proxy has removed."""
+    """Raise SqsFault unless the owner of the secret has signed this request recently.
+
+    The path may have been signed with `prefix` in front, which a proxy has removed.
+    """
     stamp = asked.headers.get("x-amz-date", "")
     if not re.fullmatch(r"\d{8}T\d{6}Z", stamp) or not stamp.startswith(signed.date):
         raise unsigned("X-Amz-Date is missing, or not that of the credential.", "IncompleteSignature")

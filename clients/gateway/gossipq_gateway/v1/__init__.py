@@ -1,2 +1,5 @@
-"""The native HTTP API, under /v1. `shapes` are what it takes and gives, `table` has every operation; routes
-and OpenAPI are made of both."""
+"""The native HTTP API, under /v1.
+
+`shapes` are requests and answers, `table` lists the operations. Routes and
+OpenAPI are made of both.
+"""

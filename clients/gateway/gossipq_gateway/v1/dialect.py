@@ -16,7 +16,7 @@ from gossipq_gateway.v1.table import OPERATIONS
 
 
 class Native:
-    """The API of gossipq itself, for callers who show tokens of their own."""
+    """The API of gossipq itself, for callers with their own tokens."""
 
     name = "http"
 

@@ -1,8 +1,8 @@
-"""The OpenAPI document, made of the table of operations and the shapes they name.
+"""Makes the OpenAPI document from the table of operations and their shapes.
 
-    python -m gossipq_gateway.v1.openapi     writes openapi.json; a test fails when it would write another
+    python -m gossipq_gateway.v1.openapi     writes openapi.json
 
-The gateway serves the file, so that it need not be made at each start.
+A test fails if the file is outdated. The gateway serves the file, which saves time at each start.
 """
 
 import re
@@ -37,7 +37,7 @@ _ERRORS = (
 
 
 def document(operations: tuple[Operation, ...]) -> bytes:
-    """As JSON."""
+    """Return the document as JSON."""
     shapes: list[Any] = [Problem]
     for each in operations:
         shapes += [shape for shape in (each.body, each.reply) if shape is not None]
@@ -45,7 +45,7 @@ def document(operations: tuple[Operation, ...]) -> bytes:
     kinds = list(dict.fromkeys(shapes))
     found, components = msgspec.json.schema_components(kinds, ref_template=_REF)
     for shape in components.values():
-        if "description" in shape:  # a docstring, which not every Python indents
+        if "description" in shape:  # a docstring, which not every Python version indents
             shape["description"] = " ".join(shape["description"].split())
     schemas = dict(zip(kinds, found, strict=True))
     paths: dict[str, dict[str, Any]] = {}

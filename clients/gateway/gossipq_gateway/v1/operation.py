@@ -1,5 +1,7 @@
-"""An operation of the native API: its path, what it takes and gives, and the way from a request to its
-answer. Routes and OpenAPI are made of the same table of these."""
+"""An operation of the native API: path, shapes, and the code from a request to its answer.
+
+Routes and OpenAPI are made of one table of operations.
+"""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -23,7 +25,7 @@ JSON, NDJSON = "application/json", "application/x-ndjson"
 
 
 class Call(NamedTuple):
-    """One request, understood. `body` is the raw one for operations that take several kinds."""
+    """One parsed request. `body` is raw for operations that accept several media types."""
 
     caller: Caller
     path: dict[str, str]
@@ -41,7 +43,7 @@ class Operation(NamedTuple):
     handle: Callable[[Call], Awaitable[Any]]
     query: type[msgspec.Struct] | None = None
     body: type[msgspec.Struct] | None = None
-    reply: type[msgspec.Struct] | None = None  #: None: nothing
+    reply: type[msgspec.Struct] | None = None  #: None: no body
     status: int = 200
     #: media types of the body, if not JSON alone, and their shapes; () = bytes
     kinds: tuple[tuple[str, tuple[type[msgspec.Struct], ...]], ...] = ()
@@ -49,7 +51,7 @@ class Operation(NamedTuple):
 
 
 def token_in(authorization: str | None) -> bytes:
-    """What a request shows; b"" = nothing. Raises Refusal."""
+    """Return the token of a request; b"" = none. Raises Refusal."""
     if not authorization:
         return b""
     scheme, _, text = authorization.partition(" ")
@@ -64,7 +66,7 @@ def token_in(authorization: str | None) -> bytes:
 
 
 def read(shape: type[msgspec.Struct], raw: bytes) -> Any:
-    """A body as JSON. Raises BadRequest."""
+    """Decode a JSON body. Raises BadRequest."""
     try:
         return msgspec.json.decode(raw or b"{}", type=shape)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -74,7 +76,7 @@ def read(shape: type[msgspec.Struct], raw: bytes) -> Any:
 
 
 def asked(shape: type[msgspec.Struct], request: Request) -> Any:
-    """The query as a shape. Raises BadRequest."""
+    """Decode the query. Raises BadRequest."""
     found: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():
         if name == "header":
@@ -98,7 +100,7 @@ def told(error: GossipqError, anonymous: bool) -> Response:
 
 
 class Endpoint:
-    """What answers an operation, as an ASGI application: without the layers of a framework in between."""
+    """Answers an operation as an ASGI application, without the layers of a framework."""
 
     def __init__(self, operation: Operation, callers: Callers, counters: Counters) -> None:
         self._operation, self._callers, self._counters = operation, callers, counters
@@ -137,7 +139,7 @@ class Endpoint:
 
 
 class Methods:
-    """What answers at one path, by method."""
+    """Dispatches one path by method."""
 
     def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
         self._endpoints, self._allowed = dict(endpoints), ", ".join(sorted(endpoints))
@@ -154,7 +156,7 @@ class Methods:
 
 
 def routes(operations: Iterable[Operation], callers: Callers, counters: Counters) -> list[Route]:
-    """What answers them, in their order."""
+    """Return the routes of the operations, in their order."""
     paths: dict[str, dict[str, Endpoint]] = {}
     for each in operations:
         paths.setdefault(each.path, {})[each.method] = Endpoint(each, callers, counters)

@@ -1,4 +1,4 @@
-"""Topics, groups, single records, dead letters: what operators ask and mend."""
+"""Operations on topics, groups, single records and dead letters, for operators."""
 
 from typing import Any
 
@@ -22,13 +22,13 @@ def _topic(info: TopicInfo) -> shapes.Topic:
 
 
 async def topics(call: Call) -> shapes.Topics:
-    """Topics whose name fits a pattern."""
+    """List topics whose names match a pattern."""
     found = await call.caller.mq.topics(call.query.pattern)
     return shapes.Topics(topics=list(map(_topic, found)))
 
 
 async def create_topic(call: Call) -> shapes.Topic:
-    """Makes a topic."""
+    """Create a topic."""
     body: shapes.NewTopic = call.body
     policy = plain.options_of(body, "name", "partitions", "if_not_exists")
     made = await call.caller.mq.create_topic(
@@ -38,26 +38,26 @@ async def create_topic(call: Call) -> shapes.Topic:
 
 
 async def topic(call: Call) -> shapes.Topic:
-    """One topic and its policy."""
+    """Return a topic and its policy."""
     name = call.path["topic"]
     found = [info for info in await call.caller.mq.topics(name) if info.name == name]
     if not found:
-        await call.caller.mq.admin.positions(name)  # says that there is none
+        await call.caller.mq.admin.positions(name)  # raises the error
     return _topic(found[0])
 
 
 async def set_topic(call: Call) -> shapes.Topic:
-    """Changes the policy of a topic."""
+    """Change the policy of a topic."""
     return _topic(await call.caller.mq.admin.set_topic(call.path["topic"], **plain.options_of(call.body)))
 
 
 async def delete_topic(call: Call) -> None:
-    """The topic, its records and its groups."""
+    """Delete a topic with its records and groups."""
     await call.caller.mq.admin.delete_topic(call.path["topic"])
 
 
 async def purge_topic(call: Call) -> shapes.Counted:
-    """Removes all records that the topic has now; scheduled ones stay."""
+    """Remove all records that the topic has now; scheduled records stay."""
     body: shapes.Purge = call.body
     count = await call.caller.mq.admin.purge_topic(call.path["topic"], body.partition, dry_run=body.dry_run)
     return shapes.Counted(count=count)
@@ -83,7 +83,7 @@ def _group(rows: list[GroupStats]) -> shapes.Group:
 
 
 async def groups(call: Call) -> shapes.Groups:
-    """Groups of a topic with their counters."""
+    """List the groups of a topic with their counters."""
     rows: dict[str, list[GroupStats]] = {}
     for row in await call.caller.mq.admin.groups(call.path["topic"]):
         rows.setdefault(row.group, []).append(row)
@@ -91,20 +91,20 @@ async def groups(call: Call) -> shapes.Groups:
 
 
 async def set_group(call: Call) -> None:
-    """Changes the policy of a group."""
+    """Change the policy of a group."""
     path = call.path
     await call.caller.mq.admin.set_group(path["topic"], path["group"], **plain.options_of(call.body))
 
 
 async def delete_group(call: Call) -> shapes.Counted:
-    """A group ends; returns in how many shards it was."""
+    """Delete a group. Returns the number of its shards."""
     path = call.path
     count = await call.caller.mq.admin.delete_group(path["topic"], path["group"], dead=call.body.dead)
     return shapes.Counted(count=count)
 
 
 async def seek_group(call: Call) -> shapes.SoughtList:
-    """A group goes on from somewhere else."""
+    """Move a group to another position."""
     body: shapes.Seek = call.body
     to = plain.start_of(body.to)
     rows = await call.caller.mq.admin.seek_group(
@@ -125,7 +125,7 @@ async def seek_group(call: Call) -> shapes.SoughtList:
 
 
 async def why_group(call: Call) -> shapes.Why:
-    """Why a group stands still, or does not, in each partition."""
+    """Explain in each partition why a group waits."""
     topic, group = call.path["topic"], call.path["group"]
     stands = await call.caller.mq.admin.why_group(topic, group)
     return shapes.Why(
@@ -142,8 +142,10 @@ def _stand(standing: Any, **where: Any) -> shapes.Stand:
 
 
 def _named(call: Call) -> dict[str, Any]:
-    """How the path names a record: TOPIC/PARTITION/OFFSET, TOPIC/PARTITION/@ENTRY.RECORD, or
-    TOPIC/by-id/ID."""
+    """Return the record that the path names.
+
+    It is TOPIC/PARTITION/OFFSET, TOPIC/PARTITION/@ENTRY.RECORD, or TOPIC/by-id/ID.
+    """
     topic, partition, place = (call.path[name] for name in ("topic", "partition", "place"))
     if partition == "by-id":
         return {"topic": topic, "id": place}
@@ -151,13 +153,14 @@ def _named(call: Call) -> dict[str, Any]:
 
 
 async def show(call: Call) -> shapes.Delivery:
-    """The record itself, also while it is scheduled or a dead letter."""
+    """Return a record, also a scheduled one or a dead letter."""
     return plain.shown(await call.caller.mq.admin.show(**_named(call)))
 
 
 async def why(call: Call) -> shapes.Why:
-    """Where a record stands for a group, or for each: its state, because of what, and the command that
-    changes it."""
+    """Explain the state of a record for one or all groups: state, reason, and
+    the command to change it.
+    """
     found = await call.caller.mq.why(**_named(call), group=call.query.group)
     return shapes.Why(
         ref="/".join(call.path[name] for name in ("topic", "partition", "place")),
@@ -166,7 +169,7 @@ async def why(call: Call) -> shapes.Why:
 
 
 async def trace(call: Call) -> shapes.Steps:
-    """What happened to a record, as far as the topic keeps it."""
+    """Return the history of a record, as far as the topic keeps it."""
     found = await call.caller.mq.admin.trace(**_named(call), group=call.query.group)
     return shapes.Steps(
         steps=[
@@ -184,7 +187,7 @@ async def trace(call: Call) -> shapes.Steps:
 
 
 async def edit(call: Call) -> shapes.Stored:
-    """A record with another value or other headers takes the place of the old one."""
+    """Replace the value or the headers of a record by a new record."""
     body: shapes.Edit = call.body
     given = bytes(body.value) or body.value_base64 is not None
     value = plain.value_of(body.value, body.value_base64) if given else None
@@ -193,18 +196,18 @@ async def edit(call: Call) -> shapes.Stored:
 
 
 async def cancel(call: Call) -> shapes.Moved:
-    """Voids a record that no consumer holds and not every group has acked."""
+    """Void a record that no consumer holds and that not every group has acked."""
     return shapes.Moved(ref=await call.caller.mq.cancel(**_named(call), reason=call.body.reason))
 
 
 async def reschedule(call: Call) -> shapes.Moved:
-    """Another due time for a scheduled record."""
+    """Change the due time of a scheduled record."""
     options = plain.options_of(call.body)
     return shapes.Moved(ref=await call.caller.mq.reschedule(**_named(call), **options))
 
 
 async def requeue(call: Call) -> shapes.Moved:
-    """Hands a record to a group once more."""
+    """Make a record ready for a group once more."""
     ref = await call.caller.mq.admin.requeue(**_named(call), group=call.body.group)
     return shapes.Moved(ref=ref)
 
@@ -213,7 +216,7 @@ async def requeue(call: Call) -> shapes.Moved:
 
 
 async def dead_letters(call: Call) -> shapes.DeadList:
-    """Dead letters of a group."""
+    """List the dead letters of a group."""
     asked: shapes.DeadPage = call.query
     found: list[shapes.Dead] = []
     async for letter in call.caller.mq.admin.dead_letters(
@@ -226,7 +229,7 @@ async def dead_letters(call: Call) -> shapes.DeadList:
 
 
 async def replay_dead(call: Call) -> shapes.Counted:
-    """Dead letters are ready for their group again, or go to another topic."""
+    """Make dead letters ready for their group again, or publish them to another topic."""
     body: shapes.Replay = call.body
     count = await call.caller.mq.admin.replay_dead(
         call.path["topic"], call.path["group"], body.ranges, to=body.to, dry_run=body.dry_run
@@ -235,7 +238,7 @@ async def replay_dead(call: Call) -> shapes.Counted:
 
 
 async def purge_dead(call: Call) -> shapes.Counted:
-    """Dead letters go for good."""
+    """Delete dead letters."""
     body: shapes.Letters = call.body
     count = await call.caller.mq.admin.purge_dead(
         call.path["topic"], call.path["group"], body.ranges, dry_run=body.dry_run
@@ -243,11 +246,11 @@ async def purge_dead(call: Call) -> shapes.Counted:
     return shapes.Counted(count=count)
 
 
-# --- who asks
+# --- callers
 
 
 async def whoami(call: Call) -> shapes.WhoAmI:
-    """Who the caller is to the cluster, and what it may do."""
+    """Return the caller's user and permissions."""
     found = await call.caller.mq.admin.whoami()
     return shapes.WhoAmI(
         user=found.user,

@@ -1,4 +1,4 @@
-"""Records of the client as JSON, and back."""
+"""Conversion of records between the client and JSON."""
 
 from base64 import b64encode
 from binascii import a2b_base64
@@ -20,7 +20,7 @@ _text_of = msgspec.json.Decoder(str).decode
 
 
 def value_of(raw: msgspec.Raw, base64: str | None = None) -> bytes:
-    """The bytes of a value: text as UTF-8, other JSON as it is written. Raises BadRequest."""
+    """Return the bytes of a value: text as UTF-8, other JSON unchanged. Raises BadRequest."""
     written = bytes(raw)
     if base64 is not None:
         if written:
@@ -46,7 +46,7 @@ def _decoded(base64: str, name: str) -> bytes:
 
 
 def published(record: shapes.Record) -> tuple[bytes, dict[str, Any]]:
-    """The value of a record, and the other arguments of its publish. Raises BadRequest."""
+    """Return the value of a record, and the other arguments of publish. Raises BadRequest."""
     options = options_of(
         record, "value", "value_base64", "key", "key_base64", "headers", "headers_base64", "id", "id_base64"
     )
@@ -63,8 +63,10 @@ def published(record: shapes.Record) -> tuple[bytes, dict[str, Any]]:
 
 
 def headers_in(given: shapes.Record | shapes.Edit) -> dict[str, str | bytes] | None:
-    """Headers of both fields; the bytes count if a name is in both. None if neither field was given. Raises
-    BadRequest."""
+    """Return the headers of both fields; None if both are missing. Raises BadRequest.
+
+    If a name is in both, the bytes win.
+    """
     if given.headers is None and given.headers_base64 is None:
         return None
     found: dict[str, str | bytes] = {
@@ -76,7 +78,7 @@ def headers_in(given: shapes.Record | shapes.Edit) -> dict[str, str | bytes] | N
 
 
 def headers_of(lines: Iterable[str]) -> dict[str, str] | None:
-    """NAME:VALUE lines. Raises BadRequest."""
+    """Parse NAME:VALUE lines. Raises BadRequest."""
     found = {}
     for line in lines:
         name, colon, value = line.partition(":")
@@ -87,7 +89,7 @@ def headers_of(lines: Iterable[str]) -> dict[str, str] | None:
 
 
 def start_of(text: str) -> str | int | datetime:
-    """A place in a topic as the client takes it. Raises BadRequest."""
+    """Parse a position in a topic. Raises BadRequest."""
     if text.isdecimal() and text.isascii():
         if len(text) > 18:
             raise BadRequest(f"start={text} is no offset")
@@ -102,7 +104,7 @@ def start_of(text: str) -> str | int | datetime:
 
 
 def options_of(shape: msgspec.Struct, *without: str) -> dict[str, Any]:
-    """The fields of a shape that were said."""
+    """Return the fields of a shape that were set."""
     return {
         name: value
         for name in shape.__struct_fields__
@@ -133,7 +135,7 @@ def stored_list(receipt: Receipt) -> shapes.StoredList:
 
 
 def shown(record: StoredRecord | Message) -> shapes.Delivery:
-    """A record, in whose hands ever."""
+    """Convert a record of any kind."""
     found = shapes.Delivery(
         topic=record.topic,
         partition=record.partition,
@@ -147,14 +149,14 @@ def shown(record: StoredRecord | Message) -> shapes.Delivery:
 
 
 def delivery(msg: Message, lease: str = "") -> shapes.Delivery:
-    """A record that was handed out."""
+    """Convert a delivered record."""
     found = shown(msg)
     found.attempt, found.lease = msg.attempt, lease
     return found
 
 
 def deliveries_of(stretch: Stretch) -> list[shapes.Delivery]:
-    """Records that were read in bulk."""
+    """Convert records that were read in bulk."""
     batch, topic, number = stretch.batch, stretch.topic.name, stretch.partition
     values, keys, headers, ids = batch.values(), batch.column(KEYS), batch.column(HEADERS), batch.column(IDS)
     route, made = batch.route.decode(errors="replace"), list[shapes.Delivery]()
@@ -229,7 +231,7 @@ def _content(
 
 
 def _either(raw: bytes) -> tuple[str | None, str]:
-    """Text, or else base64."""
+    """Return text, or else base64."""
     try:
         return raw.decode(), ""
     except UnicodeDecodeError:

@@ -1,7 +1,8 @@
-"""Where a stream goes on, as the ids of its events say it: the next offset of each partition, by name and id
-of its topic, as in `orders@12/0:5,1:7;news@14/0:2`.
+"""Positions of a stream in the ids of its events.
 
-No time can say it: that of a record is the clock of its producer, and partitions are told each for itself.
+An id has the next offset of each partition, by name and id of its topic, as in
+`orders@12/0:5,1:7;news@14/0:2`. A time would not do: records have their producer's clock, and
+partitions are independent.
 """
 
 import asyncio
@@ -16,15 +17,15 @@ from gossipq_client.aio import Client
 from gossipq_client.operations import Span
 from gossipq_client.values import inputs
 
-TEXT_BYTES_MAX = 32_000  #: room for the largest topic, within what the gateway takes of headers
-NOTHING = "-"  #: no topic is there yet; an empty id would be no id
+TEXT_BYTES_MAX = 32_000  #: enough for the largest topic, within the gateway's limit of headers
+NOTHING = "-"  #: for no topic yet, because an empty id does not count
 _TOPIC = re.compile(r"([A-Za-z0-9._-]{1,255})@(\d{1,18})/(\d{1,5}:\d{1,18}(?:,\d{1,5}:\d{1,18})*)", re.ASCII)
-_SHOWN = 60  #: so much of a wrong id is said again
+_SHOWN = 60  #: characters of a wrong id in an error
 _ANEW = "come without Last-Event-ID, and say with start= where to begin"
 
 
 class Place(NamedTuple):
-    """Of one topic: which one of that name, and the next offset of each partition."""
+    """The position in one topic: its id, and the next offset of each partition."""
 
     topic_id: int
     offsets: dict[int, int]
@@ -34,24 +35,24 @@ class Place(NamedTuple):
 
 
 class Positions:
-    """Of one stream: what its next event begins with."""
+    """The positions of one stream, which become the id of its next event."""
 
     def __init__(self, places: Mapping[str, Place]) -> None:
-        """Raises BadRequest for more than an id can say."""
+        """Raises BadRequest if they exceed an id's size."""
         self._places = dict(places)
         self._texts = {topic: place.text(topic) for topic, place in places.items()}
         self._join()
 
     @property
     def offsets(self) -> dict[str, dict[int, int]]:
-        """For `subscribe`."""
+        """Return the offsets for `subscribe`."""
         return {topic: dict(place.offsets) for topic, place in self._places.items()}
 
     def told(self, topic: str, topic_id: int, partition: int, offset: int) -> None:
-        """A record was told: its partition goes on behind it. Raises BadRequest for more than an id can
-        say."""
+        """Move a partition behind a sent record. Raises BadRequest if the id gets too long."""
         place = self._places.get(topic)
-        if place is None or place.topic_id != topic_id:  # new, or made anew: what is not named is at "first"
+        # new, or created again: partitions without an entry are at "first"
+        if place is None or place.topic_id != topic_id:
             place = self._places[topic] = Place(topic_id, {})
         place.offsets[partition] = offset + 1
         self._texts[topic] = place.text(topic)
@@ -72,7 +73,7 @@ def check_size(size: int) -> None:
 
 
 def parse(text: str) -> dict[str, Place]:
-    """The text of `Positions`. Raises BadRequest."""
+    """Parse an id. Raises BadRequest."""
     if len(text) > TEXT_BYTES_MAX:
         raise BadRequest(f"Last-Event-ID of {len(text)} bytes; {TEXT_BYTES_MAX} are allowed", hint=_ANEW)
     found: dict[str, Place] = {}
@@ -89,8 +90,10 @@ def parse(text: str) -> dict[str, Place]:
 
 
 async def begin(mq: Client, topics: Sequence[str], start: inputs.Start) -> Positions:
-    """Of a stream that begins at `start`, in all partitions of the topics that are there now. Raises
-    UnknownTopic, OffsetOutOfRange, BadRequest."""
+    """Return the positions of a stream that begins at `start` in all existing partitions.
+
+    Raises UnknownTopic, OffsetOutOfRange, BadRequest.
+    """
     found = await _found(mq, topics, start)
     return Positions(
         {
@@ -101,9 +104,11 @@ async def begin(mq: Client, topics: Sequence[str], start: inputs.Start) -> Posit
 
 
 async def go_on(mq: Client, topics: Sequence[str], last: str) -> Positions:
-    """Of a stream that goes on behind the event with that id: what it does not name, and a topic that was
-    made anew, begins at the first record; so does what retention has removed. Raises UnknownTopic,
-    BadRequest."""
+    """Return the positions of a stream that continues behind the event with this id.
+
+    Partitions and topics that it does not name begin at their first record, and so do topics that
+    were created again and ranges that retention removed. Raises UnknownTopic, BadRequest.
+    """
     said, places = parse(last), dict[str, Place]()
     for info, spans in await _found(mq, topics, "first"):
         place = said.pop(info.name, None)
@@ -115,7 +120,7 @@ async def go_on(mq: Client, topics: Sequence[str], last: str) -> Positions:
                 raise _foreign(last, f"partition {number} of {info.name} ends at {spans[number].end}")
         offsets = {number: max(span.first, named.get(number, 0)) for number, span in spans.items()}
         places[info.name] = Place(info.id, offsets)
-    for topic in said:  # one that fits a pattern was removed since
+    for topic in said:  # a topic that matched a pattern was removed
         if not inputs.fits(topic, topics):
             raise _foreign(last, f"this stream is not of {_cut(topic)}")
     return Positions(places)
@@ -124,19 +129,21 @@ async def go_on(mq: Client, topics: Sequence[str], last: str) -> Positions:
 async def _found(
     mq: Client, names: Sequence[str], start: inputs.Start
 ) -> list[tuple[TopicInfo, dict[int, Span]]]:
-    """The topics that are there, and where a reader would start in each partition. Raises UnknownTopic,
-    OffsetOutOfRange, BadRequest."""
+    """Return existing topics, and the start of a reader in each partition.
+
+    Raises UnknownTopic, OffsetOutOfRange, BadRequest.
+    """
     pages = await asyncio.gather(*(mq.topics(name) for name in names))
     infos = {info.name: info for page in pages for info in page if not info.config.virtual}
     check_size(sum(len(f"{name}@/") + 4 * len(info.shards) for name, info in infos.items()))
     for name in names:
         if "*" not in name and name not in infos:
-            await mq.admin.positions(name)  # says that there is none, or a virtual one
+            await mq.admin.positions(name)  # raises the error for a missing or virtual topic
     found: list[tuple[TopicInfo, dict[int, Span]]] = []
     for name, info in sorted(infos.items()):
         try:
             spans = await mq.admin.spans([info], start)
-        except UnknownTopic:  # removed just now
+        except UnknownTopic:  # removed a moment ago
             if name in names:
                 raise
         else:

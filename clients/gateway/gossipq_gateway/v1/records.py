@@ -1,4 +1,4 @@
-"""Publishing, fetching and settling, reading: what applications do with records."""
+"""Operations on records for applications: publish, fetch, settle, read."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ from gossipq_gateway.v1 import plain, shapes
 from gossipq_gateway.v1.operation import JSON, NDJSON, Call, read
 
 IDEMPOTENCY_KEY = "idempotency-key"
-WAIT_S_MIN = 0.25  #: the leaders have to be asked
-WAIT_S_MAX = 60.0  #: a longer poll is asked again
+WAIT_S_MIN = 0.25  #: the leaders must be asked
+WAIT_S_MAX = 60.0  #: longer polls are asked again
 FIND_S_MAX = 20.0
 CONFIRM_S = 10.0  #: for all of a list
-COMPANY_S = 0.002  #: records of others are waited for so long
+COMPANY_S = 0.002  #: time to wait for records of other connections
 READ_BYTES_MAX = 8 << 20  #: of values in one page
 
 _slim_lines = msgspec.json.Decoder(shapes.Slim).decode_lines
@@ -35,7 +35,7 @@ _lines = msgspec.json.Decoder(shapes.Record).decode_lines
 
 
 async def publish(call: Call) -> Any:
-    """By what the body is: a record or several as JSON, a line each, or else the bytes of one."""
+    """Publish records: one or several as JSON, one per line, or the bytes of one."""
     kind = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
     topic, options = call.path["topic"], call.query
     again = call.request.headers.get(IDEMPOTENCY_KEY, "")
@@ -56,7 +56,7 @@ async def publish(call: Call) -> Any:
 
 
 def _is_list(body: bytes) -> bool:
-    """Whether the first name in the object is "records"."""
+    """True if the first name in the object is "records"."""
     return body[:64].lstrip().removeprefix(b"{").lstrip().startswith(b'"records"')
 
 
@@ -68,7 +68,7 @@ def _created(call: Call, receipt: Receipt) -> Response:
 
 
 def _given(options: shapes.Publish, again: str) -> dict[str, Any]:
-    """Options of all records of a request; its Idempotency-Key is the id of one."""
+    """Return the options of all records. The Idempotency-Key is the id of a single record."""
     given = plain.options_of(options, "header", "id")
     if options.header:
         given["headers"] = plain.headers_of(options.header)
@@ -85,8 +85,11 @@ async def _publish_one(
 
 
 async def _published(caller: Caller, topic: str, value: bytes, given: dict[str, Any]) -> Receipt:
-    """One record, kept. Those that come at the same time over other connections go in the same batch: who is
-    alone does not wait for company."""
+    """Publish one record, and return when it is stored.
+
+    Simultaneous records of several connections share a batch. A single one
+    does not wait for others.
+    """
     pending = await caller.mq.publish(topic, value, **given)
     caller.publishing += 1
     try:
@@ -110,7 +113,7 @@ async def _publish_lines(mq: Client, topic: str, body: bytes, options: shapes.Pu
 async def _publish_slim(
     mq: Client, topic: str, records: Sequence[shapes.Slim], options: shapes.Publish, again: str
 ) -> Receipt:
-    """Packed, under one receipt."""
+    """Publish records in one list, with one receipt."""
     if not records:
         raise BadRequest("there is no record in the body", hint='{"value": ...}, one a line')
     given = _given(options, "")
@@ -144,7 +147,9 @@ def _is_slim(record: shapes.Record) -> bool:
 async def _publish_list(
     mq: Client, topic: str, records: Sequence[shapes.Record], options: shapes.Publish, again: str
 ) -> Receipt:
-    """In order; those with options of their own one by one, which the client packs all the same."""
+    """Publish records in order. Those with their own options are published
+    one by one, in one batch.
+    """
     if all(map(_is_slim, records)):
         return await _publish_slim(mq, topic, records, options, again)
     common = _given(options, "")
@@ -172,12 +177,12 @@ async def _publish_list(
 
 
 async def fetch(call: Call) -> shapes.Deliveries:
-    """Records of a group, each with a lease of the caller."""
+    """Return records of a group, each with a lease for the caller."""
     body: shapes.Fetch = call.body
     caller, group = call.caller, call.path["group"]
     wait_s = max(WAIT_S_MIN, min(inputs.duration_ms(body.wait, "wait") / 1000, WAIT_S_MAX))
     lease_ms = inputs.duration_ms(body.lease, "lease", 1, 12 * 3_600_000)
-    # who fetches next may be another worker of the same user
+    # the next fetch may come from another worker of the same user
     options = plain.options_of(body, "n", "wait", "lease", "start")
     if body.start is not None:
         options["start"] = plain.start_of(body.start)
@@ -191,7 +196,7 @@ async def fetch(call: Call) -> shapes.Deliveries:
 
 
 def _in_hand(call: Call) -> tuple[list[Lease[Message]], list[str], LeaseLost | None]:
-    """Leases that stand, and the tokens of those that are over. Raises BadRequest."""
+    """Return valid leases, and the tokens of lost ones. Raises BadRequest."""
     found, lost = list[Lease[Message]](), list[str]()
     why: LeaseLost | None = None
     for token in dict.fromkeys(call.body.leases):
@@ -204,14 +209,14 @@ def _in_hand(call: Call) -> tuple[list[Lease[Message]], list[str], LeaseLost | N
 
 
 def _settled(settled: int, lost: list[str], why: GossipqError | None) -> Any:
-    """All that is lost is a conflict."""
+    """Return the answer; if all are lost it is a conflict."""
     if not settled and why is not None:
         return problems.response(problems.problem(why, lost))
     return shapes.Settled(settled=settled, lost=lost)
 
 
 async def ack(call: Call) -> Any:
-    """Done: returns when that is stored. Repeating it does no harm."""
+    """Ack records. Returns when the acks are stored. Repeating it is harmless."""
     caller = call.caller
     again = sum(map(caller.leases.was_acked, dict.fromkeys(call.body.leases)))
     found, lost, why = _in_hand(call)
@@ -223,7 +228,7 @@ async def ack(call: Call) -> Any:
 
 
 async def nack(call: Call) -> Any:
-    """Failed: they come again."""
+    """Count the attempts as failed: the records are redelivered."""
     found, lost, why = _in_hand(call)
     for lease in found:
         await lease.record.nack(call.body.delay, call.body.reason)
@@ -232,7 +237,7 @@ async def nack(call: Call) -> Any:
 
 
 async def reject(call: Call) -> Any:
-    """No further attempt: they become dead letters."""
+    """Make the records dead letters, without further attempts."""
     found, lost, why = _in_hand(call)
     for lease in found:
         await lease.record.reject(call.body.reason)
@@ -241,7 +246,7 @@ async def reject(call: Call) -> Any:
 
 
 async def extend(call: Call) -> Any:
-    """More time."""
+    """Extend leases."""
     lease_ms = inputs.duration_ms(call.body.lease, "lease", 1, 12 * 3_600_000)
     found, lost, why = _in_hand(call)
     for lease in found:
@@ -253,8 +258,9 @@ async def extend(call: Call) -> Any:
 
 
 async def read_range(call: Call) -> shapes.Page:
-    """Records between two places, partition by partition, without a group: nothing is held, acked or
-    counted."""
+    """Read records between two positions, by partition, without a group:
+    nothing is leased or acked.
+    """
     asked: shapes.Read = call.query
     mq, topic = call.caller.mq, call.path["topic"]
     spans = await mq.admin.positions(topic, plain.start_of(asked.start))
@@ -284,7 +290,7 @@ async def read_range(call: Call) -> shapes.Page:
 
 
 async def find(call: Call) -> shapes.Deliveries:
-    """Records with this key, this text in their value, these headers."""
+    """Find records by key, by a text in their value, and by headers."""
     asked: shapes.Find = call.query
     found = call.caller.mq.admin.find(
         call.path["topic"],

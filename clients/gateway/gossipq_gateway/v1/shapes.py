@@ -1,5 +1,7 @@
-"""What the native HTTP API takes and gives, as JSON. OpenAPI is made of these, so that it cannot say anything
-else. Durations are seconds, or text as "5s"; times are RFC 3339 with a zone, or seconds since 1970."""
+"""Requests and answers of the native HTTP API, as JSON. OpenAPI is made from these structs.
+
+Durations are seconds, or text such as "5s". Times are RFC 3339 with a zone, or seconds since 1970.
+"""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -9,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from gossipq import limits
 
-# no `pattern`: structs that have one can end the interpreter by a fault when it exits (msgspec 0.22)
+# without `pattern`: structs with one can crash the interpreter at exit (msgspec 0.22)
 Duration = Annotated[float, Meta(ge=0)] | Annotated[str, Meta(description='as "500ms", "5s", "1h30m"')]
 Time = datetime | Annotated[float, Meta(ge=0)]
 Start = Annotated[str, Meta(description='"first", "new", an offset, RFC 3339, or "-10m"')]
@@ -22,11 +24,13 @@ Level = Literal["stored", "none"]
 
 
 class Shape(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
-    """Unknown fields are refused: a misspelt option would be ignored."""
+    """Unknown fields are refused, because a misspelt option would be ignored otherwise."""
 
 
 class Slim(Shape, kw_only=True):
-    """What most records of a list have: lines of only these are published together at little cost."""
+    """The usual fields of a record in a list. Lines with only these are
+    published together cheaply.
+    """
 
     value: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     key: str | None = None
@@ -35,8 +39,10 @@ class Slim(Shape, kw_only=True):
 
 
 class Record(Slim, kw_only=True):
-    """A record to publish. `value` is text, or any other JSON, which is kept as it is written. Bytes go into
-    `value_base64`, `key_base64`, `headers_base64`, `id_base64`; a header in both fields counts as bytes."""
+    """A record to publish. `value` is text, or other JSON, which is stored unchanged.
+    Bytes go into `value_base64`, `key_base64`, `headers_base64`, `id_base64`; a header in
+    both fields counts as bytes.
+    """
 
     value_base64: Base64 | None = None
     key_base64: Base64 | None = None
@@ -60,7 +66,9 @@ class Records(Shape, kw_only=True):
 
 
 class Publish(Shape, kw_only=True):
-    """Options of a publish of raw bytes, or of all lines. `header` is NAME:VALUE, and may be repeated."""
+    """Options of a publish of raw bytes, or of all lines. `header` is
+    NAME:VALUE and can be repeated.
+    """
 
     key: str | None = None
     header: list[str] = []
@@ -73,8 +81,9 @@ class Publish(Shape, kw_only=True):
 
 
 class Stored(Shape, kw_only=True, omit_defaults=False):
-    """A record, or `count` of them from that one on, kept on `copies` disks. `offset` is -1 while it is
-    scheduled; `ref` names it in any case."""
+    """A stored record, or `count` records from it on, on `copies` disks. `offset` is -1 while it is
+    scheduled; `ref` always names it.
+    """
 
     topic: str
     partition: int
@@ -86,7 +95,7 @@ class Stored(Shape, kw_only=True, omit_defaults=False):
 
 
 class StoredList(Shape, kw_only=True, omit_defaults=False):
-    """All of a list, in runs of neighbours."""
+    """All records of a list, in runs of neighbours."""
 
     count: int
     copies: int
@@ -95,9 +104,10 @@ class StoredList(Shape, kw_only=True, omit_defaults=False):
 
 
 class Delivery(Shape, kw_only=True):
-    """A record as it comes: value, key and id as text, or as base64 if they are not UTF-8. `headers` has all
-    texts, `headers_base64` each header that was published as bytes. `lease` is the token that ack, nack,
-    reject and extend take."""
+    """A delivered record: value, key and id as text, or as base64 if they are not UTF-8.
+    `headers` has texts, `headers_base64` has headers published as bytes. `lease` is the token for
+    ack, nack, reject and extend.
+    """
 
     topic: str
     partition: int
@@ -122,15 +132,17 @@ class Deliveries(Shape, kw_only=True, omit_defaults=False):
 
 
 class Page(Shape, kw_only=True, omit_defaults=False):
-    """Records of a range, and where each partition goes on: ask again with that `partition` and `start`."""
+    """Records of a range, and the next offset of each partition for further requests."""
 
     records: list[Delivery]
     next: dict[str, int]
 
 
 class Fetch(Shape, kw_only=True):
-    """Returns as soon as there is a record, and empty after `wait`. Each is the caller's for `lease`; the
-    other options are policies of the group, as they are those of every consumer."""
+    """Returns as soon as a record exists, and an empty list after `wait`. The caller
+    holds each record for `lease`. The other options are policies of the group, and so
+    hold for all its consumers.
+    """
 
     n: Count = 1
     wait: Duration = 0.0
@@ -144,33 +156,36 @@ class Fetch(Shape, kw_only=True):
 
 
 class Settle(Shape, kw_only=True):
-    """Leases of records that are done with: `leases` are tokens of this caller."""
+    """Leases of processed records: `leases` are tokens of this caller."""
 
     leases: Annotated[list[str], Meta(min_length=1, max_length=10_000)]
 
 
 class Nack(Settle, kw_only=True):
-    """They failed, and come again after `delay`, or as the backoff says."""
+    """Leases of failed records, which are redelivered after `delay`, or
+    after the group's backoff.
+    """
 
     delay: Duration | None = None
     reason: str = ""
 
 
 class Reject(Settle, kw_only=True):
-    """They failed for good, and become dead letters."""
+    """Leases of records that failed for good and become dead letters."""
 
     reason: str = ""
 
 
 class Extend(Settle, kw_only=True):
-    """They are the caller's for so long from now, 12 h in all."""
+    """Leases to extend by this time from now, up to 12 h in total."""
 
     lease: Duration
 
 
 class Settled(Shape, kw_only=True, omit_defaults=False):
-    """How many were settled; `lost` are leases that were over by then: those records come again, or came to
-    others."""
+    """The number of settled records. `lost` are leases that had ended:
+    those records are redelivered.
+    """
 
     settled: int
     lost: list[str] = []
@@ -201,7 +216,7 @@ class Find(Shape, kw_only=True):
 
 
 class Policy(Shape, kw_only=True):
-    """Of a topic. What is left away is as the cluster says, or stays."""
+    """The policy of a topic. Omitted fields get the cluster's value, or keep theirs in a change."""
 
     retention: Duration | None = None
     retain: Literal["acked", "forever"] | None = None
@@ -264,7 +279,9 @@ class Groups(Shape, kw_only=True, omit_defaults=False):
 
 
 class GroupPolicy(Shape, kw_only=True):
-    """Of a group. Omitted fields keep their value. Stop all consumers before you change the mode."""
+    """The policy of a group. Omitted fields keep their value. Stop all consumers
+    before you change the mode.
+    """
 
     mode: Mode | None = None
     lease: Duration | None = None
@@ -294,7 +311,9 @@ class SoughtList(Shape, kw_only=True, omit_defaults=False):
 
 
 class Stand(Shape, kw_only=True, omit_defaults=False):
-    """Where a record stands for a group, or a group in a partition: why, and the command that changes it."""
+    """The state of a record for a group, or of a group in a partition: reason,
+    and command to change it.
+    """
 
     group: str
     state: str
@@ -326,7 +345,7 @@ class OfGroup(Shape, kw_only=True):
 
 
 class Edit(Shape, kw_only=True):
-    """What is left away stays."""
+    """Omitted fields stay unchanged."""
 
     value: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     value_base64: Base64 | None = None
@@ -357,8 +376,9 @@ class DeadPage(Shape, kw_only=True):
 
 
 class Dead(Shape, kw_only=True):
-    """A record that its group will not get again; without values neighbours come as one, with their
-    `count`."""
+    """A record that its group will not receive again. Without values, neighbours
+    are one row with a `count`.
+    """
 
     topic: str
     partition: int
@@ -386,7 +406,7 @@ class Letters(Shape, kw_only=True):
 
 
 class Replay(Letters, kw_only=True):
-    """`to`: published to that topic instead, and purged here."""
+    """`to`: publish them to that topic instead, and delete them here."""
 
     to: str | None = None
 
@@ -401,7 +421,7 @@ class Purge(Shape, kw_only=True):
 
 
 class Removal(Shape, kw_only=True):
-    """`dead`: also when it has dead letters, which go with it."""
+    """`dead`: delete the group even if it has dead letters, and delete these too."""
 
     dead: bool = False
 

@@ -1,5 +1,7 @@
-"""Records as they come: by Server-Sent Events for who only reads, by WebSocket for consumers of a group, who
-settle what they get over the same connection."""
+"""Live records: Server-Sent Events for readers, WebSockets for consumers of a group.
+
+Consumers settle records over their WebSocket.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,7 +24,7 @@ from gossipq_gateway.manners import STREAMED
 from gossipq_gateway.v1 import plain, positions, shapes
 from gossipq_gateway.v1.operation import Call, read, token_in
 
-BEAT_S = 15.0  #: a stream says so often that it is alive
+BEAT_S = 15.0  #: interval of comments that keep a stream alive
 LAST_EVENT = "last-event-id"
 STREAMS_MAX = 1_000  #: of one caller
 _json = msgspec.json.encode
@@ -32,10 +34,11 @@ _json = msgspec.json.encode
 
 
 async def events(call: Call) -> StreamingResponse:
-    """Records as they come, as Server-Sent Events, without a group: nothing is held or acked. The id of an
-    event says where each partition goes on, and so does a first one without data: who comes back with it as
-    Last-Event-ID goes on exactly there, and `start` counts no more. Partitions that it does not name, and
-    topics that fit a pattern later, begin at their first record."""
+    """Send records as Server-Sent Events, without a group: nothing is leased or acked. The id of
+    each event, also of a first one without data, has the position in each partition. A client that
+    reconnects with it as Last-Event-ID continues exactly there, and `start` is ignored. Partitions
+    that it does not name, and topics that match a pattern later, begin at their first record.
+    """
     asked: shapes.Stream = call.query
     last = call.request.headers.get(LAST_EVENT, "")
     start = plain.start_of(asked.start)
@@ -60,7 +63,9 @@ async def events(call: Call) -> StreamingResponse:
 
 
 class Streamed(StreamingResponse):
-    """Server-Sent Events; `end` is called in any case, also if the caller left before the first one."""
+    """Server-Sent Events. `end` is always called, even if the client
+    disconnects before the first.
+    """
 
     def __init__(self, events: AsyncIterator[bytes], end: Callable[[], Awaitable[None]]) -> None:
         super().__init__(events, media_type="text/event-stream", headers=STREAMED)
@@ -79,7 +84,7 @@ async def _told(
     waiting: asyncio.Future[Message] | None = None
     caller.users += 1
     try:
-        # an id without data is no event, and yet where a browser goes on when nothing came before the end
+        # an id without data is not an event, but lets a browser continue there if nothing follows
         yield b": gossipq\nid: %s\n\n" % where.text.encode()
         async with subscription:
             while True:
@@ -122,7 +127,7 @@ class Opening(shapes.Shape, kw_only=True):
 
 
 class Saying(shapes.Shape, kw_only=True):
-    """A text of a consumer: what to do with which records, by the `lease` that came with each."""
+    """A command of a consumer for records, given by the `lease` of each."""
 
     do: Literal["ack", "nack", "reject", "extend"]
     leases: Annotated[list[str], Meta(min_length=1, max_length=10_000)]
@@ -132,9 +137,12 @@ class Saying(shapes.Shape, kw_only=True):
 
 
 class Conversation:
-    """A consumer at the other end of a WebSocket. It gets texts with a record each, and says what became of
-    them; what it says of leases that are over is answered by `{"lost": [...]}`. What it holds when the
-    connection ends goes back uncounted. Its lease goes on as long as it is connected."""
+    """A consumer at the other end of a WebSocket.
+
+    It receives a text for each record and answers with commands. Commands for lost leases are
+    answered by `{"lost": [...]}`. Leases are extended while it is connected. When the connection
+    ends, its records are given back without counting an attempt.
+    """
 
     def __init__(self, socket: WebSocket, caller: Caller, opening: Opening, counters: Counters) -> None:
         self._socket, self._caller, self._counters = socket, caller, counters
@@ -150,7 +158,7 @@ class Conversation:
         self._free = asyncio.Semaphore(opening.credit)
 
     async def run(self) -> None:
-        """Until either side ends it. Raises what the cluster refuses."""
+        """Run until either side ends it. Raises refusals of the cluster."""
         tasks = [asyncio.ensure_future(self._push()), asyncio.ensure_future(self._listen())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -160,7 +168,8 @@ class Conversation:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self._subscription.aclose()  # first, so that it does not get again what goes back
+            # first, so that records given back do not return here
+            await self._subscription.aclose()
             for lease in self._leases.all():
                 lease.record.settle(plain.GIVEN_BACK)
 
@@ -191,7 +200,7 @@ class Conversation:
                 await self._socket.send_text(_json({"lost": lost}).decode())
 
     async def _heard(self) -> bytes:
-        """The next message, sent as text or as bytes. Raises WebSocketDisconnect."""
+        """Return the next message, text or bytes. Raises WebSocketDisconnect."""
         message = await self._socket.receive()
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message["code"])
@@ -210,8 +219,10 @@ class Conversation:
 
 
 async def converse(socket: WebSocket, callers: Callers, counters: Counters) -> None:
-    """A WebSocket at `/v1/topics/{topic}/consume?group=...`. An error ends it with a text that holds the
-    problem, and code 1008."""
+    """Serve a WebSocket at `/v1/topics/{topic}/consume?group=...`.
+
+    An error is sent as a text with the problem, and closes the connection with code 1008.
+    """
     await socket.accept()
     counters.connected()
     try:

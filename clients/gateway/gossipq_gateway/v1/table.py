@@ -1,5 +1,7 @@
-"""Every operation of the native API: routes and OpenAPI are made of this table. What is asked most comes
-first."""
+"""All operations of the native API, the most frequent ones first.
+
+Routes and OpenAPI are made of this table.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -33,7 +35,7 @@ def _op(
     kinds: tuple[tuple[str, tuple[Shape, ...]], ...] = (),
     streams: bool = False,
 ) -> Operation:
-    """What its handler says is what the document says."""
+    """Return an operation. Its description in OpenAPI is the docstring of its handler."""
     about = " ".join((handle.__doc__ or "").split())
     return Operation(method, path, name, about, handle, query, body, reply, status, kinds, streams)
 

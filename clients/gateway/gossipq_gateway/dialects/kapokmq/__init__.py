@@ -1,5 +1,7 @@
-"""KapokMQ: WebSockets for producers and consumers, HTTP for its console. `wire` is pure, `broker` does it
-with gossipq, `sockets` and `pages` are its port."""
+"""KapokMQ: WebSockets for producers and consumers, HTTP for its console.
+
+`wire` is pure, `broker` executes requests with gossipq, `sockets` and `pages` are the port.
+"""
 
 from gossipq_gateway.dialects.kapokmq.ports import KapokMq
 

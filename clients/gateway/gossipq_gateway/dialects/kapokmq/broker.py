@@ -1,5 +1,8 @@
-"""What KapokMQ does with messages, done with gossipq: a topic is a topic, consumers share a group, or have
-one each (`push_type` 2), and what is not acked in time comes again."""
+"""Executes KapokMQ's requests with gossipq.
+
+A topic is a topic. Consumers share a group, or have one each (`push_type` 2). Messages without an
+ack in time are redelivered.
+"""
 
 import asyncio
 import os
@@ -21,17 +24,17 @@ from gossipq_gateway.dialects.numbers import whole
 from gossipq_gateway.dialects.options import KapokMqOptions
 from gossipq_gateway.dialects.postbox import Postbox, Stored
 
-DELAY = "kapokmq_delay"  #: header: the delay that was asked for, in seconds
+DELAY = "kapokmq_delay"  #: header: the requested delay in seconds
 DELAY_S_MAX = limits.DELAY_MS_MAX // 1_000
 CREDIT_RECORDS = 256
 
-#: told once: the code of the message, or why it is not stored
+#: called once: the code of the message, or the error
 Sent = Callable[[str, GossipqError | None], None]
 
 
 class Holder(Taker, Protocol):
     def lost_one(self) -> None:
-        """One message less is in its hands."""
+        """One message fewer is in flight here."""
 
 
 class InHand(NamedTuple):
@@ -46,14 +49,14 @@ class Broker:
         self._post = Postbox(desk)
         self._feeds: dict[tuple[str, str], Feed] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        #: by group and code, who waits longest first
+        #: by group and code, the longest waiting first
         self._in_hand: dict[tuple[str, str], InHand] = {}
         self._loop = asyncio.get_running_loop()
 
     # --- producers
 
     def send(self, topic: str, text: str, delay_s: int, done: Sent) -> None:
-        """`topic` is one of gossipq."""
+        """Publish a message. `topic` is a topic of gossipq."""
         id, headers = "", tuple[tuple[str, str], ...]()
         delay_s = min(max(0, delay_s), DELAY_S_MAX)
         if delay_s:
@@ -73,7 +76,7 @@ class Broker:
         )
 
     async def sent(self, topic: str, text: str, delay_s: int) -> str:
-        """The code of a message that is stored. Raises what publish raises."""
+        """Return the code of a message when it is stored. Raises errors of publish."""
         told: asyncio.Future[str] = self._loop.create_future()
 
         def done(code: str, error: GossipqError | None) -> None:
@@ -94,7 +97,7 @@ class Broker:
         return options.group if options.push_type == 1 else f"{options.group}.{topic_of(consumer)}"
 
     def join(self, topic: str, group: str, taker: Taker) -> Feed:
-        """From now on the taker gets what others of its group do not. Raises BadRequest."""
+        """Add a consumer to a group. Raises BadRequest."""
         feed = self._feeds.get((topic, group))
         if feed is None:
             start = "first" if self.options.push_type == 1 else "new"
@@ -113,7 +116,7 @@ class Broker:
             task.add_done_callback(self._ending.discard)
 
     def show(self, group: str, message: Message, taker: Holder) -> wire.Message:
-        """The record as its consumer gets it; it is in its hands from now on."""
+        """Return the record in the form for its consumer, and note it as in flight."""
         topic, now_s = message.topic, self.desk.clock.now().wall_ms // 1_000
         code = code_of(message)
         self._forget(group, code)
@@ -127,13 +130,13 @@ class Broker:
         return wire.Message(code, text, name_of(topic), created_s, now_s, delay_s, wire.WAITING)
 
     def _forget(self, group: str, code: str) -> None:
-        """It came back by another way: who had it does not have it any more."""
+        """The record was redelivered: its former consumer does not have it any more."""
         known = self._in_hand.pop((group, code), None)
         if known is not None:
             known.taker.lost_one()
 
     def ack(self, group: str, code: str) -> None:
-        """From whoever; what nobody has is ignored."""
+        """Ack a message, from any client. Unknown messages are ignored."""
         found = self._in_hand.pop((group, code), None)
         if found is None:
             return
@@ -144,12 +147,12 @@ class Broker:
             self.desk.log.warning("an ack of %s came too late", found.message.ref)
 
     def give_back(self, taker: Taker) -> None:
-        """It is gone: others get what it had."""
+        """A consumer is gone: give its messages to others."""
         for key in [key for key, found in self._in_hand.items() if found.taker is taker]:
             self._in_hand.pop(key).message.settle(GIVEN_BACK)
 
     def sweep(self) -> None:
-        """What was not acked in time has failed, and comes again; what others have is theirs."""
+        """Fail messages without an ack in time, and forget lost ones."""
         now_s = self._loop.time()
         for (group, code), found in list(self._in_hand.items()):
             if found.until_s <= now_s:
@@ -168,7 +171,7 @@ class Broker:
     # --- the console
 
     async def topics_of(self, crc: int) -> list[str]:
-        """Those that a code may name."""
+        """Return the topics that a code can mean."""
         return [
             info.name
             for info in await self.desk.mq.topics()

@@ -1,4 +1,4 @@
-"""The HTTP routes of KapokMQ: one for producers, those of its console, and that of its registry."""
+"""The HTTP routes of KapokMQ: for producers, its console, and its registry."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ from gossipq_gateway.dialects.kapokmq.sockets import Hall, Socket
 from gossipq_gateway.dialects.names import name_of, topic_of
 
 LISTED_MAX = 1_000  #: messages in one list, the newest
-TOPICS_MAX = 100  #: that a list without a topic looks through
+TOPICS_MAX = 100  #: topics that a list without a topic searches
 HOME = "This is gossipq, which speaks KapokMQ here. Its console: gossipq gateway --http\n"
 
 Fields = dict[str, str]
@@ -31,7 +31,7 @@ class Pages:
         self._mq = broker.desk.mq
 
     def app(self) -> Starlette:
-        """What is served beside the WebSockets."""
+        """Return the application beside the WebSockets."""
         console = {
             "Ping": self._ping,
             "GetClients": self._clients,
@@ -58,7 +58,7 @@ class Pages:
         return PlainTextResponse("404 page not found", 404)
 
     def _guarded(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
-        """Only for who shows the key; all answers have status 200."""
+        """Check the key. All answers have status 200."""
 
         async def answer(request: Request) -> Response:
             allowed = {}
@@ -114,7 +114,9 @@ class Pages:
         return wire.told(0, consumers=found["Consumers"] or None, producers=found["Producers"] or None)
 
     async def _config(self, fields: Fields) -> bytes:
-        """The keys of the original. What gossipq does in another way has the value that comes nearest."""
+        """Return the original's options. Where gossipq differs, the value
+        is the nearest equivalent.
+        """
         options = self._broker.options
         values = {
             "pushType": options.push_type,
@@ -171,7 +173,7 @@ class Pages:
         return group == name or group.startswith(f"{name}.")
 
     async def _messages(self, fields: Fields) -> bytes:
-        """Without their text, newest first."""
+        """Return messages without their text, newest first."""
         start, end = _time(fields.get("startTime", "")), _time(fields.get("endTime", ""))
         status = fields.get("status", "")
         wanted = int(status) if status in ("-1", "0", "1", "3") else 0
@@ -193,7 +195,7 @@ class Pages:
         return b'{"code":0,"data":%s}' % (b"[%s]" % rows if rows else b"null")
 
     async def _done(self, topic: str) -> dict[int, int]:
-        """Of each partition, up to where all is consumed."""
+        """Return for each partition the offset below which all is consumed."""
         found: dict[int, int] = {}
         for row in await self._mq.admin.groups(topic):
             if self._is_ours(row.group):
@@ -229,7 +231,10 @@ class Pages:
         return wire.told(-1, data="error")
 
     async def _delete(self, fields: Fields) -> bytes:
-        """Code 0 in any case, as the original. What a consumer holds, or has acked, stays as it is."""
+        """Delete a message. Returns code 0 in any case, like the original.
+
+        Messages in flight, and acked ones, stay.
+        """
         named = wire.named(fields.get("messageCode", ""))
         for topic in await self._broker.topics_of(named.topic_crc) if named is not None else ():
             assert named is not None, "looked at above"
@@ -257,7 +262,7 @@ def _client(each: Socket, kind: str) -> dict[str, Any]:
 
 
 def _time(text: str) -> datetime | None:
-    """A local time, as the console writes it."""
+    """Parse a local time, as the console sends it."""
     try:
         return datetime.strptime(text, "%Y-%m-%d %H:%M:%S").astimezone()
     except ValueError:

@@ -1,4 +1,4 @@
-"""KapokMQ at its port: WebSockets and HTTP."""
+"""The port of KapokMQ: WebSockets and HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -21,7 +21,7 @@ class KapokMq:
 
     def __init__(self, where: Place, options: KapokMqOptions) -> None:
         self._where, self._options = where, options
-        self.at = where  #: where it listens
+        self.at = where  #: its address
 
     def routes(self, desk: Desk) -> Sequence[BaseRoute]:
         return ()

@@ -1,5 +1,8 @@
-"""WebSockets of KapokMQ's producers and consumers. `websockets` makes and reads the frames; what is around
-them is here, since each message costs a producer a frame and its `ok`, and an idle consumer little memory."""
+"""WebSockets of KapokMQ's producers and consumers.
+
+`websockets` makes and reads the frames. The rest is here, because a message should cost a producer
+only a frame and its `ok`, and an idle consumer little memory.
+"""
 
 import asyncio
 import logging
@@ -23,14 +26,12 @@ from gossipq_gateway.room import Room, Share
 
 SOCKETS_MAX = 8_192
 FRAME_BYTES_MAX = 17 << 20
-PENDING_MAX = 2_048  #: messages of a producer that wait for their confirm; then it is not read
+PENDING_MAX = 2_048  #: messages of a producer that wait for a confirm; above this, it is not read
 PENDING_BYTES_MAX = 4 << 20  #: likewise
-#: that it has not taken; then nothing is pushed to it, and its `ok`s are only counted
+#: unread bytes of a client; above this, records are not pushed, and its `ok`s are only counted
 UNREAD_BYTES_MAX = 256 << 10
-LOGIN_S = 300.0  #: a stranger that has not said the key by then is gone
-QUIET = logging.getLogger(
-    "gossipq.gateway.kapokmq.websockets"
-)  #: no line for each socket that comes and goes
+LOGIN_S = 300.0  #: a client without the key is disconnected after this time
+QUIET = logging.getLogger("gossipq.gateway.kapokmq.websockets")  #: no log lines for connections
 QUIET.setLevel(logging.WARNING)
 OK_FRAME = Frame(Opcode.TEXT, wire.OK).serialize(mask=False)
 OKS_AT_ONCE = 16_384
@@ -45,7 +46,7 @@ class Hall:
         self.room = Room()
 
     def protocol(self, config: Any, server_state: Any, app_state: Any) -> "Socket":
-        """As the HTTP server wants to make it, once somebody asks for an upgrade."""
+        """Return a protocol for an upgrade, as the HTTP server calls it."""
         return Socket(self)
 
     def sweep(self) -> None:
@@ -79,7 +80,7 @@ class Socket(asyncio.Protocol):
         self._share = Share(hall.room)
         self._oks = self._pending = self._pending_bytes = self.in_hand = 0
         self._is_full = self._braked = self._flushing = self._greeted = False
-        self._unread, self._moved_s = 0, 0.0  #: bytes that it has not taken, and when they last became fewer
+        self._unread, self._moved_s = 0, 0.0  #: unread bytes, and when they last became fewer
         self._timer: asyncio.TimerHandle | None = None
 
     # --- asyncio
@@ -117,7 +118,7 @@ class Socket(asyncio.Protocol):
         except wire.Malformed:
             self._broker.desk.counters.error()
             self._flush()
-            self.transport.close()  # without a frame, as the original
+            self.transport.close()  # without a frame, like the original
             return
         if self._share.hold(listener.unfinished(self._wire)):
             self._flush()
@@ -137,8 +138,10 @@ class Socket(asyncio.Protocol):
             self._feed.roomy(self)
 
     def look(self) -> None:
-        """Ends a consumer that stands still with what it was pushed, and who is told to end and takes nothing
-        of what is left. A producer need not read."""
+        """Disconnect a stuck consumer, and a closing connection that does not read the rest.
+
+        Producers need not read.
+        """
         now_s, unread = asyncio.get_running_loop().time(), self.transport.get_write_buffer_size()
         ends = self.transport.is_closing()
         stands = ends or (self._is_full and self._feed is not None)
@@ -149,7 +152,7 @@ class Socket(asyncio.Protocol):
         self._unread = unread
 
     def end(self, code: int, reason: str = "") -> None:
-        """With a frame that says why."""
+        """Close with a frame that has the reason."""
         if self._wire.state is OPEN:
             self._wire.send_close(code, reason)
             self._flush()
@@ -170,7 +173,8 @@ class Socket(asyncio.Protocol):
         if self.transport.is_closing():
             return
         out = self._wire.data_to_send()
-        if out and not (self._is_full and self._wire.state is OPEN):  # answers to pings, which it takes not
+        # otherwise answers to pings that the client does not read
+        if out and not (self._is_full and self._wire.state is OPEN):
             self.transport.write(b"".join(out))
         while self._oks and not self._is_full and self._wire.state is OPEN:
             count = min(self._oks, OKS_AT_ONCE)
@@ -219,7 +223,7 @@ class Socket(asyncio.Protocol):
     # --- messages
 
     def _heard(self, frame: Frame) -> None:
-        """Raises Malformed."""
+        """Handle a frame. Raises Malformed."""
         if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
             return
         if not frame.fin or self._parts:
@@ -247,7 +251,8 @@ class Socket(asyncio.Protocol):
             return
         self._calm()
         self.joined_s = self._broker.desk.clock.now().wall_ms // 1_000
-        if self.seat is not None and self.seat.role == "Sync":  # there is no slave: copies are the cluster's
+        # slaves do not exist here: the cluster keeps the copies
+        if self.seat is not None and self.seat.role == "Sync":
             self._wire.send_close(1008, "gossipq keeps its own copies")
             return
         self._say(texts)
@@ -270,7 +275,7 @@ class Socket(asyncio.Protocol):
         if error is None:
             self._oks += 1
             self._flush_soon()
-        else:  # the original has no word for it: who sends connects again, and sends again
+        else:  # the protocol lacks an error: the producer reconnects and sends again
             self.end(1011, error.message[:100])
 
     # --- a consumer
@@ -293,7 +298,7 @@ class Socket(asyncio.Protocol):
         self.end(1011, error.message[:100])
 
     def lost_one(self) -> None:
-        """One message less is in its hands."""
+        """One message fewer is in flight here."""
         self.in_hand -= 1
         if self._feed is not None:
             self._feed.roomy(self)

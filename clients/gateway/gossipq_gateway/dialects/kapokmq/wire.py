@@ -1,4 +1,4 @@
-"""What clients of KapokMQ send and are answered, in its bytes. Pure."""
+"""Requests and answers of KapokMQ's protocol. Pure."""
 
 import hmac
 import re
@@ -13,14 +13,14 @@ WRONG = b"Secret key matching error"
 RIGHT = b"Secret key matching succeeded"
 OK = b"ok"
 EMPTY = "Required data cannot be empty"
-WRONG_KEYS_MAX = 100  #: of one connection; the original asks for ever
+WRONG_KEYS_MAX = 100  #: of one connection; the original asks forever
 
-WAITING, DELAYED, CONSUMED, ALL = -1, 0, 1, 3  #: states of messages, and what a search asks for
+WAITING, DELAYED, CONSUMED, ALL = -1, 0, 1, 3  #: states of messages, and of a search
 I64_MAX = 2**63 - 1
 
 _PATH = re.compile(r"/(Producers|Consumers|Sync)/Conn(?:/([^/]+)/([^/]+))?")
 _CODE = re.compile(r"[0-9a-f]{32}")
-_WHOLE = re.compile(r"[+-]?[0-9]{1,4000}")  # Python makes no number of more digits
+_WHOLE = re.compile(r"[+-]?[0-9]{1,4000}")  # Python refuses to parse longer numbers
 _ESCAPES = {
     "<": "\\u003c",
     ">": "\\u003e",
@@ -38,7 +38,7 @@ class Malformed(Exception):
 
 
 class Seat(NamedTuple):
-    """Where a WebSocket wants to be: `role` is Producers, Consumers or Sync."""
+    """The place of a WebSocket. `role` is Producers, Consumers or Sync."""
 
     role: str
     topic: str
@@ -46,7 +46,7 @@ class Seat(NamedTuple):
 
 
 def seat(path: str) -> Seat | None:
-    """By a path that is decoded; None: there is no such route."""
+    """Parse a decoded path. None: the route does not exist."""
     found = _PATH.fullmatch(path)
     if found is None or (found[1] == "Sync") != (found[2] is None):
         return None
@@ -54,7 +54,7 @@ def seat(path: str) -> Seat | None:
 
 
 class Login:
-    """Until the key is right: what is said first, and to each message."""
+    """The login of a connection: the first text, and the answer to each key."""
 
     def __init__(self, secret_key: str) -> None:
         self._key, self._wrong = secret_key.encode(), 0
@@ -64,7 +64,7 @@ class Login:
         return [PROMPT]
 
     def enter(self, message: bytes) -> list[bytes]:
-        """Raises Malformed after too many wrong keys."""
+        """Check a key. Raises Malformed after too many wrong ones."""
         self.is_done = hmac.compare_digest(message, self._key)
         if self.is_done:
             return [RIGHT]
@@ -75,14 +75,14 @@ class Login:
 
 
 class Sent(NamedTuple):
-    """What a producer sends."""
+    """A message of a producer."""
 
     text: str
     delay_s: int
 
 
 def sent(frame: bytes) -> Sent:
-    """A JSON object, whose members may be written in any case. Raises Malformed."""
+    """Parse a JSON object, whose members can have any case. Raises Malformed."""
     try:
         members = msgspec.json.decode(frame)
     except UnicodeDecodeError:
@@ -104,7 +104,7 @@ def sent(frame: bytes) -> Sent:
 
 
 def _lenient(frame: bytes) -> Any:
-    """As the original reads what is no UTF-8."""
+    """Decode like the original, which accepts invalid UTF-8."""
     try:
         return msgspec.json.decode(frame.decode(errors="replace"))
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -112,7 +112,7 @@ def _lenient(frame: bytes) -> Any:
 
 
 class Message(NamedTuple):
-    """Times are unix seconds."""
+    """A message. Times are unix seconds."""
 
     code: str
     text: str
@@ -123,7 +123,7 @@ class Message(NamedTuple):
     status: int
 
     def json(self) -> bytes:
-        """As Go writes it."""
+        """Encode like Go."""
         return (
             b'{"MessageCode":"%s","MessageData":%s,"Topic":%s,"CreateTime":%d,"ConsumedTime":%d,"DelayTime":%d,'
             b'"Status":%d}'
@@ -140,12 +140,12 @@ class Message(NamedTuple):
 
 
 def frame(message: Message) -> bytes:
-    """What a consumer gets."""
+    """Return the frame for a consumer."""
     return message.json() + b"\n"
 
 
 def quoted(text: str) -> bytes:
-    """A string as Go's encoder writes it: also `<`, `>`, `&` and two line ends are escaped."""
+    """Encode a string like Go, which also escapes `<`, `>`, `&` and two line separators."""
     raw = msgspec.json.encode(text.encode("utf-8", "replace").decode())
     if b"\\" in raw:
         raw = _CONTROL.sub(lambda found: _CONTROLS[found[0]], raw.decode()).encode()
@@ -158,7 +158,7 @@ def quoted(text: str) -> bytes:
 
 
 class Form(NamedTuple):
-    """A message as POST /Producer/Send has it."""
+    """A message of POST /Producer/Send."""
 
     text: str
     topic: str
@@ -166,7 +166,7 @@ class Form(NamedTuple):
 
 
 def form(fields: Mapping[str, str]) -> Form | bytes:
-    """A message, or why it is none."""
+    """Return the message, or the answer for an invalid one."""
     text, topic, delay = (fields.get(name, "") for name in ("messageData", "topic", "delayTime"))
     if not (text and topic and delay):
         return told(-1, msg=EMPTY)
@@ -176,12 +176,12 @@ def form(fields: Mapping[str, str]) -> Form | bytes:
 
 
 def told(code: int, **members: Any) -> bytes:
-    """An answer: the members in the order of their names, as Go has those of a map."""
+    """Return an answer with its members ordered by name, like a map in Go."""
     return msgspec.json.encode({"code": code, **dict(sorted(members.items()))})
 
 
 def nodes(places: list[str]) -> bytes:
-    """What GetNodes says of HOST:PORT of each node; nothing when there is no cluster."""
+    """Return the answer to GetNodes for HOST:PORT of each node; b"" without nodes."""
     if not places:
         return b""
     found = [place.rpartition(":") for place in places]
@@ -190,11 +190,11 @@ def nodes(places: list[str]) -> bytes:
     )
 
 
-# --- codes: 32 hexadecimal digits, as those of the original
+# --- codes: 32 hexadecimal digits, like those of the original
 
 
 class Named(NamedTuple):
-    """What a code names: a record by its place, or by an id that it was published with."""
+    """The record that a code names, by place or by id."""
 
     topic_crc: int
     partition: int
@@ -207,7 +207,9 @@ def code_of(topic: str, partition: int, offset: int) -> str:
 
 
 def scheduled_code(topic: str, dice: bytes) -> str:
-    """Of a record that has no offset yet: it is its id, too. `dice` are twelve random bytes."""
+    """Return the code for a record without an offset: it is its id.
+    `dice` are twelve random bytes.
+    """
     return f"{crc32(topic.encode()):08x}f{dice.hex()[:23]}"
 
 

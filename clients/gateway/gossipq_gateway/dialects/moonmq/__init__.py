@@ -1,5 +1,8 @@
-"""moonmq: frames over TCP, messages over HTTP. `wire` is pure, `broker` and `fanouts` do it with gossipq,
-`lines` and `ports` are its sockets."""
+"""moonmq: frames over TCP, messages over HTTP.
+
+`wire` is pure, `broker` and `fanouts` execute requests with gossipq,
+`lines` and `ports` are sockets.
+"""
 
 from gossipq_gateway.dialects.moonmq.ports import MoonMq
 

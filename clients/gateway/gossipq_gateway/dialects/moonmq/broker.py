@@ -1,5 +1,8 @@
-"""What moonmq does with messages, done with gossipq: a queue is a topic, a routing key a route; direct
-messages are shared by a group, and those for all lie in a topic beside."""
+"""Executes moonmq's requests with gossipq.
+
+A queue is a topic, a routing key a route. Direct messages are shared by a group. Fanout messages
+are in a topic of their own.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -17,9 +20,9 @@ from gossipq_gateway.dialects.options import MoonMqOptions
 from gossipq_gateway.dialects.postbox import Postbox, Stored
 
 CREDIT_RECORDS = 256
-LOOK_S = 2.0  #: between two looks whether somebody has published for all, for the first time
+LOOK_S = 2.0  #: interval of the search for new fanout topics
 
-#: told once: the number of the message, or why it is not stored
+#: called once: the number of the message, or the error
 Published = Callable[[int, GossipqError | None], None]
 
 
@@ -29,14 +32,14 @@ class Broker:
         self._post = Postbox(desk)
         self._feeds: dict[tuple[str, str], Feed] = {}
         self._fanouts: dict[str, Fanout] = {}
-        self._fresh = asyncio.Event()  #: somebody is bound to a queue that nobody looked for yet
-        self._made: set[str] = set()  #: topics of messages for all
+        self._fresh = asyncio.Event()  #: set when a client is bound to a new queue
+        self._made: set[str] = set()  #: fanout topics
         self._tasks: set[asyncio.Future[None]] = set()
 
     # --- publish
 
     def publish(self, asked: wire.Publish, done: Published) -> None:
-        """Raises BadName."""
+        """Publish a message. Raises BadName."""
         topic = topic_of(asked.queue)
 
         def stored(places: list[Stored], error: GossipqError | None) -> None:
@@ -59,7 +62,7 @@ class Broker:
     async def _publish_first(
         self, topic: str, asked: wire.Publish, stored: Callable[[list[Stored], GossipqError | None], None]
     ) -> None:
-        """Messages for all have one order, so one partition."""
+        """Create the fanout topic with one partition, because its messages have one order."""
         name = fanouts.topic_of(topic)
         try:
             await self.desk.mq.create_topic(name, partitions=1, if_not_exists=True)
@@ -77,7 +80,7 @@ class Broker:
     # --- consume
 
     def join(self, queue: str, key: str, taker: Taker) -> Feed:
-        """Direct messages with this key. Raises BadName, BadRequest."""
+        """Return the feed of direct messages with this key. Raises BadName, BadRequest."""
         place = topic_of(queue), wire.route_of(key)
         feed = self._feeds.get(place)
         if feed is None:
@@ -94,7 +97,7 @@ class Broker:
         return feed
 
     def listen(self, queue: str, listener: Listener) -> Fanout:
-        """Messages for all. Raises BadName."""
+        """Return the fanout messages of a queue. Raises BadName."""
         topic = topic_of(queue)
         fanout = self._fanouts.get(topic)
         if fanout is None or fanout.is_over:
@@ -111,7 +114,7 @@ class Broker:
             self._later(feed.ended())
 
     async def look(self) -> None:
-        """Finds topics of messages for all that others have made."""
+        """Find fanout topics that other gateways have created."""
         while True:
             waiting = {
                 fanouts.topic_of(name): each for name, each in self._fanouts.items() if each.is_waiting
@@ -129,7 +132,7 @@ class Broker:
             self._fresh.clear()
 
     def sweep(self) -> None:
-        """Lets go of queues that nobody is bound to."""
+        """Close queues without bound clients."""
         for topic in [topic for topic, fanout in self._fanouts.items() if fanout.is_idle or fanout.is_over]:
             self._later(self._fanouts.pop(topic).close())
 

@@ -1,6 +1,8 @@
-"""Messages for all who are bound to a queue. They lie in a topic of their own, which each gateway reads once
-for all its connections; a group there keeps up to where everybody has acked, so that what nobody acked is
-there for who binds next."""
+"""Fanout messages: every client that is bound to a queue gets them.
+
+They are in a topic of their own, which each gateway reads once for all its connections. A group
+stores the offset that all clients have acked, so that unacked messages stay for the next client.
+"""
 
 import asyncio
 import sys
@@ -12,9 +14,9 @@ from gossipq.errors import Busy, GossipqError, UnknownTopic
 from gossipq_client.aio import Message
 from gossipq_gateway.dialect import Desk
 
-TELL_S = 0.5  #: what is acked is told so often
-WAITING_MAX = 1_000  #: messages for a connection that does not ack; then it is cut off
-LEFT_MAX = 10_000  #: messages of who left without an ack, for who comes next
+TELL_S = 0.5  #: interval at which acks are stored
+WAITING_MAX = 1_000  #: messages for a connection that does not ack; above this, it is closed
+LEFT_MAX = 10_000  #: unacked messages of closed connections, for the next client
 
 
 def topic_of(queue_topic: str) -> str:
@@ -26,14 +28,14 @@ class Listener(Protocol):
 
     def has_room(self) -> bool: ...
     def give(self, message: Message) -> None:
-        """Takes it, and says `acked` when it has."""
+        """Take a message. The listener calls `acked` later."""
 
     def ended(self, error: GossipqError) -> None:
-        """Nothing will come any more, or it was too slow."""
+        """No further messages will come, or the listener was too slow."""
 
 
 class Share:
-    """What one connection has, and what waits for it."""
+    """The messages of one connection: delivered and waiting ones."""
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
@@ -41,7 +43,7 @@ class Share:
         self.in_hand: dict[int, Message] = {}
 
     def offer(self) -> None:
-        """As much as it takes."""
+        """Deliver as many as the connection takes."""
         while self.waiting and self.listener.has_room():
             message = self.waiting.popleft()
             self.in_hand[message.offset] = message
@@ -49,21 +51,22 @@ class Share:
 
     @property
     def first(self) -> int | None:
-        """The lowest offset that it has not acked."""
+        """Return the lowest unacked offset."""
         offsets = [*self.in_hand, *(message.offset for message in self.waiting)]
         return min(offsets, default=None)
 
 
 class Fanout:
-    """One queue, as long as somebody is bound to it."""
+    """The fanout messages of one queue, while a client is bound to it."""
 
     def __init__(self, desk: Desk, queue_topic: str, group: str) -> None:
         self._desk, self._topic, self._group = desk, topic_of(queue_topic), group
         self._shares: dict[Listener, Share] = {}
         self._left: dict[int, Message] = {}
-        self._end = self._told = 0  #: behind the last message that was read; up to where the group knows
+        #: behind the last read message; the offset that the group has stored
+        self._end = self._told = 0
         self._there = asyncio.Event()
-        self._floor = sys.maxsize  #: the first that is not here any more
+        self._floor = sys.maxsize  #: the first offset that is not in memory any more
         self.is_over = False
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._tell())]
 
@@ -80,7 +83,7 @@ class Fanout:
                 self._keep(message)
 
     def _keep(self, message: Message) -> None:
-        """For who binds next. When that is too much, it begins anew where the group stands."""
+        """Keep a message for the next client. With too many, the fanout ends and starts again."""
         if len(self._left) < LEFT_MAX:
             self._left[message.offset] = message
         else:
@@ -98,12 +101,12 @@ class Fanout:
             share.offer()
 
     def begin(self) -> None:
-        """The topic is there."""
+        """The topic exists now."""
         self._there.set()
 
     @property
     def is_waiting(self) -> bool:
-        """Nobody has published yet."""
+        """True before the first publish."""
         return not self._there.is_set()
 
     @property
@@ -111,7 +114,7 @@ class Fanout:
         return not self._shares
 
     async def close(self) -> None:
-        """Who is bound still hears so, and binds anew."""
+        """End the fanout. Bound clients get an error and bind again."""
         self.is_over = True
         for listener in list(self._shares):
             listener.ended(Busy("the messages for all begin anew: bind again"))
@@ -139,7 +142,7 @@ class Fanout:
                 listener.ended(error)
 
     async def _begin(self) -> int | str:
-        """Where to read from, once there is something."""
+        """Wait for the topic. Returns where to read from."""
         await self._there.wait()
         stats = await self._desk.mq.admin.stats([self._topic])
         cursors = [row.cursor for row in stats.groups if row.group == self._group]
@@ -156,7 +159,7 @@ class Fanout:
                 self._desk.log.warning("acks of %s are told later: %s", self._topic, error)
 
     async def _note(self) -> None:
-        """Tells up to where everybody has acked."""
+        """Store the offset that all clients have acked."""
         firsts = [share.first for share in self._shares.values()] + [min(self._left, default=None)]
         upto = min(self._end, self._floor, *(first for first in firsts if first is not None))
         if upto > self._told:

@@ -1,7 +1,8 @@
 """Connections of moonmq's clients over TCP.
 
-Its own client holds a lock during a request that it needs for a push, so a reply always goes before the
-pushes that wait; and it keeps 16 messages, so no more than `in_flight_max` of a queue are on their way."""
+moonmq's own client needs a lock for pushes and holds it during a request, so a reply is always sent
+before waiting pushes. It stores 16 messages, so at most `in_flight_max` of a queue are in flight.
+"""
 
 from collections import deque
 from functools import partial
@@ -18,7 +19,7 @@ from gossipq_gateway.dialects.moonmq.broker import Broker
 from gossipq_gateway.dialects.moonmq.fanouts import Fanout
 from gossipq_gateway.dialects.names import topic_of
 
-BOUND_MAX = 1_000  #: queues that one connection is bound to
+BOUND_MAX = 1_000  #: queues of one connection
 
 
 class MoonLine(Line):
@@ -73,8 +74,8 @@ class MoonLine(Line):
         self.answer(slot, said)
 
     def _bind(self, asked: wire.Bind) -> None:
-        """Binding again changes key and ack."""
-        topic_of(asked.queue)  # refused before anything is said
+        """Bind. Binding again changes key and ack."""
+        topic_of(asked.queue)  # refused before any answer
         if asked.queue in self._bound:
             self._bound.pop(asked.queue).close()
         elif len(self._bound) >= BOUND_MAX:
@@ -93,7 +94,7 @@ class MoonLine(Line):
             binding.roomy()
 
     def answered(self) -> None:
-        """All requests are answered: what waits for that can go."""
+        """All requests are answered: waiting pushes can be sent."""
         for binding in self._bound.values():
             binding.send_waiting()
 
@@ -108,18 +109,18 @@ class MoonLine(Line):
 
 
 class Binding:
-    """One queue of a connection: it takes direct messages and those for all."""
+    """One queue of a connection: direct and fanout messages."""
 
     def __init__(self, line: MoonLine, asked: wire.Bind) -> None:
         self._line, self._asked = line, asked
         self._feed: Feed | None = None
         self._fanout: Fanout | None = None
         self._in_hand: dict[int, Message] = {}
-        self._waiting: deque[bytes] = deque()  #: pushes, behind the replies that are not known yet
+        self._waiting: deque[bytes] = deque()  #: pushes that wait for open replies
         self._all = Everyone(self)
 
     def begin(self, broker: Broker) -> None:
-        """Raises BadName, BadRequest."""
+        """Begin. Raises BadName, BadRequest."""
         self._feed = broker.join(self._asked.queue, self._asked.key, self)
         self._fanout = broker.listen(self._asked.queue, self._all)
 
@@ -155,7 +156,7 @@ class Binding:
             self.roomy()
 
     def forget_lost(self) -> None:
-        """What others have meanwhile, after this gateway was away for long, is not in hand."""
+        """Forget lost messages, which others got while this gateway was cut off."""
         lost = [number for number, message in self._in_hand.items() if message.lost]
         for number in lost:
             del self._in_hand[number]
@@ -163,7 +164,7 @@ class Binding:
             self.roomy()
 
     def ack(self, number: int) -> None:
-        """A number that nobody has is ignored."""
+        """Ack a number. Unknown numbers are ignored."""
         message = self._in_hand.pop(number, None)
         if message is not None:
             if acked(message):
@@ -193,7 +194,7 @@ class Binding:
         return self._asked.acks
 
     def close(self) -> None:
-        """What it had goes to others."""
+        """Give all messages back."""
         if self._feed is not None:
             self._feed.leave(self)
         if self._fanout is not None:
@@ -204,7 +205,7 @@ class Binding:
 
 
 class Everyone:
-    """The part of a binding that takes messages for all."""
+    """The fanout part of a binding."""
 
     def __init__(self, binding: Binding) -> None:
         self._binding = binding

@@ -1,4 +1,4 @@
-"""moonmq at its ports: frames over TCP, and messages over HTTP."""
+"""The ports of moonmq: frames over TCP, messages over HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -25,15 +25,17 @@ from gossipq_gateway.listener import listening
 from gossipq_gateway.manners import Manners
 from gossipq_gateway.problems import Refusal, problem, response
 
-POLL_S = 60.0  #: a GET waits so long for a message
-LOOK_S = 1.0  #: between two looks whether its client is still there
+POLL_S = 60.0  #: a GET waits this long for a message
+LOOK_S = 1.0  #: interval of the check whether its client is still connected
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
 
 
 class MoonMq:
-    """The dialect. A place that is None is not served. `hosts` are names by which callers of HTTP may call
-    it, beside its own address: a page whose host name leads here (DNS rebinding) sends its GET as any client
-    does."""
+    """The dialect. A port of None is off.
+
+    `hosts` are further names for HTTP requests. Other names are refused, because a web page can
+    resolve its own name to this address (DNS rebinding).
+    """
 
     name = "moonmq"
 
@@ -41,7 +43,7 @@ class MoonMq:
         self, where: Place | None, http: Place | None, options: MoonMqOptions, hosts: Collection[str] = ()
     ) -> None:
         self._where, self._http, self._options, self._hosts = where, http, options, hosts
-        self.at = self.http_at = Place("", 0)  #: where it listens
+        self.at = self.http_at = Place("", 0)  #: its addresses
 
     def routes(self, desk: Desk) -> Sequence[BaseRoute]:
         return ()
@@ -117,7 +119,7 @@ class Messages:
         return PlainTextResponse(str(await told))
 
     async def _get(self, request: Request) -> Response:
-        """One message, acked once it is written to a client that is still there."""
+        """Return one message, acked after it is written to a connected client."""
         queue, key = (request.query_params.get(name, "") for name in ("queue", "routing_key"))
         if refused := wire.checked(queue, key):
             self._broker.desk.counters.error()
@@ -141,7 +143,7 @@ class Messages:
         finally:
             feed.leave(once)
             if fanout is not None and not writes_for_all:
-                fanout.leave(once.all)  # who has one leaves when it is written
+                fanout.leave(once.all)  # a client with a message leaves after the write
 
         async def settle() -> None:
             self._broker.desk.counters.acked()
@@ -158,7 +160,7 @@ class Messages:
 
 
 class Once:
-    """Takes one message, of either kind."""
+    """Takes one message of either kind."""
 
     def __init__(self) -> None:
         self.message: asyncio.Future[tuple[Message, bool]] = asyncio.get_running_loop().create_future()
@@ -171,7 +173,7 @@ class Once:
         self.message.set_result((message, False))
 
     def give_back(self) -> None:
-        """What it has, if it is of those for one; those for all go to who binds next."""
+        """Give a direct message back. Fanout messages stay for the next client."""
         if not self.message.cancel() and self.message.exception() is None and not self.message.result()[1]:
             self.message.result()[0].settle(GIVEN_BACK)
 
@@ -181,7 +183,7 @@ class Once:
 
 
 class ForAll:
-    """The part of it that takes messages for all."""
+    """The fanout part of it."""
 
     def __init__(self, once: Once) -> None:
         self._once = once
@@ -197,5 +199,5 @@ class ForAll:
 
 
 def _text(text: str, status: int) -> Response:
-    """As Go's http.Error writes it."""
+    """Return an error as Go's http.Error writes it."""
     return PlainTextResponse(text + "\n", status, {"x-content-type-options": "nosniff"})

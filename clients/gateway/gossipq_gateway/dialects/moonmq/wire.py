@@ -18,12 +18,12 @@ ERROR, HEARTBEAT, PUSH, ACK = 10_010, 10_020, 10_030, 10_040
 
 DIRECT, FANOUT = "direct", "fanout"
 _PLAIN = re.compile(r"[A-Za-z0-9_:-]+(?:\.[A-Za-z0-9_:-]+)*")
-_WHOLE = re.compile(r"[+-]?[0-9]{1,4000}")  # Python makes no number of more digits
+_WHOLE = re.compile(r"[+-]?[0-9]{1,4000}")  # Python refuses to parse longer numbers
 I64_MAX = 2**63 - 1
 
 
 class Malformed(Exception):
-    """The connection ends without a word."""
+    """The connection is closed without an answer."""
 
 
 class Frame(NamedTuple):
@@ -41,17 +41,17 @@ _decode = msgspec.json.Decoder(_Header).decode
 
 
 class Splitter:
-    """Cuts a stream into frames."""
+    """Splits a stream into frames."""
 
     def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._buffer, self._bytes_max = bytearray(), bytes_max
 
     def __len__(self) -> int:
-        """Bytes of a frame that is not whole yet."""
+        """Number of bytes of an incomplete frame."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that are whole by now. Raises Malformed."""
+        """Return the complete frames. Raises Malformed."""
         buffer, found, at = self._buffer, list[Frame](), 0
         buffer += data
         while len(buffer) - at >= 8:
@@ -88,7 +88,7 @@ def error(code: int, text: str) -> bytes:
 
 
 class Refusal(NamedTuple):
-    """An error that a client hears; its connection stays."""
+    """An error answer; the connection stays open."""
 
     code: int
     text: str
@@ -112,7 +112,7 @@ class Bind(NamedTuple):
 
 
 class Unbind(NamedTuple):
-    """`queue` is "" for all."""
+    """`queue` "" means all."""
 
     queue: str
 
@@ -123,18 +123,18 @@ class Ack(NamedTuple):
 
 
 class Auth(NamedTuple):
-    """Of early clients; there is nothing to check."""
+    """A login of old clients, accepted without a check."""
 
 
 class Heartbeat(NamedTuple):
-    """Somebody is there."""
+    """The client is alive."""
 
 
 Request = Publish | Bind | Unbind | Ack | Auth | Heartbeat | Refusal
 
 
 def request(frame: Frame, bound: Mapping[str, object]) -> Request:
-    """What a frame asks for; `bound` are the queues of its connection. Raises Malformed."""
+    """Parse a frame. `bound` are the queues of its connection. Raises Malformed."""
     match frame.method:
         case 10:
             return publish(frame.fields, frame.body)
@@ -153,7 +153,7 @@ def request(frame: Frame, bound: Mapping[str, object]) -> Request:
 
 
 def publish(fields: Mapping[str, str], body: bytes) -> Publish | Refusal:
-    """Also of HTTP."""
+    """Parse a publish, also of HTTP."""
     queue, key = fields.get("queue", ""), fields.get("routing_key", "")
     kind = fields.get("pub_type", "")
     if not body:
@@ -166,7 +166,7 @@ def publish(fields: Mapping[str, str], body: bytes) -> Publish | Refusal:
 
 
 def checked(queue: str, key: str) -> Refusal | None:
-    """Of the names of a queue and a routing key."""
+    """Check the names of a queue and a routing key."""
     if not queue:
         return Refusal(400, "queue empty forbidden")
     if len(queue.encode()) > NAME_BYTES_MAX:
@@ -213,7 +213,7 @@ def push(queue: str, number: int, body: bytes) -> bytes:
 
 
 def route_of(key: str) -> str:
-    """The route of a routing key, which fits this key alone. What is no route by itself has another name."""
+    """Return a route for a routing key, different for each key. Invalid routes are hashed."""
     if not key:
         return "-"
     if _PLAIN.fullmatch(key) and key[0] != "-":
@@ -226,5 +226,5 @@ FANOUT_BIT = 1 << 62
 
 
 def number_of(partition: int, offset: int, is_fanout: bool) -> int:
-    """Of a message in its queue; above 0, and of 63 bits."""
+    """Return the number of a message in its queue: above 0, 63 bits."""
     return (FANOUT_BIT if is_fanout else 0) + (partition << PARTITION_BITS | offset) + 1

@@ -1,2 +1,4 @@
-"""prettyQ: its files and its query. `wire` is pure and all that `gossipq export` and `gossipq query` need;
-`pages` is the query over HTTP."""
+"""prettyQ: its files and its query.
+
+`wire` is pure, and used by `gossipq export` and `gossipq query`; `pages` is the query over HTTP.
+"""

@@ -15,7 +15,7 @@ from gossipq_gateway.dialects.prettyq import wire
 
 LIMIT_MAX = 10_000
 ANSWER_BYTES_MAX = 32 << 20
-NEXT = "x-next-pos"  #: header: where to go on
+NEXT = "x-next-pos"  #: header: the next position
 
 
 class PrettyQ:
@@ -42,8 +42,11 @@ class PrettyQ:
 
 
 async def _query(desk: Desk, request: Request) -> Response:
-    """`topic`, `pos`, `limit`, `partition` (0): frames one behind the other, over all files and to the end;
-    the header x-next-pos says where it goes on. Raises ValueError, GossipqError."""
+    """Return frames from `pos` on, at most `limit`, of `topic` and `partition` (0).
+
+    The frames follow each other, over all files and up to the end. The header x-next-pos has the
+    next position. Raises ValueError, GossipqError.
+    """
     if forms.is_of_page(request):
         return _error(403, 101, "web pages are not served")
     asked = request.query_params

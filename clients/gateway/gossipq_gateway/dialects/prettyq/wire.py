@@ -1,15 +1,16 @@
-"""Bytes of prettyQ: what lies in its files, and what its consumers get. It has no server; nothing listens.
-Pure.
+"""The file and frame formats of prettyQ, which has no server. Pure.
 
-A position is an offset, and a sharding a partition: order holds within one."""
+A position is an offset, and a sharding a partition: order holds within one.
+"""
 
 import struct
 from typing import NamedTuple
 from zlib import crc32
 
 DATA_BYTES_MAX = (16 << 20) - 1
-FILE_BYTES = 64 << 20  #: a file that is so large is followed by the next one
-START_MAX = 65_535  #: its index reader takes no file that starts later: the last one takes all the rest
+FILE_BYTES = 64 << 20  #: a larger file is followed by a new one
+#: its index reader refuses files that start later: the last file takes all the rest
+START_MAX = 65_535
 INDEX_GAP = 30  #: positions between two lines of an index, at least
 
 NO_MESSAGE = (100, "no message")
@@ -17,23 +18,25 @@ TOO_LARGE = (103, "message size too large")
 
 
 def record(number: int, data: bytes) -> bytes:
-    """As it lies in a file: number, size (data and CRC), data, CRC, size once more."""
+    """Return a record of a file: number, size (data and CRC), data, CRC, size again."""
     size = struct.pack(">I", len(data) + 4)
     return struct.pack(">Q", number) + size + data + struct.pack(">I", crc32(data)) + size
 
 
 def frame(number: int, data: bytes) -> bytes:
-    """As a consumer gets it."""
+    """Return a frame for a consumer."""
     return struct.pack(">QI", number, len(data) + 4) + data + struct.pack(">I", crc32(data))
 
 
 def stem(topic: str, start: int) -> str:
-    """The name of a file, without `.data` or `.idx`. Its reader cuts names at `_`, so a topic has none."""
+    """Return the name of a file without `.data` or `.idx`. `_` is
+    replaced: the reader splits at it.
+    """
     return f"{topic.replace('_', '-')}_{start:06d}"
 
 
 class Piece(NamedTuple):
-    """What to append: to `stem`.data and `stem`.idx."""
+    """Bytes to append to `stem`.data and `stem`.idx."""
 
     stem: str
     data: bytes
@@ -41,7 +44,7 @@ class Piece(NamedTuple):
 
 
 class Layout:
-    """Where records of one partition go, in rising order."""
+    """The files of one partition's records, which come in rising order."""
 
     def __init__(self, topic: str, file_bytes: int = FILE_BYTES) -> None:
         self._topic, self._file_bytes = topic, file_bytes
@@ -50,8 +53,10 @@ class Layout:
         self._place = 0  #: of the last record in its file
 
     def put(self, number: int, data: bytes) -> list[Piece]:
-        """What a record adds, and the end of the file before if it begins one. Raises ValueError for one that
-        is too large."""
+        """Return the bytes of a record, and the end of the last file if it begins a new one.
+
+        Raises ValueError for a record that is too large.
+        """
         if len(data) > DATA_BYTES_MAX:
             raise ValueError(f"record {number}: {TOO_LARGE[1]}")
         pieces = []
@@ -66,7 +71,7 @@ class Layout:
         return pieces
 
     def end(self) -> list[Piece]:
-        """The last record of a file has its line, too."""
+        """Return the line of the last record of a file."""
         if self._last < 0 or self._indexed == self._last:
             return []
         self._indexed = self._last

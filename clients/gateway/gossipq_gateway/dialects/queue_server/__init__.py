@@ -1,5 +1,7 @@
-"""queue_server: JSON objects over TCP and UDP. `wire` is pure, `broker` does it with gossipq, `ports` are its
-sockets."""
+"""queue_server: JSON objects over TCP and UDP.
+
+`wire` is pure, `broker` executes requests with gossipq, `ports` are the sockets.
+"""
 
 from gossipq_gateway.dialects.queue_server.ports import QueueServer
 

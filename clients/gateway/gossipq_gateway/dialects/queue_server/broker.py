@@ -1,5 +1,7 @@
-"""What queue_server does with a request, done with gossipq: a queue is a topic, all consumers share a group,
-and how often a message comes again is decided by what it was produced with."""
+"""Executes queue_server's requests with gossipq.
+
+A queue is a topic, and all consumers share a group. Options of a produce decide about redelivery.
+"""
 
 import asyncio
 import os
@@ -24,7 +26,7 @@ from gossipq_gateway.dialects.queue_server.outlets import Outlets
 RETRY, TTL, NUMBER = "queue_server_retry", "queue_server_ttl", "queue_server_msg_id"
 DELAY_S_MAX = limits.DELAY_MS_MAX // 1_000
 LISTED_MAX = 1_000  #: queues in one answer
-HELD_MAX = 100_000  #: messages handed out that wait for their confirm; then consumers get none
+HELD_MAX = 100_000  #: unconfirmed messages; above this, consumers get no further ones
 
 Answer = Callable[[bytes], None]
 Wanted = Callable[[], bool]
@@ -32,7 +34,7 @@ Wanted = Callable[[], bool]
 
 @dataclass
 class Hidden:
-    """A message in the hands of somebody, until it is confirmed or comes again."""
+    """A delivered message, until it is confirmed or redelivered."""
 
     message: Message
     timer: asyncio.TimerHandle
@@ -47,7 +49,9 @@ class Broker:
         self._asked: set[asyncio.Task[None]] = set()
 
     def ask(self, request: wire.Request, answer: Answer, wanted: Wanted) -> None:
-        """`answer` is called once, from the event loop; `wanted` says whether anybody would hear it."""
+        """Handle a request. `answer` is called once; `wanted` tells
+        whether the client still waits.
+        """
         match request:
             case wire.Answered():
                 if request.is_error:
@@ -71,7 +75,7 @@ class Broker:
         self._outlets.sweep()
 
     async def close(self) -> None:
-        """What is handed out and not confirmed goes back."""
+        """Stop, and give unconfirmed messages back."""
         await self._outlets.close()
         await self._post.settled()
         await self._acks.settled()
@@ -92,7 +96,7 @@ class Broker:
                 self._confirm(request, topic, answer)
 
     def _refuse(self, request: wire.Request, error: GossipqError, answer: Answer) -> None:
-        """The original knows one reason for what it cannot do."""
+        """Answer an error. The protocol has only one error."""
         self._desk.counters.error()
         self._desk.log.warning("%s: %s", type(request).__name__.lower(), error)
         members = request.members if not isinstance(request, wire.Answered) else {}
@@ -148,7 +152,7 @@ class Broker:
         text = message.value.decode(errors="replace")
 
         def give(held: bool) -> None:
-            if not held:  # somebody else has it: what comes next is for this one
+            if not held:  # another consumer has it: take the next one
                 self._consume(request, topic, answer, wanted)
                 return
             self._desk.counters.delivered()
@@ -157,7 +161,7 @@ class Broker:
         if retry_s > 0 and now_s + retry_s < whole(headers.get(TTL)):
             self._hide(topic, number, message, retry_s)
             give(True)
-        else:  # its last time: it is gone before anybody sees it
+        else:  # its last attempt: ack before it is delivered
             self._acks.put(message, give)
 
     def _hide(self, topic: str, number: int, message: Message, retry_s: int) -> None:
@@ -173,7 +177,7 @@ class Broker:
         self._hidden.pop((topic, number)).message.settle(GIVEN_BACK)
 
     def _confirm(self, request: wire.Confirm, topic: str, answer: Answer) -> None:
-        """Code 0 in any case, also for what nobody has: as the original."""
+        """Confirm a message. Returns code 0 in any case, like the original."""
         hidden = self._hidden.pop((topic, request.number), None)
         if hidden is None:
             answer(wire.answer(request.members))
@@ -181,7 +185,7 @@ class Broker:
         hidden.timer.cancel()
         self._acks.put(hidden.message, lambda held: answer(wire.answer(request.members)))
 
-    # --- how queues are
+    # --- state of queues
 
     async def _tell(self, request: "wire.Monitor | wire.Listing", answer: Answer) -> None:
         try:
@@ -208,7 +212,7 @@ class Broker:
         }
 
     async def _queues(self, pattern: str) -> list[dict[str, Any]]:
-        """Those that hold messages, by name."""
+        """Return the queues with messages, by name."""
         infos = await self._desk.mq.topics()
         names = sorted(
             (name_of(info.name), info.name)
@@ -226,7 +230,7 @@ class Broker:
         ] + [{"size": 0, "wait_status": 0, "name": name} for name, _ in names[LISTED_MAX:]]
 
     def _size(self, topic: str, partitions: list[PartitionStats], groups: list[GroupStats]) -> int:
-        """Messages that are not done, with those that are not due."""
+        """Count the unfinished messages, including scheduled ones."""
         rows = [row for row in groups if row.topic == topic and row.group == self._group]
         mine = [row for row in partitions if row.topic == topic]
         scheduled = sum(row.scheduled for row in mine)
@@ -235,7 +239,7 @@ class Broker:
         return scheduled + sum(row.ready + row.in_flight + row.retrying + row.parked for row in rows)
 
     def _waits_s(self, topic: str, groups: list[GroupStats]) -> int:
-        """How long the oldest of them has waited."""
+        """Return how long the oldest one has waited, in seconds."""
         rows = [row for row in groups if row.topic == topic and row.group == self._group]
         return max((row.oldest_ms for row in rows), default=0) // 1_000
 

@@ -1,5 +1,4 @@
-"""What waits to be consumed: a queue that is asked for keeps some of its records at hand, and gives them back
-when nobody asks any more."""
+"""Prefetched records of queues in use, which are given back when requests stop."""
 
 import asyncio
 from collections import deque
@@ -10,18 +9,18 @@ from gossipq_client.aio import Client, Message
 from gossipq_client.values import GIVEN_BACK
 from gossipq_gateway.dialects.postbox import told
 
-CREDIT_RECORDS = 256  #: at hand
-FIRST_S = 0.5  #: an empty answer is believed so long after the queue was first asked for
-EMPTY_S = 0.02  #: and so long after that it was found empty
-IDLE_S = 5.0  #: nobody asks any more
-OUTLETS_MAX = 1_000  #: queues that are asked for at a time
+CREDIT_RECORDS = 256  #: prefetched records of a queue
+FIRST_S = 0.5  #: an empty answer is possible only this long after the first request
+EMPTY_S = 0.02  #: and this long after the queue was found empty
+IDLE_S = 5.0  #: without requests for this time, a queue is closed
+OUTLETS_MAX = 1_000  #: queues in use at the same time
 
-#: told once: the next record, nothing, or why
+#: called once: the next record, None, or an error
 Taken = Callable[[Message | None, GossipqError | None], None]
 
 
 class Waiter:
-    """A request for which nothing is at hand."""
+    """A request that waits for a record."""
 
     def __init__(self, outlet: "Outlet", taken: Taken, wait_s: float) -> None:
         self.taken = taken
@@ -34,7 +33,7 @@ class Waiter:
 
 
 class Outlet:
-    """One queue, for a group."""
+    """One queue for a group."""
 
     def __init__(self, mq: Client, topic: str, group: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -47,7 +46,7 @@ class Outlet:
         self._task = asyncio.create_task(self._run())
 
     def take(self, taken: Taken) -> None:
-        """The next record: at once if there is one at hand."""
+        """Call `taken` with the next record, at once if one is prefetched."""
         self.used_s = self._loop.time()
         if self._ready and not self.waiters:
             message = self._ready.popleft()
@@ -62,7 +61,7 @@ class Outlet:
         return not self.waiters and self._loop.time() - self.used_s > IDLE_S
 
     async def close(self) -> None:
-        """What was not taken goes back."""
+        """Stop, and give prefetched records back."""
         self.is_over = True
         self._task.cancel()
         await asyncio.wait([self._task])
@@ -96,7 +95,7 @@ class Outlet:
 
 
 class Outlets:
-    """All queues that are asked for."""
+    """All queues in use."""
 
     def __init__(self, mq: Client, group: str) -> None:
         self._mq, self._group = mq, group
@@ -113,7 +112,7 @@ class Outlets:
         outlet.take(taken)
 
     def sweep(self) -> None:
-        """Lets go of queues that nobody asks for any more."""
+        """Close queues without recent requests."""
         for topic in [topic for topic, outlet in self._outlets.items() if outlet.is_idle or outlet.is_over]:
             self._close(topic)
 

@@ -14,11 +14,11 @@ from gossipq_gateway.dialects.options import QueueServerOptions
 from gossipq_gateway.dialects.queue_server import wire
 from gossipq_gateway.dialects.queue_server.broker import Answer, Broker, Wanted
 
-IDLE_S = 60.0  #: a connection that says nothing for so long ends, as in the original
-DATAGRAMS_MAX = 4_096  #: requests by UDP that wait for their answers; further ones are dropped, as UDP is
+IDLE_S = 60.0  #: a silent connection is closed after this time, as in the original
+DATAGRAMS_MAX = 4_096  #: open UDP requests; further ones are dropped
 ANSWER_BYTES_MAX = 65_000  #: by UDP
-ANSWERED_BYTES_MAX = 1 << 20  #: by the gateway that serves
-FORWARD_S = 30.0  #: a leader that has not answered by then has failed
+ANSWERED_BYTES_MAX = 1 << 20  #: of the gateway that serves
+FORWARD_S = 30.0  #: the leader has failed if it does not answer in this time
 
 
 Forwarded = wire.Produce | wire.Consume | wire.Confirm | wire.Monitor | wire.Listing
@@ -63,7 +63,7 @@ class QueueServer:
 
     @property
     def at(self) -> Place:
-        """Where it listens."""
+        """The bound address."""
         return self._at
 
 
@@ -74,13 +74,13 @@ async def _sweep(broker: Broker) -> None:
 
 
 class Clerk:
-    """Takes whole requests, from wherever they come."""
+    """Handles complete requests of any transport."""
 
     def __init__(self, desk: Desk, broker: Broker) -> None:
         self.desk, self._broker = desk, broker
 
     def take(self, raw: bytes, answer: Answer, wanted: Wanted) -> None:
-        """Raises Malformed."""
+        """Handle a request. Raises Malformed."""
         self.desk.counters.request()
         self.ask(raw, wire.parse(raw, self.desk.clock.now().wall_ms // 1_000), answer, wanted)
 
@@ -88,11 +88,11 @@ class Clerk:
         self._broker.ask(request, answer, wanted)
 
     def close(self) -> None:
-        """Nobody asks any more."""
+        """Stop."""
 
 
 class Follower(Clerk):
-    """Another gateway serves: what concerns queues goes there, or its client is told to go there."""
+    """Forwards requests about queues to another gateway, or tells clients its address."""
 
     def __init__(self, desk: Desk, broker: Broker, leader: wire.Told, forwards: bool) -> None:
         super().__init__(desk, broker)
@@ -125,7 +125,7 @@ class Follower(Clerk):
 
 
 class Upstream(asyncio.Protocol):
-    """A connection to the gateway that serves, which answers in the order of what it is asked."""
+    """A connection to the gateway that serves, which answers in order."""
 
     def __init__(self, leader: wire.Told) -> None:
         self.is_over = False
@@ -143,7 +143,7 @@ class Upstream(asyncio.Protocol):
             self._transport.write(raw)
 
     def end(self) -> None:
-        """All that wait hear that it failed."""
+        """Fail all waiting requests."""
         self.is_over = True
         self._task.cancel()
         if self._transport is not None:
@@ -181,7 +181,7 @@ class Upstream(asyncio.Protocol):
 
 
 class QueueLine(Line):
-    """One connection by TCP."""
+    """One TCP connection."""
 
     def __init__(self, lines: Lines, clerk: Clerk) -> None:
         super().__init__(lines)
@@ -203,7 +203,7 @@ def _always() -> bool:
 
 
 class Datagrams(asyncio.DatagramProtocol):
-    """Requests by UDP, one in each datagram."""
+    """UDP requests, one in each datagram."""
 
     def __init__(self, clerk: Clerk) -> None:
         self._clerk, self._pending = clerk, 0

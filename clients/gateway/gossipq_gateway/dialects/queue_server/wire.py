@@ -1,4 +1,4 @@
-"""What clients of queue_server send and are answered: one JSON object a request, over TCP or UDP. Pure."""
+"""Requests and answers of queue_server: one JSON object each, over TCP or UDP. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import msgspec
 
 REQUEST_BYTES_MAX = 40_959  #: over TCP
 DATAGRAM_BYTES_MAX = 20_480
-TTL_S = 3_600  #: behind the delay, of who names none
+TTL_S = 3_600  #: default, counted from the delay
 LOCAL = 100  #: added to an action: never forwarded
 
 _STEP = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}"]', re.DOTALL)
@@ -19,21 +19,24 @@ Members = dict[str, Any]
 
 
 class Malformed(Exception):
-    """What came is not answered: over TCP the connection ends, over UDP nothing happens."""
+    """The input is not answered: a TCP connection is closed, a datagram ignored."""
 
 
 class Splitter:
-    """Cuts a stream into objects. The original took a message as whole when a segment ended in `}`; this one
-    counts braces, so that segments may begin and end anywhere."""
+    """Splits a stream into objects.
+
+    The original took a segment that ends in `}` for a whole message. This class counts braces, so
+    segments can begin and end anywhere.
+    """
 
     def __init__(self, bytes_max: int = REQUEST_BYTES_MAX) -> None:
         self._buffer, self._bytes_max = b"", bytes_max
-        self._at = 0  #: looked at so far
+        self._at = 0  #: bytes already scanned
         self._depth = 0
         self._in_string = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The objects that are whole by now. Raises Malformed for what is no object, or too long a one."""
+        """Return the complete objects. Raises Malformed for other input, or a too long object."""
         buffer, found, start = self._buffer + data, list[bytes](), 0
         at, depth = self._at, self._depth
         if self._in_string:
@@ -64,7 +67,9 @@ class Splitter:
         return found
 
     def _past_string(self, buffer: bytes, at: int) -> int:
-        """Behind the string that goes on at `at`; up to where it was looked at, if it has no end yet."""
+        """Return the end of the string that continues at `at`, or the scanned
+        length if it is incomplete.
+        """
         inside = _STRING_END.match(buffer, at)
         assert inside is not None, "it also fits nothing"
         end = inside.end()
@@ -101,7 +106,7 @@ class Monitor(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Queues whose names have `pattern` in them."""
+    """Queues whose names contain `pattern`."""
 
     members: Members
     pattern: str
@@ -113,7 +118,7 @@ class Leader(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """What nobody needs to be asked for; b"" = no answer."""
+    """A request that can be answered at once; b"" = no answer."""
 
     answer: bytes
     is_error: bool
@@ -123,7 +128,7 @@ Request = Produce | Consume | Confirm | Monitor | Listing | Leader | Answered
 
 
 class Told(NamedTuple):
-    """Where the leader of a cluster is."""
+    """The address of a cluster's leader."""
 
     node: int
     host: str
@@ -131,7 +136,7 @@ class Told(NamedTuple):
 
 
 def parse(raw: bytes, now_s: int) -> Request:
-    """One request. Raises Malformed."""
+    """Parse one request. Raises Malformed."""
     try:
         members = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -170,13 +175,13 @@ def _produce(members: Members, queue: str, now_s: int) -> Request:
     ttl_s = whole(members, "ttl", due_s + TTL_S)
     if due_s > ttl_s:
         return Answered(refusal(echo(members), "time error"), True)
-    if retry_s < 0:  # as the original: it has no code
+    if retry_s < 0:  # like the original: without a code
         return Answered(msgspec.json.encode(echo(members)), True)
     return Produce(members, queue, data, due_s, ttl_s, retry_s)
 
 
 def whole(members: Members, name: str, default: int) -> int:
-    """A whole number that any reader of JSON can hold; anything else counts as not said."""
+    """Return a whole number that every JSON reader can represent, else the default."""
     found = members.get(name, default)
     return found if type(found) is int and abs(found) < NUMBER_END else default
 
@@ -187,18 +192,19 @@ def text(members: Members, name: str) -> str | None:
 
 
 def echo(members: Members) -> Members:
-    """What of a produce comes back."""
+    """Return the members of a produce that its answer repeats."""
     return {key: each for key, each in members.items() if key not in ("data", "delay", "ttl", "retry")}
 
 
 def answer(members: Members, **results: Any) -> bytes:
-    """A request's own members and the results, `code` 0."""
+    """Return an answer: the request's members and the results, with `code` 0."""
     return msgspec.json.encode({**members, "code": 0, **results})
 
 
 def produced(members: Members, numbers: Sequence[int]) -> bytes:
-    """A code and a msg_id for each queue that has it: a virtual one makes members twice, as the original's
-    does."""
+    """Return a code and a msg_id for each queue. A virtual topic repeats
+    members, like the original.
+    """
     head = msgspec.json.encode({key: each for key, each in echo(members).items() if key != "msg_id"})[:-1]
     comma = b"," if len(head) > 1 else b""
     return head + comma + b",".join(b'"code":0,"msg_id":%d' % number for number in numbers) + b"}"
@@ -209,7 +215,9 @@ def refusal(members: Members, reason: str) -> bytes:
 
 
 def redirected(to: Told) -> bytes:
-    """Of a node that does not forward: as `leader`, without what was asked, also without `seq`."""
+    """Return the answer of a node that does not forward: the leader,
+    without the request's members.
+    """
     return answer({}, **leader(to))
 
 
@@ -221,14 +229,14 @@ def leader(to: Told) -> Members:
 
 PARTITION_BITS = 42
 NUMBER_END = 1 << 53
-SCHEDULED = 1 << 52  #: numbers from here on were given before the record had an offset
+SCHEDULED = 1 << 52  #: numbers from here on were assigned before the record had an offset
 
 
 def number_of(partition: int, offset: int) -> int:
-    """What fits a JSON number of any reader."""
+    """Return a number that fits into a JSON number of every reader."""
     return (partition << PARTITION_BITS | offset) + 1
 
 
 def scheduled_number(dice: bytes) -> int:
-    """Of seven random bytes."""
+    """Return a number made of seven random bytes."""
     return SCHEDULED | int.from_bytes(dice[:7], "big") & (SCHEDULED - 1)

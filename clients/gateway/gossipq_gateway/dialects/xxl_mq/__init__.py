@@ -1,5 +1,7 @@
-"""xxl-mq's OpenAPI: JSON over HTTP. `wire` is pure, `broker` does it with gossipq, `ports` are its routes.
-Its Hessian wire and ZooKeeper are not spoken."""
+"""xxl-mq's OpenAPI: JSON over HTTP. Its Hessian protocol and ZooKeeper are not supported.
+
+`wire` is pure, `broker` executes requests with gossipq, `ports` are its routes.
+"""
 
 from gossipq_gateway.dialects.xxl_mq.ports import XxlMq
 

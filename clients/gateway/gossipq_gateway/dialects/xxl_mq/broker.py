@@ -1,5 +1,7 @@
-"""What xxl-mq does with messages, done with gossipq: an application is a group of its topics, what it pulls
-is held for it until it says how the work ended."""
+"""Executes xxl-mq's requests with gossipq.
+
+An application is a group of its topics. Pulled messages are in flight until it reports the result.
+"""
 
 import asyncio
 import os
@@ -19,10 +21,10 @@ from gossipq_gateway.dialects.options import XxlMqOptions
 from gossipq_gateway.dialects.postbox import Postbox, Stored
 from gossipq_gateway.dialects.xxl_mq import wire
 
-PULL_S = 0.5  #: a pull waits so long for a first message; the original's client waits for 3 s at most
-SILENT_S = 90.0  #: an instance that has registered, and has not since, is gone
-IDLE_S = 60.0  #: nobody pulls there any more
-FETCHERS_MAX = 1_000  #: of applications and the topics that they pull
+PULL_S = 0.5  #: a pull waits this long for the first message; xxl-mq's client waits 3 s at most
+SILENT_S = 90.0  #: a registered instance that is silent for this long is gone
+IDLE_S = 60.0  #: a fetcher without pulls is closed after this time
+FETCHERS_MAX = 1_000  #: fetchers, one for each application and its topics
 INSTANCES_MAX = 10_000
 EFFECT = "xxl_mq_effect_time"
 
@@ -42,7 +44,7 @@ class Fetcher(Protocol):
 
 @dataclass
 class Pulling:
-    """What an application pulls."""
+    """The pulls of an application."""
 
     fetcher: Fetcher
     used_s: float = 0.0
@@ -58,11 +60,11 @@ class Broker:
         self._in_hand: dict[int, InHand] = {}
         self._ending: set[asyncio.Future[None]] = set()
         self._seen_s: dict[str, float] = {}  #: when an instance registered
-        #: numbers of messages, of this gateway alone
+        #: numbers of messages, of this gateway only
         self._next = int.from_bytes(os.urandom(3), "big") << 36 | 1
 
     async def do(self, method: str, asked: wire.Request) -> bytes:
-        """Raises Refused, GossipqError."""
+        """Execute a request. Raises Refused, GossipqError."""
         match asked:
             case wire.Produce():
                 await self._produce(asked)
@@ -95,7 +97,7 @@ class Broker:
     # --- messages
 
     async def _produce(self, asked: wire.Produce) -> None:
-        """Done when all are stored."""
+        """Publish messages. Returns when all are stored."""
         now_ms, told = self._desk.clock.now().wall_ms, list[asyncio.Future[None]]()
         for topic in {each.topic or "" for each in asked.messageList or ()}:
             topic_of(topic)  # refused before anything is stored
@@ -136,7 +138,7 @@ class Broker:
             pulling.used_s = self._loop.time()
             try:
                 batch = await pulling.fetcher.fetch(count, PULL_S)
-            except GossipqError:  # as of a topic that was removed: the next pull has another one
+            except GossipqError:  # for example a removed topic: the next pull gets a new fetcher
                 if self._pulling.get(place) is pulling:
                     del self._pulling[place]
                 await pulling.fetcher.aclose()
@@ -153,7 +155,7 @@ class Broker:
         return wire.Shown(number, name_of(message.topic), data, effect_ms)
 
     async def _consume(self, asked: wire.Consume) -> None:
-        """Done when all is stored. What nobody has here is passed over, as in the original."""
+        """Store the results of messages. Unknown messages are ignored, as in the original."""
         told = list[asyncio.Future[bool]]()
         for each in asked.messageList or ():
             found = self._in_hand.get(each.id or 0)

@@ -1,4 +1,4 @@
-"""xxl-mq's OpenAPI, under the port of HTTP."""
+"""xxl-mq's OpenAPI, under the HTTP port."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -15,7 +15,8 @@ from gossipq_gateway.dialects.options import XxlMqOptions
 from gossipq_gateway.dialects.xxl_mq import wire
 from gossipq_gateway.dialects.xxl_mq.broker import Broker
 
-TOKENS = ("xxl-mq-access-token", "xxl_mq_access_token")  #: headers; the second is that of older clients
+#: headers; the second is that of older clients
+TOKENS = ("xxl-mq-access-token", "xxl_mq_access_token")
 
 
 class XxlMq:

@@ -1,4 +1,4 @@
-"""What clients of xxl-mq's OpenAPI send and are answered, as JSON. Pure."""
+"""Requests and answers of xxl-mq's OpenAPI, as JSON. Pure."""
 
 import hmac
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ import msgspec
 
 METHODS = ("registry", "registryRemove", "produce", "consume", "pullPreCheck", "pullAndLock")
 NEW, RUNNING, SUCCESS, FAIL, TIMEOUT = range(5)  #: status of a message
-BATCH_MAX = 500  #: messages of one pull; the original's client asks for at most so many
+BATCH_MAX = 500  #: messages of one pull; xxl-mq's client does not ask for more
 
 
 class Refused(Exception):
@@ -19,8 +19,10 @@ class Refused(Exception):
 
 
 class Produced(msgspec.Struct, frozen=True):
-    """A message to be stored. `effectTime`: milliseconds since 1970, 0 = now. `bizId` keeps its messages in
-    order."""
+    """A message to store. `effectTime`: milliseconds since 1970, 0 = now.
+
+    Messages with one `bizId` keep their order.
+    """
 
     topic: str | None = None
     data: str | None = None
@@ -29,7 +31,7 @@ class Produced(msgspec.Struct, frozen=True):
 
 
 class Consumed(msgspec.Struct, frozen=True):
-    """How the work on a message ended."""
+    """The result of a message."""
 
     id: int | None = None
     status: int | None = None
@@ -69,7 +71,7 @@ _KINDS: dict[str, type[Any]] = {
 
 
 class Shown(NamedTuple):
-    """A message as a consumer gets it. `effect_ms`: when it was due, or stored."""
+    """A message for a consumer. `effect_ms` is its due time, or when it was stored."""
 
     id: int
     topic: str
@@ -78,7 +80,7 @@ class Shown(NamedTuple):
 
 
 def check(http_method: str, body: bytes, token: str, access_token: str) -> None:
-    """Before a request is looked at, in the order of the original. Raises Refused."""
+    """Check method and token in the order of the original. Raises Refused."""
     if http_method != "POST":
         raise Refused("invalid request, HttpMethod not support.")
     if not body.strip():
@@ -88,7 +90,7 @@ def check(http_method: str, body: bytes, token: str, access_token: str) -> None:
 
 
 def request(method: str, body: bytes) -> Request:
-    """Raises Refused."""
+    """Parse a request. Raises Refused."""
     if method not in METHODS:
         raise Refused("invalid request, uri-mapping invalid.")
     try:
@@ -105,7 +107,7 @@ def request(method: str, body: bytes) -> Request:
 
 
 def done(data: list[Shown] | None = None) -> bytes:
-    """`data` null when there is none."""
+    """Return the answer. `data` is null without messages."""
     rows = None
     if data:
         rows = [
