@@ -52,7 +52,7 @@ def peek(frame: bytes) -> Header:
     """
     if len(frame) < HEADER.size:
         raise ProtocolError(f"control frame of {len(frame)} bytes; at least {HEADER.size} are needed")
-    header = Header(*HEADER.unpack_from(frame))
+    header = tuple.__new__(Header, HEADER.unpack_from(frame))  # `Header(...)` goes through a Python function
     if header.magic != MAGIC:
         raise ProtocolError("control frame does not start with GQ")
     if header.term > limits.NUMBER_MAX:
