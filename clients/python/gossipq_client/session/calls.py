@@ -154,6 +154,8 @@ class Calls:
         self._links.send(lane, call.message, call.shard, call.request_id, call.body)
 
     def deadline_ms(self) -> int | None:
+        if not self._open:
+            return None
         now_ms = self._links.now_ms
         return min((call.retry_at_ms for call in self._open if call.retry_at_ms > now_ms), default=None)
 

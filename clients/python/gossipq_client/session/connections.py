@@ -6,6 +6,8 @@ number, or to a frontdoor. Each greeting has a number of its own; who keeps some
 compares that number and starts over when it has changed.
 """
 
+from itertools import count as counted
+
 from msgspec import structs
 
 from gossipq import limits
@@ -106,7 +108,7 @@ class Connections:
         self.actions: list[tuple[str, str]] = []  #: ("open" | "reopen" | "close", endpoint)
         hello = Hello(session, name, version, user=credentials.act_for, key=key)
         self._hello, self._credentials = hello, credentials
-        self._ids = 0
+        self.next_id = counted(1).__next__
         self._up: dict[str, bool] = {}
         self._since_ms: dict[str, int] = {}  #: when the endpoint last went up or down, or was asked for
         self._missed: set[str] = set()  #: endpoints where nobody takes connections now
@@ -114,10 +116,6 @@ class Connections:
         self.stirred_ms = -1  #: when pings went into silence last
         #: when everything is looked at; None: all is well, and each lane says when time brings it something
         self._look_ms: int | None = None
-
-    def next_id(self) -> int:
-        self._ids += 1
-        return self._ids
 
     def send(
         self, lane: Lane, message: Message, shard: int, request_id: int = 0, body: bytes | bytearray = b""

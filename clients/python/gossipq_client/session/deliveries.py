@@ -49,7 +49,7 @@ class Consuming(Settling):
                 part.at_end = False
             self._receive(part, piece, raw, deliver.lease_ms, known)
         if part.due:
-            self._due[part] = None
+            self.due[part] = None
 
     def _receive(self, part: Part, piece: Delivered, raw: memoryview, lease_ms: int, known: Known) -> None:
         subscription, runs = part.subscription, runs_of(piece)
@@ -140,7 +140,7 @@ class Consuming(Settling):
                 part.untaken_bytes -= held.charge
                 subscription.arrange(self._links.now_ms)
             if part.due:
-                self._due[part] = None
+                self.due[part] = None
             for each in fresh:
                 count -= len(each)
                 self.begin(held, each.first, each.end)
@@ -325,12 +325,12 @@ class Consuming(Settling):
             subscription.arrange(self._links.now_ms)
         self._follow(subscription, subscription.pace.took(count, self._links.now_ms))
         if part.due:
-            self._due[part] = None
+            self.due[part] = None
 
     @property
     def credit_due(self) -> bool:
         """Whether leaders should hear of credit before they run dry."""
-        return bool(self._due)
+        return bool(self.due)
 
     def at_end(self, message: AtEnd) -> None:
         part = self._parts.get(message.subscription)
@@ -344,12 +344,12 @@ class Consuming(Settling):
     def flush(self, lingering: bool = False) -> None:
         """Queues everything that waits: acks, failures, credit, farewells. `lingering`: but for acks and
         failures that still wait for neighbours."""
-        if not (self._fresh or self._due or self._hungry):
+        if not (self.fresh or self.due or self.hungry):
             return
         fresh: dict[Part, None] = {}
-        if not lingering or not self._links.now_ms < self.ack_due_ms or any(map(_urgent, self._fresh)):
+        if not lingering or not self._links.now_ms < self.ack_due_ms or any(map(_urgent, self.fresh)):
             self.ack_due_ms = 0
-            fresh, self._fresh = self._fresh, fresh
+            fresh, self.fresh = self.fresh, fresh
         for part in fresh:
             ranges = merge([(partition, first, end) for partition, first, end in part.fresh])
             for at in range(0, len(ranges), limits.RANGES_MAX):
@@ -362,10 +362,10 @@ class Consuming(Settling):
             if part.outstanding:
                 self._look_at_hand(part)
             if part.subscription.exclusive:
-                self._due[part] = None
-        for part in list(self._hungry):
+                self.due[part] = None
+        for part in list(self.hungry):
             self._feed(part)
-        due, self._due = self._due, {}
+        due, self.due = self.due, {}
         for part in due:
             self._lend(part)
         for part in [*fresh, *due]:
@@ -451,6 +451,8 @@ class Consuming(Settling):
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
+        if not self._parts:
+            return self.ack_due_ms or None
         due_ms = self._next_due_ms() if len(self._parts) <= MANY else self._due_ms
         soon = self.ack_due_ms or None, self._hand_due_ms if self.hands else None, due_ms
         return min([at_ms for at_ms in soon if at_ms is not None], default=None)
@@ -519,10 +521,10 @@ class Consuming(Settling):
         """A step ended half way, by an exception out of a signal handler, and all ways were closed:
         subscribes again, with what is here. What had arrived and is not here comes again."""
         self._subscribing.clear()
-        self._hungry.clear()
+        self.hungry.clear()
         self.hands.clear()
         self._look_ms = 0
-        self._due.clear()
+        self.due.clear()
         for part in list(self._parts.values()):
             if part not in part.subscription.parts:
                 del self._parts[part.number]  # its topic is looked up again
@@ -541,8 +543,8 @@ class Consuming(Settling):
                 self._calls.cancel(call)  # a leader that is subscribed to anew takes back what is not here
         for part in self._parts.values():
             part.barred = {call: bars for call, bars in part.barred.items() if self._calls.is_open(call)}
-        self._fresh = {part: None for part in self._parts.values() if part.fresh}
-        self.ack_due_ms = self._links.now_ms if self._fresh else 0
+        self.fresh = {part: None for part in self._parts.values() if part.fresh}
+        self.ack_due_ms = self._links.now_ms if self.fresh else 0
         for subscription in subscriptions:
             if subscription.closing:
                 self._close(subscription)

@@ -17,12 +17,13 @@ class Leaders:
     def __init__(self) -> None:
         self.routes: dict[ShardId, Route] = {}
         self.moved = False  #: something has to go another way than before; who sends it sets this back
-        self._shut: dict[ShardId, tuple[int, int]] = {}  #: (until when, how long it was)
+        #: shards that are not asked for a moment: (until when, how long it was)
+        self.shut: dict[ShardId, tuple[int, int]] = {}
 
     def restart(self) -> None:
         """Every shard may be asked at once."""
         self.moved = False
-        self._shut = {}
+        self.shut = {}
 
     def workers(self, leaderless: Collection[ShardId] = ()) -> dict[str, ShardId]:
         """Endpoints of workers that lead something, each with a shard by which it is spoken to: if it can be,
@@ -44,7 +45,7 @@ class Leaders:
 
     def heard(self, shard: ShardId, term: int, endpoint: str) -> None:
         """The leader itself spoke, in this term."""
-        self._shut.pop(shard, None)
+        self.shut.pop(shard, None)
         if term > self.term(shard):
             self._go(Route(shard, term, endpoint))
 
@@ -58,10 +59,10 @@ class Leaders:
             return False
         if known is not None and better and known.endpoint == sender != better:
             self._go(Route(shard, known.term, better))
-        until_ms, pause_ms = self._shut.get(shard, (0, 0))
+        until_ms, pause_ms = self.shut.get(shard, (0, 0))
         if now_ms >= until_ms:
             pause_ms = min(2 * pause_ms, PAUSE_MS_MAX) or PAUSE_MS
-            self._shut[shard] = now_ms + pause_ms, pause_ms
+            self.shut[shard] = now_ms + pause_ms, pause_ms
         return True
 
     def _go(self, route: Route) -> None:
@@ -69,14 +70,16 @@ class Leaders:
         self.routes[route.shard] = route
         self.moved = True
         if known is None or route.term > known.term:
-            self._shut.pop(route.shard, None)
+            self.shut.pop(route.shard, None)
 
     def is_shut(self, shard: ShardId, now_ms: int) -> bool:
-        return bool(self._shut) and now_ms < self._shut.get(shard, (0, 0))[0]
+        return now_ms < self.shut.get(shard, (0, 0))[0]
 
     def deadline_ms(self, now_ms: int) -> int | None:
         """When the next shard is open again."""
-        return min((until_ms for until_ms, _ in self._shut.values() if until_ms > now_ms), default=None)
+        if not self.shut:
+            return None
+        return min((until_ms for until_ms, _ in self.shut.values() if until_ms > now_ms), default=None)
 
     def endpoints(self) -> set[str]:
         return {route.endpoint for route in self.routes.values()}

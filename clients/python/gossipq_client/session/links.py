@@ -86,7 +86,8 @@ class Links(Connections):
         """The open way to the leader of `shard`, or None for now."""
         if shard == NODE_SHARD:
             return self.home if self.home.greeting else None
-        lane = None if self.leaders.is_shut(shard, self.now_ms) else self._way(shard)
+        leaders = self.leaders
+        lane = None if leaders.shut and leaders.is_shut(shard, self.now_ms) else self._way(shard)
         if lane is None:
             self._missed_ms = self.now_ms
             self._look_soon()
@@ -143,10 +144,18 @@ class Links(Connections):
         lane = self._direct.get(known.endpoint) if known else None
         self.leaders.learn(route, lane is not None and lane.greeting > 0)
 
-    def led(self, shard: ShardId, term: int, endpoint: str) -> None:
-        """The leader spoke. What comes through the frontdoor does not say where it is."""
-        if endpoint in self._direct:
-            self.leaders.heard(shard, term, endpoint)
+    def heard(self, shard: ShardId, term: int, endpoint: str) -> bool:
+        """Note that a shard's leader spoke, and return whether it still leads: see `outdated`.
+
+        Nothing is noted of an answer that came through the frontdoor: it does not say where the leader is."""
+        leaders = self.leaders
+        route = leaders.routes.get(shard)
+        if route is None or route.term != term or leaders.shut:
+            if self.outdated(shard, term, endpoint):
+                return False
+            if term and endpoint in self._direct:
+                leaders.heard(shard, term, endpoint)
+        return True
 
     def not_led(self, shard: ShardId, term: int, sender: str, better: str) -> None:
         """A request was refused by `sender`, which does not lead the shard."""

@@ -232,7 +232,8 @@ class Flight:
     def settle(self, offset: int, copies: int, duplicate: bool) -> None:
         self.offset, self.copies, self.duplicate, self.done = offset, copies, duplicate, True
         self.batch = NO_BATCH
-        self.tell()
+        if self.special is not None:
+            self.tell()
 
     def fail(self, error: GossipqError) -> None:
         self.error, self.values, self.batch, self.done = error, None, NO_BATCH, True

@@ -22,20 +22,17 @@ class Publishing(Sending):
         self,
         writer: Writer,
         value: bytes,
-        key: bytes | None,
-        headers: bytes,
-        route: bytes,
-        level: str,
+        key: bytes | None = None,
+        headers: bytes = b"",
+        route: bytes = b"",
+        level: str = "",
         terms: Terms | None = None,
     ) -> tuple[Flight, int]:
         """The flight that took the record, and its index there. With no batch of its partition under way it
         goes at once, or with the next `depart` where the client gathers."""
         size = len(value) + len(key or b"") + len(headers)
-        keyed, level, scheduled = (
-            key is not None,
-            level or writer.topic.level,
-            terms is not None and terms.due_ms > 0,
-        )
+        keyed, scheduled = key is not None, terms is not None and terms.due_ms > 0
+        level = level or writer.topic.info.config.level
         if level == "none" and size >= limits.BATCH_BYTES_MAX:
             level = "stored"  # else nothing would hold back who publishes large records
         flight = self._opened(writer, size, 1, keyed, route, level, scheduled)

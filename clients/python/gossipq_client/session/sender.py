@@ -111,7 +111,7 @@ class Sending:
     def full(self, writer: Writer) -> bool:
         """Whether one more batch must wait for a confirm, or, where none is asked for, for a way."""
         return (
-            writer.full
+            len(writer.flights) >= WINDOW_BATCHES
             or (self.unconfirmed_bytes > 0 and self.unconfirmed_bytes >= self._window_bytes(writer))
             or (bool(self._loose) and self._loose_bytes() >= limits.PUBLISH_WINDOW_BYTES)
         )
@@ -221,6 +221,8 @@ class Sending:
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
+        if not self._waiting:
+            return self.linger_ms or None
         pauses = [
             writer.paused_until_ms for writer in self._waiting if writer.paused_until_ms > self._links.now_ms
         ]
@@ -250,7 +252,7 @@ class Sending:
             writer.sent -= writer.sent > 0
             if writer.sent < len(flights):
                 self.pump(writer)
-            else:
+            elif writer.open is not None:
                 self._send_open(writer)
         return others
 

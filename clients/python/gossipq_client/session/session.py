@@ -110,11 +110,12 @@ class Session:
 
     def deadline_ms(self) -> int:
         """Boot time at which `tick` is due though nothing arrives."""
-        rooms = (self.publishing, self.consuming, self.calls)
-        others = [due_ms for room in rooms if (due_ms := room.deadline_ms()) is not None]
-        if self._awaited:
-            others.append(self._awaited_ms + AWAITED_MS)
-        return min([self.links.deadline_ms(), *others])
+        due_ms = self.links.deadline_ms()
+        for room in (self.publishing, self.consuming, self.calls):
+            room_ms = room.deadline_ms()
+            if room_ms is not None and room_ms < due_ms:
+                due_ms = room_ms
+        return min(due_ms, self._awaited_ms + AWAITED_MS) if self._awaited else due_ms
 
     def rest_ms(self) -> int:
         """For how long nothing but answers to pings is to be expected: they have just broken a silence."""
@@ -138,7 +139,8 @@ class Session:
             header, body = frames.decode(message[0])
             self.links.alive(endpoint, header.request_id if header.verb == Pong.verb else 0, header.shard)
             self._handle(endpoint, header, body, message)
-            self._follow()
+            if self.links.leaders.moved:
+                self._follow()
         except ProtocolError as error:
             self.bad_frames += 1
             if isinstance(error, WrongVersion):  # somebody is there, and nobody understands it
@@ -165,14 +167,12 @@ class Session:
                 0 < header.term < self.links.term(header.shard)
             ):
                 pass  # what was subscribed to in an earlier term is subscribed to again
-            case _ if self.links.outdated(header.shard, header.term, endpoint):
+            case _ if not self.links.heard(header.shard, header.term, endpoint):
                 for request_id in (
                     [row[0] for row in body.rows] if isinstance(body, Confirm) else [header.request_id]
                 ):
                     self._ask_again(request_id)
             case _:
-                if header.term:
-                    self.links.led(header.shard, header.term, endpoint)
                 self._hear(header, body, message)
 
     def _hear(self, header: frames.Header, body: Message, message: list[bytes]) -> None:
@@ -181,7 +181,8 @@ class Session:
             case Confirm():
                 for request_id in self.publishing.confirmed(body):
                     self.calls.answered(request_id, body)
-                self._learn(header, body.direct)
+                if body.direct:
+                    self._learn(header, body.direct)
             case Deliver():
                 if len(message) != 2:
                     raise ProtocolError(f"DELIVER of {len(message)} frames; 2 are needed")
@@ -192,7 +193,8 @@ class Session:
                     self.publishing.pump_all()
                 else:
                     self.calls.answered(header.request_id, body)
-                self._learn(header, body.direct)
+                if body.direct:
+                    self._learn(header, body.direct)
             case AtEnd():
                 self.consuming.at_end(body)
             case ReadyMessage():
@@ -203,8 +205,7 @@ class Session:
                 self.calls.answered(header.request_id, body, message[1:])
 
     def _learn(self, header: frames.Header, direct: str) -> None:
-        if direct:
-            self.links.learn(Route(header.shard, header.term, direct))
+        self.links.learn(Route(header.shard, header.term, direct))
 
     def _refused(self, endpoint: str, header: frames.Header, body: RefusedMessage) -> None:
         error = from_code(body.code, body.message, body.hint, body.retry_after_ms, body.detail)
@@ -221,7 +222,7 @@ class Session:
                 self._ask_again(header.request_id)
                 return
             if header.term > self.links.term(header.shard):
-                self.links.led(header.shard, header.term, endpoint)
+                self.links.heard(header.shard, header.term, endpoint)
         if isinstance(error, BadRequest) and self._asked_before(header):
             return
         if isinstance(error, NotLeader):

@@ -109,7 +109,7 @@ class Settling(Subscribing):
             else:
                 held.finish(held.first, held.end)
             self._settled(held)
-            self._due[part] = None
+            self.due[part] = None
         if back:
             self._nack(part, merge(back), GIVEN_BACK, {})
 
@@ -206,7 +206,7 @@ class Settling(Subscribing):
 
     def _flush_soon(self, part: Part) -> None:
         """Something of it goes out with the next flush, or once it has waited for its neighbours."""
-        self._fresh[part] = None
+        self.fresh[part] = None
         self.ack_due_ms = self.ack_due_ms or self._links.now_ms + ACK_LINGER_MS
 
     def _give_back_later(
@@ -245,7 +245,7 @@ class Settling(Subscribing):
         for call in calls:
             self._calls.send(call)
         if part.subscription.exclusive:
-            self._due[part] = None
+            self.due[part] = None
 
     def _left(self, call: Call) -> None:
         """An ack or a nack was answered: perhaps the last one of a subscription that ends."""
@@ -282,7 +282,7 @@ class Settling(Subscribing):
             held.lose([(offset, offset + 1)])
         held.finish(offset, offset + 1)
         self._settled(held)
-        self._due[held.part] = None
+        self.due[held.part] = None
 
     def extend(self, held: Held, offset: Offset, lease_ms: int) -> Call | None:
         """The user wants more time for a record; None when it is not held any more."""

@@ -35,12 +35,12 @@ class Subscribing:
         calls.stands = self.stands
         self._parts: dict[int, Part] = {}
         self._subscribing: dict[int, Part] = {}
-        self._fresh: dict[Part, None] = {}
+        self.fresh: dict[Part, None] = {}  #: parts with acks or failures that `flush` sends
         self.hands: dict[Part, None] = {}  #: parts of which user code may have records, looked at again
         self._hand_due_ms = 0  #: then
         self.unminded = False  #: who waits does not know of that time
-        self._due: dict[Part, None] = {}
-        self._hungry: dict[Part, None] = {}  #: leaders said READY and nothing could be lent
+        self.due: dict[Part, None] = {}  #: parts whose credit or end `flush` looks at
+        self.hungry: dict[Part, None] = {}  #: leaders said READY and nothing could be lent
         self._numbers = 0
         self._left_over: list[Held] = []  #: what the user had in hand at the end of the session
         self._look_ms = 0  #: when time is looked at again, where there are many parts
@@ -108,7 +108,7 @@ class Subscribing:
         subscription.credit_records, subscription.credit_bytes, subscription.paused = records, size, False
         self._share(subscription)
         for part in subscription.parts:
-            self._due[part] = None
+            self.due[part] = None
 
     def _pump(self, part: Part) -> None:
         """Subscribes where this part is not known yet; the loan starts anew there."""
@@ -144,7 +144,7 @@ class Subscribing:
             part.standing = NOWHERE
             return
         self._subscribing.pop(part.request_id, None)
-        self._hungry.pop(part, None)  # who is new there is told again
+        self.hungry.pop(part, None)  # who is new there is told again
         part.standing, part.request_id = self._links.standing(lane, part.shard), self._links.next_id()
         part.lent_records = part.lent_bytes = 0
         part.subscribed = part.at_end = part.recalling = part.fed = False
@@ -235,10 +235,10 @@ class Subscribing:
     def _remove(self, part: Part) -> None:
         self._parts.pop(part.number, None)
         self._subscribing.pop(part.request_id, None)
-        self._fresh.pop(part, None)
+        self.fresh.pop(part, None)
         self.hands.pop(part, None)
-        self._due.pop(part, None)
-        self._hungry.pop(part, None)
+        self.due.pop(part, None)
+        self.hungry.pop(part, None)
         if part in part.subscription.parts:
             part.subscription.parts.remove(part)
 
@@ -267,7 +267,7 @@ class Subscribing:
             return  # what comes back is counted against what was lent before; its share is looked at then
         records, size = part.lend()
         if part.has_loan:
-            self._hungry.pop(part, None)
+            self.hungry.pop(part, None)
         if records or size:
             self._links.send(lane, Credit(part.number, records, size), part.shard)
 
@@ -275,7 +275,7 @@ class Subscribing:
         """A leader has records and no loan."""
         part = self._parts.get(number)
         if part is not None:
-            self._hungry[part] = None
+            self.hungry[part] = None
             self._feed(part)
 
     def _feed(self, part: Part) -> None:
@@ -283,15 +283,15 @@ class Subscribing:
         others would get again; until then it stays hungry."""
         subscription = part.subscription
         if subscription.closing:
-            self._hungry.pop(part, None)
+            self.hungry.pop(part, None)
         if subscription.closing or subscription.paused or part.has_loan or part.fed:
             return
         if any(part.offer()):
-            self._due[part] = None
+            self.due[part] = None
             return
         if subscription.order is not None:
             return  # what is here of it waits for others, who need what they have
-        others = [other for other in subscription.parts if other is not part and other not in self._hungry]
+        others = [other for other in subscription.parts if other is not part and other not in self.hungry]
         idle = max((other for other in others if other.idle), key=_lent, default=None)
         if idle is not None:
             part.fed = True
@@ -300,7 +300,7 @@ class Subscribing:
         richest = max(others, key=_want, default=part)
         if part.want_records <= 0 < richest.want_records:
             richest.cede(part, (richest.want_records + 1) // 2)
-            self._due[part] = None
+            self.due[part] = None
 
     def take_in(self, subscription: Subscription) -> None:
         """What is lent and not used comes back: nobody fetches now, and others shall have what comes."""
@@ -323,7 +323,7 @@ class Subscribing:
         if needy is not None:
             needy.fed = False
             part.cede(needy, max(0, part.want_records))
-        self._due |= {each: None for each in (part, needy) if each is not None and each.number in self._parts}
+        self.due |= {each: None for each in (part, needy) if each is not None and each.number in self._parts}
 
 
 def _lent(part: Part) -> tuple[int, int]:
