@@ -342,4 +342,4 @@ def test_a_farewell_that_is_broken_off_is_said_again(
             mq.close()
     mq.close()
     assert mq._engine.ended
-    assert mq._engine.transport.fds() == []
+    assert mq._engine.transport.fds == []

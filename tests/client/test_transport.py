@@ -30,7 +30,7 @@ def connected(transport: Transport, endpoint: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not any(up for _, up in transport.events()):
         assert time.monotonic() < deadline, "nobody is there"
-        wait(transport.fds(), 50)
+        wait(transport.fds, 50)
 
 
 @pytest.mark.e2e
@@ -39,7 +39,7 @@ def test_where_nobody_takes_connections_is_known_at_once(transport: Transport) -
     transport.open(endpoint)
     while not transport.missed:
         assert time.monotonic() < deadline
-        wait(transport.fds(), 50)
+        wait(transport.fds, 50)
         assert transport.events() == []
     assert transport.missed == {endpoint}
 
@@ -75,7 +75,7 @@ def test_nothing_that_has_come_is_overlooked(transport: Transport, seed: int) ->
             transport.send(endpoint, [b"a", b"b"])
         arrived = transport.receive()
         taken += [int(message[0]) for _, message in arrived]
-        if not arrived and mine.random() < 0.5 and not wait(transport.fds(), 1_000):
+        if not arrived and mine.random() < 0.5 and not wait(transport.fds, 1_000):
             assert len(taken) >= MESSAGES or not over.is_set(), f"{len(taken)} taken, the rest lies there"
         assert time.monotonic() < deadline, f"{len(taken)} of {MESSAGES} have come"
     server.join()
@@ -103,7 +103,7 @@ def test_one_that_is_closed_and_one_that_starts_anew_tell_of_nothing(transport: 
     name, said = routers[1].recv_multipart()
     assert said == b"again"
     routers[1].send_multipart([name, b"answer"])
-    assert wait(transport.fds(), 1_000 * PATIENCE_S)
+    assert wait(transport.fds, 1_000 * PATIENCE_S)
     assert transport.receive() == [(endpoints[1], [b"answer"])]
     for router in routers:
         router.close(0)

@@ -263,7 +263,7 @@ def test_a_client_waits_for_its_descriptors_and_hears_of_an_address(
     end = time.monotonic() + PATIENCE_S
     while not up:
         assert time.monotonic() < end
-        if transport.monitor_fds().intersection(wait(transport.fds(), 1_000 * PATIENCE_S)):
+        if transport.monitor_fds.intersection(wait(transport.fds, 1_000 * PATIENCE_S)):
             up = (endpoint, True) in transport.events()
 
 

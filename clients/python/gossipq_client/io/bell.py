@@ -1,6 +1,10 @@
 """Wakes a thread that waits for descriptors; works wherever sockets do."""
 
+import select
 import socket
+from collections.abc import Collection
+
+from gossipq_client.io.transport import wait
 
 
 class Bell:
@@ -11,10 +15,22 @@ class Bell:
         self._heard.setblocking(False)
         self._told.setblocking(False)
         self.rung = False
+        self.fd = self._heard.fileno()
+        self._poll: select.poll | None = None  #: of this bell and `_fds`; None: not made yet
+        self._fds: list[int] = []
 
-    @property
-    def fd(self) -> int:
-        return self._heard.fileno()
+    def wait(self, fds: list[int], timeout_ms: float) -> Collection[int]:
+        """Wait until this bell rings, one of the descriptors is readable, or the time is over. Return those
+        that are readable. What is registered is kept for the next wait for the same list."""
+        if not hasattr(select, "poll"):
+            return wait([*fds, self.fd], timeout_ms)
+        poll = self._poll
+        if poll is None or fds is not self._fds:
+            poll = select.poll()
+            for fd in (*fds, self.fd):
+                poll.register(fd, select.POLLIN)
+            self._poll, self._fds = poll, fds
+        return dict(poll.poll(timeout_ms))
 
     def ring(self) -> None:
         if not self.rung:

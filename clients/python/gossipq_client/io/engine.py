@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count as counted
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from gossipq import __version__, limits
 from gossipq.clock import SystemClock
@@ -49,7 +49,7 @@ from gossipq_client.session import (
     Topic,
     Writer,
 )
-from gossipq_client.values import NO_CREDENTIALS, Credentials, Options, refs
+from gossipq_client.values import NO_CREDENTIALS, PLAIN, Credentials, Options, refs
 
 Stepped = TypeVar("Stepped")
 
@@ -133,28 +133,19 @@ class Engine:
 
     # --- steps
 
-    def enter(self) -> None:
-        """Before each step. Raises ClientClosed, ForkedClient, and RuntimeError where a signal handler
+    def step(self, do: Callable[..., Stepped], *arguments: Any) -> Stepped:
+        """Call `do` as one step: the session is whole again before the next one begins, even if an exception
+        from a signal handler ends this one half way. One step at a time.
+
+        Raises ClientClosed, ForkedClient, what `do` raises, and RuntimeError where a signal handler
         interrupted a step."""
         if self.busy or self.torn or self.closed or self.forked:
             self._hindered()
-
-    def _hindered(self) -> None:
-        """Says why no step can be done now, or mends what hinders it."""
-        self.check()
-        if self.busy:
-            raise in_handler()
-        while self.torn:
-            self._start_recovery()
-
-    def step(self, do: Callable[[], Stepped]) -> Stepped:
-        """Does something whole. What an exception from outside ends half way is mended before the next step:
-        a signal handler may raise at any point. Call `enter` before; one step at a time."""
         if self.noted:
             self._join_noted()
         try:
             self.busy = True
-            return do()
+            return do(*arguments)
         except BaseException as error:
             if not isinstance(error, GossipqError) or not _is_ours(error):
                 self.torn = True
@@ -162,12 +153,21 @@ class Engine:
         finally:
             self.busy = False
 
+    def _hindered(self) -> None:
+        """Raise why no step can be done now, or mend what hinders it."""
+        self.check()
+        if self.busy:
+            raise in_handler()
+        while self.torn:
+            self._start_recovery()
+
     def note(
         self, do: Callable[[Held, Offset, Offset], None], held: Held, first: Offset, end: Offset
     ) -> None:
         """Notes what becomes of records that are here. It is whole at any moment, so that no exception from
         outside tears it; what a finalizer or a signal handler would send in the middle of it comes later."""
-        self.enter()
+        if self.busy or self.torn or self.closed or self.forked:
+            self._hindered()
         try:
             self.busy = True
             do(held, first, end)
@@ -224,34 +224,44 @@ class Engine:
         """Sends what waits and takes what has arrived; True when something has. `thorough` also looks at
         connections; `lingering` leaves acks that are not due for the next time."""
         session, transport, links = self.session, self.transport, self.session.links
-        session.advance(self.clock.now())
+        publishing, consuming = session.publishing, session.consuming
+        links.now_ms, links.wall_ms = self.clock.now()
         while self.later:
             self.later[0]()
             self.later.popleft()
-        due = links.now_ms >= self._due_ms or session.consuming.hands_due
+        due = links.now_ms >= self._due_ms or (consuming.hands and consuming.hands_due)
         if due or (thorough and links.now_ms >= session.deadline_ms()):
             thorough = True
-            for endpoint in filter(transport.moving, links.quiet()):
-                links.moving(endpoint)
-            session.tick()
-            self._due_ms = min(session.deadline_ms(), links.now_ms + TICK_MS_MAX)
+            self._tick()
         moved = False
         if thorough or links.actions:
             moved = self._connections()
-        session.publishing.depart()
-        session.consuming.flush(lingering)
+        # most exchanges are of one record: parts with nothing to send are not called
+        if publishing.gathered:
+            publishing.depart()
+        if consuming.fresh or consuming.due or consuming.hungry:
+            consuming.flush(lingering)
         while True:
-            self._send()
+            if links.out:
+                self._send()
             arrived = transport.receive()
             for endpoint, message in arrived:
                 session.arrived(endpoint, message)
             moved = moved or bool(arrived)
             if not links.out:
                 break  # only now: a send may swallow the signal of something that came
-        if session.consuming.warnings:
-            self.untold += [(text, None) for text in session.consuming.warnings]
-            session.consuming.warnings.clear()
+        if consuming.warnings:
+            self.untold += [(text, None) for text in consuming.warnings]
+            consuming.warnings.clear()
         return moved
+
+    def _tick(self) -> None:
+        """Let time pass in the session."""
+        session, links = self.session, self.session.links
+        for endpoint in filter(self.transport.moving, links.quiet()):
+            links.moving(endpoint)
+        session.tick()
+        self._due_ms = min(session.deadline_ms(), links.now_ms + TICK_MS_MAX)
 
     def tell(self) -> None:
         """To the log, what there is to tell. Call outside of a step, and of what keeps others from one."""
@@ -266,10 +276,9 @@ class Engine:
 
     def _send(self) -> None:
         out = self.session.links.out
-        if out:
-            for endpoint, message in out:
-                self.transport.send(endpoint, message)
-            out.clear()
+        for endpoint, message in out:
+            self.transport.send(endpoint, message)
+        out.clear()
 
     def _connections(self) -> bool:
         links, transport, changed = self.session.links, self.transport, False
@@ -313,6 +322,13 @@ class Engine:
         self.transport.keys_of_doors(read.door)
         links.show(self._credentials)
 
+    def pause_ms(self) -> int:
+        """As `timeout_ms`, but at most until the next look at the timers, so that no part has to be asked.
+        For waits that mostly end earlier; call after `exchange`."""
+        if self.noted or self.session.publishing.linger_ms:
+            return self.timeout_ms()
+        return max(0, self._due_ms - self.session.links.now_ms)
+
     def timeout_ms(self) -> int:
         """How long nothing needs to be done if nothing arrives."""
         session = self.session
@@ -347,6 +363,23 @@ class Engine:
     def made_ids(count: int) -> list[bytes]:
         """For records that are copied: each copy is known by it."""
         return [os.urandom(16).hex().encode() for _ in range(count)]
+
+    def append(self, name: str, value: bytes, options: Options) -> tuple[Flight, int] | None:
+        """Add a record to the open batch of its partition. Within a step.
+
+        Returns the batch and the place of the record there; None if the record cannot be added now: its topic
+        is not known yet or virtual, the window is full, or the client is being closed."""
+        publishing = self.session.publishing
+        topic = publishing.topics.get(name)
+        if topic is None or not topic.writers or self.closing:
+            return None
+        plain = options is PLAIN
+        writer = topic.writer(None, None) if plain else topic.writer(options.chooser, options.partition)
+        if publishing.full(writer) or self.transport.backlog_bytes >= limits.PUBLISH_WINDOW_BYTES:
+            return None
+        links = self.session.links
+        links.now_ms, links.wall_ms = self.clock.now()
+        return publishing.append(writer, value, *(() if plain else options.record))
 
     def patience(self, writer: Writer, wait_s: float | None, timeout_s: float) -> Patience:
         """Of who finds the window full now."""
@@ -493,17 +526,15 @@ class Engine:
     def finish(self, seconds: float) -> GossipqError | None:
         """Wait for what is owed, by itself, for a program that ends. Return what nobody was told of: the
         error of a publish, or of acks."""
-        self.enter()
         self.step(self.session.publishing.seal_all)
         deadline_ms = self.now_ms() + seconds * 1000
         while self.session.owes:
-            self.enter()
-            self.step(lambda: self.exchange(thorough=True))
+            self.step(self.exchange, True)
             left_ms = deadline_ms - self.now_ms()
             if left_ms <= 0:
                 break
             if self.session.owes:
-                wait(self.transport.fds(), min(left_ms, self.timeout_ms()))
+                wait(self.transport.fds, min(left_ms, self.timeout_ms()))
         return self.session.failure()
 
     def unconfirmed(self, seconds: float | None) -> NotConfirmed:

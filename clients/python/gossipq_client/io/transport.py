@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 import zmq
+from zmq.backend import Socket as BareSocket
+from zmq.backend import zmq_poll
 
 from gossipq.endpoints import door_of, is_ipv6
 from gossipq.errors import Unreachable
@@ -28,7 +30,7 @@ RECONNECT_MS = 50
 RECONNECT_MS_MAX = 500
 CONNECT_MS = 2_000
 
-_IN = int(zmq.POLLIN)  # plain numbers: an enum costs a microsecond each time it is used
+_IN = int(zmq.POLLIN)
 _CONNECTED = zmq.EVENT_CONNECTED  #: and the handshake begins; it names the descriptor
 _UP = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _DOWN = zmq.EVENT_DISCONNECTED
@@ -38,6 +40,8 @@ _FAILED = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
+#: of the compiled socket: that of the class above it is a Python function that adds nothing here
+_send_frame = BareSocket.send
 #: plain numbers: enums cost more than the call
 _NOW, _MORE = (int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE))
 Frames = Sequence[bytes | bytearray]
@@ -60,7 +64,9 @@ class Peer:
         "made_s",
         "monitor",
         "monitor_fd",
+        "monitor_polled",
         "name",
+        "polled",
         "socket",
         "unsure",
         "up",
@@ -118,6 +124,8 @@ class Peer:
                 f"{endpoint!r} is not an address: {error}", hint="write tcp://HOST:PORT"
             ) from None
         self.fd, self.monitor_fd = int(self.socket.get(zmq.FD)), int(self.monitor.get(zmq.FD))
+        #: for `zmq_poll`, which answers without making an enum
+        self.polled, self.monitor_polled = [(self.socket, _IN)], [(self.monitor, _IN)]
 
     def moves(self, now_s: float) -> bool:
         """Whether parts of a message came or were taken since this was asked last, a moment ago. What is
@@ -147,7 +155,12 @@ class Transport:
         self._making = threading.Lock()
         self._closed = False
         self._peers: dict[str, Peer] = {}
-        self._poll = _new_poll()  #: of their sockets
+        self._by_fd: dict[int, Peer] = {}  #: the same by the descriptors of their sockets
+        self._poll = _new_poll()  #: of these descriptors
+        #: readable when `receive` or `events` may have something. Edge-triggered: take all before waiting.
+        #: It is replaced, never changed, so that a thread can wait for it without the lock
+        self.fds: list[int] = []
+        self.monitor_fds: set[int] = set()  #: those of `fds` that mean: look at `events`
         self.missed = set[str]()  #: endpoints where nobody takes connections now: who reads it clears it
         self._pid = os.getpid()
         self.keys_of_doors(door)
@@ -165,12 +178,8 @@ class Transport:
     def _door_of(self, endpoint: str) -> bytes:
         return self._doors[self._turns.get(endpoint, 0) % len(self._doors)]
 
-    def fds(self) -> list[int]:
-        """Readable when `receive` or `events` may have something. Edge-triggered: take all before waiting."""
-        return list(self.owners())
-
     def owners(self) -> dict[int, object]:
-        """Whose each of `fds` is: a number may be that of another connection by now."""
+        """Map each of `fds` to its connection: the system gives a number again to another one."""
         owners: dict[int, object] = {
             fd: peer for peer in self._peers.values() for fd in (peer.fd, peer.monitor_fd)
         }
@@ -178,12 +187,11 @@ class Transport:
             owners[self._resolver.fd] = self._resolver
         return owners
 
-    def monitor_fds(self) -> set[int]:
-        """Those of `fds` that mean: look at `events`."""
-        fds = {peer.monitor_fd for peer in self._peers.values()}
-        if self._resolver is not None:
-            fds.add(self._resolver.fd)
-        return fds
+    def _peers_changed(self) -> None:
+        """Derive everything that is kept beside the connections."""
+        self.fds = list(self.owners())
+        self._by_fd = {peer.fd: peer for peer in self._peers.values()}
+        self.monitor_fds = set(self.fds) - self._by_fd.keys()
 
     def open(self, endpoint: str, address: str = "") -> bool:
         """Connect in the background; an endpoint with a host name to `address`, or to the first one that is
@@ -201,13 +209,16 @@ class Transport:
         # it may come late, when who asked was interrupted
         if not self._closed and endpoint not in self._peers:
             if (name := name_in(endpoint)) and not address:
-                self._resolver = self._resolver or Resolver(self._look_up)
+                if self._resolver is None:
+                    self._resolver = Resolver(self._look_up)
+                    self._peers_changed()
                 self._resolver.ask(name, time.monotonic())
                 address = self._resolver.address(name)
             peer = Peer(self._context, endpoint, self._door_of(endpoint), self._keys, address)
             if self._poll is not None:
                 self._poll.register(peer.fd, select.POLLIN)
             self._peers[endpoint] = peer
+            self._peers_changed()
 
     def _apart(self, work: Callable[[], None]) -> None:
         """Signal handlers run in the main thread: sockets are made and closed in another one, so that none is
@@ -245,6 +256,7 @@ class Transport:
     def _unmake(self, peer: Peer) -> None:
         if self._peers.get(peer.endpoint) is peer:
             del self._peers[peer.endpoint]
+            self._peers_changed()
             if self._poll is not None:
                 self._poll.unregister(peer.fd)
             peer.close(0)
@@ -262,30 +274,28 @@ class Transport:
     def receive(self) -> list[tuple[str, list[bytes]]]:
         """Everything that has arrived; also sends what waits."""
         arrived: list[tuple[str, list[bytes]]] = []
-        readable = self._readable()
+        if self._poll is None:
+            readable = [(fd, 0) for fd in wait(list(self._by_fd), 0)]
+        else:
+            readable = self._poll.poll(0)
+        for fd, _ in readable:
+            self._by_fd[fd].unsure = True
         for peer in self._peers.values():
-            if not peer.unsure and peer.fd not in readable:
+            if not peer.unsure:
                 continue
-            socket, peer.unsure = peer.socket, True
-            while peer.backlog and _send(socket, peer.backlog[0]):
+            while peer.backlog and _send(peer.socket, peer.backlog[0]):
                 self.backlog_bytes -= _size(peer.backlog.popleft())
-            while int(socket.get(zmq.EVENTS)) & _IN:
-                arrived.append((peer.endpoint, _receive(socket)))
+            while zmq_poll(peer.polled, 0):
+                arrived.append((peer.endpoint, _receive(peer.socket)))
             peer.unsure = bool(peer.backlog)
         return arrived
-
-    def _readable(self) -> list[int]:
-        """Descriptors of sockets that tell of something now."""
-        if self._poll is None:
-            return wait([peer.fd for peer in self._peers.values()], 0)
-        return [fd for fd, _ in self._poll.poll(0)]
 
     def events(self) -> list[tuple[str, bool]]:
         """Endpoints that came up (True) or went down (False) since the last call, in order."""
         changes: list[tuple[str, bool]] = []
         ended, failed = set[str](), set[str]()
         for peer in self._peers.values():
-            while int(peer.monitor.get(zmq.EVENTS)) & _IN:
+            while zmq_poll(peer.monitor_polled, 0):
                 said = peer.monitor.recv_multipart(zmq.NOBLOCK)[0]
                 event = int.from_bytes(said[:2], "little")
                 if event == _CONNECTED:
@@ -348,6 +358,7 @@ class Transport:
         """Closes all connections at once, whatever state they are in."""
         with self._making:
             peers, self._peers, self._poll, self.backlog_bytes = self._peers, {}, _new_poll(), 0
+            self._peers_changed()
             for peer in peers.values():
                 peer.close(0)
 
@@ -364,14 +375,16 @@ class Transport:
         self._peers.clear()
         if self._resolver is not None:
             self._resolver.close()
+            self._resolver = None
+        self._peers_changed()
         self._context.term()
 
 
 def _send(socket: "zmq.Socket[bytes]", message: Frames) -> bool:
     try:
         for frame in message[:-1]:
-            socket.send(frame, _MORE)
-        socket.send(message[-1], _NOW)
+            _send_frame(socket, frame, _MORE)
+        _send_frame(socket, message[-1], _NOW)
     except zmq.Again:  # only the first frame can meet it
         return False
     return True

@@ -2,15 +2,17 @@
 outcome."""
 
 import asyncio
+import math
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager
+from itertools import chain
 from typing import Any, TypeVar
 
 from gossipq.errors import ClientClosed, GossipqError
 from gossipq_client.io import PAUSE_SECONDS, Engine, exits
 from gossipq_client.session import Awaited, Flight, Held, Patience, Receipt, Record, Writer
-from gossipq_client.values import NO_CREDENTIALS, Credentials, inputs
+from gossipq_client.values import NO_CREDENTIALS, Credentials, Options, inputs
 
 T = TypeVar("T")
 Place = tuple[str, int]  #: a partition by topic and number, which outlive its writer
@@ -67,15 +69,19 @@ class Driver:
     def _reset(self) -> None:
         """Nothing waits, and no event loop has a part of it."""
         self._watched: dict[int, object] = {}  #: whose the descriptors are that the loop watches
+        self._watched_fds: list[int] = []  #: those of the transport by then
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
-        self._landings: dict[Flight, asyncio.Future[None]] = {}
+        #: tasks that wait for a batch, and until when, boot time: each has a future of its own, since a task
+        #: that is cancelled cancels what it waits for
+        self._landings: dict[Flight, dict[asyncio.Future[None], float]] = {}
+        self._limit_ms = math.inf  #: the first of these times, or earlier
         self._gates: defaultdict[Place, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._queued: Counter[Place] = Counter()  #: how many wait for room there, or to be let through
         self._turns_soon = False  #: whether it turns once this turn of the event loop is over
         self._resting = False  #: whether they are left alone until the next turn
         self._timer: asyncio.Handle | None = None
         self._breath_s = 0.0  #: when others shall have the loop
-        self._due_s = 0.0  #: when it turns; uvloop's handles do not tell
+        self._due_ms = 0.0  #: when it fires, boot time
 
     def _open(self) -> Engine:
         """Raises ClientClosed, and RuntimeError where no event loop runs."""
@@ -136,7 +142,7 @@ class Driver:
 
     def _do(self, step: Callable[[], T]) -> T:
         """One step of the session, done whole. Raises ClientClosed, ForkedClient and what the step raises."""
-        self._engine.enter()
+        self._engine.check()
         self._require_loop()
         return self._engine.step(step)
 
@@ -199,40 +205,64 @@ class Driver:
             consuming.unminded = False
             self._soon()
 
+    def _tick(self) -> None:
+        """The timer fired."""
+        self._timer = None
+        self._turn(True)
+
     def _turn(self, thorough: bool = False) -> None:
         """One exchange with the sockets; then whoever waits for its outcome goes on."""
         self._turns_soon = False
-        if not self._engine.usable or self._engine.busy:
+        engine = self._engine
+        if engine.closed or engine.forked or engine.busy:
             return
-        if self._timer is None or self._due_s <= self._loop.time():
+        if self._timer is None:
             self._again(PAUSE_SECONDS)  # after an error of whatever kind the client goes on
-        thorough = thorough or self._engine.torn
-        self._do(lambda: self._engine.exchange(thorough))
-        self._engine.tell()
-        rest_s = self._engine.session.rest_ms() / 1000
-        if rest_s:
+        thorough = thorough or engine.torn
+        engine.step(engine.exchange, thorough)
+        if engine.untold:
+            engine.tell()
+        links = engine.session.links
+        rest_ms = engine.session.rest_ms() if links.stirred_ms == links.now_ms else 0
+        if rest_ms:
             self._rest()
-        elif thorough or self._resting:
+        elif self._resting or engine.transport.fds is not self._watched_fds:
             self._watch()
-        self._land()
-        for future, ready in list(self._waiters.items()):
-            if not future.done():
-                self._look(future, ready)
-        due_s = self._engine.timeout_ms() / 1000
-        self._again(min(due_s, rest_s) if rest_s else due_s)
+        if self._landings or links.now_ms >= self._limit_ms:
+            self._land()
+        if self._waiters:
+            for future, ready in list(self._waiters.items()):
+                if not future.done():
+                    self._look(future, ready)
+        # a timer that fires too early asks everybody; the others only see to it that it fires in time
+        pause_ms = engine.timeout_ms() if thorough else engine.pause_ms()
+        pause_ms = min(pause_ms, rest_ms) if rest_ms else pause_ms
+        due_ms = min(links.now_ms + pause_ms, self._limit_ms)
+        if thorough or due_ms < self._due_ms:
+            self._again((due_ms - links.now_ms) / 1000)
 
     def _land(self) -> None:
-        """Who waits for what is done hears so."""
-        for flight in [flight for flight in self._landings if flight.done]:
-            landing = self._landings[flight]
-            if not landing.done():
-                landing.set_result(None)
-            del self._landings[flight]
+        """Wake the tasks whose batch is done, and those whose time is over."""
+        for flight in [*self._landings]:
+            if flight.done:
+                for future in self._landings.pop(flight):
+                    if not future.done():
+                        future.set_result(None)
+        now_ms = self._engine.session.links.now_ms
+        if now_ms < self._limit_ms:
+            return
+        self._limit_ms = math.inf
+        for waiting in self._landings.values():
+            for future, limit_ms in waiting.items():
+                if limit_ms > now_ms:
+                    self._limit_ms = min(self._limit_ms, limit_ms)
+                elif not future.done():
+                    future.set_result(None)
 
     def _again(self, seconds: float) -> None:
         """Turns after so long. At any moment there is one timer at least, whatever interrupts this."""
-        before, self._timer = self._timer, self._loop.call_later(seconds, self._turn, True)
-        self._due_s = self._loop.time() + seconds
+        before, self._timer = self._timer, self._loop.call_later(seconds, self._tick)
+        self._due_ms = self._engine.now_ms() + 1000 * seconds
         if before is not None:
             before.cancel()
 
@@ -247,7 +277,7 @@ class Driver:
     def _soon(self) -> None:
         """Something waits to be sent within milliseconds."""
         due_s = self._engine.timeout_ms() / 1000
-        if self._timer is None or self._due_s > self._loop.time() + due_s:
+        if self._timer is None or self._due_ms > self._engine.now_ms() + 1000 * due_s:
             self._again(due_s)
 
     def _rest(self) -> None:
@@ -256,20 +286,20 @@ class Driver:
         for fd in self._watched:
             self._loop.remove_reader(fd)
         self._watched.clear()
+        self._watched_fds = []
         self._resting = True
 
     def _watch(self) -> None:
         self._resting = False
-        wanted = self._engine.transport.owners()
-        if wanted == self._watched:
-            return
+        transport = self._engine.transport
+        self._watched_fds, wanted = transport.fds, transport.owners()
         for fd, owner in list(self._watched.items()):
             if wanted.get(fd) is not owner:
                 self._loop.remove_reader(fd)
                 del self._watched[fd]
         for fd, owner in wanted.items():
             if fd not in self._watched:
-                self._loop.add_reader(fd, self._turn, True)
+                self._loop.add_reader(fd, self._turn, fd in transport.monitor_fds)
                 self._watched[fd] = owner
 
     async def _until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
@@ -313,20 +343,21 @@ class Driver:
                     self._gates.pop(place, None)
         engine.session.advance(engine.clock.now())
         sent = self._do(lambda: send(heir(writer)))
-        self._depart_soon()
+        self._depart()
         return sent
 
-    def _depart_soon(self) -> None:
+    def _depart(self) -> None:
         """What was published goes once this turn of the event loop is over: what other tasks publish in it
         travels in the same batch."""
         session = self._engine.session
         if session.links.out:
             self._turn()
-        elif not session.publishing.gathered:
+        elif session.publishing.gathered:
+            if not self._turns_soon:
+                self._turns_soon = True
+                self._loop.call_soon(self._turn)
+        elif session.publishing.linger_ms:  # else it goes with the confirm of the batch before it
             self._soon()
-        elif not self._turns_soon:
-            self._turns_soon = True
-            self._loop.call_soon(self._turn)
 
     def _require_whole(self, gate: Gate) -> None:
         """Nothing is interrupted half way here."""
@@ -358,28 +389,50 @@ class Driver:
                 if timer is not None:
                     timer.cancel()
 
+    def _append_now(self, topic: str, raw: bytes, options: Options) -> tuple[Flight, int] | None:
+        """As `Engine.append`, in a step of its own; None also where others wait for room: they go first.
+        Nothing is sent yet: see `_depart` and `_await_flights`."""
+        engine = self._engine
+        if self._queued:
+            return None
+        if self._loop.is_closed():
+            self._require_loop()
+        return engine.step(engine.append, topic, raw, options)
+
     async def _await_flights(self, flights: list[Flight], timeout: float | None) -> None:
         """Returns when all are done. Raises NotConfirmed when the time is over."""
-        if all(flight.done for flight in flights):
-            return
-        self._engine.check()
-        self._require_loop()
-        self._depart_soon()
-        try:
-            async with asyncio.timeout(timeout):
-                for flight in flights:
-                    if not flight.done:
-                        await asyncio.shield(self._landing(flight))
-        except TimeoutError:
-            if not all(flight.done for flight in flights):  # else both came together
-                raise self._engine.unconfirmed(timeout) from None
+        engine, limit_ms = self._engine, math.inf
+        for flight in flights:
+            if flight.done:
+                continue
+            if engine.closed or engine.forked or self._loop.is_closed():
+                engine.check()
+                self._require_loop()
+            self._depart()
+            if timeout is not None and limit_ms == math.inf:
+                limit_ms = engine.clock.now().boot_ms + 1000 * timeout
+                if limit_ms < self._limit_ms:
+                    self._limit_by(limit_ms)
+            future: asyncio.Future[None] = asyncio.Future(loop=self._loop)
+            waiting = self._landings.get(flight)
+            if waiting is None:
+                waiting = self._landings[flight] = {}
+            waiting[future] = limit_ms
+            try:
+                await future
+            finally:
+                if not flight.done:  # it is too late, or the task was cancelled
+                    waiting.pop(future, None)
+                    if not waiting:
+                        self._landings.pop(flight, None)
+            if not flight.done:
+                raise engine.unconfirmed(timeout)
 
-    def _landing(self, flight: Flight) -> asyncio.Future[None]:
-        """One future for all who wait for the same flight."""
-        future = self._landings.get(flight)
-        if future is None:
-            future = self._landings[flight] = self._loop.create_future()
-        return future
+    def _limit_by(self, limit_ms: float) -> None:
+        """Some task waits until then at most, boot time: see to it that the timer fires by then."""
+        self._limit_ms = limit_ms
+        if self._timer is None or limit_ms < self._due_ms:
+            self._again(max(0, limit_ms - self._engine.now_ms()) / 1000)
 
     def _let_go(self) -> None:
         """Of what a client has beside its connections, once it is closed for good."""
@@ -408,7 +461,7 @@ class Driver:
             self._land()
         if self._timer is not None:
             self._timer.cancel()
-        for future in [*self._waiters, *self._landings.values()]:
+        for future in [*self._waiters, *chain.from_iterable(self._landings.values())]:
             if not future.done() and not self._loop.is_closed():
                 future.set_exception(ClientClosed("this client was closed", hint="call connect() again"))
                 future.exception()  # seen: perhaps nobody waits any more

@@ -26,7 +26,7 @@ class Client(Workers, Records):
 
     def _made(self, engine: Engine) -> None:
         self._steps = engine
-        if not self._wares and self._spool is None:
+        if self._direct:
             self._plain = engine.session.publishing.plain
 
     def __enter__(self) -> Self:
@@ -43,6 +43,7 @@ class Client(Workers, Records):
         return self
 
     def _look_at_each(self) -> None:
+        super()._look_at_each()
         self._plain = {}  # nothing passes by the checks
 
     def publish(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:

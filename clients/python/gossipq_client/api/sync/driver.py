@@ -2,6 +2,8 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
+from operator import attrgetter
 from typing import TypeVar
 
 from gossipq.errors import ClientClosed, GossipqError
@@ -10,7 +12,7 @@ from gossipq_client.io import Bell, Engine, exits, in_handler, log
 from gossipq_client.io import wait as wait_for
 from gossipq_client.session import Awaited, Flight, Held, Patience, PendingReceipts, Record, Writer
 from gossipq_client.session import PendingReceipt as PendingReceipt
-from gossipq_client.values import NO_CREDENTIALS, Credentials
+from gossipq_client.values import NO_CREDENTIALS, Credentials, Options
 
 T = TypeVar("T")
 Gate = threading.RLock  #: one after the other
@@ -116,7 +118,6 @@ class Driver:
         """One step of the session, done whole. Raises ClientClosed, ForkedClient and what the step raises."""
         engine = self._engine
         with self._lock:
-            engine.enter()
             return engine.step(step)
 
     def _settle_later(self) -> None:
@@ -211,6 +212,20 @@ class Driver:
             self._until(lambda: not engine.full(heir(writer)), left_s)
         return sent[0]
 
+    def _append_now(self, topic: str, raw: bytes, options: Options) -> tuple[Flight, int] | None:
+        """As `Engine.append`, in a step of its own. Nothing is sent: see `_depart` and `_await_flights`."""
+        engine = self._engine
+        with self._lock:
+            return engine.step(engine.append, topic, raw, options)
+
+    def _depart(self) -> None:
+        """Send what was appended; if that waits in an open batch, the keeper sends it in time."""
+        links = self._engine.session.links
+        if links.out or links.actions:
+            self._exchange()
+        else:
+            self._soon()
+
     def _require_whole(self, gate: Gate) -> None:
         """Raises RuntimeError in a signal handler that interrupts this client at work. It must not wait
         behind the gate for who waits for what it has interrupted."""
@@ -251,35 +266,40 @@ class Driver:
     def _until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Does the I/O until `ready`, or until `timeout` seconds are over (False). The lock is free while it
         waits."""
+        return self._wait_for(partial(self._engine.step, ready), timeout)
+
+    def _wait_for(self, ready: Callable[[], bool], timeout: float | None) -> bool:
+        """The same for a `ready` that needs no step."""
         engine, me = self._engine, threading.get_ident()
-        deadline_ms = None if timeout is None else engine.now_ms() + timeout * 1000
+        links, transport = engine.session.links, engine.transport
+        deadline_ms: float | None = None
         bell, thorough = self._bells.pop() if self._bells else Bell(), False
         outer = self._waiting.get(me)  # this may be a signal handler that interrupted a wait
-
-        def look() -> bool:
-            self._exchanges += 1
-            self._turn(thorough)
-            return ready()
-
         try:
             while True:
                 with self._lock:
                     self._waiting.pop(me, None)
-                    engine.enter()
-                    if engine.step(look):
+                    self._exchanges += 1
+                    if engine.step(engine.exchange, thorough) and self._waiting:
+                        self._wake()
+                    if engine.untold:
+                        self._keeper.wake()
+                    if ready():
                         return True
-                    timeout_ms: float = engine.timeout_ms()
-                    if deadline_ms is not None:
-                        left_ms = deadline_ms - engine.session.links.now_ms
+                    # the first wait mostly ends with what is waited for: nobody is asked how long it may last
+                    timeout_ms: float = engine.timeout_ms() if thorough else engine.pause_ms()
+                    if timeout is not None:
+                        deadline_ms = deadline_ms or links.now_ms + timeout * 1000
+                        left_ms = deadline_ms - links.now_ms
                         if left_ms <= 0:
                             return False
                         timeout_ms = min(timeout_ms, left_ms)
-                    monitors = engine.transport.monitor_fds()
-                    descriptors, rest_ms = [*engine.transport.fds(), bell.fd], engine.session.rest_ms()
+                    fds, monitors = transport.fds, transport.monitor_fds
+                    rest_ms = engine.session.rest_ms() if links.stirred_ms == links.now_ms else 0
                     self._waiting[me] = bell
                 if rest_ms:
                     wait_for([bell.fd], min(rest_ms, timeout_ms))
-                readable = wait_for(descriptors, timeout_ms)
+                readable = bell.wait(fds, timeout_ms)
                 thorough = not readable or not monitors.isdisjoint(readable)
                 if bell.rung:
                     bell.clear()
@@ -292,16 +312,17 @@ class Driver:
                 self._keeper.wake()
 
     def _await_flights(self, flights: list[Flight], timeout: float | None) -> None:
-        def done() -> bool:
-            return all(flight.done for flight in flights)
-
-        if done():
+        for flight in flights:
+            if not flight.done:
+                break
+        else:
             return
+        ready = partial(_is_done, flights[0]) if len(flights) == 1 else partial(_are_done, flights)
         try:
-            if not self._until(done, timeout):
+            if not self._wait_for(ready, timeout):
                 raise self._engine.unconfirmed(timeout)
         except ClientClosed:
-            if not done():  # else it was closed once they were
+            if not ready():  # else it was closed once they were
                 raise
 
     # --- farewell
@@ -358,6 +379,13 @@ class Driver:
         finally:
             self._lock.release()
             self._shut()
+
+
+_is_done = attrgetter("done")
+
+
+def _are_done(flights: list[Flight]) -> bool:
+    return all(map(_is_done, flights))
 
 
 Item = TypeVar("Item")

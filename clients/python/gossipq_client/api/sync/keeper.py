@@ -74,7 +74,7 @@ class Keeper:
             seen = client._exchanges
             self.aside = waits and not busy and timeout_ms > 0
             self.parked = self.aside or (not busy and timeout_ms > ACK_LINGER_MS)
-            fds = [] if busy or self.aside or engine.torn else engine.transport.fds()
+            fds = [] if busy or self.aside or engine.torn else engine.transport.fds
             timeout_ms = ASIDE_MS if self.aside else min(timeout_ms, REST_MS) if busy else timeout_ms
             if engine.noted:  # since: who noted it may not have seen that this is parked
                 timeout_ms = min(timeout_ms, ACK_LINGER_MS)
@@ -89,6 +89,5 @@ class Keeper:
                 return None
             self._bell.clear()
             if client._exchanges == seen or engine.torn or engine.timeout_ms() == 0:
-                engine.enter()
                 engine.step(client._keep)
         return seen

@@ -8,6 +8,7 @@ from itertools import repeat
 from typing import Any, Unpack
 
 from gossipq.errors import Backpressure, ClientClosed, GossipqError, Unreachable
+from gossipq.limits import VALUE_BYTES_MAX
 from gossipq.wire.schemas import Schema
 from gossipq_client.api.sync.connection import Connection
 from gossipq_client.api.sync.driver import Gate, PendingReceipt
@@ -26,6 +27,7 @@ from gossipq_client.session import (
     half_way,
     part_sent,
     plan,
+    receipt_of,
     writer_to_merge,
 )
 from gossipq_client.values import (
@@ -52,6 +54,8 @@ class Producers(Connection):
         super().__init__(addresses, name, timeout, key)
         self._checking: dict[str, Schema] = {}  #: by topic: what is published there is checked
         self._wares: list[Middleware] = []
+        #: nothing has a look at records before they are sent: no middleware, no schema, no spool
+        self._direct = True
 
     def _reset(self) -> None:
         super()._reset()
@@ -80,6 +84,7 @@ class Producers(Connection):
 
     def _look_at_each(self) -> None:
         """From now on nothing is published that is not looked at."""
+        self._direct = False
 
     def _check_by(self, schema: Schema) -> None:
         """From now on."""
@@ -180,6 +185,10 @@ class Producers(Connection):
 
     def _sent(self, topic: str, raw: bytes, checked: Options, copies: list[Awaited] | None = None) -> Awaited:
         """`copies` gets what is under way, even if that is not all."""
+        added = self._append_now(topic, raw, checked)
+        if added is not None:
+            self._depart()
+            return One(*added)
         known = self._topic(topic)
         if not known.virtual:
             return self._append(known, raw, checked)
@@ -212,6 +221,14 @@ class Producers(Connection):
         Refused (certainly not stored), and what `publish` raises.
         """
         seconds = self._timeout if timeout is None else inputs.duration_ms(timeout, "timeout", 1) / 1000
+        if self._direct:
+            fits = type(value) is bytes and len(value) <= VALUE_BYTES_MAX
+            raw = value if fits else inputs.value_bytes(value)
+            checked = publish_options(self._engine.clock.now, **options) if options else PLAIN
+            added = self._append_now(topic, raw, checked)
+            if added is not None:
+                self._await_flights([added[0]], seconds)
+                return receipt_of(*added)
         pending = self.publish(topic, value, **options)
         return pending.result(seconds)
 

@@ -94,7 +94,6 @@ class Runner(Run):
         session = client._engine.session
         with client._lock:
             while not self._stopping and client._engine.usable:
-                client._engine.enter()
                 item = client._engine.step(crew.lanes.take)
                 if session.links.out or session.consuming.credit_due:
                     client._exchange()
