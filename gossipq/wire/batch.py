@@ -114,11 +114,12 @@ def seal(
     for bit in sorted(fixed or ()):
         columns |= bit
         parts.append(fixed[bit].tobytes())  # type: ignore[index]
-    for bit, items in ((KEYS, keys), (HEADERS, headers), (IDS, ids)):
+    for bit, items in ((KEYS, keys), (HEADERS, headers), (IDS, ids), (0, values)):
         if items is not None:
             columns |= bit
-            parts += _variable(items)
-    parts += _variable(values)
+            # `pack` takes two thirds of the time that `array` needs for an iterator
+            parts.append(pack(f"<{len(items) + 1}i", *accumulate(map(len, items), initial=0)))
+            parts.append(b"".join(items))
     padded: list[bytes] = [b""]
     for part in parts:
         padded.append(part)
@@ -130,11 +131,6 @@ def seal(
     batch = bytearray().join(padded)
     pack_into("<I", batch, 4, crc32(memoryview(batch)[8:]))
     return batch
-
-
-def _variable(items: Sequence[bytes]) -> tuple[bytes, bytes]:
-    # `pack` takes two thirds of the time that `array` needs for an iterator
-    return pack(f"<{len(items) + 1}i", *accumulate(map(len, items), initial=0)), b"".join(items)
 
 
 def restamp(batch: bytearray, producer: bytes, sequence: int) -> None:

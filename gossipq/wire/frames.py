@@ -67,7 +67,11 @@ def peek(frame: bytes) -> Header:
 
 def decode(frame: bytes) -> tuple[Header, Message]:
     """Return header and message. Raises ProtocolError, WrongVersion, UnknownVerb."""
-    header = peek(frame)
+    if len(frame) < HEADER.size:
+        peek(frame)  # raises
+    header = tuple.__new__(Header, HEADER.unpack_from(frame))
+    if header.magic != MAGIC or header.version != VERSION or header.term > limits.NUMBER_MAX:
+        peek(frame)  # raises
     decoder = _decoders.get(header.verb)
     if decoder is None:
         raise UnknownVerb(f"verb {header.verb} is not known here")
