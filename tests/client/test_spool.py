@@ -469,7 +469,7 @@ def test_a_start_that_ends_half_way_leaves_the_spool_to_the_next(
     left, client = Spool(tmp_path), Client if kind == "sync" else aio.Client
     left.put([Spooled("begun", b"%d" % at, b"id%d" % at) for at in range(3)])
     left.close()
-    goes, begun = client._in_window, list[Any]()
+    goes, adds, begun = client._in_window, client._append_now, list[Any]()
 
     def half(mq: Any, *asked: Any) -> Any:
         if begun:
@@ -477,6 +477,11 @@ def test_a_start_that_ends_half_way_leaves_the_spool_to_the_next(
         begun.append(mq)
         mq._engine.transport.receive = list  # no confirm comes
         return goes(mq, *asked)
+
+    def none(mq: Any, *asked: Any) -> Any:
+        if begun:
+            raise Unreachable("no leader")
+        return adds(mq, *asked)
 
     async def awaited() -> None:
         await aio.connect(broker.endpoint, spool=tmp_path)
@@ -487,6 +492,7 @@ def test_a_start_that_ends_half_way_leaves_the_spool_to_the_next(
     }[kind]
     with monkeypatch.context() as patched:
         patched.setattr(client, "_in_window", half)
+        patched.setattr(client, "_append_now", none)
         with pytest.raises(Unreachable):
             begin()
     with connect(broker.endpoint, spool=tmp_path) as mq, broker.connect() as reader:

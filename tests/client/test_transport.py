@@ -67,12 +67,12 @@ def test_nothing_that_has_come_is_overlooked(transport: Transport, seed: int) ->
     server = threading.Thread(target=serve)
     connected(transport, endpoint)
     server.start()
-    transport.send(endpoint, [b"hello"])
+    transport.send([(endpoint, [b"hello"])])
     mine, taken = random.Random(seed + 100), list[int]()
     deadline = time.monotonic() + PATIENCE_S
     while len(taken) < MESSAGES:
         if mine.random() < 0.3:
-            transport.send(endpoint, [b"a", b"b"])
+            transport.send([(endpoint, [b"a", b"b"])])
         arrived = transport.receive()
         taken += [int(message[0]) for _, message in arrived]
         if not arrived and mine.random() < 0.5 and not wait(transport.fds, 1_000):
@@ -98,7 +98,7 @@ def test_one_that_is_closed_and_one_that_starts_anew_tell_of_nothing(transport: 
     transport.restart()
     assert transport.receive() == []
     connected(transport, endpoints[1])
-    transport.send(endpoints[1], [b"again"])
+    transport.send([(endpoints[1], [b"again"])])
     assert transport.receive() == []  # from here on the descriptor tells
     name, said = routers[1].recv_multipart()
     assert said == b"again"
@@ -118,7 +118,7 @@ def test_a_message_that_is_under_way_moves_until_the_line_takes_no_more(transpor
     with SlowLine(port, 1_000_000) as line:
         assert not transport.moving(line.endpoint), "it is not even open"
         connected(transport, line.endpoint)
-        transport.send(line.endpoint, [bytes(8_000_000)])
+        transport.send([(line.endpoint, [bytes(8_000_000)])])
         until(lambda: transport.moving(line.endpoint))
         line.open.clear()
         until(lambda: not any(pause(transport.moving(line.endpoint)) for _ in range(5)))

@@ -184,15 +184,16 @@ class TestSignals:
     ) -> None:
         mq = broker.connect()
         mq.publish("signalled", b"first").result(PATIENCE_S)
-        real, left = mq._engine.session.consuming.flush, [1]
+        real, left = mq._engine.transport.receive, [1]
 
-        def flush(lingering: bool = False) -> None:
-            real()
+        def receive() -> list[tuple[str, list[bytes]]]:
+            arrived = real()
             if left and threading.current_thread() is threading.main_thread():
                 left.pop()
                 signal.raise_signal(signal.SIGUSR1)
+            return arrived
 
-        monkeypatch.setattr(mq._engine.session.consuming, "flush", flush)
+        monkeypatch.setattr(mq._engine.transport, "receive", receive)
         before = signal.signal(signal.SIGUSR1, lambda *_: mq.close())
         try:
             pending = mq.publish("signalled", b"kept")
@@ -237,16 +238,16 @@ class TestSignals:
     def test_a_handler_that_publishes_in_a_step_is_told(
         self, mq: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real, left = mq._engine.session.consuming.flush, [1]
+        real, left = mq._engine.transport.receive, [1]
 
-        def flush(lingering: bool = False) -> None:
+        def receive() -> list[tuple[str, list[bytes]]]:
             if left and threading.current_thread() is threading.main_thread():
                 left.pop()
                 signal.raise_signal(signal.SIGUSR1)
-            real()
+            return real()
 
         mq.publish("handled", b"0").result(PATIENCE_S)
-        monkeypatch.setattr(mq._engine.session.consuming, "flush", flush)
+        monkeypatch.setattr(mq._engine.transport, "receive", receive)
         before = signal.signal(signal.SIGUSR1, lambda *_: mq.publish("handled", b"2"))
         try:
             with pytest.raises(RuntimeError, match="signal handler"):

@@ -245,7 +245,7 @@ def test_a_client_is_not_held_up_by_a_dead_name(names: Names, transport: Transpo
     transport.open(f"tcp://bob:{port}")
     transport.open(f"tcp://ada:{port}")
     until(came_up(transport, f"tcp://ada:{port}"), SOON_S)
-    transport.send(f"tcp://ada:{port}", [b"hello"])
+    transport.send([(f"tcp://ada:{port}", [b"hello"])])
     until(lambda: doors.heard() == [b"hello"])
     names.close()
     until(came_up(transport, f"tcp://bob:{port}"))

@@ -20,8 +20,8 @@ class Bell:
         self._fds: list[int] = []
 
     def wait(self, fds: list[int], timeout_ms: float) -> Collection[int]:
-        """Wait until this bell rings, one of the descriptors is readable, or the time is over. Return those
-        that are readable. What is registered is kept for the next wait for the same list."""
+        """Wait until this bell rings, one of the descriptors is readable, or the time is over. Return the
+        readable ones. The next wait for the same list uses the same poll object."""
         if not hasattr(select, "poll"):
             return wait([*fds, self.fd], timeout_ms)
         poll = self._poll

@@ -128,6 +128,9 @@ class Engine:
         self.untold: deque[tuple[str, Exception | None]] = deque()
         self.on_fork = on_fork
         self._due_ms = 0
+        #: a wait behind `exchange` that ends by then, boot time, need not ask for `timeout_ms`: the next look
+        #: at the timers, earlier than most things are due
+        self.soon_ms = 0
         self._recovering = False
         Engine.alive.add(self)
 
@@ -243,13 +246,14 @@ class Engine:
             consuming.flush(lingering)
         while True:
             if links.out:
-                self._send()
+                transport.send(links.out)
             arrived = transport.receive()
             for endpoint, message in arrived:
                 session.arrived(endpoint, message)
             moved = moved or bool(arrived)
             if not links.out:
                 break  # only now: a send may swallow the signal of something that came
+        self.soon_ms = min(self._due_ms, publishing.linger_ms) if publishing.linger_ms else self._due_ms
         if consuming.warnings:
             self.untold += [(text, None) for text in consuming.warnings]
             consuming.warnings.clear()
@@ -272,13 +276,7 @@ class Engine:
     def begin(self, held: Held, offset: Offset) -> None:
         """User code begins with a record. If its leader must know before, that is all that is sent now."""
         self.session.consuming.begin(held, offset, offset + 1)
-        self._send()
-
-    def _send(self) -> None:
-        out = self.session.links.out
-        for endpoint, message in out:
-            self.transport.send(endpoint, message)
-        out.clear()
+        self.transport.send(self.session.links.out)
 
     def _connections(self) -> bool:
         links, transport, changed = self.session.links, self.transport, False
@@ -322,13 +320,6 @@ class Engine:
         self.transport.keys_of_doors(read.door)
         links.show(self._credentials)
 
-    def pause_ms(self) -> int:
-        """As `timeout_ms`, but at most until the next look at the timers, so that no part has to be asked.
-        For waits that mostly end earlier; call after `exchange`."""
-        if self.noted or self.session.publishing.linger_ms:
-            return self.timeout_ms()
-        return max(0, self._due_ms - self.session.links.now_ms)
-
     def timeout_ms(self) -> int:
         """How long nothing needs to be done if nothing arrives."""
         session = self.session
@@ -365,17 +356,23 @@ class Engine:
         return [os.urandom(16).hex().encode() for _ in range(count)]
 
     def append(self, name: str, value: bytes, options: Options) -> tuple[Flight, int] | None:
-        """Add a record to the open batch of its partition. Within a step.
+        """Add a record to the open batch of its partition. Return that batch and the record's place there.
 
-        Returns the batch and the place of the record there; None if the record cannot be added now: its topic
-        is not known yet or virtual, the window is full, or the client is being closed."""
+        Return None if this needs a wait or raises: the topic is virtual or not known yet, the window is full,
+        or the client is being closed. Call within a step."""
         publishing = self.session.publishing
         topic = publishing.topics.get(name)
         if topic is None or not topic.writers or self.closing:
             return None
         plain = options is PLAIN
-        writer = topic.writer(None, None) if plain else topic.writer(options.chooser, options.partition)
-        if publishing.full(writer) or self.transport.backlog_bytes >= limits.PUBLISH_WINDOW_BYTES:
+        if plain:
+            writer = topic.writers[topic.turn % len(topic.writers)]
+        else:
+            writer = topic.writer(options.chooser, options.partition)
+        # nothing waits before a lone record
+        if (publishing.unconfirmed_bytes or publishing.loose or self.transport.backlog_bytes) and self.full(
+            writer
+        ):
             return None
         links = self.session.links
         links.now_ms, links.wall_ms = self.clock.now()
@@ -517,7 +514,7 @@ class Engine:
                     self._join_noted()
                 self.session.publishing.plain.clear()
                 self.session.farewell()
-                self._send()
+                self.transport.send(self.session.links.out)
             self.transport.close(LINGER_MS)
         except BaseException:  # broken off: it is done again, as open sockets would keep a collector
             self.ended = False

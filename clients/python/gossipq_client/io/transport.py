@@ -44,7 +44,7 @@ _FAILED = (
 _send_frame = BareSocket.send
 #: plain numbers: enums cost more than the call
 _NOW, _MORE = (int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE))
-Frames = Sequence[bytes | bytearray]
+Frames = list[bytes | bytearray]
 Keys = tuple[bytes, bytes]  #: CURVE: the public one, the secret one
 NO_KEYS: Keys = (b"", b"")
 
@@ -261,15 +261,18 @@ class Transport:
                 self._poll.unregister(peer.fd)
             peer.close(0)
 
-    def send(self, endpoint: str, message: Frames) -> None:
-        """To a connected endpoint, else nowhere. What the socket does not take at once waits here."""
-        peer = self._peers.get(endpoint)
-        if peer is None or not peer.up:
-            return
-        peer.unsure = True
-        if peer.backlog or not _send(peer.socket, message):
-            peer.backlog.append(message)
-            self.backlog_bytes += _size(message)
+    def send(self, messages: list[tuple[str, Frames]]) -> None:
+        """Send each message to its endpoint if that is connected, and empty the list. What a socket does not
+        take at once waits here."""
+        for endpoint, message in messages:
+            peer = self._peers.get(endpoint)
+            if peer is None or not peer.up:
+                continue
+            peer.unsure = True
+            if peer.backlog or not _send(peer.socket, message):
+                peer.backlog.append(message)
+                self.backlog_bytes += _size(message)
+        messages.clear()
 
     def receive(self) -> list[tuple[str, list[bytes]]]:
         """Everything that has arrived; also sends what waits."""
@@ -286,7 +289,12 @@ class Transport:
             while peer.backlog and _send(peer.socket, peer.backlog[0]):
                 self.backlog_bytes -= _size(peer.backlog.popleft())
             while zmq_poll(peer.polled, 0):
-                arrived.append((peer.endpoint, _receive(peer.socket)))
+                frame = peer.socket.recv(_NOW, False)
+                frames = [frame.bytes]
+                while frame.more:
+                    frame = peer.socket.recv(_NOW, False)
+                    frames.append(frame.bytes)
+                arrived.append((peer.endpoint, frames))
             peer.unsure = bool(peer.backlog)
         return arrived
 
@@ -388,16 +396,6 @@ def _send(socket: "zmq.Socket[bytes]", message: Frames) -> bool:
     except zmq.Again:  # only the first frame can meet it
         return False
     return True
-
-
-def _receive(socket: "zmq.Socket[bytes]") -> list[bytes]:
-    """A message that is there."""
-    frame = socket.recv(_NOW, False)
-    frames = [frame.bytes]
-    while frame.more:
-        frame = socket.recv(_NOW, False)
-        frames.append(frame.bytes)
-    return frames
 
 
 def _size(message: Frames) -> int:

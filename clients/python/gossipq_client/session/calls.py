@@ -66,7 +66,7 @@ class Calls:
         #: whether its leader knows that subscription
         self.stands: Callable[[int], bool] = lambda subscription: True
         self._links = links
-        self._open: dict[Call, None] = {}  #: in the order they were asked
+        self.open: dict[Call, None] = {}  #: those without an answer, in the order they were asked
         self._sent: dict[int, Call] = {}
         self._keyed = 0
 
@@ -76,7 +76,7 @@ class Calls:
         return self._links.cluster
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self.open)
 
     def ask(
         self,
@@ -92,7 +92,7 @@ class Calls:
         except (UnicodeEncodeError, OverflowError, TypeError) as error:
             raise BadRequest(f"{type(message).__name__} cannot be sent: {error}") from None
         call = Call(self.with_key(message), shard, then, body)
-        self._open[call] = None
+        self.open[call] = None
         self._pump(call)
         return call
 
@@ -109,7 +109,7 @@ class Calls:
         """A call that counts as asked, and is sent by `send`, or with what is asked again. Until then it has
         no `request_id`, and its message may grow."""
         call = Call(message, shard, then, b"")
-        self._open[call] = None
+        self.open[call] = None
         return call
 
     def send(self, call: Call) -> None:
@@ -118,16 +118,16 @@ class Calls:
 
     def cancel(self, call: Call) -> None:
         """Nobody waits any more; a late answer is dropped."""
-        self._open.pop(call, None)
+        self.open.pop(call, None)
         self._sent.pop(call.request_id, None)
 
     def is_open(self, call: Call) -> bool:
         """Whether it waits for its answer."""
-        return call in self._open and not call.done
+        return call in self.open and not call.done
 
     def open_calls(self) -> list[Call]:
         """Those without an answer, in the order they were asked."""
-        return [call for call in self._open if not call.done]
+        return [call for call in self.open if not call.done]
 
     def of_subscriptions(self, numbers: set[int]) -> list[Call]:
         """Those without an answer that speak of one of these."""
@@ -138,7 +138,7 @@ class Calls:
         return [call.message for call in self.open_calls()]
 
     def pump_all(self) -> None:
-        for call in list(self._open):
+        for call in list(self.open):
             self._pump(call)
 
     def _pump(self, call: Call) -> None:
@@ -154,10 +154,8 @@ class Calls:
         self._links.send(lane, call.message, call.shard, call.request_id, call.body)
 
     def deadline_ms(self) -> int | None:
-        if not self._open:
-            return None
         now_ms = self._links.now_ms
-        return min((call.retry_at_ms for call in self._open if call.retry_at_ms > now_ms), default=None)
+        return min((call.retry_at_ms for call in self.open if call.retry_at_ms > now_ms), default=None)
 
     def answered(self, request_id: int, reply: Message, frames: Sequence[bytes] = ()) -> bool:
         """False when nobody asked."""
@@ -177,7 +175,7 @@ class Calls:
         """A step was torn and all ways were closed: what has no answer is asked again, what was settled by
         half is settled."""
         self._sent.clear()
-        for call in list(self._open):
+        for call in list(self.open):
             if call.done:
                 self._settle(call, call.reply, call.error)
             else:

@@ -148,7 +148,8 @@ class Connections:
 
     def quiet(self) -> set[str]:
         """Connections on which something was asked and has no answer for a while."""
-        return {lane.endpoint for lane in self._lanes.values() if lane.silent(self.now_ms)}
+        asked = [lane for lane in self._lanes.values() if lane.unanswered_ms is not None]
+        return {lane.endpoint for lane in asked if lane.silent(self.now_ms)} if asked else set()
 
     def moving(self, endpoint: str) -> None:
         """A message is under way there, and an answer comes behind it: the connection is not opened anew. Who

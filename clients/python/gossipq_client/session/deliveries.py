@@ -34,7 +34,7 @@ class Consuming(Settling):
 
     def delivered(self, deliver: Deliver, joined: bytes) -> None:
         """Raises BadBatch when the sizes do not fit the frame."""
-        part = self._parts.get(deliver.subscription)
+        part = self.parts.get(deliver.subscription)
         if part is None:
             return
         part.lease_ms = deliver.lease_ms or part.lease_ms
@@ -176,7 +176,7 @@ class Consuming(Settling):
     def share(self, number: int, keep: int) -> None:
         """Another consumer of the group has nothing to do: of what is here of a part, `keep` stay at least,
         and what the user has not come to of the rest goes to it, the last first."""
-        part = self._parts.get(number)
+        part = self.parts.get(number)
         if part is None or part.subscription.over or part.subscription.paused:
             return
         subscription, ready = part.subscription, part.subscription.ready
@@ -333,7 +333,7 @@ class Consuming(Settling):
         return bool(self.due)
 
     def at_end(self, message: AtEnd) -> None:
-        part = self._parts.get(message.subscription)
+        part = self.parts.get(message.subscription)
         if part is not None:
             part.at_end = True
             part.ends = {partition: position for partition, position, _ in message.ends}
@@ -403,10 +403,10 @@ class Consuming(Settling):
         self._left(call)
 
     def _subscriptions(self) -> list[Subscription]:
-        return list({id(part.subscription): part.subscription for part in self._parts.values()}.values())
+        return list({id(part.subscription): part.subscription for part in self.parts.values()}.values())
 
     def tick(self) -> None:
-        now_ms, crowded = self._links.now_ms, len(self._parts) > MANY
+        now_ms, crowded = self._links.now_ms, len(self.parts) > MANY
         looks = not crowded or now_ms >= self._look_ms
         for subscription in self._subscriptions() if looks else ():
             self._mind(subscription)
@@ -414,13 +414,13 @@ class Consuming(Settling):
             self.flush()
         if self.hands_due:
             self._tell_hands()
-        for part in list(self._parts.values()) if looks else ():
+        for part in list(self.parts.values()) if looks else ():
             self._listen(part)
             if part.outstanding:
                 self._mind_leases(part)
             self._pump(part)
         if crowded and looks:
-            self._look_ms, self._due_ms = now_ms + len(self._parts) // LOOKED_AT_PER_MS, self._next_due_ms()
+            self._look_ms, self._due_ms = now_ms + len(self.parts) // LOOKED_AT_PER_MS, self._next_due_ms()
 
     def _mind(self, subscription: Subscription) -> None:
         """What the user has left untouched for half a lease goes back, and the loans with it."""
@@ -451,9 +451,7 @@ class Consuming(Settling):
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
-        if not self._parts:
-            return self.ack_due_ms or None
-        due_ms = self._next_due_ms() if len(self._parts) <= MANY else self._due_ms
+        due_ms = self._next_due_ms() if len(self.parts) <= MANY else self._due_ms
         soon = self.ack_due_ms or None, self._hand_due_ms if self.hands else None, due_ms
         return min([at_ms for at_ms in soon if at_ms is not None], default=None)
 
@@ -461,7 +459,7 @@ class Consuming(Settling):
         """When time brings something to a part or a subscription."""
         times: list[int] = []
         times += [due_ms for each in self._subscriptions() if (due_ms := each.order_ms()) is not None]
-        for part in self._parts.values():
+        for part in self.parts.values():
             times += [held.deadline_ms - held.lease_ms // 2 for held in part.outstanding if held.lease_ms]
             if part.standing == NOWHERE and part.retry_at_ms > self._links.now_ms:
                 times.append(part.retry_at_ms)
@@ -483,12 +481,12 @@ class Consuming(Settling):
     def ending(self) -> set[int]:
         """Numbers of the subscriptions that end without another word of the user: nothing of them is in its
         hands."""
-        parts = [part for part in self._parts.values() if part.subscription.closing]
+        parts = [part for part in self.parts.values() if part.subscription.closing]
         return {part.number for part in parts if all(held in part.aside for held in part.outstanding)}
 
     def farewell(self) -> None:
         """The session ends: what the user still has goes back uncounted, also what was begun."""
-        for part in self._parts.values():
+        for part in self.parts.values():
             self._left_over += part.outstanding
             for held in list(part.outstanding):
                 if held not in part.aside:
@@ -510,7 +508,7 @@ class Consuming(Settling):
             not part.outstanding
             and not part.fresh
             and not self._unanswered(part)
-            and part.number in self._parts
+            and part.number in self.parts
         ):
             self._calls.ask(Unsubscribe(part.number), part.shard)
             self._remove(part)
@@ -525,12 +523,12 @@ class Consuming(Settling):
         self.hands.clear()
         self._look_ms = 0
         self.due.clear()
-        for part in list(self._parts.values()):
+        for part in list(self.parts.values()):
             if part not in part.subscription.parts:
-                del self._parts[part.number]  # its topic is looked up again
+                del self.parts[part.number]  # its topic is looked up again
         subscriptions = self._subscriptions()
         for subscription in subscriptions:
-            subscription.parts = [part for part in subscription.parts if part.number in self._parts]
+            subscription.parts = [part for part in subscription.parts if part.number in self.parts]
             if subscription.key_ordered:  # what goes back by half comes again, and what is behind it with it
                 for held in subscription.ready:
                     held.cut_last(max(0, held.untaken))
@@ -541,9 +539,9 @@ class Consuming(Settling):
         for call in self._calls.open_calls():
             if isinstance(call.message, Recall) or _gives_back(call.message):
                 self._calls.cancel(call)  # a leader that is subscribed to anew takes back what is not here
-        for part in self._parts.values():
+        for part in self.parts.values():
             part.barred = {call: bars for call, bars in part.barred.items() if self._calls.is_open(call)}
-        self.fresh = {part: None for part in self._parts.values() if part.fresh}
+        self.fresh = {part: None for part in self.parts.values() if part.fresh}
         self.ack_due_ms = self._links.now_ms if self.fresh else 0
         for subscription in subscriptions:
             if subscription.closing:

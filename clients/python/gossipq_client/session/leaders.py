@@ -77,8 +77,6 @@ class Leaders:
 
     def deadline_ms(self, now_ms: int) -> int | None:
         """When the next shard is open again."""
-        if not self.shut:
-            return None
         return min((until_ms for until_ms, _ in self.shut.values() if until_ms > now_ms), default=None)
 
     def endpoints(self) -> set[str]:

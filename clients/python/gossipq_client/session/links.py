@@ -87,7 +87,12 @@ class Links(Connections):
         if shard == NODE_SHARD:
             return self.home if self.home.greeting else None
         leaders = self.leaders
-        lane = None if leaders.shut and leaders.is_shut(shard, self.now_ms) else self._way(shard)
+        route = leaders.routes.get(shard)
+        if route is not None and not leaders.shut:
+            direct = self._direct.get(route.endpoint)
+            if direct is not None and direct.greeting:
+                return direct
+        lane = None if leaders.is_shut(shard, self.now_ms) else self._way(shard)
         if lane is None:
             self._missed_ms = self.now_ms
             self._look_soon()
@@ -247,20 +252,27 @@ class Links(Connections):
             self.home.hear(self.now_ms)
             lane = self._forwarded.get(shard)
         if lane is not None and lane.endpoint == endpoint:
-            lane.hear(self.now_ms)
+            lane.heard_ms, lane.unanswered_ms = self.now_ms, None
 
     # --- what time brings
 
     def deadline_ms(self) -> int:
         """When `tick` has something to do."""
-        open_ms = self.leaders.deadline_ms(self.now_ms)
+        open_ms = self.leaders.deadline_ms(self.now_ms) if self.leaders.shut else None
         tick_ms = self._tick_due_ms()
         return tick_ms if open_ms is None else min(open_ms, tick_ms)
+
+    def is_due(self) -> bool:
+        """Whether `tick` has something to do now."""
+        ticks_late = self.now_ms - self._ticked_ms >= TICK_MS or self.now_ms < self._hurry_ms
+        return (ticks_late or bool(self.leaders.shut)) and self.now_ms >= self.deadline_ms()
 
     def _tick_due_ms(self) -> int:
         if self.now_ms < self._hurry_ms:
             return self._ticked_ms + SEEK_MS
-        due_ms = min([self._routes_ms + ROUTES_MS, *(lane.due_ms() for lane in self._lanes.values())])
+        due_ms = self._routes_ms + ROUTES_MS
+        for lane in self._lanes.values():
+            due_ms = min(due_ms, lane.due_ms())
         return max(self._ticked_ms + TICK_MS, due_ms if self._look_ms is None else min(due_ms, self._look_ms))
 
     def tick(self) -> None:

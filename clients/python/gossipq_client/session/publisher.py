@@ -35,7 +35,11 @@ class Publishing(Sending):
         level = level or writer.topic.info.config.level
         if level == "none" and size >= limits.BATCH_BYTES_MAX:
             level = "stored"  # else nothing would hold back who publishes large records
-        flight = self._opened(writer, size, 1, keyed, route, level, scheduled)
+        flight = writer.open
+        if flight is None:
+            flight = writer.open = Flight(writer, keyed, route, level, scheduled)
+        elif not flight.takes(size, 1, keyed, route, level, scheduled):
+            flight = self._opened_anew(writer, keyed, route, level, scheduled)
         index = flight.add(value, key, headers, terms)
         self._added(flight)
         return flight, index
@@ -46,29 +50,17 @@ class Publishing(Sending):
         """As `append`, for a list of plain records of `size` bytes in all, which one batch takes: the flight
         and the index of the first."""
         level = level or writer.topic.level
-        flight = self._opened(writer, size, len(values), False, route, level, False)
+        flight = writer.open
+        if flight is None or not flight.takes(size, len(values), False, route, level, False):
+            flight = self._opened_anew(writer, False, route, level, False)
         index = flight.merge(values, size)
         self._added(flight)
         return flight, index
 
-    def _opened(
-        self,
-        writer: Writer,
-        size: int,
-        count: int,
-        keyed: bool,
-        route: bytes,
-        level: str,
-        scheduled: bool,
-    ) -> Flight:
-        """The open flight of a partition, if so many records of `size` bytes in all can join it; else a new
-        one."""
-        flight = writer.open
-        if flight is not None and not flight.takes(size, count, keyed, route, level, scheduled):
-            self.seal(writer)
-            flight = None
-        if flight is None:
-            flight = writer.open = Flight(writer, keyed, route, level, scheduled)
+    def _opened_anew(self, writer: Writer, keyed: bool, route: bytes, level: str, scheduled: bool) -> Flight:
+        """Seal the open flight of a partition, if it has one, and open the next."""
+        self.seal(writer)
+        flight = writer.open = Flight(writer, keyed, route, level, scheduled)
         return flight
 
     def _added(self, flight: Flight) -> None:
@@ -83,11 +75,13 @@ class Publishing(Sending):
             self._note_plain(flight)
         elif self.gathers:
             self.gathered.add(writer)
-            self._note_plain(flight)
         else:
             self.seal(writer)
 
     def _note_plain(self, flight: Flight) -> None:
+        """Let the sync client add records to this batch without a call, if all of them are plain."""
+        if self.gathers:
+            return
         topic = flight.writer.topic
         plain = flight.keys is None and flight.headers is None and flight.special is None
         if plain and not flight.route and flight.level == topic.level:
@@ -179,7 +173,7 @@ class Publishing(Sending):
         topic.turn += 1
         if flight.level == "none":
             flight.seal(0, self._links.wall_ms, self._links.now_ms)
-            self._loose.append(flight)
+            self.loose.append(flight)
             writer.open = None
             self._pump_loose()
             return
@@ -194,7 +188,9 @@ class Publishing(Sending):
     def depart(self) -> None:
         """Sends what was gathered."""
         while self.gathered:
-            self._send_open(self.gathered.pop())
+            writer = self.gathered.pop()
+            if writer.open is not None and not writer.flights:
+                self.seal(writer)
 
     def seal_all(self) -> None:
         for topic in self.topics.values():
@@ -204,12 +200,12 @@ class Publishing(Sending):
         """Sends what waits. The function says whether all that has an outcome, whatever came after it."""
         self.seal_all()
         flights = [flight for writer in self._writers() for flight in reversed(writer.flights)]
-        loose = set(self._loose)
+        loose = set(self.loose)
 
         def passed() -> bool:
             while flights and flights[-1].done:
                 flights.pop()
-            return not flights and loose.isdisjoint(self._loose)
+            return not flights and loose.isdisjoint(self.loose)
 
         return passed
 
@@ -265,7 +261,7 @@ class Publishing(Sending):
                     target.sequence += 1
                 flights.popleft()  # so that who waits for room in the old window goes on
             writer.sent = 0
-            self._waiting.discard(writer)
+            self.waiting.discard(writer)
             self.pump(target)
 
     def heir(self, writer: Writer) -> Writer:
@@ -289,7 +285,7 @@ class Publishing(Sending):
         """The topic is gone: its batches fail."""
         self.plain.pop(topic.name, None)
         for writer in topic.writers:
-            self._waiting.discard(writer)
+            self.waiting.discard(writer)
             for flight in list(writer.flights):
                 self._drop(flight, error)
             if writer.open is not None:
@@ -303,7 +299,7 @@ class Publishing(Sending):
         """Nothing is sent any more: what has no confirm ends so."""
         for topic in [*(old for old, _ in self._moves), *self.topics.values()]:
             self.forget(topic, error)
-        for flight in self._loose:
+        for flight in self.loose:
             flight.fail(error)
 
     # --- after a step was torn
@@ -313,7 +309,7 @@ class Publishing(Sending):
         what is meant to be sent in order, so that it goes again. A batch is always open, in `flights`, or
         done."""
         self._flying.clear()
-        self._waiting.clear()
+        self.waiting.clear()
         self.plain.clear()
         self.gathered.clear()
         self.linger_ms = self._links.now_ms
@@ -330,7 +326,7 @@ class Publishing(Sending):
             if flight.error is not None:
                 self._note_failed(flight)
             elif flight.level == "none":
-                self._loose += [flight] if flight not in self._loose else []
+                self.loose += [flight] if flight not in self.loose else []
             elif flight not in flights:
                 flight.size = len(flight.batch)
                 flights.append(flight)
@@ -351,6 +347,6 @@ class Publishing(Sending):
             flight.restamp(flight.producer, flight.sequence)
         if flights:
             writer.sequence = flights[-1].sequence + 1
-            self._waiting.add(writer)
+            self.waiting.add(writer)
         writer.sent = writer.greeting = writer.paused_until_ms = 0
         self.seal(writer)  # nothing joins what was torn, and what was before it may have ended

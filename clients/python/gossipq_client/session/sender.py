@@ -53,19 +53,19 @@ class Sending:
         self._links, self._new_producer = links, new_producer
         self._producer = new_producer()
         self._flying: dict[int, Flight] = {}
-        self._loose: list[Flight] = []  #: sealed, without confirm, no open way yet
+        self.loose: list[Flight] = []  #: sealed, without confirm, no open way yet
         self._failed: list[Flight] = []  #: their errors were not told yet, as far as is known
         self._untold = 0  #: more of them, of which nothing else is kept
         self._moves: list[tuple[Topic, Topic]] = []  #: what is meant for the first goes to the second
-        self._waiting: set[Writer] = set()  #: have flights that are not under way
+        self.waiting: set[Writer] = set()  #: have flights that are not under way
         self._asked_again: set[int] = set()  #: partitions whose topics were resolved a second time
 
     @property
     def idle(self) -> bool:
         return (
             not self._flying
-            and not self._waiting
-            and not self._loose
+            and not self.waiting
+            and not self.loose
             and not any(map(_is_open, self._writers()))
         )
 
@@ -113,11 +113,11 @@ class Sending:
         return (
             len(writer.flights) >= WINDOW_BATCHES
             or (self.unconfirmed_bytes > 0 and self.unconfirmed_bytes >= self._window_bytes(writer))
-            or (bool(self._loose) and self._loose_bytes() >= limits.PUBLISH_WINDOW_BYTES)
+            or (bool(self.loose) and self._loose_bytes() >= limits.PUBLISH_WINDOW_BYTES)
         )
 
     def _loose_bytes(self) -> int:
-        return sum(len(flight.batch) for flight in self._loose)
+        return sum(len(flight.batch) for flight in self.loose)
 
     def freed_ms(self, writer: Writer) -> int:
         """When there was news of what keeps the window full, boot time; 0 = never."""
@@ -150,7 +150,7 @@ class Sending:
         # who paused this writer has no say there
         news = lane is not None and lane.greeting != writer.greeting
         if lane is None or (self._links.now_ms < writer.paused_until_ms and not news):
-            self._waiting.add(writer)
+            self.waiting.add(writer)
             return
         if news:
             self._doubt(writer)
@@ -163,7 +163,7 @@ class Sending:
                 and flight.special.acks
                 and not self.stands(flight.special.subscription)
             ):
-                self._waiting.add(writer)
+                self.waiting.add(writer)
                 return
             self._flying.pop(flight.request_id, None)
             flight.request_id = self._links.next_id()
@@ -172,7 +172,7 @@ class Sending:
             self._flying[flight.request_id] = flight
             self._send(lane, flight)
             writer.sent = at + 1
-        self._waiting.discard(writer)
+        self.waiting.discard(writer)
 
     @staticmethod
     def _doubt(writer: Writer) -> None:
@@ -192,20 +192,20 @@ class Sending:
 
     def _pump_loose(self) -> None:
         kept = []
-        for flight in self._loose:
+        for flight in self.loose:
             lane = self._links.lane(flight.writer.shard)
             if lane is None:
                 kept.append(flight)
             else:
                 self._send(lane, flight)
-        self._loose = kept
+        self.loose = kept
 
     def pump_all(self) -> None:
         """After any change of the ways: what was sent on an old greeting goes again."""
         for writer in self._writers():
             if writer.flights:
                 self.pump(writer)
-        if self._loose:
+        if self.loose:
             self._pump_loose()
 
     def tick(self) -> None:
@@ -215,16 +215,14 @@ class Sending:
             for writer in self._writers():
                 if writer.open is not None and writer.open.level == "none":
                     self.seal(writer)
-        for writer in list(self._waiting):
+        for writer in list(self.waiting):
             if now_ms >= writer.paused_until_ms:
                 self.pump(writer)
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
-        if not self._waiting:
-            return self.linger_ms or None
         pauses = [
-            writer.paused_until_ms for writer in self._waiting if writer.paused_until_ms > self._links.now_ms
+            writer.paused_until_ms for writer in self.waiting if writer.paused_until_ms > self._links.now_ms
         ]
         if self.linger_ms:
             pauses.append(self.linger_ms)
@@ -314,7 +312,7 @@ class Sending:
             self._flying.pop(flight.request_id, None)
         writer.sent = min(writer.sent, to)
         writer.paused_until_ms = self._links.now_ms + (retry_after_ms or RETRY_MS)
-        self._waiting.add(writer)
+        self.waiting.add(writer)
 
     def _resequence(self, flight: Flight, expected: int) -> None:
         writer = flight.writer

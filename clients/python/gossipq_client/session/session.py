@@ -85,13 +85,16 @@ class Session:
     def tick(self) -> None:
         """Everything that time brings. Costs little when nothing is due."""
         now_ms = self.links.now_ms
-        self.publishing.tick()
-        if now_ms >= self.links.deadline_ms():
+        if self.publishing.waiting or self.publishing.linger_ms:
+            self.publishing.tick()
+        if self.links.is_due():
             self.links.tick()
             self.publishing.pump_all()
         self._follow()
-        self.consuming.tick()
-        self.calls.pump_all()
+        if self.consuming.parts:
+            self.consuming.tick()
+        if self.calls.open:
+            self.calls.pump_all()
         if self._watched and now_ms - self._watched_ms >= PATTERNS_MS:
             self._watched_ms = now_ms
             for subscription, patterns in list(self._watched.items()):
@@ -110,12 +113,16 @@ class Session:
 
     def deadline_ms(self) -> int:
         """Boot time at which `tick` is due though nothing arrives."""
-        due_ms = self.links.deadline_ms()
-        for room in (self.publishing, self.consuming, self.calls):
-            room_ms = room.deadline_ms()
-            if room_ms is not None and room_ms < due_ms:
-                due_ms = room_ms
-        return min(due_ms, self._awaited_ms + AWAITED_MS) if self._awaited else due_ms
+        dues_ms: list[int | None] = [self.links.deadline_ms()]
+        if self.publishing.waiting or self.publishing.linger_ms:
+            dues_ms.append(self.publishing.deadline_ms())
+        if self.consuming.parts:
+            dues_ms.append(self.consuming.deadline_ms())
+        if self.calls.open:
+            dues_ms.append(self.calls.deadline_ms())
+        if self._awaited:
+            dues_ms.append(self._awaited_ms + AWAITED_MS)
+        return min([due_ms for due_ms in dues_ms if due_ms is not None])
 
     def rest_ms(self) -> int:
         """For how long nothing but answers to pings is to be expected: they have just broken a silence."""
@@ -156,6 +163,11 @@ class Session:
 
     def _handle(self, endpoint: str, header: frames.Header, body: Message, message: list[bytes]) -> None:
         match body:
+            case Confirm() if self.links.heard(header.shard, header.term, endpoint):
+                for request_id in self.publishing.confirmed(body):
+                    self.calls.answered(request_id, body)
+                if body.direct:
+                    self._learn(header, body.direct)
             case Welcome():
                 if self.links.welcomed(header.request_id, body):
                     self.pump_all()
@@ -178,11 +190,6 @@ class Session:
     def _hear(self, header: frames.Header, body: Message, message: list[bytes]) -> None:
         """The leader of a shard, or the home node."""
         match body:
-            case Confirm():
-                for request_id in self.publishing.confirmed(body):
-                    self.calls.answered(request_id, body)
-                if body.direct:
-                    self._learn(header, body.direct)
             case Deliver():
                 if len(message) != 2:
                     raise ProtocolError(f"DELIVER of {len(message)} frames; 2 are needed")

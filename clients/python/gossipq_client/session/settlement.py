@@ -249,7 +249,7 @@ class Settling(Subscribing):
 
     def _left(self, call: Call) -> None:
         """An ack or a nack was answered: perhaps the last one of a subscription that ends."""
-        part = self._parts.get(getattr(call.message, "subscription", 0))
+        part = self.parts.get(getattr(call.message, "subscription", 0))
         if part is None:
             return
         if part.aside:

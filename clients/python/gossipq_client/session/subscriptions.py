@@ -33,7 +33,7 @@ class Subscribing:
         self.ack_due_ms = 0  #: when fresh acks must go; 0 = there are none
         self._links, self._calls = links, calls
         calls.stands = self.stands
-        self._parts: dict[int, Part] = {}
+        self.parts: dict[int, Part] = {}
         self._subscribing: dict[int, Part] = {}
         self.fresh: dict[Part, None] = {}  #: parts with acks or failures that `flush` sends
         self.hands: dict[Part, None] = {}  #: parts of which user code may have records, looked at again
@@ -74,7 +74,7 @@ class Subscribing:
         for (shard, _), each in starts.items():
             self._numbers += 1
             made.append(Part(subscription, self._numbers, shard, each))
-            self._parts[made[-1].number] = made[-1]
+            self.parts[made[-1].number] = made[-1]
         subscription.parts += made  # all or none: see `recover`
         if starts:
             if subscription.order is not None:  # each can bring something
@@ -221,19 +221,19 @@ class Subscribing:
 
     def stands(self, number: int) -> bool:
         """Whether the leader knows a subscription; one that has ended needs to be known to nobody."""
-        part = self._parts.get(number)
+        part = self.parts.get(number)
         lane = self._links.lane(part.shard) if part is not None else None
         return part is None or (lane is not None and self._links.standing(lane, part.shard) == part.known)
 
     def forgotten(self, request_id: int, shard: int) -> None:
         """The leader of `shard` has forgotten the session: its parts subscribe again on the next greeting."""
         self._subscribing.pop(request_id, None)
-        for part in self._parts.values():
+        for part in self.parts.values():
             if part.shard == shard:
                 part.standing = NOWHERE
 
     def _remove(self, part: Part) -> None:
-        self._parts.pop(part.number, None)
+        self.parts.pop(part.number, None)
         self._subscribing.pop(part.request_id, None)
         self.fresh.pop(part, None)
         self.hands.pop(part, None)
@@ -253,7 +253,7 @@ class Subscribing:
         return bool(self.hands) and self._links.now_ms >= self._hand_due_ms
 
     def pump_all(self) -> None:
-        for part in self._parts.values():
+        for part in self.parts.values():
             self._pump(part)
 
     # --- credit on the move
@@ -273,7 +273,7 @@ class Subscribing:
 
     def ready(self, number: int) -> None:
         """A leader has records and no loan."""
-        part = self._parts.get(number)
+        part = self.parts.get(number)
         if part is not None:
             self.hungry[part] = None
             self._feed(part)
@@ -323,7 +323,7 @@ class Subscribing:
         if needy is not None:
             needy.fed = False
             part.cede(needy, max(0, part.want_records))
-        self.due |= {each: None for each in (part, needy) if each is not None and each.number in self._parts}
+        self.due |= {each: None for each in (part, needy) if each is not None and each.number in self.parts}
 
 
 def _lent(part: Part) -> tuple[int, int]:

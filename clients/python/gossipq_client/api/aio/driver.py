@@ -3,6 +3,7 @@ outcome."""
 
 import asyncio
 import math
+from asyncio import get_running_loop
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from gossipq_client.values import NO_CREDENTIALS, Credentials, Options, inputs
 T = TypeVar("T")
 Place = tuple[str, int]  #: a partition by topic and number, which outlive its writer
 Gate = asyncio.Lock  #: one after the other
+BUSY_TURNS = 3  #: a client that has turned so often since its timer fired sees to the timer again soon
 BREATH_S = 0.01  #: who goes on without waiting lets others have the loop so often
 
 
@@ -78,10 +80,11 @@ class Driver:
         self._gates: defaultdict[Place, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._queued: Counter[Place] = Counter()  #: how many wait for room there, or to be let through
         self._turns_soon = False  #: whether it turns once this turn of the event loop is over
+        self._turns = 0  #: since the timer fired
         self._resting = False  #: whether they are left alone until the next turn
         self._timer: asyncio.Handle | None = None
         self._breath_s = 0.0  #: when others shall have the loop
-        self._due_ms = 0.0  #: when it fires, boot time
+        self._due_ms = math.inf  #: when it fires, boot time; inf = it is not set
 
     def _open(self) -> Engine:
         """Raises ClientClosed, and RuntimeError where no event loop runs."""
@@ -205,9 +208,9 @@ class Driver:
             consuming.unminded = False
             self._soon()
 
-    def _tick(self) -> None:
+    def _fire(self) -> None:
         """The timer fired."""
-        self._timer = None
+        self._timer, self._due_ms = None, math.inf
         self._turn(True)
 
     def _turn(self, thorough: bool = False) -> None:
@@ -216,41 +219,52 @@ class Driver:
         engine = self._engine
         if engine.closed or engine.forked or engine.busy:
             return
-        if self._timer is None:
-            self._again(PAUSE_SECONDS)  # after an error of whatever kind the client goes on
         thorough = thorough or engine.torn
-        engine.step(engine.exchange, thorough)
-        if engine.untold:
-            engine.tell()
         links = engine.session.links
-        rest_ms = engine.session.rest_ms() if links.stirred_ms == links.now_ms else 0
-        if rest_ms:
-            self._rest()
-        elif self._resting or engine.transport.fds is not self._watched_fds:
-            self._watch()
-        if self._landings or links.now_ms >= self._limit_ms:
-            self._land()
-        if self._waiters:
-            for future, ready in list(self._waiters.items()):
-                if not future.done():
-                    self._look(future, ready)
-        # a timer that fires too early asks everybody; the others only see to it that it fires in time
-        pause_ms = engine.timeout_ms() if thorough else engine.pause_ms()
-        pause_ms = min(pause_ms, rest_ms) if rest_ms else pause_ms
-        due_ms = min(links.now_ms + pause_ms, self._limit_ms)
-        if thorough or due_ms < self._due_ms:
-            self._again((due_ms - links.now_ms) / 1000)
+        try:
+            engine.step(engine.exchange, thorough)
+            if engine.untold:
+                engine.tell()
+            rest_ms = engine.session.rest_ms() if links.stirred_ms == links.now_ms else 0
+            if rest_ms:
+                self._rest()
+            elif self._resting or engine.transport.fds is not self._watched_fds:
+                self._watch()
+            if links.now_ms >= self._limit_ms:
+                self._end_late()
+            for flight in self._landings:
+                if flight.done:
+                    self._land()
+                    break
+            if self._waiters:
+                for future, ready in list(self._waiters.items()):
+                    if not future.done():
+                        self._look(future, ready)
+            # the timer fires early while there is traffic; each part is asked only where there is none
+            due_ms: float = engine.soon_ms
+            if thorough and self._turns < BUSY_TURNS:
+                due_ms = links.now_ms + engine.timeout_ms()
+            self._turns = 0 if thorough else self._turns + 1
+            due_ms = min(due_ms, self._limit_ms, links.now_ms + rest_ms if rest_ms else math.inf)
+            if thorough or due_ms < self._due_ms:
+                self._again(due_ms, links.now_ms)
+        finally:
+            if self._due_ms == math.inf and engine.usable:
+                self._again_by(
+                    engine.now_ms() + 1000 * PAUSE_SECONDS
+                )  # after an error of whatever kind the client goes on
 
     def _land(self) -> None:
-        """Wake the tasks whose batch is done, and those whose time is over."""
+        """Wake the tasks whose batch is done."""
         for flight in [*self._landings]:
             if flight.done:
                 for future in self._landings.pop(flight):
                     if not future.done():
                         future.set_result(None)
+
+    def _end_late(self) -> None:
+        """Wake the tasks that have waited for too long."""
         now_ms = self._engine.session.links.now_ms
-        if now_ms < self._limit_ms:
-            return
         self._limit_ms = math.inf
         for waiting in self._landings.values():
             for future, limit_ms in waiting.items():
@@ -259,12 +273,17 @@ class Driver:
                 elif not future.done():
                     future.set_result(None)
 
-    def _again(self, seconds: float) -> None:
-        """Turns after so long. At any moment there is one timer at least, whatever interrupts this."""
-        before, self._timer = self._timer, self._loop.call_later(seconds, self._tick)
-        self._due_ms = self._engine.now_ms() + 1000 * seconds
+    def _again(self, due_ms: float, now_ms: float) -> None:
+        """Set the timer; both are boot times."""
+        before, seconds = self._timer, max(0, due_ms - now_ms) / 1000
+        self._timer, self._due_ms = self._loop.call_later(seconds, self._fire), due_ms
         if before is not None:
             before.cancel()
+
+    def _again_by(self, due_ms: float) -> None:
+        """Set the timer unless it fires by then, boot time."""
+        if due_ms < self._due_ms:
+            self._again(due_ms, self._engine.now_ms())
 
     def _look(self, future: asyncio.Future[None], ready: Callable[[], bool]) -> None:
         """What `ready` raises is for who waits, not for who turns."""
@@ -276,9 +295,7 @@ class Driver:
 
     def _soon(self) -> None:
         """Something waits to be sent within milliseconds."""
-        due_s = self._engine.timeout_ms() / 1000
-        if self._timer is None or self._due_ms > self._engine.now_ms() + 1000 * due_s:
-            self._again(due_s)
+        self._again_by(self._engine.now_ms() + self._engine.timeout_ms())
 
     def _rest(self) -> None:
         """Until the next turn the sockets are left alone: the answers to pings come together, and wake the
@@ -395,44 +412,42 @@ class Driver:
         engine = self._engine
         if self._queued:
             return None
-        if self._loop.is_closed():
+        if get_running_loop() is not self._loop:
             self._require_loop()
         return engine.step(engine.append, topic, raw, options)
 
     async def _await_flights(self, flights: list[Flight], timeout: float | None) -> None:
         """Returns when all are done. Raises NotConfirmed when the time is over."""
-        engine, limit_ms = self._engine, math.inf
+        limit_ms = None if timeout is None else self._engine.now_ms() + 1000 * timeout
         for flight in flights:
-            if flight.done:
-                continue
-            if engine.closed or engine.forked or self._loop.is_closed():
-                engine.check()
-                self._require_loop()
-            self._depart()
-            if timeout is not None and limit_ms == math.inf:
-                limit_ms = engine.clock.now().boot_ms + 1000 * timeout
-                if limit_ms < self._limit_ms:
-                    self._limit_by(limit_ms)
-            future: asyncio.Future[None] = asyncio.Future(loop=self._loop)
-            waiting = self._landings.get(flight)
-            if waiting is None:
-                waiting = self._landings[flight] = {}
-            waiting[future] = limit_ms
-            try:
-                await future
-            finally:
-                if not flight.done:  # it is too late, or the task was cancelled
-                    waiting.pop(future, None)
-                    if not waiting:
-                        self._landings.pop(flight, None)
             if not flight.done:
-                raise engine.unconfirmed(timeout)
+                left_s = None if limit_ms is None else (limit_ms - self._engine.now_ms()) / 1000
+                await self._landing(flight, left_s)
+                if not flight.done:
+                    raise self._engine.unconfirmed(timeout)
 
-    def _limit_by(self, limit_ms: float) -> None:
-        """Some task waits until then at most, boot time: see to it that the timer fires by then."""
-        self._limit_ms = limit_ms
-        if self._timer is None or limit_ms < self._due_ms:
-            self._again(max(0, limit_ms - self._engine.now_ms()) / 1000)
+    def _landing(self, flight: Flight, timeout: float | None) -> asyncio.Future[None]:
+        """The end of the wait for a batch: it has its outcome, or `timeout` seconds are over. See to it that
+        the batch is sent. Raises ClientClosed, ForkedClient."""
+        engine = self._engine
+        if engine.closed or engine.forked or get_running_loop() is not self._loop:
+            engine.check()
+            self._require_loop()
+        self._depart()
+        limit_ms = math.inf
+        if timeout is not None:
+            # the clock was read in this turn of the event loop if something was published in it
+            now_ms = engine.session.links.now_ms if self._turns_soon else engine.now_ms()
+            limit_ms = now_ms + 1000 * timeout
+            if limit_ms < self._limit_ms:
+                self._limit_ms = limit_ms
+                self._again_by(limit_ms)
+        future: asyncio.Future[None] = asyncio.Future(loop=self._loop)
+        waiting = self._landings.get(flight)
+        if waiting is None:
+            waiting = self._landings[flight] = {}
+        waiting[future] = limit_ms
+        return future
 
     def _let_go(self) -> None:
         """Of what a client has beside its connections, once it is closed for good."""

@@ -228,8 +228,11 @@ class Producers(Connection):
             checked = publish_options(self._engine.clock.now, **options) if options else PLAIN
             added = self._append_now(topic, raw, checked)
             if added is not None:
-                await self._await_flights([added[0]], seconds)
-                return receipt_of(*added)
+                flight, index = added
+                await self._landing(flight, seconds)
+                if not flight.done:
+                    raise self._engine.unconfirmed(seconds)
+                return receipt_of(flight, index)
         pending = await self.publish(topic, value, **options)
         return await pending.result(seconds)
 

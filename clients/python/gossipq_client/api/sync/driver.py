@@ -286,8 +286,11 @@ class Driver:
                         self._keeper.wake()
                     if ready():
                         return True
-                    # the first wait mostly ends with what is waited for: nobody is asked how long it may last
-                    timeout_ms: float = engine.timeout_ms() if thorough else engine.pause_ms()
+                    timeout_ms: float = engine.soon_ms - links.now_ms
+                    if (
+                        thorough or timeout_ms < 0
+                    ):  # nothing came within the first wait: look how long it may be
+                        timeout_ms = engine.timeout_ms()
                     if timeout is not None:
                         deadline_ms = deadline_ms or links.now_ms + timeout * 1000
                         left_ms = deadline_ms - links.now_ms
@@ -312,17 +315,20 @@ class Driver:
                 self._keeper.wake()
 
     def _await_flights(self, flights: list[Flight], timeout: float | None) -> None:
-        for flight in flights:
-            if not flight.done:
-                break
-        else:
-            return
-        ready = partial(_is_done, flights[0]) if len(flights) == 1 else partial(_are_done, flights)
-        try:
-            if not self._wait_for(ready, timeout):
+        if not _are_done(flights):
+            self._landed(partial(_are_done, flights), timeout)
+            if not _are_done(flights):
                 raise self._engine.unconfirmed(timeout)
+
+    def _landing(self, flight: Flight, timeout: float | None) -> None:
+        """Returns when a batch has its outcome, or when `timeout` seconds are over. Raises ClientClosed."""
+        self._landed(partial(_is_done, flight), timeout)
+
+    def _landed(self, ready: Callable[[], bool], timeout: float | None) -> None:
+        try:
+            self._wait_for(ready, timeout)
         except ClientClosed:
-            if not ready():  # else it was closed once they were
+            if not ready():  # else it was closed behind that
                 raise
 
     # --- farewell

@@ -227,8 +227,11 @@ class Producers(Connection):
             checked = publish_options(self._engine.clock.now, **options) if options else PLAIN
             added = self._append_now(topic, raw, checked)
             if added is not None:
-                self._await_flights([added[0]], seconds)
-                return receipt_of(*added)
+                flight, index = added
+                self._landing(flight, seconds)
+                if not flight.done:
+                    raise self._engine.unconfirmed(seconds)
+                return receipt_of(flight, index)
         pending = self.publish(topic, value, **options)
         return pending.result(seconds)
 
