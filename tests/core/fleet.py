@@ -1,4 +1,6 @@
-"""Several nodes' copies of one shard: real turns, messages that arrive at once, a clock moved by hand."""
+"""Several nodes' copies of one shard: real turns, messages that arrive at once, and a
+clock that the test moves.
+"""
 
 from collections.abc import Callable
 
@@ -29,16 +31,18 @@ def member(copy: str, **more: object) -> Member:
 
 
 class Fleet:
-    """`a` founds; the others join. Each copy steers by the roster that it has itself, as in a node."""
+    """Copy `a` founds the cluster and the others join. Each copy takes its target from its
+    own roster, as a node does.
+    """
 
     def __init__(self, shard: int = 0, voters: str = "a", **settings: object) -> None:
-        """With several `voters` these are the copies from the beginning, and one of them leads."""
+        """With several `voters`, these are the copies from the beginning, and one of them leads."""
         self.shard, self._settings = shard, settings
         self.now = Now(1_000_000, 1_700_000_000_000)
         self.tables: dict[str, MemoryTables] = {}
         self.seats: dict[str, Seat] = {}
-        self.away: set[str] = set()  #: neither heard nor hearing
-        self.wall_off: dict[str, int] = {}  #: by how much somebody's wall clock is wrong
+        self.away: set[str] = set()  #: names of copies that neither send nor receive
+        self.wall_off: dict[str, int] = {}  #: copy -> error of its wall clock, in ms
         self.follow = shard == 0  #: take targets from the roster
         self.seen: dict[str, list[Effects]] = {}
         for name in voters:
@@ -50,7 +54,7 @@ class Fleet:
             self.run(STEP_MS)
 
     def open(self, name: str, witness: bool = False) -> Shard:
-        """A node starts, on the disk of that name."""
+        """Starts a node on the disk of that name."""
         tables = self.tables.setdefault(name, MemoryTables())
         settings = ShardSettings(name, shards=4, joins=name != "a", witness=witness, **self._settings)  # type: ignore[arg-type]
         seat = self.seats[name] = Seat(name, self.shard, settings, tables, self.clock(name), self._post)
@@ -74,12 +78,12 @@ class Fleet:
 
     @property
     def led(self) -> Seat:
-        """Where the leader is."""
+        """The seat of the leader."""
         return self.seats[self.leader.replica.me]
 
     @property
     def serving(self) -> bool:
-        """Whether somebody would take a publish; in the middle of a hand-over nobody does."""
+        """Whether a leader that is not away takes publishes. During a hand-over none does."""
         return any(shard.serving for name, shard in self.shards.items() if name not in self.away)
 
     @property
@@ -88,7 +92,7 @@ class Fleet:
         return config.voters, config.witnesses, config.learners
 
     def aim(self, *roster: Member) -> None:
-        """Every copy is told its target by hand."""
+        """Sets the target of every copy by hand."""
         targets = plan(roster, 4, 3)
         for shard in self.shards.values():
             shard.target = targets[self.shard]
@@ -98,7 +102,9 @@ class Fleet:
             shard.target = plan(shard.ledger.members.values(), 4, 3)[self.shard]
 
     def turn(self, name: str) -> None:
-        """One turn of one copy. Who should not be here and hears no leader asks whoever leads."""
+        """Runs one turn of one copy. A copy outside its target that hears
+        no leader asks the leader.
+        """
         self.seats[name].run(self.clock(name))
         shard = self.shards[name]
         if shard.target is not None and name not in (*shard.target.voters, *shard.target.learners):
@@ -118,7 +124,7 @@ class Fleet:
                     self.turn(name)
 
     def ask(self, message: Message) -> Message:
-        """A request to the leader, and its answer."""
+        """Sends a request to the leader and returns the answer."""
         leader = self.leader
         seen = len(self.seen.get(leader.replica.me, []))
         self.tell(message)
@@ -131,7 +137,7 @@ class Fleet:
         raise AssertionError(f"{message} was not answered")
 
     def join(self, name: str, **more: object) -> Message:
-        """A node starts, and enters the roster."""
+        """Starts a node and adds it to the roster."""
         if name not in self.seats:
             self.open(name, bool(more.get("witness")))
         return self.ask(Join(member(name, **more)))  # type: ignore[arg-type]
@@ -140,7 +146,7 @@ class Fleet:
         return {copy: row.state for copy, row in self.leader.ledger.members.items()}
 
     def topic(self, **config: object) -> PartitionKey:
-        """Laid into the shard as the register does it; its only partition."""
+        """Creates the topic's only partition in this shard, as the register does."""
         info = TopicInfo(5, "orders", 1, TopicConfig(**config), [self.shard])  # type: ignore[arg-type]
         self.led.tell(InstallTopic(info))
         self.run(4 * STEP_MS)
@@ -151,7 +157,7 @@ class Fleet:
         self.led.publish(ORIGIN, 9, CLIENT, Publish(partition, level), batches.check(batch), batch)
 
     def tell(self, message: Message) -> None:
-        """A request to the leader, for its next turn; nobody looks for an answer."""
+        """Queues a request for the leader's next turn; the answer is ignored."""
         self.led.step(ORIGIN, 7, CLIENT, message)
 
     def confirmed(self) -> int:
@@ -161,8 +167,9 @@ class Fleet:
 
 
 class FallibleFleet(Fleet):
-    """Copies that fall: what is left of a disk is what its last commit wrote. What a copy says in its turn is
-    handed to `hear`."""
+    """Copies that fall. After a fall, a copy's disk holds only what its last commit wrote. `hear`
+    gets the effects of each turn of a copy.
+    """
 
     def __init__(self, shard: int, voters: str, hear: Callable[[str, list[Effects]], None]) -> None:
         self.disks: dict[str, MemoryTables] = {}
@@ -187,7 +194,7 @@ class FallibleFleet(Fleet):
         self.now = Now(self.now.boot_ms + ms, self.now.wall_ms + ms)
 
     def turns(self, *names: str) -> None:
-        """One turn of each that is not away."""
+        """Runs one turn of each copy that is not away."""
         for name in names:
             if name not in self.away:
                 self.turn(name)
@@ -195,7 +202,9 @@ class FallibleFleet(Fleet):
                 self.hear(name, heard)
 
     def take_turns(self, ms: int, slow: bool = False) -> None:
-        """The leader's turn, and unless the other copies are `slow` theirs, till nothing is under way."""
+        """Runs a turn of the leader, then of all copies unless the others are `slow`,
+        then of the leader again.
+        """
         self.pass_time(ms)
         leading = self.led.name
         self.turns(leading)
@@ -204,7 +213,7 @@ class FallibleFleet(Fleet):
             self.turns(leading)
 
     def lead(self) -> None:
-        """Till somebody serves."""
+        """Runs turns until a leader takes publishes."""
         for _ in range(400):
             self.pass_time(50)
             self.turns(*self.seats)
@@ -213,7 +222,9 @@ class FallibleFleet(Fleet):
         raise AssertionError("nobody leads")
 
     def settle(self) -> None:
-        """Till somebody leads whose copies keep up. A backlog may take an entry for each step of it."""
+        """Runs turns until a leader has applied all entries. A long backlog may
+        need one entry for each step.
+        """
         for _ in range(400):
             self.lead()
             self.take_turns(50)
@@ -222,7 +233,7 @@ class FallibleFleet(Fleet):
         raise AssertionError("entries are not applied")
 
     def refuse(self) -> None:
-        """The leader takes a turn whose commit the disk refuses, and starts over."""
+        """The disk refuses the commit of the leader's next turn, and the leader starts over."""
         seat = self.led
 
         def refused() -> None:

@@ -1,5 +1,6 @@
-"""A worker without sockets and disks: shards over memory tables, a hand-moved clock, commits that can be made
-to fail."""
+"""A worker without sockets and disks: shards over memory tables, a clock that the test moves,
+and commits that can fail.
+"""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -43,18 +44,20 @@ def client(name: str) -> Client:
 
 
 class FakeWorker:
-    """Turns like the worker's: everything a turn promises is committed before its effects are seen."""
+    """Runs turns like a worker: effects are seen only after everything
+    they promise is committed.
+    """
 
     def __init__(self, shards: int = 2) -> None:
         self.now = Now(1_000_000, WALL_MS)
         self.settings = ShardSettings("n1", shards=shards)
         self.disk = {shard: MemoryTables() for shard in range(shards)}
         self.seen: list[Effects] = []
-        self.slow = False  #: a turn that is asked for at once waits for the next call of `turn`
+        self.slow = False  #: a turn that was requested at once waits for the next call of `turn`
         self.restart()
 
     def restart(self) -> None:
-        """Memory is gone, the disk is what the last commit left."""
+        """Drops the memory; the disk keeps what the last commit left."""
         self.refuses = False
         self._revert()
         self.turns = Turn(self, self.disk)
@@ -69,8 +72,9 @@ class FakeWorker:
         self.now = Now(self.now.boot_ms + ms, self.now.wall_ms + (ms if wall_ms is None else wall_ms))
 
     def turn(self, *steps: Step, commit: bool = True) -> dict[int, Effects]:
-        """One turn of all shards, and those that it asks for at once. Without `commit` the disk refuses:
-        nothing is sent, and memory starts over from disk."""
+        """Runs one turn of all shards, and the turns that it requests at once. Without `commit` the
+        disk refuses: nothing is sent, and memory is read from the disk again.
+        """
         self._sent: list[Effects] = []
         self.effects: dict[int, Effects] = {}
         self.refuses = not commit
@@ -79,7 +83,7 @@ class FakeWorker:
             self.restart()
             return {}
         self.refuses = False
-        # a shard stopped: the others open again
+        # after a shard has stopped, the others open again
         while (self.turns.again and not self.slow) or not self.turns.open:
             self.turns.run(self.now, lambda: self._work(()))
         return self.effects
@@ -91,15 +95,15 @@ class FakeWorker:
             step()
 
     def step(self, shard: int, *message: Any, **more: Any) -> None:
-        """Within a turn: what `Turn.step` takes."""
+        """Calls `Turn.step` within a turn."""
         self.turns.step(self.shards[shard], *message, **more)
 
     def take(self, shard: int, *message: Any) -> None:
-        """Within a turn: what `Turn.publish` takes."""
+        """Calls `Turn.publish` within a turn."""
         self.turns.publish(self.shards[shard], *message)
 
     def end_session(self, session: bytes, silent: bool = False) -> None:
-        """Within a turn."""
+        """Ends a session within a turn."""
         self.turns.end_session(session, silent)
 
     # --- the host of the turn -------------------------------------------------------------------------------
@@ -143,7 +147,7 @@ class FakeWorker:
         raise error
 
     def settle(self) -> None:
-        """Lets the lazy log reach the disk."""
+        """Lets time pass until the lazy log is on disk."""
         self.advance(limits.LEASE_LOG_MS)
         self.turn()
 
@@ -152,7 +156,7 @@ class FakeWorker:
     def ask(
         self, shard: int, who: Client, message: Message, request_id: int = 1, origin: Origin = (b"c", b"1")
     ) -> Message | None:
-        """Sends one message and returns its answer, if it came in this turn."""
+        """Sends one message and returns its answer, or None if this turn brought none."""
         effects = self.turn(lambda: self.step(shard, origin, request_id, who, message))
         answers = [m for e in effects.values() for o, r, m in e.replies if r == request_id and o == origin]
         self.seen.append(effects[shard])
@@ -174,7 +178,9 @@ class FakeWorker:
         shard: int = 1,
         **columns: Any,
     ) -> tuple[int, int, int, bool] | RefusedMessage | None:
-        """The confirm row, the refusal, or None when there was no answer."""
+        """Publishes and returns the confirm row or the refusal. An attempt
+        without an answer returns None.
+        """
         batch = bytes(batches.seal(values, producer=producer, sequence=sequence, **columns))
         origin, info = (b"c", b"p"), batches.check(batch)
         step: Step = lambda: self.take(shard, origin, 7, None, Publish(partition, level), info, batch)  # noqa: E731
@@ -207,7 +213,7 @@ class FakeWorker:
         return self.ask(1, who, message, 2, (b"c", who.session))
 
     def taken(self) -> list[tuple[bytes, int, int, int]]:
-        """What was delivered since the last call: (session, first, end, attempt)."""
+        """Deliveries since the last call, as (session, first, end, attempt)."""
         rows = [
             (delivery.origin[1], first, end, part.attempt)
             for effects in self.seen
@@ -228,7 +234,7 @@ def single(info: TopicInfo) -> PartitionKey:
 
 
 def counters(ledger: Ledger, dispatch: Dispatch) -> tuple[list[PartitionStats], list[GroupStats]]:
-    """All rows of STATS of a shard."""
+    """All STATS rows of a shard."""
     nobody = IdleGroups(None, ledger, dispatch, Pending())  # type: ignore[arg-type]
     partitions, groups, more = stats(ledger, dispatch, nobody, 0, lambda name: True, (-1, -1), 1_000_000)
     assert more is None

@@ -1,5 +1,6 @@
-"""One copy of one shard under the product's own turn, over memory tables; what it says is handed to who made
-it."""
+"""One copy of one shard, run by the product's own `Turn` over memory tables. Its
+owner gets what it sends.
+"""
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -18,7 +19,8 @@ from gossipq.types import Now, ShardId
 from gossipq.values import Message
 from gossipq.wire.opener import Opener
 
-Post = Callable[[str, str, int, Replication | Mail], None]  #: from, to, term, what
+#: arguments: sender, receiver, term, message
+Post = Callable[[str, str, int, Replication | Mail], None]
 
 
 class Seat:
@@ -29,11 +31,12 @@ class Seat:
         self.name, self._settings, self._tables, self._post = name, settings, tables, post
         self.now = now
         self.turn = Turn(self, [shard])
-        self.inbox: deque[Callable[[], None]] = deque()  #: what the next turn takes
-        self.seen: list[Effects] = []  #: with the answers to other copies
-        self.before: Callable[[Shard], None] = lambda shard: None  #: at the beginning of each turn
+        self.inbox: deque[Callable[[], None]] = deque()  #: steps for the next turn
+        self.seen: list[Effects] = []  #: includes the answers to other copies
+        #: runs at the beginning of each turn
+        self.before: Callable[[Shard], None] = lambda shard: None
         self._answers: list[Mail] = []
-        self._kept: MemoryTables | None = None  # what its disk has kept since it was full
+        self._kept: MemoryTables | None = None  # the tables as they were when the disk became full
         self._full = False
         self.run(now)
 
@@ -47,7 +50,7 @@ class Seat:
         self.turn.run(now, self._work)
 
     def fill(self) -> None:
-        """Its disk is full from here on: a commit that brings something is refused."""
+        """Fills the disk: from now on it refuses every commit that writes something."""
         self._kept, self._full = self._tables.copy(), True
 
     def free(self) -> None:
@@ -55,7 +58,7 @@ class Seat:
 
     def _work(self) -> None:
         if not self.turn.open:
-            self.inbox.clear()  # as a worker that cannot store
+            self.inbox.clear()  # as a worker does that cannot store
             return
         for shard_id, shard in self.turn.shards.items():
             self.turn.touch(shard_id)
@@ -64,22 +67,22 @@ class Seat:
             self.inbox.popleft()()
 
     def hear(self, term: int, sent: Replication | Mail) -> None:
-        """What another copy sends, for the next turn."""
+        """Queues a message of another copy for the next turn."""
         if isinstance(sent, Replication):
             self.step((), 0, None, sent.append, term, sent.entries)
         else:
             self.step((), 0, None, sent.message, term, [], sent.rows)
 
     def step(self, *message: object, **more: object) -> None:
-        """For the next turn: what `Turn.step` takes."""
+        """Queues a call of `Turn.step` for the next turn."""
         self.inbox.append(lambda: self.turn.step(self.shard, *message, **more))  # type: ignore[arg-type]
 
     def publish(self, *message: object) -> None:
-        """For the next turn: what `Turn.publish` takes."""
+        """Queues a call of `Turn.publish` for the next turn."""
         self.inbox.append(lambda: self.turn.publish(self.shard, *message))  # type: ignore[arg-type]
 
     def tell(self, message: Message) -> None:
-        """Another shard tells this one, in the next turn."""
+        """Queues a message of another shard for the next turn."""
         self.step((), 0, None, message)
 
     # --- the host of the turn -------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""ACK_DELIVERED: a delivery is acked by its name, by a program that passes records on to others."""
+"""ACK_DELIVERED: a program that passes records on acks a delivery by its name."""
 
 from array import array
 
@@ -25,7 +25,7 @@ def orders(worker: FakeWorker) -> PartitionKey:
 
 
 def ack(worker: FakeWorker, orders: PartitionKey, offset: int, attempt: int) -> object:
-    """Eve acks, who consumes nothing."""
+    """Eve acks, though she consumes nothing."""
     message = AckDelivered(orders, "billing", [(offset, attempt)])
     return worker.ask(1, EVE, message, origin=(b"c", EVE.session))
 
@@ -39,7 +39,7 @@ def fail(worker: FakeWorker, orders: PartitionKey, offset: int) -> None:
 
 
 def delivered(worker: FakeWorker, offset: int) -> list[int]:
-    """The attempts of a record since the last call."""
+    """The attempts in which a record was delivered since the last call."""
     return [attempt for _, first, end, attempt in worker.taken() if first <= offset < end]
 
 

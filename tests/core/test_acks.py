@@ -1,4 +1,4 @@
-"""Rows of acks become pages behind what is open, and say the same as before."""
+"""Rows of acks below the oldest open record become pages and still mean the same."""
 
 from random import Random
 
@@ -31,7 +31,7 @@ def small_pages(monkeypatch):
 
 @st.composite
 def runs(draw):
-    """Acks that follow each other."""
+    """A list of ack ranges that follow each other."""
     at, found = draw(st.integers(0, 1 << 40)), []
     for count in draw(st.lists(st.integers(1, 1_000), min_size=1, max_size=30)):
         time_ms, index = draw(st.integers(0, 1 << 42)), draw(st.integers(0, 1 << 42))
@@ -156,8 +156,10 @@ def test_who_acked_a_record_of_a_page_may_ack_it_again(worker, orders):
 def test_of_what_retention_removed_an_ack_is_lost_where_a_letter_is_and_nowhere_else(
     worker, orders, another_waits
 ):
-    """Who acked a letter late was told that it is done, and it came again with the next replay; and where any
-    record waited, who repeated an ack of a record that was removed since was told that it is lost."""
+    """Two bugs of the past. A consumer that acked a dead letter late was told that the letter is
+    acked, yet the next replay brought it again. And while any record waited, a consumer that
+    repeated the ack of a record that retention had removed was told that its ack is lost.
+    """
     worker.publish(orders, [b"x"] * 4)
     worker.publish(orders, [b"y"])
     worker.subscribe(ADA, orders)

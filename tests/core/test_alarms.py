@@ -1,5 +1,6 @@
-"""When alarms are raised and cleared: over ledgers, a moved clock, and what a frontdoor sees of its
-workers."""
+"""When alarms are raised and cleared. The tests use ledgers, a clock they move, and a
+frontdoor's view of its workers.
+"""
 
 import ast
 from pathlib import Path
@@ -241,7 +242,7 @@ def _is_called(node, name):
 
 
 def raised_by_the_code() -> set[str]:
-    """Names given to `alarm(...)`, also by way of a table of them, anywhere in the house."""
+    """Names that any module passes to `alarm(...)`, directly or through a table."""
     found = set()
     for room in ("gossipq", "nodes/gossipq_node"):
         for path in (HOME / room).rglob("*.py"):
@@ -267,7 +268,7 @@ def test_every_alarm_that_the_code_raises_is_explained_and_no_other():
 
 @pytest.mark.parametrize("name", alarms.KINDS)
 def test_every_alarm_has_its_entry_in_the_handbook(name):
-    """One entry per alarm: its meaning, what to check, the verb."""
+    """The handbook has one entry per alarm: the meaning, what to check, the command."""
     text = " ".join((HOME / "docs" / "OPERATIONS.md").read_text("utf-8").split())
     kind = alarms.KINDS[name]
     assert f"### {name} ({kind.severity})" in text

@@ -1,5 +1,7 @@
-"""Requests of every kind with whatever their types allow: numbers at the edges, names of others, records in
-any state. Each is answered or refused, none is a fault of the node, and what is there hangs together."""
+"""Requests of every kind with any values that their types allow: extreme numbers, foreign names,
+records in any state. Each request is answered or refused, none causes a fault of the node, and
+the state stays consistent.
+"""
 
 import types
 import typing
@@ -19,8 +21,8 @@ from gossipq.values import Message, Ref
 from gossipq.wire import batch as batches
 
 REQUESTS = 1_500
-LOOK = 50  #: requests between two looks at all of it
-RARE = 0.05  #: how often topics are made and removed, when their turn comes
+LOOK = 50  #: requests between two checks of the whole state
+RARE = 0.05  #: probability of a request that creates or removes a topic, when it is chosen
 EDGES = [-2, -1, 0, 1, 2, 5, 11, 13, 100, 2**31, 2**32, 2**53, 2**62 - 1, 2**62, 2**63 - 1, limits.HOUR_MS]
 TEXTS = [
     "",
@@ -39,7 +41,7 @@ TEXTS += ["rejected", "dead", "drop", "x" * 300, "a\0b", "*", "eu.*"]
 
 
 def kinds() -> list[type[Message]]:
-    """All that a client or a node may say; what a shard does not serve it refuses, once."""
+    """All message types of clients and nodes. A shard refuses those that it does not serve."""
     found = [
         kind
         for module in (messages, operator_messages, export_messages)
@@ -50,7 +52,7 @@ def kinds() -> list[type[Message]]:
 
 
 class Stranger:
-    """Makes requests up."""
+    """Makes up requests."""
 
     def __init__(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.dice, self._patch = Random(f"any request/{seed}"), monkeypatch
@@ -66,7 +68,9 @@ class Stranger:
         return self.scene.partition if self.dice.random() < 0.9 else self.dice.choice(EDGES)
 
     def named(self) -> dict[str, Callable[[], Any]]:
-        """Fields that say what a request is about: mostly something that is there."""
+        """Makers for fields that name what a request is about; mostly they
+        return something that exists.
+        """
         return {
             "partition": self.partition,
             "topic_id": lambda: self.scene.topic_id,
@@ -113,7 +117,9 @@ class Stranger:
         return self.make(wanted)
 
     def ask(self, kind: type[Message]) -> bool:
-        """One turn with one request; whether a shard serves that. Fails when it is a fault of the node."""
+        """Runs one turn with one request and returns whether a shard serves that kind. Fails if the
+        request causes a fault of the node.
+        """
         request, who = self.make(kind), self.dice.choice((ADA, ADA, ADA, BOB))
         batch = self.dice.choice((ONE, LATER))
         shard = 0 if kind in (*REGISTER_VERBS, *ROSTER_VERBS) else 1

@@ -1,4 +1,6 @@
-"""Points that the leader of a shard hands out for a backup: of one entry, whatever happens meanwhile."""
+"""Points that the leader of a shard makes for a backup. A point describes the state at one
+entry, whatever happens later.
+"""
 
 import msgspec
 import pytest
@@ -127,7 +129,9 @@ def test_a_point_of_a_leader_that_starts_over_is_gone(worker: FakeWorker, orders
 
 
 def test_what_was_kept_for_the_point_before_is_no_part_of_the_next(worker: FakeWorker, orders: int) -> None:
-    """It goes with the next write, and a restore would miss what the point says is there."""
+    """The next write deletes those batches, and a restore would then miss
+    records that the point lists.
+    """
     for number in range(6):
         worker.publish(orders, [b"%d" % number])
     ask(worker, BackUp())
@@ -146,8 +150,9 @@ def test_what_was_kept_for_the_point_before_is_no_part_of_the_next(worker: FakeW
 def test_batches_of_a_point_stay_whatever_is_swept_meanwhile(
     worker: FakeWorker, orders: int, goes: str
 ) -> None:
-    """Retention takes rows away with each write: a restored cluster would miss the batches of what a point
-    says is there."""
+    """Each write lets retention delete rows: without protection, a restored cluster would miss
+    batches that the point lists.
+    """
     for number in range(20):
         worker.publish(orders, [b"%d" % number * 20])
     point, _ = ask(worker, BackUp())

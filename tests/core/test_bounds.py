@@ -1,4 +1,4 @@
-"""What a shard remembers is bounded by what is there, not by what ever was."""
+"""A shard's memory is bounded by what exists now, and forgets what is gone."""
 
 from array import array
 

@@ -1,4 +1,4 @@
-"""What another copy says is bounded before anything of it is kept."""
+"""A copy checks the bounds of another copy's message before it keeps anything of it."""
 
 import pytest
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ FAR = limits.TERM_LEAP_MAX + 1_000
 
 
 def trio() -> tuple[Fleet, str]:
-    """Three copies with committed records, and the name of one that follows."""
+    """Returns three copies with committed records, and the name of a follower."""
     fleet = Fleet(1, voters="abc")
     fleet.run(2_000)
     return fleet, next(name for name, shard in fleet.shards.items() if not shard.leading)
@@ -25,7 +25,7 @@ def snapshot(leader: str, index: int, term: int, voters: str) -> Snapshot:
 
 
 def say(fleet: Fleet, name: str, term: int, message: Message) -> None:
-    """In the next turn of that copy, which comes now."""
+    """Sends a message to a copy and runs the turn that reads it."""
     fleet.seats[name].step((), 0, None, message, term, [], b"\x90")
     fleet.turn(name)
 
@@ -46,7 +46,7 @@ def test_a_term_that_no_election_can_have_reached_is_not_taken_over(message: Mes
     say(fleet, name, FAR, message)
     assert fleet.shards[name].replica.hard == before
     say(fleet, name, FAR, message)
-    # once a minute is enough
+    # the copy warns at most once a minute
     (warning,) = [text for effects in fleet.seen[name] for text in effects.warnings]
     assert "too far" in warning
 
@@ -71,8 +71,9 @@ def test_a_term_has_one_leader() -> None:
 @pytest.mark.parametrize(
     ("part", "term"),
     [
-        (replace(snapshot("x", 10_000, 1, "abcx"), witnesses=["x"]), 5),  # it has no state
-        (snapshot("x", 10_000, 6, "x"), 5),  # of a term that is not there yet
+        # the sender is a witness and keeps no state
+        (replace(snapshot("x", 10_000, 1, "abcx"), witnesses=["x"]), 5),
+        (snapshot("x", 10_000, 6, "x"), 5),  # the term lies in the future
         (snapshot("x", 10_000, 0, "x"), 5),
     ],
 )

@@ -1,5 +1,4 @@
-"""Every turn is bounded: what is more than a budget goes on in the next turn, and nothing is forgotten
-between."""
+"""Every turn is bounded: work beyond a budget continues in the next turn, and none is forgotten."""
 
 from array import array
 from itertools import pairwise
@@ -31,7 +30,9 @@ def worker():
 
 @pytest.fixture
 def proposed(worker, monkeypatch):
-    """For each time that failures became entries: how many entries, and the bytes of their batches."""
+    """Records, for each time that failures became entries: how many entries, and
+    the bytes of their batches.
+    """
     turns = []
     gather = Outbox.gather
 
@@ -93,8 +94,9 @@ def test_many_small_batches_expire_by_the_count(worker, proposed, monkeypatch):
 
 
 def test_a_failure_of_many_records_becomes_entries_in_several_turns(worker, proposed, monkeypatch):
-    """Each record of a batch may have a policy of its own; who said they failed hears once, when all are
-    stored."""
+    """Each record of a batch may have its own policy. The client that reported the failures gets
+    one answer, after all are stored.
+    """
     from array import array
 
     from gossipq.messages import Acked, Nack
@@ -115,7 +117,9 @@ def test_a_failure_of_many_records_becomes_entries_in_several_turns(worker, prop
 
 
 def test_the_end_of_a_session_looks_at_what_it_held_alone(worker, monkeypatch):
-    """Two thousand sessions that vanish at once must not each look through the leases of all others."""
+    """When two thousand sessions vanish at once, the end of each must not look through
+    the leases of all others.
+    """
     partition = single(worker.topic())
     worker.publish(partition, [b"x"] * 100)
     members = [client(f"c{number}") for number in range(20)]
@@ -133,8 +137,9 @@ def test_the_end_of_a_session_looks_at_what_it_held_alone(worker, monkeypatch):
 
 
 def test_what_waits_for_other_copies_is_bounded_and_publishes_are_refused_meanwhile(monkeypatch):
-    """Followers whose disks are slow still answer heartbeats: all that clients sent meanwhile stayed in
-    memory."""
+    """Followers with slow disks still answer heartbeats; everything that clients sent
+    meanwhile stayed in memory.
+    """
     monkeypatch.setattr(limits, "UNAPPLIED_BYTES_MAX", 100_000)
     copies = Copies()
     copies.away = {"b", "c"}
@@ -171,8 +176,9 @@ def test_dead_letters_wait_while_other_copies_are_behind(monkeypatch):
 
 
 def test_partitions_that_nobody_writes_to_any_more_are_forgotten(monkeypatch):
-    """Four thousand busy partitions once held a gigabyte on every copy. What is forgotten is read from the
-    rows."""
+    """Four thousand busy partitions once took a gigabyte on every copy. A forgotten partition is
+    read from its rows again.
+    """
     monkeypatch.setattr(slices, "TAILS_SLICES", 100)
     monkeypatch.setattr(slices, "TAIL_SLICES", 40)
     tables = MemoryTables()
@@ -194,8 +200,9 @@ def test_partitions_that_nobody_writes_to_any_more_are_forgotten(monkeypatch):
 
 
 def test_a_snapshot_is_read_over_several_turns_and_is_of_one_moment(monkeypatch):
-    """Reading some million rows in one turn outlasts the lease of a leader; and rows that change meanwhile
-    are of later."""
+    """Reading some million rows in one turn takes longer than the lease of a leader; and rows that
+    change meanwhile belong to a later moment.
+    """
     monkeypatch.setattr(limits, "SNAPSHOT_ROWS_PER_TURN", 100)
     monkeypatch.setattr(limits, "SNAPSHOT_PART_BYTES", 1_000)
     tables, brought = MemoryTables(), MemoryTables()
@@ -217,7 +224,7 @@ def test_a_snapshot_is_read_over_several_turns_and_is_of_one_moment(monkeypatch)
 
 
 def letters(worker, count):
-    """So many dead letters, each in a row of its own."""
+    """Makes `count` dead letters, each in a row of its own."""
     partition = backlog(worker, count, 10, records=1)
     worker.tick(70_000)
     assert dead(worker, partition) == count
@@ -225,7 +232,7 @@ def letters(worker, count):
 
 
 def entries_of(worker, kind, since):
-    """How many ranges each entry of a kind names."""
+    """How many records each entry of that kind names."""
     rows = worker.shards[1].replica.log
     assert rows is not None
     return [
@@ -236,7 +243,9 @@ def entries_of(worker, kind, since):
 
 
 def done(worker, *messages):
-    """Several turns of requests for dead letters, numbered from 10: who was answered what, in order."""
+    """Sends requests about dead letters, numbered from 10, and runs several turns.
+    Returns the answers in order.
+    """
     worker.seen.clear()
     steps = [
         lambda n=n, m=m: worker.step(1, (b"c", b"1"), n, ADA, m) for n, m in enumerate(messages, start=10)
@@ -294,7 +303,7 @@ def test_a_purge_of_large_letters_is_bounded_in_bytes(worker, monkeypatch):
 
 
 def test_letters_that_come_after_the_request_are_left_alone(worker, monkeypatch):
-    """Else what fails again at once would be replayed for ever."""
+    """Otherwise a record that fails again at once would be replayed for ever."""
     monkeypatch.setattr(limits, "LETTERS_PER_TURN", 10)
     partition = letters(worker, 30)
     worker.slow = True
@@ -362,7 +371,9 @@ def test_what_is_old_leaves_turn_by_turn_over_all_partitions(worker, monkeypatch
 
 
 def test_what_is_due_of_many_batches_at_once_gets_its_offsets_in_pieces_and_in_order(worker, monkeypatch):
-    """Each of its records lies between those of other batches, so each is a row of its own."""
+    """The records of each batch lie between records of other batches, so
+    each needs a row of its own.
+    """
     monkeypatch.setattr(schedule, "RELEASE_ROWS_MAX", 8)
     monkeypatch.setattr(schedule, "TOGETHER_MS", 0)
     partition = single(worker.topic())

@@ -1,9 +1,11 @@
-"""Random lives of a shard in which several things happen in one turn, leaders fall, disks refuse and copies
-are slow.
+"""Random lives of a shard in which several things happen in one turn, leaders fall, disks
+refuse, and copies are slow.
 
-After each step each record is in one place, rows and memory say the same, and so would another leader;
-nothing waits, parked or retrying, without anybody who looks for it; no key is passed, and nothing is handed
-out after its ack. In the end all comes out. Who changes where records wait runs more: GOSSIPQ_SEEDS=2000.
+After each step each record is in exactly one place, and rows, memory and a new leader agree on it.
+Every parked or retrying record has something that will look for it. No key is overtaken, and no
+record is delivered after its ack. In the end all records are delivered.
+
+If you change where records wait, run more seeds: GOSSIPQ_SEEDS=2000.
 """
 
 import os
@@ -34,10 +36,11 @@ from gossipq.wire.opener import Opener
 
 FIRST = int(os.environ.get("GOSSIPQ_FIRST", "0"))
 LIVES = int(os.environ.get("GOSSIPQ_SEEDS", "35"))
-#: fail when a key forgets what is on its way to disk, what waits behind a record of another route, or what
-#: waits behind one that a purge takes
+#: seeds that fail when a key forgets records on their way to disk, records behind one of another
+#: route, or records behind one that a purge removes
 RARE = {"key_ordered": (151, 295, 2006, 2011, 20529, 21590), "exclusive": (49,)}
-#: fail when what follows of a key waits for the first of it to end, though that leaves without a word
+#: seeds that fail when records of a key wait for the end of the first one
+#: although it left silently
 ONE_BY_ONE = (500394, 500855)
 STEPS = 60
 
@@ -48,7 +51,9 @@ def view_in(busy: Busy, dispatch: Dispatch) -> PartitionView | None:
 
 
 def check(busy: Busy) -> None:
-    """What holds after each turn; some of it when all entries are applied, and only then."""
+    """Checks what holds after each turn. Some checks need all entries
+    applied and are skipped before.
+    """
     shard, cursor = busy.shard, busy.cursor
     if cursor is None or not shard.serving:
         return
@@ -69,7 +74,9 @@ def check(busy: Busy) -> None:
 
 
 def quiet(busy: Busy) -> None:
-    """Till nothing is under way: then memory is what is on disk, and what waits is looked for."""
+    """Runs turns until no work is under way: then memory equals the disk, and every waiting
+    record will be looked for.
+    """
     busy.log.append("quiet")
     busy.fleet.settle()
     for _ in range(1_000):  # a backlog may take a turn for each record
@@ -112,7 +119,7 @@ def live(busy: Busy) -> None:
 
 
 def left(busy: Busy) -> str:
-    """What is not done; nothing, if all is."""
+    """Describes the records that are not done, or returns "" if all are."""
     cursor = busy.cursor
     assert cursor is not None
     if cursor.state.cursor == busy.next and not cursor.exceptional:
@@ -122,7 +129,7 @@ def left(busy: Busy) -> str:
 
 
 def end(busy: Busy) -> None:
-    """One consumer takes all that is left, and acks it."""
+    """One consumer takes all remaining records and acks them."""
     busy.log.append("the end")
     for who in CONSUMERS:
         busy.leave(who)
@@ -133,7 +140,7 @@ def end(busy: Busy) -> None:
     drainer, starts = CONSUMERS[0], [Start(busy.partition)]
     busy.tell(drainer, Subscribe(1, "g", starts, ALL, limits.CREDIT_BYTES, options, gaps=True))
     last, idle = "", 0
-    while idle < 20:  # records of one key that failed come one after the other
+    while idle < 20:  # failed records of one key come one after the other
         for _ in range(4):
             busy.turn()
         if held := busy.held(drainer):

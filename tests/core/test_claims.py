@@ -1,5 +1,6 @@
-"""Nobody acks what was not handed out, and what a client says that it holds is believed only where it can be
-so."""
+"""Only delivered records can be acked. A client's claim to hold records is believed
+only where it can be true.
+"""
 
 from array import array
 
@@ -60,7 +61,9 @@ def test_so_it_is_for_what_is_given_back_or_held_longer(
 
 
 def test_a_claim_takes_no_record_whose_key_is_with_another(worker: FakeWorker) -> None:
-    """Who was silent for too long had the first of a key, and all that follow."""
+    """A consumer that was silent for too long held the first record of a key, and
+    claims all later ones too.
+    """
     orders = single(worker.topic("keys"))
     worker.publish(orders, [b"x"] * 6, fixed={KEY_HASH: array("I", [7, 7, 7, 9, 7, 0])})
     ordered = GroupOptions(mode="key_ordered")
@@ -110,9 +113,11 @@ def test_a_claim_does_not_make_a_record_handed_out(worker: FakeWorker, orders: P
 def test_what_the_leader_before_may_have_handed_out_is_believed(
     worker: FakeWorker, orders: PartitionKey
 ) -> None:
-    """Leases of its last moments are in no entry; its window says how far it can have come."""
+    """Leases of its last moments are in no entry; the group's window limits how many
+    records it can have leased.
+    """
     worker.subscribe(ADA, orders, records=50, config=GroupOptions(in_flight_max=120))
-    worker.restart()  # nothing of the leases was logged
+    worker.restart()  # no lease was logged
     worker.subscribe(ADA, orders, records=0, holding=[(orders, 0, 50)])
     assert worker.ask(1, ADA, Ack(1, [(orders, 0, 50)])) == Acked([])
     assert acked(worker) == 50

@@ -64,7 +64,7 @@ class Copies:
         return self.led.shard
 
     def lead(self, name: str) -> None:
-        """As if elected, in the next term."""
+        """Makes a copy leader of the next term, as an election would."""
         self.led = self.seats[name]
         replica = self.leader.replica
         replica.hard = HardState(1 + max(shard.term for shard in self.shards.values()), name)
@@ -72,7 +72,7 @@ class Copies:
         replica.lead()
 
     def turns(self, rounds: int = 3) -> list[Effects]:
-        """Everybody turns, and answers travel; the effects of the leader."""
+        """Runs turns of all copies and delivers their answers; returns the leader's effects."""
         seen = []
         for _ in range(rounds):
             for name in NAMES:
@@ -85,7 +85,7 @@ class Copies:
         return seen
 
     def step(self, origin: Origin, request_id: int, who: Client | None, message: Message) -> None:
-        """A request for the next turn of the leader."""
+        """Queues a request for the leader's next turn."""
         self.led.step(origin, request_id, who, message)
 
     def publish(self, *values: bytes) -> None:
@@ -96,7 +96,7 @@ class Copies:
         return [row for effects in self.turns(rounds) for rows in effects.confirms.values() for row in rows]
 
     def state(self, name: str) -> dict[bytes, bytes]:
-        """What entries made, without what is each copy's own."""
+        """State rows that entries wrote, without the rows that belong to one copy."""
         self.turns(2)
         return {key: row for key, row in self.tables[name].state.rows.items() if key not in records.OWN_ROWS}
 
@@ -141,7 +141,7 @@ def test_what_is_logged_and_not_applied_is_not_refused_for_want_of_space(
 
     publish(b"p", 1, level)
     copies.led.inbox.append(fill)
-    publish(b"p", 2)  # the same again, after a lost connection
+    publish(b"p", 2)  # publishes the same again, as after a lost connection
     publish(b"q", 3)
     seen = copies.turns()
     refused = [
@@ -215,13 +215,13 @@ def test_a_copy_that_was_restarted_goes_on_from_its_disk(copies: Copies) -> None
 
 
 def ask(copies: Copies, message: Message) -> Message:
-    """A request to the leader, and its answer."""
+    """Sends a request to the leader and returns the answer."""
     copies.step((b"c", b"op"), 3, None, message)
     return next(m for effects in copies.turns(6) for _, request_id, m in effects.replies if request_id == 3)
 
 
 def elected(copies: Copies) -> str:
-    """Lets time pass until somebody leads who did not."""
+    """Lets time pass until another copy leads."""
     before = copies.leader
     for _ in range(60):
         copies.turns(1)
@@ -304,7 +304,7 @@ def test_voters_change_one_at_a_time_and_a_newcomer_must_be_caught_up(copies: Co
 
 
 def join_d(copies: Copies, monkeypatch: pytest.MonkeyPatch, witness: bool = False) -> None:
-    """A fourth copy comes, and has all that the others have."""
+    """A fourth copy joins and catches up."""
     copies.tables["d"] = MemoryTables()
     copies.open("d", joins=True, witness=witness)
     monkeypatch.setitem(globals(), "NAMES", [*NAMES, "d"])
@@ -335,7 +335,9 @@ def test_a_copy_that_the_log_cannot_help_gets_a_snapshot(
 def test_a_copy_keeps_no_batch_that_its_leader_had_left_over(
     copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of batches that wait for a reader when a snapshot is made, the snapshot says so."""
+    """A batch may be kept for a reader only; the snapshot marks such batches, and the
+    copy does not store them.
+    """
     with small():
         for number in range(60):
             copies.publish(b"%d" % number)

@@ -68,7 +68,7 @@ def view_of(worker: FakeWorker, partition: PartitionKey, group: str = "billing")
 
 
 def held_one_by_one(worker: FakeWorker, orders: PartitionKey, count: int) -> None:
-    """Ada holds so many records, each of a batch of its own."""
+    """Ada holds `count` records, each from a batch of its own."""
     for _ in range(count):
         worker.publish(orders, [b"x"])
     worker.subscribe(ADA, orders)
@@ -113,7 +113,7 @@ def test_a_failure_is_answered_though_its_topic_goes_before_its_turn(
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """Calls of functions, also of built-in ones."""
+    """Counts the calls of functions, built-in ones included."""
     count = 0
 
     def called(frame: object, event: str, argument: object) -> None:
@@ -169,7 +169,7 @@ def test_a_route_costs_some_steps_for_each_word_whatever_the_patterns_are() -> N
 
 
 def bury(worker: FakeWorker, orders: PartitionKey, count: int) -> None:
-    """The first records, which Ada holds, become dead letters one by one."""
+    """Makes dead letters, one by one, of the first records that Ada holds."""
     for first in range(count):
         worker.ask(1, ADA, Nack(1, [(orders, first, first + 1)], dead="rejected"))
 
@@ -255,7 +255,7 @@ def test_a_letter_that_was_replayed_after_its_record_left_is_shown(
 
 
 def cost_of_an_ack(count: int) -> int:
-    """Of all that Ada has, every second of which is acked already."""
+    """The cost of an ack of all that Ada holds, when every second record is acked already."""
     worker = FakeWorker()
     orders = single(worker.topic())
     held_one_by_one(worker, orders, count)
@@ -355,7 +355,7 @@ def test_what_was_acked_is_counted_once_and_a_step_counts_too(
 
 
 def step(worker: FakeWorker, message: Publish, sequence: int = 0) -> list[tuple[int, int, int, bool]]:
-    """Confirms of one record of producer 1."""
+    """Publishes one record of producer 1 and returns the confirms."""
     batch = bytes(batches.seal([b"next"], producer=b"1" * 16, sequence=sequence))
     effects = worker.turn(lambda: worker.take(1, MINE, 7, ADA, message, batches.check(batch), batch))
     worker.seen += effects.values()
@@ -453,7 +453,7 @@ def test_a_gap_is_the_first_one() -> None:
 
 
 def test_a_delay_that_ended_before_time_begins_stops_no_shard(worker: FakeWorker) -> None:
-    worker.now = Now(1_000, 5_000)  # a machine without a battery
+    worker.now = Now(1_000, 5_000)  # a machine without a battery-backed clock
     worker.disk = {shard: MemoryTables() for shard in worker.disk}
     worker.restart()
     orders = single(worker.topic())
@@ -737,7 +737,7 @@ def test_a_key_opens_when_its_record_is_done_though_that_left_while_it_was_held(
 def test_key_order_that_begins_while_somebody_holds_records_closes_their_keys(
     worker: FakeWorker, orders: PartitionKey
 ) -> None:
-    """Ada came after SET_GROUP was accepted and before its entry was applied."""
+    """Ada joined after SET_GROUP was accepted and before its entry was applied."""
     worker.publish(orders, [b"x"] * 4, fixed={KEY_HASH: array("I", [7, 8, 7, 9])})
     worker.subscribe(ADA, orders, records=2)
     worker.taken()
@@ -755,7 +755,7 @@ def test_key_order_that_begins_while_somebody_holds_records_closes_their_keys(
 def test_a_number_that_goes_to_another_group_gives_back_what_it_held(
     worker: FakeWorker, orders: PartitionKey
 ) -> None:
-    """It could not ack that any more, and its signs of life would renew it."""
+    """Ada could not ack those records any more, yet her signs of life would renew their leases."""
 
     def subscribe(group: str) -> None:
         message = Subscribe(1, group, [Start(orders)], 3, limits.MIB, auto=True)
@@ -814,7 +814,8 @@ def test_an_edit_needs_space_as_a_publish_does(worker: FakeWorker, code: str) ->
     if code == "store_full":
         worker.shards[1].full = "the disk is full"
     size = 10 if code == "store_full" else 1_000
-    known = bytes(batches.seal([b"y" * size], producer=b"p" * 16, sequence=1))  # of an edit that says nothing
+    # an edit without a reason
+    known = bytes(batches.seal([b"y" * size], producer=b"p" * 16, sequence=1))
     effects = worker.turn(lambda: worker.step(1, MINE, 9, OPERATOR, Edit(Ref(orders, 0)), batch=known))
     (refusal,) = [message for _, _, message in effects[1].replies]
     assert isinstance(refusal, RefusedMessage)
@@ -836,7 +837,7 @@ def test_a_repeat_is_told_its_places_though_its_ids_are_forgotten(worker: FakeWo
     publish(4, 5, 6)
     publish(3, 3, 4)
     assert worker.effects[1].runs[b"c", b"p"][0][1] == [Run(2, 2, 6)]
-    publish(2, 1, 2)  # the first of these was a duplicate of one that nobody knows any more
+    publish(2, 1, 2)  # the first of these duplicates an id that is forgotten by now
     assert worker.effects[1].runs[b"c", b"p"][0][1] == [Run(1, -1, 0, 0, True), Run(1, 1, 5, 1)]
 
 

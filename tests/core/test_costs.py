@@ -1,4 +1,6 @@
-"""What a client may send in one message, or in many of one turn, costs as much for each record as few do."""
+"""Each record of a large message costs as much as a record of a small one; the same holds for
+many messages in one turn.
+"""
 
 from array import array
 from collections.abc import Callable
@@ -41,7 +43,7 @@ def worker() -> FakeWorker:
 
 
 def holding(count: int, published: int) -> tuple[FakeWorker, PartitionKey]:
-    """Ada has the first records of a batch."""
+    """A batch whose first records Ada holds."""
     worker = FakeWorker()
     orders = single(worker.topic())
     worker.publish(orders, [b"x"] * published)
@@ -54,7 +56,9 @@ def each(partition: PartitionKey, first: int, end: int, step: int = 1) -> list[R
 
 
 def cost_of_acks_of_what_nobody_had(count: int, requests: int) -> int:
-    """One of records that Ada has, and more in the same turn; in so many requests."""
+    """Ada acks every other record that she holds, and as many that nobody holds, in one
+    turn of `requests` requests.
+    """
     worker, orders = holding(2 * count, 4 * count)
     had, never = each(orders, 0, 2 * count, 2), each(orders, 2 * count, 4 * count, 2)
     size = len(had + never) // requests
@@ -73,7 +77,9 @@ def test_acks_of_what_nobody_had_cost_as_much_for_each_beside_many_that_are_stor
 
 
 def cost_of_two_far_apart(between: int) -> int:
-    """Records that wait for another attempt, with as many others that do between them."""
+    """The cost of an ack of two records that wait for another attempt, with
+    `between` more of them in between.
+    """
     exceptions = Exceptions(MemoryTable(), 2, 1)
     for first in range(between + 2):
         exceptions.put(first, ExceptionRow(first + 1, first, 1, 1, 7, first))
@@ -89,7 +95,7 @@ def test_taking_records_far_apart_goes_over_none_between_them() -> None:
 
 
 def cost_of_every_other_record(of_page: int) -> int:
-    """Of a page of acks."""
+    """The cost of acks of every other record of a page."""
     acks = AckRows(MemoryTable(), 2, 1)
     runs = [(first, AckRow(first + 1, first, "ada", first)) for first in range(of_page)]
     acks.put(0, page_of(runs))
@@ -116,18 +122,18 @@ def test_what_is_asked_of_one_partition_comes_together_and_no_record_twice() -> 
 
 
 def from_the_ends(orders: PartitionKey, count: int) -> list[list[Range]]:
-    """So many pairs of records, each with all later pairs between them."""
+    """`count` pairs of records; each pair encloses all later pairs."""
     return [each(orders, low, 2 * count - low, 2 * (count - low) - 1) for low in range(count)]
 
 
 def begin(worker: FakeWorker, pairs: list[list[Range]]) -> None:
-    """The handlers of records that Ada has begin, pair by pair: a lease for each."""
+    """Ada's handlers begin, pair by pair, so that each pair has a lease."""
     worker.turn(*[lambda pair=pair: worker.step(1, MINE, 0, ADA, Started(1, pair)) for pair in pairs])
     worker.settle()
 
 
 def leases_logged(worker: FakeWorker) -> int:
-    """Last."""
+    """The number of rows in the last LEASE entry."""
     stored = worker.disk[1].log
     entries = [log.decode_row(int.from_bytes(key, "big"), stored.rows[key]) for key in stored.keys]
     *_, last = [entry.payload for entry in entries if entry.kind == log.LEASE]
@@ -196,7 +202,7 @@ def test_leases_that_reach_over_each_other_end_at_the_cost_of_each(
 
 
 def one_key_for_two(count: int, options: GroupOptions) -> tuple[FakeWorker, PartitionKey]:
-    """Ada has the first of so many records of a key, and Bob lends credit, too."""
+    """Ada holds the first of `count` records of one key, and Bob grants credit, too."""
     worker = FakeWorker()
     orders = single(worker.topic())
     worker.publish(orders, [b"x"] * count, fixed={KEY_HASH: array("I", [7] * count)})
@@ -232,7 +238,9 @@ def test_the_next_record_of_a_key_costs_the_same_however_many_wait_behind_it() -
 
 
 def cost_of_the_next_of_two_hot_keys(count: int) -> int:
-    """Ada and Bob have a record of one key each, and Carl, who lends credit too, may have none of them."""
+    """Ada and Bob each hold a record of one key. Carl grants credit
+    too, but both keys are taken.
+    """
     worker = FakeWorker()
     orders = single(worker.topic())
     worker.publish(orders, [b"x"] * count, fixed={KEY_HASH: array("I", [7, 9] * (count // 2))})
@@ -309,7 +317,9 @@ def test_why_a_group_stands_still_goes_over_none_of_its_gaps(monkeypatch: pytest
 
 
 def cost_of_a_takeover(parked: int) -> int:
-    """Of a group whose consumer has all of five keys; behind these so many records wait on disk."""
+    """The cost of a takeover of a group whose consumer holds all of five keys, while `parked`
+    records of these keys wait on disk.
+    """
     worker, config = FakeWorker(), GroupOptions(mode="key_ordered", in_flight_max=20)
     orders = single(worker.topic())
     worker.subscribe(ADA, orders, records=5, config=config)
@@ -329,7 +339,9 @@ def test_a_takeover_costs_for_each_key_behind_which_records_are_parked_and_not_f
 
 
 def cost_of_a_seek(failed: int, kind: str) -> int:
-    """Of a group with so many records that wait for another attempt, each by a row of its own."""
+    """The cost of a seek of a group with `failed` records that wait for another attempt,
+    each in a row of its own.
+    """
     worker, orders = holding(failed, failed)
     for first in range(failed):
         worker.ask(1, ADA, Nack(1, [(orders, first, first + 1)]))

@@ -1,4 +1,4 @@
-"""What a group has done, on disk: small rows, written as they change."""
+"""The progress of a group on disk: small rows, written when they change."""
 
 import random
 

@@ -1,5 +1,6 @@
-"""Rows of exceptions: records that failed alike share one, whatever lies between them, and each is found by
-its offset."""
+"""Exception rows: records that failed in the same way share one, whatever lies between them, and
+each record is found by its offset.
+"""
 
 from itertools import pairwise
 from random import Random
@@ -21,7 +22,7 @@ OFFSETS = 60
 
 
 def ranges_of(offsets):
-    """Offsets as ranges, neighbours as one."""
+    """Sorted offsets as ranges."""
     found = []
     for at in sorted(offsets):
         if found and found[-1][1] == at:
@@ -32,7 +33,7 @@ def ranges_of(offsets):
 
 
 def row_of(offsets, due_ms):
-    """The record of an offset is ten behind it."""
+    """A row of these offsets; each record's own offset is ten larger."""
     ranges = ranges_of(offsets)
     several = ranges if len(ranges) > 1 else []
     return ranges[0][0], ExceptionRow(ranges[-1][1], due_ms, 1, 1, 7, ranges[0][0] + 10, ranges=several)
@@ -102,7 +103,7 @@ def test_each_record_is_found_in_whatever_row_it_lies(seed):
 @given(st.integers(0, 2**32))
 @settings(max_examples=150, deadline=None)
 def test_acks_of_what_failed_before_are_put_into_the_gaps(seed):
-    """Pages with gaps, one behind the other, and later acks of what they left out."""
+    """Pages with gaps, one after the other, and later acks of the records in the gaps."""
     random, table, said = Random(seed), MemoryTable(), {}
     acks, at, left = AckRows(table, 2, 1), 0, []
     for index in range(6):
@@ -134,8 +135,9 @@ def test_acks_of_what_failed_before_are_put_into_the_gaps(seed):
 
 
 def test_what_failed_together_and_is_acked_one_by_one_does_not_grow_a_page_without_end():
-    """Between two that were acked, a page has a gap of many records: with each of them it would be written
-    anew, with all before."""
+    """Between two acked records, a page has a gap of many open ones. Each ack in the gap would
+    write the whole page again.
+    """
     count, table = 3_000, MemoryTable()
     acks = AckRows(table, 2, 1)
     acks.put(0, page_of([(0, AckRow(1, 5, "ada", 1)), (count, AckRow(count + 1, 5, "ada", 1))]))

@@ -1,4 +1,4 @@
-"""Records expire wherever they wait, also if nobody asks for them."""
+"""Records expire wherever they wait, even if no consumer requests them."""
 
 from array import array
 from random import Random
@@ -38,7 +38,7 @@ def group_of(worker: FakeWorker, partition: PartitionKey, credit: int = 0, mode:
 
 
 def publish(worker: FakeWorker, partition: PartitionKey, *ttls_ms: int, keys: tuple[int, ...] = ()) -> None:
-    """A batch of records with these times to live; 0 = none of its own."""
+    """Publishes a batch of records with these times to live; 0 means none of its own."""
     fixed = {TTL: array("q", ttls_ms)} if any(ttls_ms) else {}
     if keys:
         fixed[KEY_HASH] = array("I", keys)
@@ -46,7 +46,7 @@ def publish(worker: FakeWorker, partition: PartitionKey, *ttls_ms: int, keys: tu
 
 
 def wait(worker: FakeWorker, ms: int = 3 * TTL_MS) -> None:
-    """Time passes, second by second."""
+    """Lets time pass, second by second."""
     for _ in range(0, ms, 500):
         worker.tick(500)
     one_for_each(worker.shards[1].ledger, view_of(worker, single_of(worker)))
@@ -212,7 +212,7 @@ def test_a_requeued_record_that_came_back_expires(worker: FakeWorker) -> None:
 
 
 def why(worker: FakeWorker, partition: PartitionKey, offset: int) -> tuple[str, str, list[str]]:
-    """State and reason of a record, and when it expires."""
+    """State and reason of a record, and when it expires, as `why` answers."""
     answer = worker.ask(1, ADA, Why(Ref(partition, offset)))
     assert isinstance(answer, Explained)
     (standing,) = answer.standings

@@ -1,5 +1,6 @@
-"""Records that failed alike stay together, whatever lies between them: in a row, in a lease, in the log, and
-when they fail again."""
+"""Records that failed in the same way stay together, whatever lies between them: in a row, in a
+lease, in the log, and when they fail again.
+"""
 
 import pytest
 
@@ -16,7 +17,7 @@ ODD = [(at, at + 1) for at in range(1, 12, 2)]
 
 
 class Twelve(FakeWorker):
-    """Of twelve records, all handed out to one consumer."""
+    """Twelve records, all delivered to one consumer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,12 +35,12 @@ class Twelve(FakeWorker):
         self.ask(1, ADA, Started(1, self.ranges(ranges)))
 
     def pause(self):
-        """Until what failed is handed out again."""
+        """Waits until failed records are delivered again."""
         self.tick(PAUSE_MS)
         self.tick(0)
 
     def handed(self):
-        """Ranges that came since the last call, each with its attempt."""
+        """Ranges that were delivered since the last call, each with its attempt."""
         return [each[1:] for each in self.taken()]
 
     @property
@@ -52,14 +53,14 @@ class Twelve(FakeWorker):
         return [found.row.ranges for found in self.view.cursor.exceptions._rows(0)]
 
     def leases(self):
-        """What each lease holds, and whether its attempt has started."""
+        """The ranges of each lease, and whether its attempt has started."""
         held = {}
         for first, end, lease in self.view.leases:
             held.setdefault(lease, []).append((first, end))
         return [(ranges, lease.started) for lease, ranges in held.items()]
 
     def logged(self):
-        """What each row has that the lazy log would write of all records."""
+        """The ranges of each row that the lazy log would write for all records."""
         dispatch = self.shards[1].dispatch
         dispatch.logged()
         dispatch.log_later(self.view, 0, 12)

@@ -1,5 +1,6 @@
-"""Roll-ups: what a minute and an hour leave behind, that it is bounded, and that every copy makes the same of
-it."""
+"""Roll-ups: what a minute and an hour leave, that this is bounded, and that
+every copy computes the same.
+"""
 
 from itertools import pairwise
 
@@ -131,7 +132,7 @@ def test_a_topic_that_goes_takes_its_rows_along(worker, orders):
 
 
 def test_copies_make_the_same_rows(worker, orders):
-    """The log applied again from nothing gives the same growth."""
+    """Applying the log again from the beginning gives the same growth."""
     for number in range(1, 4):
         worker.publish(orders, [b"x"], b"p" * 16, number)
         minute(worker)
@@ -153,7 +154,9 @@ def test_copies_make_the_same_rows(worker, orders):
 
 @pytest.mark.parametrize("rows_max", [1, 3, 7])
 def test_rows_come_in_pages(worker, rows_max):
-    """Each row once, by topic and time; what is removed between two pages is missing, and nothing else."""
+    """Each row comes once, by topic and time. Only rows that are removed
+    between two pages are missing.
+    """
     for number in range(4):
         orders = single(worker.topic(f"orders{number}"))
         for sequence in range(1, 4):

@@ -1,4 +1,6 @@
-"""Leadership is handed to who can store, and a hand-over that fails costs a moment."""
+"""A leader hands over only to a copy that can store, and a hand-over that fails stops
+service only for a moment.
+"""
 
 import pytest
 
@@ -8,7 +10,7 @@ from gossipq import limits
 
 
 def fallen() -> tuple[Fleet, str]:
-    """The copy that should lead was away, and is back; another one leads."""
+    """A fleet in which the preferred leader was away and is back; another copy leads."""
     fleet = grown("a", "b", "c")
     first = fleet.leader.replica.me
     fleet.away = {first}
@@ -21,7 +23,7 @@ def fallen() -> tuple[Fleet, str]:
 
 
 def pauses(fleet: Fleet, ms: int, publish: bool) -> int:
-    """The longest time, in ms, in which nobody served."""
+    """The longest time without a serving leader, in ms."""
     longest = pause = 0
     for number in range(ms // STEP_MS):
         if publish and fleet.serving:
@@ -62,7 +64,9 @@ def test_who_cannot_store_gets_no_leadership_and_costs_nobody_a_moment(publish: 
 
 
 def test_a_leader_goes_on_at_once_when_the_next_one_does_not_stand() -> None:
-    """It stores the entry that it is tried out with, and no term after that."""
+    """The next leader stores the trial entry, but its disk is full
+    before it can store a new term.
+    """
     fleet, first = fallen()
     leader = fleet.leader
     for _ in range(20_000 // STEP_MS):

@@ -1,5 +1,6 @@
-"""The vocabulary of health: each word for what it stands for, the worst first, and the same words in the
-document."""
+"""The vocabulary of health: the meaning of each word, the worst first, and the
+same words in the document.
+"""
 
 from pathlib import Path
 
@@ -104,7 +105,9 @@ def test_a_stopped_copy_whose_leader_is_gone_stops_the_shard() -> None:
 
 @pytest.mark.parametrize("encrypts", [True, False])
 def test_who_encrypts_and_is_not_known_to_is_named(encrypts: bool) -> None:
-    """They know each other by the roster: two of three that change it at once have no majority to say so."""
+    """Nodes know from the roster who encrypts. When two of three change that at once, no majority
+    exists that could record it.
+    """
     before = [msgspec.structs.replace(each, encrypts=not encrypts) for each in (ADA, BOB, CAT)]
 
     def said(me: Member, changed: bool) -> StatusReply:
@@ -149,7 +152,7 @@ def test_copies_that_are_not_there_degrade(row: tuple[Member, str, int, bool] | 
 
 
 def test_a_standby_that_learns_is_waited_for() -> None:
-    """A pair: all records are on one disk until the second node has them."""
+    """In a pair, all records are on one disk until the second node has them."""
     rows = [
         row for shard in (0, 1) for row in copies(shard, (ADA, "leader", 0, True), (BOB, "learner", 0, False))
     ]
@@ -166,7 +169,7 @@ def test_a_standby_that_learns_is_waited_for() -> None:
 
 
 def test_that_a_confirm_is_on_one_disk_is_said_while_it_is_so() -> None:
-    """By every surface: they all say what is found here."""
+    """Every surface says it, because all use this result."""
 
     def told(*rows: CopyStats, members: tuple[Member, ...] = (ADA, BOB, CAT)) -> str:
         said = status(rows=[*rows, *whole(1)], members=members)

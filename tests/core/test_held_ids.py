@@ -1,4 +1,6 @@
-"""The id of a delayed record is remembered until the record is due, and then for the window of its topic."""
+"""The id of a delayed record is remembered until the record is due, and then for
+its topic's dedup window.
+"""
 
 from array import array
 
@@ -26,7 +28,7 @@ def orders(worker: FakeWorker) -> PartitionKey:
 
 
 def is_stored(worker: FakeWorker, orders: PartitionKey, id_hash: int = X, delay_ms: int = 0) -> bool:
-    """Publishes a record with this id; whether it was new."""
+    """Publishes a record with this id and returns whether it was new."""
     fixed = {ID_HASH: array("Q", [id_hash])} | ({DELAY: array("q", [delay_ms])} if delay_ms else {})
     confirm = worker.publish(orders, [b"x"], fixed=fixed)
     assert isinstance(confirm, tuple)

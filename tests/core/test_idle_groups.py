@@ -1,4 +1,4 @@
-"""Groups that nobody uses go when their topic says so, and no others."""
+"""Unused groups are removed when their topic says so; others stay."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def orders(worker):
 
 
 def left(worker, partition, records=2):
-    """A group of which a consumer took some records, and went."""
+    """A group whose consumer took some records and left."""
     for sequence in range(1, records + 1):
         worker.publish(partition, [b"x"], b"p" * 16, sequence)
     worker.subscribe(ADA, partition)
@@ -73,7 +73,7 @@ def test_a_group_with_members_stays(worker, orders):
 
 
 def test_a_group_with_unfinished_work_stays(worker, orders):
-    """A record that comes again in two hours."""
+    """One record of the group waits two hours for its next attempt."""
     worker.publish(orders, [b"x"], b"p" * 16, 1)
     worker.subscribe(ADA, orders)
     worker.taken()
@@ -94,7 +94,7 @@ def test_a_takeover_begins_to_count_anew(worker, orders):
 
 
 def test_a_correction_of_the_time_lets_no_group_go_early(worker, orders, monkeypatch):
-    """A leader that began by a wrong clock hears the others, and its time leaps by days."""
+    """A leader began with a wrong clock; when it hears the others, its time jumps by days."""
     left(worker, orders)
     passes(worker, 2 * MINUTE_MS)
     known = ClusterTime.now_ms.fget

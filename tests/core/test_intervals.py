@@ -1,4 +1,4 @@
-"""Ranges against sets: whatever is added, removed or asked, the two agree."""
+"""Interval sets behave like plain sets, whatever is added, removed or asked."""
 
 from unittest.mock import patch
 
@@ -53,7 +53,7 @@ def test_range_map_agrees_with_a_dict(changes, asked):
 
 @given(st.lists(st.tuples(spans, st.integers(0, 3), st.integers(0, 60))))
 def test_rows_of_intervals_follow_what_changes(changes):
-    """Whatever is added, dropped and read back between."""
+    """The rows match after any sequence of adding, dropping and reading back."""
     ranges, rows = StoredIntervals(), {}
     for (first, end), what, floor in changes:
         if what == 0:
@@ -85,7 +85,7 @@ def test_many_ranges_at_once_are_as_one_after_the_other(there, coming, sparse):
 
 
 def _set(ranges):
-    """As ranges that rise and do not touch."""
+    """A set of numbers as sorted ranges that do not touch."""
     found = Intervals()
     for each in ranges:
         found.add(*each)

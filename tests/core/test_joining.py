@@ -39,7 +39,7 @@ def ten_records(copies: Copies) -> None:
 
 
 def handed(seen: list[Effects]) -> list[tuple[Origin, int, int]]:
-    """(connection, offset, attempt) of what was handed out."""
+    """The deliveries as (connection, offset, attempt)."""
     deliveries = [delivery for effects in seen for delivery in effects.deliveries]
     return [
         (delivery.origin, part.offset, part.attempt) for delivery in deliveries for part in delivery.parts
@@ -64,7 +64,7 @@ def test_a_subscription_gets_nothing_while_the_next_of_its_number_waits(copies: 
     ask(copies, joining(), 1, OLD)
     assert handed(copies.turns(3)) == [(OLD, 0, 1)]
     copies.publish(b"y")
-    copies.turns(1)  # stored, and handed out with the next turn
+    copies.turns(1)  # the record is stored; it is delivered with the next turn
     ask(copies, joining(lease_ms=6_000), 2, NEW)
     ask(copies, Credit(1, 5, 5_000), 3, NEW)
     assert handed(copies.turns(4)) == [(NEW, 0, 1), (NEW, 1, 1)], (

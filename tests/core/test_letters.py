@@ -1,5 +1,6 @@
-"""Pages of dead letters: each letter comes once, a page fits a frame, and the next one begins behind it. And
-what is told of single records fits one, too."""
+"""Pages of dead letters: each letter comes once, a page fits a frame, and the next page begins
+after it. Answers about single records fit a frame, too.
+"""
 
 import pytest
 
@@ -24,7 +25,7 @@ def orders(worker: FakeWorker) -> PartitionKey:
 
 
 def bury(worker: FakeWorker, orders: PartitionKey, group: str, number: int, offsets: range) -> None:
-    """All of these become dead letters of a group, each by itself."""
+    """Makes each of these records a dead letter of the group, one by one."""
     worker.subscribe(ADA, orders, group, number=number)
     worker.turn()
     for first in offsets:
@@ -37,14 +38,14 @@ def page(worker: FakeWorker, request: ListDead) -> tuple[DeadLetters, list[bytes
     effects = worker.turn(lambda: worker.step(1, (b"c", b"1"), 5, ADA, request))
     (_, _, answer, bodies) = effects[1].enclosed[0]
     assert isinstance(answer, DeadLetters)
-    decode(encode(answer))  # its client can read it
+    decode(encode(answer))  # the client can read the answer
     return answer, bodies
 
 
 def listed(
     worker: FakeWorker, orders: PartitionKey, bodies: bool = False, limit: int = 100
 ) -> list[DeadLetter]:
-    """As a client asks, page by page."""
+    """Lists dead letters page by page, as a client does."""
     letters, after = list[DeadLetter](), 0
     while after >= 0:
         answer, _ = page(worker, ListDead(orders, "", after, limit, bodies))
@@ -91,7 +92,9 @@ def test_a_record_that_is_dead_in_more_groups_than_a_page_has_letters(
 
 
 def test_long_errors_make_small_pages(worker: FakeWorker, orders: PartitionKey) -> None:
-    """A letter of ten attempts says twenty kilobytes: a hundred of them are more than a frame may have."""
+    """A letter of ten attempts takes twenty kilobytes; a hundred letters
+    exceed the largest frame.
+    """
     count = 60
     worker.publish(orders, [b"x"] * count)
     worker.subscribe(ADA, orders, "a")

@@ -1,5 +1,6 @@
-"""A copy whose disk is older than what it said was on it: a machine that was put back to an earlier image, a
-copy of a directory that nobody adopted, a disk that did not sync."""
+"""A copy whose disk is older than the copy reported. Causes: a machine restored from an earlier
+image, a directory copied without adopting it, a disk that did not sync.
+"""
 
 import pytest
 
@@ -14,7 +15,9 @@ def fleet() -> Fleet:
 
 
 def put_back(fleet: Fleet, records: int) -> tuple[str, str]:
-    """A follower ends, and starts with its disk as it was so many entries ago; it and the other one."""
+    """Ends a follower and starts it with its disk as it was `records` entries ago. Returns its name
+    and the other follower's.
+    """
     partition = fleet.topic()
     for _ in range(FOUND):
         fleet.publish(partition, b"x")
@@ -44,8 +47,9 @@ def test_it_gets_what_it_has_lost(fleet: Fleet, records: int) -> None:
 
 
 def test_it_counts_as_a_copy_again(fleet: Fleet) -> None:
-    """Until it was found out, its leader took it for whole, and with the other one away nothing was confirmed
-    any more."""
+    """Before the loss was noticed, the leader counted the copy as complete; with the other follower
+    away, no publish was confirmed any more.
+    """
     _, other = put_back(fleet, 20)
     fleet.run(3_000)
     fleet.away.add(other)
@@ -57,7 +61,9 @@ def test_it_counts_as_a_copy_again(fleet: Fleet) -> None:
 
 
 def test_answers_that_come_late_or_twice_prove_nothing(fleet: Fleet) -> None:
-    """What was asked before the copy had it may be rejected after it has said that it has."""
+    """A request sent before the copy had an entry may be rejected after the copy
+    said that it has the entry.
+    """
     partition = fleet.topic()
     leader, name = fleet.leader, next(name for name in "abc" if name != fleet.led.name)
     progress = leader.replica.progress[name]

@@ -1,5 +1,6 @@
-"""Many groups on a topic, many members in a group: a turn costs what happens in it, not how many there
-are."""
+"""Many groups on a topic, many members in a group: the cost of a turn follows what happens in
+it, not how many there are.
+"""
 
 from array import array
 from collections.abc import Callable
@@ -31,7 +32,7 @@ def orders(worker):
 
 
 def counted(monkeypatch, owner, name):
-    """The calls of a method, from now on."""
+    """Counts the calls of a method from now on."""
     calls, method = [], getattr(owner, name)
 
     def told(*given, **named):
@@ -87,7 +88,7 @@ def test_a_sign_of_life_concerns_only_who_says_nothing_of_its_records(worker, or
 
 
 def test_a_sign_of_life_does_not_keep_what_the_connection_did_not_take(worker, orders):
-    """It would be nobody's for ever: the client cannot know of it."""
+    """The client does not know that it holds the records, so nobody would ever ack them."""
     worker.publish(orders, [b"x"] * 2)
     message = Subscribe(1, "billing", [Start(orders, "first")], 2, limits.CREDIT_BYTES, auto=True)
     worker.ask(1, BOB, message, 2, (b"c", BOB.session))
@@ -144,7 +145,7 @@ def test_plain_batches_that_follow_each_other_are_looked_at_once(worker, orders,
 
 
 class Lives:
-    """What random members of a group are handed, of random batches."""
+    """A random group with random batches, and what its members get."""
 
     def __init__(self, seed: int) -> None:
         self.dice, self.worker = Random(seed), FakeWorker()
@@ -202,7 +203,7 @@ class Lives:
         self.told.append(taken)
 
     def end(self) -> list[object]:
-        """All that was handed out, and what the group is then."""
+        """All deliveries, and the state of the group at the end."""
         (group,) = self.worker.shards[1].dispatch.groups.values() or (None,)
         members = [(each.name, each.credit_records, each.credit_bytes) for each in group.members.values()]
         view = group.views[self.orders]

@@ -1,9 +1,9 @@
-"""Random lives of a shard against a simple model: publish, hand out, ack, give back, expire, crash, fail,
-trim.
+"""Random lives of a shard against a simple model: publish, deliver, ack, give back,
+expire, crash, fail, trim.
 
-After each step: what was confirmed is stored once, in order; what was acked never comes again; nobody is
-handed what another holds; and published = acked + removed + ready + in flight + retrying, for every group
-(promise 2).
+The model checks each group after each step (promise 2). Confirmed records are stored once, in
+order. Acked records are never delivered again. Two consumers never hold the same record. And
+published = acked + removed + ready + in flight + retrying.
 """
 
 import os
@@ -25,7 +25,7 @@ CONSUMERS = [client(name) for name in ("ada", "bob", "eve")]
 GROUPS = {b"ada": "billing", b"bob": "billing", b"eve": "mail"}
 PRODUCER = b"p" * 16
 LEASE_MS, WINDOW = 10_000, 16
-TRIM_TURNS = 2  # one logs what may leave a full partition, the next one lets it leave
+TRIM_TURNS = 2  # one turn logs what may leave a full partition, the next one removes it
 BY_SESSION = {consumer.session: consumer for consumer in CONSUMERS}
 who = st.sampled_from(CONSUMERS)
 
@@ -35,16 +35,17 @@ class ShardLife(RuleBasedStateMachine):
         retention_ms=st.sampled_from([limits.RETENTION_MS, 5_000]), drop=st.booleans(), live=st.booleans()
     )
     def found(self, retention_ms, drop, live):
-        # may retention drop what is not acked; is the end reached without a restart
+        # may retention drop unacked records; does the life end without a restart
         self.drop, self.live = (drop, live)
         self.worker = FakeWorker()
         overflow = "drop_oldest" if drop else "refuse"
         config = TopicOptions(retention_ms=retention_ms, bytes_max=800, overflow=overflow)
         self.partition = single(self.worker.topic("orders", config))
         self.confirmed: dict[int, bytes] = {}  # offset -> value
-        self.logged: dict[tuple[bytes, int], int] = {}  # holds that are on disk
+        self.logged: dict[tuple[bytes, int], int] = {}  # leases that are on disk
         self.sequence = 0
-        self.unknown: tuple[int, list[bytes]] | None = None  # a batch whose fate the producer does not know
+        # a batch of which the producer does not know whether it is stored
+        self.unknown: tuple[int, list[bytes]] | None = None
         self.acked = {group: set() for group in GROUPS.values()}  # stored acks
         self.holds: dict[tuple[bytes, int], int] = {}  # (session, offset) -> boot time when the lease ends
         for consumer in (CONSUMERS[0], CONSUMERS[2]):
@@ -57,7 +58,7 @@ class ShardLife(RuleBasedStateMachine):
         return GROUPS[consumer.session.rstrip(b".")]
 
     def watch(self):
-        """Checks what was handed out."""
+        """Checks the records that were delivered."""
         now_ms = self.worker.now.boot_ms
         for session, first, end, attempt in self.worker.taken():
             group = GROUPS[session.rstrip(b".")]
@@ -69,7 +70,7 @@ class ShardLife(RuleBasedStateMachine):
                 self.holds[session, offset] = now_ms + LEASE_MS
 
     def open_below(self, group, end):
-        """Records that are not done."""
+        """The number of records that are not done."""
         cursor = self.cursor(group)
         return sum(high - low for low, high in cursor.fresh(cursor.state.cursor, end))
 
@@ -84,7 +85,7 @@ class ShardLife(RuleBasedStateMachine):
                 self.logged.pop((session, offset), None)
 
     def hold_of(self, data, alone=True):
-        """A consumer that holds something, and some of what it holds."""
+        """Draws a consumer that holds records, and some of these records."""
         consumer = data.draw(
             st.sampled_from(sorted({session for session, _ in self.holds})).map(BY_SESSION.get)
         )
@@ -116,7 +117,7 @@ class ShardLife(RuleBasedStateMachine):
 
     def publish_batch(self, count, commit):
         if self.unknown:
-            sequence, values = self.unknown  # the same again, as a client does
+            sequence, values = self.unknown  # the same batch again, as a client repeats it
         else:
             sequence, values = self.sequence + 1, [b"%d.%d" % (self.sequence + 1, i) for i in range(count)]
         row = self.worker.publish(self.partition, values, PRODUCER, sequence, commit=commit)
@@ -171,7 +172,7 @@ class ShardLife(RuleBasedStateMachine):
         if isinstance(answer, Acked):
             lost = {offset for _, first, end in answer.lost for offset in range(first, end)}
             for offset in lost:
-                # the oldest leave a full topic, whoever holds them
+                # the oldest records leave a full topic, even while a consumer holds them
                 dropped = self.drop and offset < self.rows()[0].first
                 assert dropped or self.holds[consumer.session, offset] <= self.worker.now.boot_ms, (
                     "lost while held"
@@ -230,8 +231,9 @@ class ShardLife(RuleBasedStateMachine):
         self.crashed()
 
     def crashed(self):
-        """Leases that were not logged may be handed out again, those on disk are honoured. Clients come
-        back."""
+        """Leases that were not logged may be given to another consumer; those on
+        disk stay. Clients come back.
+        """
         self.worker.seen.clear()
         self.holds = {name: until_ms for name, until_ms in self.logged.items() if name in self.holds}
         for consumer in (CONSUMERS[0], CONSUMERS[2]):
@@ -287,7 +289,7 @@ class ShardLife(RuleBasedStateMachine):
                 assert all(offset < cursor.state.cursor or offset in cursor.passed for offset in offsets)
 
     def teardown(self):
-        """In the end everything that was not acked or removed is handed out and can be acked."""
+        """At the end, every record that was not acked or removed is delivered and can be acked."""
         if not hasattr(self, "confirmed"):
             return
         worker = self.worker

@@ -1,5 +1,6 @@
-"""Copies move while records come: by targets, drains, a leader that ends, one that is not trusted with
-leading."""
+"""Copies move while records arrive: because of targets, drains, a leader that ends,
+or one that must not lead.
+"""
 
 import pytest
 
@@ -17,7 +18,7 @@ TOPIC = TopicInfo(9, "orders", 1, TopicConfig(), [1])
 
 
 def grown(*names: str, witness: str = "", spare: str = "") -> Fleet:
-    """A shard with these copies, in their places."""
+    """A shard with these copies in their final places."""
     fleet = Fleet(shard=1)
     fleet.run(100)
     fleet.leader.propose(log.TOPIC, payloads.encode(payloads.TopicChange(TOPIC)))

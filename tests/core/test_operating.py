@@ -1,4 +1,6 @@
-"""What operators do to whole topics and groups: each rule once, and over kills."""
+"""Operators' changes of whole topics and groups: each rule once, and with
+processes killed in between.
+"""
 
 import pytest
 
@@ -356,18 +358,18 @@ def test_a_topic_is_changed_where_it_lies(worker, orders):
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Stands for the end of the process."""
 
 
 def test_a_change_that_one_shard_missed_is_told_again(worker, orders):
-    """Killed between the register's entry and the shard's."""
+    """The process is killed between the register's entry and the shard's."""
     message = SetTopic("orders", TopicOptions(alarm_lag=7))
     keep = worker.commit
 
     def commit() -> None:
         keep()
         worker.commit = keep
-        raise Killed  # the register's entry is stored, the shard was not told
+        raise Killed  # the register's entry is stored, but the shard was not told
 
     worker.commit = commit
     with pytest.raises(Killed):
@@ -432,7 +434,7 @@ def test_one_wording_for_a_group_that_is_not_there(worker, orders):
 
 
 def test_a_group_that_is_not_in_a_partition_may_be_in_others(worker, orders):
-    """Those may be in other shards: `why` said there is no such group."""
+    """The group may exist in other shards, yet `why` once answered that no such group exists."""
     worker.publish(orders, [b"x"])
     for message in (Why(Ref(orders, 0), "x"), Requeue(Ref(orders, 0), "x")):
         assert worker.ask(1, ADA, message).message == "no group x has begun in partition 0 of orders"

@@ -1,4 +1,6 @@
-"""Quotas of what an address and a user own: it counts until it is deleted, and a restart forgets nothing."""
+"""Quotas on what an address and a user own. Something counts until it is
+deleted, also after a restart.
+"""
 
 from functools import partial
 
@@ -33,7 +35,7 @@ def worker() -> FakeWorker:
 
 
 def created(worker: FakeWorker, caller: Client, name: str, partitions: int = 1) -> str:
-    """The quota that is met, or ""."""
+    """Creates a topic; returns the message of the quota that refused it, or ""."""
     answer = worker.ask(META_SHARD, caller, CreateTopic(name, TopicOptions(partitions)))
     if not isinstance(answer, RefusedMessage):
         return ""

@@ -1,5 +1,6 @@
-"""What waits on disk for its key or its route comes back when it may, whatever happens while it is on its way
-there or is taken from there."""
+"""Records that wait on disk for their key or route come back as soon as they may, whatever happens
+while they are written or read back.
+"""
 
 from array import array
 from functools import partial
@@ -32,7 +33,7 @@ def parked(shard: Shard) -> int:
 
 
 class Alone(FakeWorker):
-    """One shard, one topic of one partition."""
+    """A worker with one shard and one topic of one partition."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +50,9 @@ class Alone(FakeWorker):
         self.publish(self.partition, [b"x"] * len(keys), route=route, fixed={KEY_HASH: array("I", keys)})
 
     def work_off(self) -> list[int]:
-        """All that comes is acked, and as much is lent again; which records came, in order."""
+        """Consumers ack all that they get and grant as much credit again. Returns the offsets that
+        were delivered, in order.
+        """
         came: list[int] = []
         for _ in range(30):
             self.tick(500)
@@ -95,7 +98,7 @@ def test_a_key_that_becomes_free_while_its_records_go_to_disk_goes_on_in_order()
     fleet.run(4 * STEP_MS)
     tell(BOB, Credit(1, 100, limits.MIB))
     for _ in range(6):
-        fleet.turn(name)  # the leader alone takes turns: nothing of it is committed
+        fleet.turn(name)  # only the leader takes turns, so nothing is committed
     view = view_of(fleet.leader)
     assert view.reserved, "records are on their way to the disk"
     tell(ADA, Nack(1, [(partition, 0, 1)], 0, failed=False))
@@ -144,8 +147,9 @@ def test_letters_whose_batch_is_gone_do_not_close_the_key_they_had() -> None:
 
 
 def test_a_record_that_waits_for_its_route_does_not_close_its_key() -> None:
-    """2 waits in memory behind its key, for a route that nobody takes when the key is free; behind it, on
-    disk, lie records of a route that somebody takes."""
+    """Record 2 waits in memory behind its key, and no consumer takes its route when the key becomes
+    free. Behind it, on disk, lie records of a route that a consumer takes.
+    """
     worker = Alone()
     worker.joins(EVE, 1, ORDERED)
     worker.send_keyed(KEY, KEY, route=b"us")

@@ -1,4 +1,4 @@
-"""Who may do what: patterns, rules, tokens, changes of the table."""
+"""Permissions: patterns, rules, tokens, and changes of the table."""
 
 import pytest
 
@@ -131,7 +131,7 @@ def test_less_than_before() -> None:
 
 
 def test_every_request_has_a_need() -> None:
-    """What nobody asks for is an answer."""
+    """Messages without a needed right are answers."""
     answers = {
         *("WELCOME", "PONG", "REFUSED", "IDENTITY", "ACCESS", "CONFIRM", "ACK_RUNS", "STATES", "SUBSCRIBED"),
         *(
@@ -175,14 +175,18 @@ def test_ids_of_topics_are_read_from_partitions() -> None:
 
 
 def test_a_pattern_is_matched_in_time_whatever_is_asked() -> None:
-    """Trying each way in which its parts may lie would take longer than the world has been there."""
+    """Trying every way to match the pattern's parts would take longer
+    than the age of the universe.
+    """
     assert not covers("*a" * 30 + "*b", "a" * 200)
     assert not covers("*ab*ab*c", "ab" * 500_000)
     assert covers("*a" * 30 + "*b", "a" * 199 + "b")
 
 
 def test_names_that_no_topic_has_are_not_kept() -> None:
-    """Each session keeps answers: of names that who asks makes up, as long as a request may be."""
+    """Each session caches answers. A client can make up names of the longest
+    length that a request allows.
+    """
     rights = Rights("ada", [Rule("*", [READ])])
     for number in range(100):
         rights.allows(READ, f"{number}" + "x" * 10_000)

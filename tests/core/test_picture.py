@@ -1,4 +1,4 @@
-"""The picture of roles in ARCHITECTURE.md is the table of the code."""
+"""The picture of roles in ARCHITECTURE.md equals the table in the code."""
 
 from pathlib import Path
 

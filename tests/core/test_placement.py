@@ -1,4 +1,6 @@
-"""Who should keep what: balance, stability, small clusters; properties over any roster."""
+"""Where copies should be: balance, stability, small clusters; properties
+that hold for any roster.
+"""
 
 from collections import Counter
 
@@ -39,7 +41,7 @@ members = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault of the plan
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine may make this test slow
 @given(members, st.integers(1, 48), st.sampled_from([3, 5, 7]), st.randoms())
 def test_a_plan_is_balanced_legal_and_the_same_for_everybody(
     roster: list[Member], shards: int, copies: int, random: object

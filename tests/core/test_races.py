@@ -1,5 +1,6 @@
-"""Any two requests at once: whatever two of them meet in a log, in either order, every copy comes to the same
-state, nobody is left without an answer, and nothing is left behind of what is gone."""
+"""Any two requests at once, in either order in the log. Every copy reaches the same state, each
+request is answered, and removed topics and groups leave no rows.
+"""
 
 from array import array
 from collections.abc import Callable
@@ -44,8 +45,10 @@ HOUR_MS = limits.HOUR_MS
 
 
 class Scene:
-    """A topic with records in every state: 0 to 3 acked, 4 dead, 5 waiting for another attempt, 6 to 9 with
-    `ada` or ready, 10 edited away, 11 new, two records that are scheduled."""
+    """A topic with records in every state. Records 0 to 3 are acked, and 4 is dead. 5 waits
+    for another attempt. 6 to 9 are leased to `ada` or ready. 10 is edited away, 11 is new,
+    and two more are scheduled.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, consuming: bool) -> None:
         self.written: dict[int, list[Entry]] = {0: [], 1: []}
@@ -77,12 +80,12 @@ class Scene:
         self.answers: list[tuple[bytes, object]] = []
 
     def publish_at(self, worker: FakeWorker) -> int:
-        """Two records in an hour; the index of their entry."""
+        """Schedules two records for one hour later and returns the index of their entry."""
         worker.publish(self.partition, [b"a", b"b"], fixed={DELAY: array("q", [HOUR_MS, HOUR_MS + 1])})
         return worker.shards[1].ledger.applied
 
     def send(self, name: bytes, request: "Request") -> None:
-        """One request, whose answers are noted under a name."""
+        """Sends one request and stores its answers under a name."""
         shard, who, message, batch = request(self)
         origin = (b"c", name)
         if isinstance(message, Publish):
@@ -161,12 +164,12 @@ REQUESTS: dict[str, Request] = {
 
 
 def rows_of(tables: MemoryTables) -> dict[bytes, bytes]:
-    """State rows that all copies have in common."""
+    """The state rows that all copies have in common."""
     return {key: row for key, row in tables.state.rows.items() if key not in (b"H", b"K", b"M")}
 
 
 def check_copy(scene: Scene, shard: int) -> None:
-    """Another copy that applies the same log has the same rows."""
+    """Checks that another copy has the same rows after it applied the same log."""
     tables = MemoryTables()
     ledger = Ledger(shard, tables, Opener())
     for entry in scene.written[shard]:
@@ -189,7 +192,7 @@ def check_copy(scene: Scene, shard: int) -> None:
 
 
 def check_whole(scene: Scene) -> None:
-    """What is there hangs together, and everything that looks at it can."""
+    """Checks that the state is consistent and that all readers of it work."""
     shard = scene.worker.shards[1]
     ledger = shard.ledger
     for partition, state in ledger.partitions.items():
@@ -270,7 +273,7 @@ def _race(monkeypatch: pytest.MonkeyPatch, first: str, second: str, turns: int, 
 def test_any_two_requests_that_the_disk_refuses_and_again(
     monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
-    """Nothing of them is left, nobody is answered; then the disk takes them."""
+    """Neither request leaves a trace or gets an answer; afterwards the disk accepts both."""
     wrong: list[str] = []
     for second in REQUESTS:
         try:
@@ -285,7 +288,7 @@ def _race_again(monkeypatch: pytest.MonkeyPatch, first: str, second: str) -> Non
     scene = Scene(monkeypatch, consuming=True)
     steps = [lambda: scene.send(b"first", REQUESTS[first]), lambda: scene.send(b"second", REQUESTS[second])]
     if scene.worker.turn(*steps, commit=False):
-        return  # two questions ask nothing of the disk
+        return  # both requests only read, so the disk has nothing to store
     check_whole(scene)
     scene.worker.subscribe(ADA, scene.partition)
     scene.turn(*steps)
@@ -304,7 +307,7 @@ IDLE_REQUESTS = [
 
 
 class IdleScene(Scene):
-    """A topic whose group goes as unused: two of its four records are acked."""
+    """A topic whose group will be removed as unused: two of its four records are acked."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(monkeypatch, consuming=False)
@@ -324,8 +327,9 @@ class IdleScene(Scene):
         worker.seen.clear()
 
     def race(self, idle_first: bool, *steps: Callable[[], None]) -> None:
-        """Its leader finds the group unused at the end of a turn, and that waits for the next sync. Requests
-        come in that turn, or in the next one."""
+        """The leader finds the group unused at the end of a turn, and the removal waits for the
+        next sync. Requests come in that turn or in the next one.
+        """
         if idle_first:
             self.turn()
             assert self.worker.shards[1].ledger.groups, "the entry is on its way"

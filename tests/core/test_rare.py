@@ -1,5 +1,6 @@
-"""What seeds hardly ever meet in the ledger and the replica: each branch once. `make sim-coverage` shows that
-none is left."""
+"""Branches of the ledger and the replica that random seeds hardly ever reach, each once. `make
+sim-coverage` shows that every branch is covered.
+"""
 
 import msgspec
 import pytest
@@ -23,7 +24,7 @@ PARTITION = partition_key(9, 0)
 
 
 class Book:
-    """A ledger that is written by hand."""
+    """A ledger whose entries a test writes by hand."""
 
     def __init__(self) -> None:
         self.tables = MemoryTables()
@@ -119,7 +120,7 @@ def test_a_batch_that_is_gone_is_missed_and_one_that_is_forgotten_has_no_place(b
 
 
 class Rows:
-    """A log on a disk that returns what it likes."""
+    """A log on a disk that returns any entries a test chooses."""
 
     def __init__(self) -> None:
         self.entries: list[log.Entry] = []

@@ -1,4 +1,4 @@
-"""What one address may ask for, by the clock that is handed in."""
+"""The rates that one address may use, by a clock that the test passes in."""
 
 from contextlib import suppress
 
@@ -15,7 +15,7 @@ QUOTA = Quota(address_requests_per_s=10, address_bytes_per_s=1_000)
 
 
 def taken(rates: Rates, address: str, size: int, now_ms: int, settles: bool = False) -> int:
-    """How many requests are heard, until one is refused."""
+    """How many requests are accepted before one is refused."""
     refused, count = rates.refused, 0
     while rates.refused == refused:
         with suppress(Busy):
@@ -64,7 +64,7 @@ def test_addresses_are_forgotten() -> None:
 
 
 def test_by_default_one_address_or_user_leaves_room_for_others() -> None:
-    """A user with rights on some topics took 98,945 of 100,000 partitions in two seconds."""
+    """A user with rights on a few topics once took 98,945 of 100,000 partitions in two seconds."""
     quota = Quota()
     for what, whole in (
         ("topics", quota.topics),
@@ -107,7 +107,9 @@ def test_subscriptions_are_counted_by_session_address_and_user() -> None:
 
 @pytest.mark.parametrize("every_ms", [1, 3, 5, 9, 11])
 def test_who_asks_a_little_faster_than_a_small_quota_is_served_at_that_rate(every_ms: int) -> None:
-    """What fills between two requests is less than one of them, and adds up all the same."""
+    """Between two requests the quota refills by less than one request, and
+    the fractions must add up.
+    """
     rates, passed = Rates(Quota(address_requests_per_s=100)), 0
     for at_ms in range(0, 10_000, every_ms):
         with suppress(Busy):

@@ -1,4 +1,4 @@
-"""What a worker keeps in memory of new entries has one bound for all its shards."""
+"""A worker's memory for new entries has one bound for all its shards."""
 
 from gossipq.core.storage import Entry, Recent, log
 

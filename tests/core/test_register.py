@@ -1,5 +1,6 @@
-"""What the register has begun is finished, whoever leads the meta shard by then, and what was removed stays
-so."""
+"""A change that the register has begun is finished, whichever node leads the meta shard then, and a
+removed topic stays removed.
+"""
 
 import msgspec
 import pytest
@@ -23,7 +24,7 @@ def worker() -> FakeWorker:
 
 
 def cut_off(monkeypatch: pytest.MonkeyPatch, worker: FakeWorker, message: Message) -> None:
-    """The meta shard logs that, and its leader is gone before a shard hears of it."""
+    """The meta shard logs the message, and its leader is gone before a shard hears of it."""
     with monkeypatch.context() as patch:
         patch.setattr(TopicRegister, "_tell", lambda register, topic_id: None)
         assert worker.ask(0, ADA, message) is None
@@ -75,8 +76,9 @@ def test_who_asks_again_for_a_removal_under_way_waits_for_its_end(
 def test_the_end_of_a_topic_is_told_when_the_one_before_it_of_that_name_is_gone_too(
     monkeypatch: pytest.MonkeyPatch, worker: FakeWorker
 ) -> None:
-    """Else who removes a name, makes it again and removes it again gets records of the first one after
-    that."""
+    """Otherwise a client that removes a topic, creates it again and removes it again would get
+    records of the first topic afterwards.
+    """
     first = worker.topic("orders", TopicOptions(partitions=4))
     tell, held = TopicRegister._tell, True
 
@@ -109,7 +111,9 @@ def test_a_late_word_of_the_register_brings_nothing_back(worker: FakeWorker, res
 
 
 def test_records_of_a_topic_that_the_register_has_lost_are_none_of_another_one(worker: FakeWorker) -> None:
-    """Ids are indexes of entries: a meta shard that was recovered from an older copy gives them anew."""
+    """Topic ids are indexes of entries: a meta shard that was recovered from an older copy
+    assigns them a second time.
+    """
     before = worker.disk[0].copy()
     for name in ("some", "more", "lost"):
         lost = single(worker.topic(name))
@@ -243,7 +247,7 @@ def test_who_waits_for_a_shard_that_is_gone_hears_so(
 def test_a_shard_that_did_not_hear_is_told_again_after_half_a_second(
     monkeypatch: pytest.MonkeyPatch, worker: FakeWorker
 ) -> None:
-    """Though nothing else brings the meta shard to look at its timers."""
+    """No other event makes the meta shard look at its timers."""
     with monkeypatch.context() as patch:
         patch.setattr(TopicRegister, "_tell", lambda register, topic_id: None)
         assert worker.ask(0, ADA, CreateTopic("orders", TopicOptions()), 5) is None

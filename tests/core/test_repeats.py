@@ -1,5 +1,6 @@
-"""A client that heard no answer asks again: what was done is not done twice, and the answer is that of the
-first time, by the same leader or the next one."""
+"""A client that got no answer asks again. The work is not done twice, and the same leader or the
+next one gives the first answer again.
+"""
 
 from array import array
 from collections.abc import Callable
@@ -50,7 +51,7 @@ def entries(worker: FakeWorker, shard: int) -> int:
 
 @pytest.fixture(params=[False, True], ids=["same leader", "next leader"])
 def lose(request: pytest.FixtureRequest, worker: FakeWorker) -> Callable[[], None]:
-    """The answer is lost, and so may be the leader."""
+    """The answer is lost, and maybe the leader, too."""
     return worker.restart if request.param else lambda: None
 
 
@@ -147,7 +148,7 @@ def test_the_answer_names_the_record_as_the_first_one_did(
     assert first.ref is not None
     assert first.ref.offset == 1
     worker.tick(200)
-    worker.publish(orders, [b"c"], fixed={ID_HASH: array("Q", [7])})  # another one, by now
+    worker.publish(orders, [b"c"], fixed={ID_HASH: array("Q", [7])})  # another record, by now
     lose()
     assert worker.ask(1, ADA, asked) == first
 
@@ -190,7 +191,9 @@ def test_the_batch_of_one_that_is_refused_so_does_not_stay(worker: FakeWorker) -
 
 
 def test_a_leader_that_was_gone_between_the_two_entries_has_done_nothing(worker: FakeWorker) -> None:
-    """The key was stored, and the entry behind it was not: another leader's entry is not taken for it."""
+    """The key was stored, but the entry after it was not; an entry of another leader
+    must not be mistaken for it.
+    """
     worker.topic("bills")
     shard = worker.shards[0]
     asked = CreateTopic("orders", idempotency_key=KEY)
@@ -199,7 +202,7 @@ def test_a_leader_that_was_gone_between_the_two_entries_has_done_nothing(worker:
     worker.turn(
         lambda: shard.propose(announce, b"\x91\xc4" + bytes([len(ADA.session + KEY)]) + ADA.session + KEY)
     )
-    worker.restart()  # its NOOP is of a later term
+    worker.restart()  # the NOOP of the new leader has a later term
     assert worker.shards[0].ledger.repeats.find(ADA.session + KEY) is None
     assert isinstance(worker.ask(0, ADA, asked), Topics)
 
@@ -233,7 +236,7 @@ def test_a_key_too_long_is_refused_and_old_ones_go(
 
 
 def test_users_and_roles_are_no_more_than_an_answer_tells(worker: FakeWorker) -> None:
-    """Else nobody could read them any more, and no node join."""
+    """Otherwise nobody could read them any more, and no node could join."""
     for number in range(1_000):
         roles = [Role(f"r{number}-{at}", [Rule("p" * 190, ["read"])] * 60) for at in range(20)]
         answer = worker.ask(0, ADA, SetAccess(AccessChange(roles=roles)))

@@ -1,5 +1,6 @@
-"""Three replicas driven by hand: votes, append, match, conflict cut, majority commit, leases. Messages
-arrive, or do not."""
+"""Three replicas driven by hand: votes, append, match, conflict cut, majority commit, leases.
+Messages arrive or are lost.
+"""
 
 import pytest
 
@@ -26,7 +27,7 @@ NAMES = ["a", "b", "c"]
 
 
 class Copy:
-    """A replica and its disk: `sync` is the end of a turn."""
+    """A replica and its disk. `sync` is the end of a turn."""
 
     def __init__(self, name: str, config: CopySet | None = None) -> None:
         self.rows: dict[int, Entry] = {}
@@ -74,7 +75,7 @@ class Trio:
             copy.replica.now_ms = self.now_ms
 
     def lead(self, name: str, term: int) -> None:
-        """As if elected."""
+        """Makes a copy leader, as an election would."""
         replica = self[name].replica
         replica.hard, replica.hard_changed = HardState(term, name), True
         replica.lead()
@@ -82,10 +83,10 @@ class Trio:
         self[name].sync()
 
     def exchange(self, rounds: int = 6) -> None:
-        """Delivers everything between those that are not cut off, until it is quiet."""
+        """Delivers all messages between connected copies until no more come."""
         for _ in range(rounds):
             for name, copy in self.copies.items():
-                term = copy.replica.hard.term  # an answer to the first of them may raise it
+                term = copy.replica.hard.term  # an answer to the first message may raise the term
                 for out in copy.replica.outgoing():
                     self.append(name, out, term)
                 self.mail(name)
@@ -343,7 +344,7 @@ def test_what_an_old_leader_wrote_alone_is_cut_from_the_first_conflict():
 
 
 def test_an_entry_of_an_older_term_is_not_committed_by_counting_it():
-    """Raft figure 8: only an entry of the leader's own term commits what lies before it (R7)."""
+    """Raft figure 8: only an entry of the leader's own term commits the entries before it (R7)."""
     trio = Trio()
     trio.lead("a", 1)
     replica = trio["a"].replica
@@ -430,7 +431,9 @@ def test_a_hint_that_is_late_moves_nothing():
 
 
 def test_a_leader_learns_from_a_copy_without_state_what_was_committed_before_its_term():
-    """That copy stores nothing before it has a snapshot, and gets none of less than it knew."""
+    """The hollow copy stores nothing until it has a snapshot, and accepts no snapshot that ends
+    before what it knew to be committed.
+    """
     trio = Trio()
     trio.lead("a", 1)
     trio["a"].propose(b"x", b"y")
@@ -438,19 +441,20 @@ def test_a_leader_learns_from_a_copy_without_state_what_was_committed_before_its
     assert trio["b"].replica.commit == 3
     trio.cut = {"a"}
     leader = trio["c"].replica
-    leader.commit = 1  # it was not told yet, or has started anew
+    leader.commit = 1  # the leader was not told yet, or has restarted
     trio["b"].replica.lose_state()
     trio.lead("c", 2)
     trio["c"].propose(b"z")
     trio.exchange(3)
     assert (leader.commit, leader.saved) == (3, 5)
-    for claimed, term in ((2, 1), (4, 2), (5, 2), (6, 2)):  # less, of its own term, and more than there is
+    # too small, of the leader's own term, and beyond the log
+    for claimed, term in ((2, 1), (4, 2), (5, 2), (6, 2)):
         leader.on_appended(Appended("b", False, claimed, 0, hint_term=term, hollow=True))
         assert leader.commit == 3
 
 
 def test_a_leader_learns_nothing_of_an_entry_that_it_does_not_have():
-    """A copy that says so has another history, as one from before a recovery."""
+    """A copy that reports such an entry has another history, for example from before a recovery."""
     trio = Trio()
     trio.lead("a", 1)
     trio["a"].propose(b"x", b"y")
@@ -524,7 +528,7 @@ def test_a_witness_gets_no_bodies_and_counts_for_the_majority():
 
 
 def test_a_confirm_waits_for_the_second_full_copy_while_it_keeps_up():
-    """R8: with a witness, or a standby learner, a majority alone would leave records on one disk."""
+    """R8: with a witness or a standby learner, a majority alone would leave records on one disk."""
     for config in (CopySet(NAMES, ["c"]), CopySet(["a"], [], ["b"])):
         trio = Trio(config)
         trio.lead("a", 1)
@@ -544,8 +548,10 @@ def test_a_confirm_waits_for_the_second_full_copy_while_it_keeps_up():
 
 
 def test_what_could_keep_a_copy_that_cannot_lead_from_voting_is_stored_here_first():
-    """Lost by the leader, an entry that only a witness has, or that takes the other's vote away, would end
-    all elections."""
+    """The leader stores two kinds of entries before it sends them: those that only a witness
+    has, and those that take the other copy's vote. If the leader lost such an entry, no
+    election could succeed any more.
+    """
     trio = Trio(CopySet(NAMES, ["c"]))
     trio.lead("a", 1)
     trio.exchange(3)

@@ -1,4 +1,6 @@
-"""Who belongs to the cluster: entering, leaving, falling silent, and everything that must be refused."""
+"""Membership of the cluster: how nodes enter, leave and fall silent, and
+all that must be refused.
+"""
 
 from collections.abc import Mapping
 
@@ -25,7 +27,7 @@ def refused(answer: Message, *said: str) -> RefusedMessage:
 
 @pytest.fixture
 def fleet() -> Fleet:
-    """Three nodes."""
+    """A fleet of three nodes."""
     fleet = Fleet()
     for name in "abc":
         entered(fleet.join(name))
@@ -70,15 +72,17 @@ def test_a_row_is_brought_up_to_date(fleet: Fleet) -> None:
 
 
 def test_a_member_moves_when_it_is_silent_where_it_was(fleet: Fleet) -> None:
-    """The clone of a volume, started beside the original, took over its row: what was for that one went to a
-    node that must not answer, and some shards had no leader."""
+    """A cloned volume, started beside the original, once took over its row. Messages for the
+    original went to a node that must not answer, and some shards had no leader.
+    """
     moved = msgspec.structs.replace(member("b"), endpoint="tcp://elsewhere:7700")
     for _ in range(3):
         said = refused(fleet.ask(Join(moved)), "tcp://b:7700", "tcp://elsewhere:7700", "copy of")
         assert said.code == "wrong_state"
         fleet.run(LIVING_MS)
     fleet.ask(SetMember("node-b", "leaving"))
-    refused(fleet.ask(Join(moved)), "copy of")  # a row that has just changed is no sign that it moved
+    # a row that has just changed does not show that the node moved
+    refused(fleet.ask(Join(moved)), "copy of")
     fleet.ask(SetMember("node-b", "in"))
     fleet.away = {"b"}
     fleet.run(LIVING_MS + 1_000)
@@ -147,7 +151,9 @@ def test_what_does_not_belong_is_refused_and_changes_nothing(join: Message, said
 
 
 def test_options_with_which_no_node_would_start_are_not_those_of_the_cluster() -> None:
-    """Each node ended at its next start, and none was left that could be told another value."""
+    """With such options each node stopped at its next start, and none was
+    left to accept another value.
+    """
 
     def check(said: Mapping[str, str]) -> None:
         if "4" in said.values():
@@ -198,7 +204,7 @@ def test_a_drained_node_keeps_nothing_and_can_be_taken_off(fleet: Fleet) -> None
 
 
 def test_a_node_that_still_votes_is_not_taken_off_while_it_answers(fleet: Fleet) -> None:
-    """It would end at once, whether or not its shards can do without it."""
+    """The node would end at once, even if its shards still need it."""
     name = next(name for name in "abc" if name != fleet.leader.replica.me)
     entered(fleet.ask(SetMember(f"node-{name}", "leaving")))
     refused(fleet.ask(SetMember(f"node-{name}", "gone")), "still a voter", "--wait")
@@ -208,7 +214,7 @@ def test_a_node_that_still_votes_is_not_taken_off_while_it_answers(fleet: Fleet)
 
 
 def one_away() -> tuple[Fleet, str, str]:
-    """Five nodes, one of which has been silent for long: its name comes after that of the leader."""
+    """Five nodes, one of which has been silent for long. Its name sorts after the leader's."""
     fleet = Fleet(voters="abcde")
     leader = fleet.leader.replica.me
     for each in leader + "abcde".replace(leader, ""):
@@ -234,7 +240,7 @@ def test_a_new_leader_does_not_say_of_a_node_that_is_away_that_it_runs() -> None
 
 
 def test_a_removal_that_is_asked_again_has_the_same_answer() -> None:
-    """The answer is lost when a leader falls silent before it says it, and the next one is asked."""
+    """The leader falls silent before it answers, and the client asks the next one."""
     fleet, leader, name = one_away()
     entered(fleet.ask(SetMember(f"node-{name}", "gone")))
     fleet.away = {name, leader}

@@ -1,4 +1,4 @@
-"""A shard with its register, over memory tables: each rule of the log path once, as an example."""
+"""A shard with its register, over memory tables: one example of each rule of the log path."""
 
 import pytest
 from msgspec import structs
@@ -329,7 +329,9 @@ def test_given_back_records_come_again_after_the_pause(worker, orders):
 
 
 def test_what_is_held_longer_is_not_handed_out_again(worker, orders):
-    """Neither by the counter of the group nor by the traces of its records."""
+    """Neither the group's counter nor the records' traces count an extended
+    lease as another delivery.
+    """
     partition = single(worker.topic("traced", TopicOptions(trace="all")))
     worker.publish(partition, [b"x"] * 4)
     for who in (BOB, ADA):
@@ -350,7 +352,9 @@ def test_what_is_held_longer_is_not_handed_out_again(worker, orders):
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["short", "logged"])
 def test_what_comes_again_is_counted_whether_its_lease_was_logged_or_not(worker, orders, lasting):
-    """Of three records one is acked at once, one at the third attempt, one is dead after the third."""
+    """Three records: one is acked at once, one at the third attempt, and
+    one is dead after the third.
+    """
 
     def hold() -> None:
         if lasting:
@@ -420,7 +424,7 @@ def test_the_window_bounds_what_is_open_above_the_cursor(worker, orders):
 
 
 def test_nobody_waits_for_who_holds_the_first_record(worker, orders):
-    """As a consumer does that was killed: until that is noticed, the others go on."""
+    """A killed consumer holds the record. Until that is noticed, the other records continue."""
     for _ in range(20):
         worker.publish(orders, [b"x"] * 30)
     worker.subscribe(EVE, orders, records=3, config=GroupOptions(in_flight_max=10))
@@ -535,7 +539,7 @@ def test_what_a_readers_connection_did_not_take_is_read_again(worker, orders):
 
 
 def test_a_delivery_that_was_not_taken_is_found_without_a_look_at_all_readers(worker, orders):
-    """Thousands of readers that hang up cost one step each."""
+    """When thousands of readers disconnect, each costs one step."""
     worker.publish(orders, [b"x"])
     for number in range(1, 4):
         worker.subscribe(ADA, orders, number=number, group="", start=Start(orders, "first"))
@@ -610,7 +614,7 @@ def test_a_group_that_is_about_to_begin_keeps_what_is_old(worker):
     orders = single(worker.topic("orders", TopicOptions(retention_ms=10_000)))
     worker.publish(orders, [b"x"] * 4)
     worker.advance(20_000)
-    worker.subscribe(ADA, orders)  # its entry is in the log, and not applied, when retention looks
+    worker.subscribe(ADA, orders)  # its entry is in the log but not applied when retention looks
     worker.tick(2_000)
     assert retained(worker, orders).removed == 0
     assert sum(end - first for _, first, end, _ in worker.taken()) == 4
@@ -619,7 +623,9 @@ def test_a_group_that_is_about_to_begin_keeps_what_is_old(worker):
 
 
 def old_and_acked(worker):
-    """Two batches, older than the topic keeps them; a group that has acked all, and nobody consumes."""
+    """Two batches that are older than the topic keeps them, and a group that has acked all of
+    them and has no consumers.
+    """
     orders = single(worker.topic("orders", TopicOptions(retention_ms=10_000)))
     for value in (b"x", b"y"):
         worker.publish(orders, [value] * 4)
@@ -633,7 +639,7 @@ def old_and_acked(worker):
 
 @pytest.mark.parametrize("kind", ["requeue", "seek", "longer"])
 def test_what_is_about_to_be_needed_again_stays(worker, kind):
-    """The entry is in the log, and not applied, when retention looks."""
+    """The entry is in the log but not applied when retention looks."""
     orders = old_and_acked(worker)
     topic = worker.shards[1].ledger.topics[topic_id_of(orders)]
     longer = structs.replace(
@@ -659,7 +665,7 @@ def test_what_is_about_to_be_needed_again_stays(worker, kind):
 
 
 def test_one_trim_of_a_partition_is_under_way(worker):
-    """A second one would say the same; other partitions do not wait for it."""
+    """A second trim would be the same; other partitions do not wait for it."""
     orders = old_and_acked(worker)
     other = single(worker.topic("other", TopicOptions(retention_ms=10_000)))
     worker.publish(other, [b"x"])
@@ -672,7 +678,9 @@ def test_one_trim_of_a_partition_is_under_way(worker):
 
 
 def test_who_requeues_all_the_time_does_not_hold_up_retention(worker):
-    """Each look finds an entry that is not applied. It keeps what it needs, and no more."""
+    """Each look finds an entry that is not applied. Retention keeps what that
+    entry needs, and no more.
+    """
     orders = old_and_acked(worker)
     for _ in range(40):
         assert isinstance(worker.ask(1, BOB, Requeue(Ref(orders, 6), "billing")), Done)
@@ -703,7 +711,7 @@ def test_a_full_topic_refuses_until_something_is_acked(worker):
 
 @pytest.mark.parametrize("size", [1_000, 4_000])
 def test_nobody_hears_that_a_topic_is_full_whose_records_are_all_done(worker, size):
-    """Also not for a batch that is larger than what a trim keeps free anyway."""
+    """Not even for a batch that is larger than the space that a trim keeps free."""
     orders = single(worker.topic("orders", TopicOptions(bytes_max=10_000, retention_ms=limits.DAY_MS)))
     worker.subscribe(ADA, orders, records=1_000)
     stored = 0

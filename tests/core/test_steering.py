@@ -1,5 +1,6 @@
-"""From the copies that a shard has to those that it should have: every step legal, none that leaves it worse
-off."""
+"""How a shard gets from its present copies to its target: every step is legal, and none
+makes the shard less safe.
+"""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ A, B, C, D, W = "a", "b", "c", "d", "w"
 
 
 class Life:
-    """The copies of a shard, as their leader sees them; who is alive catches up from one step to the next."""
+    """The copies of a shard as their leader sees them. Living copies catch up between two steps."""
 
     def __init__(self, config: CopySet, alive: set[str], leader: str = "") -> None:
         self.config, self.alive, self.leader = config, alive, leader or config.voters[0]
@@ -186,8 +187,9 @@ rosters = st.lists(st.sets(st.sampled_from("abcdefg"), min_size=1, max_size=6), 
 def test_every_roster_is_reached_from_every_other(
     rosters: list[set[str]], witnesses: set[str], copies: int, shard: int, data: st.DataObject
 ) -> None:
-    """Members come and go, some are dead; as soon as all of a target live, the shard gets there, by legal
-    steps alone."""
+    """Members come and go, and some are dead. As soon as all of a target live, the shard
+    reaches it by legal steps alone.
+    """
     first = min(rosters[0])
     life = Life(CopySet([first]), {first})
     for roster in rosters:
@@ -228,7 +230,7 @@ def test_who_falls_silent_on_the_way_is_a_learner_again() -> None:
 
 
 def test_who_is_silent_gets_no_vote_while_it_still_counts_as_synced() -> None:
-    """Its silence has ended its vote, and not yet its word that it is synced."""
+    """The copy has stopped answering, but the leader still counts it as synced."""
     config, target = CopySet([A, B, C], [], [D, "e"]), Target([A, B, C, D, "e"], [], [])
     known = KnownCopies(A, {A, B, C}, {A, B, C, D, "e"})
     assert next_change(config, target, known) is None

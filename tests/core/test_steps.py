@@ -1,4 +1,6 @@
-"""The table of a record's life: each step once, by a real entry, and that nothing else changes a state."""
+"""The table of a record's life: each step once, by a real entry, and
+nothing else changes a state.
+"""
 
 import ast
 from pathlib import Path
@@ -38,7 +40,8 @@ BODY = bytes(batches.seal([b"one"]))
 WAITING = (RETRYING, PARKED, UNMATCHED)
 UNPARK = life.PARK + " unmatched"
 
-#: what each step is to do, written down once more: a row that is deleted or changed there fails here, by name
+#: the expected steps, written a second time, so that a deleted or changed row of the
+#: table fails here by name
 EXPECTED = {
     **{(state, life.ACK): ACKED for state in (OPEN, *WAITING)},
     **{(state, life.FAIL): RETRYING for state in (OPEN, *WAITING)},
@@ -57,7 +60,7 @@ EXPECTED = {
 
 
 class Group:
-    """A group with one record, brought from state to state by entries."""
+    """A group with one record that entries bring from state to state."""
 
     def __init__(self) -> None:
         self.worker = FakeWorker()
@@ -71,7 +74,7 @@ class Group:
         return self.worker.shards[1].ledger.cursors[self.partition][self.id]
 
     def state(self) -> str:
-        """By its counters, which must say one thing."""
+        """The state according to the group's counters, which must name exactly one."""
         state = self.cursor.state
         assert self.cursor.unaccounted() == 0
         counted = {name: getattr(state, name) for name in (*life.COUNTERS, "unmatched")}
@@ -157,7 +160,9 @@ def test_the_table_stands_in_the_documents() -> None:
 
 
 def test_the_protocol_tells_the_same_steps() -> None:
-    """Clients know no table: what they are told is what it has, and what only the leader of a group knows."""
+    """Clients do not have the table. PROTOCOL.md tells them its steps, and steps that
+    only a group's leader knows.
+    """
     text = (HOME / "PROTOCOL.md").read_text("utf-8")
     head = "    from                       to          by\n"
     rows = text[text.index(head) + len(head) :].split("\n\n", 1)[0].splitlines()
@@ -174,7 +179,7 @@ def test_the_protocol_tells_the_same_steps() -> None:
         for before in (*shown.get(state, (state,)), *(["any"] if step.to == REMOVED else []))
         for after in shown.get(step.to, (step.to,))
     }
-    by_time = {("parked", "ready")}  #: its lane is free: no entry is needed for that
+    by_time = {("parked", "ready")}  #: the record's lane is free; this needs no entry
     assert told - listed - by_time == set()
     ends = {(before, after) for before, after in listed if after in (ACKED, DEAD, DROPPED, VOIDED)}
     missing = {pair for pair in ends - told if (pair[0], pair[1]) not in {("in flight", "voided")}}

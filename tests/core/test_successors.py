@@ -1,7 +1,8 @@
-"""How long a group waits for a consumer that is gone, by a handed-in clock.
+"""How long a group waits for a consumer that is gone, by a clock that the test passes in.
 
-The successor of an exclusive one, or who may have its keys, gets the records within 1.5 s of a broken
-connection, and 5 s after the last word of a silent one, as soon as its worker looks.
+The successor is the next consumer of an exclusive group, or one that may get the keys. It gets the
+records within 1.5 s of a broken connection, or 5 s after the last word of a silent consumer, as
+soon as its worker looks.
 """
 
 from array import array
@@ -17,12 +18,13 @@ from gossipq.wire import batch as batches
 from gossipq_node.actors.sessions import Sessions
 
 ADA, BOB = client("ada"), client("bob")
-BROKEN_MS, LOOK_MS = 1_500, SECOND_MS  #: the bound, and how often a worker looks for who is silent
+#: the bound, and the time between two looks of a worker for silent consumers
+BROKEN_MS, LOOK_MS = 1_500, SECOND_MS
 
 
 @pytest.fixture(params=["shared", "exclusive", "key_ordered"])
 def house(request):
-    """ada holds a record of a key; bob could have it."""
+    """ada holds a record of a key; bob could get it."""
     worker, sessions = FakeWorker(), Sessions()
     partition = single(worker.topic("orders", TopicOptions()))
     for each in (ADA, BOB):
@@ -46,7 +48,7 @@ def house(request):
 
 
 def until_bob_has_it(worker, sessions, ended, step_ms):
-    """Milliseconds until bob gets what ada held. bob goes on talking."""
+    """Milliseconds until bob gets ada's records. bob keeps talking."""
     began_ms = worker.now.boot_ms
     for _ in range(100):
         worker.advance(step_ms)

@@ -1,4 +1,6 @@
-"""What a consumer has not started on moves to one that has nothing to do, and never to two of them."""
+"""Records whose handlers have not started move to a consumer that is idle,
+and never to two of them.
+"""
 
 import pytest
 
@@ -24,7 +26,9 @@ def orders(worker: FakeWorker) -> PartitionKey:
 
 
 def asked(worker: FakeWorker, ms: int = limits.UNEVEN_MS) -> list[tuple[bytes, int]]:
-    """Who is asked to keep only so much, within that time."""
+    """Consumers that are asked within that time to keep fewer records, each
+    with the number it may keep.
+    """
     worker.seen.clear()
     worker.tick(ms)
     return [

@@ -1,4 +1,4 @@
-"""Pages of an export's questions fit a frame, in whatever language errors and names are."""
+"""Pages of answers to an export fit a frame, in whatever language errors and names are written."""
 
 from core.harness import FakeWorker, client, single
 from gossipq import limits
@@ -45,7 +45,9 @@ def test_acks_of_names_of_wide_letters() -> None:
 
 
 def test_what_was_given_back_and_waits_for_its_route_is_not_in_flight() -> None:
-    """It said so for good, and the next leader waited for the end of a lease that was over."""
+    """The record stayed "in flight" for good, and the next leader waited for the end
+    of a lease that was over.
+    """
     worker, ada, bob = FakeWorker(), client("ada"), client("bob")
     orders = single(worker.topic("orders"))
     worker.publish(orders, [b"x"] * 2)

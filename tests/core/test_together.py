@@ -1,5 +1,6 @@
-"""Rules of a shard that only show when several copies keep it: what is committed before it is applied, and
-applied in runs."""
+"""Rules of a shard that show only with several copies: entries are committed before they are
+applied, and applied in runs.
+"""
 
 from array import array
 
@@ -32,7 +33,7 @@ def subscribed(fleet: Fleet, mode: str | None = None, **config: object) -> int:
 
 
 def stored_bytes(fleet: Fleet, partition: int) -> tuple[int, int]:
-    """As counted, and as they are."""
+    """The stored bytes: the partition's counter, and the sum of its rows."""
     ledger = fleet.leader.ledger
     state = ledger.partitions[partition]
     parts = ledger.slices.between(partition, state.first, state.next)
@@ -40,7 +41,7 @@ def stored_bytes(fleet: Fleet, partition: int) -> tuple[int, int]:
 
 
 def test_a_leader_hands_out_what_is_on_its_own_disk(three: Fleet) -> None:
-    """The others may be quicker with what nobody waits for."""
+    """With level "none" other copies may store the record before the leader does."""
     partition = subscribed(three)
     leader = three.leader
     three.publish(partition, b"quick", level="none")
@@ -103,7 +104,7 @@ def test_a_topic_may_end_in_the_turn_in_which_a_record_fails(three: Fleet) -> No
     three.run(100)
     leader, info = three.leader, three.leader.ledger.topics[5]
     three.tell(Nack(1, [(partition, 0, 1)], 1_000))
-    three.turn(leader.replica.me)  # the failure is logged now
+    three.turn(leader.replica.me)  # now the failure is logged
     leader.propose(log.TOPIC, payloads.encode(payloads.TopicChange(info, True)))
     three.run(1_000)
     assert partition not in leader.ledger.partitions
@@ -117,7 +118,7 @@ def test_bytes_are_taken_off_once_however_many_trims_are_on_their_way(three: Fle
     three.tell(Ack(1, [(partition, 0, 40)]))
     three.run(200)
     leader = three.leader
-    for first in (10, 20, 30):  # each planned before the one before it is applied
+    for first in (10, 20, 30):  # each is planned before the previous one is applied
         leader.propose(log.TRIM, payloads.encode(payloads.Trim(partition, first)))
     three.run(100)
     counted, really = stored_bytes(three, partition)
@@ -125,7 +126,9 @@ def test_bytes_are_taken_off_once_however_many_trims_are_on_their_way(three: Fle
 
 
 class TestLeadershipGoes:
-    """Everybody who waits is named, so that the node says that it leads no more."""
+    """Every client that waits is named, so that the node can tell it that the
+    shard has no leader here.
+    """
 
     @pytest.mark.parametrize("how", ["higher term", "snapshot", "silence"])
     def test_in_the_turn_in_which_they_asked(self, three: Fleet, how: str) -> None:
@@ -157,7 +160,7 @@ class TestLeadershipGoes:
 
 class TestSnapshots:
     def test_one_that_takes_long_comes_to_its_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """More entries than the log holds for who is behind come while it is carried over."""
+        """During the snapshot, more entries arrive than the log keeps for a copy that is behind."""
         monkeypatch.setattr(limits, "LOG_LAG_ROWS", 200)
         monkeypatch.setattr(retention, "LOG_KEEP", 64)
         monkeypatch.setattr(limits, "SNAPSHOT_PART_BYTES", 512)
@@ -233,8 +236,9 @@ class TestSnapshots:
             assert len(fleet.tables[name].body.keys) == 0, name
 
     def test_none_begins_that_would_take_away_what_a_copy_has_acknowledged(self, three: Fleet) -> None:
-        """A leader that has applied less than that learns from the copy what is committed, and the two go on
-        without the third."""
+        """A leader that has applied less learns from that copy what is committed, and the two
+        continue without the third.
+        """
         partition = three.topic()
         me = three.leader.replica.me
         other, hollow = [name for name in three.shards if name != me]
@@ -271,8 +275,10 @@ class TestSnapshots:
 
     @pytest.mark.parametrize("knows_itself", [True, False])
     def test_one_may_come_from_a_leader_that_became_a_voter_later(self, knows_itself: bool) -> None:
-        """It has applied neither the entry that made it a voter, nor the one that made it a learner if it
-        ended in that moment; and without the copy that has lost its state it can commit nothing."""
+        """That leader has not applied the entry that made it a voter. If it ended at that moment,
+        it has not even applied the one that made it a learner. Without the copy that lost its
+        state it can commit nothing.
+        """
         fleet = Fleet(1, "ab")
         partition, old = fleet.topic(), fleet.leader.replica.me
         hollow = "b" if old == "a" else "a"
@@ -329,7 +335,9 @@ def test_a_copy_is_not_synced_before_it_has_an_entry_of_the_leaders_own(three: F
 
 @pytest.mark.parametrize("cut_off", [True, False])
 def test_a_key_stays_closed_until_its_ack_is_committed(three: Fleet, cut_off: bool) -> None:
-    """A leader that is cut off hears an ack; the next one never does, and hands that record out again."""
+    """A leader that is cut off gets an ack; the next leader never does, and
+    delivers the record again.
+    """
     partition, options = three.topic(), GroupOptions(mode="key_ordered")
     three.tell(Subscribe(1, "g", [Start(partition)], 1, limits.MIB, options))
     three.publish(partition, b"a", fixed={KEY_HASH: array("I", [7])})

@@ -1,5 +1,6 @@
-"""The turn itself: who drives a shard, what a turn commits, and what becomes of one that cannot be
-finished."""
+"""The turn itself: who calls a shard, what a turn commits, and how a
+turn ends that cannot finish.
+"""
 
 import ast
 from array import array
@@ -39,19 +40,20 @@ DRIVEN = {
     "lead",
 }
 DRIVERS = {"gossipq/core/turn.py", "gossipq/core/shard.py"}
-#: who may hold a shard
+#: modules that may hold a shard
 SEEN = ("gossipq/core/*.py", "nodes/gossipq_node/actors/*.py", "tests/core/*.py", "tests/sim/*.py")
-#: what carries a method of the same name and is no shard, by the last word of the receiver
+#: receivers, by their last word, whose methods have the same names but which are no shards
 NO_SHARDS = {
     *("turn", "turns", "_turn"),  # the turn itself
     # test drivers
     *("worker", "copies", "fleet", "three", "seat", "seats", "led", "trio", "book", "self", "super"),
-    *("replica", "campaign", "machine", "time", "life", "stranger"),  # tests of a replica, a clock, a model
+    # tests of a replica, a clock, a model
+    *("replica", "campaign", "machine", "time", "life", "stranger"),
 }  # fmt: skip
 
 
 def last_word(node: ast.expr) -> str:
-    """Of a receiver: `copies.shards["a"]` is shards, `node.start()` is start."""
+    """The last word of a receiver: `shards` for `copies.shards["a"]`, `start` for `node.start()`."""
     while isinstance(node, ast.Subscript | ast.Call):
         node = node.value if isinstance(node, ast.Subscript) else node.func
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else "?"
@@ -199,7 +201,9 @@ def test_what_a_shard_tells_another_one_here_is_heard_in_the_next_turn() -> None
 
 
 def test_a_new_leader_that_hears_one_wrong_clock_goes_by_the_time_of_the_shards_beside_it() -> None:
-    """Its shard never had a leader; of the other two voters one answers, whose clock is a day behind."""
+    """The shard never had a leader. Of the other two voters one answers, and
+    its clock is a day behind.
+    """
     worker = FakeWorker()
     worker.disk[1].state.put(records.META, records.encode(records.Meta(voters=["n1", "n2", "n3"])))
     worker.restart()
@@ -216,14 +220,16 @@ def test_a_new_leader_that_hears_one_wrong_clock_goes_by_the_time_of_the_shards_
 
 
 def test_of_the_shards_beside_it_the_latest_time_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a copy hears of its leader is as late as the message was."""
+    """A copy's knowledge of its leader's time is as old as the last message."""
     worker = FakeWorker()
     monkeypatch.setattr(Shard, "known_ahead_ms", lambda shard, now: (5_000, 9_000)[shard.id])
     assert worker.turns._ahead_ms() == 9_000
 
 
 def test_a_time_before_the_last_entry_of_a_shard_is_not_taken_from_another_one() -> None:
-    """A machine without a battery starts in 1970, with one new shard and one that has entries."""
+    """A machine without a battery-backed clock starts in 1970, with one new shard
+    and one that has entries.
+    """
     worker = FakeWorker()
     worker.disk[0] = MemoryTables()
     was_ms, worker.now = worker.shards[1].leader_ms, Now(5_000, 9_000)
@@ -239,7 +245,7 @@ def test_a_time_before_the_last_entry_of_a_shard_is_not_taken_from_another_one()
 
 
 class Failing(FakeWorker):
-    """Says what the turn said to it, and does not open the shards itself."""
+    """Records what the turn calls, and does not open the shards itself."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []

@@ -1,4 +1,4 @@
-"""What a process believes of its cluster, and what it gives up."""
+"""A process's view of its cluster, and when it discards what it heard."""
 
 from gossipq.core.register import ClusterView
 from gossipq.limits import ROSTER_DOUBT_MS, ROSTER_REFUSED_MS, ROSTER_VERSION_MAX, TERM_LEAP_MAX

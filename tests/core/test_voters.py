@@ -1,4 +1,4 @@
-"""Which set of voters may follow another."""
+"""Which set of voters may follow another one."""
 
 import pytest
 

@@ -1,5 +1,6 @@
-"""A delivery of an exclusive group waits until its lease is stored; what happens to its records meanwhile
-counts."""
+"""A delivery of an exclusive group waits until its lease is stored. Its records may change state
+meanwhile, and the delivery must respect that.
+"""
 
 from array import array
 
@@ -29,7 +30,7 @@ def orders(worker):
 
 
 def hand_out(worker, orders, records):
-    """To ada, who lends so much: the lease is not stored yet."""
+    """Starts a delivery to ada, who grants credit for `records`; its lease is not stored yet."""
     worker.subscribe(ADA, orders, "g", records=0, config=EXCLUSIVE)
     worker.slow = True
     worker.ask(1, ADA, Credit(1, records, limits.MIB), origin=ORIGIN)
@@ -37,7 +38,7 @@ def hand_out(worker, orders, records):
 
 
 def store(worker, *messages):
-    """What ada has said meanwhile is read in the turn that stores."""
+    """Runs the turn that stores the lease and reads ada's messages."""
     worker.slow = False
     worker.seen.append(worker.turn(*[lambda m=m: worker.step(1, ORIGIN, 9, ADA, m) for m in messages])[1])
 
@@ -60,7 +61,9 @@ def test_what_was_given_back_does_not_leave_any_more(worker, orders):
 
 
 def test_what_was_handed_out_anew_meanwhile_leaves_once_also_as_the_same_attempt(worker, orders):
-    """In the same millisecond, and the entry of the first handing-out is not applied yet."""
+    """Both deliveries are made in the same millisecond, and the entry of the
+    first is not applied yet.
+    """
     worker.publish(orders, [b"a", b"b"])
     hand_out(worker, orders, 1)
     ((first,),) = worker.shards[1]._outbox._late
@@ -106,7 +109,7 @@ def test_what_expires_meanwhile_is_a_dead_letter_and_the_rest_leaves(worker, ord
 
 
 def test_what_was_acked_meanwhile_stays_acked(worker, orders):
-    """By an ack for the handing-over before this one."""
+    """The ack belongs to the delivery before this one."""
     worker.publish(orders, [b"a", b"b", b"c"])
     worker.subscribe(ADA, orders, "g", records=3, config=EXCLUSIVE)
     assert worker.taken() == [(ADA.session, 0, 3, 1)]
@@ -130,7 +133,7 @@ def test_nothing_leaves_to_who_is_gone(worker, orders):
 def test_what_nobody_has_seen_is_no_attempt_and_leaves_once(worker, orders):
     worker.publish(orders, [b"a"])
     hand_out(worker, orders, 1)
-    for _ in range(3):  # of two attempts, in one millisecond
+    for _ in range(3):  # two attempts within one millisecond
         worker.ask(1, ADA, Unsubscribe(1), origin=ORIGIN)
         worker.subscribe(ADA, orders, "g", records=1, config=EXCLUSIVE)
     assert worker.taken() == []
@@ -141,7 +144,7 @@ def test_what_nobody_has_seen_is_no_attempt_and_leaves_once(worker, orders):
 
 
 def test_who_falls_silent_before_it_leaves_has_not_failed(worker, orders):
-    """With `auto` a handler counts as begun when a record comes again."""
+    """With `auto`, a record counts as begun when it is delivered again."""
     worker.publish(orders, [b"a"])
     worker.subscribe(ADA, orders, "g", records=1, config=EXCLUSIVE)
     worker.turn(lambda: worker.end_session(ADA.session))
@@ -163,7 +166,8 @@ def test_what_is_taken_back_before_it_leaves_and_waits_for_its_route_is_in_nobod
     worker.turn(
         lambda: worker.end_session(ADA.session),
         lambda: worker.step(1, (b"c", BOB.session), 1, BOB, message),
-        lambda: worker.shards[1].dispatch.run(),  # before the lazy log, as in a turn that has no entries
+        # runs before the lazy log, as in a turn without entries
+        lambda: worker.shards[1].dispatch.run(),
     )
     worker.slow = False
     worker.settle()

@@ -1,8 +1,9 @@
-"""Random walks of many records through the table of a record's life, by entries as a log may bring them.
+"""Random walks of many records through the table of a record's life, driven by
+entries that a log may contain.
 
-After each entry every record is where a simple model says, the counters say the same, and their sum is what
-was published. All walks together must take every change that the table has: the seeds are fixed, so this is
-not a matter of luck.
+After each entry every record is in the state of a simple model, the counters agree, and their sum
+is the number of published records. All walks together must use every change of the table. The seeds
+are fixed, so that this does not depend on luck.
 """
 
 from collections import Counter
@@ -41,14 +42,16 @@ from gossipq.core.storage import log, payloads
 from gossipq.values import TopicOptions
 from gossipq.wire import batch as batches
 
-RECORDS, ENTRIES, SEEDS = 12, 60, (*range(24), 287)  # 287: records die of a row with a gap, which is acked
+# 287: records die of a row with a gap, which is acked
+RECORDS, ENTRIES, SEEDS = 12, 60, (*range(24), 287)
 UNPARK = PARK + " unmatched"
 EVENTS = (HAND_OUT, ACK, FAIL, PARK, UNPARK, BURY, DROP, REPLAY, PURGE, REQUEUE, VOID, TRIM)
-LASTING = (ACKED, VOIDED, DROPPED, REMOVED)  #: no entry but a requeue of what is acked brings them back
+#: final states; only a requeue of acked records leaves them
+LASTING = (ACKED, VOIDED, DROPPED, REMOVED)
 
 
 class Walk:
-    """One group over one partition; each record has a state by the model."""
+    """One group over one partition; the model has one state per record."""
 
     def __init__(self, random: Random) -> None:
         self.random, self.worker = random, FakeWorker()
@@ -58,7 +61,8 @@ class Walk:
         self.shard = self.worker.shards[1]
         (self.id,) = self.shard.ledger.groups
         self.states, self.first = [OPEN] * RECORDS, 0
-        self.letters: set[int] = set()  # was a dead letter: it has a body of its own, and retention spares it
+        # records that were dead letters: each has a body of its own, and retention spares it
+        self.letters: set[int] = set()
         self.walked: Counter[tuple[str, str]] = Counter()
 
     @property
@@ -66,10 +70,10 @@ class Walk:
         return self.shard.ledger.cursors[self.partition][self.id]
 
     def entry(self) -> None:
-        """One more entry, over a few records that may be anywhere in their lives."""
+        """Writes one entry over a few records, which may be in any state."""
         event = self.random.choice(EVENTS)
         if event == TRIM and self.random.random() < 0.8:
-            return  # it ends all walks below
+            return  # a TRIM ends all walks below it
         low = self.random.randrange(self.first, RECORDS) if self.first < RECORDS else RECORDS
         high = min(RECORDS, low + self.random.choice((1, 1, 2, 5)))
         if low >= high:
@@ -77,7 +81,7 @@ class Walk:
         if event == VOID:
             high = low + 1
             if self.states[low] in LASTING:
-                return  # refused: nobody can get it any more
+                return  # a VOID is refused: no consumer can get this record any more
         if event == TRIM:
             low, high = 0, low + 1
         self.propose(event, low, high)
@@ -86,7 +90,9 @@ class Walk:
         self.check(event)
 
     def meet(self, offset: int, event: str) -> None:
-        """What an entry does to a record by the model; what it does not find it leaves alone."""
+        """Applies an entry to a record of the model, if the table has such a
+        change for the record's state.
+        """
         state = self.states[offset]
         change = CHANGES.get((state, event))
         if change is None or (event == TRIM and offset in self.letters):
@@ -128,7 +134,7 @@ class Walk:
         assert self.worker.shards[1] is self.shard, "no entry stopped the shard"
 
     def acked(self, low: int, high: int) -> list[tuple[int, int]]:
-        """Of a REQUEUE: what its leader found acked, one by one."""
+        """For a REQUEUE: the records that its leader found acked, one by one."""
         return [(each, each + 1) for each in range(low, high) if self.states[each] == ACKED]
 
     def check(self, event: str) -> None:
