@@ -1,5 +1,6 @@
-"""P14: what the rows of one copy must say of each other when all is quiet. Nothing is left of what is gone,
-no batch is missing or kept for nobody, and counters count what rows say."""
+"""P14: the rows of one copy agree with each other when no work is left. Removed topics and groups
+have no rows, exactly the needed batches are there, and counters match the rows they count.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -14,12 +15,12 @@ from gossipq.core.storage import log
 from gossipq.types import DELAY, ID_HASH, Index, share
 from sim.disk import Disk
 
-OF_PARTITIONS = b"OSWRijJIZvFAQVYULCph"  #: prefixes whose keys go on with a partition,
-OF_GROUPS = b"AQVYULCph"  #: and then with a group
+OF_PARTITIONS = b"OSWRijJIZvFAQVYULCph"  #: prefixes whose keys continue with a partition
+OF_GROUPS = b"AQVYULCph"  #: prefixes whose keys continue with a partition and a group
 
 
 def accounts(shard: Shard, disk: Disk) -> Iterator[str]:
-    """What is wrong with the rows of a copy that has swept all it had to."""
+    """Yields the faults in the rows of a copy that has finished its sweeps."""
     yield from left_over(shard, disk)
     yield from batches_add_up(shard, disk)
     yield from partitions_add_up(shard, disk)
@@ -33,7 +34,7 @@ def accounts(shard: Shard, disk: Disk) -> Iterator[str]:
 
 
 def left_over(shard: Shard, disk: Disk) -> Iterator[str]:
-    """Rows of what is not there any more."""
+    """Yields rows that belong to a removed partition, group or topic."""
     ledger, numbers = shard.ledger, records.U64.unpack_from
     for key, row in disk.state.scan(b"", b"\xff" * 8):
         prefix = key[:1]
@@ -70,7 +71,9 @@ def _due_key(key: bytes, row: bytes) -> bytes:
 
 
 def batches_add_up(shard: Shard, disk: Disk) -> Iterator[str]:
-    """Each batch that is needed is there, by as many records as its row says, and no other one is."""
+    """Checks that each needed batch is stored, with as many records as its row says,
+    and that no other batch is.
+    """
     ledger, needed, counted = shard.ledger, Counter[Index](), set[Index]()
     for partition, state in ledger.partitions.items():
         offset = state.first

@@ -1,7 +1,8 @@
-"""A cluster that lives: nodes that say who they are, and a chief who starts, drains, replaces and takes them
-off.
+"""A cluster with a life: nodes announce themselves, and an operator starts, drains,
+replaces and removes them.
 
-Nobody here names voters: each leader steers by the roster in its own ledger, as in a node."""
+No test code chooses voters: each leader follows the roster in its own ledger, as in a node.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
     from sim.world import World
 
 HOSTS = "abcde"
-CLONED = "tcp://clone-of-"  #: addresses of clones begin so
+CLONED = "tcp://clone-of-"  #: addresses of clones begin with this
 WITNESS = "w"
 
 
 def address_of(name: str) -> str:
-    """Of the host where a node runs."""
+    """Address of the host where a node runs."""
     return f"tcp://{name[0]}:7700"
 
 
@@ -32,11 +33,11 @@ def row_of(node: "Node") -> Member:
 
 
 class Insider(Party):
-    """Somebody who is told the roster."""
+    """A party that gets the roster."""
 
     def __init__(self, world: "World", name: str) -> None:
         super().__init__(world, name)
-        self.asked_ms: dict[int, int] = {}  #: by request
+        self.asked_ms: dict[int, int] = {}  #: request -> when it was sent
 
     def ask(self, message: Message, batch: bytes = b"") -> int:
         request_id = super().ask(message, batch)
@@ -53,7 +54,7 @@ class Insider(Party):
 
 
 class Doorman(Insider):
-    """The frontdoor of a host: it says who its node is, again and again."""
+    """The frontdoor of a host. It keeps telling the cluster who its node is."""
 
     def __init__(self, world: "World", host: str) -> None:
         super().__init__(world, f"door-{host}")
@@ -61,7 +62,7 @@ class Doorman(Insider):
         world.at(self.dice.randrange(100), self.look)
 
     def turn_away(self) -> None:
-        """Views tell most of the time who leads."""
+        """Picks another node to ask; most of the time views know the leader."""
         leader = self.world.leader()
         self.node = (
             leader.name
@@ -85,8 +86,9 @@ class Doorman(Insider):
 
 
 class Clone(Insider):
-    """A clone of the volume of some node: now and then it says, from another address, that it is that
-    node."""
+    """A clone of some node's volume. Now and then it claims, from another
+    address, to be that node.
+    """
 
     def __init__(self, world: "World") -> None:
         super().__init__(world, "clone")
@@ -112,13 +114,13 @@ class Clone(Insider):
 
 
 class Chief(Insider):
-    """One decision after the other, whatever is going on."""
+    """The operator: makes one decision after the other, whatever else happens."""
 
     def __init__(self, world: "World") -> None:
         super().__init__(world, "operator")
         self.hosts_max = self.dice.choice((2, 3, 4, 5))
         self.witness = self.dice.random() < 0.4
-        self.shrunk_ms = -1_000_000  #: when it last did something that makes voters fewer
+        self.shrunk_ms = -1_000_000  #: when the chief last reduced the number of voters
         world.at(self.dice.randrange(200, 600), self.look)
 
     def look(self) -> None:
@@ -137,7 +139,7 @@ class Chief(Insider):
         living = [host for host in HOSTS if world.host(host) is not None]
         choice = dice.random()
         if not members:
-            pass  # the founder enters first
+            pass  # the founder must enter first
         elif len(living) < self.hosts_max and choice < 0.6:
             world.start_host(dice.choice([host for host in HOSTS if host not in living]))
         elif self.witness and world.host(WITNESS) is None and choice < 0.3:
@@ -159,7 +161,7 @@ class Chief(Insider):
                 self.set(leaving[0], "in")
 
     def transfer(self, shard_id: int) -> None:
-        """Leadership of a shard goes to another copy."""
+        """Hands leadership of a shard to another copy."""
         leader = self.world.leader(shard_id)
         shard = leader.shard_of(shard_id) if leader is not None else None
         if leader is not None and shard is not None and shard.replica.progress:
@@ -168,7 +170,9 @@ class Chief(Insider):
             self.node, self.shard = meta, 0
 
     def drained(self, copy: str) -> bool:
-        """Whether no shard keeps anything there, nor is about to, as far as its leader knows."""
+        """Whether no shard keeps data on this copy or is about to,
+        according to the shards' leaders.
+        """
         for shard_id in range(self.world.shards):
             leader = self.world.leader(shard_id)
             shard = leader.shard_of(shard_id) if leader is not None else None
@@ -184,7 +188,7 @@ class Chief(Insider):
         self.ask(SetMember(member.name, state))
 
     def take_off(self, leader: "Node", members: dict[str, Member]) -> None:
-        """Who has been drained is ended; who is dead anyway is named as gone."""
+        """Ends a drained node and marks it as gone. A node that is dead already is only marked."""
         for member in members.values():
             node = self.world.nodes[member.copy]
             if node.dead or (member.state == "leaving" and self.drained(member.copy)):

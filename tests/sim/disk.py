@@ -1,16 +1,18 @@
-"""A disk in memory: what was not committed is lost when the process ends, what was not synced when the
-machine does, and a commit may fail. Undone by journals, so that a commit costs what it wrote."""
+"""A disk in memory. A process that ends loses what was not committed, a machine that ends
+loses what was not synced, and a commit may fail. Journals undo the lost writes, so a commit
+costs only what it wrote.
+"""
 
 from collections.abc import Iterator, Sequence
 from random import Random
 
 from gossipq.core.storage.tables import MemoryTable, Reader
 
-Change = tuple[bytes, bytes | None]  #: a key, and the value that it had
+Change = tuple[bytes, bytes | None]  #: a key and its old value
 
 
 class CountedReader:
-    """Of a table as it was; and how many rows it has read since the last look."""
+    """Reads a table as it was, and counts the rows it reads."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader, self.rows = reader, 0
@@ -27,8 +29,9 @@ class CountedReader:
 class JournalTable(MemoryTable):
     def __init__(self) -> None:
         super().__init__()
-        self.journal: list[Change] = []  #: not committed
-        self.unsynced: list[Change] = []  #: committed, and in the memory of the kernel
+        self.journal: list[Change] = []  #: changes that are not committed
+        #: changes that are committed but only in the kernel's memory
+        self.unsynced: list[Change] = []
         self.readers: list[CountedReader] = []
 
     def reader(self) -> CountedReader:
@@ -77,7 +80,7 @@ class JournalTable(MemoryTable):
 
 
 class Disk:
-    """The Tables of one copy, over all its restarts."""
+    """The Tables of one copy, across all its restarts."""
 
     def __init__(self) -> None:
         self.log, self.body, self.state = JournalTable(), JournalTable(), JournalTable()
@@ -95,7 +98,7 @@ class Disk:
             table.unsynced.clear()
 
     def lose(self) -> None:
-        """The machine ends."""
+        """Loses what was not synced: the machine ends."""
         for table in self.tables:
             table.lose()
 
@@ -104,7 +107,7 @@ class Disk:
             table.undo()
 
     def tear(self, dice: Random) -> bool:
-        """Damages the newest log row, as a torn write does. False: there is none."""
+        """Damages the newest log row as a torn write does. Returns False if the log is empty."""
         if not self.log.keys:
             return False
         key = self.log.keys[-1]

@@ -1,5 +1,6 @@
-"""What may go wrong in a run: the network, the disks, processes and clocks; how much of it is thrown once for
-each seed."""
+"""Faults of a run: the network, disks, processes and clocks. Each seed draws
+once how many of them happen.
+"""
 
 from random import Random
 from typing import TYPE_CHECKING
@@ -18,8 +19,10 @@ HOUR_MS = 3_600_000
 
 
 class Clocks:
-    """Wall clocks that are wrong: at most one living node's, so that a majority is right; by hours to days,
-    and it jumps before, during and after leaderships. Some machines boot: their boot clocks start anew."""
+    """Wrong wall clocks. At most one living node has one, so that a majority is right. It is wrong
+    by hours to days and jumps before, during and after leaderships. Some machines boot, and then
+    their boot clocks restart.
+    """
 
     def __init__(self, world: "World", jumps: bool) -> None:
         self.world, self.dice = world, Random(f"clocks/{world.seed}")
@@ -28,7 +31,9 @@ class Clocks:
         self.wrong: Node | None = None
 
     def may_be_wrong(self, node: Node) -> None:
-        """A node is made; of several that found a cluster together one may be it, and whoever comes later."""
+        """Maybe gives a new node a wrong clock: any later node, or one of several that
+        found a cluster together.
+        """
         alone = self.world.kind in ("grow", "standby") or self.world.steered
         living = self.wrong is not None and not self.wrong.dead
         if self.jumps and not living and not (alone and node.name == "a.1") and self.dice.random() < 0.6:
@@ -37,8 +42,9 @@ class Clocks:
                 self.jump()
 
     def jump(self) -> None:
-        """Where machines boot it is never behind: with one voter gone for good nobody knows which one is
-        right."""
+        """Sets a new error. In runs with boots the clock is never behind: after one voter is gone
+        for good, the others could not tell which clock is right.
+        """
         if self.wrong is None:
             return
         way = 1 if self.boots else self.dice.choice((-1, 1))
@@ -46,8 +52,9 @@ class Clocks:
         self.world.history.count("clock jumped")
 
     def boot(self, node: Node) -> None:
-        """Its machine starts anew, unless a copy might be left alone with a wrong clock, or nobody is up to
-        tell how many there are."""
+        """Restarts the node's machine. Not if a copy might be left alone with a wrong clock, or if
+        no node is up to tell how many voters there are.
+        """
         shards = [shard for other in self.world.nodes.values() for shard in other.shards()]
         if self.boots and shards and all(len(shard.replica.config.voters) > 2 for shard in shards):
             node.boot_anew(self.dice.randrange(1, 60_000))
@@ -57,7 +64,8 @@ class Clocks:
 class Faults:
     def __init__(self, world: "World", dice: Random) -> None:
         self.world, self.dice = world, dice
-        self.cuts: set[tuple[str, str]] = set()  #: between hosts, one way; "x" is where the clients are
+        #: one-way cuts between hosts; "x" is the place of the clients
+        self.cuts: set[tuple[str, str]] = set()
         self.loss = dice.choice((0, 0.01, 0.05, 0.15))
         self.double = dice.choice((0, 0.02, 0.1))
         self.slow = dice.choice((0, 0.02, 0.1))
@@ -65,16 +73,17 @@ class Faults:
         self.crash_inside = dice.choice((0, 0.0005, 0.002))
         self.garble = dice.choice((0, 0, 0.01))
         self.wipes = dice.random() < 0.5
-        self.hard_luck = dice.choice((0, 0, 0.3, 0.7, 1.0))  #: a leader is struck right after its election
+        #: probability that a leader is struck right after its election
+        self.hard_luck = dice.choice((0, 0, 0.3, 0.7, 1.0))
         self.adversary = dice.random() < 0.1
-        self.full: dict[str, int] = {}  #: until when the disk of a node refuses
-        self.slowed: dict[str, int] = {}  #: and until when it is slow
+        self.full: dict[str, int] = {}  #: node -> until when its disk refuses commits
+        self.slowed: dict[str, int] = {}  #: node -> until when its disk is slow
         self.clocks = Clocks(world, dice.random() < 0.7)
 
     # --- the network ----------------------------------------------------------------------------------------
 
     def delays(self, source: str, target: str) -> list[int]:
-        """When a message arrives: lost, doubled, late or in time."""
+        """Delays after which a message arrives: none if it is lost, two if it is doubled."""
         dice, calm = self.dice, self.world.calm
         if (source, target) in self.cuts or (not calm and dice.random() < self.loss):
             return []
@@ -85,7 +94,7 @@ class Faults:
         return delays
 
     def garbled(self, entries: list[Entry], rows: bytes) -> tuple[list[Entry], bytes]:
-        """Sometimes as a peer of another mind would send them."""
+        """Sometimes damages entries and rows, as a peer of another version might send them."""
         if not (entries or rows) or self.world.calm or self.dice.random() >= self.garble:
             return entries, rows
         return [msgspec.structs.replace(entry, payload=entry.payload + b"!") for entry in entries], rows[:-1]
@@ -93,7 +102,7 @@ class Faults:
     # --- strikes --------------------------------------------------------------------------------------------
 
     def commit_fails(self, node: Node) -> bool:
-        """By chance; or its disk is full, and refuses all."""
+        """Whether this commit fails, by chance or because the disk is full."""
         if self.world.now < self.full.get(node.name, 0):
             return True
         return not self.world.calm and self.dice.random() < self.fail_commits
@@ -108,7 +117,7 @@ class Faults:
         return not self.world.calm and self.crash_inside > 0 and self.dice.random() < self.crash_inside
 
     def strike(self) -> None:
-        """One fault, and the next one later."""
+        """Causes one fault and schedules the next one."""
         if self.world.calm or (self.adversary and self.dice.random() < 0.9):
             return
         self.world.at(self.dice.randrange(200, 2_400), self.strike)
@@ -128,7 +137,7 @@ class Faults:
             self.world.restart_later(node)
         elif fault < 0.4:
             boots = self.dice.random() < 0.5
-            for each in living:  # all at once, as by a power cut
+            for each in living:  # all at once, like a power cut
                 if boots:
                     self.clocks.boot(each)
                 each.crash(power=boots)
@@ -146,8 +155,10 @@ class Faults:
             self.cut(node)
 
     def greet_leader(self, node: Node, shard: Shard) -> None:
-        """Bad luck right after an election. The *adversary* knows Raft's figure 8: who leads with only new
-        entries is cut off before it says a word; who has an old tail may just hand that on."""
+        """Bad luck right after an election. The *adversary* knows Raft's figure 8. It cuts off a
+        leader with only new entries before that leader sends anything; a leader with an old tail
+        may send just that tail first.
+        """
         if self.clocks.dice.random() < 0.2:
             self.clocks.jump()
         if self.adversary:
@@ -180,7 +191,9 @@ class Faults:
                 self.cut(node)
 
     def ruin(self, node: Node) -> None:
-        """Its disk is lost, or torn: the copy is gone for good, and its host comes back as a new one."""
+        """Loses or tears the node's disk. The copy is gone for good, and its
+        host returns as a new copy.
+        """
         if self.dice.random() < 0.5:
             node.dead = "wiped"
             self.world.history.count("wipe")
@@ -189,8 +202,9 @@ class Faults:
             self.world.history.count("tear")
 
     def may_lose(self, node: Node) -> bool:
-        """Whether a minority is lost with it, in every set of voters that any copy goes by, also if it is
-        made a voter yet."""
+        """Whether losing the node loses only a minority, in the set of voters that each copy uses,
+        even if the node becomes a voter there.
+        """
         world = self.world
         if (
             node.witness
@@ -203,7 +217,7 @@ class Faults:
         for each in self.world.nodes.values():
             if each.shard is None:
                 if not each.dead:
-                    return False  # nobody knows what it goes by
+                    return False  # its set of voters is unknown
                 continue
             gone = {
                 other.name for other in self.world.nodes.values() if other.dead or other.torn or other is node
@@ -215,23 +229,23 @@ class Faults:
         return True
 
     def cut(self, node: Node) -> None:
-        """One of the shapes, for a while."""
+        """Cuts some connections for a while, in one of several shapes."""
         hosts = sorted({name[0] for name in self.world.nodes})
         host, shape = node.name[0], self.dice.randrange(6)
         if shape == 0:  # alone, with or without its clients
             pairs = [(host, other) for other in [*hosts, *(["x"] if self.dice.random() < 0.5 else [])]]
             pairs += [(b, a) for a, b in pairs]
-        elif shape == 1:  # hears nobody
+        elif shape == 1:  # receives from no other host
             pairs = [(other, host) for other in hosts]
-        elif shape == 2:  # is heard by nobody
+        elif shape == 2:  # reaches no other host
             pairs = [(host, other) for other in hosts]
         elif shape == 3:  # halves
             half = set(self.dice.sample(hosts, len(hosts) // 2))
             pairs = [(a, b) for a in hosts for b in hosts if (a in half) != (b in half)]
-        elif shape == 4:  # two that do not see each other, and all see the others
+        elif shape == 4:  # two hosts that do not reach each other; the others reach both
             other = self.dice.choice(hosts)
             pairs = [(host, other), (other, host)]
-        else:  # one direction of one wire
+        else:  # one direction of one connection
             pairs = [(host, self.dice.choice(hosts))]
         self.world.history.count("cut")
         self.cuts.update(pairs)
@@ -242,8 +256,9 @@ class Faults:
             self.cuts.difference_update(pairs)
 
     def settled(self) -> bool:
-        """Whether the leader has the three copies or more that it should have, and no others may be lost
-        while it moves."""
+        """Whether each leader has its target of at least three copies,
+        so that a copy may be lost.
+        """
         for shard_id in range(self.world.shards):
             leader = self.world.leader(shard_id)
             shard = leader.shard_of(shard_id) if leader is not None else None

@@ -1,10 +1,11 @@
-"""What happened in a run, as it was seen from outside and from each copy: the only thing that checkers look
-at."""
+"""The history of a run, as observed from outside and from each copy.
+Checkers look at nothing else.
+"""
 
 from typing import NamedTuple
 
-RIVAL = "rival"  #: names of topics that several make and remove begin so
-LOOSE = b"loose"  #: in the values of records that were sent once, without a producer
+RIVAL = "rival"  #: names of topics that several rivals create and remove begin with this
+LOOSE = b"loose"  #: part of the values of records that were sent once, without a producer
 
 
 class Confirmed(NamedTuple):
@@ -15,11 +16,11 @@ class Confirmed(NamedTuple):
     partition: int
     offset: int
     copies: int
-    fresh_term: int = 0  #: in which it got its offset, when this is the first confirm of it
+    fresh_term: int = 0  #: the term that assigned the offset, if this is its first confirm
 
 
 class Job(NamedTuple):
-    """A record that asks for more, as its publisher knows it. 0: it does not ask."""
+    """A record with options, as its publisher knows it. 0 means that an option is not used."""
 
     value: bytes
     sealed_ms: int  #: true time, like all times here
@@ -39,28 +40,28 @@ class JobConfirmed(NamedTuple):
     time_ms: int
     partition: int
     jobs: tuple[Job, ...]
-    offset: int  #: of the first; -1: `runs` say
+    offset: int  #: offset of the first record; -1: see `runs`
     runs: tuple[tuple[int, int, int, int, bool], ...]  #: count, offset, index, record, duplicate
 
 
 class Pushed(NamedTuple):
-    """Records that a leader handed to a consumer, at the moment when it did."""
+    """Records that a leader sent to a consumer, at the moment of sending."""
 
     time_ms: int
     term: int
-    consumer: str  #: "" = a reader
+    consumer: str  #: "" means a reader
     group: str
     partition: int
     offset: int
     attempt: int
     values: tuple[bytes, ...]
     lease_ms: int
-    newest_term: int  #: that anybody led at that moment
-    led_ms: int  #: the same moment by the leader's time, which may be late: I11 bounds that
+    newest_term: int  #: the newest term with a leader at that moment
+    led_ms: int  #: the same moment by the leader's time, which may be late; I11 bounds that
 
 
 class Seen(NamedTuple):
-    """What a reader got, in its order."""
+    """Records that a reader got, in the order in which it got them."""
 
     reader: str
     term: int
@@ -70,7 +71,7 @@ class Seen(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """A leader heard that a consumer of a group has begun with these records."""
+    """A leader learned that a consumer of the group has begun these records."""
 
     time_ms: int
     group: str
@@ -80,29 +81,33 @@ class Begun(NamedTuple):
 
 
 class AckConfirmed(NamedTuple):
-    """A consumer heard that these are done; or, among the failed, that its attempts are over."""
+    """A consumer was told that these records are done or, in `failed`,
+    that their attempts are over.
+    """
 
     time_ms: int
     group: str
     partition: int
     first: int
     end: int
-    term: int = 0  #: of who said so
+    term: int = 0  #: term of the leader that told it
 
 
 class Asked(NamedTuple):
-    """An ack or a failure that a leader has heard of; it may come to nothing."""
+    """An ack or a failure that reached a leader; it may fail."""
 
     time_ms: int
     consumer: str
     partition: int
     first: int
     end: int
-    well: bool  #: an ack
+    well: bool  #: True for an ack
 
 
 class Released(NamedTuple):
-    """A consumer has nothing of a range any more (it gave it back, or started over), as its leader knows."""
+    """As its leader knows, a consumer holds no record of this range any more: it gave
+    them back or started over.
+    """
 
     time_ms: int
     consumer: str
@@ -112,8 +117,9 @@ class Released(NamedTuple):
 
 
 class TopicSaid(NamedTuple):
-    """What the register answered: the id of a name, negative when it is gone; 0 = somebody asked for its
-    end."""
+    """Answer of the register: the id of a topic, negative when the topic is gone; 0 = a
+    client requested its removal.
+    """
 
     asked_ms: int
     time_ms: int
@@ -122,7 +128,7 @@ class TopicSaid(NamedTuple):
 
 
 class TopicUsed(NamedTuple):
-    """A shard did something for a topic by its id, as if it were there."""
+    """A shard did something for a topic id as if the topic existed."""
 
     asked_ms: int
     time_ms: int
@@ -131,7 +137,7 @@ class TopicUsed(NamedTuple):
 
 
 class RosterSaid(NamedTuple):
-    """What the leader of the meta shard answered: (copy, name, address, state) of each member."""
+    """Answer of the meta shard's leader: (copy, name, address, state) of each member."""
 
     asked_ms: int
     time_ms: int
@@ -140,25 +146,27 @@ class RosterSaid(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """The dump of one full copy at the end: all that its tables hold."""
+    """The dump of one full copy at the end: everything in its tables."""
 
     name: str
     applied: int
-    chains: dict[int, bytes]  #: of the kept log rows up to `applied`
+    chains: dict[int, bytes]  #: index -> chain of the kept log rows up to `applied`
     digest: str
-    records: dict[int, dict[int, bytes | None]]  #: partition -> offset -> value; None: its batch is missing
+    #: partition -> offset -> value; None if its batch is missing
+    records: dict[int, dict[int, bytes | None]]
     firsts: dict[int, int]  #: partition -> offset below which retention has removed everything
     cursors: dict[tuple[int, str], dict[str, int]]
     topics: dict[str, int]
     members: tuple[tuple[str, str, str, str], ...]
-    #: partition -> offset -> when it was given, as true time if clocks are right
+    #: partition -> offset -> when it was assigned, as true time if clocks are right
     given: dict[int, dict[int, int]]
-    scheduled: dict[int, dict[bytes, int]]  #: partition -> value -> entry of records that have no offset
+    #: partition -> value -> entry, for scheduled records without an offset
+    scheduled: dict[int, dict[bytes, int]]
     dead: dict[tuple[int, str], dict[int, str]]  #: (partition, group) -> offset -> reason
-    #: (partition, group) -> offset -> when, as true time if clocks are right
+    #: (partition, group) -> offset -> when it was acked, as true time if clocks are right
     acked: dict[tuple[int, str], dict[int, int]]
     shard: int = 0
-    grouped: tuple[int, ...] = ()  #: ids of the topics that its groups belong to
+    grouped: tuple[int, ...] = ()  #: ids of the topics that the copy's groups belong to
 
 
 class History:
@@ -175,23 +183,26 @@ class History:
         self.asked: list[Asked] = []
         self.jobs: dict[bytes, Job] = {}
         self.job_confirms: list[JobConfirmed] = []
-        #: the longest that a request with this job was on its way to a leader
+        #: the longest time that a request with this job took to reach a leader
         self.way_ms: dict[bytes, int] = {}
-        self.mode = self.expire = ""  #: of the group that takes jobs, and of their topic
-        self.dedup_ms = 0  #: of that topic
-        self.clock_error_ms = 100  #: of wall clocks that are right; one node's may be wrong by anything
-        self.late_ms = 0  #: by how much the time of a leader that served was late, at most
-        self.retention_ms = 0  #: of the topic that all use
+        self.mode = self.expire = ""  #: options of the group that takes jobs, and of its topic
+        self.dedup_ms = 0  #: dedup window of that topic
+        #: error of right wall clocks; one node's clock may be wrong by any amount
+        self.clock_error_ms = 100
+        self.late_ms = 0  #: the most by which a serving leader's time was late
+        self.retention_ms = 0  #: retention of the topic that all parties use
         self.end_ms = 0
         self.released: list[Released] = []
         self.begun: list[Begun] = []
         self.topics: list[TopicSaid] = []
         self.used: list[TopicUsed] = []
-        self.shard_of: dict[int, int] = {}  #: of the partitions in which nobody meddles
+        #: shards of the partitions that only regular clients use
+        self.shard_of: dict[int, int] = {}
         self.rosters: list[RosterSaid] = []
         self.copies: list[Copy] = []
-        self.broken: list[str] = []  #: invariants that a copy's trace broke, as they broke
-        self.counts: dict[str, int] = {}  #: what the run really had: takeovers, crashes, ...
+        self.broken: list[str] = []  #: invariants that a copy's trace broke, in order of time
+        #: how often things happened in the run: takeovers, crashes, ...
+        self.counts: dict[str, int] = {}
 
     def took(self, values: tuple[bytes, ...], way_ms: int) -> None:
         for value in values:
@@ -199,7 +210,7 @@ class History:
                 self.way_ms[value] = max(way_ms, self.way_ms.get(value, 0))
 
     def copies_of(self, partition: int) -> list[Copy]:
-        """Those of its shard."""
+        """Copies of the partition's shard."""
         return [copy for copy in self.copies if copy.shard == self.shard_of.get(partition, 0)]
 
     def count(self, what: str) -> None:

@@ -1,7 +1,8 @@
-"""Hunts for planted bugs over fresh seeds: is each seen, by the check that it names, and how soon?
+"""Hunts for planted bugs with new seeds: does the named check find each bug, and how soon?
 
-`python -m sim.hunt` hunts for each ten times; `python -m sim.hunt NAME ...` for these; a first seed is
-random, and printed. With `--note` what came of each is one more line of hunts.jsonl (or $GOSSIPQ_RESULTS).
+`python -m sim.hunt` hunts for each bug ten times; `python -m sim.hunt NAME ...` hunts for these
+bugs. The first seed is random and is printed. With `--note` the result of each hunt becomes a line
+of hunts.jsonl (or $GOSSIPQ_RESULTS).
 """
 
 import argparse
@@ -20,7 +21,7 @@ from sim.many import commit
 from sim.planted import PLANTED, Planted
 
 RESULTS = Path(__file__).with_name("hunts.jsonl")
-SEEDS_MAX = 200  #: within so many a bug must be caught
+SEEDS_MAX = 200  #: a bug must be found within this many seeds
 TRIES, CAUGHT_MIN = 10, 9
 
 
@@ -29,8 +30,9 @@ def fresh_seed() -> int:
 
 
 def seen(planted: Planted, seed: int) -> set[str]:
-    """Labels of all checks that fail in that run, or what the core itself raised; the bug is planted
-    already."""
+    """Runs a seed with the bug already planted. Returns labels of all checks that fail, or of the
+    error that the core raised.
+    """
     try:
         return {text.split()[0] for text in failures(world.run(seed, adversary=planted.adversary))}
     except Exception as error:
@@ -38,8 +40,9 @@ def seen(planted: Planted, seed: int) -> set[str]:
 
 
 def hunt(name: str, first: int, seeds: int = SEEDS_MAX) -> tuple[int, Counter[str]]:
-    """Plants the bug and runs one seed after the other until the check that it names sees it: how many that
-    took, 0 for never; and which checks failed in how many runs."""
+    """Plants the bug and runs seeds until the check that it names finds it. Returns the number of
+    seeds that this took (0 for never), and how many runs each check failed in.
+    """
     planted, labels = PLANTED[name], Counter[str]()
     with pytest.MonkeyPatch.context() as patch:
         planted.plant(patch)
@@ -55,7 +58,9 @@ def hunt(name: str, first: int, seeds: int = SEEDS_MAX) -> tuple[int, Counter[st
 
 
 def note(name: str, ran: str, firsts: list[int], took: list[int]) -> None:
-    """A hunt on a tree that nobody can check out again is not kept."""
+    """Stores the result. A result of a tree with uncommitted changes is dropped, because it
+    cannot be checked out again.
+    """
     row = {"commit": ran, "bug": name, "check": PLANTED[name].trips, "first": firsts, "seeds": took}
     if not ran.endswith("-dirty"):
         with Path(os.environ.get("GOSSIPQ_RESULTS", RESULTS)).open("a") as file:
@@ -63,7 +68,7 @@ def note(name: str, ran: str, firsts: list[int], took: list[int]) -> None:
 
 
 def main() -> int:
-    """Prints how each try ended; 1 when a bug was caught in fewer than nine of ten."""
+    """Prints how each try ended; returns 1 if a bug was found in fewer than nine of ten tries."""
     parser = argparse.ArgumentParser(prog="python -m sim.hunt")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--note", action="store_true", help="a line of hunts.jsonl for each")

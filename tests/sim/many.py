@@ -1,7 +1,8 @@
-"""Many seeds over all cores: what went wrong in each, and what happened in all of them together.
+"""Runs many seeds on all cores. Prints the faults of each seed and what
+happened in all of them together.
 
-`python -m sim.many FIRST SEEDS` runs them in this process alone, so that a tracer sees them. With `--note`
-all cores run them, and what came of it is one more line of seeds.jsonl (or $GOSSIPQ_RESULTS).
+`python -m sim.many FIRST SEEDS` runs them in this process alone, so that a tracer sees them. With
+`--note` all cores run them, and the result becomes a line of seeds.jsonl (or $GOSSIPQ_RESULTS).
 """
 
 import argparse
@@ -22,11 +23,11 @@ from sim.checks import failures
 
 RESULTS = Path(__file__).with_name("seeds.jsonl")
 CHUNK = 50
-Outcome = tuple[Counter[str], dict[int, list[str]]]  #: counts, and what is wrong by seed
+Outcome = tuple[Counter[str], dict[int, list[str]]]  #: counts of all runs; seed -> its faults
 
 
 def commit() -> str:
-    """Of the tree that runs; "-dirty": changed since."""
+    """The commit of the running tree; "-dirty" marks a tree with changes."""
     git = ["git", "-C", str(RESULTS.parent), "describe", "--always", "--dirty"]
     return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or __version__
 
@@ -38,7 +39,7 @@ def run_some(first: int, end: int) -> Outcome:
         try:
             history = world.run(seed)
             broken = failures(history)
-        except Exception:  # the core's own assertions
+        except Exception:  # assertions in the core itself
             wrong[seed] = [format_exc()]
             continue
         totals.update(history.counts)
@@ -51,7 +52,9 @@ def run_some(first: int, end: int) -> Outcome:
 
 
 def run_many(first: int, seeds: int, processes: int | None = None) -> Iterator[Outcome]:
-    """Outcomes as they come, each of CHUNK seeds or less. `processes`: None = one for each core."""
+    """Yields outcomes as they come, each of at most CHUNK seeds. Without `processes` there is
+    one process for each core.
+    """
     starts = range(first, first + seeds, CHUNK)
     ends = [min(start + CHUNK, first + seeds) for start in starts]
     if len(starts) == 1 or processes == 1:
@@ -62,7 +65,9 @@ def run_many(first: int, seeds: int, processes: int | None = None) -> Iterator[O
 
 
 def note(commit: str, first: int, seeds: int, counts: Counter[str], failed: dict[int, list[str]]) -> None:
-    """A run on a tree that nobody can check out again is printed, and not kept."""
+    """Prints the result. It is stored only for a committed tree, because other trees
+    cannot be checked out again.
+    """
     labels = {seed: sorted({text.split()[0] for text in broken}) for seed, broken in failed.items()}
     row = {
         "commit": commit,

@@ -1,8 +1,9 @@
-"""Clients that are in each other's way: they make, alter and remove the same topics, use what may be gone,
-and ask everything that an operator can, two and three requests at once. And one that lies.
+"""Clients that get in each other's way, and one that lies. Two or three of them at once create,
+alter and remove the same topics, use topics that may be gone, and send all requests of operators.
 
-Nothing that they ask for must be done; but whatever two of them meet in a log, no copy may stop, all copies
-must come to agree, and nothing may be left of what is gone."""
+Their requests need not succeed. But whatever meets in a log, no copy may stop, all copies must
+agree in the end, and removed topics may leave no rows.
+"""
 
 from array import array
 from collections.abc import Callable
@@ -51,19 +52,20 @@ NAMES = tuple(f"{RIVAL}-{number}" for number in range(3))
 VIRTUAL = f"{RIVAL}-virtual"
 GROUPS = ("left", "right")
 MODES = ("shared", "shared", "exclusive", "key_ordered")
-KNOWN_MAX = 8  #: topics, and records, that a rival remembers
+KNOWN_MAX = 8  #: topics and records that a rival remembers
 
 
 class Rival(Party):
-    """Asks without waiting, of the register and of the shards, also by what it remembers of topics that are
-    gone."""
+    """Sends requests to the register and to shards without waiting, also about topics that it
+    knew and that may be gone.
+    """
 
     def __init__(self, world: "World", name: str) -> None:
         super().__init__(world, name)
         self.group = GROUPS[0]
         self.topics: list[TopicInfo] = []
         self.refs: list[Ref] = []
-        self.shards: dict[int, int] = {}  #: of partitions
+        self.shards: dict[int, int] = {}  #: partition -> shard
         self.heard: dict[str, dict[int, int]] = {}  #: name -> id -> when it was heard of
         self.asked: dict[int, tuple[int, Message]] = {}
         self.made = 0
@@ -127,7 +129,7 @@ class Rival(Party):
         partition, group = partition_key(info.id, number), dice.choice(GROUPS)
         own = [ref for ref in self.refs if ref.partition == partition]
         ref = dice.choice(own) if own else Ref(partition, dice.randrange(4))
-        waits = next((each for each in own if each.offset < 0), ref)  # for its time
+        waits = next((each for each in own if each.offset < 0), ref)  # a scheduled one
         first = max(0, ref.offset) + dice.randrange(3)
         rows = [(partition, first, first + dice.randrange(1, 4))]
         starts = [Start(partition, "offset", dice.randrange(6))]
@@ -166,7 +168,8 @@ class Rival(Party):
             lambda: (BackUp(), b""),
         )
         if dice.random() < 0.1:
-            for _ in range(12):  # more than one turn may make of them, when all of it fails, or is over
+            # more records than one turn can handle when all of them fail or expire
+            for _ in range(12):
                 self.say(info.shards[number], Publish(partition), self.records(5))
         if dice.random() < 0.05:
             self.end(info, partition, info.shards[number])
@@ -174,7 +177,7 @@ class Rival(Party):
         self.say(info.shards[number], message, batch)
 
     def end(self, info: TopicInfo, partition: int, shard: int) -> None:
-        """The topic is removed, and just then new groups subscribe."""
+        """Removes the topic just as new groups subscribe."""
         self.say(META_SHARD, DropTopic(info.name))
         for number in range(8):
             start, group = [Start(partition)], f"late-{number}"
@@ -208,7 +211,7 @@ class Rival(Party):
             self.pushed(node, answer)
             return
         if request_id not in self.asked:
-            return  # of a request that came twice
+            return  # the answer to a request that arrived twice
         asked_ms, message = self.asked[request_id]
         history = self.world.history
         history.count(
@@ -217,7 +220,8 @@ class Rival(Party):
         if isinstance(answer, Topics):
             for info in answer.topics:
                 self.learned(info, asked_ms, sent_ms)
-            if isinstance(message, DropTopic):  # a name has one topic at a time: those known before are gone
+            # a name has one topic at a time, so the ones known before are gone
+            if isinstance(message, DropTopic):
                 for topic_id, heard_ms in self.heard.get(message.name, {}).items():
                     if heard_ms <= asked_ms:
                         history.topics.append(TopicSaid(asked_ms, sent_ms, message.name, -topic_id))
@@ -251,8 +255,9 @@ class Rival(Party):
 
 
 class Liar(Party):
-    """A member of the group of the topic that all use. It takes nothing, and acks and claims what it never
-    had."""
+    """A member of the group on the common topic. It takes no records, yet acks and
+    claims records of others.
+    """
 
     def __init__(self, world: "World") -> None:
         super().__init__(world, "liar")

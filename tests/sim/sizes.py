@@ -1,12 +1,12 @@
-"""What clusters of many nodes would say and do: real workers over a simulated network, with a clock moved by
-hand. Nothing of it was measured on machines: it counts messages, turns and bytes, not time.
+"""What clusters of many nodes would send and do: real workers over a simulated network, with a
+clock that the script moves. It counts messages, turns and bytes; it does not measure time.
 
     PYTHONPATH=.:nodes:clients/python:tests python -m sim.sizes [--nodes 3 10 ...] [--shards 32 64 ...]
 
-Each node has one worker. They join one after the other; shards find their copies and leaders. Counted are
-messages and bytes between hosts and turns that had something to do, for a cluster that is idle, and under
-100 batches a second of 50 records of 100 bytes, to 16 topics. Rows go to sizes.json, and from there into
-perf/GROWTH.md (`perf/growth.py --write`).
+Each node has one worker. Nodes join one after the other, and shards find their copies and leaders.
+The script counts messages and bytes between hosts, and turns that had something to do. It does so
+for an idle cluster, and under 100 batches a second to 16 topics (50 records of 100 bytes each).
+Rows go to sizes.json, and from there into perf/GROWTH.md (`perf/growth.py --write`).
 """
 
 import argparse
@@ -25,10 +25,12 @@ TOPICS, PER_STEP, BATCH = 16, 2, batches.seal([bytes(100)] * 50)
 
 
 class Tally:
-    """What the nodes of a house say to each other and do, since `clear`."""
+    """Counts what the nodes of a house send to each other and do, since `clear`."""
 
     def __init__(self, house: town.House) -> None:
-        self._sharing = False  #: what frontdoors tell their own workers is played by the house, more often
+        #: True while frontdoors talk to their own workers; the house does that
+        #: more often than a node
+        self._sharing = False
         share = house.share
 
         def shares() -> None:

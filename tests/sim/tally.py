@@ -1,8 +1,8 @@
-"""What the runs in seeds.jsonl and the hunts in hunts.jsonl add up to: `python tests/sim/tally.py` prints the
-rows that docs/PROOF.md has of them.
+"""Adds up the runs in seeds.jsonl and the hunts in hunts.jsonl: `python tests/sim/tally.py` prints
+the rows for docs/PROOF.md.
 
-Runs on committed code count, and no others. A seed that failed once is counted for good, whatever mended it;
-of the hunts for one bug the newest counts.
+Only runs on committed code count. A seed that failed once stays counted after the fix; for each
+bug the newest hunt counts.
 """
 
 import json
@@ -23,7 +23,7 @@ def runs(path: Path = SEEDS) -> list[dict[str, Any]]:
 
 
 def row(rows: list[dict[str, Any]]) -> str:
-    """One row of a table in Markdown, columns as in HEAD."""
+    """One row of a Markdown table, with the columns of HEAD."""
     clean = [run for run in rows if not run["commit"].endswith("-dirty")]
     counts = [
         len({run["commit"] for run in clean}),
@@ -38,12 +38,12 @@ HUNTS_HEAD = "| rule that is broken | seen by | caught | seeds it took, median |
 
 
 def newest_hunts(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By the name of the planted bug."""
+    """The newest hunt for each planted bug, by its name."""
     return {hunt["bug"]: hunt for hunt in rows if not hunt["commit"].endswith("-dirty")}
 
 
 def hunt_rows(rows: list[dict[str, Any]]) -> list[str]:
-    """Rows of a table in Markdown, columns as in HUNTS_HEAD."""
+    """Rows of a Markdown table, with the columns of HUNTS_HEAD."""
     told = []
     for name, hunt in sorted(newest_hunts(rows).items()):
         took = [count for count in hunt["seeds"] if count] or [0]
@@ -53,7 +53,7 @@ def hunt_rows(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def hunted(rows: list[dict[str, Any]]) -> str:
-    """All of them in one sentence."""
+    """All hunts in one sentence."""
     tries = [count for hunt in newest_hunts(rows).values() for count in hunt["seeds"]]
     took = [count for count in tries if count]
     return (

@@ -1,12 +1,11 @@
-"""Each rule that is broken on purpose is seen by the check that it names. The first seed is random, and
-printed."""
+"""Each planted bug is found by the check that it names. The first seed is random and is printed."""
 
 import pytest
 
 from sim.hunt import SEEDS_MAX, fresh_seed, hunt
 from sim.planted import PLANTED
 
-SEEDS = 3 * SEEDS_MAX  #: one try in ten may miss a bug in a third of these
+SEEDS = 3 * SEEDS_MAX  #: in one try of ten, a third of these may miss a bug
 
 
 @pytest.mark.parametrize("name", PLANTED)

@@ -1,6 +1,6 @@
-"""The cluster simulator, over many seeds; `test_planted` has what it must be able to see.
+"""The cluster simulator over many seeds; `test_planted` shows which bugs it finds.
 
-`make sim SEEDS=40000` runs more; `make sim SEEDS=1 FIRST=17` is seed 17 again, exactly.
+`make sim SEEDS=40000` runs more; `make sim SEEDS=1 FIRST=17` repeats seed 17 exactly.
 """
 
 import os
@@ -24,12 +24,13 @@ from sim.small import small
 
 FIRST = int(os.environ.get("GOSSIPQ_FIRST", "0"))
 SEEDS = int(os.environ.get("GOSSIPQ_SEEDS", "50"))
-#: of entries that logs must have met: all but what comes once an hour, and what operators set for a cluster
+#: kinds of entries that logs must have met; not those that come once an hour or that
+#: operators set for a cluster
 KINDS = {*range(log.NOOP, log.OPTIONS), log.ROLLUP, log.REGROUP} - {log.FORGET}
 
 
 def digest(history: History) -> str:
-    """Of everything that was seen in a run."""
+    """Hash of everything that a run recorded."""
     seen = (
         history.confirmed,
         history.pushed,
@@ -46,14 +47,14 @@ def digest(history: History) -> str:
 def test_every_property_holds_under_faults() -> None:
     totals: Counter[str] = Counter()
     wrong: dict[int, list[str]] = {}
-    # beside tests that wait for nodes, one process keeps a core busy and leaves them the other
+    # beside tests that wait for nodes, one process keeps one core busy and leaves the other to them
     processes = 1 if "PYTEST_XDIST_WORKER" in os.environ else None
     for counts, broken in run_many(FIRST, SEEDS, processes):
         totals += counts
         wrong |= broken
     again = "; ".join(f"make sim SEEDS=1 FIRST={seed}" for seed in wrong)
     assert not wrong, f"{len(wrong)} of {SEEDS} seeds of {commit()}: {wrong}; again: {again}"
-    if SEEDS >= 100:  # a run in which nothing happened proves nothing
+    if SEEDS >= 100:  # a run without events proves nothing
         assert totals["takeover"] > SEEDS, totals
         assert totals["confirmed"] > 10 * SEEDS, totals
         assert totals["acked"] > 10 * SEEDS, totals
@@ -132,7 +133,9 @@ def test_a_job_is_late_by_its_way_to_a_leader_and_by_no_more(way_ms: int, wrong:
 
 
 def test_who_heals_a_core_that_could_decide_looks_at_logs_too() -> None:
-    """A majority by every list is not enough: whoever may stand there may lack what another one has."""
+    """A majority in every copy's list is not enough: a copy that may stand there may
+    lack entries of another one.
+    """
 
     def copy(name: str, voters: str, *place: int, hollow: bool = False) -> Any:
         state = SimpleNamespace(term=place[0], last=place[1])

@@ -1,5 +1,6 @@
-"""The sealed batch: seal, check, open, cut; every flipped bit is seen, and no lie gets further than
-BadBatch."""
+"""The sealed batch: seal, check, open, cut. Every flipped bit is noticed, and every
+false number ends in BadBatch.
+"""
 
 import random
 from array import array
@@ -46,7 +47,7 @@ class Sample(NamedTuple):
 
 
 def numbers(bit: int, count: int) -> st.SearchStrategy["array[int]"]:
-    """What a fixed column may hold."""
+    """Draws values that a fixed column may hold."""
     code, _ = FIXED[bit]
     drawn = st.lists(st.integers(*RANGE[code]), min_size=count, max_size=count)
     return (drawn.map(sorted) if bit == DELAY else drawn).map(lambda items: array(code, items))
@@ -78,7 +79,7 @@ def plain(values: list[bytes], **options: Any) -> bytes:
 
 
 def resealed(raw: bytes | bytearray) -> bytes:
-    """The same bytes with a CRC that fits: what a broken or hostile producer could send."""
+    """The same bytes with a CRC that fits, as a broken or hostile producer could send."""
     copy = bytearray(raw)
     pack_into("<I", copy, 4, crc32(memoryview(copy)[8:]))
     return bytes(copy)
@@ -100,7 +101,7 @@ def open_all(raw: bytes) -> Batch:
 
 
 def same(batch: Batch, sample: Sample, first: int = 0, count: int | None = None) -> None:
-    """`batch` is records first .. first + count - 1 of the sample."""
+    """Asserts that `batch` holds records first .. first + count - 1 of the sample."""
     end = len(sample.values) if count is None else first + count
     options = sample.options
     assert len(batch) == batch.info.count == end - first
@@ -381,7 +382,9 @@ def test_cut_at_offsets_that_are_not_in_order() -> None:
 
 
 def assert_verified_unless_times_lie(batch: Batch, raw: bytes) -> None:
-    """What opens passes `verify`, but for delays that fall and times out of their bounds."""
+    """A batch that opens passes `verify`, unless its delays fall or its
+    times exceed their bounds.
+    """
     delays, lives = (list(batch.fixed(bit) or ()) for bit in (DELAY, TTL))
     if delays == sorted(delays) and all(0 <= each <= limits.DELAY_MS_MAX for each in delays + lives):
         assert verify(raw) == batch.info
@@ -393,8 +396,9 @@ def assert_verified_unless_times_lie(batch: Batch, raw: bytes) -> None:
 @settings(max_examples=400)
 @given(samples(count_max=5), st.data())
 def test_no_lie_gets_further_than_bad_batch(sample: Sample, data: st.DataObject) -> None:
-    """Random numbers at random words, sealed again: each batch opens to `count` records of each column, or
-    BadBatch."""
+    """Random numbers at random words, sealed again: each batch opens with `count` records in each
+    column, or raises BadBatch.
+    """
     raw = bytearray(sample.raw)
     for _ in range(data.draw(st.integers(1, 3))):
         at = 4 * data.draw(st.integers(2, len(raw) // 4 - 1))
@@ -462,7 +466,7 @@ def test_id_has_a_bound() -> None:
 
 @pytest.mark.parametrize("among", [1, 8, 9, 40])
 def test_each_id_has_a_bound(among: int) -> None:
-    """Wherever it stands, however short those beside it are."""
+    """The bound holds at every position, however short the other ids are."""
     hashes = {ID_HASH: array("Q", range(1, among + 1))}
     for at in range(among):
         for size in (limits.ID_BYTES_MAX, limits.ID_BYTES_MAX + 1):
@@ -488,7 +492,7 @@ def test_a_batch_of_no_producer_has_no_sequence() -> None:
 
 
 def test_one_byte_changed_anywhere() -> None:
-    """Sealed again with a CRC that fits: it opens or is BadBatch."""
+    """After a new CRC the batch opens or raises BadBatch."""
     draw, refused, rounds = random.Random(7), 0, 5_000
     sample = plain(
         [b"a", b"", b"ccc"], keys=[b"k", b"", b"kk"], route=b"eu", fixed={wire.LEASE: array("I", [1, 2, 3])}

@@ -1,4 +1,4 @@
-"""The manifests of an export: what counts, and what must not be read."""
+"""The manifests of an export: which ones count, and which ones must not be read."""
 
 import json
 from hashlib import sha256
@@ -17,7 +17,7 @@ def file(start, end, data_set="messages", partition=0, name=""):
 
 
 def chain(*increments, cluster="ab" * 16):
-    """Manifests by number; an increment is its files, or (files, base)."""
+    """Manifests by number; an increment is given as its files, or as (files, base)."""
     raws, previous = {}, ""
     for sequence, increment in enumerate(increments, 1):
         files, base = increment if isinstance(increment, tuple) else (increment, False)

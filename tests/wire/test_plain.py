@@ -1,4 +1,4 @@
-"""Records that a worker seals and opens, for who does not."""
+"""Records that a worker seals and opens for clients that cannot."""
 
 from typing import Any
 
@@ -100,7 +100,9 @@ def test_headers_that_are_none_are_shown_as_they_are() -> None:
 
 
 def test_a_frame_has_no_more_than_a_frontdoor_takes() -> None:
-    """Many empty values under a long route are a small batch: opened they are eighty times as large."""
+    """Many empty values under a long route make a small batch; opened, they
+    are eighty times as large.
+    """
     count = limits.BATCH_RECORDS_MAX
     bodies = [sealed([[b""]] * count, route="r" * limits.ROUTE_BYTES_MAX)] * 20
     slices = [Delivered(PARTITION, at * count, count, 1, len(bodies[0]), 0) for at in range(20)]

@@ -1,5 +1,6 @@
-"""PROTOCOL.md, docs/VERBS.md, docs/PEERS.md and the code say the same: verbs, fields, defaults, error codes,
-limits, kinds of log entries, and the frames of the quick start."""
+"""PROTOCOL.md, docs/VERBS.md, docs/PEERS.md and the code agree: verbs, fields, defaults, error
+codes, limits, kinds of log entries, and the frames of the quick start.
+"""
 
 import re
 from pathlib import Path
@@ -22,12 +23,12 @@ PAGES = [
     (HOME / name).read_text(encoding="utf-8") for name in ("PROTOCOL.md", "docs/VERBS.md", "docs/PEERS.md")
 ]
 TEXT = "\n".join(PAGES)
-WORDS_MAX = 12_000  #: of PROTOCOL.md, which the author of a client reads in an afternoon
-ROW = re.compile(r"^\| (.*)\|$", re.MULTILINE)  #: a ruler of dashes is none
+WORDS_MAX = 12_000  #: words of PROTOCOL.md, so that a client's author can read it in an afternoon
+ROW = re.compile(r"^\| (.*)\|$", re.MULTILINE)  #: a line of dashes does not match
 
 
 def section(heading: str) -> str:
-    """What follows a heading, up to the next one."""
+    """The text below a heading, up to the next heading."""
     found = re.search(rf"^(#+) {re.escape(heading)}$", TEXT, re.MULTILINE)
     assert found, f"no page of the protocol has the heading {heading!r}"
     rest = TEXT[found.end() :]
@@ -36,7 +37,7 @@ def section(heading: str) -> str:
 
 
 def rows(text: str) -> list[list[str]]:
-    """Cells of a table, without its head."""
+    """Cells of a table without its head."""
     return [[cell.strip() for cell in row.split("|")] for row in ROW.findall(text)][1:]
 
 
@@ -95,7 +96,7 @@ ENTRIES = section("Log entries").partition("### State")[0]
 
 
 def listed(kind: type[msgspec.Struct]) -> list[str]:
-    """The row of a payload or a value of the state."""
+    """The row of a payload or a stored value."""
     return [
         kind.__name__,
         ", ".join(f"{field.name}: {make.type_name(field.type)}" for field in msgspec.structs.fields(kind)),
@@ -159,7 +160,7 @@ HEX = re.compile(r"[0-9a-f]+(?: [0-9a-f]+)*")
 
 
 def quick_start() -> list[tuple[str, list[bytes]]]:
-    """What the client sends: the verb's name, and its frames."""
+    """Frames that the client sends, with the name of each verb."""
     said: list[tuple[str, list[bytes]]] = []
     for line in section("Quick start").splitlines():
         words = line.removeprefix("    ")
@@ -175,7 +176,7 @@ def quick_start() -> list[tuple[str, list[bytes]]]:
 
 
 def test_the_quick_start_works_as_it_stands() -> None:
-    """Each frame on the page is sent to a worker, and the answers are those of the page."""
+    """Sends each frame of the page to a worker and compares the answers with the page."""
     hands = Hands()
     client = hands.network.client(ENDPOINT)
     came: list[messages.Message] = []
@@ -183,7 +184,7 @@ def test_the_quick_start_works_as_it_stands() -> None:
     assert [name for name, _ in sent] == [*("HELLO", "RESOLVE", "HELLO", "PUBLISH_PLAIN", "SUBSCRIBE", "ACK")]
     for name, frame in sent:
         assert make.title(type(frames.decode(frame[0])[1])) == name
-        for _ in range(9):  # a topic that was made just now may be busy
+        for _ in range(9):  # a topic that was just created may be busy
             client.send(*frame)
             hands.turn(30)
             answers = [client.receive() for _ in range(len(client.inbox))]

@@ -1,4 +1,4 @@
-"""What a schema is, what fits it, and what may follow it."""
+"""Schemas: their form, which documents match, and which versions may follow."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -181,11 +181,11 @@ def test_the_order_of_declarations_decides_and_strangers_change_nothing() -> Non
         [
             b"nonsense",
             b'{"topic":"orders"}',
-            entry(2, FIRST),  # nothing is there that it could follow
+            entry(2, FIRST),  # no first version exists
             entry(1, {"type": "no"}),
             entry(1, FIRST),
-            entry(1, more),  # came second
-            entry(2, of(z=TEXT)),  # would refuse what fitted
+            entry(1, more),  # the second entry for this version
+            entry(2, of(z=TEXT)),  # would refuse values that matched before
             entry(2, more),
             entry(1, FIRST, 8),
             entry(2, None, 8),
