@@ -30,6 +30,8 @@ MOVED = ("unknown_topic", "wrong_shard")  # by a topic that is known from before
 LATER = (*OVER, *AWAY)
 SHARDS = range(0xFFFF)
 VERSION, SILENT_S, PING_S, REDIAL_S, AGAIN_S, HELLO_AGAIN_S = 2, 3.0, 1.0, 0.1, 0.05, 1.0
+IO_THREADS = 8  # libzmq looks names up in them: while a name server is silent, the sockets of that one wait
+CONTEXT = zmq.Context(IO_THREADS)
 LOST: int = zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED  # or it could not be made
 
 
@@ -58,6 +60,7 @@ class Client:
         self._waiting: deque[tuple[int, list[Any]]] = deque()  # (shard, record) that nobody took yet
         self._terms: dict[int, int] = {}  # shard -> of its newest leader
         self._socket: zmq.Socket[bytes] | None = None
+        self._dials = 0
         self._dialed_s = self._patient_s = 0.0  # patient: until then who was refused does not greet again
         self.connect(*addresses or ("tcp://127.0.0.1:7700",), token=token)
 
@@ -316,7 +319,9 @@ class Client:
                 self._monitor.close(0)
                 self._socket.close(0)
             self._addresses.rotate(-1)
-            self._socket = zmq.Context.instance().socket(zmq.DEALER)
+            self._socket = CONTEXT.socket(zmq.DEALER)
+            self._dials += 1
+            self._socket.set(zmq.AFFINITY, 1 << self._dials % IO_THREADS)
             self._socket.set(zmq.IPV6, int("[" in self._addresses[-1]))
             self._monitor = self._socket.get_monitor_socket(LOST)
             try:

@@ -8,6 +8,7 @@ import { createHmac, randomBytes } from "node:crypto";
 import { setMaxListeners } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Dealer } from "zeromq";
+import { addressOf, failed, nameIn, withAddress } from "./names.js";
 import { GossipqError, BYE, CONFIRM, DELIVER, HELLO, HOME, PING, REFUSED, RESET, SHARE, SUBSCRIBED, WELCOME, frame, parse } from "./protocol.js";
 
 const PING_MS = 1_000;
@@ -52,19 +53,40 @@ class Shard {
 class Way {
   #outbox = [];
   #sending = false;
+  #address = ""; // to which its host's name led
 
   constructor(endpoint, curve, hear, lost) {
     this.endpoint = endpoint;
     this.heardMs = this.madeMs = nowMs();
     this.socket = new Dealer({ linger: 0, ipv6: endpoint.includes("["), immediate: true, maxMessageSize: FRAME_BYTES_MAX, sendHighWaterMark: 0, receiveHighWaterMark: 0, ...curve });
-    for (const event of ["disconnect", "connect:retry"]) this.socket.events.on(event, () => setImmediate(lost, this));
+    const name = nameIn(endpoint);
+    for (const event of ["disconnect", "connect:retry"]) {
+      this.socket.events.on(event, () => {
+        if (name) failed(name, this.#address);
+        setImmediate(lost, this);
+      });
+    }
+    if (name) this.#connectByName(name, curve, lost);
+    else this.#connect(endpoint, curve);
+    this.#receive(hear);
+  }
+
+  #connect(endpoint, curve) {
     try {
       this.socket.connect(curve ? atDoor(endpoint) : endpoint);
     } catch (error) {
       this.socket.close();
       throw new GossipqError("bad_request", `${endpoint} is no address: ${error.message}`);
     }
-    this.#receive(hear);
+  }
+
+  async #connectByName(name, curve, lost) {
+    try {
+      this.#address = await addressOf(name);
+      if (!this.socket.closed) this.#connect(withAddress(this.endpoint, this.#address), curve);
+    } catch {
+      lost(this); // nobody knows the name now: the next server, or the same one later
+    }
   }
 
   get idle() {

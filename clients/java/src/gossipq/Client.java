@@ -1,5 +1,8 @@
 package gossipq;
 
+import java.net.Inet4Address;
+import java.net.InetAddress;
+import java.net.UnknownHostException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.security.SecureRandom;
@@ -14,8 +17,11 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.BooleanSupplier;
 import java.util.function.Function;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.zip.CRC32;
 import org.zeromq.ZMQ;
 
@@ -37,10 +43,12 @@ public final class Client implements AutoCloseable {
     /** By a topic that is known from before. */
     private static final Set<String> MOVED = Set.of("unknown_topic", "wrong_shard");
     private static final long FRAME_BYTES_MAX = 17_899_520; // PROTOCOL.md section 14
+    private static final Pattern NAMED = Pattern.compile("tcp://([A-Za-z0-9_][A-Za-z0-9_.-]*):(\\d+)");
     private static final byte[] NOTHING = new byte[0];
 
     private final ZMQ.Context context = ZMQ.context(1);
     private final Deque<String> addresses = new ArrayDeque<>();
+    private final Map<String, String> known = new ConcurrentHashMap<>(); // name of a host -> its last address
     private final byte[] session = new byte[16];
     private final Map<String, Topic> topics = new HashMap<>();
     private final Map<Integer, List<Object>> groups = new TreeMap<>(); // shard -> fields of its SUBSCRIBE
@@ -415,7 +423,7 @@ public final class Client implements AutoCloseable {
             made.setIPv4Only(!address.contains("["));
             ZMQ.Socket watch = watch(made);
             try {
-                made.connect(address);
+                made.connect(numeric(address));
                 socket = made;
                 monitor = watch;
                 break;
@@ -436,6 +444,39 @@ public final class Client implements AutoCloseable {
         joined.clear();
         unanswered.clear();
         waiting.clear();
+    }
+
+    /**
+     * tcp://NUMBER:PORT for tcp://NAME:PORT. JeroMQ would look the name up in this thread, for as long as a name server is silent. A name
+     * without an answer keeps its last address.
+     */
+    private String numeric(String address) {
+        Matcher named = NAMED.matcher(address);
+        if (!named.matches() || named.group(1).matches("[0-9.]+")) return address;
+        String name = named.group(1);
+        Thread looking = new Thread(() -> lookUp(name, known));
+        looking.setDaemon(true);
+        looking.start();
+        try {
+            looking.join(SILENT_MS);
+        } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
+        }
+        String found = known.get(name);
+        if (found == null) throw new IllegalArgumentException("no address of " + name + " is known");
+        return "tcp://" + found + ":" + named.group(2);
+    }
+
+    private static void lookUp(String name, Map<String, String> known) {
+        try {
+            for (InetAddress each : InetAddress.getAllByName(name)) {
+                if (!(each instanceof Inet4Address)) continue; // names stay with IPv4
+                known.put(name, each.getHostAddress());
+                return;
+            }
+        } catch (UnknownHostException error) {
+            // its last address serves
+        }
     }
 
     private ZMQ.Socket watch(ZMQ.Socket made) {
