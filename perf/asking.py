@@ -37,7 +37,7 @@ LOOKS = (
 QUIET = 500  #: confirms that are timed while nothing else goes on
 BATCH, SIZE = 500, 100
 KEYS, FAILING = 1_000, 10  #: so many keys; each tenth record fails once
-MANY_KEYS = 100_000
+FEW_KEYS, MANY_KEYS = 10, 100_000
 STEPS, HOLES, ACKS = 20_000, 10_000, 2_000  #: atomic steps; holes in a window; acks that are told one by one
 CROWD, CROWDS, HELD, WATCH_S = (
     2_000,
@@ -329,8 +329,8 @@ def retry(scale: float) -> list[Figure]:
 
 
 def keys(scale: float) -> list[Figure]:
-    """Key order, with few keys and with many, and one key whose first record does not get done: its records
-    wait, all others flow."""
+    """Key order, with ten keys, with some and with many, and one key whose first record does not get done:
+    its records wait, all others flow."""
     records = sized(RECORDS, scale)
     stuck = len(range(0, records, KEYS))
 
@@ -340,6 +340,9 @@ def keys(scale: float) -> list[Figure]:
 
     def publish_many(mq: Client, topic: str, numbers: range) -> None:
         publish(mq, topic, numbers, MANY_KEYS)
+
+    def publish_few(mq: Client, topic: str, numbers: range) -> None:
+        publish(mq, topic, numbers, FEW_KEYS)
 
     def take(message: Message) -> bool:
         if number_of(message) % KEYS == 0:
@@ -351,11 +354,20 @@ def keys(scale: float) -> list[Figure]:
     with node() as at:
         beside = consumed_per_s(at, Work("beside", records, publish, ack, records, {}))
         free = consumed_per_s(at, Work("free", records, publish, ack, records, ordered))
+        few = consumed_per_s(at, Work("few", records, publish_few, ack, records, ordered))
         many = consumed_per_s(at, Work("many", records, publish_many, ack, records, ordered))
         ours = consumed_per_s(at, Work("stuck", records, publish, take, records - stuck, ordered))
     what = f"{records:,} records of {KEYS:,} keys"
     return [
         Figure("keys", free, beside, "/s", "", f"{what}, key_ordered; beside: shared"),
+        Figure(
+            "keys, few",
+            few,
+            beside,
+            "/s",
+            "",
+            f"{records:,} records of {FEW_KEYS} keys, key_ordered; beside: shared",
+        ),
         Figure(
             "keys, many",
             many,

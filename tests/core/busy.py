@@ -239,6 +239,7 @@ class Busy:
             gaps=self.gaps[who.session],
             auto=self.auto[who.session],
             shares=random.random() < 0.5,
+            key_runs=random.random() < 0.5,
         )
         self.tell(who, message)
 

@@ -119,7 +119,7 @@ def keys_are_kept(dispatch: Dispatch, view: PartitionView) -> None:
     in_flight = {at: key_hash for at, key_hash in held.items() if at >= first}
     assert in_flight == leased, f"keys of what is in flight: {in_flight}, and of leases: {leased}"
     assert Counter(held.values()) == +view.keys._counts, "counts of keys"
-    singles_of = {member.session for member in view.group.members.values() if not member.has_key_runs}
+    singles_of = {member.session for member in view.group.members.values() if not member.key_runs}
     singles = Counter(
         (lease.session, key_hash)
         for low, high, lease in view.leases

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gossipq.core.delivery.consumers import KEY_ORDERED, PartitionView
-from gossipq.core.delivery.keys import Keys
+from gossipq.core.delivery.keys import UNBOUNDED, KeyRuns, Keys
 from gossipq.core.delivery.leases import Leases
 from gossipq.core.ledger import key_lane
 from gossipq.core.storage import RangeMap
@@ -21,7 +21,7 @@ LANE = key_lane(KEY)
 def test_a_record_that_failed_goes_on_before_those_on_disk_behind_it() -> None:
     """It came back while a later one was held: it waits in memory, and the first of all goes first."""
     state = SimpleNamespace(config=SimpleNamespace(mode=KEY_ORDERED))
-    group: Any = SimpleNamespace(id=7, state=state, ahead={})
+    group: Any = SimpleNamespace(id=7, state=state, run_of_key=1)
     cursor: Any = SimpleNamespace(state=SimpleNamespace(cursor=0))
     ledger: Any = None
     view, leases = PartitionView(group, 1 << 16, cursor), Leases(ledger)
@@ -45,8 +45,10 @@ def test_a_key_belongs_to_one_consumer_while_it_holds_records_of_it() -> None:
     keys.took([1, 2, 0, 1], 10, A)
     assert keys.allowed([0, 3, 1], 14, B, {}) == 2
     assert keys.allowed([0, 3, 1], 14, A, {}) == 2, "one at a time, also to it"
-    assert keys.allowed([0, 3, 1, 3], 14, A, {}, runs=True) == 4
-    assert keys.allowed([1], 9, A, {}, runs=True) == 0  # while it has a later one
+    assert keys.allowed([0, 3, 1, 3], 14, A, {}, runs=UNBOUNDED) == 4
+    assert keys.allowed([1], 9, A, {}, runs=UNBOUNDED) == 0  # while it has a later one
+    assert keys.allowed([3, 3, 3, 4], 14, A, {}, KeyRuns(2, 9)) == 2, "two of each key"
+    assert keys.allowed([3, 3, 4, 4], 14, A, {}, KeyRuns(9, 3)) == 3, "the second 1, 0 and 3"
     keys.let_go(10, 13)
     assert keys.allowed([2, 1], 14, B, {}) == 1
     keys.let_go(0, 99)
@@ -87,7 +89,7 @@ def test_a_key_is_free_when_none_of_its_records_is_in_flight(
             free = not key or key not in held.values()
             assert keys.opens(key, 0) == free
             assert bool(keys.allowed([key], 100, B, {})) == free
-            assert keys.allowed([key], 100, A, {}, runs=True) == 1
+            assert keys.allowed([key], 100, A, {}, runs=UNBOUNDED) == 1
 
 
 @settings(max_examples=200, deadline=None)
@@ -124,7 +126,7 @@ def test_what_is_allowed_is_what_the_rule_says(
                     for at, key in enumerate(hashes, first)
                 ]
                 allowed = len(list(takewhile(bool, free)))
-                assert keys.allowed(hashes, first, each, {}, runs=True) == allowed
+                assert keys.allowed(hashes, first, each, {}, runs=UNBOUNDED) == allowed
                 alone = [not key or key not in [*owners, *hashes[:at]] for at, key in enumerate(hashes)]
                 assert keys.allowed(hashes, first, each, {}) == len(list(takewhile(bool, alone)))
             if owner is None:

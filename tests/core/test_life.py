@@ -21,6 +21,7 @@ from core.harness import FakeWorker, client, single
 from core.harness import counters as stats
 from core.places import one_for_each, reopened, rows_add_up
 from gossipq import limits
+from gossipq.core.delivery import consumers
 from gossipq.core.delivery.routes import matcher
 from gossipq.core.ledger import life, records
 from gossipq.core.ledger.exceptions import decode_dead, decode_exception
@@ -92,6 +93,12 @@ def walked(monkeypatch, capsys):
         with capsys.disabled():
             never = [" ".join(name) for name, count in steps.items() if not count]
             print(f"\nlives walked {len(steps) - len(never)} of {len(steps)} steps; not: {', '.join(never)}")
+
+
+@pytest.fixture(autouse=True)
+def short_runs(monkeypatch):
+    """Of a loan of six records, two may be of one key."""
+    monkeypatch.setattr(consumers, "KEY_RUN_PART", 3)
 
 
 class Record:
@@ -259,6 +266,7 @@ class FullLife(RuleBasedStateMachine):
             routes=self.routes[consumer.session],
             ack=not self.ack_first,
             gaps=consumer.session == CONSUMERS[0].session,
+            key_runs=consumer.session != CONSUMERS[1].session,
         )
         return self.send(consumer, message)
 

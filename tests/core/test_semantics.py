@@ -7,6 +7,7 @@ import pytest
 from core.harness import FakeWorker, client, single
 from core.harness import counters as stats
 from gossipq import limits
+from gossipq.core.delivery import selection
 from gossipq.core.delivery.routes import check_patterns, matcher
 from gossipq.errors import BadRequest
 from gossipq.messages import (
@@ -371,13 +372,55 @@ def test_records_of_a_busy_key_leave_the_credit_to_other_keys(worker, orders):
     assert worker.taken() == [(ADA.session, 1, 2, 1)]
 
 
-@pytest.mark.parametrize(("lent", "runs"), [(500, 1), (501, 20)])
-def test_a_consumer_that_is_fast_may_have_a_run_of_a_key(worker, orders, lent, runs):
-    publish(worker, orders, bytes(batches.seal([b"x"] * 20, fixed={KEY_HASH: array("I", [7] * 20)})))
+def lends_for_runs(worker, orders, lent, hashes, key_runs=True):
+    """Ada lends credit for records of these keys, published as one batch."""
+    publish(worker, orders, keyed(*hashes))
     starts, options = [Start(orders)], GroupOptions(mode="key_ordered")
-    message = Subscribe(1, "g", starts, lent, limits.CREDIT_BYTES, options, key_runs=True)
+    message = Subscribe(1, "g", starts, lent, limits.CREDIT_BYTES, options, key_runs=key_runs)
     worker.ask(1, ADA, message, 2, (b"c", ADA.session))
+
+
+def keyed(*hashes):
+    return bytes(batches.seal([b"x"] * len(hashes), fixed={KEY_HASH: array("I", hashes)}))
+
+
+@pytest.mark.parametrize(("lent", "runs"), [(16, 1), (32, 2), (500, 31), (501, 40)])
+def test_a_consumer_that_is_fast_may_have_a_run_of_a_key(worker, orders, lent, runs):
+    lends_for_runs(worker, orders, lent, [7] * 40)
     assert worker.taken() == [(ADA.session, 0, runs, 1)]
+
+
+def test_runs_of_all_keys_leave_half_of_the_credit_to_other_keys(worker, orders):
+    lends_for_runs(worker, orders, 64, [key for key in range(1, 17) for _ in range(4)] + [99])
+    worker.tick(selection.BUSY_KEYS_MS)
+    taken = worker.taken()
+    assert sum(end - first for _, first, end, _ in taken) == 16 + 32 + 1, "32 have one of their key before"
+    assert taken[-1][1:] == (64, 65, 1), "and the key that comes last does not wait"
+
+
+def test_few_keys_whose_records_are_acked_at_once_come_in_whole_slices(worker, orders):
+    lends_for_runs(worker, orders, 64, [1 + n % 10 for n in range(400)])
+    view, at, turns = worker.shards[1].dispatch.subscriptions[ADA.session, 1].views[0], 0, 0
+    while at < 400:
+        handed = worker.taken()
+        at = max(end for _, _, end, _ in handed)
+        assert not view.lanes, "nothing is passed over"
+        worker.ask(1, ADA, Ack(1, [(orders, first, end) for _, first, end, _ in handed]))
+        worker.ask(1, ADA, Credit(1, sum(end - first for _, first, end, _ in handed), 0))
+        worker.advance(1)
+        turns += 1
+    assert turns < 20
+
+
+def test_a_busy_key_is_looked_past_after_a_moment_also_if_its_records_go_on(worker, orders):
+    lends_for_runs(worker, orders, 64, [7] * 1_000 + [8])
+    taken, waited_ms = worker.taken(), 0
+    while taken[-1][1:] != (1_000, 1_001, 1):
+        worker.ask(1, ADA, Ack(1, [(orders, *each[1:3]) for each in taken]))
+        worker.tick(1)
+        waited_ms += 1
+        assert waited_ms <= selection.BUSY_KEYS_MS
+        taken = worker.taken()
 
 
 def test_an_exclusive_group_goes_to_the_next_when_the_first_leaves(worker, orders):

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 SHARDED = ("shards",)  #: kinds of clusters: three shards, with three copies each
 PATIENCE_MS = 400
 CREDIT = 12
+RUN = 3  #: records of a key, for a consumer that may have several
 SOON_MS = 100  #: a consumer reports the beginning of longer work
 SHRINK_MS = 6_000  #: a request for fewer copies may be on its way so long, and no disk is lost meanwhile
 BATCHES_MAX = 50  #: of one publisher
@@ -228,14 +229,18 @@ class Consumer(Party):
         ack: bool = True,
         fails: float = 0.0,
         window: int | None = None,
+        key_runs: bool = False,
     ) -> None:
         """Of the topic "orders", unless told otherwise. `fails`: how many attempts do, of those that do not
-        end well. `window`: so many records of the group may be open at once."""
+        end well. `window`: so many records of the group may be open at once. `key_runs`: it may hold several
+        records of a key."""
         super().__init__(world, name)
         self.home_of = home or (lambda: world.admin.home(0))
         self.partition = 0
         self.group, self.routes, self.ack, self.fails = group, list(routes), ack, fails
         self.options = GroupOptions(mode=mode, lease_ms=world.lease_ms, in_flight_max=window)
+        self.key_runs = key_runs
+        self.keys: dict[tuple[int, int, int], set[int]] = {}  # of what it was handed
         self.term = 0
         self.subscribed = False
         self.asked = 0
@@ -276,6 +281,7 @@ class Consumer(Party):
             shards=[self.shard],
             shares=True,
             gaps=self.fails > 0,
+            key_runs=self.key_runs,
         )
         self.asked = self.ask(message)
 
@@ -300,6 +306,9 @@ class Consumer(Party):
                 del self.held[old]  # it comes again: what was held before is over
                 self.began.discard(old)
             self.held[held] = self.world.now
+            if self.key_runs:
+                jobs = [self.world.history.jobs.get(value) for value in answer.values]
+                self.keys[held] = {job.key for job in jobs if job is not None and job.key}
             takes_ms = self.dice.randrange(2, 300)
             if answer.attempt > 1 or takes_ms > SOON_MS:  # others are over before anybody hears of it
                 self.world.at(takes_ms // 3, self.begin, held)
@@ -344,19 +353,35 @@ class Consumer(Party):
         count = held[2] - held[1]
         if held in self.well:
             self.say_done(held)
-        elif count > 2 and self.dice.random() < 2 * self.fails:
+        elif count > 2 and not self.key_runs and self.dice.random() < 2 * self.fails:
             self.part(held)
         elif self.dice.random() < self.fails:
             del self.held[held]
+            self.give_back_later(held)
             request_id = self.ask(Nack(1, [held], reason="no luck"))
             self.acking[request_id] = [held], False
         elif self.dice.random() < 0.1:
             del self.held[held]
+            self.give_back_later(held)
             self.ask(Nack(1, [held], delay_ms=self.dice.choice((0, 100)), failed=False))
         else:
             self.well.add(held)
             self.say_done(held)
         self.ask(Credit(1, count, 1_000 * count))
+
+    def give_back_later(self, held: tuple[int, int, int]) -> None:
+        """With runs of keys: later records of a key do not begin when one of it has failed or goes back."""
+        if not self.key_runs:
+            return
+        shut = self.keys[held]
+        later = [each for each in sorted(self.held) if each > held and self.keys[each] & shut]
+        for each in later:
+            shut = shut | self.keys[each]
+        for each in later:
+            del self.held[each]
+            self.well.discard(each)
+            self.world.history.count("given back behind its key")
+            self.ask(Nack(1, [each], failed=False))
 
     def part(self, held: tuple[int, int, int]) -> None:
         """Some of a slice are done well, the others between them are not; each kind is told at once."""

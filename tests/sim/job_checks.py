@@ -5,8 +5,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import permutations
 
+from sim.clients import RUN
 from sim.history import History, Job, JobConfirmed, Pushed
-from sim.jobs import ATTEMPTS_MAX, FOREVER_MS
+from sim.jobs import ATTEMPTS_MAX, FOREVER_MS, RUNNERS
 
 LATE_MS = 6_000  #: what is due has its offset by then, also after slow commits and takeovers
 Offsets = dict[bytes, int]
@@ -107,9 +108,10 @@ def one_at_a_time(history: History) -> Iterator[str]:
     term = 0
     held: dict[int, tuple[Pushed, int]] = {}
     newest: dict[int, int] = {}
+    had: set[int] = set()
     for row, offset, job in handed(history):
         if row.term != term:
-            term, held, newest = row.term, {}, {}
+            term, held, newest, had = row.term, {}, {}, set()
         key = job.key if history.mode == "key_ordered" else -1
         if key == 0:
             continue
@@ -123,16 +125,17 @@ def one_at_a_time(history: History) -> Iterator[str]:
                     f"key {key}"
                 )
         held[offset] = row, key
-        if row.attempt == 1 and key > 0:
+        if row.attempt == 1 and key > 0 and offset not in had:
             if offset < newest.get(key, -1):
                 yield f"P10 {offset} of key {key} came after {newest[key]}, first attempts both"
             newest[key] = offset
+        had.add(offset)
 
 
 def keys_stay_closed(history: History) -> Iterator[str]:
-    """P10: with key order, a new record of a key is not delivered while an earlier one of it is not done, not
-    even to the same consumer: it would use credit that records of other keys need. The leader that heard the
-    ack may not be the one that stored it."""
+    """P10: with key order, a new record of a key is not delivered while an earlier one of it is not done. A
+    consumer with runs of keys may have some more: more than a part of its credit would be kept from records
+    of other keys. The leader that heard the ack may not be the one that stored it."""
     if history.mode != "key_ordered":
         return
     done: dict[int, int] = {}  # offset -> when, by leader time
@@ -141,13 +144,22 @@ def keys_stay_closed(history: History) -> Iterator[str]:
         for at, time_ms in copy.acked.get((where, "jobs"), {}).items():
             done[at] = max(time_ms, done.get(at, time_ms))
     dead = {at for copy in history.copies_of(where) for at in copy.dead.get((where, "jobs"), ())}
+    failed: dict[int, list[int]] = defaultdict(list)  # offset -> when
+    for each in history.failed:
+        for offset in range(each.first, each.end) if (each.group, each.partition) == ("jobs", where) else ():
+            failed[offset].append(each.time_ms)
     last: dict[int, dict[int, Pushed]] = defaultdict(dict)  # key -> offset -> who had it last
     for row, offset, job in handed(history):
         if job.key == 0 or job.ttl_ms:
             continue
-        for other, before in last[job.key].items() if row.attempt == 1 else ():
+        run = RUN if row.consumer in RUNNERS else 1
+        for other, before in sorted(last[job.key].items()) if row.attempt == 1 else ():
             late = done.get(other, row.led_ms + 1) > row.led_ms and other not in dead
             if other < offset and late:
+                run -= 1
+                waits = any(before.time_ms <= time_ms <= row.time_ms for time_ms in failed[other])
+                if run and before.consumer == row.consumer and not waits:
+                    continue
                 yield (
                     f"P10 {offset} of key {job.key} went to {row.consumer} at {row.time_ms}, {other} was "
                     f"with {before.consumer} since {before.time_ms} and is not done"

@@ -25,6 +25,7 @@ ASKS = (KEY_HASH, DELAY, TTL, ATTEMPTS, ID_HASH)  #: columns that a batch may ha
 COUNTS = (1, 1, 2, 4)  #: of the records of a batch
 MODES = ("routes", "exclusive", "key_ordered", "at most once", "together")
 WINDOWS = (None, None, 4, 10)  #: of the group: behind what fails, the rest of its key waits on disk soon
+RUNNERS = ("k2",)  #: consumers that may hold several records of a key, in a group with key order
 ABSENT = "absent"  #: a group without consumers
 TOGETHER = "together"  #: plain records: what fails of a batch comes again in one slice
 
@@ -173,6 +174,7 @@ def job_parties(world: "World") -> list[Party]:
                 ack=mode != "at most once",
                 fails=0.3,
                 window=window,
+                key_runs=f"k{number}" in RUNNERS,
             )
         )
     return [publisher, *consumers]

@@ -18,7 +18,7 @@ from gossipq.core.delivery.consumers import PartitionView, Subscription
 from gossipq.core.delivery.dispatch import Dispatch
 from gossipq.core.delivery.expiry import Expiry
 from gossipq.core.delivery.failures import Budget, Failures
-from gossipq.core.delivery.keys import Keys
+from gossipq.core.delivery.keys import UNBOUNDED, Keys
 from gossipq.core.delivery.leases import DONE, Leases
 from gossipq.core.delivery.outbox import Outbox
 from gossipq.core.delivery.selection import Selection
@@ -667,7 +667,7 @@ def failures_close_their_keys(patch: pytest.MonkeyPatch) -> None:
 
 def busy_keys_use_credit(patch: pytest.MonkeyPatch) -> None:
     """Each consumer gets all records of a key that it lends credit for."""
-    patch.setattr(Subscription, "has_key_runs", True)
+    patch.setattr(Subscription, "runs", UNBOUNDED)
 
 
 def windows_are_small(patch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from gossipq.core.copies import snapshot
 from gossipq.core.delivery import consumers
 from gossipq.core.ledger import retention
 from gossipq.core.register import roster
+from sim.clients import CREDIT, RUN
 
 FAILURES_PER_TURN, LETTERS_PER_TURN, SNAPSHOT_ROWS_PER_TURN = 4, 3, 20
 SMALL = [
@@ -29,6 +30,7 @@ SMALL = [
     (limits, "STRAY_ROWS", 5),
     (roster, "LIVING_MS", 2_000),
     (consumers, "KEY_RANGES", 2),
+    (consumers, "KEY_RUN_PART", CREDIT // RUN),
 ]
 
 

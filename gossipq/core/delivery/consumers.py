@@ -7,7 +7,7 @@ from itertools import islice, takewhile
 import msgspec
 
 from gossipq.core.delivery import tries
-from gossipq.core.delivery.keys import Keys
+from gossipq.core.delivery.keys import ONE_OF_EACH, UNBOUNDED, KeyRuns, Keys
 from gossipq.core.delivery.routes import matcher
 from gossipq.core.ledger import ROUTE_LANE, Cursor, ExceptionRow, GroupState, Ledger, key_of, run_at
 from gossipq.core.storage import Intervals, RangeMap
@@ -16,6 +16,8 @@ from gossipq.types import KEY_HASH, Index, Offset, Origin, PartitionKey, Session
 from gossipq.values import Range
 
 KEY_RUNS_LOAN = 500  #: records: a consumer that lends more at a time is through with them in a second
+KEY_RUN_PART = 16  #: of a smaller loan this part may be records of one key,
+KEY_RUNS_PART = 2  #: and this one the second and later records of all keys
 UNKNOWN_NUMBER = -1  #: of a subscription before a restart
 EXCLUSIVE, KEY_ORDERED = "exclusive", "key_ordered"
 #: of a key that go on together: all that wait would be looked at by each consumer that may have none of them
@@ -348,7 +350,7 @@ class PartitionView:
         """What waits in a lane may be looked at again: of a key's the first of it, and the rest when these
         are through. On disk it goes on when the lane is."""
         key_hash = key_of(lane)
-        of_key = KEY_RANGES if self.group.ahead else 1
+        of_key = min(KEY_RANGES, self.group.run_of_key)
         for first, end, tried in self.lanes.take(lane, of_key if key_hash else None):
             self.returned.set(first, end, tried)
         if key_hash in self.lanes.of_keys:
@@ -376,6 +378,12 @@ class Group:
         self.ahead: Members = OrderedDict()  #: who may hold several records of a key
         self.views: dict[PartitionKey, PartitionView] = {}
 
+    @property
+    def run_of_key(self) -> int:
+        """About how many records of a key a member may hold at a time."""
+        first = next(iter(self.ahead.values()), None)
+        return 1 if first is None else first.runs.each
+
     def takes(self, route: bytes) -> bool:
         return any(member.takes(route) for member in self.members.values())
 
@@ -388,7 +396,7 @@ class Group:
         _list(self.lenders, member, member.has_credit)
         _list(self.unready, member, not member.has_credit and not member.told_ready)
         _list(self.unended, member, member.notify_end and not member.told_end)
-        _list(self.ahead, member, member.has_key_runs)
+        _list(self.ahead, member, member.runs.each > 1)
 
     def leave(self, member: "Subscription") -> None:
         for members in (self.members, self.lenders, self.unready, self.unended, self.ahead):
@@ -406,10 +414,10 @@ class Subscription:
     """A member of a group, or a reader (no group). Credit is what the client lends and has not been used."""
 
     __slots__ = (
-        "_lanes", "ack", "acked", "auto", "charges", "consumer", "credit_bytes", "credit_records",
-        "delivered", "failed", "frame_bytes", "gaps", "group", "is_silent", "key_runs", "lease_ms", "loan",
-        "matches", "name", "notify_end", "number", "origin", "plain", "positions", "session", "shares",
-        "told_end", "told_ready", "views",
+        "_lanes", "ack", "acked", "auto", "blocked_ms", "charges", "consumer", "credit_bytes",
+        "credit_records", "delivered", "failed", "frame_bytes", "gaps", "group", "is_silent", "key_runs",
+        "lease_ms", "loan", "matches", "name", "notify_end", "number", "origin", "plain", "positions",
+        "session", "shares", "told_end", "told_ready", "views",
     )  # fmt: skip
 
     def __init__(
@@ -436,6 +444,8 @@ class Subscription:
         self.is_silent = message.auto and not message.shares
         self.key_runs = message.key_runs and not message.auto
         self.loan = message.credit_records  #: the most records that it lent at a time
+        #: boot time since when it has credit left because new records are of busy keys
+        self.blocked_ms: int | None = None
         #: records of one batch with others between them come to it as one slice
         self.gaps = message.gaps and message.ack and not message.auto and not message.plain
         #: with `auto`: bytes that each record took which was handed out and not settled
@@ -463,10 +473,16 @@ class Subscription:
             self.credit_bytes += (high - low) * record_bytes
 
     @property
-    def has_key_runs(self) -> bool:
-        """It may hold several records of a key, since it is through with them in a moment. Of other consumers
-        the records of a busy key would use up the credit, while workers wait for records of other keys."""
-        return self.key_runs and self.loan > KEY_RUNS_LOAN
+    def runs(self) -> KeyRuns:
+        """How many records of a key it may hold. A fast consumer is through with any number in a moment. For
+        a slower one, the records of busy keys use no more than a part of the credit, because workers wait
+        for records of other keys."""
+        if not self.key_runs:
+            return ONE_OF_EACH
+        if self.loan > KEY_RUNS_LOAN:
+            return UNBOUNDED
+        more = self.loan // (KEY_RUNS_PART * max(1, len(self.views)))
+        return KeyRuns(max(1, self.loan // KEY_RUN_PART), more)
 
     @property
     def has_credit(self) -> bool:

@@ -540,10 +540,10 @@ class Dispatch(Selection):
         return records, size
 
     def next_deadline(self, leader_ahead_ms: int) -> int | None:
-        """Boot time at which a lease ends, a record is due again, or records lie uneven; leader time is that
-        much ahead of boot time."""
+        """Boot time at which a lease ends, a record is due again, records lie uneven, or busy keys are looked
+        past; leader time is that much ahead of boot time."""
         again_ms = self.again.next()
-        times_ms = [self._ends_ms(), self._uneven.next()]
+        times_ms = [self._ends_ms(), self._uneven.next(), self.busy_keys.next()]
         times_ms += [again_ms - leader_ahead_ms] if again_ms is not None else []
         return min([each for each in times_ms if each is not None], default=None)
 
@@ -552,6 +552,7 @@ class Dispatch(Selection):
         self.expire(boot_ms)
         for view in self.again.expire(leader_ms):
             self.dirty.add(view.group.id)
+        self.dirty.update(self.busy_keys.expire(boot_ms))
         for group_id in self._uneven.expire(boot_ms):
             self._even_out(group_id)
         if self.expiry.is_behind:
@@ -612,7 +613,8 @@ class Dispatch(Selection):
         while (sharers := self.sharers(group)) > idle:
             member = next(iter((group.members if exclusive else lenders).values()))
             handed = self.next_parts(member, sharers)
-            if handed is None and member.matches is None and len(member.views) == len(group.views):
+            takes_all = member.matches is None and len(member.views) == len(group.views)
+            if handed is None and takes_all and not self.held_back:
                 break  # it takes whatever there is: nothing is left for anybody
             if not exclusive:
                 lenders.move_to_end(member.name)

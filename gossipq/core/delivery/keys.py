@@ -9,11 +9,23 @@ calls are for the records of a slice together.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import repeat
+from typing import NamedTuple
 
+from gossipq import limits
 from gossipq.core.storage import RangeMap
 from gossipq.types import Offset, SessionId
 
 Owner = tuple[SessionId, int]
+
+
+class KeyRuns(NamedTuple):
+    """How many records of a key a consumer may hold at a time."""
+
+    each: int  #: of one key
+    more: int  #: that have an earlier one of their key in flight, or no key, all together
+
+
+ONE_OF_EACH, UNBOUNDED = KeyRuns(1, 0), KeyRuns(limits.CREDIT_MAX, limits.CREDIT_MAX)
 NO_KEY = 0
 FREE_KEYS_MAX = 4_096  #: of which something is remembered that does not count any more
 
@@ -42,23 +54,28 @@ class Keys:
         first: Offset,
         owner: Owner,
         waiting: Mapping[int, RangeMap[int]],
-        runs: bool = False,
+        runs: KeyRuns = ONE_OF_EACH,
     ) -> int:
         """How many of the records from offset `first` on this consumer may have now, up to the first that it
-        may not; `hashes` are their keys, `waiting` is what waits in memory, by key. `runs`: it may hold
-        several records of a key at a time."""
+        may not; `hashes` are their keys, `waiting` is what waits in memory, by key, and `runs` says how many
+        records of a key it may hold at a time."""
         owners, last, failed, parked_from = self._owners, self._last, self._failed, self._parked_from
         closed, counts = bool(failed or parked_from or waiting), self._counts
-        if runs and not closed and first >= self._top and (not counts or self._sole == owner):
+        bounded = runs is not UNBOUNDED
+        if not bounded and not closed and first >= self._top and (not counts or self._sole == owner):
             return len(hashes)
-        before = set[int]()
+        more = max(0, runs.more - len(self._held) + len(counts))
+        before = dict[int, int]()  # how many of a key stand before
         for offset, key in enumerate(hashes, first):
-            if key in counts and (not runs or owners[key] != owner or offset < last[key]):
+            held = counts.get(key, 0)
+            if held and (owners[key] != owner or offset < last[key]):
                 return offset - first  # also not to its owner, while that had a later one
-            if key and not runs:
-                if key in before:
+            if bounded and key:
+                held += before.get(key, 0)
+                if held >= runs.each or (held and not more):
                     return offset - first
-                before.add(key)
+                more -= held > 0
+                before[key] = before.get(key, 0) + 1
             if closed and key:
                 behind = waiting.get(key)
                 if (

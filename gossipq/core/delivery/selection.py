@@ -23,12 +23,14 @@ from gossipq.core.delivery.consumers import (
 from gossipq.core.delivery.failures import RULED, Failures, expiry_times
 from gossipq.core.delivery.leases import BACK
 from gossipq.core.ledger import Ledger, clip, key_lane, key_of, ranges_of, route_lane
-from gossipq.core.storage import ParkRow, RangeMap
+from gossipq.core.storage import Deadlines, ParkRow, RangeMap
 from gossipq.types import KEY_HASH, LEASE, TTL, Offset
 from gossipq.values import GroupConfig
 
 REFILL_ROWS = 512  #: exception rows read back in one go
 PARK_ROWS = 2_048  #: in one entry
+BUSY_KEYS_MS = 10  #: so long new records of busy keys wait for their keys before later records are looked for
+LOOKS_PAST = 256  #: runs of records of busy keys that are passed over then
 
 
 class Candidate(NamedTuple):
@@ -53,6 +55,11 @@ class Selection(Failures):
         self.delivered = 0  #: records handed out
         self.more = False  #: lanes are left to be read back
         self.looks = 0  #: slices that this turn may still look at
+        self.busy_keys: Deadlines[int] = (
+            Deadlines()
+        )  #: groups to look at for records of other keys; boot time
+        self._looks_past = 0
+        self.held_back = False  #: the last member that got nothing waits for its keys
 
     # --- who ------------------------------------------------------------------------------------------------
 
@@ -74,6 +81,7 @@ class Selection(Failures):
 
     def next_parts(self, member: Subscription, sharers: int) -> Handed | None:
         """The next parts for a member, with one lease; `sharers` divide what there is."""
+        self._looks_past, self.held_back = LOOKS_PAST, False
         for _ in range(len(member.views)):
             view = member.views[0]
             if len(member.views) > 1:
@@ -122,6 +130,8 @@ class Selection(Failures):
             end = min(end, first + max(1, -(-(candidate.end - first) // sharers)))
             if view.keys is not None:
                 end = self._in_key_order(view, member, source, first, end, tried, place)
+                if end == first and self.held_back:
+                    return None
                 if end == first:
                     continue
             handed = self._hand(view, member, source, first, end, tried, place)
@@ -141,7 +151,8 @@ class Selection(Failures):
             key_hash, _ = view.lanes.opened.popitem(last=False)
             self.let_on(view, key_hash)
         if returned.starts:
-            return Candidate(returned, returned.starts[0], returned.ends[0], returned.values[0])
+            end = returned.ends[0] if view.keys is None else returned.end_of_equal()
+            return Candidate(returned, returned.starts[0], end, returned.values[0])
         lane = member.lane_in(view)
         if lane is not None:
             ranges = view.lanes[lane]
@@ -232,19 +243,35 @@ class Selection(Failures):
         place: Place,
     ) -> Offset:
         """End of the records whose keys the member may have; those before the first such go into their
-        lanes."""
+        lanes, unless it pays to wait until their keys are free."""
         keys = view.keys
         column = self._ledger.opened.column(place.entry, KEY_HASH) if place.columns & KEY_HASH else None
         if keys is None or column is None:
             return end
         hashes = column[place.record : place.record + end - first]
-        allowed = keys.allowed(hashes, first, member.name, view.lanes.of_keys, member.has_key_runs)
+        allowed = keys.allowed(hashes, first, member.name, view.lanes.of_keys, member.runs)
+        if not allowed and first < end and source is None and view.group.ahead:
+            self.held_back = self._waits_for_keys(view, member)
+            if self.held_back:
+                return first
         if not allowed and first < end:  # nor those of its key that follow
             stop = first + sum(1 for _ in takewhile(hashes[0].__eq__, hashes))
             self._used(view, source, first, stop)
             view.enters("lane", first, stop)
             view.lanes.wait(key_lane(hashes[0]), first, stop, tried)
         return first + allowed
+
+    def _waits_for_keys(self, view: PartitionView, member: Subscription) -> bool:
+        """Whether a member gets nothing new for now, since the next record is of a busy key. A fast consumer
+        is through with its records at once, and then gets what follows in whole slices: to pass over
+        thousands of records one by one would cost more. But other keys do not wait longer than that."""
+        if member.blocked_ms is None or not self._looks_past:
+            member.blocked_ms = self.boot_ms
+        if self.boot_ms - member.blocked_ms >= BUSY_KEYS_MS:
+            self._looks_past -= 1
+            return False
+        self.busy_keys.set(view.group.id, member.blocked_ms + BUSY_KEYS_MS)
+        return True
 
     def _hand(
         self,
@@ -263,6 +290,8 @@ class Selection(Failures):
         end = first + count
         charge = count * record_bytes
         member.spend(view.partition, first, end, record_bytes)
+        if not member.has_credit:
+            member.blocked_ms = None
         self.delivered += count
         view.delivered += count
         self._used(view, source, first, end)

@@ -163,6 +163,14 @@ class RangeMap(Generic[V]):
         at = bisect_left(self.starts, first)
         return at if at < len(self.starts) and self.starts[at] == first and self.ends[at] == end else -1
 
+    def end_of_equal(self) -> Offset:
+        """End of the first ranges that follow each other without a gap and have the same value."""
+        starts, ends, values = self.starts, self.ends, self.values
+        at = 1
+        while at < len(starts) and starts[at] == ends[at - 1] and values[at] == values[0]:
+            at += 1
+        return ends[at - 1]
+
     def overlap(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset, V]]:
         """Return the parts of [first, end) that have a value."""
         found = []
