@@ -1,5 +1,6 @@
 """Free ports for nodes under test."""
 
+import atexit
 import random
 import socket
 from pathlib import Path
@@ -23,6 +24,13 @@ HELD_MAX = 30  #: blocks of a process, more than any test has nodes; there are e
 TRIES = 10_000
 
 _held: list[socket.socket] = []
+
+
+@atexit.register
+def _release_ports() -> None:
+    """Close what is held, or Python reports each as an unclosed socket when it ends."""
+    while _held:
+        _held.pop().close()
 
 
 def _has_ipv6() -> bool:
