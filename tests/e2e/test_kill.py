@@ -14,7 +14,7 @@ from e2e.load import PATIENCE_S, Load, Sent, account, drain, read
 from gossipq_client import connect
 
 KILLS = int(os.environ.get("GOSSIPQ_KILLS", "10"))
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(60 + 3 * KILLS)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120 + 30 * KILLS)]
 SEED = int(os.environ.get("GOSSIPQ_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 IN_THE_GAP_MIN = KILLS // 5  #: with fewer kills between append and confirm the run proves nothing
 

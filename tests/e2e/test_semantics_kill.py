@@ -31,7 +31,7 @@ KILLS = int(os.environ.get("GOSSIPQ_KILLS", "6"))
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.slow,
-    pytest.mark.timeout(120 + 5 * KILLS),
+    pytest.mark.timeout(300 + 30 * KILLS),
     pytest.mark.skipif("GOSSIPQ_KILLS" not in os.environ, reason="make chaos runs it"),
 ]
 SEED = int(os.environ.get("GOSSIPQ_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
