@@ -182,8 +182,10 @@ class RunningNode:
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line.startswith("ready"):
-            code = process.poll()
+            with suppress(subprocess.TimeoutExpired):  # it is about to end: its own exit code says why
+                process.wait(STOP_SECONDS if not line else 0)
             self.__exit__()
+            code = process.returncode
             raise AssertionError(f"the node said {line!r}, exit code {code}: {self.log()[-2000:]}")
 
     def log(self) -> str:
@@ -207,9 +209,16 @@ class RunningNode:
     def kill(self) -> None:
         """SIGKILL to the node and its processes, all at once, as when a machine dies."""
         assert self.process is not None
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        self.signal_all(signal.SIGKILL)
         self._wait()
+
+    def signal_all(self, number: int) -> None:
+        """Signal the node and its processes. The number of a node that was waited for may be that of a
+        stranger by now; while one of its processes lives, no other process gets it."""
+        assert self.process is not None
+        if self.process.returncode is None or not Path(f"/proc/{self.process.pid}").exists():
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
 
     def _wait(self) -> int:
         process, self.process = self.process, None

@@ -36,20 +36,16 @@ class Member(Node):
 
     def pause(self) -> None:
         """SIGSTOP to all its processes: TCP stays up, nobody answers."""
-        self._signal_all(signal.SIGSTOP)
+        self.signal_all(signal.SIGSTOP)
         self.paused = True
 
     def resume(self) -> None:
-        self._signal_all(signal.SIGCONT)
+        self.signal_all(signal.SIGCONT)
         self.paused = False
 
     def kill(self) -> None:
         super().kill()
         self.paused = False
-
-    def _signal_all(self, number: int) -> None:
-        assert self.process is not None
-        os.killpg(self.process.pid, number)
 
     def status(self) -> StatusReply:
         """Raises a GossipqError when it does not say so in time."""

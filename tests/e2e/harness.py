@@ -90,7 +90,7 @@ class Node(RunningNode):
 
     def signal(self, number: int) -> None:
         assert self.process is not None
-        os.kill(self.process.pid, number)
+        self.process.send_signal(number)  # nobody, if it has ended: its number may be a stranger's
 
     def end(self, number: int) -> int:
         """Sends a signal and waits; the exit code."""
