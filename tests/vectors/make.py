@@ -13,7 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 from struct import pack_into
 from types import ModuleType, NoneType, UnionType
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from zlib import crc32
 
 import msgspec
@@ -711,7 +711,14 @@ def type_name(kind: Any) -> str:
     if get_origin(kind) is UnionType:
         return " or ".join(map(type_name, get_args(kind)))
     if get_origin(kind) is tuple:
-        return f"[{', '.join(map(type_name, get_args(kind)))}]"
+        inner = get_args(kind)
+        if inner[-1] is ...:
+            return f"list of {type_name(inner[0])}"
+        return f"[{', '.join(map(type_name, inner))}]"
+    if get_origin(kind) is Literal:
+        return "text"
+    if isinstance(kind, type) and issubclass(kind, tuple):
+        return f"[{', '.join(map(type_name, get_type_hints(kind).values()))}]"
     return {int: "int", str: "text", bytes: "bytes", bool: "bool", NoneType: "nil", Any: "bytes or text"}.get(
         kind
     ) or kind.__name__
