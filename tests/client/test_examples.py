@@ -39,6 +39,7 @@ SAYS = {
     "dead_letters": r"1 rejected no such customer b'3 for nobody'\nagain: 3 for nobody\n",
     "delay": r"scheduled as reminders/0/@\d+\.0\ntea is ready\ncall ada\n",
     "exclusive": r"first: lift\nsecond: \[\]\nsecond: \[b'turn'\]\n",
+    "batches": r"99 of 100 clicks loaded\nrejected time before the page was shown\n",
     "fetch": r"4 records, \d+ bytes\n",
     "files": r"\d+ records in \d files?, .*\n[1-9]\d* records of [1-9]\d* keys\n",
     "handlers": r"17 apples packed\nundecodable .*count.*\n",

@@ -3,19 +3,27 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeVar, Unpack
+from typing import Any, NamedTuple, TypeVar, Unpack, get_args, get_origin
 
+from gossipq import limits
 from gossipq.errors import BadRequest
 from gossipq_client.session import ConsumeOptions, Joining, Record, joining
 from gossipq_client.values import inputs, payloads
 
 WORKERS_MAX = 1_000
+BATCH_MAX = 10_000
+BATCH_WAIT_MS = 1_000
+BATCHES_LENT = 2  #: for each worker: one that it works on, and one that comes meanwhile
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Handler(NamedTuple):
-    """One function and what it consumes."""
+    """One function and what it consumes.
+
+    With `batch_size` it takes lists of at most `batch_size` records. It gets fewer if no more came within
+    `batch_wait_s` after the first.
+    """
 
     function: Callable[..., Any]
     name: str
@@ -24,6 +32,8 @@ class Handler(NamedTuple):
     order: tuple[bool, ...]  #: by argument: True = the value
     decode: payloads.Decode | None
     time_limit_s: float | None = None
+    batch_size: int = 0
+    batch_wait_s: float = 0.0
 
     @property
     def is_async(self) -> bool:
@@ -33,12 +43,21 @@ class Handler(NamedTuple):
 
     def arguments(self, message: Record) -> list[Any]:
         """Raises Undecodable."""
-        value = None if self.decode is None else self.decode(message.value)
+        value = self.value(message)
         return [value if is_value else message for is_value in self.order]
+
+    def value(self, message: Record) -> Any:
+        """Decode the value, if the function takes one. Raises Undecodable."""
+        return None if self.decode is None else self.decode(message.value)
 
 
 def handler(
-    function: Callable[..., Any], asked: Joining, workers: int, time_limit_s: float | None = None
+    function: Callable[..., Any],
+    asked: Joining,
+    workers: int,
+    time_limit_s: float | None = None,
+    batch_size: int = 0,
+    batch_wait_s: float = 0.0,
 ) -> Handler:
     """Looks at what the function takes. Raises BadRequest."""
     inputs.whole(workers, "workers", 1, WORKERS_MAX)
@@ -48,7 +67,10 @@ def handler(
         for each in (function, type(function).__call__)
     ):
         raise BadRequest(f"{name} yields", hint="a handler returns: that is its ack")
-    kinds = [_kind(_type_of(parameter, function, name)) for parameter in _parameters(function, name)]
+    types = [_type_of(parameter, function, name) for parameter in _parameters(function, name)]
+    if batch_size:
+        types = [_type_of_item(each, name) for each in types]
+    kinds = [_kind(each) for each in types]
     values = [annotation for annotation in kinds if annotation is not Record]
     if len(values) > 1 or len(kinds) - len(values) > 1 or not kinds:
         hint = "a handler takes the value, the message, or one of each: see `consumer`"
@@ -57,7 +79,20 @@ def handler(
         )
     decode = payloads.decoder(values[0]) if values else None
     order = tuple(kind is not Record for kind in kinds)
-    return Handler(function, name, asked, workers, order, decode, time_limit_s)
+    return Handler(function, name, asked, workers, order, decode, time_limit_s, batch_size, batch_wait_s)
+
+
+def _type_of_item(annotation: Any, name: str) -> Any:
+    """Return Order for list[Order]. Raises BadRequest if a batch cannot be of that type."""
+    if annotation is inspect.Parameter.empty:
+        return annotation
+    items = get_args(annotation) if get_origin(annotation) is list else ()
+    if len(items) != 1:
+        hint = "write list[Order], with the type of a value, or list[Message]"
+        raise BadRequest(
+            f"{name} takes {annotation!r}, and with batch_size= a handler takes lists", hint=hint
+        )
+    return items[0]
 
 
 def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
@@ -109,6 +144,36 @@ def _kind(annotation: Any) -> Any:
     return annotation
 
 
+def _batch(
+    size: int | None, wait: inputs.Duration | None, time_limit: inputs.Duration | None
+) -> tuple[int, float]:
+    """Check how a handler takes batches; size 0: it takes single records. Raises BadRequest."""
+    if size is None:
+        if wait is not None:
+            raise BadRequest("batch_wait= without batch_size=", hint="add batch_size=500")
+        return 0, 0.0
+    inputs.whole(size, "batch_size", 1, BATCH_MAX)
+    if time_limit is not None:
+        raise BadRequest(
+            "time_limit= is for single records, not for batches",
+            hint="leave out one of time_limit= and batch_size=",
+        )
+    wait_ms = BATCH_WAIT_MS if wait is None else inputs.duration_ms(wait, "batch_wait")
+    return size, wait_ms / 1000
+
+
+def _credit(credit: int | None, size: int, workers: int) -> int:
+    """Records to ask for, so that each worker can fill a batch. Raises BadRequest."""
+    if credit is None:
+        return min(BATCHES_LENT * size * workers, limits.IN_FLIGHT_MAX)
+    if credit < size:
+        raise BadRequest(
+            f"credit={credit} and batch_size={size}: no batch would become full",
+            hint=f"credit={size} at least",
+        )
+    return credit
+
+
 class Registry:
     """The handlers of one client."""
 
@@ -130,13 +195,19 @@ class Registry:
         *,
         workers: int = 1,
         time_limit: inputs.Duration | None = None,
+        batch_size: int | None = None,
+        batch_wait: inputs.Duration | None = None,
         **options: Unpack[ConsumeOptions],
     ) -> Callable[[Function], Function]:
-        asked = joining(topics, group, **options)._replace(key_runs=True)
         limit_s = None if time_limit is None else inputs.duration_ms(time_limit, "time_limit", 1) / 1000
+        size, wait_s = _batch(batch_size, batch_wait, time_limit)
+        if size:
+            inputs.whole(workers, "workers", 1, WORKERS_MAX)
+            options["credit"] = _credit(options.get("credit"), size, workers)
+        asked = joining(topics, group, **options)._replace(key_runs=True)
 
         def register(function: Function) -> Function:
-            self._handlers.append(handler(function, asked, workers, limit_s))
+            self._handlers.append(handler(function, asked, workers, limit_s, size, wait_s))
             return function
 
         return register

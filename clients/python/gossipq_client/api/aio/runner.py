@@ -24,6 +24,7 @@ class TaskCrew(Crew):
     def __init__(self, client: "Workers", handler: Handler, stop_at_end: bool) -> None:
         super().__init__(client._engine, handler, stop_at_end)
         self.sleeping: deque[asyncio.Future[None]] = deque()
+        self.gathering = 0  #: those of `sleeping` that have a part of a batch
 
     def rouse(self, all_of_them: bool = False) -> None:
         while self.sleeping and (all_of_them or self.lanes.more):
@@ -33,7 +34,7 @@ class TaskCrew(Crew):
 
     @property
     def finished(self) -> bool:
-        idle = len(self.sleeping) == self.handler.workers
+        idle = len(self.sleeping) == self.handler.workers and not self.gathering
         return idle and self.lanes.empty and self.lanes.subscription.finished
 
 
@@ -84,7 +85,10 @@ class Runner(Run):
     async def _work(self, crew: TaskCrew) -> None:
         try:
             while (item := await self._next(crew)) is not None:
-                await self._handle(crew, item)
+                if crew.handler.batch_size:
+                    await self._handle_batch(crew, await self._gather(crew, item))
+                else:
+                    await self._handle(crew, item)
                 await self._client._breathe()
         except BaseException as error:  # it ends the run
             self._failure = self._failure or error
@@ -107,8 +111,31 @@ class Runner(Run):
             await sleeper
         return None
 
-    async def _limited(self, crew: Crew, message: "Message") -> Any:
-        handler, arguments = crew.handler, crew.handler.arguments(message)
+    async def _gather(self, crew: TaskCrew, first: Item) -> list[Item]:
+        """The records of a batch: as many as fit, or those that come within its wait."""
+        client, items, loop = self._client, [first], asyncio.get_running_loop()
+        end_s = loop.time() + crew.handler.batch_wait_s
+        while len(items) < crew.handler.batch_size and not self._stopping and client._engine.usable:
+            item = client._do(crew.lanes.take)
+            if item is not None:
+                items.append(item)
+                continue
+            left_s = end_s - loop.time()
+            if left_s <= 0:
+                break
+            sleeper = loop.create_future()
+            crew.sleeping.append(sleeper)
+            crew.gathering += 1
+            client._turn()
+            await asyncio.wait([sleeper], timeout=left_s)
+            crew.gathering -= 1
+            if not sleeper.done():
+                crew.sleeping.remove(sleeper)
+        client._turn()
+        return items
+
+    async def _limited(self, crew: Crew, message: "Message", arguments: list[Any]) -> Any:
+        handler = crew.handler
         thread: asyncio.Future[Any] | None = None
         try:
             async with asyncio.timeout(handler.time_limit_s) as limit:

@@ -36,6 +36,8 @@ class Workers(Consumers):
         *,
         workers: int = 1,
         time_limit: inputs.Duration | None = None,
+        batch_size: int | None = None,
+        batch_wait: inputs.Duration | None = None,
         **options: Unpack[ConsumeOptions],
     ) -> Callable[[Function], Function]:
         """Makes a function the handler of records, once `run` is called; the function itself stays as it is.
@@ -49,8 +51,21 @@ class Workers(Consumers):
         an asyncio client for 5 s loses its records: the client falls silent. Who takes longer than
         `time_limit` (seconds, or "30s") has failed: a coroutine function is cancelled; a function in a
         thread cannot be stopped, and goes on without its message.
+
+        With `batch_size` the function takes a list of values (list[Order]), a list of messages, or both in
+        the same order. It gets `batch_size` records, or fewer if no more came within `batch_wait` (1 s) after
+        the first one. Returning acks all messages of the list that the function did not settle itself, for
+        example with `msg.nack()`. An exception fails them. A batch has no reply and no `time_limit`.
         """
-        return self.handlers.consumer(topics, group, workers=workers, time_limit=time_limit, **options)
+        return self.handlers.consumer(
+            topics,
+            group,
+            workers=workers,
+            time_limit=time_limit,
+            batch_size=batch_size,
+            batch_wait=batch_wait,
+            **options,
+        )
 
     async def run(self, *, stop_at_end: bool = False, signals: bool = True) -> None:
         """Runs the handlers until `stop`, SIGTERM or Ctrl-C: then what runs is finished, and the rest goes

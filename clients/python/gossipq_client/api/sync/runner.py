@@ -2,6 +2,7 @@
 how it ended."""
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from gossipq_client.api.sync.runs import Run
@@ -21,10 +22,12 @@ class ThreadCrew(Crew):
     def __init__(self, client: "Workers", handler: Handler, stop_at_end: bool) -> None:
         super().__init__(client._engine, handler, stop_at_end)
         self.idle, self.work = 0, threading.Condition(client._lock)
+        self.gathering = 0  #: workers that have a part of a batch and wait for more
 
     def rouse(self) -> None:
-        if self.idle and self.lanes.more:
-            self.work.notify(self.idle)
+        waiting = self.idle + self.gathering
+        if waiting and self.lanes.more:
+            self.work.notify(waiting)
 
     @property
     def finished(self) -> bool:
@@ -82,7 +85,10 @@ class Runner(Run):
     def _work(self, crew: ThreadCrew) -> None:
         try:
             while (item := self._next(crew)) is not None:
-                self._handle(crew, item)
+                if crew.handler.batch_size:
+                    self._handle_batch(crew, self._gather(crew, item))
+                else:
+                    self._handle(crew, item)
         except BaseException as error:  # it ends the run
             with self._client._lock:
                 self._failure = self._failure or error
@@ -107,12 +113,34 @@ class Runner(Run):
                 crew.idle -= 1
         return None
 
+    def _gather(self, crew: ThreadCrew, first: Item) -> list[Item]:
+        """The records of a batch: as many as fit, or those that come within its wait."""
+        client, items = self._client, [first]
+        session = client._engine.session
+        end_s = time.monotonic() + crew.handler.batch_wait_s
+        with client._lock:
+            while len(items) < crew.handler.batch_size and not self._stopping and client._engine.usable:
+                item = client._engine.step(crew.lanes.take)
+                if session.links.out or session.consuming.credit_due:
+                    client._exchange()
+                if item is not None:
+                    items.append(item)
+                    continue
+                left_s = end_s - time.monotonic()
+                if left_s <= 0:
+                    break
+                crew.gathering += 1
+                client._wake()
+                crew.work.wait(left_s)
+                crew.gathering -= 1
+        return items
+
     def _done(self, crew: Crew, item: Item) -> None:
         with self._client._lock:
             super()._done(crew, item)
 
-    def _limited(self, crew: Crew, message: "Message") -> Any:
-        handler, arguments = crew.handler, crew.handler.arguments(message)
+    def _limited(self, crew: Crew, message: "Message", arguments: list[Any]) -> Any:
+        handler = crew.handler
         seconds = handler.time_limit_s
         if seconds is None or handler.is_async:
             return self._called(handler, arguments)

@@ -58,24 +58,79 @@ class Run:
         around = Around(client._wares, message)
         try:
             around.begin()
-            result = whole(self._limited(crew, message))
+            result = whole(self._limited(crew, message, handler.arguments(message)))
             around.end(result)
             if (reply := answer(message, result)) is not None:
                 client.publish_and_wait(reply.topic, reply.value, **reply.options)
             message.ack()
         except BaseException as error:
-            message.settle(outcomes.of(error))
-            around.fail(error)
-            if not isinstance(error, Exception):
-                raise
-            if not (isinstance(error, TimeLimitExceeded) and error.told):
-                tell(handler, message, error)
-                self._tell_asker(handler, message, error)
+            self._failed(handler, message, around, error)
         finally:
             self._done(crew, item)
 
-    def _limited(self, crew: Crew, message: "Message") -> Any:
-        """What the handler returns. Raises TimeLimitExceeded, and what the handler raises."""
+    def _failed(self, handler: Handler, message: "Message", around: Around, error: BaseException) -> None:
+        """Settle a message whose handler raised. Raises the error again if it ends the run."""
+        message.settle(outcomes.of(error))
+        around.fail(error)
+        if not isinstance(error, Exception):
+            raise error
+        if not (isinstance(error, TimeLimitExceeded) and error.told):
+            tell(handler, message, error)
+            self._tell_asker(handler, message, error)
+
+    def _handle_batch(self, crew: Crew, items: list[Item]) -> None:
+        """Call a handler of batches. Messages that it does not settle share its end: an ack, or its error."""
+        messages = [self._client._message(*item) for item in items]
+        arounds = {message: Around(self._client._wares, message) for message in messages}
+        try:
+            values = self._values(crew.handler, arounds)
+            error = self._called_with(crew, values) if values else None
+            for message in values:
+                self._end_one(crew.handler, message, arounds[message], error)
+        finally:
+            for item in items:
+                self._done(crew, item)
+
+    def _values(self, handler: Handler, arounds: "dict[Message, Around]") -> "dict[Message, Any]":
+        """Decode the values of a batch. A message that cannot be decoded fails alone and is left out."""
+        values: dict[Message, Any] = {}
+        for message, around in arounds.items():
+            try:
+                around.begin()
+                values[message] = handler.value(message)
+            except BaseException as error:
+                self._failed(handler, message, around, error)
+        return values
+
+    def _called_with(self, crew: Crew, values: "dict[Message, Any]") -> BaseException | None:
+        """Call the handler with lists of values and messages. Return what it raised."""
+        messages, arguments = list(values), [list(values.values()), list(values)]
+        try:
+            lists = [arguments[0] if is_value else arguments[1] for is_value in crew.handler.order]
+            whole(self._limited(crew, messages[0], lists))
+        except BaseException as error:
+            return error
+        return None
+
+    def _end_one(
+        self, handler: Handler, message: "Message", around: Around, error: BaseException | None
+    ) -> None:
+        """Settle a message of a batch by how the handler ended, unless the handler has settled it."""
+        try:
+            if error is not None and not message._settled:
+                raise error
+            around.end(None)
+            if (reply := answer(message, None)) is not None:
+                self._client.publish_and_wait(reply.topic, reply.value, **reply.options)
+            message.ack()
+        except BaseException as failed:
+            self._failed(handler, message, around, failed)
+
+    def _limited(self, crew: Crew, message: "Message", arguments: list[Any]) -> Any:
+        """Call the handler and return its result. `message`: the only one, or the first of a batch.
+
+        Raises TimeLimitExceeded, and the errors of the handler.
+        """
         raise NotImplementedError
 
     def _done(self, crew: Crew, item: Item) -> None:

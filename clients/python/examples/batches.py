@@ -1,0 +1,31 @@
+"""A handler that takes many records at a time, as a database likes them. Needs a node: gossipq node"""
+
+from dataclasses import dataclass
+
+from gossipq_client import Message, connect
+
+mq = connect()
+
+
+@dataclass
+class Click:
+    page: str
+    ms: int
+
+
+# -- in the guide
+@mq.consumer("clicks", group="warehouse", batch_size=500, batch_wait="1s")
+def load(clicks: list[Click], messages: list[Message]) -> None:
+    bad = [msg for click, msg in zip(clicks, messages, strict=True) if click.ms < 0]
+    for msg in bad:
+        msg.reject("time before the page was shown")  # the others of the list are acked
+    # --
+    print(f"{len(clicks) - len(bad)} of {len(clicks)} clicks loaded")
+
+
+if __name__ == "__main__":
+    mq.publish_many("clicks", [b'{"page": "/", "ms": %d}' % ms for ms in range(-1, 99)]).result(timeout=5)
+    mq.run(stop_at_end=True)
+    for letter in mq.admin.dead_letters("clicks", "warehouse"):
+        print(letter.reason, letter.error)
+    mq.close()
