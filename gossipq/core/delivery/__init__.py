@@ -1,5 +1,6 @@
-"""Who gets what next: consumers, credit, leases and failures. Volatile; reads the ledger, never changes
-it."""
+"""Decides which consumer gets which records next: consumers, credit, leases and failures. Volatile;
+reads the ledger and never changes it.
+"""
 
 from gossipq.core.delivery.consumers import (
     EXCLUSIVE,

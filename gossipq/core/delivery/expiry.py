@@ -23,7 +23,7 @@ SPANS_KEPT = 64  #: spans of a group that are kept without a check whether their
 
 
 class ExpiryHost(Protocol):
-    """What this room asks of the dispatch."""
+    """Parts of the dispatch that the search for expired records uses."""
 
     leader_ms: int
 
@@ -36,7 +36,7 @@ class Expiry:
     def __init__(self, host: ExpiryHost, ledger: Ledger) -> None:
         self._host, self._ledger = host, ledger
         self._looks = 0  # slices that this turn may still read
-        self.is_behind = False  #: a look was cut short: another turn goes on
+        self.is_behind = False  #: a look was cut short, and another turn must continue it
 
     def concerns(self, partition: PartitionKey) -> bool:
         """Whether records of a partition may expire."""

@@ -1,4 +1,6 @@
-"""Which subscriptions each session has, and how many there are of each address and each user."""
+"""The subscription numbers of each session, and how many subscriptions each
+address and each user has.
+"""
 
 from collections.abc import Collection
 
@@ -7,11 +9,11 @@ from gossipq.types import SessionId
 
 
 class Numbers:
-    """By session, in the order in which they came."""
+    """Numbers by session, in the order in which they came."""
 
     def __init__(self) -> None:
         self._by_session: dict[SessionId, dict[int, None]] = {}
-        #: of what address and user it was when it subscribed first
+        #: the address and user of a session, as of its first subscription
         self._payers: dict[SessionId, tuple[Payer, ...]] = {}
         self._counts: dict[Payer, int] = {}
 
@@ -26,12 +28,12 @@ class Numbers:
         return self._by_session.get(session, {})
 
     def counts(self, session: SessionId, number: int) -> int:
-        """Subscriptions of the session, with that one."""
+        """How many subscriptions the session has, counting this one."""
         mine = self._by_session.get(session, {})
         return len(mine) + (number not in mine)
 
     def of_payer(self, session: SessionId, number: int, payer: Payer) -> int:
-        """Subscriptions of all sessions of an address, or of a user, with that one."""
+        """How many subscriptions all sessions of this address or user have, counting this one."""
         return self._counts.get(payer, 0) + (number not in self._by_session.get(session, {}))
 
     def add(self, session: SessionId, number: int, payers: tuple[Payer, ...]) -> None:
@@ -50,7 +52,7 @@ class Numbers:
                 self.end(session)
 
     def end(self, session: SessionId) -> Collection[int]:
-        """The session ends; the subscriptions that it had."""
+        """Ends the session; returns the numbers of its subscriptions."""
         mine = self._by_session.pop(session, {})
         self._count(session, -len(mine))
         self._payers.pop(session, None)

@@ -1,5 +1,6 @@
-"""Which policy rules a record: what it says itself, then its group, its topic, the cluster. `why` names the
-origin."""
+"""Finds the policy of a record: from the record itself, then its group, its topic, the
+cluster. `why` names the origin.
+"""
 
 from typing import NamedTuple, TypeVar
 
@@ -7,13 +8,13 @@ from gossipq import limits
 from gossipq.errors import BadRequest
 from gossipq.values import GroupConfig, TopicConfig
 
-NUMBER_MAX = 2**63 - 1  #: of an offset, an index, a time
+NUMBER_MAX = 2**63 - 1  #: the largest offset, index or time
 
 V = TypeVar("V")
 
 
 class Policy(NamedTuple):
-    """Values, each with the place that named it: "record", "group", "topic" or "cluster"."""
+    """Values of a policy, each with its origin: "record", "group", "topic" or "cluster"."""
 
     lease_ms: int
     lease_by: str
@@ -23,12 +24,12 @@ class Policy(NamedTuple):
     backoff_by: str
 
     def pause_ms(self, failures: int) -> int:
-        """Pause after so many failures (from 1)."""
+        """The pause after that many failures (from 1)."""
         return self.backoff_ms[min(failures, len(self.backoff_ms)) - 1]
 
 
 class Said(NamedTuple):
-    """What a record says itself; 0 = nothing."""
+    """Options of the record itself; 0 means unset."""
 
     lease_ms: int = 0
     attempts_max: int = 0
@@ -39,7 +40,7 @@ NOTHING = Said()
 
 
 def ruling(said: Said, group: GroupConfig, topic: TopicConfig, cluster: GroupConfig) -> Policy:
-    """The first of record, group, topic and cluster that says something."""
+    """For each value, takes the first of record, group, topic and cluster that sets it."""
     lease, lease_by = _first(
         min(said.lease_ms, limits.LEASE_TOTAL_MS_MAX) or None,
         group.lease_ms,
@@ -76,7 +77,7 @@ def alarm_lag(group: GroupConfig, topic: TopicConfig) -> int:
 
 
 def check_policy(config: GroupConfig | TopicConfig) -> None:
-    """Raises BadRequest naming the field."""
+    """Raises BadRequest, naming the field that is wrong."""
     within("lease_ms", config.lease_ms, 1, limits.LEASE_TOTAL_MS_MAX)
     within("attempts_max", config.attempts_max, 1, limits.ATTEMPTS_HARD_MAX)
     if config.backoff_ms is not None:
@@ -86,6 +87,6 @@ def check_policy(config: GroupConfig | TopicConfig) -> None:
 
 
 def within(what: str, number: int | None, low: int, high: int) -> None:
-    """Raises BadRequest."""
+    """Raises BadRequest if the number is outside [low, high]."""
     if number is not None and not low <= number <= high:
         raise BadRequest(f"{what} = {number}", hint=f"{low} to {high} are allowed")

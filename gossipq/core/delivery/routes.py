@@ -1,18 +1,19 @@
-"""Routing keys and the patterns that match them: words between dots; `*` is one word, `#` any number of them,
-also none."""
+"""Routing keys and the patterns that match them. Both are words between dots; in a pattern `*`
+stands for one word and `#` for any number of words, even none.
+"""
 
 from collections.abc import Callable, Iterable
 
 from gossipq.errors import BadRequest
 from gossipq.limits import ROUTE_BYTES_MAX
 
-PATTERNS_MAX = 64  #: of one subscription
+PATTERNS_MAX = 64  #: patterns of one subscription
 
 Matcher = Callable[[bytes], bool]
 
 
 def check_patterns(patterns: list[str]) -> None:
-    """Raises BadRequest."""
+    """Raises BadRequest for a pattern that is not allowed."""
     if len(patterns) > PATTERNS_MAX:
         raise BadRequest(f"{len(patterns)} route patterns; at most {PATTERNS_MAX} are allowed")
     for pattern in patterns:
@@ -30,13 +31,15 @@ def check_patterns(patterns: list[str]) -> None:
 
 
 def matcher(patterns: Iterable[str]) -> Matcher | None:
-    """Whether a route fits one of the patterns; None: no patterns, everything fits."""
+    """A test for whether a route matches one of the patterns; None if there are no
+    patterns and all routes match.
+    """
     plain = {pattern.encode() for pattern in patterns if not {"*", "#"} & set(pattern.split("."))}
     wild = [pattern.encode().split(b".") for pattern in patterns if pattern.encode() not in plain]
     if not plain and not wild:
         return None
     fits = _automaton(wild)
-    known: dict[bytes, bool] = {}  # routes are few, records many
+    known: dict[bytes, bool] = {}  # a few routes occur in many records
 
     def matches(route: bytes) -> bool:
         found = known.get(route)
@@ -50,17 +53,21 @@ def matcher(patterns: Iterable[str]) -> Matcher | None:
 
 
 def _automaton(patterns: list[list[bytes]]) -> Callable[[list[bytes]], bool]:
-    """Whether words fit one of the patterns, some steps for each word, however many and long the patterns
-    are. A bit of `reach` is a place in one of them: what lies before it fits the words so far."""
-    exact: dict[bytes, int] = {}  # by word: the places that it leads on from,
-    star = hashes = begins = ends = 0  # that any word leads on from, or stays at; the first, the last
+    """A test for whether words match one of the patterns. It takes a few steps per word, however
+    many and long the patterns are.
+
+    A bit of `reach` is a position in a pattern; it is set if the words so far
+    match what lies before it.
+    """
+    exact: dict[bytes, int] = {}  # word -> positions from which it leads one further
+    star = hashes = begins = ends = 0  # positions of `*` and `#`, first and last positions
     place = 1
     for pattern in patterns:
         begins |= place
         for at, word in enumerate(pattern):
             if word == b"#":
                 if at and pattern[at - 1] == b"#":
-                    continue  # two say no more than one
+                    continue  # a second `#` adds no meaning
                 hashes |= place
             elif word == b"*":
                 star |= place
@@ -71,7 +78,7 @@ def _automaton(patterns: list[list[bytes]]) -> Callable[[list[bytes]], bool]:
         place <<= 1
 
     def fits(words: list[bytes]) -> bool:
-        reach = begins | (begins & hashes) << 1  # `#` also stands for no word at all
+        reach = begins | (begins & hashes) << 1  # `#` also matches an empty list of words
         for word in words:
             reach = (reach & (exact.get(word, 0) | star)) << 1 | reach & hashes
             reach |= (reach & hashes) << 1

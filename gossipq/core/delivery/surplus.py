@@ -1,7 +1,7 @@
-"""Who of a group holds too much: what a consumer has not started on is for one that has nothing to do.
+"""Finds consumers that hold more records than they can start while another consumer is idle.
 
-A leader does not know on what a consumer has started. So it asks, and the consumer gives back what it can:
-no record is handed to a second one while the first may begin with it.
+Only the consumer knows which records its handlers have begun. So the leader asks it, and it gives
+back what it can. No record goes to a second consumer while the first may still begin it.
 """
 
 from collections.abc import Callable
@@ -13,18 +13,19 @@ from gossipq.types import SessionId
 SHARED = "shared"
 
 Holds = Callable[[tuple[SessionId, int]], tuple[int, int]]
-"""Of a subscription: records it holds, boot time of the oldest handing-over."""
+"""For a subscription: how many records it holds, and the boot time of its oldest delivery."""
 
 
 def may_be_uneven(group: Group) -> bool:
-    """Whether one of several members has credit and gets nothing; cheap."""
+    """A cheap check: of several members, at least one has credit and gets no records."""
     return len(group.members) > 1 and bool(group.lenders) and group.state.config.mode == SHARED
 
 
 def uneven(group: Group, holds: Holds, boot_ms: int) -> tuple[list[tuple[Subscription, int]], bool]:
-    """(member, how many records it may keep) of those who have had too much for a while, and whether somebody
-    has too much at all. Even is the same number for each who holds some or waits for some; who takes certain
-    routes only counts as one who waits for none."""
+    """Returns members that have held too many records for a while, each with the number it may
+    keep, and whether any member holds too many. The fair share is equal for all members that hold
+    records or wait for them. A member that takes only certain routes does not count as waiting.
+    """
     if not may_be_uneven(group) or group.state.config.paused:
         return [], False
     rows = [(member, *holds(member.name)) for member in group.members.values()]

@@ -1,4 +1,4 @@
-"""What clients and operators ask of a shard, and how each is answered."""
+"""Requests of clients and operators to a shard, and their answers."""
 
 from gossipq.core.requests.alarms import (
     HANGS_MS,

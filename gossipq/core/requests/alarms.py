@@ -1,5 +1,6 @@
-"""When an alarm is raised and when it is cleared: rules over what is known anyway. Time comes in; nothing
-here asks anybody."""
+"""Rules for when an alarm is raised and cleared, from facts that the caller already has. The
+caller also passes the time.
+"""
 
 from collections import deque
 from collections.abc import Iterable
@@ -14,22 +15,23 @@ from gossipq.texts import many
 from gossipq.types import PartitionKey, partition_of
 from gossipq.values import Alarm
 
-CLEAR_PERCENT = 80  #: of alarm_lag: a lag alarm is cleared below that, so that it does not come and go
+#: percent of alarm_lag; a lag alarm is cleared only below it, so that it does not come and go
+CLEAR_PERCENT = 80
 DEAD_WINDOW_MS = 5 * MINUTE_MS  #: dead letters of the last minutes raise an alarm
-REPORTED_MAX = 100  #: alarms of one kind that a worker tells
+REPORTED_MAX = 100  #: most alarms of one kind that a worker reports
 SLOW_COMMIT_US = 100_000
 RESTART_WINDOW_MS = 10 * MINUTE_MS
-HANGS_MS = 5_000  #: without a sign of life
+HANGS_MS = 5_000  #: time without a sign of life
 
 
 def alarm(name: str, node: str, subject: str, text: str, command: str = "") -> Alarm:
-    """One of the kinds in gossipq.alarms."""
+    """An alarm of one of the kinds in gossipq.alarms."""
     kind = alarms.KINDS[name]
     return Alarm(name, kind.severity, node, subject, text, command or kind.verb)
 
 
 class Watch:
-    """What a worker sees in the groups of the shards that it leads."""
+    """Watches the groups of the shards that a worker leads."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -38,7 +40,7 @@ class Watch:
         self._dead: dict[tuple[str, str], deque[tuple[int, int]]] = {}
 
     def look(self, ledgers: Iterable[Ledger], boot_ms: int) -> list[Alarm]:
-        """Costs a few steps for each group and partition."""
+        """Alarms of the groups. Costs a few steps for each group and partition."""
         behind: dict[tuple[str, str], tuple[int, PartitionKey, int]] = {}
         dead: dict[tuple[str, str], int] = {}
         unaccounted: dict[tuple[str, str], int] = {}
@@ -76,17 +78,18 @@ class Watch:
         return alarm("lag", self._node, f"{topic}/{group}", text, f"gossipq why {topic} --group {group}")
 
     def _rising(self, dead: dict[tuple[str, str], int], boot_ms: int) -> list[Alarm]:
-        """Groups that have more dead letters than at the beginning of the window."""
+        """Alarms of groups with more dead letters than at the beginning of the window."""
         found = []
         for name, count in dead.items():
             seen = self._dead.setdefault(name, deque())
             while seen and (seen[0][0] < boot_ms - DEAD_WINDOW_MS or seen[0][1] > count):
-                seen.popleft()  # too old; or replayed, purged
+                seen.popleft()  # too old, or letters were replayed or purged
             if not seen or seen[-1][1] != count:
                 seen.append((boot_ms, count))
             if count > seen[0][1]:
                 new = many(count - seen[0][1], "new dead letter")
-                text = f"at least {new} in group {name[1]} on {name[0]}"  # other workers may have others
+                # other workers may know of more
+                text = f"at least {new} in group {name[1]} on {name[0]}"
                 command = f"gossipq dlq ls {name[0]} -g {name[1]}"
                 found.append(alarm("dead_letters", self._node, "/".join(name), text, command))
         for name in self._dead.keys() - dead.keys():
@@ -107,14 +110,15 @@ class Watch:
 
 
 class RaisedAlarms:
-    """Since when each alarm is raised: what is told again is the same alarm, whatever its text says by
-    now."""
+    """Keeps when each alarm was first raised. A repeated alarm stays the same one,
+    even if its text changes.
+    """
 
     def __init__(self) -> None:
         self._since: dict[tuple[str, str, str], int] = {}
 
     def stamp(self, raised: Iterable[Alarm], wall_ms: int) -> list[Alarm]:
-        """Each with the time at which it came first; one for each name and subject."""
+        """Returns one alarm for each name and subject, with the time when it was first raised."""
         found = {key_of(each): each for each in raised}
         self._since = {key: self._since.get(key, wall_ms) for key in found}
         return [

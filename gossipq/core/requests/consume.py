@@ -62,23 +62,24 @@ STARTS = ("first", "new", "offset", "time")
 
 
 class Client(msgspec.Struct, frozen=True):
-    """Who sent a message: session, and the name that `why` shows."""
+    """The sender of a message: its session, and the name that `why` shows."""
 
     session: SessionId
     consumer: str
-    node: bool = False  #: it is a node of the cluster, which may write what nodes say
-    address: str = ""  #: of its host
-    rights: Rights | None = None  #: what it may do; None: everything
+    node: bool = False  #: True for a node of the cluster, which may write what only nodes write
+    address: str = ""  #: address of the client's host
+    rights: Rights | None = None  #: permissions; None allows everything
 
     @property
     def payers(self) -> tuple[Payer, ...]:
-        """On whose account it takes what is bounded."""
+        """The accounts that are charged for bounded resources."""
         return payers(self.address, self.rights.user if self.rights is not None else "")
 
 
 class Made(msgspec.Struct, frozen=True):
-    """The policy that a group has once an entry is applied, and the version of it. A new one will count for
-    its owners, once for each of its partitions here."""
+    """The policy and version that a group will have after an entry is applied. A new group will
+    count for its owners, once for each of its partitions in this shard.
+    """
 
     index: Index
     config: GroupConfig
@@ -88,7 +89,7 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class ConsumeHost(Protocol):
-    """What this room asks of its shard."""
+    """Parts of the shard that these requests use."""
 
     @property
     def boot_ms(self) -> int: ...
@@ -114,7 +115,7 @@ class ConsumeRequests:
         self._quota = settings.quota
         self._pending, self._idle = pending, idle
         self._unsaid = GroupConfig(in_flight_max=defaults.in_flight_max, parked_max=defaults.parked_max)
-        # by topic id and name: groups that are on their way to the log
+        # (topic id, name) -> groups on their way to the log
         self._making: dict[tuple[int, str], Made] = {}
         self._serve: dict[type[Message], Callable[[Origin, int, Client, Any, int], None]] = {
             Subscribe: self._subscribe,
@@ -132,7 +133,7 @@ class ConsumeRequests:
         return type(message) in self._serve
 
     def step(self, origin: Origin, request_id: int, client: Client, message: Message, boot_ms: int) -> None:
-        """Raises what must be refused."""
+        """Serve a request. Raises the error with which it must be refused."""
         self._serve[type(message)](origin, request_id, client, message, boot_ms)
 
     def _subscribe(
@@ -174,8 +175,9 @@ class ConsumeRequests:
         self._dispatch.joins((client.session, message.subscription), index, client.payers)
 
     def _where(self, group: GroupState, starts: list[Start]) -> list[Start]:
-        """Where a group is that begins anew, in all partitions that it knows, and those of `starts` beside
-        them."""
+        """Positions of a group that is created again: its present ones in all partitions that it
+        knows, then those of `starts` in other partitions.
+        """
         first = {partition: state.first for partition, state in self._ledger.partitions.items()}
         here = {
             partition: Start(partition, "offset", max(first[partition], cursors[group.id].state.cursor))
@@ -185,7 +187,7 @@ class ConsumeRequests:
         return [*here.values(), *(start for start in starts if start.partition not in here)]
 
     def _check_quota(self, client: Client, message: Subscribe, group: GroupState | Made | None) -> None:
-        """Raises BadRequest."""
+        """Raises BadRequest if the client's accounts may have no further subscription."""
         quota = self._quota
         if self._dispatch.numbers.counts(client.session, message.subscription) > quota.subscriptions:
             raise BadRequest(
@@ -225,7 +227,7 @@ class ConsumeRequests:
             check_owned(self._quota, owner, "groups", owned=owned, count=count)
 
     def _being_made(self, message: Subscribe) -> Made | None:
-        """The same group as it is on its way to the log."""
+        """The same group on its way to the log, or None."""
         return (
             self._making.get((_topic_id(message), message.group))
             if message.group and message.starts
@@ -270,8 +272,9 @@ class ConsumeRequests:
                 raise OffsetOutOfRange(text, hint=f"{state.first} to {state.next} can", detail=state.first)
 
     def _check_mode(self, message: Subscribe, config: GroupConfig) -> None:
-        """The mode belongs to the group: a consumer that names another one would change it for all others.
-        Raises BadRequest."""
+        """Raises BadRequest if a consumer names another mode: a mode belongs to the group, and the
+        consumer would change it for all others.
+        """
         group = self._group(message)
         topic = self._ledger.topics.get(_topic_id(message))
         if group is not None and group.config.mode != config.mode:
@@ -289,8 +292,9 @@ class ConsumeRequests:
     def _joined(
         self, client: Client, message: Subscribe, asker: Requester, index: Index, outcome: Outcome
     ) -> None:
-        """A GROUP is applied: who waited for it joins, unless it has asked for something else meanwhile, or
-        ended."""
+        """Called when the GROUP entry is applied. The consumer that waited for it joins, unless it
+        has replaced or ended its subscription meanwhile.
+        """
         making, name = self._being_made(message), (client.session, message.subscription)
         if making is not None and making.index == index:
             del self._making[_topic_id(message), message.group]
@@ -303,7 +307,7 @@ class ConsumeRequests:
         elif outcome.error:
             self._dispatch.unsubscribe(name)
             self._host.refuse_by(asker, outcome)
-        elif self._group(message) is None:  # a later entry of the same turn took it away
+        elif self._group(message) is None:  # a later entry of the same turn removed it
             self._dispatch.unsubscribe(name)
             self._host.refuse(*asker, Busy(f"group {message.group} was removed just now", retry_after_ms=20))
         else:
@@ -314,7 +318,7 @@ class ConsumeRequests:
     def _attach(self, asker: Requester, client: Client, message: Subscribe, boot_ms: int) -> None:
         group = self._group(message)
         policies = self._policies(group.config, message) if group else []
-        # the shortest lease of its topics, and the fewest failures, as far as records name none
+        # the shortest lease and the fewest failures of its topics, for records without their own
         lease_ms = min((policy.lease_ms for policy in policies), default=0)
         attempts_max = min((policy.attempts_max for policy in policies), default=0)
         subscription = Subscription(client.session, client.consumer, asker.origin, message, lease_ms)
@@ -334,7 +338,7 @@ class ConsumeRequests:
         self._host.reply(*asker, answer)
 
     def _policies(self, config: GroupConfig, message: Subscribe) -> list[Policy]:
-        """For each partition of a subscription, the policy of records that name none."""
+        """For each partition of a subscription, the policy of records without their own."""
         return [
             ruling(NOTHING, config, self._ledger.config(start.partition), self._defaults)
             for start in message.starts
@@ -348,7 +352,7 @@ class ConsumeRequests:
         return {"first": state.first, "new": state.next}.get(start.kind, start.value)
 
     def subscription(self, client: Client, number: int, grouped: bool = True) -> Subscription:
-        """Raises BadRequest when the session has none of that number."""
+        """The subscription with this number. Raises BadRequest if the session has none."""
         found = self._dispatch.subscriptions.get((client.session, number))
         if found is None:
             raise NoSubscription(
@@ -370,7 +374,7 @@ class ConsumeRequests:
         within("records", message.records, 0, CREDIT_MAX)
         within("bytes", message.bytes, 0, CREDIT_BYTES_MAX)
         joining = self._dispatch.joining.get((client.session, message.subscription))
-        if joining is not None:  # a client does not wait for SUBSCRIBED before it lends more
+        if joining is not None:  # a client may grant more credit before SUBSCRIBED arrives
             joining.credit_records += message.records
             joining.credit_bytes += message.bytes
             return
@@ -390,7 +394,7 @@ class ConsumeRequests:
         if auto:
             self._dispatch.settle(subscription, message.ranges)
         if auto and (subscription.group is None or not subscription.ack):
-            self._host.reply(origin, request_id, Acked())  # there is nothing but the loan
+            self._host.reply(origin, request_id, Acked())  # only the credit changes
         else:
             self._dispatch.ack(subscription, message.ranges, origin, request_id, message.unseen)
 
@@ -410,7 +414,8 @@ class ConsumeRequests:
         for offset, attempt in message.deliveries:
             within("offset", offset, 0, NUMBER_MAX - 1)
             within("attempt", attempt, 1, NUMBER_MAX - 1)
-        deliveries = list(dict(sorted(message.deliveries)).items())  # of a record the last one
+        # the last delivery of each record counts
+        deliveries = list(dict(sorted(message.deliveries)).items())
         self._dispatch.ack_delivered(view, client.consumer, deliveries, origin, request_id)
 
     def _nack(self, origin: Origin, request_id: int, client: Client, message: Nack, boot_ms: int) -> None:
@@ -421,7 +426,7 @@ class ConsumeRequests:
         subscription, waiter = self.subscription(client, message.subscription), Waiter(origin, request_id)
         if subscription.auto:
             self._dispatch.settle(subscription, message.ranges)
-        reason = message.reason[:ERROR_BYTES_MAX]  # it may have to wait for its turn
+        reason = message.reason[:ERROR_BYTES_MAX]  # the report may have to wait for its turn
         name = message.delay_ms, message.failed, reason, message.dead
         self._dispatch.nack(subscription, message.ranges, waiter, *name)
         if not waiter.entries:
@@ -442,18 +447,20 @@ class ConsumeRequests:
 
 
 def _topic_id(message: Subscribe) -> int:
-    """Of a group: all partitions are of one topic."""
+    """The topic of a group: all partitions belong to one topic."""
     return topic_id_of(message.starts[0].partition)
 
 
 def _bounded(ranges: list[Range], most: int, hint: str = "send them in several requests") -> None:
-    """Raises BadRequest when serving them all would take longer than a turn may."""
+    """Raises BadRequest if all the ranges together would take longer than a turn may."""
     if len(ranges) > most:
         raise BadRequest(f"{len(ranges)} ranges; at most {most} are allowed", hint=hint)
 
 
 def check_group_name(name: str) -> None:
-    """Raises BadName for a new group that nobody could tell from another by looking."""
+    """Raises BadName for a new group if its name looks like another one, for
+    example with blanks at its ends.
+    """
     if name != name.strip() or not name.isprintable():
         raise BadName(
             f"group name {name!r}",
@@ -462,7 +469,9 @@ def check_group_name(name: str) -> None:
 
 
 def check_one_shard(config: GroupConfig, shards: Iterable[int]) -> None:
-    """Two leaders cannot agree on one consumer, so an exclusive group reads one shard. Raises BadRequest."""
+    """Raises BadRequest if an exclusive group would read several shards: two leaders
+    cannot agree on one consumer.
+    """
     count = len(set(shards))
     if config.mode == EXCLUSIVE and count > 1:
         raise BadRequest(
@@ -475,7 +484,7 @@ def check_one_shard(config: GroupConfig, shards: Iterable[int]) -> None:
 
 
 def check_group(config: GroupConfig) -> None:
-    """Raises BadRequest naming the field."""
+    """Raises BadRequest, naming the field that is wrong."""
     if config.mode not in MODES:
         raise BadRequest(f"mode {config.mode!r}", hint=f"one of {', '.join(MODES)}")
     within("in_flight_max", config.in_flight_max, 1, IN_FLIGHT_HARD_MAX)

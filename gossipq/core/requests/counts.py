@@ -1,5 +1,6 @@
-"""Stored counters of a shard, as STATS shows them; the work goes with partitions and groups, never with
-records."""
+"""Stored counters of a shard, as STATS shows them. The cost grows with partitions and
+groups, never with records.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -12,11 +13,11 @@ from gossipq.core.storage import RangeMap
 from gossipq.types import Offset, PartitionKey, SessionId, topic_id_of
 from gossipq.values import Consuming, GroupStats, PartitionStats, TopicInfo
 
-TOPICS_TEXT_MAX = 1_000  #: characters of the names of topics in one row
+TOPICS_TEXT_MAX = 1_000  #: characters of all topic names in one row
 
-Shown = Callable[[str], bool]  #: whether a topic of that name is asked for
+Shown = Callable[[str], bool]  #: whether the request asks for a topic of that name
 Row = tuple[int, int]
-"""Where a row stands in the list of a shard: partition key, and group id; -1 = the partition itself."""
+"""Position of a row in a shard's list: partition key and group id; -1 is the partition itself."""
 
 
 def stats(
@@ -28,8 +29,9 @@ def stats(
     after: Row,
     rows_max: int,
 ) -> tuple[list[PartitionStats], list[GroupStats], Row | None]:
-    """The next rows of all partitions and groups of the topics that are shown, in the order of their keys;
-    the last one of them if more follow."""
+    """The next rows of all partitions and groups of the shown topics, in the order of their keys.
+    Also returns the position of the last row if more follow.
+    """
     partitions: list[PartitionStats] = []
     groups: list[GroupStats] = []
     consumers: dict[int, Counter[PartitionView]] = {}
@@ -79,7 +81,7 @@ def _partition_row(ledger: Ledger, worker: int, partition: PartitionKey, topic: 
 
 
 def subscriptions(ledger: Ledger, dispatch: Dispatch, session: SessionId, boot_ms: int) -> list[Consuming]:
-    """What a session is subscribed to, and how much of it it holds."""
+    """The subscriptions of a session, and how many records each holds."""
     rows = []
     for subscription, held, since_ms in dispatch.of_session(session):
         group = subscription.group
@@ -111,7 +113,9 @@ def _row(
     leader_ms: int,
     goes_ms: int,
 ) -> GroupStats:
-    """What is empty is not counted: most groups have nothing in flight and nothing that waits."""
+    """The row of one group in one partition. Empty parts are not counted, since most groups have no
+    records in flight or waiting.
+    """
     state, named, first, end = (
         cursor.state,
         ledger.groups[cursor.state.group_id],
@@ -121,7 +125,7 @@ def _row(
     fresh_held, rows_held = _held(view, cursor) if view and view.leases else (0, 0)
     in_lanes, by_key, unmatched = _lanes(view, cursor) if view and view.lanes else (0, 0, 0)
     waiting = state.retrying + state.parked - rows_held
-    # a parked record that is handed out is still in its lane until that is logged
+    # a leased record that was parked stays in its lane until the lease is logged
     parked = min(state.parked, waiting)
     return GroupStats(
         state.partition,
@@ -151,8 +155,9 @@ def _row(
 
 
 def _lanes(view: PartitionView, cursor: Cursor) -> tuple[int, int, int]:
-    """Records in lanes that have no row on disk yet: all, those behind a key, those whose route nobody
-    takes."""
+    """Records in lanes without a row on disk: all of them, those behind a key, and those
+    whose route no consumer takes.
+    """
     lanes = {lane: _fresh(ranges, cursor) for lane, ranges in view.lanes.items()}
     by_key = sum(count for lane, count in lanes.items() if key_of(lane))
     unmatched = sum(
@@ -162,7 +167,9 @@ def _lanes(view: PartitionView, cursor: Cursor) -> tuple[int, int, int]:
 
 
 def _oldest_ms(ledger: Ledger, cursor: Cursor, first: Offset, end: Offset, leader_ms: int) -> int:
-    """Age of the oldest record that is not done, by when it got its offset; at least 1, 0 = there is none."""
+    """Age of the oldest open record since it got its offset: at least 1,
+    or 0 without such a record.
+    """
     state = cursor.state
     parts = [ledger.slices.at(state.partition, state.cursor)] if first <= state.cursor < end else []
     if cursor.exceptional:
@@ -172,7 +179,7 @@ def _oldest_ms(ledger: Ledger, cursor: Cursor, first: Offset, end: Offset, leade
 
 
 def _fresh(ranges: RangeMap[int], cursor: Cursor) -> int:
-    """Records that have no row on disk yet."""
+    """Number of records without a row on disk."""
     if not cursor.exceptional:
         return ranges.total()
     return sum(high - low for first, end, _ in ranges for low, high in cursor.fresh(first, end))

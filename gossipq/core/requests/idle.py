@@ -1,11 +1,13 @@
-"""Groups that nobody uses any more: a leader removes them when their topic says so (`group_idle_ms`).
+"""Removal of unused groups: a leader removes a group when its topic says so (`group_idle_ms`).
 
-A group is idle while it has no member and nothing moves in it. How long that is, its leader knows since it
-leads: a takeover begins to count anew, so a group goes late, never early. What was begun and is not finished
-(records in hands, waiting for another attempt or for others of their key, dead letters) keeps a group.
+A group is idle while it has no member and its positions do not change. The leader measures this
+time since it began to lead. A takeover starts the measurement again, so a group may be removed late
+but never early. Unfinished work keeps a group: leased records, records that wait for another
+attempt or for others of their key, and dead letters.
 
-Who subscribes while the removal is on its way to the log comes too late to stop it, and has not to know:
-the subscription makes the group anew behind it, where it was (`ConsumeRequests`).
+A consumer may subscribe while the removal is on its way to the log. The removal still happens,
+and the subscription then creates the group again at its old position (`ConsumeRequests`). The
+consumer does not notice.
 """
 
 from typing import NamedTuple, Protocol
@@ -17,12 +19,12 @@ from gossipq.core.raft import Pending
 from gossipq.core.storage import log, payloads
 from gossipq.types import Index, partition_key
 
-LOOK_MS = 5 * limits.SECOND_MS  #: between two looks at all groups
-CURSORS_PER_TURN = 1_024  #: looked at in one turn
+LOOK_MS = 5 * limits.SECOND_MS  #: time between two looks at all groups
+CURSORS_PER_TURN = 1_024  #: cursors that one turn looks at
 
 
 class IdleHost(Protocol):
-    """What this room asks of its shard."""
+    """Parts of the shard that this removal uses."""
 
     boot_ms: int
 
@@ -31,8 +33,9 @@ class IdleHost(Protocol):
 
 
 class _Rest(NamedTuple):
-    """Since when, by the boot time of this leader, a group has been where it is: leader time may be corrected
-    by days at once, and a group would go early."""
+    """A group's position, and the boot time since which it has not changed. Leader time would be
+    wrong here: it may be corrected by days at once, and the group would be removed early.
+    """
 
     where: tuple[int, ...]
     since_ms: int
@@ -41,19 +44,20 @@ class _Rest(NamedTuple):
 class IdleGroups:
     def __init__(self, host: IdleHost, ledger: Ledger, dispatch: Dispatch, pending: Pending[Outcome]) -> None:
         self._host, self._ledger, self._dispatch, self._pending = host, ledger, dispatch, pending
-        self._resting: dict[int, _Rest] = {}  #: by id
+        self._resting: dict[int, _Rest] = {}  #: by group id
         self._leaving: set[int] = set()  #: ids of groups whose removal is on its way to the log
         self._look_ms = 0
-        self._left: list[int] = []  #: ids of groups that this look has not come to
+        self._left: list[int] = []  #: ids of groups that this look has not reached yet
 
     def touch(self, group_id: int) -> bool:
-        """Somebody subscribes to a group, so its time begins anew. False: its removal is on its way to the
-        log."""
+        """Starts the idle time of a group again, because a consumer subscribes. Returns False if
+        its removal is on its way to the log.
+        """
         self._resting.pop(group_id, None)
         return group_id not in self._leaving
 
     def goes_ms(self, group_id: int) -> int:
-        """When an unused group goes, from now; 0 = it stays, or is in use."""
+        """Milliseconds until an unused group is removed; 0 if it stays or is in use."""
         rest, group = self._resting.get(group_id), self._ledger.groups.get(group_id)
         idle_ms = self._option(group) if group is not None else 0
         if rest is None or not idle_ms:
@@ -61,7 +65,7 @@ class IdleGroups:
         return max(1, rest.since_ms + idle_ms - self._host.boot_ms)
 
     def tick(self) -> None:
-        """Some of the groups are looked at, if it is time."""
+        """Looks at some of the groups, if it is time."""
         if not self._left:
             if self._host.boot_ms < self._look_ms:
                 return
@@ -75,7 +79,7 @@ class IdleGroups:
                 looked += self._look(group, idle_ms)
 
     def _look(self, group: GroupState, idle_ms: int) -> int:
-        """How many cursors that took."""
+        """Looks at one group and returns how many cursors that took."""
         topic = self._ledger.topics[group.topic_id]
         found = (
             self._ledger.cursors.get(partition_key(topic.id, number), {}).get(group.id)

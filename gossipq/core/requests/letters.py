@@ -1,8 +1,9 @@
-"""REPLAY_DEAD and PURGE_DEAD: dead letters become ready again, or leave, a bounded piece in each turn.
+"""REPLAY_DEAD and PURGE_DEAD make dead letters ready again or remove them, a
+bounded piece in each turn.
 
-A request is answered when its last piece is stored, with the records of all its pieces. What is done of one
-that is cut short (this copy does not lead any more) stays done, so whoever asks again goes on there. A letter
-that comes after the request is not its business: what is replayed and fails again is not replayed twice.
+The answer comes after the last piece is stored and counts the records of all pieces. If the copy
+stops leading midway, the finished pieces stay, and a second request continues from there. Later
+letters are not part of a request, so a replayed record that fails again is not replayed twice.
 """
 
 from collections import deque
@@ -20,17 +21,17 @@ from gossipq.types import Index, Offset, Origin, PartitionKey
 from gossipq.values import Message
 
 EVERYTHING = (0, limits.NUMBER_MAX)
-AGAIN_MS = 200  #: a client waits so long while too many requests of this kind are under way
+AGAIN_MS = 200  #: how long a client waits when too many of these requests are running
 
 
 class LettersHost(Protocol):
-    """What this room asks of its shard."""
+    """Parts of the shard that these requests use."""
 
     @property
     def boot_ms(self) -> int: ...
     @property
     def last(self) -> Index:
-        """The newest entry."""
+        """Index of the newest entry."""
 
     def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index: ...
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
@@ -39,7 +40,7 @@ class LettersHost(Protocol):
 
 
 class LetterJob:
-    """One request under way. `at` is the offset from which it goes on in the first of its `ranges`."""
+    """One running request. `at` is the offset where it continues in the first of its `ranges`."""
 
     def __init__(
         self,
@@ -57,13 +58,15 @@ class LetterJob:
         self.count = 0
 
     def piece(self, cursor: Cursor) -> tuple[list[tuple[Offset, Offset]], int]:
-        """The next letters, as ranges in order, and how many records they hold; both empty: there are no
-        more, or what was looked at was too young. Looks at LETTERS_PER_TURN rows at most."""
+        """The next letters, as sorted ranges, and their number of records. Both are empty if
+        no letters are left, or if all that it looked at are too new. Looks at
+        LETTERS_PER_TURN rows at most.
+        """
         chosen, count = Intervals(), 0
         rows, size = limits.LETTERS_PER_TURN, limits.LETTER_BYTES_PER_TURN
         while self.ranges and rows > 0 and size > 0:
             first, end = self.ranges.popleft()
-            rows -= 1  # also a range without letters costs a look
+            rows -= 1  # a range without letters costs a look, too
             for part in cursor.dead.within(first, end):
                 if rows < 0 or size <= 0:
                     self.ranges.appendleft((part.first, end))
@@ -78,11 +81,11 @@ class LetterJob:
 class LetterJobs:
     def __init__(self, host: LettersHost, ledger: Ledger, pending: Pending[Outcome]) -> None:
         self._host, self._ledger, self._pending = host, ledger, pending
-        self._jobs: deque[LetterJob] = deque()  # the first one is worked at
-        self._storing = False  # a piece of it
+        self._jobs: deque[LetterJob] = deque()  # the first one is being served
+        self._storing = False  # whether one of its pieces is being stored
 
     def take(self, origin: Origin, request_id: int, message: ReplayDead | PurgeDead, cursor: Cursor) -> None:
-        """A request for the letters of `cursor`. Raises BadRequest, Busy."""
+        """Begins a request for the letters of `cursor`. Raises BadRequest, Busy."""
         for first, end in message.ranges:
             if not 0 <= first < end <= limits.NUMBER_MAX:
                 raise BadRequest(
@@ -103,11 +106,11 @@ class LetterJobs:
         self._jobs.append(LetterJob(asker, message, cursor.state.group_id, ranges, self._host.last))
 
     def next_deadline(self) -> int | None:
-        """Boot time of the next tick that has something to do."""
+        """Boot time of the next tick that has work to do."""
         return self._host.boot_ms if self._jobs and not self._storing else None
 
     def tick(self) -> None:
-        """The next piece of the oldest request."""
+        """Stores the next piece of the oldest request."""
         if not self._jobs or self._storing:
             return
         job = self._jobs[0]
@@ -140,7 +143,6 @@ class LetterJobs:
             self._host.reply(*job.asker, Done(job.count))
 
     def waiting(self) -> list[tuple[Origin, int]]:
-        """Requests without an entry of their own: they are abandoned when this copy does not lead any
-        more."""
+        """Requests without an entry of their own. They are refused when this copy stops leading."""
         jobs = list(self._jobs)[1:] if self._storing else list(self._jobs)
         return [(job.asker.origin, job.asker.request_id) for job in jobs if job.asker.origin]

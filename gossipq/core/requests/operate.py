@@ -17,7 +17,7 @@ from gossipq.values import Message, SoughtRow, Start
 
 
 class OperateHost(Protocol):
-    """What this room asks of its shard."""
+    """Parts of the shard that these requests use."""
 
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
     def unknown(self, partition: PartitionKey) -> GossipqError: ...
@@ -29,7 +29,7 @@ Propose = Callable[[Origin, int, int, bytes, Message], None]
 
 class OperateRequests:
     def __init__(self, host: OperateHost, ledger: Ledger, dispatch: Dispatch, propose: Propose) -> None:
-        """`propose` logs an entry whose outcome is answered with its last argument."""
+        """`propose` logs an entry; the outcome of that entry is answered to its last argument."""
         self._host, self._ledger, self._dispatch, self._propose = host, ledger, dispatch, propose
         self.serves: dict[type[Message], Callable[[Origin, int, Client, Any, bytes], None]] = {
             PurgeTopic: self._purge,
@@ -65,8 +65,9 @@ class OperateRequests:
         return group
 
     def _idle(self, group: GroupState, doing: str) -> None:
-        """Raises WrongState while somebody consumes, or holds records of a consumer that is not known to be
-        gone."""
+        """Raises WrongState while the group has consumers, or while records are leased to a
+        consumer that may still be alive.
+        """
         live = self._dispatch.groups.get(group.id)
         if live is None:
             return
@@ -147,7 +148,7 @@ class OperateRequests:
             self._propose(origin, request_id, log.GROUP, payloads.encode(made), answer)
 
     def _place(self, start: Start) -> int:
-        """Raises OffsetOutOfRange, BadRequest."""
+        """The offset that a start means. Raises OffsetOutOfRange, BadRequest."""
         state = self._ledger.partitions[start.partition]
         if start.kind in ("first", "new"):
             return state.first if start.kind == "first" else state.next
@@ -170,7 +171,8 @@ class OperateRequests:
         skipped = sum(high - low for low, high in cursor.fresh(0, after))
         if cursor.exceptional:
             waits = cursor.state.retrying + cursor.state.parked
-            # rows are counted on the side that has fewer offsets: at either end of a partition there are none
+            # counts rows on the side with fewer offsets, which is empty at
+            # either end of a partition
             if state.next - after < after - state.first:
                 above = sum(found.total for found in cursor.exceptions.overlap(after, state.next))
             else:

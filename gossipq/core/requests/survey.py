@@ -1,8 +1,8 @@
-"""Where all records of a partition stand, page by page, for exports: LIST_ACKS, LIST_STATES. Reads the
-ledger, changes nothing.
+"""The state of all records of a partition, page by page, for exports: LIST_ACKS, LIST_STATES. Reads
+the ledger and changes nothing.
 
-A page of states covers a range of offsets of one group wholly, as it is at one log index; so the pages of a
-group say of each record exactly once where it stands, whatever happens between two pages.
+A page of states covers a range of offsets of one group completely, as of one log index. So the
+pages of a group give each record exactly one state, whatever happens between two pages.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,17 +32,18 @@ from gossipq.export_messages import AckRuns, ListAcks, ListStates, States
 from gossipq.types import Offset, Origin, PartitionKey
 from gossipq.values import AckRun, Message, StateRun
 
-VOIDS = 1 << 62  #: in the place of a group's id: what was taken from all groups; behind all ids
-ROW_BYTES = 96  #: of a row in an answer, without its texts
+#: in place of a group id: records that were taken from all groups; sorts after all ids
+VOIDS = 1 << 62
+ROW_BYTES = 96  #: size of a row in an answer, without its texts
 PAGE_BYTES = limits.CONTROL_BYTES_MAX // 2
-NOWHERE = -1, 0  #: in the place of the next page: that was all
+NOWHERE = -1, 0  #: in place of the next page: this was the last one
 
 
 R = TypeVar("R", bound=RunRow)
 
 
 class SurveyHost(Protocol):
-    """What this room asks of its shard."""
+    """Parts of the shard that the survey uses."""
 
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
     def unknown(self, partition: PartitionKey) -> GossipqError: ...
@@ -57,7 +58,7 @@ class SurveyRequests:
         }
 
     def _check(self, message: ListAcks | ListStates) -> None:
-        """Raises BadRequest, and what an unknown partition is told."""
+        """Raises BadRequest, or the error for an unknown partition."""
         if message.partition not in self._ledger.partitions:
             raise self._host.unknown(message.partition)
         within("group_id", message.group_id, 0, NUMBER_MAX)
@@ -84,12 +85,12 @@ class SurveyRequests:
     def _acks(
         self, partition: PartitionKey, group_id: int, offset: Offset
     ) -> Iterator[tuple[int, Offset, AckRow]]:
-        """Acks that begin at `offset` of a group, or behind it, each with the id of its group."""
+        """Acks of a group from `offset` on, then those of later groups, each with its group id."""
         prefix = records.key(b"A", partition)
         page = self._ledger.state.floor(records.ack_key(partition, group_id, offset))
         low = records.ack_key(partition, group_id, offset)
         if page is not None and page[0].startswith(low[:-8]):
-            low = page[0]  # a row of several may begin below
+            low = page[0]  # a row of several ranges may begin below
         for row_key, raw in self._ledger.state.scan(low, records.after(prefix)):
             each, at = U64X2.unpack_from(row_key, 9)
             for first, row in runs_of(at, decode_ack(raw)):
@@ -113,7 +114,7 @@ class SurveyRequests:
     def _states(
         self, partition: PartitionKey, group_id: int, offset: Offset
     ) -> Iterator[tuple[int, StateRun]]:
-        """Runs with the id of their group, from `offset` of group `group_id` on."""
+        """Runs from `offset` of group `group_id` on, each with its group id."""
         ledger = self._ledger
         for each, cursor in sorted(ledger.cursors.get(partition, {}).items()):
             if each >= group_id:
@@ -134,19 +135,19 @@ class SurveyRequests:
 
 
 def _bytes(*texts: str) -> int:
-    """In an answer: a letter may have four."""
+    """Bytes of texts in an answer; a character may take four."""
     return sum(len(text.encode()) for text in texts)
 
 
 def _from(runs: Runs[R], offset: Offset) -> Iterator[Found[R]]:
-    """Rows from `offset` on, the first one cut to it."""
+    """Rows from `offset` on; the first one is cut to begin there."""
     before = runs.at(offset)
     for found in runs.scan(offset if before is None else before.first):
         yield found.part(max(found.first, offset), found.end)
 
 
 def _of_group(cursor: Cursor, group: str, at: Offset, end: Offset) -> Iterator[StateRun]:
-    """What tiles [at, end)."""
+    """Runs that cover [at, end) without gaps."""
     waiting: Iterator[Found[Any]] = _from(cursor.exceptions, at) if cursor.exceptional else iter(())
     dead: Iterator[Found[Any]] = _from(cursor.dead, at) if cursor.state.dead else iter(())
     for found in merge(waiting, dead, key=lambda each: each.first):
