@@ -52,7 +52,7 @@ class Dumped(NamedTuple):
 
 
 class _Digesting:
-    """A stream and the digest of all its bytes so far."""
+    """A stream, and the digest of the bytes read from it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream, self.digest, self.bytes = stream, blake2b(digest_size=DIGEST_BYTES), 0

@@ -1,11 +1,14 @@
-"""What a node asks its cluster after each start: whether the cluster still has this node, as it is.
+"""After each start a node asks its cluster whether it is still a member with these settings.
 
-A node can be wrong about that: it was removed while it was away, its cluster was recovered from another
-disk, or its [cluster] says other than that of the others. One that is drained asks again and again, and so
-does one that hears no other node: when it is removed, nothing may tell it, as it has no copy any more, or was
-away, and the encrypted ports of the others are closed to it. It greets every node of its roster and says JOIN
-to the leader of the meta shard, each until it has an answer. Requests have numbers that nobody guesses, so
-only who is at these addresses can answer.
+The node may be wrong about that. It may have been removed while it was away, its cluster may have
+been recovered from another disk, or its [cluster] options may differ.
+
+A drained node keeps asking, and so does one that hears no other node. If it is removed,
+it may hear of it in no other way: it has no copy any more, or the encrypted ports of
+the others are closed to it.
+
+The node greets every node of its roster and sends JOIN to the leader of the meta shard, each until
+it gets an answer. Request numbers cannot be guessed, so answers come only from these addresses.
 """
 
 import logging
@@ -21,10 +24,11 @@ from gossipq.wire.frames import decode, encode
 from gossipq_node.ports import Incoming, Mailbox
 from gossipq_node.settings import FrontdoorSettings
 
-ASK_MS = 1_000  #: between two questions to a node that has not answered
-PATIENCE_MS = 6_500  #: a node that is started at another address counts as alive at the old one for 5 s
-DOUBT_MS = 3_000  #: for an answer that names the leader of the meta shard
-LEAVING_MS = 10_000  #: between two answers to a node that is drained, or that hears no other one
+ASK_MS = 1_000  #: time between two requests to a node that has not answered
+#: a node that restarts at another address counts as alive at the old one for 5 s
+PATIENCE_MS = 6_500
+DOUBT_MS = 3_000  #: time for an answer that names the leader of the meta shard
+LEAVING_MS = 10_000  #: time between two answers to a node that is drained or hears no other one
 REMEMBERED = 256  #: requests that may still be answered
 
 log = logging.getLogger(__name__)
@@ -33,15 +37,15 @@ log = logging.getLogger(__name__)
 class Admission:
     def __init__(self, settings: FrontdoorSettings, mailbox: Mailbox, now: Now) -> None:
         self._settings, self._mailbox = settings, mailbox
-        self._request = int.from_bytes(settings.session[:6])  #: the last one
+        self._request = int.from_bytes(settings.session[:6])  #: number of the last request
         self._asked: dict[int, str] = {}  #: request -> address
         self._heard: set[str] = set()  #: addresses that have answered a greeting
-        self._leader = ""  #: where the leader of the meta shard was said to be
+        self._leader = ""  #: where the leader of the meta shard is said to be
         self._due_ms = now.boot_ms
-        self._join_ms = now.boot_ms  # before it, JOIN is not said again
-        self._done = not settings.session  #: the meta leader has this node as it is
+        self._join_ms = now.boot_ms  # JOIN is not repeated before this time
+        self._done = not settings.session  #: the meta leader accepts this node as it is
         self._asked_ms = now.boot_ms  # when it was asked anew
-        self._said = ""  # why it was refused
+        self._said = ""  # the reason of the last refusal
         self._doubted_ms = now.boot_ms + DOUBT_MS if settings.doubted else 0
         self._led = False  # an answer named the leader of the meta shard
         self._elsewhere_ms: int | None = None  # since when another node is said to be this one
@@ -54,10 +58,13 @@ class Admission:
         return self._due_ms if self._open(members) else None
 
     def vouched(self, now: Now) -> bool:
-        """Tell whether the node may be ready: the leader does not say that another node is this one.
+        """True if the node may be ready: the leader does not report
+        another node with this identity.
 
-        A `doubted` directory, which may be a copy, also needs the answer of the meta leader. If no answer
-        names a leader for DOUBT_MS, the whole cluster is starting, and nobody waits for another."""
+        A `doubted` directory, which may be a copy, also needs the answer of the meta
+        leader. If no answer names a leader for DOUBT_MS, the whole cluster is starting,
+        and the node stops waiting.
+        """
         if self._done:
             return True
         if self._elsewhere_ms is not None or now.boot_ms < self._doubted_ms:
@@ -65,18 +72,19 @@ class Admission:
         return not (self._doubted_ms and self._led)
 
     def again(self) -> None:
-        """Asks again: others say that this node is no member any more."""
+        """Asks again, because others report that this node was removed."""
         self._heard.clear()
         self._done = not self._settings.session
 
     def turn(self, members: Iterable[Member], now: Now, alone: bool = False) -> None:
-        """`members` are the nodes of the cluster as far as they are known; `alone`: none of the others was
-        heard for long."""
+        """`members` are the known nodes of the cluster. `alone`: this node has heard
+        none of the others for long.
+        """
         if now.boot_ms < self._due_ms:
             return
         members, copy = list(members), self._settings.member.copy
         if all(member.copy == copy for member in members):
-            self._insisted = {}  # in a cluster of one node its file decides
+            self._insisted = {}  # in a cluster of one node its own file decides
         leaving = any(member.copy == copy and member.state == "leaving" for member in members)
         if (leaving or alone) and now.boot_ms >= self._asked_ms + LEAVING_MS:
             self._asked_ms = now.boot_ms
@@ -89,10 +97,12 @@ class Admission:
                 self._join_ms = now.boot_ms + ASK_MS
                 self._ask(self._leader, self._hello(), META_SHARD)
                 self._ask(self._leader, self._join(), META_SHARD)
-                self._leader = ""  # the next greeting says where it is then
+                self._leader = ""  # the next greeting will name the leader again
 
     def _open(self, members: Iterable[Member]) -> list[str]:
-        """Whom to greet: who has not answered yet; all others, as long as no leader has."""
+        """Addresses to greet: those that have not answered, and all others until a
+        leader has accepted this node.
+        """
         if not self._settings.session or self.refusal is not None:
             return []
         mine = self._settings.member
@@ -114,7 +124,9 @@ class Admission:
         self._mailbox.send(address, encode(message, shard, self._request))
 
     def hears(self, request_id: int, message: Incoming, now: Now) -> bool:
-        """Whether that is an answer to one of its questions. Raises ProtocolError."""
+        """Handles an answer to one of its requests; returns False for other
+        messages. Raises ProtocolError.
+        """
         address = self._asked.pop(request_id, None)
         if address is None:
             return False
@@ -158,8 +170,9 @@ class Admission:
             self._leader, self._due_ms = address, max(now.boot_ms, self._join_ms)
 
     def _prove(self, said: Challenge, address: str) -> None:
-        """To the leader of the meta shard: it asks whether this node knows the secret, and shows that it does
-        itself."""
+        """Proves to the leader of the meta shard that this node knows the secret, after
+        the leader has proven it.
+        """
         settings = self._settings
         if not proofs.answered(settings.token, settings.session, settings.member.copy, said):
             log.warning(
@@ -174,13 +187,13 @@ class Admission:
         elif said.code == NotLeader.code:
             self._lead(said.endpoint, now)
         elif said.code == NoSession.code:
-            pass  # it was restarted, or another one answers: this node greets and asks again
-        elif said.hint and said.message != self._said:  # more than that somebody is busy
+            pass  # the other process restarted or was replaced; this node greets and asks again
+        elif said.hint and said.message != self._said:  # more than a busy process
             self._said = said.message
             log.warning("the cluster does not take this node as it is yet: %s; %s", said.message, said.hint)
 
     def _is_elsewhere(self, now: Now) -> bool:
-        """Tell whether the leader has said for PATIENCE_MS that another node is this one."""
+        """True if the leader has reported for PATIENCE_MS that another node has this identity."""
         if self._elsewhere_ms is None:
             self._elsewhere_ms = now.boot_ms
         return now.boot_ms >= self._elsewhere_ms + PATIENCE_MS

@@ -1,4 +1,6 @@
-"""What a frontdoor knows, for threads beside its loop: whole values, replaced and never changed."""
+"""A frontdoor's facts for threads beside its loop: complete values that are
+replaced and never changed.
+"""
 
 from collections import deque
 
@@ -8,7 +10,7 @@ from gossipq.messages import StatusReply
 from gossipq.types import Now
 from gossipq.values import Alarm, AuditRow, Timing
 
-AUDIT_MAX = 10_000  #: rows that wait to be told, while nobody leads
+AUDIT_MAX = 10_000  #: audit rows that wait while no node leads the audit's shard
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -20,24 +22,27 @@ class Facts(msgspec.Struct, frozen=True):
     heard_ms: dict[int, int]  #: boot time of each worker's last report
     turned_ms: int  #: boot time of the frontdoor's last turn
     moves: int = 0  #: shards that got another leader, as this node saw it since its start
-    queued: int = 0  #: messages of gossip that wait to be told on
+    queued: int = 0  #: gossip messages that wait to be sent on
 
 
 class Board:
-    """Written by the frontdoor's loop once a second; read by anybody."""
+    """Written by the frontdoor's loop once a second; other threads read it."""
 
     def __init__(self, boot_ms: int) -> None:
         self.turned_ms = boot_ms
-        self.facts: Facts | None = None  #: None: it has not turned yet
-        self.audit: deque[AuditRow] = deque(maxlen=AUDIT_MAX)  #: the oldest first; taken by who tells it
+        self.facts: Facts | None = None  #: None until the first turn
+        #: oldest first; the sender of audit rows removes them
+        self.audit: deque[AuditRow] = deque(maxlen=AUDIT_MAX)
         self._outdated = False
 
     def outdate(self) -> None:
-        """Something has changed that readers must not wait a second for."""
+        """Makes the next turn write: something has changed, and readers must
+        not wait a second for it.
+        """
         self._outdated = True
 
     def written(self, facts: Facts, boot_ms: int) -> None:
-        """By the loop: what it sees now."""
+        """Stores what the loop sees now."""
         self.facts, self.turned_ms, self._outdated = facts, boot_ms, False
 
     def due(self, now: Now, period_ms: int) -> bool:

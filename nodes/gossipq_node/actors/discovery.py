@@ -1,5 +1,6 @@
-"""What a frontdoor has of the membership: lines for `status`, and what others are told. It decides
-nothing."""
+"""A frontdoor's view of the membership: lines for `status`, and the facts that
+gossip spreads about this node.
+"""
 
 import logging
 from collections import deque
@@ -11,11 +12,11 @@ from gossipq.values import GossipEvent, Member
 from gossipq_node.ports import Membership, SeenNode
 
 PAIR = "a pair without a witness will not take over by itself: gossipq witness --join HOST on a third host"
-OFF = "off"  #: a node that looks for nobody
+OFF = "off"  #: discovery is switched off
 LOOK_MS = 2_000
-EVENTS_MAX = 200  #: that status shows
+EVENTS_MAX = 200  #: number of events in status
 STRANGERS_MAX = 3
-LOAD_DIGITS = 2  #: that others are told: a tag changes when the load does
+LOAD_DIGITS = 2  #: digits of the load in gossip, so that a tag changes only when the load does
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,8 @@ class Discovery:
         self._membership, self._cluster, self._me = membership, cluster.hex(), me
         self._look_ms = now.boot_ms
         self._count: tuple[int, int] | None = None  # records, when they were counted
-        self.events: deque[GossipEvent] = deque(maxlen=EVENTS_MAX)  #: the newest, oldest first
+        #: the newest events, oldest first
+        self.events: deque[GossipEvent] = deque(maxlen=EVENTS_MAX)
 
     @property
     def state(self) -> str:
@@ -34,14 +36,14 @@ class Discovery:
 
     @property
     def queued(self) -> int:
-        """Messages of gossip that wait to be told on."""
+        """Gossip messages that wait to be sent on."""
         return 0 if self._membership is None else self._membership.queued
 
     def next_deadline_ms(self) -> int | None:
         return None if self._membership is None else self._look_ms
 
     def turn(self, records: int, now: Now) -> None:
-        """`records` have gone in and out of this node since it started."""
+        """`records` is the number of records in and out of this node since it started."""
         if self._membership is None or now.boot_ms < self._look_ms:
             return
         self._look_ms = now.boot_ms + LOOK_MS
@@ -59,12 +61,14 @@ class Discovery:
         self._count = records, now.boot_ms
 
     def found(self) -> list[SeenNode]:
-        """Nodes of this cluster that show themselves, also such as are not in the roster."""
+        """Nodes of this cluster that gossip shows, even those that are not in the roster."""
         known = self._membership.found() if self._membership is not None else []
         return [found for found in known if not found.cluster or self._cluster.startswith(found.cluster)]
 
     def warnings(self, members: Iterable[Member]) -> list[str]:
-        """What people should know of how this node and the `members` of its cluster find each other."""
+        """Warnings for people about how this node and the `members` of
+        its cluster find each other.
+        """
         members = list(members)
         lines = [PAIR] if pair_without_witness(members) else []
         lines += [text for member in members if (text := clash(self._me, member))]
@@ -88,7 +92,7 @@ class Discovery:
 
 
 def clash(me: Member, other: Member) -> str:
-    """Why the roster cannot have `me` as it is, for `other` is in it; "" when it can."""
+    """Why `me` cannot enter the roster next to `other`; "" if it can."""
     if me.copy == other.copy:
         return ""
     if me.name == other.name:
@@ -102,11 +106,11 @@ def clash(me: Member, other: Member) -> str:
 
 
 def pair_without_witness(members: Iterable[Member]) -> bool:
-    """Whether the cluster is two full nodes that cannot take over from each other."""
+    """True if the cluster is two full nodes, which cannot take over from each other."""
     return [member.witness for member in members] == [False, False]
 
 
 def _rounded(number: int) -> int:
-    """To the first digits."""
+    """Rounds to the first digits."""
     unit = int("1" + "0" * (len(str(number)) - LOAD_DIGITS))
     return number // unit * unit

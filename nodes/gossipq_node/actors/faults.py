@@ -1,26 +1,28 @@
-"""Exceptions that nobody expected and that were contained: all are counted, each is told once with its
-traceback."""
+"""Unexpected exceptions that were contained: all are counted, and each kind is
+logged once with its traceback.
+"""
 
 import logging
 from traceback import extract_tb
 
 from gossipq.types import ShardId
 
-TOLD_MAX = 256  #: different ones; after that they are only counted
+TOLD_MAX = 256  #: different exceptions; further ones are only counted
 
 log = logging.getLogger(__name__)
 
 
 class Faults:
-    """Of one actor, since it started."""
+    """Faults of one actor since it started."""
 
     def __init__(self, actor: str) -> None:
         self._actor = actor
-        self._told: set[tuple[str, str, str]] = set()  # what was met, the exception, and where it was raised
+        # (request or part of a turn, exception, where it was raised)
+        self._told: set[tuple[str, str, str]] = set()
         self.count = 0
 
     def met(self, what: str, shard: ShardId | None, error: Exception) -> None:
-        """`what` is the request, or the part of a turn, that met it."""
+        """`what` names the request or the part of a turn that raised the error."""
         self.count += 1
         frames = extract_tb(error.__traceback__)
         where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""

@@ -1,9 +1,9 @@
-"""The frontdoor: tells clients where the leaders are, forwards for those that know only this address, and
-answers status.
+"""The frontdoor: tells clients where the leaders are, forwards for those that know only this
+address, and answers status.
 
-Forwarding looks at the fixed header alone and keeps no state. What it knows of the cluster comes from the
-reports of its own workers, from the other frontdoors, and from the supervisor; it shares it with both as it
-changes.
+Forwarding reads only the fixed header and keeps no state. The frontdoor learns about the cluster
+from its own workers, the other frontdoors and the supervisor. It passes changes on to the workers
+and the other frontdoors.
 """
 
 import logging
@@ -57,11 +57,12 @@ from gossipq_node.actors.post import Post
 from gossipq_node.ports import DIRECT_ORIGIN_PARTS, Incoming, Mailbox, Measure, Membership, Use
 from gossipq_node.settings import FrontdoorSettings, WorkerState, welcome
 
-LOOK_MS = 1_000  #: between two looks at the node
-RETRY_MS = 100  #: what a client is told to wait while a worker is away
-SHARE_MS = 100  #: news that come together are shared together
-ALONE_MS = 2 * limits.VIEW_AGAIN_MS  #: who hears no other node for so long asks whether it is one still
-ANNOUNCE_MS = 1_000  #: between two words to a meta leader that does not have this node in its roster
+LOOK_MS = 1_000  #: time between two looks at the node
+RETRY_MS = 100  #: how long a client should wait while a worker is away
+SHARE_MS = 100  #: news that arrive within this time are shared together
+#: after this time without another node, a node asks whether it is still a member
+ALONE_MS = 2 * limits.VIEW_AGAIN_MS
+ANNOUNCE_MS = 1_000  #: time between two announcements to a meta leader whose roster lacks this node
 REMOVED = "this node was taken off the roster: stop it; with an empty data directory it may join again"
 SETTLING = frozenset(each.verb for each in SETTLES)
 _LOST = encode(Bye(lost=True))
@@ -71,7 +72,7 @@ log = logging.getLogger(__name__)
 
 
 class Keeping(NamedTuple):
-    """Puts what the next start should know where it finds it."""
+    """Stores what the next start of the node should know."""
 
     roster: Callable[[int, list[Member]], None] = lambda version, members: None
     access: Callable[[AccessTable], None] = lambda table: None
@@ -81,15 +82,19 @@ NOTHING_KEPT = Keeping()
 
 
 class Switchboard(Mailbox, Protocol):
-    """A mailbox that can speak for a client."""
+    """A mailbox that can send in a client's name."""
 
     def forward(self, connection: Origin, message: Incoming) -> bool:
-        """Sends on in the client's name, over the connection on which an answer came. The answers go straight
-        to the client, past this actor. False: the connection has ended."""
+        """Forwards a message in the client's name, over the connection on which an answer
+        came. The answers go directly to the client and bypass this actor. Returns False if
+        the connection has ended.
+        """
 
 
 class Frontdoor:
-    """Stateless for clients. Looks at the node once a second, and puts what it sees on its board."""
+    """Keeps no state for clients. Looks at the node once a second and
+    writes the result to its board.
+    """
 
     def __init__(
         self,
@@ -111,27 +116,31 @@ class Frontdoor:
         self.board = Board(now.boot_ms)
         self._oversight = Oversight(settings.node, len(settings.forwards), settings.warnings, now)
         self._stats: dict[int, WorkerStats] = {}  #: last report of each worker
-        self._copies: dict[int, list[CopyStats]] = {}  #: the same
+        self._copies: dict[int, list[CopyStats]] = {}  #: copies in the last report of each worker
         self._states: dict[int, WorkerState] = {}
-        self._reached: set[int] = set()  #: workers that have proven themselves since they started
+        #: workers that have proven their identity since they started
+        self._reached: set[int] = set()
         self.ready = (
-            False  #: every worker serves, has proven itself, and no other node is said to be this one
+            #: every worker serves and has proven its identity, and no other
+            #: node claims to be this one
+            False
         )
-        self._served = False  #: it was ready once
-        #: when to share news, and when to say all again
+        self._served = False  #: it was ready before
+        #: when to share news, and when to send everything again
         self._share_ms = self._again_ms = now.boot_ms + SHARE_MS
-        self._listed = settings.version > 0  #: this node has been on the roster
-        self._own_news = False  #: that only this node can tell the others
-        self._moves = 0  #: shards that got another leader, since the start
+        self._listed = settings.version > 0  #: whether this node has been on the roster
+        self._own_news = False  #: whether there is news that only this node can tell
+        self._moves = 0  #: how often a shard got another leader, since the start
         self._announce_ms = now.boot_ms
-        self._heard_ms = now.boot_ms  #: when another node said something
-        #: workers of other nodes, by copy and address: when something was forwarded there last
+        self._heard_ms = now.boot_ms  #: when another node last sent something
+        #: (copy, address) of other nodes' workers -> when a message was last forwarded there
         self._remote: dict[tuple[str, str], int] = {}
         self.bad_messages = 0
         self._faults, self._rates = Faults("frontdoor"), Rates(settings.quota)
         self._user_rates = Rates(settings.quota, "user")
         self._guard = Guard(settings.access, settings.token, settings.clients_bind, settings.clear_tokens)
-        self._greeted: dict[Origin, Rights | None] = {}  #: who greeted here, while the cluster is closed
+        #: clients that sent HELLO here, while the cluster is closed
+        self._greeted: dict[Origin, Rights | None] = {}
 
     def next_deadline_ms(self) -> int | None:
         due = [self._share_ms, self.board.turned_ms + LOOK_MS, self._discovery.next_deadline_ms()]
@@ -141,7 +150,9 @@ class Frontdoor:
         return min(at for at in due if at is not None)
 
     def _serves(self) -> bool:
-        """Whether every worker has said that it serves, and has proven itself. Who reports is greeted."""
+        """True if every worker reports that it serves and has proven its identity. A
+        worker that reports is greeted.
+        """
         forwards = self._settings.forwards
         proven = {worker for worker in self._stats if self._post.connection(self._me, forwards[worker])}
         if not proven <= self._reached:
@@ -150,7 +161,9 @@ class Frontdoor:
         return len(proven) == len(forwards) and all(s.state in SERVING for s in self._stats.values())
 
     def set_states(self, states: Sequence[WorkerState]) -> None:
-        """What the supervisor sees of the worker processes. Reports of an earlier process are forgotten."""
+        """Takes over the supervisor's view of the worker processes, and forgets
+        reports of earlier processes.
+        """
         self._states = {state.worker: state for state in states}
         for worker, stats in list(self._stats.items()):
             state = self._states.get(worker)
@@ -160,7 +173,7 @@ class Frontdoor:
                 self._copies.pop(worker, None)
 
     def turn(self, arrived: list[Incoming], now: Now) -> None:
-        """Raises NotAdmitted when the cluster does not have this node as it is: then the node ends."""
+        """Raises NotAdmitted if the cluster refuses this node as it is; then the node ends."""
         for message in arrived:
             header = None
             try:
@@ -173,7 +186,7 @@ class Frontdoor:
                     and header.verb == Challenge.verb
                     and not header.request_id
                 ):
-                    self._hear(message, now)  # of a process that was written to by `post`
+                    self._hear(message, now)  # the answer of a process that `post` wrote to
                     continue
                 if self._admission.hears(header.request_id, message, now):
                     continue
@@ -182,7 +195,8 @@ class Frontdoor:
                     self._serve(message, header, now)
                 else:
                     if header.verb == Hello.verb and self._guard.closed:
-                        self._greet(message, now)  # a worker takes what is forwarded for words of this host
+                        # a worker trusts forwarded messages as coming from this host
+                        self._greet(message, now)
                     self._forward(message, header, now)
             except GossipqError as error:
                 self.bad_messages += 1
@@ -198,7 +212,7 @@ class Frontdoor:
             self._tell_lost(origin, now)
         serves = self._serves()
         self.ready = serves and self._admission.vouched(now)
-        if serves and not self._served:  # the workers know each other's shards before anybody is told so
+        if serves and not self._served:  # workers must know each other's shards before clients are told
             self._served, self._share_ms = True, now.boot_ms
         if now.boot_ms >= self._share_ms:
             self._share(now)
@@ -248,22 +262,25 @@ class Frontdoor:
             )
 
     def _check_rates(self, message: Incoming, header: Header, now: Now) -> None:
-        """Raises Busy."""
+        """Raises Busy if the client has used up its rate."""
         size, settles = len(message.control) + len(message.batch), header.verb in SETTLING
         self._rates.check(self._mailbox.address(message.origin), size, now.boot_ms, settles)
         rights = self._greeted.get(message.origin)
-        if rights is not None and header.shard == NODE_SHARD:  # what is forwarded counts at the worker
+        # a forwarded request is counted by the worker
+        if rights is not None and header.shard == NODE_SHARD:
             self._user_rates.check(rights.user, size, now.boot_ms, settles)
 
     def _greet(self, message: Incoming, now: Now) -> Rights | None:
-        """Raises Forbidden."""
+        """Checks a HELLO. Raises Forbidden."""
         _, hello = decode(message.control)
         assert isinstance(hello, Hello), "by its verb"
         encrypted = self._mailbox.encrypted(message.origin)
         return self._guard.greet(hello, self._mailbox.address(message.origin), now, encrypted)
 
     def _check(self, message: Incoming, request: Message, now: Now) -> None:
-        """Raises Forbidden, and BadRequest for who has not greeted."""
+        """Raises Forbidden if the request is not allowed, or BadRequest if the
+        connection has sent no HELLO.
+        """
         if message.origin not in self._greeted:
             raise NoSession("this connection has no session", hint="say HELLO first")
         rights = self._greeted[message.origin]
@@ -275,7 +292,7 @@ class Frontdoor:
             self._guard.check(rights, request, lambda topic_id: "", address, now)
 
     def _welcome(self) -> Welcome:
-        """Also says where waiting for a leader is in vain."""
+        """The answer to HELLO. It also names shards for which waiting for a leader is useless."""
         names = {member.copy: member.name for member in self._view.roster.values()}
         leaderless = sorted(shard for stats in self._stats.values() for shard in stats.leaderless)
         away = sorted({names.get(copy, copy) for stats in self._stats.values() for copy in stats.away})
@@ -311,12 +328,14 @@ class Frontdoor:
             self._refuse(message, header, RefusedMessage(Busy.code, text, retry_after_ms=RETRY_MS))
 
     def _pass_on(self, copy: str, worker: str, message: Incoming) -> bool:
-        """To the worker of `copy` at that address. False: it is out of reach, or has yet to prove itself."""
+        """Forwards to the worker of `copy` at that address. Returns False if the worker is out of
+        reach or has yet to prove its identity.
+        """
         connection = self._post.connection(copy, worker)
         return connection is not None and self._mailbox.forward(connection, message)
 
     def _tell_lost(self, origin: Origin, now: Now) -> None:
-        """Any worker may have heard of that client, whose connection is gone."""
+        """Tells all workers that may know this client that its connection is gone."""
         lost = Incoming(origin, _LOST, b"")
         for worker in self._settings.forwards:
             self._pass_on(self._me, worker, lost)
@@ -326,7 +345,9 @@ class Frontdoor:
             self._pass_on(copy, worker, lost)
 
     def _elsewhere(self, shard: ShardId) -> str:
-        """Where another node's worker leads it; "": this node does, or nobody is known to."""
+        """The address of the worker that leads the shard on another node. "" if this node leads it
+        or the leader is unknown.
+        """
         return self._view.route(shard).endpoint if self._view.leader(shard) != self._me else ""
 
     def _answer(self, message: Incoming, header: Header | None, reply: Message) -> None:
@@ -341,7 +362,8 @@ class Frontdoor:
         for sender, _, said, _ in self._post.open(message, now.boot_ms):
             if sender != self._me:
                 self._heard_ms = now.boot_ms
-            if isinstance(said, Report) and sender == self._me:  # of its own workers only
+            # accepted only from this node's own workers
+            if isinstance(said, Report) and sender == self._me:
                 self._report(said, now)
             elif isinstance(said, Said):
                 self._learn(said, now)
@@ -353,7 +375,7 @@ class Frontdoor:
     def _report(self, report: Report, now: Now) -> None:
         worker, state = report.stats.worker, self._states.get(report.stats.worker)
         if state is not None and state.pid != report.stats.pid:
-            return  # the last words of a process that is gone
+            return  # the last report of a process that is gone
         self._oversight.heard(report, now)
         self.board.audit.extend(report.audit)
         serves = report.stats.state in SERVING
@@ -369,7 +391,7 @@ class Frontdoor:
         self._learn(Said(report.version, report.members, report.leads if serves else []), now)
 
     def _give_up(self, report: Report, now: Now) -> None:
-        """The roster is that of this node's copy of the meta shard again."""
+        """Returns to the roster of this node's own copy of the meta shard."""
         for member in report.members:
             check_member(member)
         self._view.give_up(report.version, report.members, now.boot_ms)
@@ -378,12 +400,14 @@ class Frontdoor:
         self._share_ms = min(self._share_ms, now.boot_ms + SHARE_MS)
 
     def _disowned(self, said: Said) -> bool:
-        """Whether a newer roster than this node goes by is without it."""
+        """True if a newer roster than this node's lacks this node."""
         listed = self._me in self._view.roster and said.version > self._view.version
         return listed and bool(said.members) and self._me not in {member.copy for member in said.members}
 
     def _learn(self, said: Said, now: Now) -> None:
-        """Raises BadName, BadRequest: a row that cannot be so would be kept, and met again at each start."""
+        """Raises BadName or BadRequest for an impossible row, which would otherwise be stored and
+        found again at each start.
+        """
         for member in said.members:
             check_member(member)
         before, members = self._view.leads, self._view.roster
@@ -399,10 +423,12 @@ class Frontdoor:
                 self._admission.again()
             self._listed |= self._me in self._view.roster
             for copy in members.keys() - self._view.roster.keys() - {self._me}:
-                self._post.put(copy, doors[copy], self._all_known(), NODE_SHARD)  # nobody else tells it
+                # otherwise a removed node would never hear of it
+                self._post.put(copy, doors[copy], self._all_known(), NODE_SHARD)
             self._keep.roster(self._view.version, list(self._view.roster.values()))
         elif self._disowned(said):
-            self._admission.again()  # it may be a roster that was given up, and so; the leader knows
+            # the roster may have been discarded by others; the leader knows
+            self._admission.again()
         if led or joined:
             self._share_ms = min(self._share_ms, now.boot_ms + SHARE_MS)
             mine = any(
@@ -411,7 +437,7 @@ class Frontdoor:
             self._own_news |= joined or mine
 
     def _learn_access(self, table: AccessTable, now: Now) -> None:
-        """Who greeted before says so again."""
+        """Clients must send HELLO again, so that the new table applies to them."""
         if self._guard.learn(table):
             self._greeted.clear()
             self._keep.access(table)
@@ -421,8 +447,9 @@ class Frontdoor:
         return Said(self._view.version, list(self._view.roster.values()), list(self._view.leads.values()))
 
     def _share(self, now: Now) -> None:
-        """All that is known, with the own workers and, when it is this node's to tell, with the other
-        frontdoors."""
+        """Sends all that is known to the own workers, and also to the other frontdoors if this node
+        has news or the time has come.
+        """
         settings, view, said = self._settings, self._view, self._all_known()
         own = structs.replace(said, given_up=view.given_up(now.boot_ms))
         access = [AccessTold(self._guard.users.table)] if self._guard.users.version else []
@@ -438,13 +465,16 @@ class Frontdoor:
 
     @property
     def _removed(self) -> bool:
-        """Whether this node was on the roster, and is not any more: it does not enter it again by itself."""
+        """True if this node was on the roster and no longer is. It does
+        not enter again by itself.
+        """
         return self._listed and self._me not in self._view.roster
 
     @property
     def _announced(self) -> bool:
-        """Whether the roster says of this node what is so, or this node is none of its any more. Who is lost
-        has no copy that the leader hears: it says that it is there."""
+        """True if the roster describes this node correctly, or if this node was removed. A "lost"
+        node must announce itself: the leader hears no copy of it.
+        """
         if self._removed:
             return True
         mine, known = self._settings.member, self._view.roster.get(self._me)
@@ -490,13 +520,13 @@ class Frontdoor:
         )
 
     def _warnings(self) -> list[str]:
-        """Of this node's part in its cluster."""
+        """Warnings about this node's part in its cluster."""
         if self._removed:
             return [REMOVED]
         return self._discovery.warnings(self._view.members.values())
 
     def _worker(self, worker: int, now_ms: int) -> WorkerStats:
-        """The last report, its age, and what only the supervisor knows."""
+        """The last report with its age and the supervisor's counts."""
         silent_ms = now_ms - self._oversight.heard_ms()[worker]
         state, stats = self._states.get(worker), self._stats.get(worker)
         restarts, detail, pid = (state.restarts, state.detail, state.pid) if state else (0, "", 0)
@@ -530,7 +560,9 @@ class Frontdoor:
 
 
 def _tells_secrets(message: Incoming, header: Header) -> bool:
-    """Whether a request shows an invitation: who heard it could join by that, and hear the secret."""
+    """True if a request shows an invitation. An eavesdropper could join with it and
+    get the cluster's secret.
+    """
     if header.verb == Join.verb:
         _, join = decode(message.control)
         return isinstance(join, Join) and bool(join.invite)

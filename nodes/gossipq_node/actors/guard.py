@@ -1,8 +1,9 @@
-"""The one place where a process of a node asks who may do what. Until the cluster is closed it lets
-everybody in.
+"""Checks permissions; each process of a node has one guard. Until the cluster is closed,
+the guard allows everything.
 
-Who greeted has `Rights`, or None: everything. What that depends on is looked up once for each session and
-topic."""
+A session that sent HELLO has `Rights`, or None for all rights. Their effect is looked up once
+for each session and topic.
+"""
 
 from collections.abc import Callable
 
@@ -38,19 +39,22 @@ USE_PROXY = (
 NO_SECRET = "a cluster without a secret cannot tell its nodes from its clients: it has no users"
 
 IPC = "ipc://"
-AUDITED = (MEND, OPERATE, CLUSTER)  #: permissions whose use is noted
+AUDITED = (MEND, OPERATE, CLUSTER)  #: permissions whose use goes into the audit
 ADMITTED, CHALLENGED, FORBIDDEN = "admitted", "challenged", "forbidden"
-ROWS_MAX, REFUSALS_MAX = 256, 128  #: noted in a second by one process, and of what it refused
-NameOf = Callable[[int], str]  #: "" = the shard has no such topic
+#: audit rows of one process per second, and how many of them may be refusals
+ROWS_MAX, REFUSALS_MAX = 256, 128
+NameOf = Callable[[int], str]  #: topic id -> name; "" for a topic that is unknown to the shard
 
 
 class Guard:
     def __init__(self, table: AccessTable, token: bytes, bind: str, clear_tokens: bool = False) -> None:
-        """`token`: what the nodes of the cluster know. Where clients come by a file (`bind`), which its owner
-        alone can open, everybody may do everything. `clear_tokens`: other hosts may show theirs."""
+        """`token` is the token of the cluster's nodes. If clients come through a file (`bind`),
+        which only its owner can open, every client may do everything. With `clear_tokens` clients
+        of other hosts may send tokens without encryption.
+        """
         self._token, self._clear_tokens = token, clear_tokens
         self._audit = list[AuditRow]()
-        self._missed = self._refusals = 0  # that were not noted; of those that were
+        self._missed = self._refusals = 0  # rows that were dropped; refusals among the kept rows
         self._enforces = not bind.startswith(IPC)
         self.users = Users(table)
 
@@ -59,14 +63,16 @@ class Guard:
         return self._enforces and self.users.closed
 
     def learn(self, table: AccessTable) -> bool:
-        """Whether that was newer."""
+        """Takes over a newer table; returns False if the table is not newer."""
         if table.version <= self.users.version:
             return False
         self.users = Users(table)
         return True
 
     def greet(self, hello: Hello, address: str, now: Now, encrypted: bool = False) -> Rights | None:
-        """What who says this may do; `encrypted`: nobody on the way can read it. Raises Forbidden."""
+        """The rights of a client that sends this HELLO; None for all. `encrypted` means that no
+        third party can read the connection. Raises Forbidden.
+        """
         if len(hello.user) > limits.NAME_BYTES_MAX:
             raise BadRequest(
                 f"a user of {len(hello.user)} characters; {limits.NAME_BYTES_MAX} are allowed",
@@ -86,8 +92,9 @@ class Guard:
         return self.users.login(hello.auth, hello.user, now.wall_ms)
 
     def check_invited(self, asked: Entrust, encrypted: bool, now: Now) -> None:
-        """Raises Forbidden for who may not hear the secret of the cluster: that is who has joined by its
-        invitation, while that is good."""
+        """Raises Forbidden unless the sender may get the cluster's secret: only a node that has
+        joined with a valid invitation may.
+        """
         shown = digest(asked.invite)
         invite = invited(self.users.table, shown, asked.copy, now.wall_ms)
         if not encrypted or invite is None or not invite.copy:
@@ -95,38 +102,46 @@ class Guard:
             raise Forbidden("no node has joined by that invitation", hint="gossipq cluster invite")
 
     def is_node(self, key: bytes) -> bool:
-        """Whether who has the key of its session knows the secret."""
+        """Whether the owner of this session key knows the cluster's secret."""
         return bool(self._token and key) and ownership.is_of_node(self._token, key)
 
     def again(self, shown: bytes, acts_for: str, now: Now) -> Rights | None:
-        """The same for who greeted earlier, by the digest of its token. Raises Forbidden."""
+        """The rights of a session that sent HELLO earlier, by the digest of
+        its token. Raises Forbidden.
+        """
         return self.users.rights(shown, acts_for, now.wall_ms) if self.closed else None
 
     def check(
         self, rights: Rights, request: Message, name_of: NameOf, address: str, now: Now, session: bytes = b""
     ) -> None:
-        """Raises Forbidden. `name_of`: a topic of the shard, by its id; `session`: of who asks, if it has
-        the key of it."""
+        """Raises Forbidden unless the rights allow the request. `name_of` finds the
+        name of a topic of the shard by its id. `session` is the sender's session, if it
+        has the key of that session.
+        """
         need = NEEDS.get(type(request))
         if need is None or not need.permission:
-            return  # no request at all, or free
+            return  # not a request, or one that needs no permission
         ids, topics = need.targets(request)
-        # of what the shard does not know it says itself that there is none
+        # for an unknown topic, the shard itself gives the error
         named = {name: f"with id {topic_id}" for topic_id in ids if (name := name_of(topic_id))}
         for topic in (*named, *topics):
             said = of_replies(request, session) if topic == REPLIES and not rights.nothing else None
             allowed = rights.allows(need.permission, topic) if said is None else said
-            by_secret = not allowed and type(request) is SetAccess  # it is asked for that instead
+            # the client is asked for the secret instead
+            by_secret = not allowed and type(request) is SetAccess
             if not allowed or need.permission in AUDITED:
                 outcome = ADMITTED if allowed else CHALLENGED if by_secret else FORBIDDEN
                 verb = verb_of(type(request))
                 self._note(AuditRow(now.wall_ms, rights.name, address, verb, shortened(topic), outcome))
             if not (allowed or by_secret):
-                shown = topic if topic in topics or rights.sees(topic) else named[topic]  # ids can be guessed
+                # ids can be guessed, so the name stays hidden
+                shown = topic if topic in topics or rights.sees(topic) else named[topic]
                 raise forbidden(rights.name, type(request), need.permission, shown)
 
     def _note(self, row: AuditRow) -> None:
-        """What is refused leaves room for what was done: anybody can be refused."""
+        """Notes a row for the audit. Refusals have their own bound, because any stranger can cause
+        them: they must leave room for changes that were made.
+        """
         refused = row.outcome == FORBIDDEN
         if self._refusals >= REFUSALS_MAX if refused else len(self._audit) >= ROWS_MAX:
             self._missed += 1
@@ -135,7 +150,7 @@ class Guard:
         self._audit.append(row)
 
     def take_audit(self, now: Now) -> list[AuditRow]:
-        """What was noted since the last time."""
+        """Removes and returns the rows noted since the last call."""
         taken, self._audit, self._refusals = self._audit, [], 0
         if self._missed:
             taken.append(AuditRow(now.wall_ms, "", "", "", str(self._missed), "missed"))
@@ -143,8 +158,9 @@ class Guard:
         return taken
 
     def may_change(self, rights: Rights | None) -> bool:
-        """Whether a session may change users without showing that it knows the secret. Raises BadRequest
-        where there is none."""
+        """Whether a session may change users without proof that it knows the secret. Raises
+        BadRequest if the cluster has no secret.
+        """
         if not self._token:
             raise BadRequest(NO_SECRET, hint="start its nodes with --secret-file FILE")
         return rights is not None and rights.allows(CLUSTER)

@@ -1,11 +1,11 @@
-"""Connections to other processes of the cluster, as who dials them: each side proves once that it knows the
-secret.
+"""Connections to other processes of the cluster, from the dialling side. Each side proves once
+that it knows the secret.
 
-GREET asks, CHALLENGE answers and shows that the other knows the secret, PROVE shows that this side does.
-Until then messages wait. A link is bound to the connection on which the CHALLENGE came. When that connection
-ends, another process may listen at the address, so the next connection begins with GREET again. A process
-that has started again and does not know a connection sends an empty CHALLENGE. In both cases the last
-messages are sent again, since they may be lost.
+GREET asks, CHALLENGE answers and shows that the other knows the secret, PROVE shows that this side
+does. Until then messages wait. A link is bound to the connection on which the CHALLENGE came. When
+that connection ends, another process may listen at the address, so the next connection begins with
+GREET again. A process that has started again and does not know a connection sends an empty
+CHALLENGE. In both cases the last messages are sent again, since they may be lost.
 """
 
 import os
@@ -19,10 +19,10 @@ from gossipq.wire.frames import encode
 from gossipq_node.actors.prover import Random
 from gossipq_node.ports import Mailbox
 
-WAITING_MAX = 64  #: bundles that wait for a connection; older ones are old news
+WAITING_MAX = 64  #: bundles that wait for a connection; the oldest are dropped
 WAITING_BYTES_MAX = 4 << 20
-AGAIN_MAX = 8  #: bundles that are said again
-AGAIN_BYTES_MAX = 64 << 10  #: of each
+AGAIN_MAX = 8  #: bundles that are sent again
+AGAIN_BYTES_MAX = 64 << 10  #: bytes of each of them
 ANOTHER_SECRET = "does not know the secret of this cluster: give both nodes the same --secret-file"
 
 Mail = tuple[bytes, bytes]  #: control, frame
@@ -33,7 +33,7 @@ class _Link:
 
     def __init__(self, to: str, nonce: bytes) -> None:
         self.to, self.nonce = to, nonce
-        self.connection: Origin | None = None  # on which the other has proven itself
+        self.connection: Origin | None = None  # on which the other side has proven itself
         self.waiting: deque[Mail] = deque()
         self.last: deque[Mail] = deque(maxlen=AGAIN_MAX)
         self.bytes = 0
@@ -95,7 +95,9 @@ class Links:
         self._mailbox.send(endpoint, encode(Greet(self._cluster, self._me, link.to, link.nonce)))
 
     def challenged(self, origin: Origin, said: Challenge) -> str:
-        """An answer from an address that was written to. What is wrong with it, "" when nothing is."""
+        """Checks an answer from an address that was dialled. Returns the error, or
+        "" if the answer is right.
+        """
         endpoint = self._mailbox.answerer(origin)
         link = self._links.get(endpoint)
         if link is None:

@@ -1,11 +1,14 @@
-"""A node that belongs to no cluster yet: it joins the one that answers, or founds one together with others
-that wait.
+"""A node without a cluster: it joins the cluster that answers, or founds one together
+with other waiting nodes.
 
-Joining: HELLO to every address it knows; WELCOME names the cluster; JOIN to the leader of the meta shard,
-which may be told again and again. Founding by `expect` nodes: each says WAITING to the others. The lowest
-name of those that wait is to found, as soon as there are enough; each pledges itself to one, for ever, and
-says so only when that is on its disk; the one to whom all have pledged founds. Who finds a cluster joins it,
-whatever was agreed: nobody founds a second one.
+Joining: the node sends HELLO to every address it knows, and WELCOME names the cluster. Then it
+sends JOIN to the leader of the meta shard, again and again if necessary.
+
+Founding by `expect` nodes: each waiting node sends WAITING to the others. As soon as enough
+nodes wait, the one with the lowest name is to found. Each node pledges itself to one
+founder, for ever, and announces this only when it is on its disk. The node that has the
+pledges of all founds the cluster. A node that finds a cluster joins it despite any pledge,
+so that no second cluster is founded.
 """
 
 from collections.abc import Callable, Iterable
@@ -44,44 +47,46 @@ from gossipq.wire.frames import Header, decode, encode
 from gossipq_node.actors.prover import Prover
 from gossipq_node.ports import Incoming, Mailbox
 
-SAY_MS = 250  #: between two words to those that wait
-GREET_MS = 1_000  #: between two greetings of an address that may belong to a node of the cluster
-JOIN_MS = 1_000  #: for an answer to JOIN; then another node is asked
-GONE_MS = 10_000  #: a cluster of which nobody answered for so long is not there any more
+SAY_MS = 250  #: time between two WAITING messages to the other nodes
+GREET_MS = 1_000  #: time between two greetings of an address that may belong to the cluster
+JOIN_MS = 1_000  #: time for an answer to JOIN; then another node is asked
+GONE_MS = 10_000  #: after this time without any answer, a cluster counts as gone
 REMEMBERED = 1_024  #: requests that may still be answered
-SILENT_MS = 2_000  #: who waited and was not heard of for so long waits no more
-PATIENCE_MS = 6_500  #: a refusal is believed then: who had this name or address counts as alive for 5 s
-FOUNDER = "."  #: in a pledge to a copy, and not in one to a cluster
-#: addresses learned from others that are tried at most, and nodes that do not count that are remembered
+SILENT_MS = 2_000  #: a waiting node that was silent for this time no longer counts
+#: time until a refusal is final; the previous owner of this name or address counts as alive for 5 s
+PATIENCE_MS = 6_500
+FOUNDER = "."  #: marks a pledge to a copy; a pledge to a cluster is without it
+#: bounds of the addresses learned from others, and of remembered nodes that do not count
 FOREIGN = 64
-STRANGE_SHOWN = 3  #: of these in one line
-NAME_CHARS = 80  #: of a name that anybody may have sent
+STRANGE_SHOWN = 3  #: how many of these one line shows
+NAME_CHARS = 80  #: characters shown of a name that any sender may choose
 
-#: cluster uuid, or proofs.FOUNDING -> what proves that this node knows the secret
+#: cluster uuid, or proofs.FOUNDING -> proof that this node knows the secret
 Token = Callable[[bytes], bytes]
 
 
 class Newcoming(msgspec.Struct, frozen=True, kw_only=True):
-    member: Member  #: its row in the roster, if it gets in
+    member: Member  #: the node's row in the roster if it gets in
     session: bytes
-    workers: int  #: of `member`, unless the cluster has fewer shards
-    shards: int  #: 0: as the cluster has; else it is not for a cluster that has another number
-    expect: int  #: nodes that found together; 0 or 1: it only joins
-    named: bool = False  #: nobody said how many: those do that name the same addresses, itself among them
+    workers: int  #: workers of `member`, unless the cluster has fewer shards
+    shards: int  #: number that the cluster must have; 0 accepts any
+    expect: int  #: number of nodes that found together; 0 or 1: only joins
+    #: `expect` is not given: it is the number of named addresses, its own included
+    named: bool = False
     peers: tuple[str, ...]  #: addresses to try
     insisted: dict[str, str]  #: options of [cluster] that the cluster must have
-    options: dict[str, str]  #: all of them, for those that found together
-    founding: bytes  #: token while there is no cluster
+    options: dict[str, str]  #: all [cluster] options, for nodes that found together
+    founding: bytes  #: token to use until a cluster exists
     pledge: str = ""  #: from an earlier start
-    invite: bytes = b""  #: token by which it is let in, in place of the secret
+    invite: bytes = b""  #: token of an invitation, in place of the secret
 
 
 class Founds(NamedTuple):
-    """All agreed: this node founds the cluster."""
+    """All agreed that this node founds the cluster."""
 
 
 class Joined(NamedTuple):
-    """It is in the roster."""
+    """The node is in the roster."""
 
     cluster: bytes
     name: str
@@ -89,14 +94,14 @@ class Joined(NamedTuple):
     member: Member
     version: int
     members: list[Member]
-    former: tuple[bytes, ...]  #: clusters that this one went on from
-    options: dict[str, str]  #: what [cluster] says there
-    access: AccessTable | None = None  #: who may do what there
-    secret: bytes = b""  #: what its nodes share, for who was invited
+    former: tuple[bytes, ...]  #: earlier identities of this cluster, before recoveries
+    options: dict[str, str]  #: [cluster] options of the cluster
+    access: AccessTable | None = None  #: the cluster's users and roles
+    secret: bytes = b""  #: the secret of its nodes, for an invited node
 
 
 class _Target(NamedTuple):
-    """Who is asked to let this node in."""
+    """A node that is asked to let this one in."""
 
     cluster: bytes
     shards: int
@@ -112,7 +117,7 @@ class Newcomer:
         pledge: Callable[[str], None],
         found: Callable[[], Iterable[str]] = tuple,
     ) -> None:
-        """`pledge` stores what is agreed before it is said, `found` names further addresses."""
+        """`pledge` stores a pledge before it is announced; `found` names further addresses."""
         self._settings, self._mailbox, self._token, self._store, self._found = (
             settings,
             mailbox,
@@ -122,23 +127,26 @@ class Newcomer:
         )
         self._me = settings.member
         self._pledge = settings.pledge
-        self._others: dict[str, tuple[Waiting, int]] = {}  #: by copy; when it was heard of
+        #: copy -> its last WAITING and when it came
+        self._others: dict[str, tuple[Waiting, int]] = {}
         self._strange: dict[str, str] = {}  #: address -> why that node does not count
-        self._learned: list[str] = []  #: addresses that others named
-        self._clusters: dict[bytes, dict[str, Welcome]] = {}  #: who has answered, by address
-        self._request = int.from_bytes(settings.session[:6])  #: the last one; nobody guesses it
+        self._learned: list[str] = []  #: addresses that other nodes named
+        self._clusters: dict[bytes, dict[str, Welcome]] = {}  #: cluster -> address -> its answer
+        #: number of the last request; others cannot guess it
+        self._request = int.from_bytes(settings.session[:6])
         self._greeted: dict[int, str] = {}  #: request -> address; answers may be slow
-        self._met_ms: dict[bytes, int] = {}  #: when nodes of each cluster answered last
-        self._met = False  #: there is a cluster, so this node founds none
+        self._met_ms: dict[bytes, int] = {}  #: when nodes of each cluster last answered
+        self._met = False  #: a cluster exists, so this node founds none
         self._prover = Prover(settings.member.copy, settings.founding)
-        #: of nodes that wait, by address: what this one's words are proven for
+        #: address of a waiting node -> its nonce, for proving this node's messages
         self._nonces: dict[str, bytes] = {}
-        self._asked: dict[int, _Target] = {}  #: request -> who was asked to let it in
+        #: request -> the node that was asked to let this one in
+        self._asked: dict[int, _Target] = {}
         self._last: _Target | None = None
-        self._next_target = ""  #: where a leader was said to be
+        self._next_target = ""  #: where a leader is said to be
         self._refusal: GossipqError | None = None
-        self._refused_ms = 0  #: since when it is
-        self._entered: Joined | None = None  #: but for the secret
+        self._refused_ms = 0  #: since when the refusal has been the same
+        self._entered: Joined | None = None  #: complete except for the secret
         self._say_ms = self._greet_ms = self._ask_ms = 0
         self.outcome: Founds | Joined | None = None
         self.failure: GossipqError | None = None
@@ -153,7 +161,7 @@ class Newcomer:
 
     @property
     def _founds(self) -> bool:
-        """Whether it is still open who founds the cluster."""
+        """True while the founder of the cluster is still open."""
         return self._settings.expect > 1 and not self._met
 
     @property
@@ -167,7 +175,7 @@ class Newcomer:
             try:
                 self._hear(message, now.boot_ms)
             except ProtocolError:
-                continue  # whoever sent it does not speak it
+                continue  # the sender does not speak the protocol
         if self.done:
             return
         self._others = {copy: row for copy, row in self._others.items() if now.boot_ms - row[1] < SILENT_MS}
@@ -208,7 +216,7 @@ class Newcomer:
             self._turn_away(message, header)
 
     def _turn_away(self, message: Incoming, header: Header) -> None:
-        """Clients hear that this node is not one yet."""
+        """Tells clients that this node is not part of a cluster yet."""
         text = f"node {self._me.name} belongs to no cluster yet: {self.waiting_for()}"
         refusal = RefusedMessage(StillJoining.code, text, "the log of the node has the details", GREET_MS)
         self._mailbox.reply(message.origin, encode(refusal, header.shard, header.request_id))
@@ -216,7 +224,9 @@ class Newcomer:
     # --- addresses ------------------------------------------------------------------------------------------
 
     def _addresses(self) -> list[str]:
-        """Its own may be among them: it is another node's if somebody answers there."""
+        """The addresses to try. The node's own may be among them: if a node answers
+        there, it is another one.
+        """
         return list(dict.fromkeys((*self._settings.peers, *self._found(), *self._learned)))
 
     def _learn(self, addresses: Iterable[str]) -> None:
@@ -237,7 +247,9 @@ class Newcomer:
             self._ask_ms = 0
 
     def _ask(self) -> None:
-        """JOIN to whoever leads the meta shard, as far as that is known; each time through another node."""
+        """Sends JOIN to the leader of the meta shard, if it is known; each attempt
+        goes through another node.
+        """
         cluster = self._cluster()
         if cluster is None:
             return
@@ -260,8 +272,9 @@ class Newcomer:
         self._ask_at(_Target(cluster, welcome.shards, address))
 
     def _cluster(self) -> bytes | None:
-        """The cluster to join; None while none has answered, or more than one, or another than it has begun
-        to join."""
+        """The cluster to join. None if none has answered, if several have, or if it is not the one
+        that this node has begun to join.
+        """
         if self._pledge and FOUNDER not in self._pledge:
             begun = bytes.fromhex(self._pledge)
             return begun if begun in self._clusters else None
@@ -289,8 +302,9 @@ class Newcomer:
         self._send(target.address, join, META_SHARD, self._request)
 
     def _prove(self, said: Challenge, target: _Target, now_ms: int) -> None:
-        """The cluster has a secret, and shows that it knows it: so does this node. Which of both does not
-        cannot be told."""
+        """The cluster has proven that it knows the secret, so this node proves it, too. If a proof
+        fails, it is unknown which side has the wrong secret.
+        """
         token = self._token(target.cluster)
         if token and proofs.answered(token, self._settings.session, self._me.copy, said):
             self._say_join(proofs.proven(token, said.nonce, self._join(target)), target)
@@ -303,7 +317,7 @@ class Newcomer:
             self._hear_refusal(RefusedMessage(BadRequest.code, text, hint), now_ms)
 
     def _enter(self, said: Members, target: _Target) -> None:
-        """The roster has this node, or it has not got that far."""
+        """Finishes joining if the roster has this node; else it is too early."""
         mine = next((member for member in said.members if member.copy == self._me.copy), None)
         if mine is not None:
             doors = self._clusters.get(target.cluster, {}).values()
@@ -317,7 +331,7 @@ class Newcomer:
                 self.outcome = entered
 
     def _entrusted(self, said: Entrusted) -> None:
-        """Who was invited knows the secret from here on."""
+        """Stores the secret that an invited node gets."""
         if self._entered is not None:
             self.outcome = self._entered._replace(secret=said.secret)
 
@@ -337,7 +351,7 @@ class Newcomer:
     def _fail(self, message: str, hint: str) -> None:
         self.failure = ConfigError(message, hint)
         if self._pledge in {cluster.hex() for cluster in self._clusters}:
-            self._pledge_to("")  # it was refused for good
+            self._pledge_to("")  # the refusal is final
 
     # --- founding -------------------------------------------------------------------------------------------
 
@@ -348,7 +362,8 @@ class Newcomer:
             return
         challenge = self._prover.asked(message.origin, said)
         if challenge is not None:
-            self._mailbox.reply(message.origin, encode(challenge, NODE_SHARD))  # its next word can be proven
+            # so that its next message can carry a proof
+            self._mailbox.reply(message.origin, encode(challenge, NODE_SHARD))
             if not said.proof:
                 return
         knows = challenge is None
@@ -362,8 +377,9 @@ class Newcomer:
             self._others[said.member.copy] = said, now_ms
 
     def _wrong(self, said: Waiting) -> str:
-        """Why this node cannot found a cluster together with that one, which knows the secret; "" when it
-        can."""
+        """Why this node cannot found a cluster together with that one, which knows
+        the secret; "" if it can.
+        """
         mine, name = self._settings.options | {"cluster.expect": str(self._settings.expect)}, said.member.name
         theirs = said.options | {"cluster.expect": str(said.expect)}
         for key, text in mine.items():
@@ -379,7 +395,8 @@ class Newcomer:
     def _agree(self, now_ms: int) -> None:
         waiting = {self._me.copy, *self._others}
         everybody = {self._me.endpoint, *self._addresses()}
-        enough = len(waiting) >= max(self._settings.expect, len(everybody) // 2 + 1)  # there is no other half
+        # a majority, so no other group can found
+        enough = len(waiting) >= max(self._settings.expect, len(everybody) // 2 + 1)
         if not self._pledge and enough:
             self._pledge_to(min(waiting))
         pledges = {self._pledge, *(row.pledge for row, _ in self._others.values())}
@@ -399,7 +416,7 @@ class Newcomer:
                 self._send(address, proven, NODE_SHARD)
 
     def _pledge_to(self, what: str) -> None:
-        """On disk before it is said."""
+        """Stores a pledge before it is announced."""
         if what != self._pledge:
             self._store(what)
             self._pledge = what
@@ -407,7 +424,7 @@ class Newcomer:
     # --- words ----------------------------------------------------------------------------------------------
 
     def waiting_for(self) -> str:
-        """For people."""
+        """Describes for people what this node waits for."""
         if self._refusal is not None and not isinstance(self._refusal, NotLeader):
             return f"the cluster does not take it in yet: {self._refusal.message}"
         if len(self._clusters) > 1:
@@ -454,7 +471,7 @@ class Newcomer:
 
 
 def _another_secret(said: Waiting) -> str:
-    """Of a node that could be anybody."""
+    """The warning for a node with another secret, whose identity is unproven."""
     return f"{said.member.name[:NAME_CHARS]!r} has another secret: give all nodes the same --secret-file"
 
 

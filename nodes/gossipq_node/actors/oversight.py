@@ -1,5 +1,6 @@
-"""How a node looks from its frontdoor: the last words of each worker, when they came, and what is wrong with
-that."""
+"""The frontdoor's view of its node: each worker's last report, when it
+came, and which alarms follow.
+"""
 
 from collections import deque
 from collections.abc import Sequence
@@ -14,8 +15,8 @@ from gossipq.types import Now
 from gossipq.values import Alarm, Timing, WorkerStats
 from gossipq_node.actors.discovery import OFF, PAIR, pair_without_witness
 
-LATE_MS = 5_000  #: a copy that catches up is no alarm
-GOSSIP_MS = 30_000  #: an agent that starts, or starts again, is no alarm
+LATE_MS = 5_000  #: time that a copy gets to catch up before it raises an alarm
+GOSSIP_MS = 30_000  #: time that the gossip agent gets to start before it raises an alarm
 
 
 class Oversight:
@@ -26,7 +27,7 @@ class Oversight:
         #: by worker: (boot time, restarts), oldest first
         self._restarts: dict[int, deque[tuple[int, int]]] = {}
         self._standing = RaisedAlarms()
-        self._gossip_ms = now.boot_ms  # when it was well
+        self._gossip_ms = now.boot_ms  # when gossip last worked
         self._late_ms: dict[tuple[str, str, str], int] = {}  # since when copies are behind
 
     def heard(self, report: Report, now: Now) -> None:
@@ -34,15 +35,17 @@ class Oversight:
         self._reports[report.stats.worker] = report
 
     def heard_ms(self) -> dict[int, int]:
-        """Boot time of the last word of each worker."""
+        """Boot time of each worker's last report."""
         return dict(self._heard_ms)
 
     def timings(self) -> dict[int, list[Timing]]:
-        """By worker, as it said last."""
+        """Timings by worker, from its last report."""
         return {worker: report.timings for worker, report in self._reports.items()}
 
     def alarms(self, status: StatusReply, now: Now) -> list[Alarm]:
-        """Of the node, its workers, and the shards that it leads or keeps; each with the time since when."""
+        """Alarms of the node, its workers, and the shards that it leads or keeps, each with the
+        time when it was first raised.
+        """
         found = [
             alarm("insecure", self._node, "", warning)
             for warning in self._warnings
@@ -59,8 +62,9 @@ class Oversight:
         return self._standing.stamp([*found, *self._of_copies(status, now)], now.wall_ms)
 
     def _of_copies(self, status: StatusReply, now: Now) -> list[Alarm]:
-        """Node by node, since a silent one is behind in many shards; not while copies come and go as they
-        should."""
+        """One alarm per node, since a silent node is behind in many shards. None while
+        copies come and go as planned.
+        """
         names = {member.copy: member.name for member in status.members}
         behind: dict[str, int] = {}
         alone = 0
@@ -119,7 +123,7 @@ class Oversight:
         return found + (report.alarms if report is not None else [])
 
     def _restarted(self, stats: WorkerStats, boot_ms: int) -> int:
-        """How often within the window."""
+        """How often a worker restarted within the window."""
         seen = self._restarts.setdefault(stats.worker, deque([(boot_ms, stats.restarts)]))
         if seen[-1][1] != stats.restarts:
             seen.append((boot_ms, stats.restarts))

@@ -1,5 +1,6 @@
-"""Who knows the secret: nonces for those that ask, and a look at what they made of them. Nothing is kept of
-who has asked."""
+"""Checks proofs of the cluster's secret: makes nonces for the other side and checks its answers.
+Stores nothing about the askers.
+"""
 
 import os
 from collections.abc import Callable
@@ -11,31 +12,34 @@ from gossipq.wire import proofs
 
 KEY_BYTES = 32
 
-Random = Callable[[int], bytes]  #: so many bytes that nobody guesses
+Random = Callable[[int], bytes]  #: returns as many random bytes as asked
 
 
 class Prover:
-    """One process, as it is asked. `token` is what the secret gives for its cluster; b"": there is no
-    secret."""
+    """The answering side in one process. `token` is derived from the secret for this
+    cluster; b"" without a secret.
+    """
 
     def __init__(self, me: str, token: bytes, random: Random = os.urandom) -> None:
         self._me, self._token, self._key = me, token, random(KEY_BYTES)
 
     def nonce(self, origin: Origin, *parts: bytes | str) -> bytes:
-        """For one connection, and for what was said there: the same each time, so that it need not be
-        remembered."""
+        """A nonce for one connection and the given parts. Equal arguments give the same nonce,
+        so it need not be stored.
+        """
         return proofs.proof(self._key, "nonce", *origin, *parts)[: proofs.NONCE_BYTES]
 
     def challenge(self, origin: Origin, asker: str, nonce: bytes) -> Challenge:
-        """The answer to somebody who has to prove that it knows the secret; it shows that this process
-        does."""
+        """Asks the other side to prove that it knows the secret, and
+        proves that this process does.
+        """
         mine = self.nonce(origin, asker, nonce)
         return Challenge(
             mine, self._me, proofs.proof(self._token, proofs.CHALLENGE, nonce, mine, asker, self._me)
         )
 
     def knows(self, origin: Origin, asker: str, nonce: bytes, proof: bytes) -> bool:
-        """Whether who was challenged on this connection has the token."""
+        """True if the challenged sender on this connection has the token."""
         mine = self.nonce(origin, asker, nonce)
         return proofs.holds(self._token, proof, proofs.PROVE, nonce, mine, asker, self._me)
 
@@ -46,8 +50,9 @@ class Prover:
         asker: str = "",
         nonce: bytes = b"",
     ) -> Challenge | None:
-        """None when the request comes from somebody who knows the secret, or there is none; else what to
-        answer."""
+        """The challenge to send, or None if the request proves the
+        secret or the cluster has none.
+        """
         mine = self.nonce(origin, asker, nonce)
         if not self._token or proofs.proves(self._token, mine, request):
             return None

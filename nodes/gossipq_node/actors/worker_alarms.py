@@ -1,4 +1,4 @@
-"""What a worker has to say to whom looks after the node: alarms of its groups, its disk and its shards."""
+"""Alarms of a worker for its operator: about its groups, its disk and its shards."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,7 +9,7 @@ from gossipq.types import Now
 from gossipq.values import Alarm
 from gossipq_node.actors.space import Space
 
-LOOK_MS = 10_000  #: between two looks at the groups
+LOOK_MS = 10_000  #: time between two looks at the groups
 
 
 class WorkerAlarms:
@@ -17,16 +17,16 @@ class WorkerAlarms:
         self._node, self._worker, self._watch = node, f"worker-{worker}", Watch(node)
         self._look_ms = 0
         self._groups: list[Alarm] = []
-        self.low = ""  #: why there will soon be no space
+        self.low = ""  #: why space will soon run out
 
     def look(self, ledgers: Iterable[Ledger], now: Now) -> None:
-        """At the groups, when it is time."""
+        """Looks at the groups, if it is time."""
         if now.boot_ms >= self._look_ms:
             self._look_ms = now.boot_ms + LOOK_MS
             self._groups = self._watch.look(ledgers, now.boot_ms)
 
     def space(self, free_bytes: int, reserve: int) -> None:
-        """Bytes free, and those at which publishes stop."""
+        """Tells the free bytes, and how few stop publishes."""
         self.low = (
             f"the disk has {size(free_bytes)} free, publishes stop at {size(reserve)}"
             if free_bytes < 2 * reserve
@@ -34,7 +34,7 @@ class WorkerAlarms:
         )
 
     def raised(self, state: str, space: Space, commit_us: int, damaged: Mapping[int, str]) -> list[Alarm]:
-        """Everything, as things stand."""
+        """All alarms at this moment."""
         full = space.full
         said = {
             "out_of_memory": space.short,

@@ -1,4 +1,4 @@
-"""What a worker tells of itself: STATS, GROWTH, LIST_CLIENTS. It never walks records."""
+"""A worker's answers about itself: STATS, GROWTH, LIST_CLIENTS. They never walk records."""
 
 from collections.abc import Collection, Sequence
 
@@ -15,7 +15,8 @@ from gossipq_node.actors.sessions import Session, Sessions
 from gossipq_node.settings import WorkerSettings
 
 QUESTIONS = (Stats, Growth, ListClients)
-BEGINNING = (-1, -1, -1)  #: of rows of STATS: before all shards, partitions and groups; of GROWTH likewise
+#: position before all shards, partitions and groups of STATS; likewise for GROWTH
+BEGINNING = (-1, -1, -1)
 
 
 def answer(
@@ -26,10 +27,11 @@ def answer(
     now: Now,
     rights: Rights | None,
 ) -> StatsReply | Grown | Clients:
-    """Of one of the QUESTIONS; `shards` have the clocks of this turn. Lists come in pages, and show what
-    who asks may see.
+    """Answers one of the QUESTIONS; `shards` have the clocks of this turn. Lists come in pages and
+    show only what the asker may see.
 
-    Raises BadRequest: a number that cannot be."""
+    Raises BadRequest for an impossible number.
+    """
     if isinstance(request, Growth):
         return _growth(request, shards)
     if isinstance(request, ListClients):
@@ -41,8 +43,9 @@ def answer(
 def _stats(
     request: Stats, settings: WorkerSettings, shards: Collection[Shard], rights: Rights | None
 ) -> StatsReply:
-    """Rows in the order of shards, partitions and groups, so that a shard that comes or goes between two
-    pages moves no other."""
+    """Rows are in the order of shards, partitions and groups, so that a shard that comes or goes
+    between two pages moves no other row.
+    """
     begin, *row = _after(request.after)
     topics, reply = frozenset(request.topics), StatsReply([], [])
 
@@ -63,7 +66,7 @@ def _stats(
 
 
 def _after(after: list[int]) -> Sequence[int]:
-    """Where a page begins. Raises BadRequest."""
+    """The position where a page begins. Raises BadRequest."""
     if after and (len(after) != len(BEGINNING) or not all(-1 <= each <= NUMBER_MAX for each in after)):
         raise BadRequest(f"after = {after}", hint="say what the answer before said as `more`")
     return after or BEGINNING

@@ -1,8 +1,8 @@
-"""Encrypted doors: CURVE, as libzmq has it. Who dials one knows its public key before, and is answered by who
-has the secret one; so nobody in between reads or changes what is said.
+"""Encrypted ports, by libzmq's CURVE. A caller knows the port's public key in advance, and only the
+owner of the secret key can answer. So a third party can neither read nor change messages.
 
-All doors of a cluster have one pair of keys, which is made of its secret. Each node has a pair of its own
-besides: by that it comes in at the doors for nodes.
+All ports of a cluster share one pair of keys, derived from the cluster's secret. Each node also has
+a pair of its own, by which the ports for nodes recognize it.
 """
 
 from collections.abc import Iterable
@@ -21,10 +21,10 @@ ZAP = "inproc://zeromq.zap.01"
 VERSION = b"1.0"
 CLIENTS_DOMAIN, PEERS_DOMAIN = b"clients", b"peers"
 OK = (b"200", b"OK")
-#: a temporary refusal: who is new knocks again after GREETED_MS, and is on the roster by then. After a 400
-#: libzmq never dials again
+#: a temporary refusal: a new node tries again after GREETED_MS, when it is on the roster. After a
+#: 400 libzmq would never dial again
 NOT_YET = (b"300", b"not on the roster")
-GREETED_MS = 2_000  #: a handshake takes three round trips, between continents a second
+GREETED_MS = 2_000  #: a handshake takes three round trips, which is a second between continents
 _NOW = int(zmq.NOBLOCK)
 FAILED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -33,38 +33,42 @@ FAILED = (
 )
 ENDED = zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED | FAILED
 CONNECTED = int(zmq.EVENT_CONNECTED)
-CONNECT_MS = 2_000  #: libzmq reports within that time whether TCP connects, if it got a descriptor for it
+#: libzmq reports within this time whether TCP connects, if it got a descriptor for it
+CONNECT_MS = 2_000
 DIAL_S = 2 * CONNECT_MS / 1_000  #: a connection without any event for 4 s was never begun
 
 
 def new_secret() -> bytes:
-    """A secret key, 32 bytes."""
+    """Makes a secret key of 32 bytes."""
     return bytes(z85.decode(zmq.curve_keypair()[1]))
 
 
 def public_of(secret: bytes) -> bytes:
-    """The public key of a secret one; both 32 bytes. Of b"": b""."""
+    """The public key of a secret key, both 32 bytes; b"" of b""."""
     return bytes(z85.decode(zmq.curve_public(z85.encode(secret)))) if secret else b""
 
 
 def lock(router: "zmq.Socket[bytes]", keys: NodeKeys, domain: bytes) -> None:
-    """Makes an encrypted door of a socket that is not bound yet. Without somebody at `Gate` nobody comes
-    in."""
+    """Makes an encrypted port of a socket that is not bound yet. A `Gate` must run,
+    otherwise all connections wait.
+    """
     router.curve_server, router.curve_secretkey = True, keys.door_secret
     router.zap_domain = domain
     router.set(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
 
 def knock(dealer: "zmq.Socket[bytes]", keys: NodeKeys, door: bytes) -> None:
-    """A socket that is not connected yet dials a door of the cluster, which has that public key."""
+    """Sets up a socket that is not connected yet for a port with the public key `door`."""
     dealer.handshake_ivl = GREETED_MS
     dealer.curve_serverkey = door
     dealer.curve_secretkey, dealer.curve_publickey = keys.secret, keys.public
 
 
 class Gate:
-    """Answers whom libzmq asks about (ZAP), in the owner's own loop: it is bound before any door is. Clients
-    all come in, since HELLO says who they are; nodes by the keys that the roster has."""
+    """Answers libzmq's questions about new connections (ZAP) in the owner's own loop; it is bound
+    before any port. All clients are admitted, since HELLO identifies them later. Nodes are admitted
+    by the keys of the roster.
+    """
 
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", own: bytes) -> None:
         self._own = own
@@ -78,7 +82,7 @@ class Gate:
         self.admitted = frozenset((self._own,)).union(*(member.keys for member in members))
 
     def serve(self) -> None:
-        """Everything that is asked now."""
+        """Answers all questions that have arrived."""
         while True:
             try:
                 asked = self.socket.recv_multipart(_NOW)
@@ -95,12 +99,13 @@ class Gate:
 
 
 class Doorkeys:
-    """By which key each door is dialled, while the secret of the cluster is replaced: one that is not
-    answered is dialled by the next key, from the moment that a handshake has failed."""
+    """The key for dialling each port while the cluster's secret is replaced. After a failed
+    handshake, the port is dialled with the next key.
+    """
 
     def __init__(self, keys: NodeKeys) -> None:
         self._doors = keys.doors
-        self._turns: dict[str, int] = {}  # of an address: which key
+        self._turns: dict[str, int] = {}  # address -> number of its key
 
     @property
     def several(self) -> bool:
@@ -114,10 +119,11 @@ class Doorkeys:
 
 
 class Dials:
-    """Finds the connections of this process that have ended, or that were never made.
+    """Finds the connections of this process that have ended or were never made.
 
-    libzmq opens the descriptor of a connection in a thread of its own. If none is left there, it gives the
-    connection up without any event."""
+    libzmq opens a connection's file descriptor in a thread of its own. If no descriptor is left
+    there, libzmq drops the connection without any event.
+    """
 
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
         self._context = context
@@ -127,7 +133,7 @@ class Dials:
 
     def watch(self, address: str, dealer: "zmq.Socket[bytes]", now_s: float) -> None:
         """Watch a socket that is about to connect. Raises ZMQError when no file descriptor is left."""
-        # a name of its own: libzmq gives the last one free some time after it was closed
+        # a unique name: libzmq frees the previous one some time after it was closed
         place = f"inproc://dials-{next(self._numbers)}"
         monitor = self._context.socket(zmq.PAIR)
         monitor.linger = 0
@@ -141,7 +147,7 @@ class Dials:
         self._unmade_s[address] = now_s + DIAL_S
 
     def forget(self, address: str, dealer: "zmq.Socket[bytes]") -> None:
-        """It is about to be closed."""
+        """Stop watching a socket that is about to be closed."""
         self._unmade_s.pop(address, None)
         monitor = self._monitors.pop(address, None)
         if monitor is not None:
@@ -165,11 +171,12 @@ class Dials:
 
 
 class AddressBook:
-    """How addresses are dialled: where, and whether encrypted."""
+    """How to dial an address: where, and whether encrypted."""
 
     def __init__(self, keys: NodeKeys) -> None:
         self._keys = keys
-        self._hosts: dict[str, list[tuple[int, bool]]] = {}  # port of each node there, whether it encrypts
+        # host -> port of each node there, and whether the node encrypts
+        self._hosts: dict[str, list[tuple[int, bool]]] = {}
 
     def learn(self, members: Iterable[Member]) -> None:
         self._hosts = {}
@@ -178,7 +185,9 @@ class AddressBook:
             self._hosts.setdefault(place.host, []).append((place.port, member.encrypts))
 
     def dialling(self, address: str) -> tuple[str, bool]:
-        """Of a node that is not known, as `NodeKeys.assumes` says."""
+        """Returns the address to dial, and whether the connection is encrypted. For an unknown
+        node, `NodeKeys.assumes` decides.
+        """
         keys = self._keys
         if address in keys.clear:
             return address, False
