@@ -84,3 +84,25 @@ async def _away() -> None:
     assert await asyncio.wait_for(socket.heard.get(), 5) == {"lost": [first]}
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+def test_a_consumer_is_told_which_leases_it_has_lost() -> None:
+    """A consumer worked on for minutes, and heard only at its ack that others had the record."""
+    asyncio.run(_lost())
+
+
+async def _lost() -> None:
+    records, socket = Records(3), Socket()
+    caller = cast(Any, type("Caller", (), {"mq": records}))
+    talk = Conversation(cast(Any, socket), caller, Opening(group="g", credit=2), Metrics().of("http"))
+    running = asyncio.create_task(talk.run())
+    first, second = [(await asyncio.wait_for(socket.heard.get(), 30))["lease"] for _ in range(2)]
+    records.told[0].lost = True
+    heard = [await asyncio.wait_for(socket.heard.get(), 30) for _ in range(2)]
+    assert {"lost": [first]} in heard
+    assert [each["offset"] for each in heard if "offset" in each] == [2], "its credit is lent again"
+    socket.say("ack", first, second)
+    assert await asyncio.wait_for(socket.heard.get(), 30) == {"lost": [first]}
+    assert socket.heard.empty()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

@@ -24,6 +24,7 @@ from gossipq_gateway.manners import STREAMED
 from gossipq_gateway.v1 import plain, positions, shapes
 from gossipq_gateway.v1.operation import Call, read, token_in
 
+LOST_S = 1.0  #: interval at which a consumer is told which leases it has lost
 BEAT_S = 15.0  #: interval of comments that keep a stream alive
 LAST_EVENT = "last-event-id"
 STREAMS_MAX = 1_000  #: of one caller
@@ -139,9 +140,10 @@ class Saying(shapes.Shape, kw_only=True):
 class Conversation:
     """A consumer at the other end of a WebSocket.
 
-    It receives a text for each record and answers with commands. Commands for lost leases are
-    answered by `{"lost": [...]}`. Leases are extended while it is connected. When the connection
-    ends, its records are given back without counting an attempt.
+    It receives a text for each record and answers with commands. `{"lost": [...]}` names leases
+    that are lost: once within LOST_S, and in answer to each command for them. Leases are extended
+    while it is connected. When the connection ends, its records are given back without counting an
+    attempt.
     """
 
     def __init__(self, socket: WebSocket, caller: Caller, opening: Opening, counters: Counters) -> None:
@@ -159,7 +161,8 @@ class Conversation:
 
     async def run(self) -> None:
         """Run until either side ends it. Raises refusals of the cluster."""
-        tasks = [asyncio.ensure_future(self._push()), asyncio.ensure_future(self._listen())]
+        work = (self._push(), self._listen(), self._report_lost())
+        tasks = [asyncio.ensure_future(each) for each in work]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -196,6 +199,17 @@ class Conversation:
                     over = said.do != "extend"
                 if over and self._leases.forget(token):
                     self._free.release()
+            if lost:
+                await self._socket.send_text(_json({"lost": lost}).decode())
+
+    async def _report_lost(self) -> None:
+        """Tell the consumer which records it has lost since it got them."""
+        while True:
+            await asyncio.sleep(LOST_S)
+            lost = [lease.token for lease in self._leases.all() if lease.record.lost]
+            for token in lost:
+                self._leases.forget(token)
+                self._free.release()
             if lost:
                 await self._socket.send_text(_json({"lost": lost}).decode())
 
