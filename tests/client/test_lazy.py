@@ -2,11 +2,14 @@
 
 import asyncio
 import threading
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gossipq.errors import ClientClosed, Unreachable
+from conftest import RunningNode
+from gossipq.errors import ClientClosed, NotConfirmed, Unreachable
 from gossipq_client import FetchedBatch, aio, connect, testing
 
 
@@ -37,6 +40,40 @@ def test_the_first_use_says_that_nobody_is_there_and_the_next_one_tries_again(no
             mq.publish("orders", b"x")
     with pytest.raises(Unreachable), mq:
         pass
+
+
+@pytest.mark.e2e
+def test_a_program_that_starts_before_its_broker_works_once_that_is_there(tmp_path: Path) -> None:
+    """As a web application whose handlers run in a task."""
+    node = RunningNode(tmp_path / "node")
+    got = list[bytes]()
+
+    async def main() -> None:
+        mq = aio.connect(node.endpoint, timeout="1s")
+
+        @mq.consumer("early", group="g", create=True)
+        async def work(value: bytes) -> None:
+            got.append(value)
+            mq.stop()
+
+        running = asyncio.create_task(mq.run(signals=False))
+        with pytest.raises(Unreachable):
+            await mq.publish_and_wait("early", b"too early")
+        assert not running.done()
+        await asyncio.to_thread(node.start)
+        async with asyncio.timeout(60):
+            while not got:
+                with suppress(Unreachable, NotConfirmed):
+                    await mq.publish_and_wait("early", b"x")
+                await asyncio.sleep(0.05)
+            await running
+        await mq.close()
+
+    try:
+        asyncio.run(main())
+    finally:
+        node.stop()
+    assert set(got) == {b"x"}
 
 
 def test_threads_may_be_the_first_at_the_same_time(broker: testing.Broker) -> None:
