@@ -214,7 +214,7 @@ def test_a_door_that_never_opens_is_dialled_again_and_again(seat: Callable[..., 
     bob.close()
 
 
-@pytest.mark.parametrize(("spare", "held_s"), [*((spare, 0.0) for spare in range(6)), (3, HELD_S)])
+@pytest.mark.parametrize(("spare", "held_s"), [(0, 0), (1, 0), (2, 0), (3, HELD_S), (4, 0), (5, 0)])
 def test_a_node_without_a_descriptor_left_dials_when_it_has_one_again(
     seat: Callable[..., Seat], spare: int, held_s: float
 ) -> None:

@@ -16,7 +16,7 @@ from gossipq_client import testing
 from gossipq_client.app import fleet
 
 pytestmark = pytest.mark.e2e
-PATIENCE_S = 20
+PATIENCE_S = 30
 
 APPLICATION = """
 import os, sys, time

@@ -11,7 +11,7 @@ from gossipq_client import Receipt
 from gossipq_client.aio import Client, connect
 
 pytestmark = pytest.mark.e2e
-PATIENCE_S = 10
+PATIENCE_S = 25  #: less than a lease: a redelivery must not wait for its end
 
 
 def test_publish_consume_fetch(shared_node: RunningNode, topic: str) -> None:

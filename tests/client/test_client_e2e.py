@@ -32,7 +32,7 @@ from gossipq_client import (
 )
 
 pytestmark = pytest.mark.e2e
-PATIENCE_S = 10
+PATIENCE_S = 25  #: less than a lease: a redelivery must not wait for its end
 
 
 class TestPublish:

@@ -26,7 +26,7 @@ from gossipq_client.session.held import Held
 from gossipq_client.session.packer import UNCONFIRMED_MAX, WINDOW_BATCHES
 
 pytestmark = pytest.mark.e2e
-PATIENCE_S = 10
+PATIENCE_S = 25  #: less than a lease: a redelivery must not wait for its end
 KEY = ["k"]  # a list with keys has batches of its own
 
 

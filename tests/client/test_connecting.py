@@ -12,7 +12,7 @@ import pytest
 from gossipq.errors import ClientClosed, GossipqError, Unreachable
 from gossipq_client import Client, aio, connect, testing
 
-PATIENCE_S = 10
+PATIENCE_S = 30
 
 
 def in_thread(do: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:

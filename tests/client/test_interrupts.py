@@ -30,7 +30,7 @@ pytestmark = [
     #: what strikes in a finalizer is told on stderr and goes no further: Python's own rule
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-PATIENCE_S = 20
+PATIENCE_S = 25  #: less than a lease: a redelivery must not wait for its end
 ROUNDS = 60  #: of each kind, each with an interrupt at another point
 STRIDE = 7
 

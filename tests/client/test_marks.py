@@ -13,7 +13,7 @@ from gossipq_client import testing
 from gossipq_client.aio import connect
 
 pytestmark = pytest.mark.e2e
-PATIENCE_S = 10
+PATIENCE_S = 25  #: less than a lease: a redelivery must not wait for its end
 MANY = 5_000
 
 

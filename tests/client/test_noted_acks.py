@@ -23,7 +23,7 @@ from gossipq_client.session import ACK_LINGER_MS, Record
 from gossipq_client.session.held import Held
 from gossipq_client.session.settlement import Settling
 
-PATIENCE_S = 20
+PATIENCE_S = 25  #: less than a lease: a redelivery must not wait for its end
 BASE = 100
 
 

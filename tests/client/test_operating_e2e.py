@@ -17,7 +17,7 @@ from gossipq_client.values import growth
 from waiting import until
 
 pytestmark = pytest.mark.e2e
-PATIENCE_S = 10
+PATIENCE_S = 25  #: less than a lease: a redelivery must not wait for its end
 
 
 def work(mq: Client, topic: str, count: int, group: str = "g") -> None:

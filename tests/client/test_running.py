@@ -23,7 +23,7 @@ from gossipq_client.values import inputs
 from waiting import until
 
 pytestmark = pytest.mark.e2e
-PATIENCE_S = 10
+PATIENCE_S = 25  #: less than a lease: a redelivery must not wait for its end
 
 
 @dataclass

@@ -12,7 +12,7 @@ from gossipq_client import Backpressure, BadRequest, Client, TopicExists, Unknow
 from gossipq_client.aio import connect as aio_connect
 
 pytestmark = pytest.mark.e2e
-PATIENCE_S = 10
+PATIENCE_S = 25  #: less than a lease: a redelivery must not wait for its end
 
 
 def take(mq: Client, topic: str, count: int, group: str = "g") -> list[tuple[bytes, float]]:

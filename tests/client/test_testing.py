@@ -13,7 +13,7 @@ from conftest import HOME, ROOTS
 from gossipq_client import BadRequest, connect, testing
 
 pytestmark = pytest.mark.e2e
-PATIENCE_S = 10
+PATIENCE_S = 30
 BEGUN_S = 0.3  #: a leader knows by then that user code has begun with a record
 
 APPLICATION = """

@@ -14,7 +14,7 @@ from ports import settled_port
 from slow_line import SlowLine
 from waiting import until
 
-PATIENCE_S = 20
+PATIENCE_S = 30
 MESSAGES = 3_000
 
 

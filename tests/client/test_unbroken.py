@@ -24,7 +24,7 @@ from gossipq_client.session.sender import FAILURES_MAX
 from tests.client.hand import SHARD, Hand
 
 pytestmark = pytest.mark.e2e
-PATIENCE_S = 20
+PATIENCE_S = 25  #: less than a lease: a redelivery must not wait for its end
 KEY = ["k"]  # a list with keys has batches of its own
 HOME = Path(__file__).resolve().parents[2]
 SYNC = """

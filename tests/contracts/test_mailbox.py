@@ -25,7 +25,7 @@ from gossipq_node.settings import NodeKeys
 from ports import settled_port
 from slow_line import SlowLine
 
-WAIT_MS = 5_000
+WAIT_MS = 30_000
 
 
 class ZmqClient:

@@ -17,7 +17,7 @@ from gossipq_node.settings import NodeKeys
 from ports import settled_port
 from waiting import until
 
-PATIENCE_S = 20.0
+PATIENCE_S = 30.0
 SOON_S = 2.0  #: far less than a silent name server takes
 
 

@@ -17,7 +17,7 @@ from gossipq_cli import records
 from gossipq_client import Client, Message, connect
 
 pytestmark = pytest.mark.e2e
-PATIENCE_S = 20
+PATIENCE_S = 30
 PLACES = ("topic", "partition", "offset", "ref", "attempt", "publish_time")
 
 texts = st.text(max_size=8)

@@ -20,7 +20,7 @@ from gossipq_node.directory import FORMAT
 from waiting import until
 
 pytestmark = pytest.mark.e2e
-PATIENCE_S = 10
+PATIENCE_S = 30
 DISK_BYTES = 24 * limits.MIB + 2 * limits.JOURNAL_BYTES
 RESERVE, PERCENT = "GOSSIPQ_NODE__DISK_RESERVE_BYTES", "GOSSIPQ_NODE__DISK_RESERVE_PERCENT"
 NO_RESERVE = {RESERVE: "0", PERCENT: "0"}

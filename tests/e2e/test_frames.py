@@ -49,7 +49,7 @@ from gossipq_client import connect
 from waiting import until
 
 pytestmark = pytest.mark.e2e
-PATIENCE_S = 10
+PATIENCE_S = 30
 EXTREMES = (-(2**63), -1, 0, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**64 - 1)
 Connect = Callable[[str], Raw]
 

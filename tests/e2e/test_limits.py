@@ -27,7 +27,7 @@ from gossipq_client.session.receipts import PendingReceipts
 from waiting import until
 
 pytestmark = pytest.mark.e2e
-PATIENCE_S = 10
+PATIENCE_S = 25  #: less than a lease: a redelivery must not wait for its end
 CONNECTIONS = 1_000
 UNDER_WAY_MAX = 50  #: batches of a load
 GROWTH_BYTES_MAX = 2 * limits.CREDIT_BYTES_MAX  #: of a whole node that serves somebody who never reads

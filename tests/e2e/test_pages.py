@@ -19,7 +19,7 @@ VALUE_BYTES = (
 )
 PAUSE_S = 0.11  #: after a round: retention looks once a second, and is to have looked often
 KEPT_RECORDS_MAX = 8 * ROUND_RECORDS  #: a busy machine is waited for when more than a second's wait to leave
-PATIENCE_S = 20
+PATIENCE_S = 30
 #: what leaves is swept once a second, so the mark that a file reached varies; kept rows would triple it
 FILE_GROWTH_MAX = 1.6
 MEMORY_GROWTH_BYTES_MAX = 12 * limits.MIB

@@ -14,7 +14,7 @@ from gossipq.types import Now
 from gossipq_client import Client, connect
 
 pytestmark = pytest.mark.e2e
-PATIENCE_S = 20
+PATIENCE_S = 30
 
 
 class Ahead(SystemClock):

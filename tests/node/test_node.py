@@ -26,7 +26,7 @@ from waiting import until
 
 pytestmark = pytest.mark.e2e
 HOME = Path(__file__).parents[2]
-PATIENCE_S = 20
+PATIENCE_S = 30
 IDLE_BYTES_MAX = 150 << 20
 
 
@@ -260,29 +260,21 @@ def test_a_thousand_clients_are_served(start: Callable[..., Node]) -> None:
             asker.socket.close(0)
 
 
-@pytest.mark.parametrize(
-    ("flags", "says", "hint"),
-    [
-        (("--workers", "3"), "node.workers = 3, but", "--workers 1"),
-        (("--cluster", "other"), "cluster.name = 'other', but", ""),
-        (
-            ("--bind", "tcp://0.0.0.0:7700", "--advertise", "10.0.0.7", "--encrypt", "never"),
-            "is open to other machines",
-            "--insecure",
-        ),
-        (("--config", "/none.toml"), "config /none.toml cannot be read", "--config"),
-    ],
-)
-def test_options_that_contradict_are_refused(
-    start: Callable[..., Node], flags: tuple[str, ...], says: str, hint: str
-) -> None:
+def test_options_that_contradict_are_refused(start: Callable[..., Node]) -> None:
     first = start("--workers", "1")
     first.ready()
     first.process.send_signal(signal.SIGTERM)
     code, error = first.end()
     assert code == 0, error
-    code, error = start(*flags).end()
-    assert code == 78
-    assert error.startswith("error: ")
-    assert says in error
-    assert hint in error
+    abroad = ("--bind", "tcp://0.0.0.0:7700", "--advertise", "10.0.0.7", "--encrypt", "never")
+    for flags, says, hint in (
+        (("--workers", "3"), "node.workers = 3, but", "--workers 1"),
+        (("--cluster", "other"), "cluster.name = 'other', but", ""),
+        (abroad, "is open to other machines", "--insecure"),
+        (("--config", "/none.toml"), "config /none.toml cannot be read", "--config"),
+    ):
+        code, error = start(*flags).end()
+        assert code == 78
+        assert error.startswith("error: ")
+        assert says in error
+        assert hint in error

@@ -19,7 +19,7 @@ from gossipq_node.supervisor import Child, Entry, Supervisor, restart_pause_ms
 from node import fakes
 from waiting import until
 
-PATIENCE_S = 20
+PATIENCE_S = 30
 
 
 def test_the_pause_doubles_and_is_forgotten_after_a_minute() -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from gossipq_cli.dashboard.recordings import Recording
 
-WAIT_S = 20.0
+WAIT_S = 30.0
 BACK = b"\x1b[?25h\x1b[?1049l"  #: cursor and screen, given back
 CRASH = """
 import gossipq_cli.dashboard.app as app

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed: apt-get install tmux"),
 ]
-WAIT_S = 20.0
+WAIT_S = 30.0
 
 
 class Pane:
