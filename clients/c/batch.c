@@ -38,7 +38,7 @@ static void add(gq_column *c, uint32_t count, const void *bytes, size_t size) {
 }
 
 void gq_pack(gq_packing *p, const void *value, size_t value_size, const void *key, size_t key_size, uint32_t key_hash,
-             const gq_buffer *headers, const void *id, size_t id_size) {
+             const gq_buffer *headers, const void *id, size_t id_size, int64_t ttl_ms) {
     uint32_t n = p->count++;
     add(&p->values, n, value, value_size);
     if (key_size && !(p->columns & GQ_KEYS)) {
@@ -50,6 +50,12 @@ void gq_pack(gq_packing *p, const void *value, size_t value_size, const void *ke
         gq_put(&p->key_hashes, &key_hash, sizeof key_hash);
         add(&p->keys, n, key, key_size);
     }
+    if (ttl_ms && !(p->columns & GQ_TTL)) {
+        int64_t none = 0;
+        for (uint32_t i = 0; i < n; i++) gq_put(&p->ttls, &none, sizeof none);
+        p->columns |= GQ_TTL;
+    }
+    if (p->columns & GQ_TTL) gq_put(&p->ttls, &ttl_ms, sizeof ttl_ms);
     if (headers && headers->size) p->columns |= GQ_HEADERS;
     if (p->columns & GQ_HEADERS) add(&p->headers, n, headers ? headers->bytes : NULL, headers ? headers->size : 0);
     if (id_size && !(p->columns & GQ_IDS)) {
@@ -69,7 +75,7 @@ size_t gq_packed_bytes(const gq_packing *p) {
 }
 
 int gq_packing_failed(const gq_packing *p) {
-    int failed = p->key_hashes.failed || p->id_hashes.failed || p->places.failed;
+    int failed = p->key_hashes.failed || p->ttls.failed || p->id_hashes.failed || p->places.failed;
     const gq_column *columns[] = {&p->values, &p->keys, &p->headers, &p->ids};
     for (int i = 0; i < 4; i++) failed |= columns[i]->data.failed || columns[i]->ends.failed;
     return failed;
@@ -77,8 +83,8 @@ int gq_packing_failed(const gq_packing *p) {
 
 static gq_buffer *buffer_of(gq_packing *p, int i) {
     gq_buffer *all[] = {&p->values.data, &p->values.ends, &p->keys.data, &p->keys.ends, &p->headers.data, &p->headers.ends,
-                        &p->ids.data, &p->ids.ends, &p->key_hashes, &p->id_hashes, &p->places};
-    return i < 11 ? all[i] : NULL;
+                        &p->ids.data, &p->ids.ends, &p->key_hashes, &p->id_hashes, &p->places, &p->ttls};
+    return i < 12 ? all[i] : NULL;
 }
 
 void gq_packing_reset(gq_packing *p) {
@@ -94,7 +100,7 @@ void gq_packing_free(gq_packing *p) {
 
 static size_t column_size(const gq_column *c, uint32_t count) { return padded(4 * ((size_t)count + 1)) + padded(c->data.size); }
 
-static uint32_t columns_of(const gq_packing *p) { return p->columns | (p->delay_ms ? GQ_DELAY : 0) | (p->ttl_ms ? GQ_TTL : 0); }
+static uint32_t columns_of(const gq_packing *p) { return p->columns | (p->delay_ms ? GQ_DELAY : 0); }
 
 size_t gq_sealed_size(const gq_packing *p) {
     size_t size = GQ_BATCH_HEADER + padded(strlen(p->route)), n = p->count;
@@ -142,7 +148,7 @@ void gq_seal(const gq_packing *p, const uint8_t producer[16], uint64_t sequence,
     uint8_t *at = put_part(out + GQ_BATCH_HEADER, p->route, route);
     if (columns & GQ_KEY_HASH) at = put_part(at, p->key_hashes.bytes, p->key_hashes.size);
     if (columns & GQ_DELAY) at = put_same(at, p->delay_ms, p->count);
-    if (columns & GQ_TTL) at = put_same(at, p->ttl_ms, p->count);
+    if (columns & GQ_TTL) at = put_part(at, p->ttls.bytes, p->ttls.size);
     if (columns & GQ_ID_HASH) at = put_part(at, p->id_hashes.bytes, p->id_hashes.size);
     if (columns & GQ_KEYS) at = put_column(at, &p->keys);
     if (columns & GQ_HEADERS) at = put_column(at, &p->headers);
@@ -189,9 +195,13 @@ int gq_open_batch(const uint8_t *bytes, size_t size, gq_opened *o) {
     if (!o->count || o->count > RECORDS_MAX || columns & ~KNOWN || gq_crc32(bytes + 8, size - 8) != get_le(bytes + 4, 4)) return 0;
     const uint8_t *end = bytes + size, *at = bytes + GQ_BATCH_HEADER;
     size_t skip = padded(o->route_size);
-    for (size_t i = 0; i < sizeof FIXED / sizeof *FIXED; i++)
+    size_t ttls = 0;
+    for (size_t i = 0; i < sizeof FIXED / sizeof *FIXED; i++) {
+        if (FIXED[i].bit == GQ_TTL) ttls = skip;
         if (columns & FIXED[i].bit) skip += padded((size_t)o->count * FIXED[i].width);
+    }
     if ((size_t)(end - at) < skip) return 0;
+    if (columns & GQ_TTL) o->ttls = at + ttls;
     at += skip;
     if (columns & GQ_KEYS) at = open_column(at, end, o->count, &o->keys);
     if (at && columns & GQ_HEADERS) at = open_column(at, end, o->count, &o->headers);
@@ -199,6 +209,8 @@ int gq_open_batch(const uint8_t *bytes, size_t size, gq_opened *o) {
     if (at) at = open_column(at, end, o->count, &o->values);
     return at == end;
 }
+
+int64_t gq_ttl_at(const gq_opened *o, uint32_t index) { return o->ttls ? (int64_t)get_le(o->ttls + 8 * (size_t)index, 8) : 0; }
 
 size_t gq_column_at(const gq_opened_column *column, uint32_t index, const void **bytes) {
     if (!column->ends) {

@@ -58,7 +58,7 @@ typedef struct batch {
     size_t count, bytes;
     gq_place **places; /* NULL: nobody asks */
     uint64_t sequence, request;
-    int64_t sealed_ms, delay_ms, ttl_ms;
+    int64_t sealed_ms, delay_ms;
     int sent, before; /* before: over an earlier connection, so it may be stored */
 } batch;
 

@@ -57,9 +57,9 @@ typedef struct {
 typedef struct packing {
     uint32_t count, columns;
     gq_column values, keys, headers, ids;
-    gq_buffer key_hashes, id_hashes, places;
+    gq_buffer key_hashes, ttls, id_hashes, places; /* ttls: int64 each, in milliseconds, 0 = as the topic says */
     char route[256];
-    int64_t delay_ms, ttl_ms, began_ms;
+    int64_t delay_ms, began_ms;
 } gq_packing;
 
 size_t gq_packed_bytes(const gq_packing *p);
@@ -68,7 +68,7 @@ void gq_packing_reset(gq_packing *p);
 void gq_packing_free(gq_packing *p);
 /* One more record; `headers` are a msgpack map, of size 0 if there are none. */
 void gq_pack(gq_packing *p, const void *value, size_t value_size, const void *key, size_t key_size, uint32_t key_hash,
-             const gq_buffer *headers, const void *id, size_t id_size);
+             const gq_buffer *headers, const void *id, size_t id_size, int64_t ttl_ms);
 size_t gq_sealed_size(const gq_packing *p);
 void gq_seal(const gq_packing *p, const uint8_t producer[16], uint64_t sequence, int64_t publish_ms, uint8_t *out);
 void gq_restamp(uint8_t *sealed, size_t size, const uint8_t producer[16], uint64_t sequence);
@@ -82,11 +82,13 @@ typedef struct {
     int64_t publish_ms;
     const char *route;
     size_t route_size;
+    const uint8_t *ttls; /* NULL: no record has its own */
     gq_opened_column values, keys, headers, ids;
 } gq_opened;
 
 /* Whether these bytes are a batch; everything that `opened` points to lies within them then. */
 int gq_open_batch(const uint8_t *bytes, size_t size, gq_opened *opened);
+int64_t gq_ttl_at(const gq_opened *opened, uint32_t index);
 size_t gq_column_at(const gq_opened_column *column, uint32_t index, const void **bytes);
 
 #endif

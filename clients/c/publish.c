@@ -270,7 +270,6 @@ static int seal(gq *c, lane *l) {
     b->sequence = ++l->sequence;
     b->sealed_ms = gq_now_ms();
     b->delay_ms = p->delay_ms;
-    b->ttl_ms = p->ttl_ms;
     gq_seal(p, l->producer_name, b->sequence, wall_ms(), zmq_msg_data(&b->body));
     gq_packing_reset(p);
     *l->last = b;
@@ -361,7 +360,7 @@ static int send_lanes(gq *c, int64_t end_ms, int all) {
 int gq_send_lanes(gq *c, int64_t end_ms) { return send_lanes(c, end_ms, 1); }
 
 static int same(const gq_packing *p, const gq_how *how) {
-    return !strcmp(p->route, how && how->route ? how->route : "") && p->delay_ms == (how ? how->delay_ms : 0) && p->ttl_ms == (how ? how->ttl_ms : 0);
+    return !strcmp(p->route, how && how->route ? how->route : "") && p->delay_ms == (how ? how->delay_ms : 0);
 }
 
 static int begin(gq *c, lane *l, const gq_how *how) {
@@ -369,7 +368,6 @@ static int begin(gq *c, lane *l, const gq_how *how) {
     gq_packing *p = l->open;
     snprintf(p->route, sizeof p->route, "%s", how && how->route ? how->route : "");
     p->delay_ms = how ? how->delay_ms : 0;
-    p->ttl_ms = how ? how->ttl_ms : 0;
     p->began_ms = gq_now_ms();
     activate(c, l);
     return GQ_OK;
@@ -415,7 +413,8 @@ static int put(gq *c, topic *t, const gq_record *r, const gq_buffer *headers, co
             *place_of = (gq_place){l->partition, -1, 0, GQ_PENDING};
         }
         if (place_of || p->places.size) gq_put(&p->places, &place_of, sizeof place_of);
-        gq_pack(p, r->value, r->value_size, r->key, r->key_size, r->key_size ? (hash ? hash : 1) : 0, headers, r->id, r->id_size);
+        gq_pack(p, r->value, r->value_size, r->key, r->key_size, r->key_size ? (hash ? hash : 1) : 0, headers, r->id, r->id_size,
+                how ? how->ttl_ms : 0);
         c->waiting++;
         c->waiting_bytes += bytes;
     } else if (place_of) {
@@ -441,7 +440,7 @@ static void repack(gq *c, const batch *b, topic *to) {
     char route[ROUTE_MAX + 1];
     snprintf(route, sizeof route, "%.*s", (int)o.route_size, o.route);
     int64_t waited_ms = gq_now_ms() - b->sealed_ms;
-    gq_how how = {route, b->delay_ms > waited_ms ? b->delay_ms - waited_ms : 0, b->ttl_ms};
+    gq_how how = {route, b->delay_ms > waited_ms ? b->delay_ms - waited_ms : 0, 0};
     for (uint32_t i = 0; i < o.count; i++) {
         gq_record r = {0};
         r.value_size = gq_column_at(&o.values, i, &r.value);
@@ -450,6 +449,7 @@ static void repack(gq *c, const batch *b, topic *to) {
         const void *raw;
         gq_buffer headers = {.size = gq_column_at(&o.headers, i, &raw)};
         headers.bytes = (uint8_t *)raw; /* it is only read */
+        how.ttl_ms = gq_ttl_at(&o, i);
         keep_failure(c, put(c, to, &r, &headers, &how, b->places ? b->places[i] : NULL));
     }
 }

@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -13,7 +14,9 @@ import zmq
 from bindings.languages import C, c_misses
 from conftest import RunningNode
 from gossipq.wire.frames import HEADER, encode
+from gossipq_client import connect
 from vectors.make import samples
+from waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(c_misses()), reason=c_misses())]
 LEAKS = ("--leak-check=full", "--errors-for-leak-kinds=definite,possible", "--error-exitcode=9")
@@ -64,6 +67,35 @@ def test_a_program_is_built_with_what_was_installed(node: RunningNode, tmp_path:
     environment = {"GOSSIPQ_SERVER": node.endpoint, "LD_LIBRARY_PATH": str(tmp_path / "lib")}
     said = subprocess.run([str(program)], env=environment, capture_output=True, text=True)
     assert (said.returncode, said.stdout[:16]) == (0, "stored at offset")
+
+
+POSTS = """
+import ctypes as c, sys
+from driver import LIBRARY, Client, How, Place, Record, record
+mq = Client()
+mq.connect([sys.argv[1]])
+places = (Place * 10)()
+for number, place in enumerate(places):
+    row = (Record * 1)(record({"value": "eA==", "key": "eA=="}))
+    how = How(b"", 0, 200 if number % 2 else 0)
+    mq._check(LIBRARY.gq_post(mq._client, b"lives", row, c.c_size_t(1), c.byref(how), c.byref(place), 30_000))
+mq._check(LIBRARY.gq_confirm(mq._client, 30_000))
+"""
+
+
+def test_records_of_one_batch_live_as_long_as_each_of_them_says(shared_node: RunningNode) -> None:
+    """They are posted one by one, each with a ttl of its own."""
+    with connect(shared_node.endpoint) as mq:
+        mq.create_topic("lives", 1)
+        mq.fetch("lives", "g", n=1, wait=0.0)
+        program = [sys.executable, "-c", POSTS, shared_node.endpoint]
+        subprocess.run(program, env=os.environ | {"PYTHONPATH": str(C)}, check=True)
+        until(lambda: mq.admin.groups("lives")[0].dead == 5)
+        batch = mq.fetch("lives", "g", n=10, wait=30)
+        assert sorted(msg.offset for msg in batch) == [0, 2, 4, 6, 8]
+        mq.ack_and_wait(batch)
+        letters = mq.admin.dead_letters("lives", "g")
+        assert sorted(letter.offset for letter in letters) == [1, 3, 5, 7, 9]
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ static const uint8_t PRODUCER[16] = "producer";
 static unsigned walk(const gq_opened *o) { /* looks at every byte, so that valgrind sees what lies outside */
     const gq_opened_column *columns[] = {&o->values, &o->keys, &o->headers, &o->ids};
     unsigned sum = 0;
+    for (uint32_t i = 0; i < o->count; i++) sum += (unsigned)gq_ttl_at(o, i);
     for (size_t i = 0; i < o->route_size; i++) sum += (unsigned char)o->route[i];
     for (uint32_t i = 0; i < o->count; i++)
         for (int c = 0; c < 4; c++) {
@@ -22,6 +23,14 @@ static unsigned walk(const gq_opened *o) { /* looks at every byte, so that valgr
     return sum;
 }
 
+static int64_t ttl_of(unsigned kind, unsigned i) { return kind & 4 && i % 3 ? 5000 + i : 0; } /* a batch may have several */
+
+static int has_its_ttls(unsigned kind, const gq_opened *o) {
+    for (uint32_t i = 0; i < o->count; i++)
+        if (gq_ttl_at(o, i) != ttl_of(kind, i)) return 0;
+    return 1;
+}
+
 static int sealed(unsigned kind, uint8_t **out, size_t *size) {
     gq_packing p = {0};
     gq_buffer headers = {0};
@@ -30,13 +39,12 @@ static int sealed(unsigned kind, uint8_t **out, size_t *size) {
     gq_put_bytes(&headers, "value", 5);
     snprintf(p.route, sizeof p.route, "%s", kind & 1 ? "eu.fr" : "");
     p.delay_ms = kind & 2 ? 1000 : 0;
-    p.ttl_ms = kind & 4 ? 5000 : 0;
     for (unsigned i = 0; i < RECORDS; i++) {
         char value[32];
         int length = snprintf(value, sizeof value, "%.*u", (int)(i * 2), i);
         int key = kind & 8 && i % 2, id = kind & 16 && i % 3;
         gq_pack(&p, value, (size_t)length, "key", key ? 3 : 0, key ? gq_key_hash("key", 3) : 0, kind & 32 && i % 4 ? &headers : NULL, "id",
-                id ? 2 : 0);
+                id ? 2 : 0, ttl_of(kind, i));
     }
     *size = gq_sealed_size(&p);
     *out = malloc(*size);
@@ -54,7 +62,7 @@ int main(void) {
         size_t size;
         gq_opened o;
         if (!sealed(round % 64, &bytes, &size)) return 2;
-        if (!gq_open_batch(bytes, size, &o) || o.count != RECORDS || o.publish_ms != 12345) {
+        if (!gq_open_batch(bytes, size, &o) || o.count != RECORDS || o.publish_ms != 12345 || !has_its_ttls(round % 64, &o)) {
             fprintf(stderr, "round %u: what was sealed does not open\n", round);
             return 1;
         }
