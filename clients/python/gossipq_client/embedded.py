@@ -32,32 +32,33 @@ from gossipq_client.values import inputs
 
 try:
     import fcntl
-except ImportError:  # as on Windows: importing this is no error, opening a directory is
+except ImportError:  # for example on Windows: the import succeeds, and opening a directory raises
     pass
 
-SOCKET_PATH_MAX = 100  #: an ipc address must fit into 107 bytes, with the ending of a worker
+SOCKET_PATH_MAX = 100  #: an ipc address must fit into 107 bytes, including the suffix of a worker
 STOP_SECONDS = 15.0
 WORKERS = 1
 IN_USE = "in use"
-LOOK_S = 0.02  #: between two looks whether a node has ended
+LOOK_S = 0.02  #: time between two looks whether a node has ended
 
 
 class Share(Protocol):
-    """What keeps a node at work by its descriptors."""
+    """Something that keeps a node running as long as its descriptors are open."""
 
     def descriptors(self) -> list[int]:
-        """Numbers of the open files; none when it was given up."""
+        """Numbers of the open files; empty after it was given up."""
 
 
 _shares: "weakref.WeakSet[Share]" = weakref.WeakSet()
 
 
 class Place:
-    """A client's share in the node of a directory, which it keeps locked with the others: the guard ends the
-    node when nobody has one any more."""
+    """A client's share in the node of a directory: a lock that all its clients hold together. When
+    none holds it any more, the guard ends the node.
+    """
 
     def __init__(self, path: str, seconds: float) -> None:
-        """Waits for so long while a node there is about to end. Raises Unreachable."""
+        """Waits up to `seconds` while a node there is ending. Raises Unreachable."""
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             self._share(path, time.monotonic() + seconds)
@@ -78,11 +79,11 @@ class Place:
             time.sleep(LOOK_S)
 
     def descriptors(self) -> list[int]:
-        """What a forked child has no part in."""
+        """Descriptors that a forked child must close."""
         return [self._file] if self._file >= 0 else []
 
     def leave(self) -> bool:
-        """Whether it was the last one, as far as can be seen."""
+        """Gives up the share. Returns True if it seems to be the last one."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
@@ -94,7 +95,7 @@ class Place:
 
 
 class EmbeddedClient(Client):
-    """A client that ends its private node with itself, unless others use it."""
+    """A client that ends its private node when it is closed, unless others use the node."""
 
     _can_reopen = False  #: its node has ended
 
@@ -109,8 +110,9 @@ class EmbeddedClient(Client):
         self._open()
 
     def descriptors(self) -> list[int]:
-        """What a forked child has no part in: with a copy of it the node would go on after its last
-        client."""
+        """Descriptors that a forked child must close: with copies of them the node
+        would outlive its last client.
+        """
         pipes = (self._node.stdin, self._node.stdout) if self._node is not None else ()
         return [pipe.fileno() for pipe in pipes if pipe is not None and not pipe.closed]
 
@@ -124,9 +126,10 @@ class EmbeddedClient(Client):
 
 
 def open(directory: str | os.PathLike[str], *, timeout: inputs.Duration = REQUEST_SECONDS) -> EmbeddedClient:
-    """A client of the node in `directory`, which is made when absent, once it answers: within `timeout`
-    (seconds, or "5s"). Raises StoreError, Unreachable, and ConfigError for what cannot be a directory, and on
-    a system that is not POSIX."""
+    """Returns a client of the node in `directory`, as soon as it answers: within `timeout`
+    (seconds, or "5s"). Creates the directory if it does not exist. Raises StoreError or
+    Unreachable. Raises ConfigError for an impossible directory, or if the system is not POSIX.
+    """
     if "fcntl" not in globals():
         raise ConfigError(
             "a private node needs a POSIX system", hint="start a node elsewhere, and connect() to it"
@@ -169,7 +172,9 @@ def _socket_path(path: str) -> str:
 
 
 def _own_directory() -> str:
-    """For short paths. Whoever else may write there could listen in place of a node. Raises ConfigError."""
+    """A directory for short paths. Raises ConfigError if other users may write there, since they
+    could listen in place of a node.
+    """
     path = os.path.join(tempfile.gettempdir(), f"gossipq-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
@@ -182,7 +187,7 @@ def _own_directory() -> str:
 
 
 def _answers(path: str) -> bool:
-    """Whether a process listens on that socket, or only left it behind."""
+    """True if a process listens on that socket; a socket may also be left over."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(path)
@@ -192,7 +197,7 @@ def _answers(path: str) -> bool:
 
 
 def _start(path: str, address: str) -> "subprocess.Popen[bytes]":
-    """The node under a guard that ends it when this process is gone, however it went."""
+    """Starts the node under a guard that ends it when this process is gone, however it ended."""
     command = [
         "gossipq_node",
         "--data",
@@ -219,8 +224,9 @@ def _start(path: str, address: str) -> "subprocess.Popen[bytes]":
 
 
 def _python() -> str:
-    """The interpreter that runs the node. Where Python is part of another program, as in uWSGI or a frozen
-    application, `sys.executable` is that program, or nothing. Raises ConfigError."""
+    """The interpreter that runs the node. In a program that embeds Python, such as uWSGI or a
+    frozen application, `sys.executable` is that program or empty. Raises ConfigError.
+    """
     names = (f"python{sys.version_info.major}.{sys.version_info.minor}", "python3", "python")
     folders = [os.path.join(prefix, "bin") for prefix in (sys.prefix, sys.exec_prefix, sys.base_prefix)]
     for path in (sys.executable or "", *(os.path.join(each, name) for each in folders for name in names)):
@@ -233,12 +239,12 @@ def _python() -> str:
 
 
 def _workers(path: str) -> int:
-    """A new directory gets one worker; one that is there keeps what it has."""
+    """Number of workers: 1 for a new directory; an existing one keeps its number."""
     return WORKERS if not os.listdir(path) else 0
 
 
 def _await_ready(node: "subprocess.Popen[bytes]") -> str | None:
-    """None when the node says that it is ready, else what it said instead."""
+    """None when the node is ready, else its last words."""
     assert node.stdout is not None, "started with a pipe"
     said: list[str] = []
     for line in node.stdout:
@@ -252,7 +258,7 @@ def _await_ready(node: "subprocess.Popen[bytes]") -> str | None:
 
 
 def _pass_on(node: "subprocess.Popen[bytes]") -> None:
-    """What the node logs goes to this process's log, so that its pipe never fills."""
+    """Copies the node's log to this process's log, so that its pipe never fills."""
     assert node.stdout is not None, "started with a pipe"
     with node.stdout:
         for line in node.stdout:
@@ -261,7 +267,7 @@ def _pass_on(node: "subprocess.Popen[bytes]") -> None:
 
 
 def _stop(node: "subprocess.Popen[bytes]", last: bool = True) -> None:
-    """Lets go of it; it ends, and who was the `last` waits for that."""
+    """Gives up the node, which then ends. The `last` client waits for that."""
     assert node.stdin is not None, "started with a pipe"
     node.stdin.close()
     if not last:
@@ -274,13 +280,14 @@ def _stop(node: "subprocess.Popen[bytes]", last: bool = True) -> None:
 
 
 def guard(path: str, command: list[str]) -> int:
-    """Runs a node until it ends, or until all its clients are gone: standard input ends with the one that
-    started it, and nobody else has a place at `path` any more. Returns the exit code."""
+    """Runs a node until it ends or all its clients are gone. The first client holds the other end
+    of standard input; the others hold a place at `path`. Returns the exit code.
+    """
     node = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     threading.Thread(target=_end_with_clients, args=(path, node), daemon=True).start()
     assert node.stdout is not None, "started with a pipe"
     for line in node.stdout:
-        with contextlib.suppress(OSError):  # who would read it is gone
+        with contextlib.suppress(OSError):  # the reader is gone
             os.write(1, line)
     return node.wait()
 
@@ -289,14 +296,16 @@ def _end_with_clients(path: str, node: "subprocess.Popen[bytes]") -> None:
     while os.read(0, 1):
         pass
     held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    # kept until this process ends: who comes now waits, and starts a node of its own
+    # locked until this process ends: a new client waits and then starts a node of its own
     fcntl.flock(held, fcntl.LOCK_EX)
     node.terminate()
 
 
 def _in_child() -> None:
-    """A forked child keeps no node of its parent at work. Its descriptors become those of nothing: closed,
-    their numbers would be given to other files, which their objects close in the end."""
+    """A forked child must not keep its parent's node running. Its descriptors are redirected
+    to /dev/null and not closed: the numbers would be reused by other files, and the old
+    objects would close those.
+    """
     taken = [number for share in list(_shares) for number in share.descriptors()]
     if taken:
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)

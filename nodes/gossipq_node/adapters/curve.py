@@ -49,8 +49,8 @@ def public_of(secret: bytes) -> bytes:
 
 
 def lock(router: "zmq.Socket[bytes]", keys: NodeKeys, domain: bytes) -> None:
-    """Makes an encrypted port of a socket that is not bound yet. A `Gate` must run,
-    otherwise all connections wait.
+    """Makes an encrypted port of a socket that is not bound yet. Connections are
+    accepted only while a `Gate` answers.
     """
     router.curve_server, router.curve_secretkey = True, keys.door_secret
     router.zap_domain = domain

@@ -1,5 +1,6 @@
-"""Functions that work on records: what they take, who gets the next record, where replies go, and how a run
-ends."""
+"""Functions that handle records: their arguments, the order of records,
+replies, and how a run ends.
+"""
 
 from gossipq_client.handlers.calls import CANCELLED, awaited, called, goes_on, whole
 from gossipq_client.handlers.crew import Crew

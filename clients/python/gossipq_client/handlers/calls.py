@@ -10,9 +10,10 @@ CANCELLED = "the handler was cancelled"
 
 
 def called(handler: Handler, arguments: list[Any]) -> Any:
-    """What the function returns at once; see `whole`. A StopIteration or CancelledError that it raises
-    becomes a RuntimeError, as Python itself does in a coroutine: loops and tasks take both for something
-    else than a failure."""
+    """Calls the handler and returns its direct result; see `whole`. A StopIteration or
+    CancelledError from the handler becomes a RuntimeError, as in Python's coroutines: loops and
+    tasks would not take these two for failures.
+    """
     try:
         return handler.function(*arguments)
     except StopIteration as error:
@@ -20,7 +21,7 @@ def called(handler: Handler, arguments: list[Any]) -> Any:
     except Exception:
         raise
     except BaseException as error:
-        from asyncio import CancelledError  # who has no async handlers does without asyncio until here
+        from asyncio import CancelledError  # programs without async handlers do not import asyncio
 
         if isinstance(error, CancelledError):
             raise RuntimeError(CANCELLED) from error
@@ -28,21 +29,22 @@ def called(handler: Handler, arguments: list[Any]) -> Any:
 
 
 def goes_on(result: Any) -> bool:
-    """Whether the work of a handler is not done when it returns this: see `awaited`."""
+    """True if a handler's work continues after it returned this; see `awaited`."""
     return result is not None and (inspect.isawaitable(result) or isinstance(result, _future()))
 
 
 @cache
 def _future() -> type:
     """Looked up once, not for each record."""
-    from concurrent.futures import Future  # who has no handlers does without
+    from concurrent.futures import Future  # programs without handlers do not import it
 
     return Future
 
 
 async def awaited(result: Any) -> Any:
-    """The outcome of what can be awaited, and of the Future of a pool, however deep: a function around an
-    `async def` handler returns its coroutine, which has done nothing yet."""
+    """The final result of an awaitable or of a pool's Future, however deeply nested. A function
+    around an `async def` handler returns its coroutine, which has done nothing yet.
+    """
     from asyncio import wrap_future
 
     while goes_on(result):
@@ -51,8 +53,9 @@ async def awaited(result: Any) -> Any:
 
 
 def whole(result: Any) -> Any:
-    """The result of a handler that is through. Raises TypeError for a generator: nothing of its work is
-    done."""
+    """The result of a handler that has ended. Raises TypeError for a generator, because
+    none of its code has run.
+    """
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
         raise TypeError(f"the handler returned a generator ({result.__qualname__}), which nobody runs")
     return result

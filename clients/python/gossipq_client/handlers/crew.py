@@ -1,4 +1,4 @@
-"""The workers of one handler: what they take from, and how many of them are held up."""
+"""The workers of one handler: where they get records, and how many of them are blocked."""
 
 from gossipq_client.handlers.lanes import Lanes
 from gossipq_client.handlers.registry import Handler
@@ -14,4 +14,5 @@ class Crew:
         subscription = engine.subscribe(handler.asked, stop_at_end)
         subscription.has_handler = True
         self.lanes = Lanes(engine.session.consuming, subscription)
-        self.overdue: list[Record] = []  #: whose handlers go on beyond their time limit, each with a worker
+        #: records whose handlers exceeded their time limit and still run, each blocking a worker
+        self.overdue: list[Record] = []

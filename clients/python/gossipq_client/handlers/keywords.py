@@ -1,5 +1,6 @@
-"""Options that are described once, in a TypedDict, and shown wherever a function takes them: help() and
-editors have each as a keyword, and say what it means."""
+"""Options that are described once, in a TypedDict, and shown at every function that takes them.
+help() and editors show each option as a keyword with its description.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -9,8 +10,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def shows(checker: Callable[..., Any], *described: type) -> Callable[[Function], Function]:
-    """For a function with `**options`: its signature gets what these TypedDicts name as keywords, with the
-    types and defaults of `checker`, and its docstring ends with theirs."""
+    """For a function with `**options`: adds the keys of these TypedDicts to its signature, with the
+    types and defaults of `checker`, and their descriptions to its docstring.
+    """
     names = {name for options in described for name in options.__annotations__}
     found = inspect.signature(checker).parameters
     keywords = [found[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in found if name in names]

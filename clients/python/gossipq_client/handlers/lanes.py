@@ -1,5 +1,6 @@
-"""Which record a worker takes next: the next one there is, and in a key-ordered group never two of one key at
-a time."""
+"""Chooses the next record for a worker. In a key-ordered group it never starts two records of
+one key at the same time.
+"""
 
 from collections import deque
 
@@ -11,19 +12,20 @@ Key = tuple[PartitionKey, int]  #: (partition, key hash)
 
 
 class Lanes:
-    """Hands out the records of one subscription. A record whose key is being worked on waits in the lane of
-    that key."""
+    """Gives the records of one subscription to workers. A record waits in its key's lane while
+    another record of that key is being handled.
+    """
 
     def __init__(self, consuming: Consuming, subscription: Subscription) -> None:
         self.subscription = subscription
         self._consuming = consuming
-        self._waiting: dict[Key, deque[Item]] = {}  #: by the keys that are being worked on
-        self._free: deque[Item] = deque()  #: their key has become free
+        self._waiting: dict[Key, deque[Item]] = {}  #: records by the key that is being handled
+        self._free: deque[Item] = deque()  #: records whose key has become free
         self._parked = 0  #: records in `_waiting`
 
     @property
     def more(self) -> bool:
-        """Whether `take` may find something."""
+        """True if `take` may find a record."""
         return bool(self._free) or (bool(self.subscription.ready) and not self._full)
 
     @property
@@ -32,11 +34,11 @@ class Lanes:
 
     @property
     def _full(self) -> bool:
-        """As much waits behind other records as was ever lent."""
+        """True if as many records wait as the subscription granted credit for."""
         return self._parked >= self.subscription.credit_records
 
     def take(self) -> Item | None:
-        """The next record to begin with; `done` when it is settled."""
+        """The next record to begin; call `done` when it is settled."""
         item = self._next()
         if item is not None:
             self._consuming.begin(item[0], item[1], item[1] + 1)
@@ -62,7 +64,7 @@ class Lanes:
         return None
 
     def _wait(self, held: Held, offset: Offset) -> bool:
-        """Whether the record has to wait for another of its key; if not, its key is taken now."""
+        """True if the record must wait for another of its key; otherwise takes the key."""
         key = self._key(held, offset)
         if key is None:
             return False
@@ -80,7 +82,7 @@ class Lanes:
         return (held.partition, key_hash) if key_hash else None
 
     def done(self, held: Held, offset: Offset) -> None:
-        """The record is settled: the next of its key may begin."""
+        """The record is settled: the next record of its key may begin."""
         key = self._key(held, offset)
         lane = self._waiting.get(key) if key is not None else None
         if lane:
@@ -90,7 +92,7 @@ class Lanes:
             self._waiting.pop(key, None)
 
     def give_back(self) -> None:
-        """Everything that waits, uncounted."""
+        """Gives all waiting records back, without counting a failure."""
         for held, offset in [*self._free, *(item for lane in self._waiting.values() for item in lane)]:
             self._consuming.nack(held, offset, offset + 1)
         self._free.clear()

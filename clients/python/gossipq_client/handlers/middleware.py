@@ -1,4 +1,6 @@
-"""What stands between an application and its records: told before and after each one, and when one failed."""
+"""Middleware: methods that run before and after each record of an
+application, and when one fails.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,35 +10,43 @@ from gossipq_client.session import Record
 
 
 class Middleware:
-    """Base of what `mq.add_middleware` takes: each method does nothing until it is written anew.
+    """Base class for `mq.add_middleware`. Each method does nothing until you override it.
 
-    The methods are plain functions, called where the handler is: in its thread, or in its task. What was
-    added first is the outermost: its `before` is the first, its `after` and `error` the last.
+    The methods are plain functions and run where the handler runs: in its thread or its
+    task. The middleware that was added first is the outermost: its `before` runs first, its
+    `after` and `error` last.
     """
 
     def before_publish(self, topic: str, options: dict[str, Any], count: int) -> None:
-        """Called before a record, or a list of `count` records, is published. It may change `options`, those
-        of `publish`: `options["headers"]` is always a dict, the others are as the caller wrote them. What it
-        raises is raised by `publish`."""
+        """Called before a record, or a list of `count` records, is published. It may change
+        `options`, the options of `publish`: `options["headers"]` is always a dict, the others are
+        as the caller wrote them. `publish` raises any exception of this method.
+        """
 
     def before(self, message: Record) -> None:
-        """Before a handler gets a message. What it raises counts as raised by the handler."""
+        """Called before a handler gets a message. An exception counts as raised by the handler."""
 
     def after(self, message: Record, result: Any) -> None:
-        """After the handler returned `result`, before the ack. What it raises counts as raised by the
-        handler."""
+        """Called after the handler returned `result`, before the ack. An exception counts
+        as raised by the handler.
+        """
 
     def expired(self, message: Record, error: BaseException) -> None:
-        """When a handler in a thread took longer than its `time_limit`: its message has failed, and the
-        handler goes on, as it cannot be stopped. Called outside of its thread; `error` follows there, once it
-        is through."""
+        """Called when a handler in a thread exceeds its `time_limit`. Its message has failed, but
+        the handler keeps running, since it cannot be stopped. This method runs in another thread;
+        `error` runs in the handler's thread when the handler has ended.
+        """
 
     def error(self, message: Record, error: BaseException) -> None:
-        """After the handler, or other middleware, raised: the message has failed, or is a dead letter."""
+        """Called after the handler or other middleware raised: the message has
+        failed or is a dead letter.
+        """
 
 
 class Around:
-    """The middleware around one message: who has heard `before` hears `after` or `error`, once."""
+    """The middleware around one message. Each one whose `before` ran gets
+    `after` or `error`, once.
+    """
 
     def __init__(self, wares: Iterable[Middleware], message: Record) -> None:
         self._wares, self._message = wares, message
@@ -53,7 +63,9 @@ class Around:
             self._entered.pop()
 
     def fail(self, error: BaseException) -> None:
-        """What goes wrong here is logged: the message has failed already."""
+        """Calls `error` of all entered middleware. Exceptions here are logged, since the
+        message has failed already.
+        """
         while self._entered:
             ware = self._entered.pop()
             try:

@@ -1,4 +1,4 @@
-"""Handlers: functions that work on records, and what they are called with."""
+"""Handlers: functions that handle records, and the arguments for their calls."""
 
 import functools
 import inspect
@@ -13,7 +13,8 @@ from gossipq_client.values import inputs, payloads
 WORKERS_MAX = 1_000
 BATCH_MAX = 10_000
 BATCH_WAIT_MS = 1_000
-BATCHES_LENT = 2  #: for each worker: one that it works on, and one that comes meanwhile
+#: batches of credit per worker: one that it handles, and one that arrives meanwhile
+BATCHES_LENT = 2
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -29,7 +30,7 @@ class Handler(NamedTuple):
     name: str
     asked: Joining
     workers: int
-    order: tuple[bool, ...]  #: by argument: True = the value
+    order: tuple[bool, ...]  #: for each argument: True means the value
     decode: payloads.Decode | None
     time_limit_s: float | None = None
     batch_size: int = 0
@@ -42,7 +43,7 @@ class Handler(NamedTuple):
         )
 
     def arguments(self, message: Record) -> list[Any]:
-        """Raises Undecodable."""
+        """The arguments for a call with this message. Raises Undecodable."""
         value = self.value(message)
         return [value if is_value else message for is_value in self.order]
 
@@ -59,7 +60,7 @@ def handler(
     batch_size: int = 0,
     batch_wait_s: float = 0.0,
 ) -> Handler:
-    """Looks at what the function takes. Raises BadRequest."""
+    """Reads the function's signature and options. Raises BadRequest."""
     inputs.whole(workers, "workers", 1, WORKERS_MAX)
     name = getattr(function, "__qualname__", None) or repr(function)
     if any(
@@ -96,7 +97,7 @@ def _type_of_item(annotation: Any, name: str) -> Any:
 
 
 def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
-    """Those that a call must give."""
+    """The parameters that a call must pass."""
     try:
         found = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
@@ -111,8 +112,9 @@ def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Paramet
 
 
 def _type_of(parameter: inspect.Parameter, function: Callable[..., Any], name: str) -> Any:
-    """The type of an argument. Only those of the value and the message are looked at: all others may be known
-    to type checkers alone, and so may the name Message. Raises BadRequest."""
+    """The type of an argument. Only the value's and the message's are evaluated: other types may be
+    known only to type checkers, and so may the name Message. Raises BadRequest.
+    """
     if not isinstance(parameter.annotation, str):
         return parameter.annotation
     names = {"Message": Record, **_globals_of(function)}
@@ -181,7 +183,7 @@ class Registry:
         self._handlers: list[Handler] = []
 
     def some(self) -> list[Handler]:
-        """Raises BadRequest when there are none."""
+        """Raises BadRequest if no handler is registered."""
         if not self._handlers:
             raise BadRequest(
                 "nothing to run", hint='register a handler: @mq.consumer("orders", group="billing")'

@@ -1,4 +1,4 @@
-"""What the log says of a record that a handler did not simply do."""
+"""Log lines about records whose handlers failed or ran too long."""
 
 import logging
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _fields(message: Record) -> dict[str, Any]:
-    """What a line of the log has beside its text."""
+    """Extra fields of a log line."""
     return {"topic": message.topic, "ref": message.ref, "attempt": message.attempt}
 
 
@@ -62,7 +62,9 @@ def untold(handler: Handler, message: Record, error: Exception) -> None:
 
 
 def overdue(crew: Crew, message: Record, error: TimeLimitExceeded, wares: "Iterable[Middleware]") -> None:
-    """To the log and to middleware, that a handler goes on without its message: it cannot be stopped."""
+    """Tell the log and the middleware that a handler still runs after its message has
+    failed; it cannot be stopped.
+    """
     held_up = f"{len(crew.overdue)} of {crew.handler.workers} workers are blocked by handlers that do not end"
     log.warning(
         "%s: %s; it keeps running without its message, %s",
@@ -79,7 +81,7 @@ def overdue(crew: Crew, message: Record, error: TimeLimitExceeded, wares: "Itera
 
 
 def returned(crew: Crew, message: Record, error: BaseException | None) -> None:
-    """To the log, that it is through at last, and what it raised."""
+    """Log that an overdue handler has ended, and its error."""
     log.warning(
         "%s: the handler of %r has ended, after its time limit",
         crew.handler.name,
@@ -90,5 +92,5 @@ def returned(crew: Crew, message: Record, error: BaseException | None) -> None:
 
 
 def broken(ware: object, message: Record) -> None:
-    """To the log, what middleware raised where nobody can be told."""
+    """Log an exception of middleware that no caller can get."""
     log.exception("%s, told of an error: %r", type(ware).__name__, message, extra={"ref": message.ref})

@@ -1,5 +1,6 @@
-"""Asking and answering: a request is a record whose headers say where its reply goes; the reply names its
-request."""
+"""Requests and replies. The headers of a request say where its reply goes, and
+the reply names its request.
+"""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,13 +13,14 @@ from gossipq.values import TopicOptions
 from gossipq_client.session import Consuming, Held, Joining, Record, Subscription, joining
 from gossipq_client.values import PublishOptions, Retry, inputs, payloads
 
-REPLIES = "_replies"  #: the topic of all replies; each client reads its own route of it
+REPLIES = "_replies"  #: the topic of all replies; each client reads its own route there
 REPLIES_RETENTION_MS = 10 * limits.MINUTE_MS
 REPLIES_PARTITIONS = 8
 TO, ROUTE, CORRELATION = "gossipq-reply-to", "gossipq-reply-route", "gossipq-correlation"
-OUTCOME, NOTHING, FAILED = "gossipq-outcome", "nothing", "failed"  #: of a reply that has no value, and why
+#: header of a reply without a value, and its two reasons
+OUTCOME, NOTHING, FAILED = "gossipq-outcome", "nothing", "failed"
 ERROR_CHARACTERS_MAX = 1_000
-HEARD_MS = 1_000  #: who consumed a topic a moment ago is still there
+HEARD_MS = 1_000  #: a topic that had a consumer this recently counts as served
 
 
 def make_replies() -> CreateTopic:
@@ -39,13 +41,14 @@ class Reply(NamedTuple):
 
     @property
     def options(self) -> PublishOptions:
-        """Of the publish. The route is its key as well: what one client asks comes in order, and different
-        clients are served by different partitions."""
+        """Options for publishing the reply. Its route is also its key, so the replies to one client
+        come in order, and different partitions serve different clients.
+        """
         return {"route": self.route, "key": self.route, "headers": self.headers, "level": "stored"}
 
 
 def _reply(message: Record, value: bytes, outcome: str) -> Reply | None:
-    """None for a record that asks for no answer."""
+    """The reply to a record; None if the record asks for none."""
     headers = message.headers_shown
     topic, route, correlation = headers.get(TO), headers.get(ROUTE, ""), headers.get(CORRELATION, "")
     if not isinstance(topic, str) or not isinstance(route, str):
@@ -55,8 +58,9 @@ def _reply(message: Record, value: bytes, outcome: str) -> Reply | None:
 
 
 def answer(message: Record, result: Any) -> Reply | None:
-    """The reply with a handler's result; a result of None is told too. Raises BadRequest for a result that
-    JSON cannot express."""
+    """The reply with a handler's result; None is a result, too. Raises BadRequest if JSON
+    cannot express the result.
+    """
     if result is None:
         return _reply(message, b"", NOTHING)
     reply = _reply(message, b"", "")
@@ -64,7 +68,9 @@ def answer(message: Record, result: Any) -> Reply | None:
 
 
 def failure(message: Record, error: BaseException) -> Reply | None:
-    """That the handler failed, and how. None where it will be tried again on purpose, or by others."""
+    """The reply that the handler failed, and how. None if the record will be tried again on
+    purpose, or by other consumers.
+    """
     if isinstance(error, Retry | LeaseLost):
         return None
     text = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX]
@@ -72,7 +78,7 @@ def failure(message: Record, error: BaseException) -> Reply | None:
 
 
 def told(topic: str, headers: Mapping[str, str | bytes], value: bytes) -> None:
-    """Raises NoReply when a reply says that there is none."""
+    """Raises NoReply if the reply carries no value."""
     match headers.get(OUTCOME):
         case "nothing":
             hint = "a handler that answers returns a value"
@@ -86,16 +92,18 @@ class Requests:
     """The requests of one client that wait for their replies."""
 
     def __init__(self) -> None:
-        self.route = ""  #: of the replies, once they are subscribed to
+        self.route = ""  #: route of the replies, once they are subscribed to
         self.subscription: Subscription | None = None
-        self.heard_ms: dict[str, int] = {}  #: topics, and when somebody consumed them
+        self.heard_ms: dict[str, int] = {}  #: topic -> when it last had a consumer
         self._number = 0
         self._waiting: set[str] = set()
         self._replies: dict[str, tuple[Held, Offset]] = {}
 
     @property
     def ready(self) -> bool:
-        """Whether replies published from now on arrive. Raises what the subscription was refused with."""
+        """True if replies that are published from now on arrive. Raises the error that
+        refused the subscription.
+        """
         if self.subscription is None:
             return False
         if self.subscription.error is not None:
@@ -103,13 +111,15 @@ class Requests:
         return bool(self.subscription.parts) and all(part.subscribed for part in self.subscription.parts)
 
     def renew(self, consuming: Consuming) -> None:
-        """What was refused before may be granted now, and a topic that was removed is made again."""
+        """Drops a refused subscription: it may be granted now, and a
+        removed topic is created again.
+        """
         if self.subscription is not None and self.subscription.error is not None:
             consuming.close(self.subscription)
             self.subscription = None
 
     def heard(self, topic: str, now_ms: int) -> bool:
-        """Whether somebody was there a moment ago."""
+        """True if the topic had a consumer a moment ago."""
         return now_ms - self.heard_ms.get(topic, -HEARD_MS) < HEARD_MS
 
     def joining(self) -> Joining:
@@ -123,7 +133,7 @@ class Requests:
         return correlation
 
     def headers(self, correlation: str, headers: inputs.Headers | bytes | None) -> dict[str, str | bytes]:
-        """The headers of the caller, and those that say where the reply goes. Raises BadRequest."""
+        """The caller's headers, and those that say where the reply goes. Raises BadRequest."""
         return {
             **payloads.headers_dict(headers),
             TO: REPLIES,
@@ -132,8 +142,9 @@ class Requests:
         }
 
     def reply(self, correlation: str, consuming: Consuming) -> tuple[Held, Offset] | None:
-        """Takes what has come; the reply, if it is among it. A reply that nobody waits for any more is
-        dropped."""
+        """Takes all replies that have arrived; returns the one for `correlation` if it is there.
+        Replies that no caller waits for are dropped.
+        """
         assert self.subscription is not None, "replies are read before something is asked"
         while self.subscription.ready:
             for piece in consuming.take(self.subscription, len(self.subscription.ready[0].values())):

@@ -1,4 +1,4 @@
-"""How a run hears that it shall end: SIGTERM and Ctrl-C, in the main thread."""
+"""How a run learns that it must end: SIGTERM and Ctrl-C, in the main thread."""
 
 import signal
 import threading
@@ -14,8 +14,9 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def until_signal(stop: Callable[[], object], wanted: bool = True) -> Iterator[None]:
-    """The first SIGTERM or Ctrl-C calls `stop`, a second one does what it always does. Only the main thread
-    hears them, and not even that one unless it is `wanted`."""
+    """The first SIGTERM or Ctrl-C calls `stop`; a second one takes its default action. Only the
+    main thread gets them, and only if `wanted`.
+    """
     if not wanted or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -23,7 +24,8 @@ def until_signal(stop: Callable[[], object], wanted: bool = True) -> Iterator[No
 
     def first(number: int, frame: FrameType | None) -> None:
         restore()
-        if children.is_ours(before[number]):  # it would close the clients of handlers that still run
+        # our own handler would close clients of handlers that still run
+        if children.is_ours(before[number]):
             signal.signal(number, signal.SIG_DFL)
         stop()
 

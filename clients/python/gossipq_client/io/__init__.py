@@ -1,4 +1,6 @@
-"""Sockets, clocks, files and the end of the program: all that the client shares of the world outside."""
+"""Sockets, clocks, files and the end of the program: all that clients
+share with the outside world.
+"""
 
 from gossipq_client.io import children, contexts, exits
 from gossipq_client.io.bell import Bell

@@ -16,12 +16,14 @@ class Bell:
         self._told.setblocking(False)
         self.rung = False
         self.fd = self._heard.fileno()
-        self._poll: select.poll | None = None  #: of this bell and `_fds`; None: not made yet
+        #: poll object for this bell and `_fds`; None until the first wait
+        self._poll: select.poll | None = None
         self._fds: list[int] = []
 
     def wait(self, fds: list[int], timeout_ms: float) -> Collection[int]:
-        """Wait until this bell rings, one of the descriptors is readable, or the time is over. Return the
-        readable ones. The next wait for the same list uses the same poll object."""
+        """Wait until this bell rings, a descriptor is readable, or the time is over. Return the
+        readable descriptors. The next wait for the same list uses the same poll object.
+        """
         if not hasattr(select, "poll"):
             return wait([*fds, self.fd], timeout_ms)
         poll = self._poll
@@ -37,17 +39,19 @@ class Bell:
             self.rung = True
             try:
                 self._told.send(b"!")
-            except OSError:  # full of signals that nobody took yet, or closed
+            except OSError:  # full of signals that are not read yet, or closed
                 pass
 
     def clear(self) -> None:
-        """Call it before looking for what was rung for."""
+        """Call it before looking for the work that the bell announced."""
         try:
             while self._heard.recv(64):
                 pass
-        except OSError:  # nothing is left
+        except OSError:  # all signals are read
             pass
-        self.rung = False  # last: else a ring that came meanwhile, and was taken, would silence all after it
+        # must be last: a ring between the read and this line would otherwise be
+        # lost, and later ones blocked
+        self.rung = False
 
     def close(self) -> None:
         self._heard.close()

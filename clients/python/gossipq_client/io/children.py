@@ -17,19 +17,21 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-LAST = -1_000  #: priority of a finalizer of multiprocessing: others may publish before it
-REPEAT_SECONDS = 0.005  #: between two signals: a step of a client is shorter
+LAST = -1_000  #: priority of a finalizer of multiprocessing: others may still publish before it
+REPEAT_SECONDS = 0.005  #: time between two signals; a step of a client is shorter
 KILL_SECONDS = (
-    10.0  #: a main thread that runs no handler for so long, as in a long call of C, is not waited for
+    #: a main thread that runs no handler for this long, as in a long C call, is not waited for
+    10.0
 )
 
 
 class Ends:
-    """What this process does at its end, if it is a child of multiprocessing that has a client."""
+    """The end of this process, if it is a child of multiprocessing that has a client."""
 
     def __init__(self, leave_all: Callable[[], None], is_busy: Callable[[], bool]) -> None:
-        """`leave_all` closes all clients. `is_busy`: one of them is within a step, so it cannot be closed by
-        a signal handler that interrupts this step."""
+        """`leave_all` closes all clients. `is_busy` returns True while a client is within a step; a
+        signal handler that interrupts this step cannot close the client.
+        """
         from multiprocessing.util import Finalize
 
         self._leave_all, self._is_busy = leave_all, is_busy
@@ -45,8 +47,9 @@ class Ends:
             self._leaving = False
 
     def handle_signal(self) -> None:
-        """Take SIGTERM, unless somebody does already. Call in the main thread. On Windows no such signal
-        comes: a child that is terminated ends at once."""
+        """Take SIGTERM, unless the program handles it already. Call in the main thread. Windows has
+        no such signal: a child that is terminated there ends at once.
+        """
         if os.name != "posix" or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
             return
         if self._told is None:
@@ -55,11 +58,11 @@ class Ends:
             threading.Thread(target=self._repeat, args=(heard,), name="gossipq-end", daemon=True).start()
         signal.signal(signal.SIGTERM, self._end)
         before = signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
-        if before != -1:  # an event loop has it: that wakes the main thread
+        if before != -1:  # an event loop has it, and it wakes the main thread
             signal.set_wakeup_fd(before, warn_on_full_buffer=False)
 
     def forget(self) -> None:
-        """In a forked child: SIGTERM does there what it does by default, and does not wake the parent."""
+        """In a forked child: SIGTERM gets its default action again and does not wake the parent."""
         if is_ours(signal.getsignal(signal.SIGTERM)):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if self._told is not None:
@@ -68,12 +71,12 @@ class Ends:
                 signal.set_wakeup_fd(before)
 
     def _end(self, number: int, frame: FrameType | None) -> None:
-        """Close all clients, then do what the signal does by default."""
+        """Close all clients, then take the signal's default action."""
         if self._leaving:
             return
         if self._is_busy():
             assert self._told is not None, "made before the handler"
-            with contextlib.suppress(BlockingIOError):  # full of signals: it is not asleep
+            with contextlib.suppress(BlockingIOError):  # full of signals, so the thread is awake
                 self._told.send(bytes([number]))
             return
         try:
@@ -83,8 +86,9 @@ class Ends:
             os.kill(os.getpid(), number)
 
     def _repeat(self, heard: socket.socket) -> None:
-        """Repeat each SIGTERM, if its handler is that of this class. Every signal has its number written
-        here."""
+        """Repeat each SIGTERM whose handler belongs to this class. The number of
+        every signal is written here.
+        """
         since_s: float | None = None
         while True:
             if signal.SIGTERM not in heard.recv(64):
@@ -99,8 +103,9 @@ class Ends:
 
 
 def end_with_child(leave_all: Callable[[], None], is_busy: Callable[[], bool]) -> None:
-    """In a child of multiprocessing, close all clients when it returns or gets a SIGTERM that nobody handles;
-    see `Ends`."""
+    """In a child of multiprocessing, close all clients when the child returns or gets an
+    unhandled SIGTERM; see `Ends`.
+    """
     global _ends
     processes = sys.modules.get("multiprocessing.process")
     if processes is None or processes.parent_process() is None:
@@ -111,12 +116,12 @@ def end_with_child(leave_all: Callable[[], None], is_busy: Callable[[], bool]) -
 
 
 def is_ours(handler: object) -> bool:
-    """Whether it is the handler that closes all clients."""
+    """True for the handler that closes all clients."""
     return isinstance(getattr(handler, "__self__", None), Ends)
 
 
 def _in_child() -> None:
-    """What a forked child gets of this is its parent's."""
+    """Discards, in a forked child, what belongs to its parent."""
     global _ends
     if _ends is not None:
         _ends.forget()

@@ -1,4 +1,4 @@
-"""What `connect` may be asked for, checked before anything is connected."""
+"""Options of `connect`, checked before anything is connected."""
 
 import os
 import sys
@@ -11,25 +11,26 @@ from gossipq_client.io.engine import REQUEST_SECONDS
 from gossipq_client.io.spool import BYTES_MAX, Spool
 from gossipq_client.values import Credentials, inputs
 
-SPOOL_BYTES_MIN, SPOOL_BYTES_HARD_MAX = 2**16, 2**46  #: of a file that is mapped into memory
+SPOOL_BYTES_MIN, SPOOL_BYTES_HARD_MAX = 2**16, 2**46  #: size of a file that is mapped into memory
 
 
 class ConnectOptions(TypedDict, total=False):
-    """Durations are seconds, a timedelta, or text as "5s":
+    """Durations are seconds, a timedelta, or text such as "5s".
 
-    name: shown by `gossipq status`; "" = python-PID
+    name: the client's name in `gossipq status`; "" = python-PID
     timeout: how long requests wait for an answer; then they raise Unreachable
     wait: how long connecting waits (None = as long as requests); the sync client with `wait` connects at once
-    spool: a directory: records are on this machine's disk before they are sent and until they are confirmed;
-    a client with the same spool sends what another run left, in order, and the cluster knows by its id what
-    it has (within the topic's `dedup`). Needs lmdb (pip install "gossipq[spool]")
-    spool_bytes_max: what it holds at most, then publish raises Backpressure
-    credentials: a file with the token to show to a closed cluster, and the key of its doors, which encrypts;
-    bytes are the token itself (b"": show none); None = the file of $GOSSIPQ_CREDENTIALS, else of the context,
-    else, for nodes of this machine, that of this user
-    insecure: the token may leave this machine, though who listens to the network can read it
-    act_for: the user for whom this client acts, as gateways do: it may do what that user may, and no more;
-    that needs the permission act_for on `*`
+    spool: a directory. Records are on this machine's disk from before they are sent until they are
+    confirmed. The next client with the same spool sends the records that are left, in order. By their ids
+    the cluster recognizes records that it has (within the topic's `dedup`).
+    Needs lmdb (pip install "gossipq[spool]").
+    spool_bytes_max: largest size of the spool; then publish raises Backpressure
+    credentials: a file with the token for a closed cluster, and the key for encrypted connections to it.
+    Bytes are the token itself (b"" for none). None = the file of $GOSSIPQ_CREDENTIALS, else of the context,
+    else, for nodes of this machine, that of this user.
+    insecure: send the token over the network without encryption, where others may read it
+    act_for: the user for whom this client acts, as gateways do. The client then has the rights of that user
+    only. It needs the permission act_for on `*`.
     """
 
     name: str
@@ -43,7 +44,9 @@ class ConnectOptions(TypedDict, total=False):
 
 
 def _refuse_eventlet() -> None:
-    """Raises ConfigError: it lets no two threads wait for one descriptor, as callers and keeper here do."""
+    """Raises ConfigError: eventlet lets only one thread wait for a descriptor, but callers and
+    the keeper thread share one.
+    """
     patcher = sys.modules.get("eventlet.patcher")
     if patcher is not None and any(map(patcher.is_monkey_patched, ("select", "socket", "thread"))):
         raise ConfigError(
@@ -53,7 +56,9 @@ def _refuse_eventlet() -> None:
 
 
 class Connecting(NamedTuple):
-    """A client in the making. `where`: addresses and what to show there, by the environment as it is then."""
+    """A client before it connects. `where` returns addresses and credentials according to the
+    environment at that moment.
+    """
 
     where: Callable[[], tuple[list[str], Credentials]]
     name: str
@@ -74,8 +79,9 @@ def connecting(
     insecure: bool = False,
     act_for: str = "",
 ) -> Connecting:
-    """Raises BadRequest; ConfigError for a name that is no context, for a spool that another client has, and
-    in a process that eventlet has patched."""
+    """Checks the options. Raises BadRequest. Raises ConfigError for an unknown context, for a spool
+    that another client has, and in a process that eventlet has patched.
+    """
     timeout_s = inputs.duration_ms(timeout, "timeout") / 1000
     wait_s = None if wait is None else inputs.duration_ms(wait, "wait") / 1000
     named = tuple(addresses)
@@ -87,7 +93,7 @@ def connecting(
         found = addresses_of(named)
         return found, credentials_for(named, found, credentials, insecure, user)
 
-    where()  # raises
+    where()  # raises if the place is unknown
     label = inputs.text_of(name, "name") or f"python-{os.getpid()}"
     spool_bytes = inputs.whole(spool_bytes_max, "spool_bytes_max", SPOOL_BYTES_MIN, SPOOL_BYTES_HARD_MAX)
     opened = None if spool is None else Spool(spool, spool_bytes)

@@ -1,8 +1,8 @@
-"""Where a cluster is: addresses, names of contexts, $GOSSIPQ_SERVER; the same for programs, the command line
-and Spark.
+"""How to find a cluster: addresses, names of contexts, $GOSSIPQ_SERVER. Programs, the command line
+and Spark use the same rules.
 
-A context is a name for the addresses of a cluster, kept by `gossipq context save` in a file of the user's
-own.
+A context is a name for the addresses of a cluster. `gossipq context save` keeps
+it in a file of the user.
 """
 
 import difflib
@@ -24,11 +24,11 @@ PORT_MAX, PORT_DIGITS_MAX = 65_535, 5
 
 
 class UnknownContext(ConfigError):
-    """No context has that name, and it is no address."""
+    """The name is neither a context nor an address."""
 
 
 def _home() -> Path:
-    """Of this user. Who has none, as some users of containers, has nothing there either."""
+    """Home of this user. Some users of containers have none; then nothing is found there."""
     try:
         return Path.home()
     except RuntimeError:
@@ -36,19 +36,20 @@ def _home() -> Path:
 
 
 def place() -> Path:
-    """$XDG_CONFIG_HOME/gossipq/contexts.json, or under ~/.config."""
+    """Path of the contexts: $XDG_CONFIG_HOME/gossipq/contexts.json, or under ~/.config."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or _home() / ".config") / FILE
 
 
 def own_credentials() -> Path:
-    """Of this user, for nodes of this machine: beside the secret of its nodes."""
+    """This user's credentials for nodes of this machine, beside the secret of its nodes."""
     state = os.environ.get("XDG_STATE_HOME") or _home() / ".local" / "state"
     return Path(state) / "gossipq" / "credentials"
 
 
 class Contexts:
-    """What the file holds: names with their addresses, which one is in use ("" = none), and for some a file
-    of credentials."""
+    """Contents of the file: names with their addresses, the name in use ("" = none), and for some
+    names a file of credentials.
+    """
 
     def __init__(
         self, servers: Mapping[str, list[str]], current: str, credentials: Mapping[str, str] | None = None
@@ -73,7 +74,7 @@ class Contexts:
                 new.unlink()
 
     def named(self, name: str) -> list[str]:
-        """Raises UnknownContext."""
+        """Addresses of a context. Raises UnknownContext."""
         if name not in self.servers:
             close = difflib.get_close_matches(name, list(self.servers), n=1)
             near = f"; did you mean `{close[0]}`?" if close else ""
@@ -87,7 +88,7 @@ class Contexts:
 
 
 def load() -> Contexts:
-    """What is kept; nothing when there is no file. Raises ConfigError for one that cannot be read."""
+    """Reads the file; empty if it does not exist. Raises ConfigError if it cannot be read."""
     path = place()
     try:
         found = json.loads(path.read_text("utf-8"))
@@ -101,9 +102,10 @@ def load() -> Contexts:
 
 
 def chosen(given: Iterable[str]) -> list[str]:
-    """Addresses for what is given: each tcp://HOST:PORT, HOST:PORT or the name of a context. Without any
-    those of $GOSSIPQ_SERVER (comma separated), else of the context in use; [] when nothing is chosen. Raises
-    ConfigError."""
+    """Addresses for the given names; each is tcp://HOST:PORT, HOST:PORT or the name of a
+    context. Without names, those of $GOSSIPQ_SERVER (comma separated), else of the context in
+    use, else []. Raises ConfigError.
+    """
     names = list(given) or os.environ.get("GOSSIPQ_SERVER", "").replace(",", " ").split()
     if not names:
         kept = load()
@@ -122,8 +124,9 @@ def _addresses(name: str) -> list[str]:
 
 
 def addresses_of(addresses: Iterable[str | Iterable[str]]) -> list[str]:
-    """What `connect` was given, as addresses; without any those that are chosen, else the local default.
-    Raises ConfigError."""
+    """Addresses for the arguments of `connect`. Without arguments the chosen ones, else the local
+    default. Raises ConfigError.
+    """
     names: list[str] = []
     for address in addresses:
         names += [address] if isinstance(address, str) else list(address)
@@ -137,10 +140,15 @@ def credentials_for(
     insecure: bool = False,
     act_for: str = "",
 ) -> Credentials:
-    """What a client shows at `places`, which is what `given` names: what was found before, the token that is
-    given (b"": none), else what is in the file that is given, else in that of $GOSSIPQ_CREDENTIALS, else in
-    that of the context, else in the user's own, for nodes of this machine. Raises ConfigError: the file holds
-    none, or others can read it, or the token would leave this machine unencrypted."""
+    """The credentials to use at `places`, which `given` names. The first of these counts:
+
+    - credentials that were found before, or a token given as bytes (b"" for none),
+    - the given file, the file of $GOSSIPQ_CREDENTIALS, the file of the context,
+    - the user's own file, for nodes of this machine.
+
+    Raises ConfigError if the file has no credentials, if other users can read it, or if the token
+    would leave this machine unencrypted.
+    """
     if isinstance(path, Credentials):
         return path
     local = are_here(places)
@@ -166,12 +174,12 @@ def credentials_for(
 
 
 def are_here(places: Iterable[str]) -> bool:
-    """Whether what is said to these addresses stays on this machine."""
+    """True if all messages to these addresses stay on this machine."""
     return all(map(_is_here, places))
 
 
 def _is_here(place: str) -> bool:
-    """Whether what is said to an address stays on this machine; not to what is none."""
+    """True if messages to this address stay on this machine; False for a malformed one."""
     try:
         return endpoint(place).is_loopback
     except ConfigError:
@@ -179,7 +187,7 @@ def _is_here(place: str) -> bool:
 
 
 def read_credentials(path: Path) -> Credentials:
-    """What is in a file. Raises ConfigError."""
+    """Reads a file of credentials. Raises ConfigError."""
     try:
         text, about = path.read_text("utf-8", "replace"), path.stat()
     except OSError as error:
@@ -188,14 +196,15 @@ def read_credentials(path: Path) -> Credentials:
         ) from None
     if stat.S_ISREG(about.st_mode) and stat.S_IMODE(about.st_mode) & 0o077:
         raise ConfigError(f"other users of this machine may read {path}", f"chmod 600 {path}")
-    file = os.path.abspath(path) if stat.S_ISREG(about.st_mode) else ""  # a pipe is read once
+    # a pipe can be read only once
+    file = os.path.abspath(path) if stat.S_ISREG(about.st_mode) else ""
     return credentials_of(text, str(path))._replace(file=file)
 
 
 def hint_of(places: Iterable[str], shown: Credentials) -> str:
-    """What may help where no node answers."""
+    """The hint for the case that no node answers."""
     start = "start one: gossipq node"
-    if shown.door and shown.file:  # a node that does not encrypt is never asked by it
+    if shown.door and shown.file:  # it never dials a node that does not encrypt
         other = "name a file without one: --credentials FILE"
         if shown.file == os.path.abspath(own_credentials()):
             other = f"mv {shown.file} FILE; its cluster: gossipq --credentials FILE context save NAME -s URL"
@@ -212,7 +221,7 @@ def hint_of(places: Iterable[str], shown: Credentials) -> str:
 
 
 def stamp(path: str) -> tuple[int, ...]:
-    """Of a file: another one when what is in it is another; () = it is not there."""
+    """A value that changes with the file's contents; () if the file does not exist."""
     try:
         about = os.stat(path)
     except OSError:
@@ -221,7 +230,7 @@ def stamp(path: str) -> tuple[int, ...]:
 
 
 def credentials_file(given: Iterable[str | Iterable[str]]) -> str:
-    """That of $GOSSIPQ_CREDENTIALS, else of the first context that is named and has one; "" = none."""
+    """The file of $GOSSIPQ_CREDENTIALS, else of the first named context that has one; "" = none."""
     if path := os.environ.get("GOSSIPQ_CREDENTIALS"):
         return path
     names = [name for each in given for name in ([each] if isinstance(each, str) else each)]

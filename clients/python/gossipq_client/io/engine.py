@@ -1,5 +1,6 @@
-"""What the sync client and its asyncio twin share: a session with sockets, and every step that does not
-wait."""
+"""Shared by the sync client and its asyncio twin: a session with sockets, and
+every step that does not wait.
+"""
 
 import logging
 import os
@@ -58,17 +59,17 @@ log = logging.getLogger("gossipq_client")
 TICK_MS_MAX = 20  #: a busy client looks at its timers this often
 REQUEST_SECONDS = 10.0  #: how long connecting and requests wait for a node
 CLOSE_SECONDS = 30.0  #: how long `close` waits for confirms
-ERROR_CLOSE_SECONDS = 5.0  #: the same, when a `with` ends in an exception
-VIRTUAL_MS = 3_000  #: what a virtual topic is bound to is believed for so long
-PAUSE_SECONDS = 0.5  #: after an error in what goes on beside the callers
-LOOK_MS = 1_000  #: between two looks at the file of credentials
+ERROR_CLOSE_SECONDS = 5.0  #: the same, when a `with` block ends in an exception
+VIRTUAL_MS = 3_000  #: how long the answer is used that tells what a virtual topic is bound to
+PAUSE_SECONDS = 0.5  #: pause after an error in background work
+LOOK_MS = 1_000  #: time between two looks at the file of credentials
 LINGER_MS = 500  #: how long closing sockets try to send a farewell
-RECOVERY_LOOK_SECONDS = 0.001  #: between two looks whether a client is mended
+RECOVERY_LOOK_SECONDS = 0.001  #: time between two looks whether the client is mended
 OUR_PACKAGES = ("gossipq", "gossipq_client")
 
 
 def in_handler() -> RuntimeError:
-    """What a signal handler hears that interrupted the client that it calls."""
+    """The error for a signal handler that calls the very client that it interrupted."""
     return RuntimeError(
         "a signal handler called a client of gossipq that is at work in the same thread, and nothing was "
         "done: set a flag there and look at it later; close() and stop() can be called at any time"
@@ -76,19 +77,19 @@ def in_handler() -> RuntimeError:
 
 
 class Refusing(list[Record]):
-    """What acks are noted in when there is nobody to tell them any more."""
+    """Takes the place of the list of acks when a client is closed or forked."""
 
     def __init__(self, engine: "Engine") -> None:
         super().__init__()
         self._engine = engine
 
     def append(self, record: Record) -> None:
-        """Raises ClientClosed, ForkedClient."""
+        """Raises ClientClosed or ForkedClient."""
         self._engine.check()
 
 
 class Engine:
-    """One session over real sockets. Nothing here blocks; one thread at a time."""
+    """One session over real sockets. No method blocks; only one thread at a time may call it."""
 
     alive: ClassVar["weakref.WeakSet[Engine]"] = weakref.WeakSet()
 
@@ -100,7 +101,9 @@ class Engine:
         key: bytes = b"",
         credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
-        """`key`: of who owns the session, see `gossipq.wire.ownership`; without one, a random one."""
+        """`key` is the key of the session's owner, see `gossipq.wire.ownership`;
+        without one, a random key.
+        """
         self.clock = SystemClock()
         self.transport = Transport(credentials.door)
         self._credentials, self._stamp, self._looked_ms = credentials, contexts.stamp(credentials.file), 0
@@ -116,20 +119,24 @@ class Engine:
             credentials,
         )
         self.asking = Operating(self.session)
-        self.noted = self.session.consuming.noted  #: see there; once it is closed, or forked, a `Refusing`
+        #: see there; a `Refusing` after the client is closed or forked
+        self.noted = self.session.consuming.noted
         self.forked = self.closed = False
         self.ended = False  #: closed, and nothing more is sent
-        self.closing = False  #: nobody begins to publish: who publishes without a pause would keep it open
-        self.busy = False  #: a step is under way
-        self.torn = False  #: a step ended half way: see `_recover`
-        #: what finalizers leave for the next step; done twice it does no harm
+        #: no new publish may begin: an application that publishes without pauses
+        #: would keep the client open
+        self.closing = False
+        self.busy = False  #: a step is running
+        self.torn = False  #: a step ended half way, see `_recover`
+        #: work that finalizers leave for the next step; doing it twice is harmless
         self.later: deque[Callable[[], None]] = deque()
-        #: for the log: a handler of it may wait for who has this client, so nothing is told within a step
+        #: messages for the log, which are never logged within a step: a log handler may wait for
+        #: the owner of this client
         self.untold: deque[tuple[str, Exception | None]] = deque()
         self.on_fork = on_fork
         self._due_ms = 0
-        #: a wait behind `exchange` that ends by then, boot time, need not ask for `timeout_ms`: the next look
-        #: at the timers, earlier than most things are due
+        #: boot time. A wait after `exchange` that ends by then need not ask for `timeout_ms`: the
+        #: next look at the timers comes earlier than most deadlines
         self.soon_ms = 0
         self._recovering = False
         Engine.alive.add(self)
@@ -137,11 +144,12 @@ class Engine:
     # --- steps
 
     def step(self, do: Callable[..., Stepped], *arguments: Any) -> Stepped:
-        """Call `do` as one step: the session is whole again before the next one begins, even if an exception
-        from a signal handler ends this one half way. One step at a time.
+        """Call `do` as one step: the session is consistent before the next step begins, even if an
+        exception from a signal handler ends this one half way. One step at a time.
 
-        Raises ClientClosed, ForkedClient, what `do` raises, and RuntimeError where a signal handler
-        interrupted a step."""
+        Raises ClientClosed, ForkedClient, the errors of `do`, and RuntimeError if a signal
+        handler interrupted a step.
+        """
         if self.busy or self.torn or self.closed or self.forked:
             self._hindered()
         if self.noted:
@@ -157,7 +165,7 @@ class Engine:
             self.busy = False
 
     def _hindered(self) -> None:
-        """Raise why no step can be done now, or mend what hinders it."""
+        """Raise if no step is possible now, or mend the client."""
         self.check()
         if self.busy:
             raise in_handler()
@@ -167,8 +175,10 @@ class Engine:
     def note(
         self, do: Callable[[Held, Offset, Offset], None], held: Held, first: Offset, end: Offset
     ) -> None:
-        """Notes what becomes of records that are here. It is whole at any moment, so that no exception from
-        outside tears it; what a finalizer or a signal handler would send in the middle of it comes later."""
+        """Notes the state of records that are here. The notes are consistent at any moment, so an
+        exception from outside cannot tear them. Messages of a finalizer or signal handler in the
+        middle of it are sent later.
+        """
         if self.busy or self.torn or self.closed or self.forked:
             self._hindered()
         try:
@@ -178,7 +188,7 @@ class Engine:
             self.busy = False
 
     def _join_noted(self) -> None:
-        """What was acked since the last step is known in this one."""
+        """Hands the acks since the last step to the session."""
         try:
             self.busy = True
             self.session.consuming.join_noted()
@@ -186,7 +196,9 @@ class Engine:
             self.busy = False
 
     def _start_recovery(self) -> None:
-        """No signal handler runs in a thread that is not the main one, so nothing ends it half way."""
+        """Mends the client in another thread: signal handlers run only in the main thread,
+        so none can interrupt it.
+        """
         if threading.current_thread() is not threading.main_thread():
             self._recover()
             return
@@ -199,8 +211,9 @@ class Engine:
         time.sleep(RECOVERY_LOOK_SECONDS)
 
     def _recover(self) -> None:
-        """All connections are closed and greeted anew, and what is not confirmed goes again with its old
-        sequence."""
+        """Closes all connections and greets again. Unconfirmed records are sent
+        again with their old sequence.
+        """
         try:
             self.transport.restart()
             self.session.recover(self.clock.now())
@@ -211,7 +224,7 @@ class Engine:
             self._recovering = self.torn = False
 
     def check(self) -> None:
-        """Raises ClientClosed, ForkedClient."""
+        """Raises ClientClosed or ForkedClient."""
         if self.forked:
             raise ForkedClient(
                 "this client belongs to the parent process", hint="call connect() again in the child"
@@ -224,8 +237,9 @@ class Engine:
         return not self.closed and not self.forked
 
     def exchange(self, thorough: bool = False, lingering: bool = False) -> bool:
-        """Sends what waits and takes what has arrived; True when something has. `thorough` also looks at
-        connections; `lingering` leaves acks that are not due for the next time."""
+        """Sends what waits and takes what has arrived; returns True if something has. `thorough`
+        also looks at connections; `lingering` leaves acks that are not due for the next call.
+        """
         session, transport, links = self.session, self.transport, self.session.links
         publishing, consuming = session.publishing, session.consuming
         links.now_ms, links.wall_ms = self.clock.now()
@@ -239,7 +253,7 @@ class Engine:
         moved = False
         if thorough or links.actions:
             moved = self._connections()
-        # most exchanges are of one record: parts with nothing to send are not called
+        # most exchanges are of one record, so parts with nothing to send are not called
         if publishing.gathered:
             publishing.depart()
         if consuming.fresh or consuming.due or consuming.hungry:
@@ -252,7 +266,7 @@ class Engine:
                 session.arrived(endpoint, message)
             moved = moved or bool(arrived)
             if not links.out:
-                break  # only now: a send may swallow the signal of something that came
+                break  # checked last: a send may swallow the signal of an arrival
         self.soon_ms = min(self._due_ms, publishing.linger_ms) if publishing.linger_ms else self._due_ms
         if consuming.warnings:
             self.untold += [(text, None) for text in consuming.warnings]
@@ -268,13 +282,17 @@ class Engine:
         self._due_ms = min(session.deadline_ms(), links.now_ms + TICK_MS_MAX)
 
     def tell(self) -> None:
-        """To the log, what there is to tell. Call outside of a step, and of what keeps others from one."""
+        """Writes waiting messages to the log. Call it outside of a step
+        and without holding locks.
+        """
         while self.untold:
             text, error = self.untold.popleft()
             log.log(logging.ERROR if error else logging.WARNING, text, exc_info=error)
 
     def begin(self, held: Held, offset: Offset) -> None:
-        """User code begins with a record. If its leader must know before, that is all that is sent now."""
+        """User code begins a record. If the leader must know that before, only
+        this message is sent now.
+        """
         self.session.consuming.begin(held, offset, offset + 1)
         self.transport.send(self.session.links.out)
 
@@ -304,7 +322,9 @@ class Engine:
         return changed
 
     def _look_at_credentials(self) -> None:
-        """Whether there are others in their file: those are shown, and dialled by, from now on."""
+        """Looks for new credentials in their file; they are used for HELLO and
+        for dialling from now on.
+        """
         known, links = self._credentials, self.session.links
         self._looked_ms = links.now_ms + LOOK_MS
         stamp = contexts.stamp(known.file)
@@ -321,7 +341,7 @@ class Engine:
         links.show(self._credentials)
 
     def timeout_ms(self) -> int:
-        """How long nothing needs to be done if nothing arrives."""
+        """How long the client has nothing to do if nothing arrives."""
         session = self.session
         due_ms = max(0, session.deadline_ms() - session.links.now_ms)
         return min(due_ms, ACK_LINGER_MS) if self.noted else due_ms
@@ -332,8 +352,10 @@ class Engine:
     # --- publishing
 
     def find_topic(self, name: str, create: bool = True) -> Topic | Call:
-        """The topic, or the request that looks it up (and makes it when missing). What a virtual one is bound
-        to may change. Raises ClientClosed, BadName for a pattern."""
+        """The topic, or the request that looks it up (and creates a missing one). A virtual topic
+        is looked up again after a while, since it may be bound to another one. Raises ClientClosed,
+        or BadName for a pattern.
+        """
         if self.closing:
             raise ClientClosed("this client is being closed", hint="call connect() again")
         known = self.session.publishing.topics.get(name)
@@ -344,7 +366,7 @@ class Engine:
         return self.session.calls.ask(Resolve([name], create), META_SHARD)
 
     def learn_topic(self, name: str, call: Call) -> Topic:
-        """Raises what the look-up ended with."""
+        """The topic that a look-up returned. Raises its error."""
         for info in call.answer(Topics).topics:
             if info.name == name:
                 return self.session.publishing.learn(info)
@@ -352,7 +374,7 @@ class Engine:
 
     @staticmethod
     def made_ids(count: int) -> list[bytes]:
-        """For records that are copied: each copy is known by it."""
+        """New ids for records that are copied; each copy is recognized by its id."""
         return [os.urandom(16).hex().encode() for _ in range(count)]
 
     def append(self, name: str, value: bytes, options: Options) -> tuple[Flight, int] | None:
@@ -369,7 +391,7 @@ class Engine:
             writer = topic.writers[topic.turn % len(topic.writers)]
         else:
             writer = topic.writer(options.chooser, options.partition)
-        # nothing waits before a lone record
+        # a lone record finds nothing waiting before it
         if (publishing.unconfirmed_bytes or publishing.loose or self.transport.backlog_bytes) and self.full(
             writer
         ):
@@ -379,7 +401,7 @@ class Engine:
         return publishing.append(writer, value, *(() if plain else options.record))
 
     def patience(self, writer: Writer, wait_s: float | None, timeout_s: float) -> Patience:
-        """Of who finds the window full now."""
+        """The patience of a caller that finds the window full."""
         return Patience(self.session.publishing, writer, wait_s, timeout_s, self.now_ms())
 
     def full(self, writer: Writer) -> bool:
@@ -389,25 +411,27 @@ class Engine:
         )
 
     def require_room(self, flights: list[Flight]) -> None:
-        """Raises Backpressure unless all can go now."""
+        """Raises Backpressure unless all of them can be sent now."""
         if flights and not self.session.publishing.has_room(flights):
             raise self.backpressure(flights[0].writer)
 
     def take_all(self, flights: list[Flight]) -> None:
-        """Sends them now. Raises Backpressure unless all can go."""
+        """Sends them now. Raises Backpressure unless all can be sent."""
         self.require_room(flights)
         self.session.advance(self.clock.now())
         for flight in flights:
             self.session.publishing.take(flight)
 
     def require_open(self, writers: list[Writer]) -> None:
-        """Raises Backpressure when one of them is full."""
+        """Raises Backpressure if one of them is full."""
         for writer in writers:
             if self.full(writer):
                 raise self.backpressure(writer)
 
     def backpressure(self, writer: Writer, silent_s: float = 0) -> Backpressure:
-        """`silent_s`: for so long nothing was confirmed, which has another cause than haste."""
+        """The error for a full window. `silent_s` tells for how many seconds no confirm came; then
+        the nodes are the cause, not a fast publisher.
+        """
         without = f"{many(self.session.publishing.unconfirmed_records(), 'record')} without a confirm"
         if silent_s:
             away = self.unreachable()
@@ -417,8 +441,9 @@ class Engine:
 
     @staticmethod
     def writer_beside(held: Held, topic: Topic, options: Options) -> Writer:
-        """Where what comes of a record in hand goes. Raises BadRequest unless the topic has that partition in
-        its shard."""
+        """The writer for a result of a held record. Raises BadRequest unless the topic has that
+        partition in the record's shard.
+        """
         if topic.virtual:
             raise refs.is_virtual(topic.info)
         part, number = held.part, partition_of(held.partition)
@@ -437,18 +462,19 @@ class Engine:
     # --- consuming
 
     def made_subscription(self, asked: Joining, stop_at_end: bool) -> Subscription:
-        """For `session.subscribe`."""
+        """A subscription for `session.subscribe`."""
         return asked.subscription(self.clock.now().wall_ms, stop_at_end)
 
     def subscribe(self, asked: Joining, stop_at_end: bool) -> Subscription:
-        """Within a step."""
+        """Call within a step."""
         subscription = self.made_subscription(asked, stop_at_end)
         self.session.subscribe(subscription)
         return subscription
 
     def waits_for(self, subscription: Subscription, patience_s: float) -> GossipqError | None:
-        """Why nothing can come for a subscription, when its topics or a leader have been asked in vain for so
-        long; None: somebody answers."""
+        """The error of a subscription that waits in vain: its topics or a leader have not answered
+        for this many seconds. None if a node answers.
+        """
         if self.session.consuming.silence_ms(subscription) < patience_s * 1000:
             return None
         return self.unreachable()
@@ -456,7 +482,7 @@ class Engine:
     # --- requests
 
     def in_vain(self, call: Call) -> bool:
-        """Whether nobody can answer now."""
+        """True if no node can answer now."""
         return self.session.links.in_vain(call.shard)
 
     def unreachable(self) -> Unreachable:
@@ -486,9 +512,11 @@ class Engine:
     # --- farewell
 
     def take_leave(self) -> Callable[[], bool]:
-        """What is published up to now is still stored, also by who waits for room, and what is acked. The
-        function closes for callers once it is: one step, so that nobody publishes in between. Acks of a loop
-        that goes on are sent with the farewell. Call both within a step."""
+        """Begins to close the client. Records that were published or acked before are still stored,
+        also those of callers that wait for room. The returned function closes the client for
+        callers as soon as this is done, in the same step, so that no publish slips in between. Acks
+        of a loop that continues are sent with the farewell. Call both within a step.
+        """
         self.closing = True
         publishing, passed = self.session.publishing, self.session.mark()
         publishing.plain.clear()
@@ -509,20 +537,23 @@ class Engine:
         self.ended = True
         Engine.alive.discard(self)
         try:
-            if not self.torn:  # else its connections are in no order, and it is missed soon
+            # otherwise the connections are in disorder, and the node misses this client soon
+            if not self.torn:
                 if self.session.consuming.noted:
                     self._join_noted()
                 self.session.publishing.plain.clear()
                 self.session.farewell()
                 self.transport.send(self.session.links.out)
             self.transport.close(LINGER_MS)
-        except BaseException:  # broken off: it is done again, as open sockets would keep a collector
+        except BaseException:
+            # interrupted: it is done again, since open sockets would keep a collector
             self.ended = False
             raise
 
     def finish(self, seconds: float) -> GossipqError | None:
-        """Wait for what is owed, by itself, for a program that ends. Return what nobody was told of: the
-        error of a publish, or of acks."""
+        """Waits, at the end of the program, until all that is owed is sent. Returns an error that
+        no caller has seen: of a publish, or of acks.
+        """
         self.step(self.session.publishing.seal_all)
         deadline_ms = self.now_ms() + seconds * 1000
         while self.session.owes:
@@ -535,18 +566,18 @@ class Engine:
         return self.session.failure()
 
     def unconfirmed(self, seconds: float | None) -> NotConfirmed:
-        """What is said when the time of a publish is over."""
+        """The error for a publish whose time is over."""
         return self._not_confirmed(f"no confirm within {round(seconds or 0, 3)} s", "it may be stored")
 
     def lost(self) -> GossipqError:
-        """What is said when the time of a flush is over."""
+        """The error for a flush whose time is over."""
         count = self.session.publishing.unconfirmed_records()
         if not count:  # only requests and acks wait
             return self.unreachable()
         return self._not_confirmed(f"no confirm in time for {many(count, 'record')}", "they may be stored")
 
     def _not_confirmed(self, text: str, fate: str) -> NotConfirmed:
-        """Name the cause as well: a node refuses this client, or no node answers."""
+        """An error that also names the cause: a node refuses this client, or no node answers."""
         links, hint = self.session.links, f"{fate}; gossipq status"
         if links.refusal is not None:
             return NotConfirmed(f"{text}: {links.refusal.message}", hint=links.refusal.hint)
@@ -556,8 +587,7 @@ class Engine:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether it was raised by this client itself, and not by a signal handler that the client happened to be
-    under."""
+    """True if this client itself raised the error, and not a signal handler that interrupted it."""
     trace = error.__traceback__
     while trace is not None:
         if str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] not in OUR_PACKAGES:
@@ -567,7 +597,7 @@ def _is_ours(error: BaseException) -> bool:
 
 
 def _in_child() -> None:
-    """A forked child shares nothing with its parent's clients: they refuse to work there."""
+    """A forked child shares nothing with its parent's clients: in the child they refuse to work."""
     for engine in list(Engine.alive):
         engine.forked, engine.noted = True, Refusing(engine)
         engine.on_fork()

@@ -1,7 +1,8 @@
-"""Clients that are still open when the program ends: what they owe is sent then, and what stays unconfirmed
-is told.
+"""Clients that are still open when the program ends. They send what they owe, and report
+records that stay unconfirmed.
 
-`os._exit` skips that: it reports how many records are lost. For children of multiprocessing see `children`.
+`os._exit` skips that: it only reports how many records are lost. For children of
+multiprocessing see `children`.
 """
 
 import atexit
@@ -22,22 +23,23 @@ HINT = "call close(), or use `with connect() as mq:`"
 class Leaver(Protocol):
     @property
     def _label(self) -> str:
-        """For messages."""
+        """Name for messages."""
 
     @property
     def _kept(self) -> bool:
-        """What has no confirm outlives it."""
+        """True if unconfirmed records survive the client."""
 
     @property
     def _busy(self) -> bool:
-        """A step is under way: nothing else can be done before it ends."""
+        """True while a step runs: it must end before anything else can be done."""
 
     def _unconfirmed(self) -> int:
-        """Records without a confirm."""
+        """Number of records without a confirm."""
 
     def _leave(self, seconds: float) -> GossipqError | None:
-        """Sends what waits, for so long at most, and closes. What a publish failed with that nobody was told
-        of."""
+        """Sends what waits, for at most `seconds`, and closes the client. Returns the error of a
+        publish that no caller has seen.
+        """
 
 
 _open: dict[Leaver, None] = {}
@@ -45,7 +47,7 @@ _ended = False  #: the program ends, and all clients were closed for that
 
 
 def require_time() -> None:
-    """Raises ClientClosed if the interpreter is about to end: a thread that is started then never runs."""
+    """Raises ClientClosed if the interpreter is about to end: a thread started then never runs."""
     if sys.is_finalizing():
         raise ClientClosed(
             "the interpreter is about to end, and nothing can be sent any more",
@@ -70,7 +72,7 @@ def forget(client: Leaver) -> None:
 
 
 def is_busy() -> bool:
-    """Whether a client is within a step, which has to end before `leave_all` can close it."""
+    """True if a client is within a step, which must end before `leave_all` can close it."""
     return any(client._busy for client in list(_open))
 
 
@@ -81,22 +83,23 @@ def _leave_at_exit() -> None:
 
 
 def leave_all() -> None:
-    """Each open client is closed as by `close`, with one time limit for all of them."""
+    """Close each open client as `close` does, with one time limit for all of them."""
     deadline_s, texts = time.monotonic() + EXIT_SECONDS, list[str]()
     for client in list(_open):
         forget(client)
         owed, failure = client._unconfirmed(), None
         try:
             failure = client._leave(max(0.0, deadline_s - time.monotonic()))
-        except BaseException as error:  # as KeyboardInterrupt: the next client has its turn all the same
+        except BaseException as error:
+            # for example KeyboardInterrupt: the next client is closed all the same
             print(f"gossipq: client {client._label!r} at exit: {error!r}", file=sys.stderr)
         texts.append(_told(client, owed, client._unconfirmed(), failure))
-    for text in texts:  # behind all of them: a warning may be an error here
+    for text in texts:  # after all clients are closed, since a warning may raise here
         warnings.warn(text, ResourceWarning, stacklevel=1)
 
 
 def _told(client: Leaver, owed: int, left: int, failure: GossipqError | None) -> str:
-    """Says what was lost; returns what a client that is still open is warned of."""
+    """Reports what was lost; returns the warning for a client that is still open."""
     if left:
         print(_lost(client, left, "when the program ended"), file=sys.stderr)
     if failure is not None:
@@ -115,22 +118,24 @@ def _lost(client: Leaver, left: int, when: str) -> str:
 
 
 def _exit_aloud(status: int) -> NoReturn:
-    """Do `os._exit`, and report records that have no confirm before that.
+    """Report unconfirmed records, then do `os._exit`.
 
-    Nothing is sent here: programs call it because nothing else shall happen any more.
+    Sends nothing: programs call `os._exit` when nothing else may happen.
     """
     try:
         for client in list(_open):
             left = client._unconfirmed()
-            if left:  # written past sys.stderr: another thread may have been in it when this one was forked
+            # not through sys.stderr: another thread may have held its lock when
+            # this process was forked
+            if left:
                 os.write(2, f"{_lost(client, left, 'when os._exit was called')}\n".encode())
-    except Exception:  # as a closed descriptor: the process has to end
+    except Exception:  # for example a closed descriptor: the process must end
         pass
     _exit(status)
 
 
 def _in_child() -> None:
-    """A forked child does not end its parent's clients."""
+    """A forked child must not close its parent's clients."""
     _open.clear()
 
 

@@ -1,5 +1,7 @@
-"""The spool: records on disk (LMDB) from before they are sent until they are confirmed, in order, for one
-client at a time. The only importer of lmdb here; clients without a spool do without it."""
+"""The spool keeps records on disk (LMDB), in order, from before they are sent until
+they are confirmed. One client at a time uses it. No other module imports lmdb; clients
+without a spool do not need it.
+"""
 
 import logging
 import os
@@ -25,12 +27,12 @@ from gossipq.errors import (
 )
 from gossipq_client.values import Spooled
 
-BYTES_MAX = 2**30  #: of a spool, unless it is said otherwise
-PAGE_ROWS = 1_000  #: read in one transaction
+BYTES_MAX = 2**30  #: default size of a spool
+PAGE_ROWS = 1_000  #: rows that one transaction reads
 KEY_BYTES = 8
 UNUSED = 0  #: no row has this number
-LOCK_BYTES = 8_192  #: of LMDB's lock file, with the readers that it has room for unless told otherwise
-COMMITS_TO_REUSE = 2  #: LMDB takes pages that a commit has freed for the one after the next
+LOCK_BYTES = 8_192  #: size of LMDB's lock file with its default number of readers
+COMMITS_TO_REUSE = 2  #: LMDB reuses freed pages in the second commit after they were freed
 
 log = logging.getLogger("gossipq_client")
 
@@ -39,7 +41,7 @@ _decode = msgspec.msgpack.Decoder(Spooled).decode
 
 
 class Sent(Protocol):
-    """A batch on its way."""
+    """A batch that is being sent."""
 
     done: bool
     error: Any
@@ -52,24 +54,26 @@ def _key(number: int) -> bytes:
 class Spool:
     """Rows by number, in the order in which they were published.
 
-    What is put is on the disk when `put` returns: it outlives the process and the machine. What is confirmed
-    goes with the next write: after a crash it is sent once more, and the cluster knows it by its id.
+    When `put` returns, its records are on the disk: they survive the process and the machine.
+    The next write removes confirmed records. After a crash they are sent once more, and the
+    cluster recognizes their ids.
 
-    It can be closed at any moment, by another thread and by a signal handler that interrupts it: what it is
-    at is done first.
+    A spool can be closed at any moment, even by another thread or by a signal handler that
+    interrupts it. Its current operation is finished first.
     """
 
     alive: ClassVar["weakref.WeakSet[Spool]"] = weakref.WeakSet()
 
     def __init__(self, directory: str | os.PathLike[str], bytes_max: int = BYTES_MAX) -> None:
-        """Makes the directory when it is not there. Raises ConfigError when that cannot be, another client
-        has it, what lies there is no spool, or lmdb is not installed."""
+        """Creates the directory if it does not exist. Raises ConfigError if that fails, if another
+        client has the directory, if its contents are no spool, or if lmdb is not installed.
+        """
         self._over = self._forked = False
-        self._rests = True  #: it is not open
+        self._rests = True  #: the spool is not open
         self.directory, self._bytes_max = os.fspath(directory), bytes_max
         self.now = SystemClock().now
         self._lock = threading.RLock()
-        self._works = 0  #: how often whoever has the lock is within it
+        self._works = 0  #: nesting depth of operations in the thread that holds the lock
         self._begin()
         Spool.alive.add(self)
 
@@ -87,13 +91,16 @@ class Spool:
             self._owner.close()
             raise
         self._rests = False
-        self._next = 1  #: the number of the next row, unless the disk has that already
-        self._sent = 0  #: rows up to this one are under way, or done
+        self._next = 1  #: number of the next row, unless the disk has it already
+        self._sent = 0  #: rows up to this one are being sent, or done
         self._under_way: deque[tuple[Sequence[int], list[Sent], bool]] = deque()
-        self._gone: set[int] = set()  #: confirmed or not wanted, and on the disk until the next write
+        #: confirmed or dropped rows, which the next write removes from the disk
+        self._gone: set[int] = set()
 
     def check(self) -> None:
-        """Raises ForkedClient: before a lock is taken, which another thread of the parent may have had."""
+        """Raises ForkedClient. It does so before it takes the lock, which another thread of
+        the parent may have held.
+        """
         if self._forked:
             raise ForkedClient(
                 "this spool belongs to the parent process", hint="call connect() again in the child"
@@ -101,8 +108,9 @@ class Spool:
 
     @contextmanager
     def _work(self) -> Iterator[None]:
-        """Nobody closes what is in use here. Raises ClientClosed, ForkedClient, and ConfigError when another
-        client took it while this one had no use for it."""
+        """Keeps the spool open during an operation. Raises ClientClosed or ForkedClient, or
+        ConfigError if another client took the spool while this one did not need it.
+        """
         self.check()
         with self._lock:
             if self._over:
@@ -118,8 +126,9 @@ class Spool:
                     self._end()
 
     def put(self, rows: Sequence[Spooled]) -> range:
-        """Their numbers, once all are on the disk, by one sync. Raises Backpressure when the spool is full
-        and StoreError when the disk does not take them: then none of them is in it."""
+        """Stores rows with one sync and returns their numbers. Raises Backpressure if the spool is
+        full, or StoreError if the disk refuses; then none of the rows is stored.
+        """
         import lmdb
 
         try:
@@ -141,8 +150,9 @@ class Spool:
             raise StoreError(f"the spool in {self.directory} takes nothing: {error}") from None
 
     def _write(self, rows: Sequence[Spooled]) -> range:
-        """The numbers are what the disk has not: an interrupt may have come between a commit and what is
-        noted of it."""
+        """Takes numbers that the disk does not have: an interrupt may have come between a
+        commit and the note of it.
+        """
         with self._rows.begin(write=True) as writing:
             with writing.cursor() as cursor:
                 last = int.from_bytes(cursor.key(), "big") if cursor.last() else 0
@@ -155,7 +165,7 @@ class Spool:
         return numbers
 
     def _make_room(self) -> None:
-        """What is gone leaves by itself, and its pages can be used at once."""
+        """Removes finished rows and makes their pages usable at once."""
         self._write(())
         for _ in range(COMMITS_TO_REUSE):
             with self._rows.begin(write=True) as writing:
@@ -163,7 +173,7 @@ class Spool:
                 writing.delete(_key(UNUSED))
 
     def unsent(self) -> Iterator[tuple[int, Spooled]]:
-        """Rows that are not under way, in order; tell of each by `sent`."""
+        """Rows that are not being sent, in order; report each one with `sent`."""
         first = self._sent + 1
         while True:
             with self._work():
@@ -174,27 +184,30 @@ class Spool:
             first = page[-1][0] + 1
 
     def sent(self, numbers: Sequence[int], flights: Iterable[Sent], heard: bool = True) -> None:
-        """Rows are under way together; with no flights they are not sent in this run. `heard`: who published
-        them hears how it ends."""
+        """These rows are being sent together; without flights they are not sent in this run.
+        `heard`: their publisher learns the result.
+        """
         self._sent = max(self._sent, numbers[-1])
         if found := list(flights):
             self._under_way.append((numbers, found, heard))
 
     def drop(self, numbers: Iterable[int]) -> None:
-        """Rows are not wanted any more. Those before them may still have to be sent."""
+        """Drops rows. Earlier rows may still have to be sent."""
         self._gone.update(numbers)
 
     def part_sent(self, numbers: range, places: Sequence[int], flights: Iterable[Sent]) -> None:
-        """Of rows that should have gone together those at these `places` are under way. The others are not
-        wanted any more."""
+        """Of rows that were to be sent together, only those at `places`
+        are; the others are dropped.
+        """
         kept = [numbers[at] for at in places]
         self.drop(set(numbers).difference(kept))
         if kept:
             self.sent(kept, flights)
 
     def sweep(self) -> None:
-        """Notes what is certain by now: confirmed, or refused, which its publisher was told. What ended in
-        doubt stays for the next run, and so does what was refused when its publisher was gone."""
+        """Notes rows whose fate is certain: they were confirmed, or refused and their publisher was
+        told. Rows in doubt stay for the next run, and so do refused ones whose publisher was gone.
+        """
         waiting = self._under_way
         while waiting and all(flight.done for flight in waiting[0][1]):
             numbers, flights, heard = waiting.popleft()
@@ -205,7 +218,7 @@ class Spool:
                 self.stays(numbers[0], errors[0])
 
     def stays(self, number: int, error: GossipqError) -> None:
-        """A row of an earlier publish was refused: it is tried again in the next run."""
+        """A row of an earlier publish was refused; the next run tries it again."""
         log.error("spool %s: record %s stays: %s", self.directory, number, error)
 
     def __len__(self) -> int:
@@ -217,15 +230,16 @@ class Spool:
             writing.delete(_key(number))
 
     def rest(self) -> None:
-        """Other clients may have it until it is used again. What is under way stays in it."""
+        """Lets other clients have the spool until it is used again. Unfinished rows stay in it."""
         with self._lock:
             if not (self._forked or self._over or self._rests or self._works):
                 self._end()
                 self._rests = True
 
     def close(self) -> None:
-        """Done twice it does no harm. What is under way in it is done first, and by a signal handler's call
-        it is closed behind that."""
+        """Closes the spool; a second call is harmless. A running operation is finished first. If a
+        signal handler calls this, the spool is closed after the interrupted operation.
+        """
         if self._forked:
             return
         with self._lock:
@@ -236,7 +250,7 @@ class Spool:
                 self._end()
 
     def reopen(self) -> None:
-        """It was closed, and is used again."""
+        """Opens the spool again after `close`."""
         with self._lock:
             if self._over and not self._works:
                 self._over, self._rests = False, True
@@ -255,20 +269,21 @@ class Spool:
             _disown(self._owner)
 
     def forget(self) -> None:
-        """In a child process: the parent alone has it."""
+        """In a child process: leaves the spool to the parent."""
         self._forked = True
         if not (self._over or self._rests):
             self._owner.close()
 
     def __del__(self) -> None:
-        """Nobody closed it: what is in it stays, and the next client may have it."""
+        """The client was not closed: the records stay, and the next client may have the spool."""
         if not (self._forked or self._over or self._rests):
             _disown(self._owner)
 
 
 def _reserve(directory: str) -> None:
-    """LMDB writes into a mapping of its lock file: where the disk had no place for it, the kernel would end
-    the program. Raises OSError."""
+    """Fills LMDB's lock file. LMDB writes into a mapping of it, and the kernel would kill the
+    program if the disk had no space for it. Raises OSError.
+    """
     if hasattr(os, "posix_fallocate"):
         path = os.path.join(directory, "lock.mdb")
         with FileIO(path, "r+", opener=lambda name, flags: os.open(name, flags | os.O_CREAT, 0o600)) as file:
@@ -276,15 +291,16 @@ def _reserve(directory: str) -> None:
 
 
 def _own(directory: str) -> FileIO:
-    """A file that holds the directory, until its process ends. Raises ConfigError. No number of a descriptor,
-    which nobody would close behind an interrupt."""
+    """Opens a file that locks the directory until its process ends. Raises ConfigError. A file
+    object is used because an interrupt could lose a bare descriptor number.
+    """
     held = FileIO(os.path.join(directory, "owner"), "ab", opener=lambda path, how: os.open(path, how, 0o600))
     try:
         import fcntl
 
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except ImportError:
-        pass  # not POSIX: nobody looks
+        pass  # not POSIX: there is no lock
     except OSError:
         held.close()
         raise ConfigError(
@@ -295,7 +311,9 @@ def _own(directory: str) -> FileIO:
 
 
 def _disown(held: FileIO) -> None:
-    """For all: a child may have a copy of the descriptor, if it was made by what tells Python nothing."""
+    """Unlocks for all processes: a child that was started without Python's knowledge may have
+    a copy of the descriptor.
+    """
     try:
         import fcntl
 
@@ -317,7 +335,7 @@ def _open(directory: str, bytes_max: int, readonly: bool) -> Any:
 
 
 def read(rows: Any, first: int, count: int) -> Iterator[tuple[int, Spooled]]:
-    """At most `count` rows from number `first` on."""
+    """At most `count` rows, beginning with number `first`."""
     with rows.begin() as reading, reading.cursor() as cursor:
         found = cursor.set_range(_key(first))
         while found and count:
@@ -326,8 +344,9 @@ def read(rows: Any, first: int, count: int) -> Iterator[tuple[int, Spooled]]:
 
 
 def show(directory: str) -> list[tuple[int, Spooled]]:
-    """What is in a spool, also while a client has it; what was confirmed a moment ago may be there still.
-    Raises ConfigError when there is none."""
+    """Reads all rows of a spool, even while a client has it; it may include rows that were just
+    confirmed. Raises ConfigError if there is no spool.
+    """
     if not os.path.exists(os.path.join(directory, "data.mdb")):
         raise ConfigError(f"there is no spool in {directory}", hint="connect(spool=DIR) makes one")
     rows = _open(directory, BYTES_MAX, readonly=True)

@@ -1,7 +1,8 @@
-"""Sockets: one DEALER for each endpoint, with a monitor that tells when it is up. The only importer of zmq.
+"""Sockets: one DEALER per endpoint, with a monitor that tells when it is connected. No
+other module imports zmq.
 
-Used by one thread at a time. `wait` alone may run without the caller's lock: it only looks at file
-descriptors.
+Only one thread at a time may use it. `wait` alone may run without the caller's lock: it only
+looks at file descriptors.
 """
 
 import errno
@@ -24,33 +25,33 @@ from gossipq.resolver import LookUp, Resolver, ipv4_addresses, name_in, with_add
 from gossipq.tcp import Carried, counted
 from gossipq.wire import ownership
 
-SEND_MESSAGES_MAX = 128  #: in the socket's own queue; what is above waits in `backlog`
-LOOK_S = 3.0  #: what was counted longer ago is not compared with
+SEND_MESSAGES_MAX = 128  #: messages in the socket's own queue; further ones wait in `backlog`
+LOOK_S = 3.0  #: older counts are not compared
 RECONNECT_MS = 50
 RECONNECT_MS_MAX = 500
 CONNECT_MS = 2_000
 
 _IN = int(zmq.POLLIN)
-_CONNECTED = zmq.EVENT_CONNECTED  #: and the handshake begins; it names the descriptor
+_CONNECTED = zmq.EVENT_CONNECTED  #: the handshake begins; the event names the descriptor
 _UP = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _DOWN = zmq.EVENT_DISCONNECTED
-_MISSED = zmq.EVENT_CLOSED  #: nobody took a connection
+_MISSED = zmq.EVENT_CLOSED  #: a connection attempt failed
 _FAILED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
-#: of the compiled socket: that of the class above it is a Python function that adds nothing here
+#: method of the compiled class; that of its Python subclass adds nothing here
 _send_frame = BareSocket.send
 #: plain numbers: enums cost more than the call
 _NOW, _MORE = (int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE))
 Frames = list[bytes | bytearray]
-Keys = tuple[bytes, bytes]  #: CURVE: the public one, the secret one
+Keys = tuple[bytes, bytes]  #: CURVE keys: public, secret
 NO_KEYS: Keys = (b"", b"")
 
 
 class Peer:
-    """One endpoint's socket, its monitor, and what could not be sent yet."""
+    """One endpoint's socket, its monitor, and messages that could not be sent yet."""
 
     __slots__ = (
         "address",
@@ -81,17 +82,18 @@ class Peer:
         keys: Keys = NO_KEYS,
         address: str = "",
     ) -> None:
-        """`address`: of the host, if the endpoint has a name; while it is "", such a peer does not
-        connect."""
+        """`address` is the address of the host if the endpoint has a name. Such a peer does
+        not connect while it is "".
+        """
         self.endpoint, self.door, self.up = endpoint, door, False
         self.name, self.address = name_in(endpoint), address
-        self.lost = False  #: its connection ended, or could not be made, since its name was looked up
+        self.lost = False  #: its connection ended or failed since its name was looked up
         self.made_s = time.monotonic()
-        self.wire_fd = -1  #: of the connection itself
-        self.counted: Carried | None = None  #: what went over it, when that was looked at last,
-        self.counted_s = 0.0  #: and when that was
-        #: something may have come that the descriptor does not tell of: what is done with a socket may take
-        #: its signal away
+        self.wire_fd = -1  #: descriptor of the connection itself
+        self.counted: Carried | None = None  #: bytes carried at the last look
+        self.counted_s = 0.0  #: when the last look was
+        #: something may have arrived without a signal on the descriptor: operations on a
+        #: socket may remove the signal
         self.unsure = True
         self.backlog: deque[Frames] = deque()
         self.socket = context.socket(zmq.DEALER)
@@ -112,7 +114,7 @@ class Peer:
                 door,
                 keys,
             )
-        self.monitor.get(zmq.EVENTS)  # its descriptor tells of the first event only to who has looked before
+        self.monitor.get(zmq.EVENTS)  # the descriptor signals the first event only after a look
         self.socket.set(zmq.IPV6, int(is_ipv6(endpoint)))
         try:
             if address or not self.name:
@@ -128,8 +130,10 @@ class Peer:
         self.polled, self.monitor_polled = [(self.socket, _IN)], [(self.monitor, _IN)]
 
     def moves(self, now_s: float) -> bool:
-        """Whether parts of a message came or were taken since this was asked last, a moment ago. What is
-        taken counts while more of it waits: a system takes for a program that stands still, too."""
+        """True if parts of a message were received or sent since the last call a moment
+        ago. Sent bytes count while more wait, because the system also accepts bytes for a
+        program that stands still.
+        """
         before, since_s = self.counted, self.counted_s
         self.counted, self.counted_s = counted(self.wire_fd) if self.up else None, now_s
         if before is None or self.counted is None or now_s - since_s > LOOK_S:
@@ -145,30 +149,34 @@ class Peer:
 
 class Transport:
     def __init__(self, door: bytes = b"", look_up: LookUp = ipv4_addresses) -> None:
-        """`door`: see `keys_of_doors`. `look_up` finds the addresses of a name, and may take its time."""
+        """`door`: see `keys_of_doors`. `look_up` finds the addresses of a
+        host name and may be slow.
+        """
         self._look_up = look_up
-        self._resolver: Resolver | None = None  #: made when the first host is known by name
+        self._resolver: Resolver | None = None  #: created with the first host that has a name
         self._doors, self._keys = list[bytes](), NO_KEYS
-        self._turns: dict[str, int] = {}  # of an endpoint: by which of them it is dialled
+        self._turns: dict[str, int] = {}  # endpoint -> number of the key by which it is dialled
         self.backlog_bytes = 0
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._making = threading.Lock()
         self._closed = False
         self._peers: dict[str, Peer] = {}
-        self._by_fd: dict[int, Peer] = {}  #: the same by the descriptors of their sockets
-        self._poll = _new_poll()  #: of these descriptors
+        self._by_fd: dict[int, Peer] = {}  #: descriptor of the socket -> peer
+        self._poll = _new_poll()  #: poll object for these descriptors
         #: readable when `receive` or `events` may have something. Edge-triggered: take all before waiting.
         #: It is replaced, never changed, so that a thread can wait for it without the lock
         self.fds: list[int] = []
         self.monitor_fds: set[int] = set()  #: those of `fds` that mean: look at `events`
-        self.missed = set[str]()  #: endpoints where nobody takes connections now: who reads it clears it
+        #: endpoints that accept no connections now; the reader clears the set
+        self.missed = set[str]()
         self._pid = os.getpid()
         self.keys_of_doors(door)
 
     def keys_of_doors(self, door: bytes) -> None:
-        """The public keys of the cluster's doors, one behind the other; b"" = none: all that is said on
-        connections from now on is encrypted for who has the secret one of it. Where one is not answered, the
-        next one is tried. This side has other keys in each life: who it is says HELLO."""
+        """Sets the public keys of the cluster's encrypted ports, one after the other; b"" for none.
+        New connections are encrypted for the owner of the secret key. If a port does not answer,
+        the next key is tried. This side has new keys in each run; HELLO tells who it is.
+        """
         self._doors = ownership.tokens_of(door)
         if door and self._keys is NO_KEYS:
             self._keys = zmq.curve_keypair()
@@ -179,7 +187,7 @@ class Transport:
         return self._doors[self._turns.get(endpoint, 0) % len(self._doors)]
 
     def owners(self) -> dict[int, object]:
-        """Map each of `fds` to its connection: the system gives a number again to another one."""
+        """Map each of `fds` to its connection, because the system reuses descriptor numbers."""
         owners: dict[int, object] = {
             fd: peer for peer in self._peers.values() for fd in (peer.fd, peer.monitor_fd)
         }
@@ -188,14 +196,16 @@ class Transport:
         return owners
 
     def _peers_changed(self) -> None:
-        """Derive everything that is kept beside the connections."""
+        """Update everything that is derived from the connections."""
         self.fds = list(self.owners())
         self._by_fd = {peer.fd: peer for peer in self._peers.values()}
         self.monitor_fds = set(self.fds) - self._by_fd.keys()
 
     def open(self, endpoint: str, address: str = "") -> bool:
-        """Connect in the background; an endpoint with a host name to `address`, or to the first one that is
-        known. False: no descriptor is left for that. Raises Unreachable if `endpoint` is malformed."""
+        """Connect in the background. An endpoint with a host name connects to `address`, or
+        to the first known one. Returns False if no descriptor is left. Raises Unreachable
+        if `endpoint` is malformed.
+        """
         if endpoint not in self._peers:
             try:
                 self._apart(lambda: self._make(endpoint, address))
@@ -206,7 +216,7 @@ class Transport:
         return True
 
     def _make(self, endpoint: str, address: str) -> None:
-        # it may come late, when who asked was interrupted
+        # may come late, after the caller was interrupted
         if not self._closed and endpoint not in self._peers:
             if (name := name_in(endpoint)) and not address:
                 if self._resolver is None:
@@ -221,8 +231,9 @@ class Transport:
             self._peers_changed()
 
     def _apart(self, work: Callable[[], None]) -> None:
-        """Signal handlers run in the main thread: sockets are made and closed in another one, so that none is
-        left half made. Raises what `work` does."""
+        """Makes and closes sockets in another thread, since signal handlers run in the main thread
+        and could leave a socket half made. Raises the errors of `work`.
+        """
         if threading.current_thread() is not threading.main_thread():
             with self._making:
                 work()
@@ -262,8 +273,9 @@ class Transport:
             peer.close(0)
 
     def send(self, messages: list[tuple[str, Frames]]) -> None:
-        """Send each message to its endpoint if that is connected, and empty the list. What a socket does not
-        take at once waits here."""
+        """Send each message to its endpoint if that is connected, and empty the list. A message
+        that the socket cannot take waits here.
+        """
         for endpoint, message in messages:
             peer = self._peers.get(endpoint)
             if peer is None or not peer.up:
@@ -275,7 +287,7 @@ class Transport:
         messages.clear()
 
     def receive(self) -> list[tuple[str, list[bytes]]]:
-        """Everything that has arrived; also sends what waits."""
+        """All messages that have arrived; also sends waiting ones."""
         arrived: list[tuple[str, list[bytes]]] = []
         if self._poll is None:
             readable = [(fd, 0) for fd in wait(list(self._by_fd), 0)]
@@ -299,7 +311,7 @@ class Transport:
         return arrived
 
     def events(self) -> list[tuple[str, bool]]:
-        """Endpoints that came up (True) or went down (False) since the last call, in order."""
+        """Endpoints that connected (True) or disconnected (False) since the last call, in order."""
         changes: list[tuple[str, bool]] = []
         ended, failed = set[str](), set[str]()
         for peer in self._peers.values():
@@ -334,8 +346,9 @@ class Transport:
         return changes
 
     def _use_addresses(self, resolver: Resolver) -> None:
-        """Connect peers whose name has another address than before, or a first one, and look up the names of
-        those that are not connected."""
+        """Connect peers whose name has a new address, and look up the names of
+        those that are not connected.
+        """
         answered, now_s = resolver.answered(), time.monotonic()
         for peer in list(self._peers.values()):
             if not peer.name or peer.up:
@@ -352,18 +365,18 @@ class Transport:
                 resolver.ask(peer.name, now_s)
 
     def moving(self, endpoint: str) -> bool:
-        """Whether a message is under way over a connection: see `Peer.moves`."""
+        """True while a message moves over the connection; see `Peer.moves`."""
         peer = self._peers.get(endpoint)
         return peer is not None and peer.moves(time.monotonic())
 
     def _dial_again(self, endpoint: str) -> None:
-        """If its door has another key than that by which it is dialled."""
+        """Dials again if the port needs another key."""
         if not self._peers[endpoint].up and self._peers[endpoint].door != self._door_of(endpoint):
             self.close_peer(endpoint)
             self.open(endpoint)
 
     def restart(self) -> None:
-        """Closes all connections at once, whatever state they are in."""
+        """Closes all connections at once, whatever their state."""
         with self._making:
             peers, self._peers, self._poll, self.backlog_bytes = self._peers, {}, _new_poll(), 0
             self._peers_changed()
@@ -371,8 +384,9 @@ class Transport:
                 peer.close(0)
 
     def close(self, linger_ms: int) -> None:
-        """Sends what is queued for at most `linger_ms`. In a forked child it leaves the parent's sockets
-        alone."""
+        """Sends queued messages for at most `linger_ms`. In a forked child it leaves
+        the parent's sockets alone.
+        """
         if os.getpid() == self._pid:
             self._apart(lambda: self._close(linger_ms))
 
@@ -403,7 +417,7 @@ def _size(message: Frames) -> int:
 
 
 def _new_poll() -> "select.poll | None":
-    """None: this system has none."""
+    """A poll object; None if this system has none."""
     return select.poll() if hasattr(select, "poll") else None
 
 
@@ -419,5 +433,5 @@ def _wait_by_select(fds: Sequence[int], timeout_ms: float | None) -> list[int]:
 
 
 def wait(fds: Sequence[int], timeout_ms: float | None) -> list[int]:
-    """Until one of the descriptors is readable, or the time is over; those that are."""
+    """Waits until a descriptor is readable or the time is over; returns the readable ones."""
     return _wait_by_poll(fds, timeout_ms) if hasattr(select, "poll") else _wait_by_select(fds, timeout_ms)

@@ -1,4 +1,6 @@
-"""What operators ask and mend, as talks: each yields what must be answered before it goes on. Pure."""
+"""Questions and repairs of operators, as talks: generators that yield each
+call they wait for. Pure.
+"""
 
 from gossipq_client.operations import progress
 from gossipq_client.operations.orders import Operating

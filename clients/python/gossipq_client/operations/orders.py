@@ -1,4 +1,4 @@
-"""What operators ask of nodes and do to topics, groups and clients, as talks."""
+"""Operators' requests about nodes, topics, groups and clients, as talks."""
 
 from collections.abc import Callable, Iterable
 
@@ -82,7 +82,7 @@ class Operating(Asking):
         return info
 
     def purge_topic(self, name: str, partition: int | None, dry_run: bool) -> Talk[int]:
-        """What is there now goes; what is published meanwhile stays."""
+        """Removes the records that are there now; records published meanwhile stay."""
         info = yield from self.topic(name)
         last = len(info.shards) - 1
         numbers = range(last + 1) if partition is None else [inputs.whole(partition, "partition", 0, last)]
@@ -106,7 +106,7 @@ class Operating(Asking):
         require(group)
         info = yield from self.topic(topic)
         kind, value = inputs.start_of(to, self._session.links.wall_ms, "to")
-        # where nobody has consumed yet it is made
+        # a missing group is created
         config = (yield from self.group_policy(topic, group)).config
 
         def make(shard: int, partitions: list[PartitionKey], dry: bool) -> Message:
@@ -135,7 +135,7 @@ class Operating(Asking):
         kind: type[Answer],
         dry_run: bool,
     ) -> Talk[list[Answer]]:
-        """Asks every shard of a topic whether it would; only then lets them."""
+        """Asks every shard of a topic whether it would agree; only then sends the real requests."""
         shards, answers = by_shard(info), []
         for shard, partitions in shards.items():
             answers.append((yield from self.ask(make(shard, partitions, True), shard, kind)))
@@ -153,7 +153,9 @@ class Operating(Asking):
         return answers
 
     def group_policy(self, topic: str, group: str) -> Talk[GroupShown]:
-        """As the first shard that knows the group says; its consumers are those of all."""
+        """The policy from the first shard that knows the group, with
+        the consumers of all shards.
+        """
         require(group)
         info = yield from self.topic(topic)
         shown: GroupShown | None = None

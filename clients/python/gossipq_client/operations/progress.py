@@ -1,5 +1,4 @@
-"""How far a topic goes, and how far a group is that keeps its own positions: talks for readers such as
-Spark."""
+"""Ends of a topic, and positions of a group that keeps its own: talks for readers such as Spark."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -15,8 +14,9 @@ from gossipq_client.values import inputs
 
 
 def positions(asking: Asking, topic: str, start: tuple[str, int]) -> Talk[dict[int, Span]]:
-    """For each partition where a reader would start, and one past its last record. Raises UnknownTopic,
-    OffsetOutOfRange."""
+    """For each partition, where a reader would start, and one past its last record. Raises
+    UnknownTopic, OffsetOutOfRange.
+    """
     found = yield from asking.spans([(yield from asking.topic(topic))], start)
     return {partition_of(key): span for key, span in sorted(found.items())}
 
@@ -24,10 +24,11 @@ def positions(asking: Asking, topic: str, start: tuple[str, int]) -> Talk[dict[i
 def ack_below(
     asking: Asking, session: Session, topic: str, group: str, ends: Mapping[int, Offset]
 ) -> Talk[None]:
-    """Acks everything below these offsets for a group, but what its consumers hold; a new one begins at the
-    first record.
+    """Acks all records below these offsets for a group, except those that its consumers hold. A new
+    group begins at the first record.
 
-    A subscription without credit says so, by acks of what was never handed out. Raises BadRequest.
+    It uses a subscription without credit, and acks records that were never delivered
+    to it. Raises BadRequest.
     """
     if not group:
         raise BadRequest("no group named", hint="gossipq group ls TOPIC")
@@ -49,9 +50,10 @@ def ack_below(
 def ack_delivered(
     asking: Asking, topic: str, group: str, deliveries: Collection[Delivery]
 ) -> Talk[set[Delivery]]:
-    """Ack deliveries for a group, whichever clients they went to. Returns those that came too late: their
-    record was delivered again since, or is a dead letter, or was never delivered, or of another topic of this
-    name. Raises UnknownTopic, BadRequest."""
+    """Ack deliveries for a group, whichever clients got them. Returns those that are no longer
+    valid. Their record was delivered again, is a dead letter, was never delivered, or belongs to an
+    earlier topic of this name. Raises UnknownTopic, BadRequest.
+    """
     info = yield from asking.topic(topic)
     places: dict[int, list[Delivery]] = {}
     late = set(deliveries)

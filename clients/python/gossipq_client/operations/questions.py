@@ -1,7 +1,8 @@
-"""What operators ask and mend, as talks: each yields what must be answered before it goes on, and returns the
-outcome.
+"""Questions and repairs of operators, as talks: generators that yield each call they wait
+for, and return the result.
 
-A talk says a thing once for both dresses: the sync client and its asyncio twin only wait for what it yields.
+A talk is written once for both clients: the sync client and its asyncio twin
+only wait for what it yields.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -87,13 +88,13 @@ Talk = Generator[Call | Flight, None, Result]
 Position = tuple[str, int]  #: as in Start
 Ranges = Sequence[tuple[int, Offset, Offset]]  #: (partition number, first, end)
 
-PROBE_NUMBERS = 1 << 32  #: subscriptions above it only ask for positions
-PROOFS_MAX = 4  #: attempts to prove that we know the secret: the leader may change in between
+PROBE_NUMBERS = 1 << 32  #: subscriptions with a higher number only ask for positions
+PROOFS_MAX = 4  #: attempts to prove that we know the secret; the leader may change in between
 KEPT_BY_EDIT = (KEY_HASH, TTL, LEASE, ATTEMPTS, BACKOFF)
 
 
 def go_on(talk: Talk[Result]) -> tuple[Call | Flight | None, Result | None]:
-    """What a talk waits for next; None and its result at its end."""
+    """The next call that a talk waits for, and None; at the end None and its result."""
     try:
         return next(talk), None
     except StopIteration as end:
@@ -101,21 +102,22 @@ def go_on(talk: Talk[Result]) -> tuple[Call | Flight | None, Result | None]:
 
 
 class Found(NamedTuple):
-    """An answer, and the topic that gave it."""
+    """An answer, and the topic it came from."""
 
     info: TopicInfo
     call: Call
 
     def ref(self, answered: Ref | None, asked: Address) -> str:
-        """The ref of the record: as the answer names it, else as it was asked for."""
+        """The record's ref: as in the answer, else as the caller asked for it."""
         if answered is not None:
             return refs.text_of(self.info.name, answered)
         return refs.text(asked.topic, asked.number or 0, asked.offset, asked.entry, asked.record)
 
 
 class Letters:
-    """Dead letters of one partition, page by page: `after` is where the next page begins, -1: that was
-    all."""
+    """Dead letters of one partition, page by page. `after` is where the next page
+    begins; -1 after the last one.
+    """
 
     def __init__(
         self, calls: Calls, info: TopicInfo, number: int, group: str, values: bool, after: Offset = 0
@@ -155,7 +157,7 @@ class Asking:
         return call.answer(kind)
 
     def topics(self, pattern: str) -> Talk[list[TopicInfo]]:
-        """Page by page."""
+        """Lists all topics, page by page."""
         found: list[TopicInfo] = []
         page = yield from self.ask(Resolve([pattern]), META_SHARD, Topics)
         while page.more:
@@ -166,9 +168,10 @@ class Asking:
     def _of_workers(
         self, request: Callable[[Any], Message], kind: type[Answer], endpoint: str = ""
     ) -> Talk[list[Answer]]:
-        """The answers of each worker that leads something, or of one of them; lists come page by page.
-        `request` takes what a page says as `more`, at first None. A worker that took over meanwhile may have
-        answered twice."""
+        """The answers of each worker that leads a shard, or of the one at `endpoint`; lists come
+        page by page. `request` gets the `more` of the last page, at first None. A worker that took
+        over meanwhile may have answered twice.
+        """
         links = self._session.links
         workers = links.leaders.workers(links.leaderless).items()
         calls = [self._calls.ask(request(None), shard) for place, shard in workers if endpoint in ("", place)]
@@ -182,14 +185,16 @@ class Asking:
         return found
 
     def stats(self, topics: list[str], endpoint: str = "") -> Talk[StatsReply]:
-        """Each row once."""
+        """Returns each row once."""
         pages = yield from self._of_workers(lambda more: Stats(topics, more or []), StatsReply, endpoint)
         partitions = {row.partition: row for page in pages for row in page.partitions}
         groups = {(row.partition, row.group): row for page in pages for row in page.groups}
         return StatsReply([*partitions.values()], [*groups.values()])
 
     def topic(self, name: str) -> Talk[TopicInfo]:
-        """A topic with partitions; never makes one. Raises UnknownTopic, and BadRequest for a virtual one."""
+        """A topic with partitions; never creates one. Raises UnknownTopic, or
+        BadRequest for a virtual topic.
+        """
         topics = (yield from self.ask(Resolve([name]), META_SHARD, Topics)).topics if "*" not in name else []
         if not topics:
             raise UnknownTopic(f"no topic {name}", hint="gossipq topic ls")
@@ -204,7 +209,9 @@ class Asking:
         kind: type[Message],
         body: bytes | bytearray = b"",
     ) -> Talk[Found]:
-        """Asks the partition of a record; one that is named by its id is looked for in all."""
+        """Asks the partition of a record. A record named by its id is
+        looked for in all partitions.
+        """
         info = yield from self.topic(asked.topic)
         unknown: GossipqError | None = None
         for number in asked.numbers(len(info.shards)):
@@ -294,7 +301,9 @@ class Asking:
         return found.ref(found.call.answer(Done).ref, asked)
 
     def edit(self, asked: Address, value: bytes | None, headers: bytes | None) -> Talk[Receipt]:
-        """Key, route and policy of the record stay; its id does not, since the old record has it."""
+        """The record keeps its key, route and policy, but not its id, which
+        belongs to the old record.
+        """
         found = yield from self._of_record(asked, Show, Shown)
         shown, opened = found.call.answer(Shown), Opened(found.call.frames[0])
         key, kept = opened.key(0), opened.header_bytes(0) if headers is None else headers
@@ -323,7 +332,7 @@ class Asking:
     def dead_letters(
         self, topic: str, group: str, values: bool, partition: int | None, start: Offset
     ) -> Talk[list[Letters]]:
-        """For each partition. Raises UnknownTopic, BadRequest."""
+        """Dead letters for each partition. Raises UnknownTopic, BadRequest."""
         info = yield from self.topic(topic)
         first, last = inputs.whole(start, "start", 0, inputs.OFFSET_END - 1), len(info.shards) - 1
         numbers = range(last + 1) if partition is None else [inputs.whole(partition, "partition", 0, last)]
@@ -353,8 +362,10 @@ class Asking:
         return count
 
     def _move_dead(self, topic: str, group: str, ranges: Ranges | None, to: str) -> Talk[int]:
-        """Dead letters are published to another topic, then purged. The id of each says where it was, so that
-        one which is published but not yet purged is not published twice. They do not expire again."""
+        """Publishes dead letters to another topic, then purges them. The id of each names its
+        old place, so that a letter which is published but not yet purged is not published
+        twice. They do not expire again.
+        """
         require(group)
         info, target = (yield from self.topic(topic)), (yield from self.topic(to))
         count = 0
@@ -375,7 +386,7 @@ class Asking:
         return count
 
     def _publish_letters(self, target: TopicInfo, letters: list[DeadLetter]) -> Talk[None]:
-        """Raises the error of the first that is not confirmed."""
+        """Raises the error of the first letter that is not confirmed."""
         publishing = self._session.publishing
         topic, flights = publishing.learn(target), []
         for letter in letters:
@@ -398,7 +409,7 @@ class Asking:
     # --- search
 
     def cover(self, pattern: str, search: Search) -> Talk[None]:
-        """Tells a search between which offsets it lies. Raises UnknownTopic."""
+        """Tells a search between which offsets it looks. Raises UnknownTopic."""
         topics = yield from self.topics(pattern)
         infos = [info for info in topics if not info.config.virtual]
         if not infos:
@@ -416,8 +427,9 @@ class Asking:
     def reading(
         self, name: str, start: Position, stop: Position | None, partition: int | None
     ) -> Talk[Reading]:
-        """What is between two positions of a topic, ready to be taken. Raises UnknownTopic, BadRequest,
-        OffsetOutOfRange."""
+        """The records between two positions of a topic, ready to be read. Raises UnknownTopic,
+        BadRequest, OffsetOutOfRange.
+        """
         info = yield from self.topic(name)
         if partition is not None:
             number = inputs.whole(partition, "partition", 0, len(info.shards) - 1)
@@ -429,8 +441,9 @@ class Asking:
     def _bounds(
         self, shards: dict[int, list[PartitionKey]], start: Position, stop: Position | None
     ) -> Talk[dict[PartitionKey, tuple[Offset, Offset]]]:
-        """(first, end) of each partition between two positions, by asking where readers would start; without
-        `stop` the end is the one of now."""
+        """(first, end) of each partition between two positions, found by asking where readers would
+        start. Without `stop` the end is the current one.
+        """
         firsts, stops = (yield from self._positions(shards, start)), {}
         if stop is not None and stop[0] == "time":
             stops = yield from self._positions(shards, stop)
@@ -446,8 +459,9 @@ class Asking:
     def _positions(
         self, shards: dict[int, list[PartitionKey]], start: Position
     ) -> Talk[dict[PartitionKey, Span]]:
-        """Where a reader would start in each partition, and one past the last offset there. All shards are
-        asked at once."""
+        """For each partition, where a reader would start, and one past the last offset. All
+        shards are asked at once.
+        """
         number = PROBE_NUMBERS + self._session.links.next_id()
         asked = []
         for shard, partitions in shards.items():
@@ -467,12 +481,16 @@ class Asking:
     def spans(
         self, infos: Sequence[TopicInfo], start: Position = ("first", 0)
     ) -> Talk[dict[PartitionKey, Span]]:
-        """Where a reader would start in each partition of topics, and one past the last offset there, by
-        leaders that nobody can have replaced. Raises UnknownTopic, OffsetOutOfRange."""
+        """For each partition of the topics, where a reader would start, and one past the
+        last offset. Only leaders that are certainly still leaders answer. Raises
+        UnknownTopic, OffsetOutOfRange.
+        """
         return (yield from self._positions(by_shard(*infos), start))
 
     def acks(self, info: TopicInfo, number: int, since: Index) -> Talk[tuple[Index, list[AckRun]]]:
-        """Acks of a partition by entries from `since` on, and the entry up to which these are all."""
+        """Acks of a partition in entries from `since` on, and the entry up
+        to which they are complete.
+        """
         request, runs, last = ListAcks(partition_key(info.id, number), since), [], -1
         while True:
             page = yield from self.ask(request, info.shards[number], AckRuns)
@@ -483,7 +501,7 @@ class Asking:
             request = ListAcks(request.partition, since, page.more_group_id, page.more_offset)
 
     def states(self, info: TopicInfo, number: int) -> Talk[list[States]]:
-        """Where all records of a partition stand, page by page."""
+        """The state of all records of a partition, page by page."""
         request, pages = ListStates(partition_key(info.id, number)), []
         while True:
             pages.append((yield from self.ask(request, info.shards[number], States)))
@@ -492,7 +510,7 @@ class Asking:
             request = ListStates(request.partition, pages[-1].more_group_id, pages[-1].more_offset)
 
     def backup_part(self, shard: int, request: BackUp) -> Talk[tuple[BackedUp, bytes]]:
-        """A part of a point of a shard, as its leader hands it out."""
+        """A part of a shard's backup point, from its leader."""
         call = self._calls.ask(request, shard)
         yield call
         return call.answer(BackedUp), b"".join(call.frames)
@@ -500,7 +518,9 @@ class Asking:
     # --- groups and virtual topics
 
     def set_group(self, topic: str, group: str, options: GroupOptions) -> Talk[None]:
-        """In every shard of the topic. Raises BadRequest where there is no such group."""
+        """Changes the group in every shard of the topic. Raises BadRequest if
+        the group does not exist.
+        """
         require(group)
         info = yield from self.topic(topic)
         for shard in by_shard(info):
@@ -513,7 +533,7 @@ class Asking:
                 hint='name other topics, each once, as in ["a", "b"]',
             )
         topics = (yield from self.ask(BindTopic(name, list(targets)), META_SHARD, Topics)).topics
-        (bound,) = (info for info in topics if info.name == name)  # the others were made with it
+        (bound,) = (info for info in topics if info.name == name)  # the others were created with it
         self._session.publishing.learn(bound)
         return bound
 
@@ -524,7 +544,7 @@ def require(group: str) -> None:
 
 
 def by_shard(*infos: TopicInfo) -> dict[int, list[PartitionKey]]:
-    """The partitions of topics."""
+    """The partitions of topics, by shard."""
     shards: dict[int, list[PartitionKey]] = {}
     for info in infos:
         for number, shard in enumerate(info.shards):
@@ -533,7 +553,7 @@ def by_shard(*infos: TopicInfo) -> dict[int, list[PartitionKey]]:
 
 
 def _by_partition(info: TopicInfo, ranges: Ranges | None) -> dict[int, list[tuple[Offset, Offset]]]:
-    """Ranges of each partition that is meant; none = all of all. Raises BadRequest."""
+    """Ranges of each named partition; None means all of all partitions. Raises BadRequest."""
     if ranges is None:
         return {number: [] for number in range(len(info.shards))}
     found: dict[int, list[tuple[Offset, Offset]]] = {}

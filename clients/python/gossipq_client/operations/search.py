@@ -1,4 +1,4 @@
-"""Looking through the records of a topic: what is looked for, and between which offsets."""
+"""Search through the records of a topic: the conditions, and the offsets between which it looks."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ PROGRESS_RECORDS = 1_000
 
 
 class Search:
-    """Which records of a reader are wanted, and how far it has come."""
+    """The conditions for records of a reader, and how far the search has come."""
 
     def __init__(
         self,
@@ -47,21 +47,21 @@ class Search:
         )
         self._progress = progress
         self._looked = self._total = 0
-        self._ends: dict[Place, Offset] = {}  #: where it ends, of the partitions where it goes on
+        self._ends: dict[Place, Offset] = {}  #: end in each partition where the search continues
 
     @property
     def over(self) -> bool:
-        """Nothing more is wanted."""
+        """True when no further records are wanted."""
         return not self._ends or not self._left
 
     def cover(self, place: Place, first: Offset, end: Offset) -> None:
-        """A partition is to be looked at between these offsets."""
+        """Adds a partition to search between these offsets."""
         if first < end:
             self._ends[place] = end
             self._total += end - first
 
     def wants(self, record: Record) -> bool:
-        """Looks at the next record of some partition."""
+        """True if the search wants this record, the next one of some partition."""
         place, offset = (record.topic, record.partition), record.offset
         end = self._ends.get(place, 0)
         if offset >= end - 1:
@@ -89,6 +89,6 @@ class Search:
         )
 
     def report(self) -> None:
-        """Tells how far it has come."""
+        """Reports the progress."""
         if self._progress is not None:
             self._progress(self._looked, self._total)

@@ -1,4 +1,4 @@
-"""What operators are told, as named values: rows that the wire carries as plain lists."""
+"""Answers for operators as named values; the wire carries them as plain lists."""
 
 from typing import NamedTuple
 
@@ -8,11 +8,11 @@ from gossipq.values import GroupConfig
 
 
 class GroupStand(NamedTuple):
-    """How a group stands in one partition, and why."""
+    """The state of a group in one partition, and its reason."""
 
     partition: int
     state: str  #: "idle", "moving", "paused" ...
-    because: str  #: one sentence, "" when there is nothing to say
+    because: str  #: one sentence; "" if there is no need for one
     next: str  #: the command that changes it, "" = none is needed
     since_ms: int  #: unix time of the last ack, 0 = not known
 
@@ -25,7 +25,7 @@ class Span(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """One delivery of a record to a group, by which whoever knows it can ack it."""
+    """One delivery of a record to a group; any client that knows it can ack it."""
 
     topic_id: int
     partition: int
@@ -34,15 +34,15 @@ class Delivery(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One option that rules the records of a group."""
+    """One option that applies to the records of a group."""
 
     name: str
     value: str
-    origin: str  #: who said so: "group", "topic", "cluster" ...
+    origin: str  #: where the option is set: "group", "topic", "cluster" ...
 
 
 class GroupRules(NamedTuple):
-    """The policy of a group, where each option comes from, and who consumes."""
+    """The policy of a group, the origin of each option, and the consumers."""
 
     config: GroupConfig
     policy: list[Rule]
@@ -50,7 +50,7 @@ class GroupRules(NamedTuple):
 
 
 def group_stands(rows: list[tuple[int, str, str, str, int]]) -> list[GroupStand]:
-    """By partition; what the wire has are partition keys."""
+    """Rows by partition number; the wire has partition keys."""
     return sorted(GroupStand(partition_of(row[0]), *row[1:]) for row in rows)
 
 

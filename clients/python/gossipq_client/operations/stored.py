@@ -1,4 +1,4 @@
-"""Single records as an operator sees them: what SHOWN and DEAD_LETTERS bring, opened."""
+"""Single records for operators: the answers SHOWN and DEAD_LETTERS, opened."""
 
 from dataclasses import dataclass, field, replace
 
@@ -10,21 +10,24 @@ from gossipq_client.values import inputs, own_options, payloads, refs
 
 
 class LookedAt:
-    """What is looked at, not handled: its headers are read leniently in any case."""
+    """A record for display. Unreadable headers are shown and raise no error."""
 
     __slots__ = ()
     headers: dict[str, str | bytes]
 
     @property
     def headers_shown(self) -> dict[str, str | bytes]:
-        """`headers`, by the name that they have for records of any making in a delivered record."""
+        """The same as `headers`; a delivered record has its always
+        readable headers under this name.
+        """
         return self.headers
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord(LookedAt):
-    """One record as it is stored. `offset` is -1 while it has none; `ref` names it in any case. Times are
-    unix seconds."""
+    """One stored record. `offset` is -1 before the record gets one; `ref` names it
+    always. Times are unix seconds.
+    """
 
     topic: str
     partition: int
@@ -34,19 +37,20 @@ class StoredRecord(LookedAt):
     key: bytes | None
     headers: dict[str, str | bytes]
     route: str
-    id: str | None  #: as its producer named it
+    id: str | None  #: the id that its producer gave
     publish_time: float  #: when its producer sealed the batch
     stored_time: float
     header_bytes: bytes = b""  #: the headers as they are stored
     id_bytes: bytes | None = None  #: the id as it is stored
-    own_options: dict[str, float | int] = field(default_factory=dict)  #: as those of a delivered record
+    own_options: dict[str, float | int] = field(default_factory=dict)  #: as in a delivered record
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter(LookedAt):
-    """A record that a group will not get again, and why.
+    """A record that a group will not get again, and the reason.
 
-    Without values, neighbours that died together come as one, with their `count`. `time_ms` is unix time.
+    Without values, neighbours with the same fate come as one, with their
+    `count`. `time_ms` is unix time.
     """
 
     topic: str
@@ -55,7 +59,7 @@ class DeadLetter(LookedAt):
     ref: str
     group: str
     reason: str  #: "failures", "rejected", "expired", "undecodable"
-    error: str  #: what the last consumer said
+    error: str  #: error text of the last consumer
     attempts: int
     failures: int
     time_ms: int
@@ -64,18 +68,18 @@ class DeadLetter(LookedAt):
     key: bytes | None = None
     headers: dict[str, str | bytes] = field(default_factory=dict)
     route: str = ""
-    id: str | None = None  #: as its producer named it
+    id: str | None = None  #: the id that its producer gave
     publish_time: float = 0.0
     header_bytes: bytes = b""  #: the headers as they are stored
-    id_bytes: bytes | None = None  #: the id as it is stored
+    id_bytes: bytes | None = None  #: as in a delivered record
     own_options: dict[str, float | int] = field(default_factory=dict)  #: as those of a delivered record
 
 
 class Opened:
-    """A batch, opened for its single records."""
+    """A batch that is opened to get its single records."""
 
     def __init__(self, raw: bytes | memoryview) -> None:
-        """Raises BadBatch."""
+        """Opens the batch. Raises BadBatch."""
         self.batch = batch = Batch(raw)
         self.values = batch.values()
         self.route, self.publish_time = batch.route.decode(errors="replace"), batch.info.publish_ms / 1000
@@ -120,7 +124,7 @@ def stored_record(topic: str, ref: Ref, time_ms: int, opened: Opened) -> StoredR
 
 
 def dead_letters(topic: str, row: LetterRow, opened: Opened | None) -> list[DeadLetter]:
-    """One for each record of the batch; without it one for all."""
+    """One letter for each record of the batch; without the batch one for all."""
     if opened is None:
         return [_letter(topic, row, row.offset, row.count)]
     return [_letter(topic, row, row.offset + at, 1, opened, at) for at in range(row.count)]

@@ -1,5 +1,6 @@
-"""What users write, checked and turned into what the wire carries: durations, options, policies, names of
-records. Pure."""
+"""Checks user input and turns it into wire values: durations, options,
+policies, names of records. Pure.
+"""
 
 from gossipq_client.values import inputs, outcomes, payloads, refs
 from gossipq_client.values.credentials import (

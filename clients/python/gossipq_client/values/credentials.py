@@ -1,29 +1,32 @@
-"""Who a client is: the token that it shows, and to whom."""
+"""Credentials of a client: its token, and where it may send the token."""
 
 from typing import NamedTuple
 
 from gossipq.endpoints import endpoint
 from gossipq.errors import ConfigError
 
-PREFIX = "gq_"  #: so that a token is recognised where it should not be
+PREFIX = "gq_"  #: makes tokens easy to recognize in places where they should not be
 DOOR_PREFIX = "door_"
 TOKEN_BYTES = DOOR_BYTES = 32
 
 
 class Credentials(NamedTuple):
-    """`token` is b"" for who shows none. It is shown on this machine, where `door` encrypts what is said,
-    and, if `insecure` says that nobody listens to the network, everywhere."""
+    """A client's credentials. `token` is b"" for a client without one. The token is sent only to
+    nodes of this machine or over connections encrypted with `door`. With `insecure` it is sent
+    everywhere: the user says that the network is safe.
+    """
 
     token: bytes = b""
     insecure: bool = False
-    #: public CURVE key of the cluster's doors: they are used then, and who has not the secret one of it is
-    #: not spoken to; one behind the other while the cluster gets another secret. b"": nothing is encrypted
+    #: public CURVE key of the cluster's encrypted ports. If set, the client uses these ports and
+    #: talks only to owners of the secret key. While the cluster's secret is replaced, it holds
+    #: several keys in a row. b"": no encryption
     door: bytes = b""
-    act_for: str = ""  #: the user for whom this one acts; "" = for itself
-    file: str = ""  #: where they were read, and are looked for again when it has changed; "" = nowhere
+    act_for: str = ""  #: the user for whom this client acts; "" = for itself
+    file: str = ""  #: the file they came from, read again when it changes; "" = no file
 
     def at(self, address: str) -> bytes:
-        """What is shown there."""
+        """The token to send to this address, or b""."""
         return self.token if self.insecure or self.door or endpoint(address).is_loopback else b""
 
 
@@ -31,24 +34,25 @@ NO_CREDENTIALS = Credentials()
 
 
 def text_of(token: bytes) -> str:
-    """A token as files have it."""
+    """A token in the form that files have."""
     return PREFIX + token.hex()
 
 
 def file_text(token: bytes, door: bytes = b"") -> str:
-    """What a file of credentials holds."""
+    """The text of a file of credentials."""
     doors = [DOOR_PREFIX + door[at : at + DOOR_BYTES].hex() for at in range(0, len(door), DOOR_BYTES)]
     return "\n".join([*([text_of(token)] if token else []), *doors]) + "\n"
 
 
 def token_of(text: str, where: str) -> bytes:
-    """Raises ConfigError, which names the place and not the token."""
+    """Reads a token. Raises ConfigError, which names the place but not the token."""
     return _bytes_of(text.strip(), PREFIX, TOKEN_BYTES) or _no_token(where)
 
 
 def credentials_of(text: str, where: str) -> Credentials:
-    """Of a file: a line with a token, lines with keys of the doors, or both. Raises ConfigError, which names
-    the place and not what is there."""
+    """Reads a file: a line with a token, lines with keys of encrypted ports, or both. Raises
+    ConfigError, which names the place but not the contents.
+    """
     token = door = b""
     for line in filter(None, map(str.strip, text.splitlines())):
         if line.startswith(DOOR_PREFIX):
@@ -59,7 +63,7 @@ def credentials_of(text: str, where: str) -> Credentials:
 
 
 def _bytes_of(text: str, prefix: str, size: int) -> bytes:
-    """b"" for what is none."""
+    """Returns b"" for malformed text."""
     try:
         found = bytes.fromhex(text.removeprefix(prefix))
     except ValueError:

@@ -1,5 +1,6 @@
-"""Curves of what `growth()` answers: rows of several shards and topics become one point for each minute or
-hour."""
+"""Turns the answers of `growth()` into curves: the rows of several shards and topics become one
+point for each minute or hour.
+"""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -7,28 +8,29 @@ from typing import NamedTuple
 from gossipq.limits import MINUTE_MS
 from gossipq.values import GrowthRow
 
-Curve = dict[int, GrowthRow]  #: of one topic in one shard, by time
+Curve = dict[int, GrowthRow]  #: rows of one topic in one shard, by time
 
 
 class Point(NamedTuple):
-    """All rows together at the end of a minute or hour."""
+    """All rows together, at the end of a minute or hour."""
 
     time_ms: int  #: unix
-    published: int  #: in this step
-    acked: int  #: in this step, over all groups
-    dead: int  #: dead letters that are kept then
-    records: int  #: that can be read then
-    bytes: int  #: stored then
-    backlog: int  #: published and not done then, over all groups
-    takeovers: int  #: shards that another leader, or a restarted one, leads since the step before
+    published: int  #: records published in this step
+    acked: int  #: records acked in this step, over all groups
+    dead: int  #: dead letters kept at that time
+    records: int  #: readable records at that time
+    bytes: int  #: stored bytes at that time
+    backlog: int  #: published records that were not done at that time, over all groups
+    takeovers: int  #: shards that got another leader, or a restarted one, since the last step
     voters: int  #: fewest copies of a shard
-    joined: bool  #: some shard has more copies than before
-    left: bool  #: some shard has fewer
+    joined: bool  #: a shard has more copies than before
+    left: bool  #: a shard has fewer copies than before
 
 
 def series(rows: Iterable[GrowthRow], step_ms: int = MINUTE_MS) -> list[Point]:
-    """Points from the second row's time to the last one's, each step once; where nothing changed, what was
-    before goes on."""
+    """Points from the second row's time to the last row's, each step once. A step without a
+    change repeats the last values.
+    """
     curves: dict[tuple[str, int], Curve] = {}
     for row in rows:
         curves.setdefault((row.topic, row.shard), {})[row.time_ms] = row
@@ -47,7 +49,7 @@ def series(rows: Iterable[GrowthRow], step_ms: int = MINUTE_MS) -> list[Point]:
 
 
 def _point(time_ms: int, pairs: list[tuple[GrowthRow, GrowthRow]]) -> Point:
-    """From what was before and what is now."""
+    """The point between two states."""
     rows = [row for _, row in pairs]
     return Point(
         time_ms,

@@ -1,5 +1,4 @@
-"""What users may pass, turned into what the wire carries: durations, starts, values, headers, addresses,
-topic names."""
+"""Turns user input into wire values: durations, starts, values, headers, addresses, topic names."""
 
 import math
 import re
@@ -24,8 +23,8 @@ Value = bytes | bytearray | memoryview | str
 Headers = Mapping[str, str | bytes]
 
 DURATION_MS_MAX = 100 * limits.DELAY_MS_MAX
-OFFSET_END = 2**63  #: of what the wire carries
-TIME_SECONDS_END = 100_000_000_000  #: beyond it somebody passed milliseconds
+OFFSET_END = 2**63  #: end of the offsets that the wire can carry
+TIME_SECONDS_END = 100_000_000_000  #: beyond it, milliseconds were passed by mistake
 _UNITS_MS = {"ms": 1, "s": limits.SECOND_MS, "m": limits.MINUTE_MS, "h": limits.HOUR_MS, "d": limits.DAY_MS}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _WRITE_UTF8 = "write text that UTF-8 can say"
@@ -33,15 +32,16 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def seconds(wait: Duration, what: str = "wait") -> float:
-    """How long is waited. A float may also be what is left of a longer wait, even below 0, or inf. Raises
-    BadRequest."""
+    """A waiting time in seconds. A float may also be the rest of a longer wait, even below 0,
+    or inf. Raises BadRequest.
+    """
     if type(wait) is float and not math.isnan(wait):
         return wait
     return duration_ms(wait, what) / 1000
 
 
 def limit_s(timeout: Duration | None) -> float | None:
-    """The same, None = for ever. Raises BadRequest."""
+    """The same; None means for ever. Raises BadRequest."""
     return None if timeout is None else seconds(timeout, "timeout")
 
 
@@ -49,7 +49,7 @@ def duration_ms(value: Duration, what: str = "", low_ms: int = 0, high_ms: int =
     """Seconds as a number, a timedelta, or text such as "500ms", "5s", "1h30m"; `what` names the option.
     Raises BadRequest."""
     milliseconds = _milliseconds(value)
-    if not low_ms <= milliseconds < high_ms + 0.5:  # false for what is not a number
+    if not low_ms <= milliseconds < high_ms + 0.5:  # also false for NaN
         shown = f"{what}={value!r}" if what else repr(value)
         if math.isnan(milliseconds):
             raise BadRequest(
@@ -64,7 +64,7 @@ def duration_ms(value: Duration, what: str = "", low_ms: int = 0, high_ms: int =
 
 
 def _milliseconds(value: Duration) -> float:
-    """NaN for what is no duration."""
+    """Milliseconds, or NaN for anything that is not a duration."""
     if isinstance(value, timedelta):
         return value / timedelta(milliseconds=1)
     if isinstance(value, str):
@@ -76,12 +76,12 @@ def _milliseconds(value: Duration) -> float:
         return math.nan
     try:
         return value * 1000.0
-    except OverflowError:  # an int beyond all floats
+    except OverflowError:  # an int larger than all floats
         return math.inf if value > 0 else -math.inf
 
 
 def span(milliseconds: int) -> str:
-    """A duration as it may be passed: in the largest unit that fits."""
+    """A duration as text that may be passed as one, in the largest fitting unit."""
     for unit in ("d", "h", "m", "s"):
         if milliseconds and milliseconds % _UNITS_MS[unit] == 0:
             return f"{milliseconds // _UNITS_MS[unit]}{unit}"
@@ -123,8 +123,9 @@ def start_of(value: Start, wall_ms: int, what: str = "start") -> tuple[str, int]
 
 
 def starts_of(value: Starts, names: Sequence[str], what: str = "start") -> dict[str, dict[int, int]]:
-    """An offset for each partition of topics, which are among `names` or fit a pattern there. Raises
-    BadRequest."""
+    """An offset for each partition of topics. Each topic is among `names` or matches a pattern
+    there. Raises BadRequest.
+    """
     found: dict[str, dict[int, int]] = {}
     for topic, offsets in value.items():
         if not isinstance(topic, str) or not fits(topic, names):
@@ -142,13 +143,15 @@ def starts_of(value: Starts, names: Sequence[str], what: str = "start") -> dict[
 
 
 def fits(topic: str, names: Iterable[str]) -> bool:
-    """Whether it is one of these names, or fits a pattern there."""
+    """True if the topic is one of these names, or matches a pattern there."""
     return any(fnmatchcase(topic, name) if "*" in name else topic == name for name in names)
 
 
 def value_bytes(value: Any) -> bytes:
-    """The bytes of one value: text becomes UTF-8, what is neither text nor bytes JSON: dict, list, a
-    dataclass, a msgspec.Struct. Raises BadRequest for None and for what JSON cannot say, TooLarge."""
+    """The bytes of one value. Text becomes UTF-8. Values that are neither text nor bytes become
+    JSON: dict, list, a dataclass, a msgspec.Struct. Raises TooLarge, and BadRequest for None and
+    for values that JSON cannot express.
+    """
     if value is None:
         raise BadRequest("the value is None", hint='publish b"", or b"null" for the null of JSON')
     plain = isinstance(value, bytes | str | bytearray | memoryview)
@@ -159,7 +162,7 @@ def value_bytes(value: Any) -> bytes:
 
 
 def values_of(values: Iterable[Any]) -> list[bytes]:
-    """A list of values; one that is a list of bytes already is taken as it is, at no cost per value."""
+    """A list of values. A list of bytes is taken as it is, without a cost per value."""
     found = list(values)
     if set(map(type, found)) <= {bytes} and sum(map(len, found)) <= limits.VALUE_BYTES_MAX:
         return found
@@ -213,7 +216,7 @@ def ids_of(ids: Sequence[Any]) -> list[bytes]:
     """`id_bytes` of each, b"" for None. A list of texts, or of bytes, costs little."""
     try:
         found = list(map(str.encode, ids)) if set(map(type, ids)) == {str} else list(ids)
-    except UnicodeEncodeError:  # `id_bytes` names the id
+    except UnicodeEncodeError:  # `id_bytes` names the wrong id
         found = list(ids)
     if set(map(type, found)) == {bytes} and b"" not in found and max(map(len, found)) <= limits.ID_BYTES_MAX:
         return found
@@ -221,7 +224,7 @@ def ids_of(ids: Sequence[Any]) -> list[bytes]:
 
 
 def id_text(raw: bytes) -> str | None:
-    """How the id of a record is shown everywhere; None for a record that has none."""
+    """The text form of a record's id; None if the record has no id."""
     return raw.decode(errors="backslashreplace") or None
 
 
@@ -233,7 +236,7 @@ def whole(value: int, what: str, low: int, high: int) -> int:
 
 
 def number_of(value: SupportsIndex | None, what: str) -> int | None:
-    """A whole number of any kind as an int. Raises BadRequest."""
+    """A whole number of any type as an int. Raises BadRequest."""
     try:
         return None if value is None else int(index(value))
     except TypeError:
@@ -241,7 +244,7 @@ def number_of(value: SupportsIndex | None, what: str) -> int | None:
 
 
 def keys_of(key: bytes | None, keys: Sequence[Value | None] | None, count: int) -> list[bytes | None] | None:
-    """One key for each of `count` values, or None when there are none. Raises BadRequest."""
+    """One key for each of `count` values, or None without keys. Raises BadRequest."""
     if keys is None:
         return None if key is None else [key] * count
     if key is not None or len(keys) != count:
@@ -252,9 +255,10 @@ def keys_of(key: bytes | None, keys: Sequence[Value | None] | None, count: int) 
 
 
 def header_bytes(headers: Headers | bytes | None) -> bytes:
-    """The msgpack map of one record's headers; b"" for none. Bytes are those of another record and stay as
-    they are, whatever they say; so do unreadable headers in the form of `headers_shown`. Raises BadRequest,
-    TooLarge."""
+    """The msgpack map of one record's headers; b"" without headers. Bytes are the headers of
+    another record and stay unchanged, whatever they contain; so do unreadable headers in the form
+    of `headers_shown`. Raises BadRequest, TooLarge.
+    """
     if not headers:
         return b""
     raw = headers if isinstance(headers, bytes) else _packed(headers)
@@ -282,7 +286,7 @@ def _packed(headers: Headers) -> bytes:
 
 
 def edited(value: Value | None, headers: Headers | None) -> tuple[bytes | None, bytes | None]:
-    """The new value and headers of a record, None = unchanged. Raises BadRequest, TooLarge."""
+    """The new value and headers of a record; None = unchanged. Raises BadRequest, TooLarge."""
     if value is None and headers is None:
         raise BadRequest("nothing to edit", hint="pass value= or headers=")
     return None if value is None else value_bytes(value), None if headers is None else header_bytes(headers)

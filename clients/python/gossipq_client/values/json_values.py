@@ -35,9 +35,9 @@ def json_bytes(value: Any) -> bytes:
 
 
 def _refuse(value: Any) -> Any:
-    """Called by the encoder for each object of a type that it does not know."""
+    """The encoder calls this for each object of an unknown type."""
     kind = type(value).__qualname__
-    is_model = callable(getattr(value, "model_dump", None))  # as of pydantic
+    is_model = callable(getattr(value, "model_dump", None))  # a model of pydantic, for example
     hint = 'publish its fields: value.model_dump(mode="json")' if is_model else _HINT
     raise BadRequest(f"JSON cannot express a value of type {kind}", hint=hint)
 
@@ -46,7 +46,7 @@ _encode = msgspec.json.Encoder(enc_hook=_refuse).encode
 
 
 def _nothing(value: Any) -> None:
-    """In place of a msgspec.Raw, which is JSON already."""
+    """Replaces a msgspec.Raw, which is JSON already."""
 
 
 def _not_finite(value: Any, path: str) -> Iterator[tuple[str, float]]:

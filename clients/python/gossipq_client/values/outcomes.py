@@ -1,16 +1,17 @@
-"""How the work on a record ended, and what the broker is told of it."""
+"""How a handler ended, and the answer to the broker."""
 
 from typing import NamedTuple
 
 from gossipq import limits
 from gossipq_client.values import inputs
 
-BACKOFF = -1  #: the pause before the next attempt is that of the policy
+BACKOFF = -1  #: use the policy's pause before the next attempt
 
 
 class Retry(Exception):
-    """Raised by who works on a record: it failed, and comes again after `delay`, in seconds or as "5m"
-    (default: as the backoff policy says)."""
+    """A handler raises this when a record failed and should come again after `delay`, in seconds or
+    as "5m" (default: the pause of the backoff policy).
+    """
 
     def __init__(self, delay: inputs.Duration | None = None, reason: str = "") -> None:
         super().__init__(reason)
@@ -18,7 +19,7 @@ class Retry(Exception):
 
 
 class Reject(Exception):
-    """Raised by who works on a record: no further attempt, it becomes a dead letter."""
+    """A handler raises this to end the attempts: the record becomes a dead letter."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
@@ -28,15 +29,18 @@ class Reject(Exception):
 class TimeLimitExceeded(Exception):
     """A handler took longer than its `time_limit`: the message has failed."""
 
-    told = False  #: while the handler goes on, to the broker, the log and who asked
+    #: True once the broker, the log and the requester know it, while the handler still runs
+    told = False
 
 
 class Undecodable(Reject):
-    """The value is not what the handler's annotation says, or the headers are none."""
+    """The value does not match the handler's annotation, or the headers cannot be read."""
 
 
 class Outcome(NamedTuple):
-    """A NACK in the making. `failed` counts; a `dead` record gets no further attempt."""
+    """The contents of a NACK. `failed` counts as a failure; a `dead`
+    record gets no further attempt.
+    """
 
     failed: bool = False
     delay_ms: int = 0
@@ -62,7 +66,9 @@ def rejected(reason: str, dead: str = "rejected") -> Outcome:
 
 
 def of(error: BaseException) -> Outcome:
-    """What an exception says of the record. One that is no Exception ends the program, not the record."""
+    """The outcome for an exception. An exception that is not an Exception, such as SystemExit, ends
+    the program and leaves the record unfinished.
+    """
     match error:
         case Retry():
             return Outcome(True, error.delay_ms, shortened(error.reason))
@@ -77,6 +83,6 @@ def of(error: BaseException) -> Outcome:
 
 
 def shortened(text: str) -> str:
-    """What a node keeps of a reason."""
+    """Shortens a reason to the length that a node keeps."""
     raw = text.encode(errors="replace")
     return raw[: limits.ERROR_BYTES_MAX].decode(errors="ignore")

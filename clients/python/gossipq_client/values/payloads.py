@@ -1,5 +1,6 @@
-"""What records carry, decoded: values by what a handler's annotation says, which its answers are encoded for,
-and headers."""
+"""Decodes records: values by the annotation of a handler, and headers. Encodes a
+handler's answers in the same way.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,10 +17,10 @@ _decode_headers = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
 def decoder(annotation: Any) -> Decode:
-    """bytes as they are, str from UTF-8, all else from JSON: dict, list, dataclass, msgspec.Struct,
-    TypedDict, int ...
+    """Returns a decoder for values: bytes stay as they are, str comes from UTF-8, other types from
+    JSON: dict, list, dataclass, msgspec.Struct, TypedDict, int ...
 
-    What it returns raises Undecodable. Raises BadRequest for a type that no record can be decoded to.
+    The decoder raises Undecodable. Raises BadRequest for a type that values cannot be decoded to.
     """
     if annotation in (bytes, bytes | None):
         return _as_it_is
@@ -29,7 +30,7 @@ def decoder(annotation: Any) -> Decode:
     try:
         decode = msgspec.json.Decoder(annotation).decode
         foreign = _foreign(msgspec.inspect.type_info(annotation))
-    except Exception as error:  # as a NameError: a field has a type that is only known to type checkers
+    except Exception as error:  # for example NameError: a field has a type that only type checkers know
         raise BadRequest(
             f"no value can be decoded to {name}: {error}",
             hint="bytes, str, dict, list, a dataclass or a msgspec.Struct will do",
@@ -38,7 +39,7 @@ def decoder(annotation: Any) -> Decode:
         inner = getattr(foreign, "__name__", repr(foreign))
         text = name if foreign is annotation else f"{annotation}, because of {inner} in it"
         hint = "bytes, str, dict, list, a dataclass or a msgspec.Struct will do"
-        if hasattr(foreign, "model_validate"):  # of pydantic
+        if hasattr(foreign, "model_validate"):  # a pydantic model
             hint = f"take a dict, and call {inner}.model_validate with it"
         raise BadRequest(f"no value can be decoded to {text}", hint=hint)
 
@@ -52,9 +53,8 @@ def decoder(annotation: Any) -> Decode:
 
 
 def _foreign(info: Any) -> Any:
-    """A type that JSON cannot be decoded to, in a type as msgspec sees it, however deep; None: there is none.
-
-    A record that has such a type would become a dead letter.
+    """Finds a type inside a msgspec type, however deep, that JSON cannot be decoded to; None if all
+    can. Every record would otherwise become a dead letter.
     """
     waiting, seen = [info], set[int]()
     while waiting:
@@ -88,8 +88,9 @@ def encoded(value: Any) -> bytes:
 
 
 def headers_of(raw: bytes) -> dict[str, str | bytes]:
-    """What `inputs.header_bytes` made of them. Nodes do not look into headers, and other clients may write
-    anything: raises Undecodable for what is no map of text to text or bytes."""
+    """Decodes the headers that `inputs.header_bytes` encoded. Nodes do not check headers, and other
+    clients may write anything. Raises Undecodable if they are not a map of text to text or bytes.
+    """
     if not raw:
         return {}
     try:
@@ -102,17 +103,18 @@ def headers_of(raw: bytes) -> dict[str, str | bytes]:
 
 
 def headers_dict(headers: inputs.Headers | bytes | None) -> dict[str, str | bytes]:
-    """The headers of a publish as a new dict, whatever form the caller chose. Raises BadRequest."""
+    """The headers of a publish as a new dict, whatever form the caller used. Raises BadRequest."""
     if isinstance(headers, bytes):
         return headers_shown(headers)
     if headers is not None and not isinstance(headers, Mapping):
-        inputs.header_bytes(headers)  # raises
+        inputs.header_bytes(headers)  # raises if they are wrong
     return dict(headers or {})
 
 
 def headers_shown(raw: bytes) -> dict[str, str | bytes]:
-    """For who takes records of any making: what is no such map is one header, `gossipq-unreadable-headers`,
-    with its bytes, as nodes show it to who does not open batches."""
+    """Headers for display. Unreadable ones become one header, `gossipq-unreadable-headers`, with
+    their bytes; nodes show them in the same way.
+    """
     try:
         return headers_of(raw)
     except Undecodable:

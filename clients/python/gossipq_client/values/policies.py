@@ -1,4 +1,4 @@
-"""Policies of topics and groups as users write them, and as requests carry them."""
+"""Policies of topics and groups, from user input to request options."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -22,25 +22,25 @@ Backoff = inputs.Duration | Iterable[inputs.Duration]
 
 
 class TopicPolicy(TypedDict, total=False):
-    """Policy of a topic; durations are seconds, a timedelta, or text as "7d". What is left away is as the
-    cluster says:
+    """Policy of a topic. Durations are seconds, a timedelta, or text such as "7d". For an option
+    that is not given, the cluster's value applies.
 
-    retention: what every group has acked is kept for so long
-    retain: "acked": age removes what every group has acked; "forever": age removes nothing
+    retention: the age at which records are removed, if every group has acked them
+    retain: "acked": records that every group has acked are removed by age; "forever": never
     bytes_max: stored bytes per partition, 0 = no bound
     overflow: "refuse" or "drop_oldest" when bytes_max is reached
     level: "stored" or "none"
     beside: topic whose shards this one shares, for atomic steps and exclusive groups
-    ttl: time to live of records that name none, 0 = they do not expire
-    expire: what expires untried: "dead" letter, "drop" (counted), or "try_once"
-    dedup: an id is remembered for so long, that of a delayed record from when it is due,
-    dedup_count: and for so many later ids of its partition
-    trace: which steps are kept: "failures", "all" or "off"
-    lease: how long a consumer may be silent with a record
+    ttl: time to live of records without their own; 0 = they do not expire
+    expire: what happens to a record that expires untried: "dead" letter, "drop" (counted), "try_once"
+    dedup: how long an id is remembered; for a delayed record, from when it is due
+    dedup_count: for how many later ids of its partition an id is remembered
+    trace: which steps of records are kept: "failures", "all" or "off"
+    lease: how long a consumer may hold a record without a sign of life
     attempts_max: failures after which a record is a dead letter
     backoff: pause after the first, second ... failure; the last one repeats
-    alarm_lag: records of a partition that a group may be behind before an alarm is raised, 0 = any number
-    group_idle: remove groups without consumers and without progress for so long; 0 = never
+    alarm_lag: records of a partition that a group may be behind without an alarm; 0 = any number
+    group_idle: remove a group after this time without consumers and progress; 0 = never
     """
 
     retention: inputs.Duration | None
@@ -62,18 +62,18 @@ class TopicPolicy(TypedDict, total=False):
 
 
 class GroupPolicy(TypedDict, total=False):
-    """Policy of a group; durations are seconds, a timedelta, or text as "30s". What is left away stays as it
-    is:
+    """Policy of a group. Durations are seconds, a timedelta, or text such as "30s". An option that
+    is not given stays unchanged.
 
     mode: "shared", "exclusive" (one consumer at a time) or "key_ordered" (each key in order); it can be
         changed while the group has no consumer
-    lease: how long a consumer may be silent with a record
+    lease: how long a consumer may hold a record without a sign of life
     in_flight_max: records per partition that may be in flight at a time
     attempts_max: failures after which a record is a dead letter
     backoff: pause after the first, second ... failure; the last one repeats
     parked_max: records per partition that may wait behind others of their key
-    paused: nothing is handed out while it is
-    alarm_lag: records of a partition that it may be behind before an alarm is raised, 0 = any number
+    paused: True stops all deliveries of the group
+    alarm_lag: records of a partition that it may be behind without an alarm; 0 = any number
     """
 
     mode: Mode | None
@@ -87,8 +87,9 @@ class GroupPolicy(TypedDict, total=False):
 
 
 def as_asked(topic: TopicInfo, partitions: int | None) -> TopicInfo:
-    """A topic that was made, or was there. Raises TopicExists when it has other partitions: these are for its
-    life."""
+    """Checks a topic that was created or existed already. Raises TopicExists if it has another
+    number of partitions, which cannot change.
+    """
     have = len(topic.shards)
     if partitions in (None, have) or topic.config.virtual:
         return topic
@@ -119,7 +120,9 @@ def topic_options(
     alarm_lag: int | None = None,
     group_idle: inputs.Duration | None = None,
 ) -> TopicOptions:
-    """Raises BadRequest for what is no duration or number within its bounds; the cluster checks the words."""
+    """Builds the options of a topic. Raises BadRequest for a wrong duration or a number out of
+    bounds; the cluster checks the words.
+    """
     return TopicOptions(
         partitions=partitions,
         retention_ms=None if retention is None else inputs.duration_ms(retention, "retention"),
@@ -154,7 +157,7 @@ def group_options(
     paused: bool | None = None,
     alarm_lag: int | None = None,
 ) -> GroupOptions:
-    """Raises BadRequest."""
+    """Builds the options of a group. Raises BadRequest."""
     if mode not in (None, *MODES):
         raise BadRequest(f"mode={mode!r}", hint=f"use one of {', '.join(MODES)}")
     return GroupOptions(
@@ -174,7 +177,9 @@ def group_options(
 
 
 def backoff_ms(backoff: Backoff) -> list[int]:
-    """One pause, or several: after the first failure, the second ... Raises BadRequest."""
+    """The pauses after the first failure, the second ..., from one duration or
+    several. Raises BadRequest.
+    """
     if isinstance(backoff, int | float | str | timedelta):
         pauses: list[inputs.Duration] = [backoff]
     elif isinstance(backoff, Iterable) and not isinstance(backoff, bytes):

@@ -1,4 +1,4 @@
-"""Names of single records: the text of a ref, and what a request for one record is told."""
+"""Names of single records: the text of a ref, and the fields of a request about one record."""
 
 from typing import NamedTuple
 from zlib import crc32
@@ -13,8 +13,9 @@ _HINT = 'a ref is "orders/0/17", or "orders/0/@210.3" while the record is schedu
 
 
 def text(topic: str, number: int, offset: Offset, entry: int = 0, record: int = 0) -> str:
-    """The ref of a record in partition `number`: by its offset, or by log entry and record while it has none;
-    "" if neither."""
+    """The ref of a record in partition `number`. It contains the offset, or the log entry and
+    record before the offset is known; "" if neither is known.
+    """
     if offset >= 0:
         return f"{topic}/{number}/{offset}"
     return f"{topic}/{number}/@{entry}.{record}" if entry else ""
@@ -25,15 +26,16 @@ def text_of(topic: str, ref: Ref) -> str:
 
 
 def is_virtual(info: TopicInfo) -> BadRequest:
-    """What a verb that needs records says of a virtual topic."""
+    """The error for a virtual topic where records are needed."""
     return BadRequest(
         f"topic {info.name!r} is virtual", hint=f"its records are in {', '.join(info.config.virtual)}"
     )
 
 
 class Address(NamedTuple):
-    """One record, as its user named it: by offset, by (log entry, record), or by id in a partition or
-    anywhere in the topic."""
+    """One record as the user named it: by offset, by (log entry, record), or by id in a partition
+    or anywhere in the topic.
+    """
 
     topic: str
     number: int | None
@@ -46,8 +48,9 @@ class Address(NamedTuple):
         return Ref(partition_key(topic_id, number), self.offset, self.entry, self.record, id_hash(self.id))
 
     def numbers(self, partitions: int) -> list[int]:
-        """Partitions to ask, the likeliest first: an id without a key has chosen its own. Raises
-        BadRequest."""
+        """Partitions to ask, the likeliest first: without a key, the id has chosen the
+        partition. Raises BadRequest.
+        """
         if self.number is None:
             likely = crc32(self.id) % partitions
             return [likely, *(number for number in range(partitions) if number != likely)]
@@ -59,8 +62,9 @@ class Address(NamedTuple):
 def address(
     topic: str, partition: int | None, offset: int | None, ref: str, id: inputs.Value | None
 ) -> Address:
-    """The record that (topic, partition, offset), ref=, or id= with topic names. Raises BadRequest unless it
-    is one of them."""
+    """The record that (topic, partition, offset), ref=, or topic and id= name. Raises BadRequest
+    unless exactly one of these is given.
+    """
     if ref:
         if topic or partition is not None or offset is not None or id is not None:
             raise BadRequest(

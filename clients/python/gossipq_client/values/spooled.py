@@ -1,5 +1,6 @@
-"""A record as the spool keeps it until it is confirmed: all that a publish asks for, in times that hold after
-a restart."""
+"""A record in the spool until it is confirmed: all options of its publish, with times that
+are right after a restart.
+"""
 
 import msgspec
 
@@ -9,7 +10,7 @@ from gossipq_client.values.terms import NOTHING, Options, Terms
 
 
 class Spooled(msgspec.Struct, array_like=True, frozen=True):
-    """One record. It always has an id, by which the cluster knows it when it is sent again."""
+    """One record. It always has an id, so that the cluster recognizes it when it is sent again."""
 
     topic: str
     value: bytes
@@ -27,7 +28,9 @@ class Spooled(msgspec.Struct, array_like=True, frozen=True):
     spooled_ms: int = 0  #: unix time
 
     def options(self, now: Now) -> Options:
-        """Of the publish. A time to live goes on while the record waits here, from when it was due."""
+        """Options for the publish. The time to live runs while the record waits here,
+        starting when it was due.
+        """
         due_ms = self.due_ms - now.wall_ms + now.boot_ms if self.due_ms > now.wall_ms else 0
         waited_ms = max(0, now.wall_ms - max(self.due_ms, self.spooled_ms))
         ttl_ms = max(1, self.ttl_ms - waited_ms) if self.ttl_ms else 0
@@ -36,8 +39,9 @@ class Spooled(msgspec.Struct, array_like=True, frozen=True):
 
 
 def spooled(topic: str, value: bytes, options: Options, now: Now) -> Spooled:
-    """The row of one record. The options have an id. Raises BadRequest: what a spool has
-    must be readable."""
+    """The row of one record; its options must have an id. Raises BadRequest, because a spooled
+    record must be readable later.
+    """
     terms = options.terms or NOTHING
     return Spooled(
         inputs.text_of(topic, "topic"),

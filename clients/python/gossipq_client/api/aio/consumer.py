@@ -1,5 +1,6 @@
-"""The consumer: messages that are acked by leaving their `with`, the loop, fetching ahead, and the verbs for
-all of it."""
+"""The consumer: messages that are acked when their `with` block ends, the loop, fetching
+ahead, and the verbs for these.
+"""
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
@@ -38,20 +39,23 @@ from gossipq_client.values import (
     publish_options,
 )
 
-LOOK_S = 0.5  #: between two looks of a fetch at who answers
+LOOK_S = 0.5  #: time between two looks of a fetch at which nodes answer
 
 
 class Message(Record, eq=False):
-    """One record in hand. Leaving `async with msg:` well acks it, Retry and Reject say what shall become of
-    it; any other exception gives it back as failed and goes on up."""
+    """One message that a consumer got. If the `async with msg:` block ends normally, the
+    message is acked. Retry and Reject decide otherwise. Any other exception gives it back
+    as failed, and propagates.
+    """
 
     _client: "Consumers"
     _settled: bool = False
 
     async def ack(self) -> None:
-        """Done. It is told within milliseconds, joined with its neighbours; `flush` waits until it is stored.
+        """The message is done. The ack is sent within milliseconds, together with others; `flush`
+        waits until it is stored.
 
-        Raises LeaseLost when somebody else is known to have the record by now, ClientClosed.
+        Raises LeaseLost if another consumer is known to have the record now, or ClientClosed.
         """
         if self._settled:
             return
@@ -59,26 +63,28 @@ class Message(Record, eq=False):
             self._settled = True
             self._require_lease()
         self._client._ack_one(self)
-        self._settled = True  # last, so that an ack that was interrupted can be done again
+        self._settled = True  # last, so that an interrupted ack can be repeated
 
     async def nack(self, delay: inputs.Duration | None = None, reason: str = "") -> None:
-        """Failed: it comes again after `delay`, in seconds or as "5m"
-        (default: as the backoff policy says), until its attempts are
-        used up."""
+        """The message failed. It comes again after `delay`, in seconds or as "5m" (default: the
+        pause of the backoff policy), until its attempts are used up.
+        """
         self.settle(outcomes.failed(delay, reason))
 
     async def reject(self, reason: str = "") -> None:
-        """No further attempt: it becomes a dead letter."""
+        """No further attempt: the message becomes a dead letter."""
         self.settle(outcomes.rejected(reason))
 
     def settle(self, outcome: Outcome) -> None:
-        """Gives it back, unless it is settled already."""
+        """Gives the message back, unless it is settled already."""
         if not self._settled:
             self._client._nack_range(self._held, self.offset, self.offset + 1, outcome)
             self._settled = True
 
     def _expire(self, outcome: Outcome) -> None:
-        """Gives it back while its handler goes on: what that does with it from now on raises LeaseLost."""
+        """Gives the message back while its handler still runs. From now on the handler's
+        verbs for it raise LeaseLost.
+        """
         if not self._settled:
             self._client._nack_range(self._held, self.offset, self.offset + 1, outcome)
             self._client._do(lambda: self._held.lose([(self.offset, self.offset + 1)]))
@@ -87,11 +93,11 @@ class Message(Record, eq=False):
     async def ack_with(
         self, topic: str, value: inputs.Value, **options: Unpack[PublishOptions]
     ) -> PendingReceipt:
-        """Done, and this comes of it: the ack and the publish are one atomic step. If that fails, the record
-        has failed.
+        """The message is done, and a new record results from it: the ack and the publish are one
+        atomic step. If that fails, the message has failed.
 
-        The receipt raises LeaseLost when somebody else had the record. Raises BadRequest unless both lie in
-        one shard, as those of `create_topic(topic, beside=...)` do.
+        The receipt raises LeaseLost if another consumer had the record. Raises BadRequest unless
+        both lie in one shard, as with `create_topic(topic, beside=...)`.
         """
         held, offset = self._held, self.offset
         self._require_lease()
@@ -111,7 +117,7 @@ class Message(Record, eq=False):
         return pending
 
     async def extend(self, seconds: inputs.Duration) -> None:
-        """Holds on for so long from now, in seconds or as "5m". Raises LeaseLost."""
+        """Keeps the message for this long from now, in seconds or as "5m". Raises LeaseLost."""
         lease_ms = inputs.duration_ms(seconds, "seconds", 1, limits.LEASE_TOTAL_MS_MAX)
         await self._client._extend_lease(self._held, self.offset, lease_ms)
         self._require_lease()
@@ -128,7 +134,7 @@ class Message(Record, eq=False):
         if error is None:
             if self._held.lost:
                 await self._ack_late()
-            elif not self._settled:  # as in `ack`: one call less for each of very many
+            elif not self._settled:  # as in `ack`; inlined because it runs for each of very many messages
                 self._client._ack_one(self)
                 self._settled = True
             return False
@@ -146,8 +152,9 @@ class Message(Record, eq=False):
 
 
 async def messages(client: "Consumers", subscription: credit.Subscription) -> AsyncIterator[Message]:
-    """Messages one by one, behind a first turn that brings none; what the user has not seen goes back when
-    the loop ends."""
+    """Messages one by one, after a first step that yields None. Messages that the user has not seen
+    are given back when the loop ends.
+    """
     engine, consuming = client._engine, client._engine.session.consuming
     end, leave_later = partial(consuming.close, subscription), engine.later.append
     front, leased, hands = partial(consuming.front, subscription), subscription.leased, consuming.hands
@@ -168,13 +175,13 @@ async def messages(client: "Consumers", subscription: credit.Subscription) -> As
             chunk = max(1, subscription.credit_records // 4)
             for offset in range(first, min(held.end, first + chunk)):
                 held.taken = after = offset + 1
-                if offset >= held.end:  # cut meanwhile: others have it
+                if offset >= held.end:  # cut meanwhile: other consumers have these records
                     held.taken = offset
                     break
                 if held.lost and held.is_lost(offset):
                     continue
                 if subscription.paused and not held.open_ranges(offset, offset + 1):
-                    break  # given back; what is open was taken a moment before the pause
+                    break  # given back; an open message was taken just before the pause
                 if aloud or (leased and part not in hands):
                     client._begin(held, offset)
                 message = Message(held, offset, client)
@@ -191,32 +198,34 @@ async def messages(client: "Consumers", subscription: credit.Subscription) -> As
             waits = False
     finally:
         if held is not None and held.taken > handed:
-            held.taken = handed  # taken and never handed out: it goes back with the rest
+            held.taken = handed  # taken but not yielded: it is given back with the rest
         if waits and subscription.kept and subscription.error is None:
-            subscription.kept = False  # broken off: see `Subscription`
+            subscription.kept = False  # interrupted: see `Subscription`
         else:
             leave_later(end)
             client._settle_later()
 
 
 class Subscription:
-    """A consumer that can be held: iterate over it for its messages, `stop` it from anywhere, leave its
-    `async with` to end it.
+    """A consumer as an object: iterate over it for its messages, `stop` it from anywhere, leave its
+    `async with` block to end it.
 
-    Ending gives back what the user has not seen; what is in hand can still be acked.
+    At the end, messages that the user has not seen are given back; messages that the
+    user has can still be acked.
     """
 
     def __init__(self, client: "Consumers", state: credit.Subscription) -> None:
         self._client, self._state = client, state
         self._messages = started(messages(client, state))
-        self._turns = [True]  #: who waits for the next message has it: only taking it is one moment
+        self._turns = [True]  #: a token for the next message; taking it is the only atomic step
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self._messages
 
     async def __anext__(self) -> Message:
-        """The next message. A wait for it that is broken off, as by a time limit, ends and loses nothing:
-        this can be called again. Raises BadRequest while somebody else waits for it."""
+        """The next message. If the wait is cancelled, for example by a time limit, no message is
+        lost and this can be called again. Raises BadRequest while another task waits for it.
+        """
         try:
             turn = self._turns.pop()
         except IndexError:
@@ -233,19 +242,22 @@ class Subscription:
 
     @property
     def trouble(self) -> str:
-        """Why nothing can come now: who has not answered for the client's timeout. "" = somebody answers. The
-        loop goes on by itself as soon as somebody does. From any thread."""
+        """Why no message can come now: the node that has not answered within the client's
+        timeout. "" = nodes answer. The loop continues by itself as soon as a node answers.
+        Callable from any thread.
+        """
         error = self._client._engine.waits_for(self._state, self._client._timeout)
         return "" if error is None else f"{error.message}; {error.hint}"
 
     def stop(self) -> None:
-        """Ends the loop behind the message in hand: what is here and was not handed out goes back. From any
-        thread, also from a signal handler."""
+        """Ends the loop after the current message: messages that are here but not seen are given
+        back. Callable from any thread and from a signal handler.
+        """
         self._state.over = True
         self._client._wake()
 
     async def aclose(self) -> None:
-        """Ends it. Done twice it does no harm."""
+        """Ends the subscription. A second call is harmless."""
         self._client._end(self._state)
 
     async def __aenter__(self) -> Self:
@@ -258,7 +270,9 @@ class Subscription:
 
 
 class Fetcher:
-    """`fetch` after `fetch` of the same topics and group, also several at a time; made by `mq.fetcher`."""
+    """Repeated `fetch` calls on the same topics and group, even several at a
+    time; made by `mq.fetcher`.
+    """
 
     def __init__(self, client: "Consumers", subscription: credit.Subscription) -> None:
         self._client, self._state = client, subscription
@@ -271,25 +285,26 @@ class Fetcher:
         min: int | None = None,
         linger: inputs.Duration | None = None,
     ) -> FetchedBatch[Message]:
-        """At most `n` messages; returns as soon as there is one, and empty after `wait`, in seconds or as
-        "5s". `min` and `linger` wait for more, as in `mq.fetch`.
+        """At most `n` messages. Returns as soon as there is one, or empty after `wait`, in seconds
+        or as "5s". `min` and `linger` wait for more, as in `mq.fetch`.
 
-        Raises BadRequest, ClientClosed, and NoQuorum or Unreachable when nobody who could have records has
-        answered for the client's timeout.
+        Raises BadRequest or ClientClosed. Raises NoQuorum or Unreachable if no node that could have
+        records has answered within the client's timeout.
         """
         count = credit_of(n, self._state.options.mode, "n")
         return await self._fetch(count, inputs.seconds(wait), more_of(count, min, linger))
 
     def rest(self) -> None:
-        """What was lent for further fetches goes to others, unless one is under way; the next one goes
-        on."""
+        """Withdraws the credit for further fetches, unless one is running, so that other consumers
+        get the records. The next fetch grants credit again.
+        """
         state = self._state
         if not (state.fetches or state.over or state.paused) and self._client._engine.usable:
             self._client._do(lambda: self._client._engine.session.consuming.pause(self._state))
             self._client._exchange()
 
     async def aclose(self) -> None:
-        """Ends it: fetches under way return nothing, what is in hand can still be acked."""
+        """Ends it: running fetches return empty; messages that the user has can still be acked."""
         self._client._end(self._state)
         self._client._wake()
 
@@ -318,21 +333,23 @@ class Fetcher:
             batch = FetchedBatch(pieces, client._message, engine)
             del subscription.fetches[fetch]
             return batch
-        except BaseException:  # as an interrupt or a cancellation: what was taken for it goes back
+        except BaseException:
+            # for example an interrupt or a cancellation: its records are given back
             leave_later(give_back)
             client._settle_later()
             raise
 
     async def _wait(self, count: int, wait_s: float, fetch: object) -> list[Piece]:
-        """What comes within `wait_s`, or later if it is not known before whether its topics are there. Raises
-        NoQuorum or Unreachable when nobody has answered for the client's timeout: a takeover is over
-        sooner."""
+        """The records that come within `wait_s`, or later while the client does not know whether
+        the topics exist. Raises NoQuorum or Unreachable if no node has answered within the client's
+        timeout; a takeover takes less.
+        """
         client, subscription, engine = self._client, self._state, self._client._engine
         deadline_ms, left_s = engine.now_ms() + wait_s * 1000, wait_s
         while True:
             if await client._await_records(subscription, min(left_s or LOOK_S, LOOK_S)):
                 if pieces := client._do(self._taking(count, fetch)):
-                    return pieces  # else another fetch was faster
+                    return pieces  # otherwise another fetch was faster
             elif subscription.over or subscription.finished:
                 return []
             left_s = max(0.0, (deadline_ms - engine.now_ms()) / 1000)
@@ -342,7 +359,9 @@ class Fetcher:
                 return []
 
     async def _linger(self, count: int, wait_s: float, least: int, fetch: object) -> list[Piece]:
-        """What this fetch has, and what comes within `wait_s`, until it has `least` messages."""
+        """The records of this fetch, and those that come within `wait_s`,
+        until it has `least` messages.
+        """
         client, subscription, engine = self._client, self._state, self._client._engine
         deadline_ms = engine.now_ms() + wait_s * 1000
         pieces = client._do(self._taking(0, fetch))
@@ -373,13 +392,13 @@ class Consumers(Producers):
         stop_at_end: bool = False,
         **options: Unpack[ConsumeOptions],
     ) -> Subscription:
-        """Messages of topics ("orders", ["a", "b"], "orders.*") as they come; with a group they are shared
-        among its consumers.
+        """Messages of topics ("orders", ["a", "b"], "orders.*") as they come. With a group they are
+        shared among its consumers.
 
-        A new group begins at the first record. A reader (no group) begins with the next record that is
-        published, or with stop_at_end at the first one; `start` overrides both. With stop_at_end the loop
-        ends when all records that can be delivered now were delivered. It does not wait for records that are
-        delayed or wait for another attempt. Raises BadRequest.
+        A new group begins at the first record. A reader (no group) begins with the next record that
+        is published, or with stop_at_end at the first one; `start` overrides both. With stop_at_end
+        the loop ends when all records that can be delivered now were delivered. It does not wait
+        for records that are delayed or wait for another attempt. Raises BadRequest.
         """
         return self._subscribed(joining(topics, group, **options), stop_at_end)
 
@@ -399,8 +418,9 @@ class Consumers(Producers):
         stop_at_end: bool = False,
         **options: Unpack[ConsumeOptions],
     ) -> AsyncIterator[Message]:
-        """The messages of `subscribe`, with the same options, for a loop that nobody needs to stop from
-        outside: leaving it ends the subscription."""
+        """The messages of `subscribe`, with the same options, for a loop that never has to be
+        stopped from outside. Leaving the loop ends the subscription.
+        """
         return self._subscribed(joining(topics, group, **options)._replace(key_runs=True), stop_at_end)
 
     @shows(joining, FetchOptions)
@@ -415,14 +435,16 @@ class Consumers(Producers):
         linger: inputs.Duration | None = None,
         **options: Unpack[FetchOptions],
     ) -> FetchedBatch[Message]:
-        """At most `n` messages; returns as soon as there is one, and empty after `wait`; wait=0 gives its
-        nodes half a second to answer. Ack with `ack(batch)`.
+        """At most `n` messages. Returns as soon as there is one, or empty after `wait`; with wait=0
+        nodes get half a second to answer. Ack with `ack(batch)`.
 
-        With `min` or `linger` it waits for more once there is one: until it has `min` messages (default with
-        `linger`: n), or until `linger` is over (default with `min`: wait).
+        With `min` or `linger` it waits for more messages after the first one. It returns
+        when it has `min` messages (default with `linger`: n), or when `linger` is over
+        (default with `min`: wait).
 
-        Options count for the first fetch of these topics and group. Raises BadRequest; NoQuorum or
-        Unreachable when nobody who could have records has answered for the client's timeout.
+        Options count for the first fetch of these topics and group. Raises BadRequest.
+        Raises NoQuorum or Unreachable if no node that could have records has answered
+        within the client's timeout.
         """
         count = credit_of(n, options.get("mode"), "n")
         wait_s, more = inputs.seconds(wait), more_of(count, min, linger)
@@ -436,14 +458,15 @@ class Consumers(Producers):
         return await fetcher._fetch(count, wait_s, more)
 
     def _usable_fetcher(self, name: tuple[str, ...], group: str | None) -> Fetcher | None:
-        """That of earlier fetches. If there is none, all that were refused go: this may be another try, and
-        nobody may ever fetch again from topics that were removed."""
+        """The fetcher of earlier fetches. If there is none, drops all refused fetchers: this call
+        may be another try, and topics that were removed may never be fetched again.
+        """
         fetcher = self._fetchers.get((name, group))
         if fetcher is not None and fetcher._state.error is None:
             return fetcher
 
         def dropped() -> list[Fetcher]:
-            known = list(self._fetchers.items())  # other threads add theirs meanwhile
+            known = list(self._fetchers.items())  # other threads may add theirs meanwhile
             return [self._fetchers.pop(key) for key, each in known if each._state.error is not None]
 
         for each in self._do(dropped):
@@ -454,15 +477,15 @@ class Consumers(Producers):
     def fetcher(
         self, topics: str | Iterable[str], group: str | None = None, **options: Unpack[FetchOptions]
     ) -> Fetcher:
-        """`fetch` for who wants several with options of their own, or to end one: see `Fetcher`. Raises
-        BadRequest."""
+        """A fetcher with its own options, which can be ended; see `Fetcher`. Raises BadRequest."""
         return Fetcher(self, self._engine.made_subscription(joining(topics, group, **options), False))
 
     async def ack(self, done: FetchedBatch[Message] | Message | Iterable[Message]) -> None:
-        """A message is done, or each of several, or all of a fetched batch, which costs nothing for each.
-        Told within milliseconds; `flush` waits until it is stored. Raises LeaseLost for a message that
-        somebody else is known to have, and BadRequest for one that another client was given; those before it
-        are done."""
+        """Acks one message, several, or all of a fetched batch; a batch has no cost per message.
+        Acks are sent within milliseconds; `flush` waits until they are stored. Raises LeaseLost for
+        a message that another consumer is known to have, and BadRequest for one that another client
+        got. Messages before it are acked.
+        """
         if isinstance(done, FetchedBatch):
             self._require_own(done, done.engine is self._engine)
             for piece in done.pieces:
@@ -478,11 +501,13 @@ class Consumers(Producers):
         *,
         timeout: inputs.Duration | None = None,
     ) -> None:
-        """Acks, and waits until that is stored. `timeout` is in seconds, or "5s"; None: that of `connect`.
+        """Acks, and waits until the acks are stored. `timeout` is in seconds, or
+        "5s"; None: that of `connect`.
 
-        Raises NotConfirmed when it is over (may be stored), what an ack was refused with, as when its topic
-        was removed, and LeaseLost, when all others are stored, for what somebody else has; see
-        `Message.lost`. Raises BadRequest, and acks none, when another client was given one of them.
+        Raises NotConfirmed when the time is over (the acks may be stored). Raises the error of a
+        refused ack, for example when its topic was removed. Raises LeaseLost, after all others are
+        stored, for messages that other consumers have; see `Message.lost`. Raises BadRequest, and
+        acks none, if another client got one of them.
         """
         messages = [done] if isinstance(done, Message) else list(done)
         for message in messages:
@@ -509,7 +534,9 @@ class Consumers(Producers):
             message._require_lease()
 
     def _require_own(self, done: FetchedBatch[Message] | Message, is_own: bool) -> None:
-        """Raises BadRequest: in the session of this client the same numbers name other records."""
+        """Raises BadRequest for another client's message: in this client's session the same
+        numbers name other records.
+        """
         if not is_own:
             hint = "ack it with the client that it came from, or each message by itself: msg.ack()"
             raise BadRequest(f"{done!r} was given to another client", hint=hint)
@@ -518,8 +545,9 @@ class Consumers(Producers):
         return Message(held, offset, self)
 
     async def _await_records(self, subscription: credit.Subscription, timeout: float | None) -> bool:
-        """Waits for something to take; False at the end of the stream or of the time. Raises what was
-        refused."""
+        """Waits for records to take; returns False at the end of the stream or of the time. Raises
+        the error of a refused subscription.
+        """
         consuming = self._engine.session.consuming
 
         def ready() -> bool:
@@ -534,7 +562,9 @@ class Consumers(Producers):
         return bool(subscription.ready) and not subscription.over
 
     def _nack_range(self, held: Held, first: int, end: int, outcome: Outcome) -> None:
-        """Gives records back, with what is said of them. Most is told within milliseconds, as acks are."""
+        """Gives records back with an outcome. Most outcomes are sent within
+        milliseconds, as acks are.
+        """
         self._do(lambda: self._engine.session.consuming.nack(held, first, end, outcome))
         if self._engine.session.links.out:
             self._exchange()
@@ -542,14 +572,14 @@ class Consumers(Producers):
             self._soon()
 
     async def _extend_lease(self, held: Held, offset: int, lease_ms: int) -> None:
-        """Asks the leader for more time."""
+        """Asks the leader for a longer lease."""
         call = self._do(lambda: self._engine.session.consuming.extend(held, offset, lease_ms))
         if call is not None:
             await self._answered(call, self._timeout)
             call.answer(Request)
 
     def _end(self, subscription: credit.Subscription) -> None:
-        """Nobody takes from a subscription any more."""
+        """Closes a subscription that is no longer used."""
         if self._engine.usable:
             self._do(lambda: self._engine.session.consuming.close(subscription))
             self._exchange()
