@@ -1,5 +1,6 @@
-"""Requests with one answer each: sent when there is a way, again at each new leader or greeting and while a
-leader is busy."""
+"""Requests with one answer each. They are sent when there is a connection, and again to each new
+leader, after each greeting, and while a leader is busy.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -14,11 +15,11 @@ from gossipq_client.session.links import Links
 Answer = TypeVar("Answer", bound=Message)
 Request = TypeVar("Request", bound=Message)
 
-RETRY_MS = 50  #: pause before a request is asked again when the leader named none
+RETRY_MS = 50  #: pause before a request is sent again if the leader named none
 
 
 class Call:
-    """One request, with a second frame for some. `then` is told the answer or the error, once."""
+    """One request, sometimes with a second frame. `then` gets the answer or the error, once."""
 
     __slots__ = (
         "body",
@@ -39,9 +40,9 @@ class Call:
         self, message: Message, shard: int, then: Callable[["Call"], None] | None, body: bytes | bytearray
     ) -> None:
         self.message, self.shard, self.then, self.body = message, shard, then, body
-        self.frames: Sequence[bytes] = ()  #: of the answer, behind its control frame
+        self.frames: Sequence[bytes] = ()  #: further frames of the answer
         self.request_id = self.greeting = self.retry_at_ms = 0
-        self.term = 0  #: of the leader that was asked, as far as that was known
+        self.term = 0  #: term of the leader that was asked, as far as known
         self.done = False
         self.reply: Message | None = None
         self.error: GossipqError | None = None
@@ -52,8 +53,9 @@ class Call:
             self.then(self)
 
     def answer(self, kind: type[Answer]) -> Answer:
-        """The answer of a call that is done. Raises its error, or ProtocolError for an answer of another
-        kind."""
+        """The answer of a finished call. Raises its error, or ProtocolError for
+        an answer of another kind.
+        """
         if self.error is not None:
             raise self.error
         if not isinstance(self.reply, kind):
@@ -66,13 +68,13 @@ class Calls:
         #: whether its leader knows that subscription
         self.stands: Callable[[int], bool] = lambda subscription: True
         self._links = links
-        self.open: dict[Call, None] = {}  #: those without an answer, in the order they were asked
+        self.open: dict[Call, None] = {}  #: unanswered calls, in the order in which they were asked
         self._sent: dict[int, Call] = {}
         self._keyed = 0
 
     @property
     def cluster(self) -> bytes:
-        """Its uuid, b"" as long as no node has answered."""
+        """The cluster's uuid, b"" until a node has answered."""
         return self._links.cluster
 
     def __len__(self) -> int:
@@ -85,8 +87,9 @@ class Calls:
         then: Callable[[Call], None] | None = None,
         body: bytes | bytearray = b"",
     ) -> Call:
-        """Raises BadRequest for what no frame can carry, before it counts as asked: it would be sent at each
-        exchange, which would end there."""
+        """Sends a request. Raises BadRequest if no frame can carry it; otherwise every exchange
+        would try to send it and fail.
+        """
         try:
             frames.encode(message)
         except (UnicodeEncodeError, OverflowError, TypeError) as error:
@@ -97,8 +100,9 @@ class Calls:
         return call
 
     def with_key(self, message: Request) -> Request:
-        """What must not be done twice says the same key each time that it is sent. `ask` sees to that; who
-        signs a request takes the key first, since the proof covers it."""
+        """Adds an idempotency key to a request that must not be done twice; every repeat has the
+        same key. `ask` does this. A signed request needs the key first, since the proof covers it.
+        """
         if getattr(message, "idempotency_key", None) != b"":
             return message
         self._keyed += 1
@@ -106,35 +110,36 @@ class Calls:
         return structs.replace(message, idempotency_key=key)
 
     def prepare(self, message: Message, shard: int, then: Callable[[Call], None] | None = None) -> Call:
-        """A call that counts as asked, and is sent by `send`, or with what is asked again. Until then it has
-        no `request_id`, and its message may grow."""
+        """A call that `send` sends later, or that is sent when all calls are sent again. Before
+        that it has no `request_id`, and its message may grow.
+        """
         call = Call(message, shard, then, b"")
         self.open[call] = None
         return call
 
     def send(self, call: Call) -> None:
-        """Sends what was prepared, if there is a way."""
+        """Sends a prepared call, if there is a connection."""
         self._pump(call)
 
     def cancel(self, call: Call) -> None:
-        """Nobody waits any more; a late answer is dropped."""
+        """Drops a call whose caller no longer waits; a late answer is ignored."""
         self.open.pop(call, None)
         self._sent.pop(call.request_id, None)
 
     def is_open(self, call: Call) -> bool:
-        """Whether it waits for its answer."""
+        """True while the call waits for its answer."""
         return call in self.open and not call.done
 
     def open_calls(self) -> list[Call]:
-        """Those without an answer, in the order they were asked."""
+        """Unanswered calls, in the order in which they were asked."""
         return [call for call in self.open if not call.done]
 
     def of_subscriptions(self, numbers: set[int]) -> list[Call]:
-        """Those without an answer that speak of one of these."""
+        """Unanswered calls about one of these subscriptions."""
         return [call for call in self.open_calls() if getattr(call.message, "subscription", 0) in numbers]
 
     def unanswered(self) -> list[Message]:
-        """In the order they were asked."""
+        """Messages of unanswered calls, in the order in which they were asked."""
         return [call.message for call in self.open_calls()]
 
     def pump_all(self) -> None:
@@ -158,7 +163,7 @@ class Calls:
         return min((call.retry_at_ms for call in self.open if call.retry_at_ms > now_ms), default=None)
 
     def answered(self, request_id: int, reply: Message, frames: Sequence[bytes] = ()) -> bool:
-        """False when nobody asked."""
+        """Takes an answer. Returns False if no call waits for it."""
         call = self._sent.get(request_id)
         if call is None:
             return False
@@ -167,13 +172,14 @@ class Calls:
         return True
 
     def _settle(self, call: Call, reply: Message | None, error: GossipqError | None) -> None:
-        """It is let go last, so that `recover` finds one that was settled by half."""
+        """Removes the call last, so that `recover` finds one that was settled half way."""
         call.settle(reply, error)
         self.cancel(call)
 
     def recover(self) -> None:
-        """A step was torn and all ways were closed: what has no answer is asked again, what was settled by
-        half is settled."""
+        """Recovers after a torn step, when all connections are closed: sends unanswered calls
+        again, and finishes those that were settled half way.
+        """
         self._sent.clear()
         for call in list(self.open):
             if call.done:
@@ -194,8 +200,9 @@ class Calls:
         return True
 
     def forgotten(self, request_id: int, term: int = 0, pause_ms: int = 0) -> bool:
-        """Who answered did not know what the request is about: it goes again, by a `term` only if it was
-        asked in an earlier one. False when it does not."""
+        """The process that answered did not know what the request is about. Sends it again; with a
+        `term` only if it was last sent in an earlier one. Returns False if it is not sent again.
+        """
         call = self._sent.get(request_id)
         if call is None or 0 < term <= call.term:
             return False

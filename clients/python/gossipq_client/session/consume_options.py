@@ -1,5 +1,4 @@
-"""What a consumer asks for: the options of `consume`, `fetch` and `consumer`, checked before anything is
-sent."""
+"""Options of `consume`, `fetch` and `consumer`, checked before any message is sent."""
 
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple, TypedDict
@@ -13,23 +12,25 @@ from gossipq_client.values import Backoff, Mode, group_options, inputs
 
 Routes = str | Iterable[str]
 
-LATE_AFTER_MS = 1_000  #: so long a record waits for other partitions, unless the reader says otherwise
+LATE_AFTER_MS = 1_000  #: default time that a record waits for other partitions
 
 
 class FetchOptions(TypedDict, total=False):
-    """Durations are seconds, a timedelta, or text as "30s". The policies of a group (lease, attempts_max,
-    backoff) hold for all its consumers, until one of them says otherwise:
+    """Durations are seconds, a timedelta, or text such as "30s". The policies (lease, attempts_max,
+    backoff) belong to the group: they apply to all its consumers, until a consumer names another value.
 
-    start: of a new group, or of a reader: "first", "new", an offset, an aware datetime, "-10m"; of a reader
-        also an offset for each partition, {"orders": {0: 17, 1: 4}}: what is not named there, and topics that
-        fit a pattern later, begin at "first". Default: "first"; "new" for a reader without stop_at_end
+    start: where a new group or a reader begins: "first", "new", an offset, an aware datetime, "-10m". A
+        reader may also give an offset for each partition: {"orders": {0: 17, 1: 4}}. Other partitions, and
+        topics that match a pattern later, begin at "first". Default: "first"; "new" for a reader without
+        stop_at_end.
     mode: "shared", "exclusive" (one consumer at a time) or "key_ordered" (each key in order). The first
-        consumer of a group chooses it, and another one is refused; see `admin.set_group`
-    route: takes only records whose route matches this, or one of a list: "eu.fr", "eu.*", ["eu.#", "us"]
-    create: makes a topic that is not there; else that raises UnknownTopic
+        consumer of a group chooses the mode. A later one with another mode is refused; see
+        `admin.set_group`.
+    route: take only records whose route matches this, or one of a list: "eu.fr", "eu.*", ["eu.#", "us"]
+    create: create missing topics; otherwise a missing topic raises UnknownTopic
     ack: False = at most once: a record counts as done before it leaves the node
-    ahead: False = records come when a fetch asks for them, and none wait here for the next one, so that all
-        that is in flight is in somebody's hands
+    ahead: False = records come only when a fetch asks for them, and none wait here for the next fetch. So
+        every record in flight is with a caller.
     lease: how long the node waits for a consumer that has gone silent
     attempts_max: failures after which a record is a dead letter
     backoff: pause after the first, second ... failure; the last one repeats
@@ -47,12 +48,13 @@ class FetchOptions(TypedDict, total=False):
 
 
 class ConsumeOptions(FetchOptions, total=False):
-    """credit: records that wait here at most; by itself a reader has 1,000, a consumer about a second of its
-    work
-    wait: how long topics that are not there yet are waited for
-    order: of a reader, "time" = all partitions as one stream, by publish time; else each has its own order
-    late_after: with order="time", how long a record waits for partitions without news (1 s); what comes later
-    than that has `msg.late` set
+    """credit: the most records that wait here. Default: 1,000 for a reader; about a second of work for a
+    consumer of a group.
+    wait: how long to wait for topics that do not exist yet
+    order: for a reader, "time" = all partitions as one stream, by publish time; default: each partition has
+    its own order
+    late_after: with order="time", how long a record waits for partitions without news (1 s). A record that
+    comes later than that has `msg.late` set.
     """
 
     credit: int | None
@@ -62,7 +64,7 @@ class ConsumeOptions(FetchOptions, total=False):
 
 
 class Joining(NamedTuple):
-    """A consumer in the making."""
+    """A consumer before it subscribes."""
 
     names: list[str]
     group: str
@@ -74,9 +76,10 @@ class Joining(NamedTuple):
     follows: bool  #: the credit follows the pace of the consumer
     creates: bool = False
     patience_ms: int = 0
-    late_after_ms: int | None = None  #: with an order over all partitions
+    late_after_ms: int | None = None  #: None unless all partitions have one order
     ahead: bool = True
-    key_runs: bool = False  #: user code gets one record of a key after the other, though several may be here
+    #: user code gets the records of a key one after the other, though several may be here
+    key_runs: bool = False
 
     def subscription(self, wall_ms: int, stop_at_end: bool) -> Subscription:
         offsets = self.start if isinstance(self.start, Mapping) else {}
@@ -121,7 +124,7 @@ def joining(
     order: Literal["time"] | None = None,
     late_after: inputs.Duration | None = None,
 ) -> Joining:
-    """Raises BadRequest, TooLarge."""
+    """Checks the options. Raises BadRequest, TooLarge."""
     options = group_options(mode=mode, lease=lease, attempts_max=attempts_max, backoff=backoff)
     said = {"mode": mode, "lease": lease, "attempts_max": attempts_max, "backoff": backoff}
     if not group and (names := [f"{name}=" for name, value in said.items() if value is not None]):
@@ -168,7 +171,7 @@ def _checked_start(
 
 
 def _late_after_ms(group: str | None, order: str | None, late_after: inputs.Duration | None) -> int | None:
-    """None: each partition for itself. Raises BadRequest."""
+    """None if each partition has its own order. Raises BadRequest."""
     if order is None:
         if late_after is not None:
             raise BadRequest("late_after= without an order", hint='add order="time"')
@@ -182,22 +185,23 @@ def _late_after_ms(group: str | None, order: str | None, late_after: inputs.Dura
 
 
 def credit_of(credit: int | None, mode: str | None, what: str) -> int:
-    """Records under way at most. An exclusive consumer gets one after the other unless it asks for more.
-    Raises BadRequest."""
+    """The credit in records. An exclusive consumer has 1 unless it asks
+    for more. Raises BadRequest.
+    """
     if credit is None:
         return 1 if mode == "exclusive" else limits.CREDIT_RECORDS
     return inputs.whole(credit, what, 1, limits.IN_FLIGHT_MAX)
 
 
 class More(NamedTuple):
-    """What a fetch waits for when it has a message already."""
+    """How long a fetch with messages waits for more."""
 
     least: int
-    linger_s: float | None  #: None: as long as for the first one
+    linger_s: float | None  #: None: as long as for the first message
 
 
 def more_of(count: int, least: int | None, linger: inputs.Duration | None) -> More:
-    """For a fetch of `count` messages at most. Raises BadRequest."""
+    """For a fetch of at most `count` messages. Raises BadRequest."""
     linger_s = None if linger is None else inputs.seconds(linger, "linger")
     if least is None:
         return More(1 if linger is None else count, linger_s)
@@ -205,8 +209,9 @@ def more_of(count: int, least: int | None, linger: inputs.Duration | None) -> Mo
 
 
 def routes_of(route: Routes | None) -> list[str]:
-    """Patterns of words between dots: `*` is one word, `#` any number of them. Raises BadRequest,
-    TooLarge."""
+    """Patterns of words between dots: `*` matches one word, `#` any number of words.
+    Raises BadRequest, TooLarge.
+    """
     found = [route] if isinstance(route, str) else list(route or ())
     for pattern in found:
         if not isinstance(pattern, str) or not pattern:

@@ -1,9 +1,11 @@
-"""A subscription and its parts, one for each shard: the loan at the leader, and what was delivered for it.
+"""A subscription and its parts, one for each shard, with the credit at each leader and the
+records delivered for it.
 
-For each part: lent (unused at the leader) + untaken (here, not yet in the user's hands) stay at or below its
-share; the shares of a subscription add up to the credit the user lends. For an exclusive consumer what is in
-the user's hands counts too, so that a credit of 1 is strictly one after the other. A leader without loan says
-READY; then a part that stands idle is recalled and its share moves over.
+In each part, the unused credit at the leader (`lent`) plus the records that the user has not
+taken (`untaken`) stay within the part's share. The shares of a subscription add up to the user's
+credit. For an exclusive consumer, records that the user holds count too, so a credit of 1 means
+strictly one after the other. A leader without credit sends READY; then an idle part is recalled
+and its share moves over.
 """
 
 from collections import deque
@@ -22,11 +24,11 @@ from gossipq_client.values import Outcome
 if TYPE_CHECKING:
     from gossipq_client.session.calls import Call
 
-REPAY_FRACTION = 4  #: credit goes back when this part of a share is due
+REPAY_FRACTION = 4  #: credit is granted again when 1/4 of a share is due
 
 
 class Subscription:
-    """What one consumer asked for; a part for each shard that holds some of it."""
+    """The options of one consumer, and a part for each shard that holds some of its partitions."""
 
     def __init__(
         self,
@@ -47,40 +49,46 @@ class Subscription:
     ) -> None:
         self.group, self.start, self.options, self.notify_end = group, start, options, notify_end
         self.names, self.routes, self.acks = names, list(routes), acks
-        self._offsets = offsets  #: of a reader, by topic and partition: where it begins other than at `start`
-        self._begun: dict[str, int] = {}  #: the topics that these were taken for
-        self.leased = bool(group) and acks  #: what comes is held for the user until it is acked or given back
-        self.mode = options.mode or ""  #: of the group, as soon as it is known
+        #: of a reader, by topic and partition: offsets at which it begins instead of `start`
+        self._offsets = offsets
+        self._begun: dict[str, int] = {}  #: the topics for which these offsets were used
+        #: records are leased to the user until it acks them or gives them back
+        self.leased = bool(group) and acks
+        self.mode = options.mode or ""  #: mode of the group, as soon as it is known
         self.credit_records, self.credit_bytes = credit
-        self.awaits = False  #: topics that are not there yet
-        self.creates = creates  #: topics that are not there
-        self.patience_ms = patience_ms  #: how long they are waited for; the boot time of its end once asked
-        self.pace, self.follows = Pace(), follows  #: whether the credit is what the pace of the user asks for
+        self.awaits = False  #: some topics do not exist yet
+        self.creates = creates  #: create missing topics
+        #: how long to wait for missing topics; boot time of its end after the first request
+        self.patience_ms = patience_ms
+        self.pace, self.follows = Pace(), follows  #: whether the credit follows the user's pace
         self.parts: list[Part] = []
         self.topics: dict[int, TopicInfo] = {}
         self.ready: deque[Held] = deque()
-        #: of a reader in the order of publish time: what waits for other partitions before it is ready
+        #: of a reader in the order of publish time: records that wait for other partitions
         self.order = None if late_after_ms is None else TimeOrder[Held](late_after_ms)
         self.error: GossipqError | None = None
-        self.lookups: set[Call] = set()  #: of topics, under way
+        self.lookups: set[Call] = set()  #: running look-ups of topics
         self.looked_up_ms = 0  #: when the first of them began
-        #: several records of a key may be here: user code gets one after the other
+        #: several records of a key may be here; user code gets one after the other
         self.key_runs = False
-        self.has_handler = False  #: a handler takes its records, and the log says what becomes of them
-        self.looked_up = False  #: whether its topics are there was answered once
-        self.asked = False  #: its topics are, or were, looked up
-        self.fetches: dict[object, list[Piece]] = {}  #: under way, and what each has taken
-        self.whole = False  #: what cannot be opened is an error, and not passed over
-        self.over = False  #: the user takes no more, or it is being closed
-        self.kept = False  #: whoever waits for its next message may break that off, and wait again later
+        self.has_handler = False  #: a handler takes its records, and the log reports their outcome
+        self.looked_up = False  #: a look-up of its topics was answered once
+        self.asked = False  #: its topics are being looked up, or were
+        #: running fetches, and the records that each has taken
+        self.fetches: dict[object, list[Piece]] = {}
+        self.whole = False  #: a batch that cannot be opened is an error, and is not skipped
+        self.over = False  #: the user takes no more records, or the subscription is being closed
+        self.kept = False  #: a wait for its next message may be interrupted and begun again
         self.closing = self.paused = self.streak = False
-        self.ahead = ahead  #: a fetch that follows another one may lend more credit than it asks for
-        self.touched_ms = 0  #: when the user last took something
-        self.progress = (0, 0)  #: the slice the user is at, and how far
+        self.ahead = ahead  #: repeated fetches may grant more credit than each needs
+        self.touched_ms = 0  #: when the user last took a record
+        self.progress = (0, 0)  #: the slice that the user is at, and how far it is in there
 
     def start_of(self, topic: TopicInfo) -> list[Start]:
-        """Where each partition of a topic begins. Who names one that is not there is told."""
-        # one that was made anew under its name has nothing to do with these offsets
+        """The start of each partition of a topic. A partition in start= that
+        does not exist sets `error`.
+        """
+        # a topic that was created again under its name has other offsets
         named = self._begun.setdefault(topic.name, topic.id) == topic.id
         offsets = self._offsets.get(topic.name, {}) if named else {}
         count = len(topic.shards)
@@ -111,16 +119,16 @@ class Subscription:
 
     @property
     def shares(self) -> bool:
-        """What it has not come to may go to others that have nothing to do."""
+        """True if records that the user has not begun may go to idle consumers."""
         return self.leased and not self.exclusive and not self.key_ordered
 
     @property
     def here(self) -> list[Held]:
-        """Slices that the user has not wholly taken."""
+        """Slices that the user has not taken completely."""
         return [*self.ready, *(self.order or ())]
 
     def arrange(self, now_ms: int) -> None:
-        """What is next in the order of publish time becomes ready, if there is such an order."""
+        """Makes the next slice in the order of publish time ready, if there is such an order."""
         if self.order is None or self.ready:
             return
         found = self.order.next(self.awaited, now_ms)
@@ -130,16 +138,20 @@ class Subscription:
             self.ready.append(held)
 
     def order_ms(self) -> int | None:
-        """When what waits for other partitions may go on."""
+        """When records that wait for other partitions may continue."""
         return None if self.order is None or self.ready else self.order.due_ms(self.awaited)
 
     @property
     def awaited(self) -> list[PartitionKey]:
-        """Partitions that may bring more; one that has reached the end brings nothing to who stops there."""
+        """Partitions that may bring more records. With `notify_end`, those
+        at their end are left out.
+        """
         return [key for part in self.parts if not (self.notify_end and part.at_end) for key in part.starts]
 
     def free(self) -> tuple[int, int]:
-        """Records and bytes of the credit that are neither lent nor here."""
+        """Records and bytes of credit that are neither granted to a leader
+        nor used by records here.
+        """
         return (
             self.credit_records - sum(part.lent_records + part.here_records for part in self.parts),
             self.credit_bytes - sum(part.lent_bytes + part.untaken_bytes for part in self.parts),
@@ -151,7 +163,9 @@ class Subscription:
 
     @property
     def finished(self) -> bool:
-        """With notify_end: everything readable has been handed out, and nothing of it waits here."""
+        """True if, with notify_end, all readable records were delivered and
+        the user has taken them all.
+        """
         return (
             self.notify_end
             and not self.lookups
@@ -162,7 +176,7 @@ class Subscription:
 
 
 class Part:
-    """The partitions of one subscription that lie in one shard."""
+    """The partitions of one subscription in one shard."""
 
     __slots__ = (
         "aside",
@@ -203,41 +217,43 @@ class Part:
         self.subscription, self.number, self.shard = subscription, number, shard
         self.starts = {start.partition: start for start in starts}
         self.request_id = self.retry_at_ms = self.lease_ms = 0
-        self.attempts_max = 0  #: failures until a record that names no number itself is a dead letter
-        self.silent_since_ms: int | None = None  #: no leader knows of it since then; None: one does
-        self.standing = self.known = (
-            NOWHERE  #: under which it was asked for, and under which the leader has answered
-        )
+        self.attempts_max = 0  #: failures that make a record without its own number a dead letter
+        #: since when no leader knows the subscription; None if one does
+        self.silent_since_ms: int | None = None
+        self.standing = self.known = NOWHERE  #: the state of the leader at the request, and at its answer
         self.subscribed = self.at_end = self.recalling = False
-        self.fed = False  #: a recall for it is under way
+        self.fed = False  #: another part's credit is being recalled for this one
         self.share_records = 0
         self.lent_records = self.lent_bytes = 0
         self.untaken_records = self.untaken_bytes = 0
-        self.ends: dict[PartitionKey, Offset] = {}  #: one past the last offset that AT_END spoke of
-        self.positions: dict[PartitionKey, Offset] = {}  #: of a reader: next offset
+        self.ends: dict[PartitionKey, Offset] = {}  #: one past the last offset in AT_END
+        #: of a reader: next offset of each partition
+        self.positions: dict[PartitionKey, Offset] = {}
         self.high: dict[PartitionKey, Offset] = {}  #: of a group: one past the highest offset seen
         self.outstanding: dict[Held, None] = {}
-        #: of these, what came again while an ack or a failure of it has no answer: that decides
+        #: of these, records that came again while an ack or a failure of them is
+        #: unanswered; the answer decides
         self.aside: dict[Held, None] = {}
-        self.fresh: list[list[int]] = []  #: acked, not yet told to the leader: [partition, first, end]
-        self.nacks: dict[Outcome, Call] = {}  #: what failed and was not told to the leader yet
-        self.in_hand: list[Range] = []  #: records that user code had when that was last looked at,
-        self.told: list[Range] = []  #: and those of them that the leader has heard of
-        self.late: list[Range] = []  #: acked here, and others had them by then
-        #: acks that were refused, and why: (partition, first, end, error)
+        self.fresh: list[list[int]] = []  #: acks that were not sent yet: [partition, first, end]
+        self.nacks: dict[Outcome, Call] = {}  #: failures that were not sent yet
+        self.in_hand: list[Range] = []  #: records that user code had at the last look
+        self.told: list[Range] = []  #: those of them that were reported to the leader
+        self.late: list[Range] = []  #: acked here after other consumers had got them
+        #: refused acks with their errors: (partition, first, end, error)
         self.refused: list[tuple[PartitionKey, Offset, Offset, GossipqError]] = []
-        #: of each NACK without an answer: its partition, and from which offset on it bars which key hash
+        #: for each unanswered NACK: its partition, and key hash -> offset from which records of
+        #: that key are given back
         self.barred: dict[Call, tuple[PartitionKey, dict[int, Offset]]] = {}
 
     @property
     def share_bytes(self) -> int:
-        """The same part of the bytes as of the records."""
+        """The part's share of the bytes, in the same proportion as of the records."""
         subscription = self.subscription
         return subscription.credit_bytes * self.share_records // max(1, subscription.credit_records)
 
     @property
     def here_records(self) -> int:
-        """What counts against the share beside the loan."""
+        """Records here that count against the share."""
         return (
             sum(held.left for held in self.outstanding)
             if self.subscription.exclusive
@@ -254,7 +270,7 @@ class Part:
 
     @property
     def due(self) -> bool:
-        """Whether enough was taken to lend it again."""
+        """True if the user has taken enough records to grant credit for them again."""
         records, size = self.want_records, self.want_bytes
         return (records > 0 and records * REPAY_FRACTION >= self.share_records) or (
             size > 0 and size * REPAY_FRACTION >= self.share_bytes > 0
@@ -262,12 +278,12 @@ class Part:
 
     @property
     def has_loan(self) -> bool:
-        """Whether the leader may hand out something."""
+        """True if the leader has credit to deliver records."""
         return self.lent_records > 0 and self.lent_bytes > 0
 
     @property
     def idle(self) -> bool:
-        """Has a loan, or a part of one, and nothing to show for it."""
+        """True if it has unused credit, or only a part of one, and no records here."""
         return (
             (self.lent_records > 0 or self.lent_bytes > 0)
             and self.untaken_records == 0
@@ -275,31 +291,37 @@ class Part:
         )
 
     def offer(self) -> tuple[int, int]:
-        """What could go to the leader so that the share is full again, within the credit of the subscription.
-        Records without bytes, or bytes without records, are of use to nobody: then it is nothing."""
+        """The credit that would fill the share again, within the subscription's credit.
+        Returns (0, 0) if the leader would have records without bytes, or bytes without
+        records, since it could not use them.
+        """
         free_records, free_bytes = self.subscription.free()
         records, size = max(0, min(self.want_records, free_records)), max(0, min(self.want_bytes, free_bytes))
         return (records, size) if self.lent_records + records > 0 and self.lent_bytes + size > 0 else (0, 0)
 
     def lend(self) -> tuple[int, int]:
-        """What goes to the leader now."""
+        """Grants credit and returns it, as (records, bytes)."""
         records, size = self.offer()
         self.lent_records += records
         self.lent_bytes += size
         return records, size
 
     def cede(self, other: "Part", records: int) -> None:
-        """So much of its share moves over."""
+        """Moves this many records of its share to the other part."""
         self.share_records -= records
         other.share_records += records
 
     def start_list(self) -> list[Start]:
-        """A reader goes on where it is; a group's start counts only the first time."""
+        """Where each partition starts: a reader continues at its position; a group's start
+        counts only the first time.
+        """
         at = self.positions
         return [Start(key, "offset", at[key]) if key in at else start for key, start in self.starts.items()]
 
     def bars(self, partition: PartitionKey) -> dict[int, Offset]:
-        """Key hashes of which a record failed and its leader may not know yet, with the first offset."""
+        """Key hashes with a failed record that the leader may not know yet,
+        each with its first offset.
+        """
         bars: dict[int, Offset] = {}
         for where, keys in self.barred.values():
             for key, offset in keys.items() if where == partition else ():
@@ -307,17 +329,18 @@ class Part:
         return bars
 
     def saw(self, partition: PartitionKey, end: Offset) -> None:
-        """A slice up to `end` is here, wholly."""
+        """Notes that the slice up to `end` is here completely."""
         places = self.high if self.subscription.group else self.positions
         places[partition] = max(end, places.get(partition, 0))
 
     def recover(self) -> None:
-        """A step was torn and all ways were closed: no leader is known, nothing is lent, and what is here
-        counts."""
+        """Recovers after a torn step, when all connections are closed: forgets leaders and credit,
+        and counts the records that are here.
+        """
         self.standing = self.known = NOWHERE
         self.subscribed = self.at_end = self.recalling = self.fed = False
         self.lent_records = self.lent_bytes = self.retry_at_ms = 0
-        self.nacks = {}  # their calls are asked like all others
+        self.nacks = {}  # their calls are sent again like all others
         self.in_hand = []
         self.told = []
         self.aside = {}
@@ -325,7 +348,7 @@ class Part:
         for held in list(self.outstanding):
             held.recount()
             if not held.left or (held.taken == held.first and held not in ready):
-                del self.outstanding[held]  # the leader hears that it is not here
+                del self.outstanding[held]  # the leader learns that it is not here
         for held in [*self.outstanding, *ready]:
             self.saw(held.partition, held.end)
         self.untaken_records = sum(held.end - held.taken for held in ready)

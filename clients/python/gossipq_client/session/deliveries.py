@@ -1,5 +1,6 @@
-"""What comes of subscriptions: slices, taken by the user or given back, and what time brings: acks, leases,
-pauses, ends."""
+"""Deliveries to subscriptions: slices that the user takes or gives back. Also timed work:
+acks, leases, pauses, ends.
+"""
 
 from collections import deque
 from collections.abc import Iterator
@@ -21,19 +22,21 @@ from gossipq_client.session.pace import CREDIT_MIN
 from gossipq_client.session.settlement import LATE_MAX, Settling
 from gossipq_client.values import GIVEN_BACK, failed
 
-FETCHES_AHEAD = 32  #: credit in a streak of fetches, unless the pace of the user asks for less
-MANY = 256  #: parts: with more, time is seldom looked at, so that each exchange costs what it brings
+#: credit in a streak of fetches, times the size of one, unless the user's pace needs less
+FETCHES_AHEAD = 32
+#: with more parts than this, time is checked rarely, so that an exchange costs only what it brings
+MANY = 256
 LOOKED_AT_PER_MS = 16
-HOARD = 4  #: times the credit: more is not kept from others
+HOARD = 4  #: the largest surplus to keep from other consumers, as a multiple of the credit
 
 
 class Consuming(Settling):
-    """Subscribing, and all that comes of it."""
+    """Subscriptions and their deliveries."""
 
     # --- deliveries
 
     def delivered(self, deliver: Deliver, joined: bytes) -> None:
-        """Raises BadBatch when the sizes do not fit the frame."""
+        """Takes in a delivery. Raises BadBatch if the sizes do not fit the frame."""
         part = self.parts.get(deliver.subscription)
         if part is None:
             return
@@ -42,7 +45,7 @@ class Consuming(Settling):
         for piece, raw in zip(
             deliver.slices, split(joined, [each.size for each in deliver.slices]), strict=True
         ):
-            if part.subscribed:  # else it is of a loan that has ended
+            if part.subscribed:  # otherwise it belongs to credit that has ended
                 part.lent_records -= piece.count
                 part.lent_bytes -= piece.charge
             if runs_of(piece)[-1][1] > part.ends.get(piece.partition, 0):
@@ -79,7 +82,9 @@ class Consuming(Settling):
 
     @staticmethod
     def _unseen(piece: Delivered, known: Known) -> Iterator[tuple[Offset, Offset, Offset]]:
-        """What is not here yet of a slice, run by run, and which offset its batch would begin at for each."""
+        """For each run of a slice that is not here yet: its place in the slice,
+        and its range of offsets.
+        """
         at, fresh = 0, bool(piece.ranges) and known.none_of(piece.partition, piece.ranges)
         for low, high in runs_of(piece):
             for first, last in ((low, high),) if fresh else known.unseen(piece.partition, low, high):
@@ -87,7 +92,9 @@ class Consuming(Settling):
             at += high - low
 
     def _keep(self, held: Held) -> None:
-        """For the user; while nobody takes records they go to others."""
+        """Keeps a slice for the user. While the user takes no records, it is given
+        back for other consumers.
+        """
         part, subscription = held.part, held.part.subscription
         if subscription.closing or subscription.paused:
             self.nack(held, held.first, held.end)
@@ -107,8 +114,9 @@ class Consuming(Settling):
             subscription.order.add(held.partition, held.batch.info.publish_ms, held, self._links.now_ms)
 
     def _unopened(self, part: Part, records: list[Range], error: BadBatch) -> None:
-        """What was damaged on its way, or has columns that only newer clients know: a group gets it again,
-        and has dead letters in the end."""
+        """Handles a slice that was damaged on its way, or that has columns which only newer clients
+        know. A group gets it again, and in the end as dead letters.
+        """
         subscription, (partition, first, _), end = part.subscription, records[0], records[-1][2]
         topic = subscription.topics.get(topic_id_of(partition))
         name = f"{topic.name if topic else 'an unknown topic'}/{partition_of(partition)}"
@@ -121,8 +129,9 @@ class Consuming(Settling):
         self.warnings.append(text + ("" if subscription.leased else "; they are passed over"))
 
     def take(self, subscription: Subscription, count: int, fetch: object = None) -> list[Piece]:
-        """At most `count` records, in the order they came. A `fetch` that is under way is noted with what it
-        takes."""
+        """At most `count` records, in the order in which they came. For a
+        `fetch` the records are noted.
+        """
         ready = subscription.ready
         pieces: list[Piece] = subscription.fetches.setdefault(fetch, []) if fetch is not None else []
         subscription.touched_ms = self._links.now_ms
@@ -149,8 +158,9 @@ class Consuming(Settling):
         return pieces
 
     def _follow(self, subscription: Subscription, changed: bool) -> None:
-        """The user has become faster or slower: more or less is lent, and what is far too much goes to
-        others."""
+        """Adapts the credit to the user's pace, and gives back a large
+        surplus for other consumers.
+        """
         if not changed or not subscription.follows or subscription.exclusive or subscription.paused:
             return
         self.lend(subscription, subscription.pace.target, subscription.credit_bytes)
@@ -158,7 +168,9 @@ class Consuming(Settling):
             self._give_up_surplus(subscription)
 
     def _give_up_surplus(self, subscription: Subscription) -> None:
-        """What comes last goes back, and the loans with it: others may have it at once."""
+        """Gives back the newest slices and withdraws their credit, so that other
+        consumers get them at once.
+        """
         ready, keep = subscription.ready, subscription.credit_records
         while len(ready) > 1 and subscription.untaken_records - ready[-1].untaken >= keep:
             held = ready.pop()
@@ -166,16 +178,19 @@ class Consuming(Settling):
             held.part.untaken_bytes -= held.charge
             self.nack(held, held.taken, held.end)
         held = ready[0]
-        if len(ready) == 1 and held.untaken > keep and not subscription.key_ordered:  # the user is within it
+        # the user is within it
+        if len(ready) == 1 and held.untaken > keep and not subscription.key_ordered:
             held.part.untaken_records -= held.untaken - keep
             ranges = held.cut(held.taken + keep)
             self._nack(held.part, [(held.partition, *each) for each in ranges], GIVEN_BACK, {})
         for part in subscription.parts:
-            self._subscribe(part)  # the leader knows what is here; a claim would take up what just went back
+            # tells the leader what is here; a claim would take back the records just given back
+            self._subscribe(part)
 
     def share(self, number: int, keep: int) -> None:
-        """Another consumer of the group has nothing to do: of what is here of a part, `keep` stay at least,
-        and what the user has not come to of the rest goes to it, the last first."""
+        """Another consumer of the group is idle. Keeps `keep` records of a part here, and gives
+        back others that the user has not begun, the newest first.
+        """
         part = self.parts.get(number)
         if part is None or part.subscription.over or part.subscription.paused:
             return
@@ -190,20 +205,22 @@ class Consuming(Settling):
             part.untaken_records -= given
             spare -= given
             self._settled(held)
-        for held in [each for each in list(ready)[1:] if not each.untaken]:  # at the first the user may be
+        # the user may be at the first one
+        for held in [each for each in list(ready)[1:] if not each.untaken]:
             ready.remove(held)
             held.part.untaken_bytes -= held.charge
         if not ranges:
             return
         self._nack(part, merge(ranges), GIVEN_BACK, {})
-        if subscription.follows:  # what is here is enough for it
+        if subscription.follows:  # the records here are enough for it
             subscription.pace.target = max(CREDIT_MIN, subscription.untaken_records)
             self.lend(subscription, subscription.pace.target, subscription.credit_bytes)
-            self._subscribe(part)  # its old loan would bring it some of them again
+            self._subscribe(part)  # its old credit would bring it some of them again
 
     def begin(self, held: Held, first: Offset, end: Offset) -> None:
-        """User code begins with these records. Tell their leader now if it must know before, else at the
-        second look that finds them not done."""
+        """User code begins these records. Tells their leader now if it must know before. Otherwise
+        the leader is told at the second look that finds them not done.
+        """
         if not held.part.subscription.leased:
             return
         self._look_at_hand(held.part)
@@ -211,8 +228,9 @@ class Consuming(Settling):
             self._tell_begun(held.part, [(held.partition, first, end)])
 
     def _tell_hands(self) -> None:
-        """Tell leaders which records user code has had since the last look: an attempt has begun, even if
-        this process dies. Most records are acked by then, so a fast consumer sends nothing."""
+        """Tells leaders which records user code has had since the last look: an attempt has begun,
+        even if this process dies. Most records are acked by then, so a fast consumer sends nothing.
+        """
         parts = list(self.hands)
         self.hands.clear()
         for part in parts:
@@ -232,7 +250,7 @@ class Consuming(Settling):
 
     @staticmethod
     def _in_hand(part: Part) -> list[Range]:
-        """Find the records of a part that user code has begun with: they are the oldest ones here."""
+        """The records of a part that user code has begun: they are the oldest ones here."""
         hand: list[Range] = []
         for held in part.outstanding:
             if held.taken > held.first:
@@ -242,14 +260,15 @@ class Consuming(Settling):
         return merge(hand)
 
     def resume(self, subscription: Subscription) -> None:
-        """After a pause: the user is back."""
+        """Ends a pause, because the user takes records again."""
         if subscription.paused and not subscription.closing:
             self.lend(subscription, subscription.credit_records, subscription.credit_bytes)
 
     def fetch(self, subscription: Subscription, count: int, fetch: object) -> list[Piece]:
-        """`take` for one fetch after the other: in a streak more is lent, so that the next batch is under way
-        meanwhile."""
-        # others wait for theirs
+        """`take` for one fetch after the other. In a streak it grants more credit, so that the next
+        batch is already on its way.
+        """
+        # other fetches wait for theirs
         ahead = max(count, subscription.credit_records) if subscription.fetches else count
         if subscription.streak and not subscription.exclusive:
             ahead = max(count, min(FETCHES_AHEAD * count, subscription.pace.target))
@@ -257,10 +276,12 @@ class Consuming(Settling):
         return self.take(subscription, count, fetch)
 
     def fetched(self, subscription: Subscription, some: bool, fetch: object) -> None:
-        """A fetch is over. Behind the first of a streak no more is lent until the next one, which gets what
-        is on its way; behind an empty one, and where nothing is fetched ahead, others get that as well."""
+        """A fetch is over. After the first one of a streak no more credit is granted until the next
+        fetch, which gets the records on their way. After an empty fetch, or if records are not
+        fetched ahead, these go to other consumers.
+        """
         if len(subscription.fetches) > (fetch in subscription.fetches):
-            return  # others wait for what is lent
+            return  # other fetches wait for this credit
         if not (some and subscription.ahead):
             self._rest(subscription)
         elif not subscription.streak:
@@ -269,7 +290,9 @@ class Consuming(Settling):
         subscription.streak = some and subscription.ahead
 
     def break_off(self, subscription: Subscription, fetch: object) -> None:
-        """A fetch that nobody waits for any more: what it took and what is lent for it goes to others."""
+        """Ends a fetch whose caller no longer waits: its records and its
+        credit go to other consumers.
+        """
         pieces = subscription.fetches.get(fetch, [])
         if subscription.closing or subscription.error is not None:
             return
@@ -278,13 +301,14 @@ class Consuming(Settling):
             for piece in pieces:
                 self.nack(piece.held, piece.first, piece.end, seen=False)
         else:
-            self._put_back(subscription, pieces)  # there are no others: the next fetch has it
+            # a reader has no other consumers: the next fetch gets them
+            self._put_back(subscription, pieces)
         subscription.fetches.pop(fetch, None)
-        if not subscription.fetches:  # others wait for what is lent
+        if not subscription.fetches:  # other fetches wait for this credit
             self._rest(subscription)
 
     def _rest(self, subscription: Subscription) -> None:
-        """Nobody fetches now: what is lent goes to others, and what is on its way."""
+        """No fetch is running: withdraws the credit and gives back the records on their way."""
         if subscription.leased:
             self.pause(subscription)
         else:
@@ -303,18 +327,19 @@ class Consuming(Settling):
             held.taken = piece.first
 
     def front(self, subscription: Subscription) -> Held | None:
-        """The slice to go on with; its `taken` moves as the user takes records, `took` then settles the
-        account."""
+        """The slice to continue with. Its `taken` moves as the user takes records;
+        `took` then adjusts the credit.
+        """
         ready = subscription.ready
         subscription.touched_ms = self._links.now_ms
-        while ready and ready[0].untaken <= 0:  # the rest of it went to others
+        while ready and ready[0].untaken <= 0:  # the rest of it went to other consumers
             held = ready.popleft()
             held.part.untaken_bytes -= held.charge
             subscription.arrange(self._links.now_ms)
         return ready[0] if ready else None
 
     def took(self, subscription: Subscription, held: Held, count: int) -> None:
-        """The user has `count` more records of the slice that `front` gave."""
+        """The user has taken `count` more records of the slice from `front`."""
         ready, part = subscription.ready, held.part
         if not ready or ready[0] is not held:
             return  # given back meanwhile
@@ -329,7 +354,7 @@ class Consuming(Settling):
 
     @property
     def credit_due(self) -> bool:
-        """Whether leaders should hear of credit before they run dry."""
+        """True if leaders should get credit before theirs is used up."""
         return bool(self.due)
 
     def at_end(self, message: AtEnd) -> None:
@@ -342,8 +367,9 @@ class Consuming(Settling):
     # --- what time brings
 
     def flush(self, lingering: bool = False) -> None:
-        """Queues everything that waits: acks, failures, credit, farewells. `lingering`: but for acks and
-        failures that still wait for neighbours."""
+        """Queues everything that waits: acks, failures, credit, farewells. With `lingering`, acks
+        and failures that still wait for neighbours stay.
+        """
         if not (self.fresh or self.due or self.hungry):
             return
         fresh: dict[Part, None] = {}
@@ -355,7 +381,7 @@ class Consuming(Settling):
             for at in range(0, len(ranges), limits.RANGES_MAX):
                 some = ranges[at : at + limits.RANGES_MAX]
                 self._calls.ask(Ack(part.number, some), part.shard, partial(self._acked, part, some))
-            part.fresh = []  # behind it: an ack that is told twice does no harm
+            part.fresh = []  # after it, since a repeated ack is harmless
             for call in part.nacks.values():
                 self._calls.send(call)
             part.nacks = {}
@@ -377,7 +403,7 @@ class Consuming(Settling):
             self.warnings.append(f"ack refused: {call.error}")
             part.refused = [*part.refused, *((*each, call.error) for each in ranges)][-LATE_MAX:]
             self.note_lost(part, ranges, call.error)
-        elif part.refused or part.late:  # this answer is the newer one
+        elif part.refused or part.late:  # this answer is newer
             of = {where: [each[1:] for each in ranges if each[0] == where] for where, _, _ in ranges}
             part.refused = [
                 (where, low, high, error)
@@ -423,7 +449,9 @@ class Consuming(Settling):
             self._look_ms, self._due_ms = now_ms + len(self.parts) // LOOKED_AT_PER_MS, self._next_due_ms()
 
     def _mind(self, subscription: Subscription) -> None:
-        """What the user has left untouched for half a lease goes back, and the loans with it."""
+        """Gives back records that the user has not touched for half a lease,
+        and withdraws their credit.
+        """
         subscription.arrange(self._links.now_ms)
         if subscription.ready and not subscription.paused:
             self._follow(subscription, subscription.pace.look(self._links.now_ms))
@@ -437,7 +465,9 @@ class Consuming(Settling):
             self.pause(subscription)
 
     def pause(self, subscription: Subscription) -> None:
-        """Gives back what the user does not have, and takes the loans in; `lend` goes on."""
+        """Gives back the records that the user has not taken, and withdraws the
+        credit. `lend` ends the pause.
+        """
         subscription.paused = True
         for held in subscription.ready:
             self.nack(held, held.taken, held.end)
@@ -450,13 +480,13 @@ class Consuming(Settling):
                 self._subscribe(part)
 
     def deadline_ms(self) -> int | None:
-        """When `tick` has something to do."""
+        """When `tick` has work to do."""
         due_ms = self._next_due_ms() if len(self.parts) <= MANY else self._due_ms
         soon = self.ack_due_ms or None, self._hand_due_ms if self.hands else None, due_ms
         return min([at_ms for at_ms in soon if at_ms is not None], default=None)
 
     def _next_due_ms(self) -> int | None:
-        """When time brings something to a part or a subscription."""
+        """When a part or a subscription next has timed work."""
         times: list[int] = []
         times += [due_ms for each in self._subscriptions() if (due_ms := each.order_ms()) is not None]
         for part in self.parts.values():
@@ -468,7 +498,9 @@ class Consuming(Settling):
     # --- farewell
 
     def close(self, subscription: Subscription) -> None:
-        """No more records; what the user has in hand can still be acked, then the subscription ends."""
+        """Stops deliveries. Records that the user has can still be acked,
+        then the subscription ends.
+        """
         if not subscription.closing:
             subscription.closing = subscription.over = True
             self._close(subscription)
@@ -479,13 +511,16 @@ class Consuming(Settling):
             self._leave(part)
 
     def ending(self) -> set[int]:
-        """Numbers of the subscriptions that end without another word of the user: nothing of them is in its
-        hands."""
+        """Numbers of the subscriptions that end without further action of the user: it
+        holds no records of them.
+        """
         parts = [part for part in self.parts.values() if part.subscription.closing]
         return {part.number for part in parts if all(held in part.aside for held in part.outstanding)}
 
     def farewell(self) -> None:
-        """The session ends: what the user still has goes back uncounted, also what was begun."""
+        """The session ends: records that the user holds are given back without counting a
+        failure, even begun ones.
+        """
         for part in self.parts.values():
             self._left_over += part.outstanding
             for held in list(part.outstanding):
@@ -494,8 +529,9 @@ class Consuming(Settling):
         self.flush()
 
     def abandon(self, error: GossipqError) -> None:
-        """The session is over, and its client begins another one: records that the user still has are lost,
-        and loops raise `error`."""
+        """The session is over, and its client begins another one. Records that the user holds are
+        lost, and loops raise `error`.
+        """
         for held in self._left_over:
             held.lose([(held.first, held.end)])
         for subscription in self._subscriptions():
@@ -503,7 +539,9 @@ class Consuming(Settling):
             subscription.error = subscription.error or error
 
     def _leave(self, part: Part) -> None:
-        """Ends a subscription as soon as nothing more hangs on it: a new leader would not know who acks."""
+        """Ends a subscription as soon as no ack of it waits: a new
+        leader would not know who acks.
+        """
         if (
             not part.outstanding
             and not part.fresh
@@ -516,8 +554,10 @@ class Consuming(Settling):
     # --- after a step was torn
 
     def recover(self) -> None:
-        """A step ended half way, by an exception out of a signal handler, and all ways were closed:
-        subscribes again, with what is here. What had arrived and is not here comes again."""
+        """Recovers after a step that an exception from a signal handler ended half way, when all
+        connections are closed. Subscribes again with the records that are here. Records that had
+        arrived but are not here will be delivered again.
+        """
         self._subscribing.clear()
         self.hungry.clear()
         self.hands.clear()
@@ -529,7 +569,8 @@ class Consuming(Settling):
         subscriptions = self._subscriptions()
         for subscription in subscriptions:
             subscription.parts = [part for part in subscription.parts if part.number in self.parts]
-            if subscription.key_ordered:  # what goes back by half comes again, and what is behind it with it
+            # a record that was half given back comes again, and those after it with it
+            if subscription.key_ordered:
                 for held in subscription.ready:
                     held.cut_last(max(0, held.untaken))
             subscription.ready = deque(held for held in subscription.ready if held.taken < held.end)
@@ -538,7 +579,8 @@ class Consuming(Settling):
             self._share(subscription)
         for call in self._calls.open_calls():
             if isinstance(call.message, Recall) or _gives_back(call.message):
-                self._calls.cancel(call)  # a leader that is subscribed to anew takes back what is not here
+                # a leader takes back records that are not here when this client subscribes again
+                self._calls.cancel(call)
         for part in self.parts.values():
             part.barred = {call: bars for call, bars in part.barred.items() if self._calls.is_open(call)}
         self.fresh = {part: None for part in self.parts.values() if part.fresh}
@@ -562,15 +604,17 @@ def _without(ranges: list[Range], others: list[Range]) -> list[Range]:
 
 
 def _urgent(part: Part) -> bool:
-    """The acks of a part cannot wait for neighbours: its next record waits for them, or its end. In key order
-    the next record of a key waits, which matters if no other record is here."""
+    """True if the acks of a part cannot wait for neighbours, because its next record or
+    its end waits for them. In key order the next record of a key waits, which matters
+    if no other record is here.
+    """
     subscription = part.subscription
     hungry = subscription.key_ordered and not subscription.ready
     return subscription.exclusive or subscription.closing or hungry
 
 
 def _gives_back(message: Message) -> bool:
-    """Whether it says nothing of its records but that they are not here any more."""
+    """True if the message only gives its records back."""
     return isinstance(message, Nack) and not (
         message.failed or message.delay_ms or message.reason or message.dead
     )

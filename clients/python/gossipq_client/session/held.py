@@ -1,4 +1,4 @@
-"""What a consumer holds: delivered slices, and which of their records are done."""
+"""Slices that a consumer holds, and which of their records are done."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -12,13 +12,13 @@ from gossipq.wire.batch import Batch
 if TYPE_CHECKING:
     from gossipq_client.session.credit import Part
 
-Ranges = list[tuple[Offset, Offset]]  #: half-open, rising, apart
+Ranges = list[tuple[Offset, Offset]]  #: half-open, rising, not touching
 ALOUD_ATTEMPT = 3
 NO_OFFSETS: frozenset[Offset] = frozenset()
 
 
 class SharedBatch(Batch):
-    """A batch that several have records of: what is opened of it is kept."""
+    """A batch that several slices share; opened columns are kept."""
 
     __slots__ = ("_opened",)
 
@@ -38,7 +38,7 @@ class SharedBatch(Batch):
 
 
 class Held:
-    """Records `first` .. `end` of one delivered batch whose record 0 has offset `base`."""
+    """Records `first` .. `end` of one delivered batch, whose record 0 has offset `base`."""
 
     __slots__ = (
         "_hashes",
@@ -78,21 +78,22 @@ class Held:
         attempt: int,
     ) -> None:
         self.part, self.partition, self.base, self.batch, self.attempt = part, partition, base, batch, attempt
-        self.first = self.taken = first  #: below `taken` the user has them
+        self.first = self.taken = first  #: the user has the records below `taken`
         self.end = end
         self.failures = 0
-        self.again = False  #: delivered before as this attempt, which did not begin then
-        #: of those below `taken`, records that user code has not come to
+        self.again = False  #: delivered before as this attempt, which had not begun
+        #: records below `taken` that user code has not begun
         self.waiting: frozenset[Offset] = NO_OFFSETS
         self.left = end - first  #: records that are neither acked nor given back
-        self.charge = 0  #: bytes of credit it holds until it is wholly taken
+        self.charge = 0  #: bytes of credit that it holds until it is taken completely
         self.deadline_ms = self.lease_ms = 0
-        self.late = False  #: something that was published after it has left before it
+        self.late = False  #: a record that was published later has come before it
         self.done: list[list[Offset]] = []
-        self.longer: dict[Offset, int] = {}  #: deadlines that the user asked for
-        self.lost: Ranges = []  #: in other hands, or given back before the user came to them
+        self.longer: dict[Offset, int] = {}  #: offset -> deadline that the user asked for
+        #: records that other consumers have, or that were given back before the user began them
+        self.lost: Ranges = []
         self._hashes: array[int] | None = None
-        self.opened: list[bytes] | None = None  #: what `values` gives, once it has been asked for
+        self.opened: list[bytes] | None = None  #: the result of `values`, after its first call
         self._keys: list[bytes] | None = None
         self._headers: list[bytes] | None = None
         self._ids: list[bytes] | None = None
@@ -117,7 +118,7 @@ class Held:
         return self._headers[offset - self.base] if self._headers else b""
 
     def id(self, offset: Offset) -> bytes:
-        """b"" without one."""
+        """The id of a record, or b""."""
         if self._ids is None:
             self._ids = self.batch.column(IDS) or []
         return self._ids[offset - self.base] if self._ids else b""
@@ -130,12 +131,12 @@ class Held:
         return (said[offset - self.base] if said else 0) or self.part.attempts_max
 
     def key_hash(self, offset: Offset) -> int:
-        """0 without a key."""
+        """The key hash of a record, or 0 without a key."""
         hashes = self._key_hashes()
         return hashes[offset - self.base] if hashes else 0
 
     def of_key(self, key_hash: int, first: Offset) -> Ranges:
-        """Where the records of a key are that are not done, from `first` on."""
+        """Ranges of a key's open records, from `first` on."""
         hashes, base = self._key_hashes(), self.base
         found: Ranges = []
         at, stop = max(first, self.first) - base, self.end - base
@@ -151,7 +152,7 @@ class Held:
         return self._hashes
 
     def finish(self, first: Offset, end: Offset) -> Ranges:
-        """Marks records as done; returns those that were not before. All or none."""
+        """Marks records as done; returns those that were not done before. All or none."""
         done = self.done
         if done and done[-1][1] == first:
             done[-1][1] = end
@@ -168,7 +169,7 @@ class Held:
         return fresh
 
     def undone(self, first: Offset, end: Offset) -> Ranges:
-        """What `finish` would mark."""
+        """The ranges that `finish` would mark."""
         done = self.done
         if not done or done[-1][1] <= first:
             return [(first, end)]
@@ -181,26 +182,33 @@ class Held:
 
     @property
     def begins_aloud(self) -> bool:
-        """The leader must hear of the record before user code begins: it was delivered before or had two
-        attempts, so it may kill its consumer at once. `Consuming._tell_hands` reports the others."""
+        """True if the leader must know before user code begins the record: it was delivered
+        before or had two attempts, so it may kill its consumer at once.
+        `Consuming._tell_hands` reports the others.
+        """
         return self.again or self.attempt >= ALOUD_ATTEMPT
 
     def in_hand(self) -> Ranges:
-        """Find the records that user code has begun with and is not done with."""
+        """The records that user code has begun and not finished."""
         waiting = [(offset, offset + 1) for offset in self.waiting]
         return subtract(self.open_ranges(self.first, self.taken), [*waiting, *self.lost])
 
     def cut(self, end: Offset) -> Ranges:
-        """Ends before what the user has not come to; returns what it was, and is not done."""
+        """Ends the slice before records that the user has not begun; returns
+        the open ones that were cut.
+        """
         ranges = self.open_ranges(end, self.end)
         self.end = end
         self.left -= sum(high - low for low, high in ranges)
         return ranges
 
     def cut_last(self, count: int) -> tuple[int, Ranges]:
-        """Ends `count` records earlier, but not before what the user has come to; how many it gave, and what
-        of them was not done. Who iterates in another thread moves `taken` and then looks at `end`, this does
-        it the other way round: no record stays with the user and is given back."""
+        """Ends the slice `count` records earlier, but not before records that the user has begun.
+        Returns the number of records cut, and the open ones among them.
+
+        A thread that iterates moves `taken` and then looks at `end`; this method does it the other
+        way round. So no record both stays with the user and is given back.
+        """
         before = self.end
         self.end = before - count
         self.end = end = max(self.end, min(self.taken, before))
@@ -212,12 +220,13 @@ class Held:
         self.left = self.end - self.first - sum(end - first for first, end in self.done)
 
     def open_ranges(self, first: Offset, end: Offset) -> Ranges:
-        """What of [first, end) is not done."""
+        """The open ranges of [first, end)."""
         return subtract([(max(first, self.first), min(end, self.end))], self.done)
 
     def to_extend(self, now_ms: int) -> Ranges:
-        """What is neither done nor lost, less what the user has asked more time for, until that is half a
-        lease away."""
+        """The open records that are not lost. Leaves out those for which the user asked for more
+        time, until that is half a lease away.
+        """
         later = [
             (at, at + 1)
             for at, deadline_ms in self.longer.items()
@@ -229,11 +238,11 @@ class Held:
         return any(first <= offset < end for first, end in self.lost)
 
     def lose(self, ranges: Ranges) -> None:
-        """They are in other hands."""
+        """Other consumers have these records."""
         self.lost = join([*self.lost, *ranges])
 
     def give_up(self, ranges: Ranges) -> None:
-        """They go back before the user comes to them."""
+        """These records are given back before the user begins them."""
         self.lose(ranges)
         for first, end in ranges:
             self.finish(first, end)
@@ -273,7 +282,7 @@ def subtract(ranges: Iterable[tuple[Offset, Offset]], taken: Iterable[Iterable[O
 
 
 def join(ranges: Iterable[tuple[Offset, Offset]]) -> Ranges:
-    """Rising, adjacent ones joined."""
+    """Rising ranges, adjacent ones joined."""
     return [(first, end) for _, first, end in merge((0, first, end) for first, end in ranges)]
 
 

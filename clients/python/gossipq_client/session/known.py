@@ -1,8 +1,9 @@
-"""What of a part is here when a delivery comes, and what has no answer yet: leaders repeat themselves after a
-crash, and hand out again what an ack or a failure is under way for.
+"""Finds out which records of a delivery are here already, or have an unanswered ack or
+nack. Leaders repeat deliveries after a crash, and deliver records again whose ack or
+failure is still on its way.
 
-Both are looked up for slices that begin below the highest offset seen, and are put together with the first
-of those: a delivery of a thousand records that failed looks at what is here once, not a thousand times.
+Both are looked up only for slices that begin below the highest offset seen, and collected once per
+delivery. So a delivery of a thousand failed records looks at the records here once.
 """
 
 from bisect import bisect_left, bisect_right
@@ -15,7 +16,7 @@ from gossipq_client.session.held import Ranges, merge, subtract
 
 
 class Spans:
-    """Ranges of partitions: which of them reach into another one is found without a look at all."""
+    """Ranges of partitions; finds those that overlap another range without looking at all."""
 
     def __init__(self, ranges: Iterable[Range]) -> None:
         self._of: dict[PartitionKey, tuple[list[Offset], list[Offset]]] = {}
@@ -25,14 +26,14 @@ class Spans:
             ends.append(end)
 
     def add(self, partition: PartitionKey, first: Offset, end: Offset) -> None:
-        """Of what is not covered."""
+        """Adds a range that is not covered yet."""
         starts, ends = self._of.setdefault(partition, ([], []))
         at = bisect_left(starts, first)
         starts.insert(at, first)
         ends.insert(at, end)
 
     def add_all(self, partition: PartitionKey, ranges: Ranges) -> None:
-        """Between two that are there."""
+        """Adds ranges that lie between two present ones."""
         starts, ends = self._of.setdefault(partition, ([], []))
         at = bisect_left(starts, ranges[0][0])
         starts[at:at] = [first for first, _ in ranges]
@@ -46,8 +47,9 @@ class Spans:
 
 
 class Known:
-    """Of one delivery. `settled` says what the user has acked or given back of the part, told or not, and its
-    leader has not answered."""
+    """What is known for one delivery. `settled` returns ranges of the part that the user has acked
+    or given back, sent or not, and that the leader has not answered.
+    """
 
     def __init__(self, part: Part, settled: Callable[[], list[Range]]) -> None:
         self._part, self._ask_settled = part, settled
@@ -55,7 +57,9 @@ class Known:
         self._settled: Spans | None = None
 
     def unseen(self, partition: PartitionKey, first: Offset, end: Offset) -> Ranges:
-        """What of a delivered slice is not here already. It counts as here from now on."""
+        """The ranges of a delivered slice that are not here already. They
+        count as here from now on.
+        """
         part = self._part
         if not part.subscription.group:
             first = max(first, part.positions.get(partition, 0))
@@ -80,7 +84,9 @@ class Known:
         return self._here
 
     def none_of(self, partition: PartitionKey, ranges: Ranges) -> bool:
-        """Whether nothing of a slice with gaps is here, and nothing in its gaps: it counts as here then."""
+        """True if no record of a slice with gaps is here, and none in its gaps; the
+        slice then counts as here.
+        """
         here = self._all_here()
         if here.reaching(partition, ranges[0][0], ranges[-1][1]):
             return False
@@ -88,7 +94,9 @@ class Known:
         return True
 
     def settled(self, partition: PartitionKey, first: Offset, end: Offset) -> Ranges:
-        """What of a slice waits for an answer: nothing if it came for the first time."""
+        """The ranges of a slice whose ack or nack is unanswered; empty if
+        it came for the first time.
+        """
         if first >= self._part.high.get(partition, 0):
             return []
         if self._settled is None:

@@ -1,7 +1,7 @@
-"""The way a message takes to the leader of its shard, and how that leader is found again when it is gone.
+"""Finds the connection to the leader of a shard, and finds the leader again when it is gone.
 
-The home is one node of the cluster; when it is silent, another one becomes it. While a leader is silent, not
-reached or not known, the home and a few other nodes (scouts) are asked for routes.
+The home is one node of the cluster; when it is silent, another one becomes the home. While a leader
+is silent, out of reach or unknown, the home and a few other nodes (scouts) are asked for routes.
 """
 
 from gossipq import limits
@@ -20,16 +20,19 @@ from gossipq_client.session.connections import (
 from gossipq_client.session.leaders import Leaders
 from gossipq_client.values import NO_CREDENTIALS, Credentials
 
-#: a leader that was never reached for so long is spoken to through the frontdoor; at once if it is known that
-#: nobody takes connections there
+#: after this time a leader that was never reached is reached through the frontdoor; at once if its
+#: address accepts no connections
 FALLBACK_MS = limits.SECOND_MS
-ROUTES_MS = 5 * limits.SECOND_MS  #: routes are renewed this often, also when all is well
-SEEK_MS = 50  #: between two rounds of asking for routes, at least
-HURRY_MS = 300  #: a hand-over lasts no longer: after its first sign they are asked for as often as that
-SEEK_LONG_MS = 10 * limits.SECOND_MS  #: who seeks for so long asks HELLO_AGAIN_MS apart
-IN_VAIN_MS = limits.SECOND_MS  #: a shard that cannot have a leader for so long is not waited for
-SCOUTS = 2  #: nodes beside the home that are asked
-REST_MS = 10 * limits.SECOND_MS  #: scouts that nobody needs for so long are let go
+ROUTES_MS = 5 * limits.SECOND_MS  #: routes are renewed this often, even if all works
+SEEK_MS = 50  #: least time between two rounds of asking for routes
+#: a hand-over takes no longer: after its first sign routes are asked for at this interval
+HURRY_MS = 300
+#: after seeking for this long, requests are HELLO_AGAIN_MS apart
+SEEK_LONG_MS = 10 * limits.SECOND_MS
+#: after this time a shard without a possible leader is not waited for
+IN_VAIN_MS = limits.SECOND_MS
+SCOUTS = 2  #: nodes that are asked beside the home
+REST_MS = 10 * limits.SECOND_MS  #: unused scouts are dropped after this time
 
 
 class Links(Connections):
@@ -45,30 +48,29 @@ class Links(Connections):
     ) -> None:
         super().__init__(session, name, version, now, key, credentials)
         self.addresses = addresses
-        self.nodes: list[str] = []  #: of the cluster, as its nodes say
+        self.nodes: list[str] = []  #: nodes of the cluster, according to its nodes
         self.leaders = Leaders()
         self.greetings = 0
         self.cluster = b""
-        self.refusal: GossipqError | None = (
-            None  #: why the last node that was greeted did not let this client in
-        )
-        self._closed: set[str] = set()  #: endpoints that speak another version, or do not let this user in
-        #: shards that a node says have no leader, and cannot elect one
+        #: why the last greeted node refused this client
+        self.refusal: GossipqError | None = None
+        self._closed: set[str] = set()  #: endpoints that speak another version, or refuse this user
+        #: shards that cannot elect a leader now, according to a node
         self.leaderless: frozenset[ShardId] = frozenset()
-        self.away: list[str] = []  #: the nodes that they miss
+        self.away: list[str] = []  #: the nodes that those shards need
         self._in_vain_ms = self.now_ms  #: since when
         self._direct: dict[str, Lane] = {}
         self._forwarded: dict[ShardId, Lane] = {}
         self._scouts: list[Lane] = []
-        self._turn = 0  #: of the nodes that may become scouts
-        self._missed_ms: int | None = None  #: when somebody last found no way to a leader
+        self._turn = 0  #: position in the list of possible scouts
+        self._missed_ms: int | None = None  #: when a connection to a leader was last missing
         self._seeking_ms: int | None = None  #: since when routes are sought
-        self._hurry_ms = self.now_ms  #: until when in a hurry
+        self._hurry_ms = self.now_ms  #: until when the client is in a hurry
         self._sought_ms = self._routes_ms = self._ticked_ms = self.now_ms
         self.home = self._make(addresses[0], NODE_SHARD)
 
     def restart(self) -> None:
-        """All connections were closed at once: they are opened and greeted anew."""
+        """All connections were closed at once: opens and greets them again."""
         home = self.home.endpoint
         self.out.clear()
         self.actions.clear()
@@ -83,7 +85,7 @@ class Links(Connections):
     # --- the way to a shard
 
     def lane(self, shard: ShardId) -> Lane | None:
-        """The open way to the leader of `shard`, or None for now."""
+        """The open connection to the leader of `shard`, or None for now."""
         if shard == NODE_SHARD:
             return self.home if self.home.greeting else None
         leaders = self.leaders
@@ -119,19 +121,24 @@ class Links(Connections):
         return endpoint in self._missed or self.now_ms - self._since_ms[endpoint] >= FALLBACK_MS
 
     def missed(self, endpoint: str) -> None:
-        """Nobody takes connections there: as where a node opens that port for its own host alone."""
+        """Notes that the endpoint accepts no connections, for example because a node opens that
+        port only for its own host.
+        """
         lane = self._direct.get(endpoint)
         if endpoint not in self._missed and lane is not None and not lane.reached:
             self._missed.add(endpoint)
             self.leaders.moved = True
 
     def standing(self, lane: Lane, shard: ShardId) -> Standing:
-        """Under what the leader of `shard` knows a subscription that is sent on this lane now."""
+        """The state under which the leader of `shard` would know a
+        subscription sent on this lane now.
+        """
         return lane.greeting, self.leaders.term(shard)
 
     def outdated(self, shard: ShardId, term: int, endpoint: str) -> bool:
-        """Whether an answer is an old leader's word. What leads still, or again, may answer for its earlier
-        terms."""
+        """True if an answer comes from an old leader. A current leader may still
+        answer for its earlier terms.
+        """
         route = self.leaders.routes.get(shard)
         return route is not None and 0 < term < route.term and route.endpoint != endpoint
 
@@ -144,15 +151,16 @@ class Links(Connections):
         return self.leaders.term(shard)
 
     def learn(self, route: Route) -> None:
-        """A leader's address, by somebody's word."""
+        """Learns a leader's address from another node."""
         known = self.leaders.routes.get(route.shard)
         lane = self._direct.get(known.endpoint) if known else None
         self.leaders.learn(route, lane is not None and lane.greeting > 0)
 
     def heard(self, shard: ShardId, term: int, endpoint: str) -> bool:
-        """Note that a shard's leader spoke, and return whether it still leads: see `outdated`.
+        """Note that a shard's leader answered, and return whether it still leads; see `outdated`.
 
-        Nothing is noted of an answer that came through the frontdoor: it does not say where the leader is."""
+        An answer through the frontdoor is not noted, since it does not tell where the leader is.
+        """
         leaders = self.leaders
         route = leaders.routes.get(shard)
         if route is None or route.term != term or leaders.shut:
@@ -163,7 +171,7 @@ class Links(Connections):
         return True
 
     def not_led(self, shard: ShardId, term: int, sender: str, better: str) -> None:
-        """A request was refused by `sender`, which does not lead the shard."""
+        """`sender` refused a request because it does not lead the shard."""
         self._look_soon()
         if self.leaders.refused(shard, term, sender, better, self.now_ms):
             self._hurry()
@@ -182,7 +190,7 @@ class Links(Connections):
     # --- answers to greetings
 
     def welcomed(self, lane_id: int, welcome: Welcome) -> bool:
-        """True when a lane opened that was not open before."""
+        """Takes a WELCOME. Returns True if it opened a lane."""
         lane = self._lanes.get(lane_id)
         if lane is None or not self._belongs(lane, welcome.cluster):
             return False
@@ -209,12 +217,13 @@ class Links(Connections):
         self.away = welcome.away
 
     def in_vain(self, shard: ShardId) -> bool:
-        """Whether a leader of `shard` was waited for long enough: the nodes that answer say that there can be
-        none."""
+        """True if a leader of `shard` was waited for long enough, because the nodes
+        say that none is possible.
+        """
         return shard in self.leaderless and self.now_ms - self._in_vain_ms >= IN_VAIN_MS
 
     def _belongs(self, lane: Lane, cluster: bytes) -> bool:
-        """A node of another cluster is not spoken to, unless nobody of the known one is there any more."""
+        """Refuses a node of another cluster, unless all known nodes of this cluster are gone."""
         if self.cluster not in (b"", cluster) and any(
             each.greeting for each in self._lanes.values() if each is not lane
         ):
@@ -225,18 +234,19 @@ class Links(Connections):
         return True
 
     def misunderstood(self, endpoint: str, error: GossipqError) -> None:
-        """Somebody is there, and speaks another version."""
+        """Notes an endpoint that answers in another version."""
         self._closed.add(endpoint)
         self.refusal = self.refusal or error
 
     @property
     def decided(self) -> bool:
-        """Whether it is known how connecting ends: a node is greeted, or none of those that were named
-        will let this client in."""
+        """True if the outcome of connecting is known: a node is greeted, or all named
+        nodes refuse this client.
+        """
         return self.home.greeting > 0 or self._closed.issuperset(self.addresses)
 
     def unwelcome(self, lane_id: int, error: GossipqError) -> bool:
-        """A HELLO was refused; it is said again in time. False when the request was none."""
+        """A HELLO was refused; it is repeated later. Returns False if the request was no HELLO."""
         lane = self._lanes.get(lane_id)
         if lane is not None and not lane.greeting:
             self.refusal = error
@@ -245,8 +255,9 @@ class Links(Connections):
         return lane is not None
 
     def alive(self, endpoint: str, lane_id: int, shard: ShardId = NODE_SHARD) -> None:
-        """A sign of life: a PONG names its lane, anything else speaks for the connection, or for the worker
-        behind it."""
+        """Notes a sign of life. A PONG names its lane; other messages count for the connection, or
+        for the worker behind it.
+        """
         lane = self._lanes.get(lane_id) or self._direct.get(endpoint)
         if lane is None and endpoint == self.home.endpoint:
             self.home.hear(self.now_ms)
@@ -257,13 +268,13 @@ class Links(Connections):
     # --- what time brings
 
     def deadline_ms(self) -> int:
-        """When `tick` has something to do."""
+        """When `tick` has work to do."""
         open_ms = self.leaders.deadline_ms(self.now_ms) if self.leaders.shut else None
         tick_ms = self._tick_due_ms()
         return tick_ms if open_ms is None else min(open_ms, tick_ms)
 
     def is_due(self) -> bool:
-        """Whether `tick` has something to do now."""
+        """True if `tick` has work to do now."""
         ticks_late = self.now_ms - self._ticked_ms >= TICK_MS or self.now_ms < self._hurry_ms
         return (ticks_late or bool(self.leaders.shut)) and self.now_ms >= self.deadline_ms()
 
@@ -292,12 +303,14 @@ class Links(Connections):
                 self._drop(lane)
 
     def _retire_direct(self) -> None:
-        """Who leads nothing any more has nothing to say: all of it would be of an old term."""
+        """Drops connections to workers that lead no shard any more: all their
+        messages would be outdated.
+        """
         for endpoint in self._direct.keys() - self.leaders.endpoints():
             self._drop(self._direct.pop(endpoint))
 
     def _mind_home(self) -> None:
-        """Another node becomes the home when this one is gone or silent."""
+        """Chooses another home when this one is gone or silent."""
         home, places = self.home, self._places()
         waited_ms = self.now_ms - max(self._since_ms[home.endpoint], home.asked_ms)
         if len(places) == 1 or not (home.silent(self.now_ms) if home.greeting else waited_ms >= FALLBACK_MS):
@@ -330,7 +343,7 @@ class Links(Connections):
             self._greet(self.home)
 
     def seek(self) -> None:
-        """Asks the home and a few other nodes who leads."""
+        """Asks the home and a few other nodes for the leaders."""
         if self.now_ms - self._sought_ms < SEEK_MS:
             return
         self._sought_ms = self.now_ms
@@ -340,7 +353,7 @@ class Links(Connections):
                 self._greet(lane)
 
     def _choose_scouts(self, count: int) -> None:
-        """Those that answer stay; the others take turns."""
+        """Keeps scouts that answer; the other nodes take turns."""
         for lane in list(self._scouts):
             unreached = not lane.greeting and self.now_ms - lane.heard_ms >= SUSPECT_MS
             if not count or unreached or lane.silent(self.now_ms):
@@ -353,5 +366,5 @@ class Links(Connections):
             self._scouts.append(self._make(free.pop(self._turn % len(free)), NODE_SHARD))
 
     def _places(self) -> list[str]:
-        """Frontdoors: those that the user named, then those that the cluster named."""
+        """Frontdoors: first those that the user named, then those that the cluster named."""
         return list(dict.fromkeys([*self.addresses, *self.nodes]))

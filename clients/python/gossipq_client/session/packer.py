@@ -1,5 +1,6 @@
-"""Records on their way into one batch, that batch until its outcome is known, and the partition it goes
-to."""
+"""Records that are collected in a batch, the batch until its outcome is
+known, and its partition.
+"""
 
 from array import array
 from collections import deque
@@ -14,17 +15,18 @@ from gossipq.wire import batch as wire
 from gossipq.wire.checksum import crc32
 from gossipq_client.values import NOTHING, Terms, columns, key_column
 
-#: batches of one partition under way: repeats of older ones are refused
+#: batches of one partition being sent; repeats of older ones are refused
 UNCONFIRMED_MAX = limits.PRODUCER_REPEATS - 1
-WINDOW_BATCHES = 100  #: with so many unconfirmed batches of one partition the next record waits
+WINDOW_BATCHES = 100  #: with this many unconfirmed batches of one partition, the next record waits
 assert WINDOW_BATCHES < UNCONFIRMED_MAX
 UNKNOWN_OFFSET = -1
-NO_BATCH = bytearray()  #: of a flight that is open, or done
+NO_BATCH = bytearray()  #: of an open flight, or one that is done
 
 
 class Special:
-    """What a flight has beside a plain one: the terms of its records, and what came of them; or the acks of
-    an atomic step."""
+    """Extra fields of a flight that is not plain: options of its records and their results, or
+    the acks of an atomic step.
+    """
 
     __slots__ = (
         "acks",
@@ -41,17 +43,16 @@ class Special:
 
     def __init__(self) -> None:
         self.terms: list[Terms] = []
-        self.ids: list[bytes] | None = None  #: of a list, whose terms may be empty
+        self.ids: list[bytes] | None = None  #: ids of a list, whose options may be empty
         self.sealed_ms = 0  #: boot time
-        self.places: list[int] | None = (
-            None  #: where in the batch each record is, when they were sorted by due time
-        )
-        self.runs: list[Run] = []  #: as confirmed
-        self.ends: list[int] = []  #: where each run ends, once somebody asks
+        #: place of each record in the batch, if they were sorted by due time
+        self.places: list[int] | None = None
+        self.runs: list[Run] = []  #: runs in the confirm
+        self.ends: list[int] = []  #: end of each run, computed on demand
         self.subscription = 0
         self.acks: list[Range] = []
-        self.term = 0  #: of the leader that it was sent to, as far as that was known
-        self.then: Callable[[Flight], None] | None = None  #: told once, when the flight is done
+        self.term = 0  #: term of the leader that it was sent to, as far as known
+        self.then: Callable[[Flight], None] | None = None  #: called once, when the flight is done
 
     def request(self, partition: PartitionKey, level: str, now_ms: int) -> Publish:
         return Publish(partition, level, now_ms - self.sealed_ms, self.subscription, self.acks)
@@ -99,20 +100,21 @@ class Flight:
         self.size = self.count = 0
         self.batch = NO_BATCH
         self.producer, self.sequence, self.request_id = writer.producer, 0, 0
-        self.told: bytearray | None = None  #: for which of its records the user has seen the error
-        self.uncertain = False  #: sent on a connection that was lost: may be stored
+        self.told: bytearray | None = None  #: marks records whose error the user has seen
+        self.uncertain = False  #: sent on a connection that was lost, so it may be stored
         self.done = level == "none"
         self.offset, self.copies, self.duplicate = UNKNOWN_OFFSET, 0, False
         self.error: GossipqError | None = None
 
     @property
     def sealed(self) -> bool:
-        """Whether it is under way, or was."""
+        """True if the batch is sealed."""
         return self.values is None
 
     def takes(self, size: int, count: int, keyed: bool, route: bytes, level: str, scheduled: bool) -> bool:
-        """Whether `count` records of `size` bytes in all can join; a record above the batch size travels
-        alone."""
+        """True if `count` records of `size` bytes in all can join. A record larger
+        than a batch is sent alone.
+        """
         values = self.values
         return (
             values is not None
@@ -125,7 +127,7 @@ class Flight:
         )
 
     def add(self, value: bytes, key: bytes | None, headers: bytes, terms: Terms | None = None) -> int:
-        """Index of the record in this flight."""
+        """Adds a record and returns its index in this flight."""
         values = self.values
         assert values is not None, "records join an open flight"
         index = len(values)
@@ -146,11 +148,11 @@ class Flight:
         if self.special is not None:
             self.special.terms.append(terms or NOTHING)
             self.size += len(terms.id) if terms is not None else 0
-        values.append(value)  # last: it makes the record, see `trim`
+        values.append(value)  # last: it makes the record valid, see `trim`
         return index
 
     def merge(self, more: list[bytes], size: int) -> int:
-        """Adds plain records of `size` bytes in all. Index of the first of them in this flight."""
+        """Adds plain records of `size` bytes in all and returns the index of the first."""
         values = self.values
         assert values is not None, "records join an open flight"
         index, count = len(values), len(more)
@@ -164,7 +166,9 @@ class Flight:
         return index
 
     def trim(self) -> int:
-        """Takes away what was added by half of a last record. How many are left."""
+        """Removes the fields of a last record that was added only half way. Returns
+        how many records are left.
+        """
         self.count = count = len(self.values or ())
         for column in (self.keys, self.headers, self.special.terms if self.special is not None else None):
             if column is not None:
@@ -204,7 +208,7 @@ class Flight:
         return columns(special.terms, self.scheduled, now_ms, special.ids)
 
     def _sort(self, special: Special) -> None:
-        """By due time; what is due together keeps its order."""
+        """Sorts by due time; records due together keep their order."""
         dues = [terms.due_ms for terms in special.terms]
         if dues == sorted(dues):
             return
@@ -225,7 +229,7 @@ class Flight:
         )  # all or none
 
     def restamp(self, producer: bytes, sequence: int) -> None:
-        """Another producer or sequence, for a batch that is certainly not stored."""
+        """Changes the producer or sequence of a batch that is certainly not stored."""
         self.producer, self.sequence = producer, sequence
         wire.restamp(self.batch, producer, sequence)
 
@@ -240,19 +244,20 @@ class Flight:
         self.tell()
 
     def show_error(self, index: int, count: int) -> None:
-        """The user sees it for so many of its records."""
+        """Notes that the user sees the error for these records."""
         if self.told is None:
             self.told = bytearray(self.count)
         self.told[index : index + count] = b"\1" * count
 
     @property
     def untold(self) -> bool:
-        """Whether there is an error that the user has not seen for all of its records."""
+        """True if there is an error that the user has not seen for all records."""
         return self.error is not None and (self.told is None or 0 in self.told)
 
     def tell(self) -> None:
-        """Who waits for the outcome hears of it; forgotten afterwards, so that it can be done again when it
-        was torn."""
+        """Tells the outcome to the waiting function. The function is forgotten afterwards, so that
+        a torn call can be repeated.
+        """
         special = self.special
         if special is not None and special.then is not None:
             special.then(self)
@@ -260,7 +265,9 @@ class Flight:
 
 
 class Writer:
-    """The way into one partition: sequences, the open flight, and those that are not confirmed, in order."""
+    """The way into one partition: sequences, the open flight, and the
+    unconfirmed flights in order.
+    """
 
     __slots__ = (
         "flights",
@@ -282,13 +289,13 @@ class Writer:
         self.topic, self.number, self.producer = topic, number, producer
         self.partition = partition_key(topic.info.id, number)
         self.shard = topic.info.shards[number]
-        self.sequence = 1  #: of the next batch
+        self.sequence = 1  #: sequence of the next batch
         self.open: Flight | None = None
         self.flights: deque[Flight] = deque()
-        self.sent = 0  #: how many of `flights` are under way on the greeting `greeting`
+        self.sent = 0  #: how many of `flights` were sent on the greeting `greeting`
         self.greeting = 0
         self.paused_until_ms = 0
-        self.gap = 0  #: the sequence of a flight that was refused, while those behind it move up
+        self.gap = 0  #: sequence of a refused flight while later ones get lower sequences
         self.freed_ms = 0  #: when the last flight ended
 
     @property
@@ -297,8 +304,9 @@ class Writer:
 
 
 class Topic:
-    """A topic as a producer sees it. Records without a key stay with one partition for a batch, then move to
-    the next."""
+    """A topic for a producer. Records without a key go to one partition for a batch,
+    then to the next partition.
+    """
 
     __slots__ = ("info", "learned_ms", "name", "turn", "writers")
 
@@ -310,8 +318,9 @@ class Topic:
 
     @property
     def level(self) -> str:
-        """What is asked for where the caller names no level. Each batch says it: the topic, or one made anew
-        under its name, may have another level by the time it arrives."""
+        """The level for records without one. Each batch names it, since the topic may have another
+        level when the batch arrives, or may have been created again.
+        """
         return self.info.config.level
 
     @property
@@ -320,8 +329,9 @@ class Topic:
         return self.info.config.virtual
 
     def writer(self, key: bytes | None, number: int | None) -> Writer:
-        """`key`: what chooses the partition, a record's key or id. Raises BadRequest for a partition that the
-        topic lacks."""
+        """The writer of a partition. `key` (a record's key or id) or `number` chooses it. Raises
+        BadRequest if the topic lacks that partition.
+        """
         writers = self.writers
         if number is not None:
             if not 0 <= number < len(writers):
@@ -332,13 +342,13 @@ class Topic:
         return writers[(self.turn if key is None else crc32(key)) % len(writers)]
 
     def writer_in(self, shard: int, number: int) -> "Writer | None":
-        """A partition that lies in that shard, `number` if it can be; None: there is none."""
+        """A partition in that shard, `number` if possible; None if the shard has none."""
         near = [writer for writer in self.writers if writer.shard == shard]
         return next((writer for writer in near if writer.number == number), near[0] if near else None)
 
 
 def runs(sizes: list[int]) -> list[tuple[int, int]]:
-    """Half-open index ranges of records of these sizes that each make one batch, in order."""
+    """Half-open index ranges of records with these sizes; each range makes one batch, in order."""
     found: list[tuple[int, int]] = []
     first = total = 0
     for at, size in enumerate(sizes):

@@ -1,5 +1,4 @@
-"""Records on their way into batches, and what becomes of batches when their topic changes or a step was
-torn."""
+"""Collects records in batches, and moves batches when their topic changes or a step was torn."""
 
 from collections.abc import Callable
 
@@ -10,11 +9,11 @@ from gossipq_client.session.packer import Flight, Special, Topic, Writer, runs
 from gossipq_client.session.sender import Sending
 from gossipq_client.values import NOTHING, Options, Terms
 
-LINGER_MS = 2  #: how long records that ask for no confirm wait for company
+LINGER_MS = 2  #: how long records without confirm wait for others to share a batch
 
 
 class Publishing(Sending):
-    """What a client publishes: records, lists, steps; topics that come and go."""
+    """Publishing of a client: records, lists and steps, for topics that come and go."""
 
     # --- records in
 
@@ -28,13 +27,15 @@ class Publishing(Sending):
         level: str = "",
         terms: Terms | None = None,
     ) -> tuple[Flight, int]:
-        """The flight that took the record, and its index there. With no batch of its partition under way it
-        goes at once, or with the next `depart` where the client gathers."""
+        """Adds a record. Returns the flight that took it, and its index there. If no
+        batch of its partition is being sent, it is sent at once, or by the next `depart`
+        while the client gathers.
+        """
         size = len(value) + len(key or b"") + len(headers)
         keyed, scheduled = key is not None, terms is not None and terms.due_ms > 0
         level = level or writer.topic.info.config.level
         if level == "none" and size >= limits.BATCH_BYTES_MAX:
-            level = "stored"  # else nothing would hold back who publishes large records
+            level = "stored"  # otherwise a publisher of large records would never be slowed down
         flight = writer.open
         if flight is None:
             flight = writer.open = Flight(writer, keyed, route, level, scheduled)
@@ -47,8 +48,9 @@ class Publishing(Sending):
     def merge(
         self, writer: Writer, values: list[bytes], size: int, route: bytes, level: str
     ) -> tuple[Flight, int]:
-        """As `append`, for a list of plain records of `size` bytes in all, which one batch takes: the flight
-        and the index of the first."""
+        """Like `append`, for a list of plain records of `size` bytes in all that one batch takes.
+        Returns the flight and the index of the first record.
+        """
         level = level or writer.topic.level
         flight = writer.open
         if flight is None or not flight.takes(size, len(values), False, route, level, False):
@@ -64,7 +66,9 @@ class Publishing(Sending):
         return flight
 
     def _added(self, flight: Flight) -> None:
-        """Something has joined it: it goes when it is full, or when no batch is under way before it."""
+        """Records were added: sends the flight if it is full, or if no
+        earlier batch is being sent.
+        """
         writer = flight.writer
         if flight.size >= limits.BATCH_BYTES_MAX or flight.count >= limits.BATCH_RECORDS_MAX:
             self.seal(writer)
@@ -79,7 +83,9 @@ class Publishing(Sending):
             self.seal(writer)
 
     def _note_plain(self, flight: Flight) -> None:
-        """Let the sync client add records to this batch without a call, if all of them are plain."""
+        """Lets the sync client add records to this batch without a call,
+        if all of them are plain.
+        """
         if self.gathers:
             return
         topic = flight.writer.topic
@@ -100,8 +106,9 @@ class Publishing(Sending):
         terms: list[Terms] | None = None,
         ids: list[bytes] | None = None,
     ) -> list[Flight]:
-        """Flights made of a list, not sealed yet: `take` sends each as the window allows. All or none are
-        scheduled. `ids` are not in the terms."""
+        """Makes flights of a list, not sealed yet: `take` sends each as the window allows. Either
+        all or none are scheduled. `ids` are not in the options.
+        """
         count, level, made = len(values), level or writer.topic.level, []
         total = sum(map(len, values)) + sum(map(len, keys or ())) + count * len(headers)
         ranges = [(0, count)]
@@ -137,11 +144,11 @@ class Publishing(Sending):
         acks: list[Range],
         then: Callable[[Flight], None],
     ) -> Flight:
-        """One record and the acks of the records it comes of, as one atomic step, sent at once behind what
-        its partition has.
+        """Sends one record and the acks of the records it results from, as one atomic step, right
+        after the earlier batches of its partition.
 
-        The flight fails with LeaseLost when somebody else holds one of them; `then` is told when it is done,
-        well or not.
+        The flight fails with LeaseLost if another consumer holds one of them. `then` is called when
+        it is done, successful or not.
         """
         terms = options.terms
         self.seal(writer)
@@ -156,7 +163,7 @@ class Publishing(Sending):
         return flight
 
     def take(self, flight: Flight, writer: Writer | None = None) -> None:
-        """Seals and sends a flight of `batches`, behind whatever its partition has open."""
+        """Seals and sends a flight of `batches`, after the open one of its partition."""
         writer = flight.writer = writer or self.heir(flight.writer)
         self.seal(writer)
         writer.open = flight
@@ -180,13 +187,13 @@ class Publishing(Sending):
         flight.seal(writer.sequence, self._links.wall_ms, self._links.now_ms)
         flight.size = len(flight.batch)
         writer.flights.append(flight)
-        writer.open = None  # it is always in one of the two
+        writer.open = None  # at any moment it is in one of the two places
         writer.sequence += 1
         self.unconfirmed_bytes += flight.size
         self.pump(writer)
 
     def depart(self) -> None:
-        """Sends what was gathered."""
+        """Sends the gathered records."""
         while self.gathered:
             writer = self.gathered.pop()
             if writer.open is not None and not writer.flights:
@@ -197,7 +204,9 @@ class Publishing(Sending):
             self._seal_topic(topic)
 
     def mark(self) -> Callable[[], bool]:
-        """Sends what waits. The function says whether all that has an outcome, whatever came after it."""
+        """Sends all waiting records. The returned function tells whether all of these have an
+        outcome, whatever was published later.
+        """
         self.seal_all()
         flights = [flight for writer in self._writers() for flight in reversed(writer.flights)]
         loose = set(self.loose)
@@ -216,11 +225,11 @@ class Publishing(Sending):
     # --- topics
 
     def learn(self, info: TopicInfo) -> Topic:
-        """The topic under its name; when its id has changed, what was meant for the old one moves along."""
+        """The topic under its name. If its id has changed, records for the old one move to it."""
         known = self.topics.get(info.name)
         if known is not None and known.info.id == info.id:
             if known.level != info.config.level:
-                self.plain.pop(info.name, None)  # what is open has the old one
+                self.plain.pop(info.name, None)  # the open flight belongs to the old one
             known.info, known.learned_ms = info, self._links.now_ms
             for writer in known.writers:
                 writer.paused_until_ms = 0
@@ -259,14 +268,15 @@ class Publishing(Sending):
                     flight.writer = target
                     target.flights.append(flight)
                     target.sequence += 1
-                flights.popleft()  # so that who waits for room in the old window goes on
+                flights.popleft()  # so that callers waiting for room in the old window continue
             writer.sent = 0
             self.waiting.discard(writer)
             self.pump(target)
 
     def heir(self, writer: Writer) -> Writer:
-        """What a partition is now: another one when its topic was made anew meanwhile. Raises
-        UnknownTopic."""
+        """The present writer of a partition; another one if its topic was created again
+        meanwhile. Raises UnknownTopic.
+        """
         topic = self.topics.setdefault(writer.topic.name, writer.topic)
         if not topic.writers:
             raise UnknownTopic(
@@ -275,8 +285,9 @@ class Publishing(Sending):
         return topic.writers[writer.number % len(topic.writers)]
 
     def drop(self, name: str) -> None:
-        """The topic was deleted from here: the next publish looks its name up, unless some are still under
-        way."""
+        """This client deleted the topic: the next publish looks its name up, unless
+        batches are still being sent.
+        """
         topic = self.topics.get(name)
         if topic is not None and not any(writer.flights or writer.open for writer in topic.writers):
             del self.topics[name]
@@ -296,7 +307,7 @@ class Publishing(Sending):
             del self.topics[topic.name]
 
     def give_up(self, error: GossipqError) -> None:
-        """Nothing is sent any more: what has no confirm ends so."""
+        """Ends sending: all unconfirmed records fail with this error."""
         for topic in [*(old for old, _ in self._moves), *self.topics.values()]:
             self.forget(topic, error)
         for flight in self.loose:
@@ -305,9 +316,10 @@ class Publishing(Sending):
     # --- after a step was torn
 
     def recover(self) -> None:
-        """A step ended half way, by an exception out of a signal handler, and all ways were closed: brings
-        what is meant to be sent in order, so that it goes again. A batch is always open, in `flights`, or
-        done."""
+        """Recovers after a step that an exception from a signal handler ended half way, when all
+        connections are closed. It puts all records to send in order, so that they are sent again. A
+        batch is always open, in `flights`, or done.
+        """
         self._flying.clear()
         self.waiting.clear()
         self.plain.clear()
@@ -349,4 +361,5 @@ class Publishing(Sending):
             writer.sequence = flights[-1].sequence + 1
             self.waiting.add(writer)
         writer.sent = writer.greeting = writer.paused_until_ms = 0
-        self.seal(writer)  # nothing joins what was torn, and what was before it may have ended
+        # no record may join a torn batch, and the batches before it may have ended
+        self.seal(writer)

@@ -1,4 +1,4 @@
-"""What a publish returns: where the record is, once that is certain."""
+"""Receipts of publishes: where a record is, as soon as that is certain."""
 
 from array import array
 from bisect import bisect_right
@@ -15,21 +15,21 @@ from gossipq.values import Run
 from gossipq_client.session.packer import UNKNOWN_OFFSET, Flight, Special
 from gossipq_client.values import inputs, refs
 
-NOWHERE = Run(1, UNKNOWN_OFFSET)  #: of a record that the confirm does not name
+NOWHERE = Run(1, UNKNOWN_OFFSET)  #: for a record that the confirm does not name
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A record that is kept on `copies` disks. With level "none" nothing was promised: offset -1, copies 0,
-    no ref.
+    """A record that is stored on `copies` disks. With level "none" nothing was promised:
+    offset -1, copies 0, no ref.
 
-    A scheduled record has offset -1 until it is due; `ref` is the name that `why`, `cancel` and `reschedule`
-    take, before and after. `duplicate`: its id was known, nothing was added, and offset and ref are those of
-    the record that is there.
+    A scheduled record has offset -1 until it is due; `ref` is its name for `why`, `cancel` and
+    `reschedule`, before and after. `duplicate`: the id was known and nothing was added; offset and
+    ref are those of the stored record.
 
-    For a list it is that of the first record, and `count` says how many the receipt covers. `receipts` has
-    one for each record of the list when they have ids or due times, else one for each partition and batch
-    they went to. For a virtual topic it has one for each topic that got a copy.
+    For a list, the fields are those of the first record, and `count` is the number of records.
+    `receipts` has one receipt for each record if the records have ids or due times, else one for
+    each partition and batch. For a virtual topic it has one for each topic that got a copy.
     """
 
     topic: str
@@ -46,8 +46,7 @@ NO_RECEIPT = Receipt("", 0, UNKNOWN_OFFSET, "", 0, False, 0)
 
 
 def receipt_of(flight: Flight, index: int, count: int = 1) -> Receipt:
-    """Of the record that went into the flight as number `index`. Raises the error the batch ended with. The
-    flight is done."""
+    """The receipt of record `index` of a flight that is done. Raises the batch's error."""
     if flight.error is not None:
         flight.show_error(index, count)
         raise flight.error
@@ -76,7 +75,7 @@ def receipt_of(flight: Flight, index: int, count: int = 1) -> Receipt:
 
 
 def _run(special: Special, index: int) -> tuple[Run, int]:
-    """The confirmed run that holds a record, and its place there."""
+    """The confirmed run with a record, and the record's place in the run."""
     if not special.ends:
         special.ends = list(accumulate(run.count for run in special.runs))
     at = special.places[index] if special.places is not None else index
@@ -93,14 +92,16 @@ class Awaited(Protocol):
     def flights(self) -> list[Flight]: ...
 
     def receipt(self) -> Receipt:
-        """Raises the error of the first flight that has one. All are done."""
+        """The receipt, when all flights are done. Raises the error of the
+        first flight that has one.
+        """
 
     def under_way(self) -> "UnderWay":
-        """Of what may have ended half-way."""
+        """The records that are being sent, when the publish may have ended half way."""
 
 
 class UnderWay(NamedTuple):
-    """Which records of a publish are on their way, by their places there, and what they wait for."""
+    """The records of a publish that are being sent, by their places in it, and their flights."""
 
     places: list[int]
     flights: list[Flight]
@@ -122,7 +123,7 @@ class One:
 
 
 class Merged:
-    """A list of plain records, which share a batch with what was published before and after them."""
+    """A list of plain records that share a batch with earlier and later records."""
 
     __slots__ = ("_count", "_first", "flights")
 
@@ -137,9 +138,10 @@ class Merged:
 
 
 class Listed(Sequence[Receipt]):
-    """The records of a list. As a sequence: the receipt of each, made when touched.
+    """The records of a list. As a sequence it has the receipt of each, made on access.
 
-    `order[i]` is where record i went, counted over the flights; None: they follow each other as in the list.
+    `order[i]` is the place of record i, counted over all flights; None if
+    they keep the list's order.
     """
 
     __slots__ = ("_starts", "flights", "order", "single")
@@ -148,7 +150,7 @@ class Listed(Sequence[Receipt]):
         self, flights: list[Flight], order: "array[int] | None" = None, single: bool = False
     ) -> None:
         self.flights, self.order = flights, order
-        self.single = single  #: a receipt for each record
+        self.single = single  #: True: a receipt for each record
         self._starts: list[int] = []
 
     def receipt(self) -> Receipt:
@@ -173,7 +175,7 @@ class Listed(Sequence[Receipt]):
 
     def under_way(self) -> "UnderWay":
         flights = [flight for flight in self.flights if flight.sealed]
-        end = sum(flight.count for flight in flights)  # they go in their order
+        end = sum(flight.count for flight in flights)  # they are in the order of the list
         order = range(end) if self.order is None else self.order
         return UnderWay([at for at, place in enumerate(order) if place < end], flights)
 
@@ -204,7 +206,7 @@ class Listed(Sequence[Receipt]):
 
 
 class Copied:
-    """One record or list that was copied to several topics, where each record is known by its id."""
+    """One record or list that was copied to several topics; each record is recognized by its id."""
 
     __slots__ = ("ids", "parts")
 
@@ -227,15 +229,16 @@ class Copied:
         )
 
     def under_way(self) -> "UnderWay":
-        """What at least one topic gets."""
+        """The records that at least one topic gets."""
         parts = [part.under_way() for part in self.parts]
         flights = [flight for part in parts for flight in part.flights]
         return UnderWay(sorted({at for part in parts for at in part.places}), flights)
 
 
 def half_way(error: GossipqError, ids: Sequence[bytes]) -> GossipqError:
-    """The error of a publish that some topics of a virtual one may have: told with the ids that make it safe
-    to repeat."""
+    """The error of a publish that only some topics of a virtual one may have. It carries the ids,
+    with which a repeat is safe.
+    """
     texts = tuple(each.decode(errors="backslashreplace") for each in ids)
     again = (
         f"publish again with id={texts[0]!r}"
@@ -250,7 +253,7 @@ def half_way(error: GossipqError, ids: Sequence[bytes]) -> GossipqError:
 
 
 def part_sent(full: Backpressure, sent: Sequence[Flight]) -> Backpressure:
-    """The error of a list of which a part is on its way."""
+    """The error of a list of which a part was sent."""
     records = many(sum(flight.count for flight in sent), "record")
     return Backpressure(f"{full.message}; {records} of the list are on their way all the same", full.hint)
 
@@ -265,19 +268,23 @@ class Waiter(Protocol):
         """Returns when all are done. Raises NotConfirmed when the time is over."""
 
     def _progress(self) -> bool:
-        """Takes what has arrived, without waiting. False: the client is closed, nothing comes any more."""
+        """Takes messages that have arrived, without waiting. Returns False if the client is
+        closed and no more will come.
+        """
 
 
 class PendingReceipt(Struct, eq=False):
-    """The receipt of what was published, before and after it is certain."""
+    """The receipt of a publish, which may not be certain yet."""
 
     def done(self) -> bool:
-        """Whether `result` returns or raises at once."""
+        """True if `result` returns or raises at once."""
         raise NotImplementedError
 
     def result(self, timeout: inputs.Duration | None = None) -> Receipt:
-        """Waits so long, in seconds or as "5s". Raises NotConfirmed (may be stored) or Refused (certainly not
-        stored). Of a list it raises the first error; records of other batches may be stored then."""
+        """Waits for the receipt, in seconds or as "5s". Raises NotConfirmed (may be stored) or
+        Refused (certainly not stored). For a list it raises the first error; records of other
+        batches may be stored then.
+        """
         raise NotImplementedError
 
 

@@ -1,9 +1,8 @@
-"""Batches on their way to the leaders: sealing, sending in order, confirms, refusals, and what a lost
-connection means.
+"""Batches for the leaders: sealing, sending in order, confirms, refusals, and lost connections.
 
-A batch keeps its sequence until it is confirmed, so whatever was sent on a lost connection is sent again
-unchanged and the leader answers a repeat with its old offset. A refusal for good lowers the sequences behind
-it, since the leader still waits for that one.
+A batch keeps its sequence until it is confirmed. So a batch that was sent on a lost connection is
+sent again unchanged, and the leader answers a repeat with the old offset. A final refusal lowers
+the sequences of later batches, since the leader still waits for the refused one.
 """
 
 from collections import Counter
@@ -29,35 +28,39 @@ from gossipq_client.session.connections import Lane
 from gossipq_client.session.links import Links
 from gossipq_client.session.packer import UNCONFIRMED_MAX, WINDOW_BATCHES, Flight, Topic, Writer
 
-RETRY_MS = 20  #: pause before a batch is sent again when the leader named none
-LINGER_MS = 2  #: how long records that ask for no confirm wait for company
-#: said before sequences are looked at, so nothing of an earlier sending. Refused by itself: the shard has
-#: stopped there; errors that are derived from it are not meant
+RETRY_MS = 20  #: pause before a batch is sent again if the leader named none
+LINGER_MS = 2  #: how long records without confirm wait for others to share a batch
+#: the leader gives these errors before it looks at sequences, so they say nothing of an
+#: earlier attempt. Refused itself means that the shard has stopped there; errors
+#: derived from it are not meant
 UNSEEN = (Forbidden, Internal, Refused)
-FAILURES_MAX = 1_000  #: so many batches are kept for `failure`; of those beyond only their number is
+FAILURES_MAX = 1_000  #: failed batches kept for `failure`; further ones are only counted
 
 
 class Sending:
     def __init__(self, links: Links, new_producer: Callable[[], bytes]) -> None:
         self.topics: dict[str, Topic] = {}
-        #: open flights that take a record of bytes and nothing else, by topic
+        #: topic -> open flight that takes records of bytes without options
         self.plain: dict[str, Flight] = {}
-        self.gathers = False  #: whether what is published until `depart` travels together
-        self.gathered: set[Writer] = set()  #: partitions whose open flight goes with `depart`
+        self.gathers = False  #: whether records published until `depart` are sent together
+        self.gathered: set[Writer] = set()  #: partitions whose open flight is sent by `depart`
         self.unconfirmed_bytes = 0
-        self.stale: list[Topic] = []  #: to be resolved again: their leader does not know them
-        self.linger_ms = 0  #: when an open flight without confirm must go; 0 = none waits
+        #: topics to resolve again, because their leader does not know them
+        self.stale: list[Topic] = []
+        self.linger_ms = 0  #: when an open flight without confirm must be sent; 0 = none waits
         #: whether its leader knows that subscription
         self.stands: Callable[[int], bool] = lambda subscription: True
-        self._freed_ms = 0  #: when the last flight of all ended
+        self._freed_ms = 0  #: when any flight last ended
         self._links, self._new_producer = links, new_producer
         self._producer = new_producer()
         self._flying: dict[int, Flight] = {}
-        self.loose: list[Flight] = []  #: sealed, without confirm, no open way yet
-        self._failed: list[Flight] = []  #: their errors were not told yet, as far as is known
-        self._untold = 0  #: more of them, of which nothing else is kept
-        self._moves: list[tuple[Topic, Topic]] = []  #: what is meant for the first goes to the second
-        self.waiting: set[Writer] = set()  #: have flights that are not under way
+        #: sealed flights without confirm that have no open connection yet
+        self.loose: list[Flight] = []
+        self._failed: list[Flight] = []  #: flights whose errors the user has probably not seen
+        self._untold = 0  #: how many more failed, of which only the number is kept
+        #: topics that were replaced: records for the first go to the second
+        self._moves: list[tuple[Topic, Topic]] = []
+        self.waiting: set[Writer] = set()  #: writers with flights that are not being sent
         self._asked_again: set[int] = set()  #: partitions whose topics were resolved a second time
 
     @property
@@ -73,7 +76,7 @@ class Sending:
         return [writer for topic in self.topics.values() for writer in topic.writers]
 
     def unconfirmed_records(self) -> int:
-        """Also those that wait for a batch to be closed."""
+        """Unconfirmed records, also those in open batches."""
         writers = self._writers()
         still_open = [
             writer.open.values for writer in writers if writer.open is not None and not writer.open.done
@@ -83,8 +86,9 @@ class Sending:
         )
 
     def failure(self) -> GossipqError | None:
-        """The first error of batches whose receipts nobody has looked at, which says how many there are; they
-        are told once."""
+        """The first error of batches whose receipts were never looked at, with their
+        number; each is reported once.
+        """
         untold = self._untold_flights()
         count, self._untold = len(untold) + self._untold, 0
         self._failed.clear()
@@ -109,7 +113,7 @@ class Sending:
             self._untold += max(0, len(untold) - FAILURES_MAX // 2)
 
     def full(self, writer: Writer) -> bool:
-        """Whether one more batch must wait for a confirm, or, where none is asked for, for a way."""
+        """True if one more batch must wait for a confirm or, without confirms, for a connection."""
         return (
             len(writer.flights) >= WINDOW_BATCHES
             or (self.unconfirmed_bytes > 0 and self.unconfirmed_bytes >= self._window_bytes(writer))
@@ -120,11 +124,11 @@ class Sending:
         return sum(len(flight.batch) for flight in self.loose)
 
     def freed_ms(self, writer: Writer) -> int:
-        """When there was news of what keeps the window full, boot time; 0 = never."""
+        """When the cause of the full window last changed, boot time; 0 = never."""
         return writer.freed_ms if writer.full else self._freed_ms
 
     def has_room(self, flights: list[Flight]) -> bool:
-        """Whether all of them can go now. What nothing is waiting before always can."""
+        """True if all of them can be sent now. A batch with no others before it always can."""
         size = self.unconfirmed_bytes + sum(flight.size for flight in flights)
         counts = Counter(flight.writer for flight in flights)
         return all(
@@ -144,10 +148,11 @@ class Sending:
     # --- sending
 
     def pump(self, writer: Writer) -> None:
-        """Sends what is not under way, in order, as far as there is an open way, and no more than the leader
-        can remember."""
+        """Sends waiting flights in order if the connection is open, and no more
+        than the leader can remember.
+        """
         lane = self._links.lane(writer.shard)
-        # who paused this writer has no say there
+        # the pause came from another process
         news = lane is not None and lane.greeting != writer.greeting
         if lane is None or (self._links.now_ms < writer.paused_until_ms and not news):
             self.waiting.add(writer)
@@ -176,7 +181,9 @@ class Sending:
 
     @staticmethod
     def _doubt(writer: Writer) -> None:
-        """What is under way may be stored, and nobody there will say so."""
+        """Marks the flights that were sent: they may be stored, and that
+        leader will not confirm them.
+        """
         for flight in islice(writer.flights, writer.sent):
             flight.uncertain = True
 
@@ -201,7 +208,9 @@ class Sending:
         self.loose = kept
 
     def pump_all(self) -> None:
-        """After any change of the ways: what was sent on an old greeting goes again."""
+        """Call after any change of connections: flights that were sent on an
+        old greeting are sent again.
+        """
         for writer in self._writers():
             if writer.flights:
                 self.pump(writer)
@@ -220,7 +229,7 @@ class Sending:
                 self.pump(writer)
 
     def deadline_ms(self) -> int | None:
-        """When `tick` has something to do."""
+        """When `tick` has work to do."""
         pauses = [
             writer.paused_until_ms for writer in self.waiting if writer.paused_until_ms > self._links.now_ms
         ]
@@ -231,7 +240,9 @@ class Sending:
     # --- answers
 
     def confirmed(self, confirm: Confirm) -> list[int]:
-        """Request ids of the rows that are not for a publish of ours, or for an old one."""
+        """Takes confirms. Returns request ids of the rows that do not belong to a
+        current publish of this client.
+        """
         runs, others = dict(confirm.runs) if confirm.runs else None, []
         for request_id, offset, copies, duplicate in confirm.rows:
             flight = self._flying.get(request_id)
@@ -240,12 +251,12 @@ class Sending:
                 continue
             if runs is not None and flight.special is not None:
                 flight.special.runs = runs.get(request_id, [])
-            flight.settle(offset, copies, duplicate)  # before it is let go: see `recover`
+            flight.settle(offset, copies, duplicate)  # before it is removed: see `recover`
             del self._flying[request_id]
             self.unconfirmed_bytes -= flight.size
             writer = flight.writer
             flights = writer.flights
-            flights.remove(flight)  # the first, since a leader confirms in order
+            flights.remove(flight)  # the first one, since a leader confirms in order
             writer.freed_ms = self._freed_ms = self._links.now_ms
             writer.sent -= writer.sent > 0
             if writer.sent < len(flights):
@@ -255,18 +266,19 @@ class Sending:
         return others
 
     def _send_open(self, writer: Writer) -> None:
-        """What is open waits for nothing once the last flight before it has ended."""
+        """Sends the open flight as soon as the last flight before it has ended."""
         if not writer.flights and writer.open is not None:
             self.seal(writer)
 
     def refused(self, request_id: int, error: GossipqError) -> bool:
-        """False when the request is not a publish of ours, or an old one."""
+        """Takes a refusal. Returns False if the request is no current publish of this client."""
         flight = self._flying.get(request_id)
         if flight is None:
             return False
         writer = flight.writer
         if isinstance(error, NotLeader):
-            self._doubt(writer)  # a leader that had to go says this of what it has stored, too
+            # a leader that stops leading also refuses records that it has stored
+            self._doubt(writer)
             self._rewind(writer, 0, 0)
             writer.paused_until_ms = 0
         elif type(error) is Busy:
@@ -282,8 +294,9 @@ class Sending:
         return True
 
     def forgotten(self, request_id: int, term: int) -> bool:
-        """Who answered did not know what a step is about: it goes again if it was sent before `term`. Whether
-        it does."""
+        """The process that answered did not know the step. Sends it again if it was last sent
+        before `term`; returns True if so.
+        """
         flight = self._flying.get(request_id)
         if flight is None or flight.special is None or term <= flight.special.term:
             return False
@@ -293,21 +306,24 @@ class Sending:
         return True
 
     def unheard(self, request_id: int) -> None:
-        """Who was asked knows no such session, and has stored nothing of that sending."""
+        """That process does not know the session, so it has stored nothing of this attempt."""
         flight = self._flying.get(request_id)
         if flight is not None:
             self._rewind(flight.writer, flight.writer.flights.index(flight), 0)
 
     def doubtful(self, request_id: int) -> None:
-        """Who answered was no leader any more: whether it is stored, only the next one knows."""
+        """The process that answered led no more; only the next leader knows
+        whether the batch is stored.
+        """
         flight = self._flying.get(request_id)
         if flight is not None:
             self._doubt(flight.writer)
             self._rewind(flight.writer, 0, 0)
 
     def _rewind(self, writer: Writer, to: int, retry_after_ms: int) -> None:
-        """Everything from flight `to` on is sent again, after a pause; answers to the old requests no longer
-        count."""
+        """Sends everything from flight `to` on again, after a pause; answers to the old
+        requests no longer count.
+        """
         for flight in islice(writer.flights, to, None):
             self._flying.pop(flight.request_id, None)
         writer.sent = min(writer.sent, to)
@@ -318,7 +334,8 @@ class Sending:
         writer = flight.writer
         if expected < writer.flights[0].sequence:
             self._start_over(writer)
-        elif flight.sequence < expected:  # its repeats, and those of older ones, are refused for ever
+        elif flight.sequence < expected:
+            # its repeats, and those of older ones, are refused for ever
             newest = max(flight.sequence, expected - 1 - limits.PRODUCER_REPEATS)
             for old in [old for old in writer.flights if old.sequence <= newest]:
                 self._drop(
@@ -329,8 +346,9 @@ class Sending:
         self._send_open(writer)
 
     def _start_over(self, writer: Writer) -> None:
-        """The leader has forgotten this producer: under a new one goes what certainly is not stored, the rest
-        is unknown."""
+        """The leader has forgotten this producer. Batches that are certainly not stored are sent
+        under a new one; the fate of the others is unknown.
+        """
         for flight in [flight for flight in writer.flights if flight.uncertain]:
             self._drop(
                 flight,
@@ -346,10 +364,11 @@ class Sending:
         writer.sequence = len(writer.flights) + 1
 
     def _fail(self, flight: Flight, error: GossipqError) -> None:
-        """Refused for good. The batches behind it move up one sequence, and go again.
+        """Fails a flight for good. Later batches get lower sequences by one, and are sent again.
 
-        Where the refusal says nothing of an earlier sending, the batches behind keep their sequences: the
-        leader tells whether the one before them is stored."""
+        If the refusal says nothing about an earlier attempt, they keep their sequences: then the
+        leader tells whether the batch before them is stored.
+        """
         writer, at = flight.writer, flight.writer.flights.index(flight)
         self._rewind(writer, at, 0)
         writer.paused_until_ms = 0
@@ -370,7 +389,7 @@ class Sending:
         writer.sequence, writer.gap = writer.gap + len(behind), 0
 
     def _drop(self, flight: Flight, error: GossipqError) -> None:
-        flight.fail(error)  # before it is let go: see `recover`
+        flight.fail(error)  # before it is removed: see `recover`
         self._flying.pop(flight.request_id, None)
         flight.writer.flights.remove(flight)
         flight.writer.freed_ms = self._freed_ms = self._links.now_ms

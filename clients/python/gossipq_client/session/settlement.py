@@ -1,4 +1,4 @@
-"""Records the user is done with: acked, given back, extended, or acked by an atomic step."""
+"""Records that the user has finished: acked, given back, extended, or acked by an atomic step."""
 
 from collections.abc import Iterable
 
@@ -15,15 +15,16 @@ from gossipq_client.session.known import Known, Spans
 from gossipq_client.session.subscriptions import Subscribing
 from gossipq_client.values import GIVEN_BACK, Outcome, failed
 
-ACK_LINGER_MS = 5  #: acks wait so long for neighbours
-LATE_MAX = 1_000  #: ranges of late acks that are remembered in one part
-REFS_SHOWN = 3  #: of lost acks, in the text of an error
+ACK_LINGER_MS = 5  #: how long acks wait for neighbours
+LATE_MAX = 1_000  #: ranges of late acks that one part remembers
+REFS_SHOWN = 3  #: refs of lost acks in the text of an error
 
 
 class Settling(Subscribing):
     def join_noted(self) -> None:
-        """Acks what is noted, neighbours together. Done twice it does no harm: what is done is forgotten
-        last."""
+        """Acks the noted records, joining neighbours. It may run twice without harm:
+        the notes are removed last.
+        """
         noted = self.noted
         count = len(noted)
         held, first, end = noted[0]._held, noted[0].offset, noted[0].offset
@@ -36,7 +37,9 @@ class Settling(Subscribing):
         del noted[:count]
 
     def ack(self, held: Held, first: Offset, end: Offset) -> None:
-        """Idempotent. Goes out with the next flush, joined with its neighbours."""
+        """Acks records; idempotent. The ack is sent with the next flush,
+        joined with its neighbours.
+        """
         part = held.part
         if not part.subscription.leased:
             return
@@ -44,12 +47,12 @@ class Settling(Subscribing):
         if not fresh:
             self._flush_soon(part)
         partition, done = held.partition, held.done
-        if not done or done[-1][1] == first:  # one by one in order, as most are
+        if not done or done[-1][1] == first:  # one by one in order, the most frequent case
             if fresh and fresh[-1][2] == first and fresh[-1][0] == partition:
                 fresh[-1][2] = end
             else:
                 fresh.append([partition, first, end])
-            # both in one statement: no interrupt comes between them, and done again it does no harm
+            # both in one statement: an interrupt cannot come between them, and a repeat is harmless
             if done:
                 done[-1][1], held.left = end, held.left - (end - first)
             else:
@@ -62,32 +65,37 @@ class Settling(Subscribing):
                 fresh[-1][2] = high
             else:
                 fresh.append([partition, low, high])
-        held.finish(first, end)  # last: what is done here is sure to be told
+        held.finish(first, end)  # last, so that a done record is certain to be reported
         if not held.left:
             part.outstanding.pop(held, None)
 
     def _known(self, part: Part) -> Known:
-        """What a delivery may repeat of a part: what is here, and what its leader did not know to be acked or
-        given back when it sent it again."""
+        """Records of a part that a delivery may repeat: those here, and those whose ack or nack the
+        leader did not know when it sent them again.
+        """
         return Known(part, lambda: self._untold(part))
 
     def _untold(self, part: Part) -> list[Range]:
-        """What was said of a part and has no answer: acks, failures, what was given back."""
+        """Ranges of a part with unanswered acks, failures or nacks."""
         asked = [each for message in self._unanswered(part) for each in message.ranges]
         return [*((partition, first, end) for partition, first, end in part.fresh), *asked]
 
     def told(self, part: Part, partition: PartitionKey, ranges: Ranges) -> bool:
-        """Whether the leader has answered what was said of these records: acks, failures."""
+        """True if the leader has answered all acks and failures of these records."""
         return subtract(ranges, [each[1:] for each in self._untold(part) if each[0] == partition]) == ranges
 
     def _put_aside(self, held: Held) -> None:
-        """It is neither shown nor given back before the leader has answered what was said of it."""
+        """Neither shows the slice nor gives it back until the leader has answered the
+        ack or nack of its records.
+        """
         held.part.aside[held] = held.part.outstanding[held] = None
 
     def _decide(self, part: Part, call: Call) -> None:
-        """An ack or a nack was answered. What came again meanwhile went with it: the leader took it for the
-        copy. What the leader did not take is the user's to handle. A failure of many records may be stored
-        piece by piece, and a record come again before the last of them: what is no copy is given back."""
+        """An ack or a nack was answered. It also covered records that came again meanwhile, as the
+        leader applied it to the new delivery. Records that the leader refused go to the user. A
+        failure of many records may be stored piece by piece, and a record may come again before the
+        last piece: a real new delivery is given back.
+        """
         assert isinstance(call.message, Ack | Nack)
         refused = call.reply.lost if isinstance(call.reply, Acked) else call.message.ranges
         asked, refusals = Spans(call.message.ranges), Spans(refused)
@@ -117,31 +125,35 @@ class Settling(Subscribing):
         raise NotImplementedError
 
     def too_late(self, part: Part, partition: PartitionKey, ranges: Ranges) -> Ranges:
-        """Those of these records that others had when they were acked here."""
+        """Those of these records that other consumers had when they were acked here."""
         late = [(low, high) for where, low, high in part.late if where == partition]
         return subtract(ranges, subtract(ranges, late))
 
     def refused_ack(self, part: Part, partition: PartitionKey, ranges: Ranges) -> GossipqError | None:
-        """Why the ack of one of these records is not stored, if a leader has refused it."""
+        """The error of a refused ack of one of these records, or None."""
         refused = [(low, high, error) for where, low, high, error in part.refused if where == partition]
         return next(
             (error for low, high, error in refused if subtract(ranges, [(low, high)]) != ranges), None
         )
 
     def note_lost(self, part: Part, ranges: Iterable[Range], error: GossipqError | None = None) -> None:
-        """Acks of these records are not stored: others have them, or for the reason `error`."""
-        if not part.subscription.has_handler:  # the log says it of a handler's
+        """Notes that acks of these records are not stored: other consumers have the
+        records, or because of `error`.
+        """
+        if not part.subscription.has_handler:  # a handler's log lines report it
             self.lost.extend((part, *each, error) for each in ranges)
 
     def forget_lost(self, part: Part, partition: PartitionKey, ranges: Ranges) -> None:
-        """The user hears in another way that acks of these records are not stored."""
+        """Forgets lost acks of these records, because the user learns of them in another way."""
         for _ in range(len(self.lost)):
             where, key, first, end, error = self.lost.popleft()
             mine = ranges if (where, key) == (part, partition) else []
             self.lost.extend((where, key, *left, error) for left in subtract([(first, end)], mine))
 
     def lost_acks(self) -> GossipqError | None:
-        """Why acks are not stored, if the user has not heard of it yet; it is told once."""
+        """The error for acks that are not stored, if the user has not
+        seen it yet; reported once.
+        """
         lost = [self.lost.popleft() for _ in range(len(self.lost))]
         refused = next((error for *_, error in lost if error is not None), None)
         if refused is not None or not lost:
@@ -162,9 +174,10 @@ class Settling(Subscribing):
     def nack(
         self, held: Held, first: Offset, end: Offset, outcome: Outcome = GIVEN_BACK, seen: bool = True
     ) -> None:
-        """Give records back, unless they are done already. In a key-ordered group, what is here of their
-        keys and comes after them goes back before, unbegun, unless they are dead. `seen`: user code has begun
-        with those below `taken`, which makes an attempt of it."""
+        """Give records back, unless they are done already. In a key-ordered group, later records of
+        their keys that are here are given back first, unbegun, unless they are dead. `seen`: user
+        code has begun the records below `taken`, which makes this an attempt.
+        """
         part, partition = held.part, held.partition
         if not part.subscription.leased:
             return
@@ -187,7 +200,9 @@ class Settling(Subscribing):
             self._gather(part, [(partition, low, high) for low, high in ranges], outcome)
 
     def _gather(self, part: Part, ranges: list[Range], outcome: Outcome) -> None:
-        """What failed alike goes out together, with the next flush."""
+        """Collects records that failed in the same way; they are sent
+        together with the next flush.
+        """
         for each in ranges:
             call = part.nacks.get(outcome)
             message = call.message if call is not None and not call.request_id else None
@@ -205,14 +220,16 @@ class Settling(Subscribing):
         self._flush_soon(part)
 
     def _flush_soon(self, part: Part) -> None:
-        """Something of it goes out with the next flush, or once it has waited for its neighbours."""
+        """Marks the part for the next flush, or for the time when it has waited for neighbours."""
         self.fresh[part] = None
         self.ack_due_ms = self.ack_due_ms or self._links.now_ms + ACK_LINGER_MS
 
     def _give_back_later(
         self, part: Part, partition: PartitionKey, keys: dict[int, Offset], helds: list[Held]
     ) -> None:
-        """What these hold of the keys, each from behind its offset on."""
+        """Gives back the records of these keys in the given slices, each
+        key from after its offset.
+        """
         given: list[Range] = []
         firsts: dict[int, Offset] = {}
         for held in helds:
@@ -229,8 +246,10 @@ class Settling(Subscribing):
             self._nack(part, merge(given), GIVEN_BACK, firsts)
 
     def _nack(self, part: Part, ranges: list[Range], outcome: Outcome, keys: dict[int, Offset]) -> None:
-        """`keys`: of all in `ranges`, which lie in one partition, with their first offsets. Until the leader
-        has answered, what it sends of them and lies behind goes back as well: it did not know yet."""
+        """`keys` are the keys of all `ranges`, which lie in one partition, with their first
+        offsets. Until the leader has answered, later records of these keys that it sends are given
+        back too: it did not know of the failure.
+        """
         failed, delay_ms, reason, dead = outcome
         calls = [
             self._calls.prepare(
@@ -248,7 +267,7 @@ class Settling(Subscribing):
             self.due[part] = None
 
     def _left(self, call: Call) -> None:
-        """An ack or a nack was answered: perhaps the last one of a subscription that ends."""
+        """An ack or a nack was answered, maybe the last one of a subscription that ends."""
         part = self.parts.get(getattr(call.message, "subscription", 0))
         if part is None:
             return
@@ -274,7 +293,7 @@ class Settling(Subscribing):
             held.part.aside.pop(held, None)
 
     def stepped(self, held: Held, offset: Offset, error: GossipqError | None) -> None:
-        """The atomic step that acks a record is done, or failed: then the record failed with it."""
+        """The atomic step that acks a record has ended; if it failed, the record failed with it."""
         if error is not None and not isinstance(error, LeaseLost):
             self.nack(held, offset, offset + 1, failed(None, f"{type(error).__name__}: {error}"))
             return
@@ -285,7 +304,7 @@ class Settling(Subscribing):
         self.due[held.part] = None
 
     def extend(self, held: Held, offset: Offset, lease_ms: int) -> Call | None:
-        """The user wants more time for a record; None when it is not held any more."""
+        """The user wants more time for a record; None if the record is not held any more."""
         if not held.part.subscription.leased or not held.open_ranges(offset, offset + 1):
             return None
         deadline_ms = self._links.now_ms + lease_ms
@@ -294,7 +313,7 @@ class Settling(Subscribing):
         return self._extend(held.part, [held], [(held.partition, offset, offset + 1)], lease_ms)
 
     def _mind_leases(self, part: Part) -> None:
-        """Extends what the user still has at half of its lease."""
+        """Extends leases of records that the user still has, at half of their time."""
         now_ms = self._links.now_ms
         soon: dict[int, list[Held]] = {}
         for held in part.outstanding:

@@ -1,5 +1,6 @@
-"""Subscriptions at their leaders: one part for each shard, credit lent to each, and moved to where records
-wait."""
+"""Subscriptions at their leaders: one part per shard. Each part gets credit, which
+moves to where records wait.
+"""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -17,34 +18,38 @@ from gossipq_client.session.links import Links
 from gossipq_client.session.views import Record
 
 LOST_MAX = 1_000  #: lost acks, in ranges, that are kept for the next flush
-HAND_MS = 10  #: between two looks at what user code has; a record that both see is reported as begun
+#: time between two looks at user code's records; a record seen in both is reported as begun
+HAND_MS = 10
 
 
 class Subscribing:
     def __init__(self, links: Links, calls: Calls) -> None:
         self.warnings: list[str] = []
-        #: acks that are not stored, which the user has not heard of: (part, partition, first, end, reason)
+        #: acks that are not stored and not reported to the user: (part,
+        #: partition, first, end, reason)
         self.lost: deque[tuple[Part, PartitionKey, Offset, Offset, GossipqError | None]] = deque(
             maxlen=LOST_MAX
         )
-        #: records that users are done with, one by one: appended from any thread, at any moment, and joined
-        #: when the next step begins
+        #: records that users have finished, one by one. Any thread may append at any moment;
+        #: the next step joins them
         self.noted: list[Record] = []
-        self.ack_due_ms = 0  #: when fresh acks must go; 0 = there are none
+        self.ack_due_ms = 0  #: when fresh acks must be sent; 0 = none wait
         self._links, self._calls = links, calls
         calls.stands = self.stands
         self.parts: dict[int, Part] = {}
         self._subscribing: dict[int, Part] = {}
         self.fresh: dict[Part, None] = {}  #: parts with acks or failures that `flush` sends
-        self.hands: dict[Part, None] = {}  #: parts of which user code may have records, looked at again
-        self._hand_due_ms = 0  #: then
-        self.unminded = False  #: who waits does not know of that time
+        #: parts of which user code may have records, to be looked at again
+        self.hands: dict[Part, None] = {}
+        self._hand_due_ms = 0  #: when they are looked at
+        self.unminded = False  #: a waiting caller does not know of that time
         self.due: dict[Part, None] = {}  #: parts whose credit or end `flush` looks at
-        self.hungry: dict[Part, None] = {}  #: leaders said READY and nothing could be lent
+        #: parts whose leaders sent READY when there was no free credit
+        self.hungry: dict[Part, None] = {}
         self._numbers = 0
-        self._left_over: list[Held] = []  #: what the user had in hand at the end of the session
-        self._look_ms = 0  #: when time is looked at again, where there are many parts
-        self._due_ms: int | None = None  #: and what was due next when it was looked at
+        self._left_over: list[Held] = []  #: slices that the user held at the end of the session
+        self._look_ms = 0  #: when timed work is checked again, with many parts
+        self._due_ms: int | None = None  #: when the next timed work was due at the last check
 
     def cover(
         self,
@@ -52,10 +57,12 @@ class Subscribing:
         topics: Iterable[TopicInfo],
         firsts: Mapping[PartitionKey, Offset] | None = None,
     ) -> None:
-        """Adds the parts of topics that the subscription does not have yet; `firsts`: only of these
-        partitions, from there."""
-        # a group is one of its topic: a part for each shard and topic. With an order over all partitions each
-        # is a part, so that none is starved of credit by what waits for it
+        """Adds parts for topics that the subscription does not have yet. With `firsts`, only for
+        these partitions, from these offsets.
+        """
+        # a group belongs to its topic, so there is a part for each shard and topic. With an
+        # order over all partitions, each is a part, so that waiting records of one cannot use
+        # up the credit of another
         starts: dict[tuple[int, int], list[Start]] = {}
         covered = {topic_id_of(partition) for part in subscription.parts for partition in part.starts}
         for topic in topics:
@@ -77,7 +84,7 @@ class Subscribing:
             self.parts[made[-1].number] = made[-1]
         subscription.parts += made  # all or none: see `recover`
         if starts:
-            if subscription.order is not None:  # each can bring something
+            if subscription.order is not None:  # each of them can bring records
                 subscription.credit_records = max(subscription.credit_records, len(subscription.parts))
             self._share(subscription)
             for part in subscription.parts:
@@ -85,13 +92,17 @@ class Subscribing:
 
     @staticmethod
     def _virtual(subscription: Subscription, topic: TopicInfo) -> None:
-        """A virtual topic holds nothing: who names it is told what to name, a pattern passes over it."""
+        """A virtual topic holds no records: naming it is an error that says what to
+        name; a pattern skips it.
+        """
         if topic.name in subscription.names:
             hint = f"its records are in {', '.join(topic.config.virtual)}: consume those"
             subscription.error = BadRequest(f"topic {topic.name!r} is virtual", hint=hint)
 
     def _share(self, subscription: Subscription) -> None:
-        """Equal shares; with more parts than records of credit, the rest starts with READY."""
+        """Gives all parts equal shares. With more parts than records of credit,
+        the rest begin with READY.
+        """
         if not subscription.parts:
             return
         records, rest = divmod(subscription.credit_records, len(subscription.parts))
@@ -99,7 +110,7 @@ class Subscribing:
             part.share_records = records + (at < rest)
 
     def lend(self, subscription: Subscription, records: int, size: int) -> None:
-        """Changes the credit of a subscription, or takes it up again after a pause."""
+        """Changes the credit of a subscription, or resumes it after a pause."""
         if not subscription.paused and (records, size) == (
             subscription.credit_records,
             subscription.credit_bytes,
@@ -111,7 +122,7 @@ class Subscribing:
             self.due[part] = None
 
     def _pump(self, part: Part) -> None:
-        """Subscribes where this part is not known yet; the loan starts anew there."""
+        """Subscribes where this part is not known yet; its credit begins from 0 there."""
         lane = self._links.lane(part.shard)
         if (
             lane is None
@@ -122,7 +133,7 @@ class Subscribing:
         self._subscribe(part, self._holding(part))
 
     def _holding(self, part: Part) -> list[Range]:
-        """What is here, and what was acked or given back without an answer yet."""
+        """Ranges that are here, and ranges with an unanswered ack or nack."""
         here = [
             (held.partition, low, high)
             for held in part.outstanding
@@ -144,7 +155,7 @@ class Subscribing:
             part.standing = NOWHERE
             return
         self._subscribing.pop(part.request_id, None)
-        self.hungry.pop(part, None)  # who is new there is told again
+        self.hungry.pop(part, None)  # a new leader is told again
         part.standing, part.request_id = self._links.standing(lane, part.shard), self._links.next_id()
         part.lent_records = part.lent_bytes = 0
         part.subscribed = part.at_end = part.recalling = part.fed = False
@@ -199,13 +210,14 @@ class Subscribing:
         elif isinstance(error, UnknownTopic) and part.subscription.patterns:
             self._remove(part)
         else:
-            # it ended there, as when its topic was removed during a takeover: what is open is asked there
+            # the subscription ended there, for example because its topic was removed during a
+            # takeover; open requests are asked there
             part.known = part.standing = part.standing[0], self._links.term(part.shard)
             part.subscription.error = error
         return True
 
     def _listen(self, part: Part) -> None:
-        """Takes note of since when no leader knows of a part."""
+        """Notes since when no leader knows the part."""
         lane = self._links.lane(part.shard)
         if part.subscribed and lane is not None and self._links.standing(lane, part.shard) == part.known:
             part.silent_since_ms = None
@@ -213,20 +225,23 @@ class Subscribing:
             part.silent_since_ms = self._links.now_ms
 
     def silence_ms(self, subscription: Subscription) -> int:
-        """How long the longest question of a subscription has waited for an answer: where its topics lie, or
-        whether the leader of a shard has taken it on. 0: all is answered."""
+        """How long the oldest unanswered request of a subscription has waited: for the place of its
+        topics, or for the leader of a shard. 0 if all are answered.
+        """
         since = [part.silent_since_ms for part in subscription.parts if part.silent_since_ms is not None]
         since += [subscription.looked_up_ms] if subscription.lookups else []
         return self._links.now_ms - min(since, default=self._links.now_ms)
 
     def stands(self, number: int) -> bool:
-        """Whether the leader knows a subscription; one that has ended needs to be known to nobody."""
+        """True if the leader knows the subscription, or if the subscription has ended."""
         part = self.parts.get(number)
         lane = self._links.lane(part.shard) if part is not None else None
         return part is None or (lane is not None and self._links.standing(lane, part.shard) == part.known)
 
     def forgotten(self, request_id: int, shard: int) -> None:
-        """The leader of `shard` has forgotten the session: its parts subscribe again on the next greeting."""
+        """The leader of `shard` has forgotten the session: its parts subscribe
+        again on the next greeting.
+        """
         self._subscribing.pop(request_id, None)
         for part in self.parts.values():
             if part.shard == shard:
@@ -249,7 +264,7 @@ class Subscribing:
 
     @property
     def hands_due(self) -> bool:
-        """The time has come to look at what user code has."""
+        """True if it is time to look at the records of user code."""
         return bool(self.hands) and self._links.now_ms >= self._hand_due_ms
 
     def pump_all(self) -> None:
@@ -264,7 +279,7 @@ class Subscribing:
         if lane is None or standing != part.standing or part.subscription.closing or part.subscription.paused:
             return
         if part.recalling:
-            return  # what comes back is counted against what was lent before; its share is looked at then
+            return  # the recalled credit is subtracted first; its share is looked at after that
         records, size = part.lend()
         if part.has_loan:
             self.hungry.pop(part, None)
@@ -272,15 +287,16 @@ class Subscribing:
             self._links.send(lane, Credit(part.number, records, size), part.shard)
 
     def ready(self, number: int) -> None:
-        """A leader has records and no loan."""
+        """A leader has records but no credit."""
         part = self.parts.get(number)
         if part is not None:
             self.hungry[part] = None
             self._feed(part)
 
     def _feed(self, part: Part) -> None:
-        """What is free goes to a part without loan, or the share of one that stands idle, or some of what
-        others would get again; until then it stays hungry."""
+        """Gives free credit to a part without any. Otherwise moves the share of an idle part, or
+        gives back some records that others would get again. Until then the part stays hungry.
+        """
         subscription = part.subscription
         if subscription.closing:
             self.hungry.pop(part, None)
@@ -290,7 +306,7 @@ class Subscribing:
             self.due[part] = None
             return
         if subscription.order is not None:
-            return  # what is here of it waits for others, who need what they have
+            return  # its records here wait for other parts, which need their credit
         others = [other for other in subscription.parts if other is not part and other not in self.hungry]
         idle = max((other for other in others if other.idle), key=_lent, default=None)
         if idle is not None:
@@ -303,18 +319,18 @@ class Subscribing:
             self.due[part] = None
 
     def take_in(self, subscription: Subscription) -> None:
-        """What is lent and not used comes back: nobody fetches now, and others shall have what comes."""
+        """Recalls unused credit: no fetch is running, and other consumers shall get the records."""
         for part in subscription.parts:
             if part.has_loan and not part.recalling:
                 self._recall(part)
 
     def _recall(self, part: Part, needy: Part | None = None) -> None:
-        """Takes the loan of a part in, for another one."""
+        """Recalls the credit of a part, for another one."""
         part.recalling = True
         self._calls.ask(Recall(part.number), part.shard, lambda call: self._recalled(part, needy, call))
 
     def _recalled(self, part: Part, needy: Part | None, call: Call) -> None:
-        # of what is lent now, not of a loan that ended with another SUBSCRIBE
+        # only for the present credit, not for credit that ended with another SUBSCRIBE
         if call.request_id > part.request_id:
             part.recalling = False
             if isinstance(call.reply, Recalled):

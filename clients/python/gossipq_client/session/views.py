@@ -1,4 +1,4 @@
-"""What a consumer sees of a delivered record or batch: made when touched, opened when asked."""
+"""Views of delivered records and batches for the consumer; they are made on access."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -21,19 +21,20 @@ class Record(Struct, eq=False):
 
     @property
     def value(self) -> bytes:
-        """As it was published."""
+        """The value as it was published."""
         held = self._held
         return (held.opened or held.values())[self.offset - held.base]
 
     @property
     def key(self) -> bytes | None:
-        """What chose its partition; None when it has none."""
+        """The key that chose the partition, or None."""
         return self._held.key(self.offset)
 
     @property
     def headers(self) -> dict[str, str | bytes]:
-        """As its producer gave them; empty when there were none. Raises Undecodable, which is a Reject, for
-        what a client of another make may have published as such."""
+        """The headers that the producer gave, or {}. Raises Undecodable, which is a Reject, if a
+        client of another kind published unreadable ones.
+        """
         try:
             return payloads.headers_of(self.header_bytes)
         except Undecodable as error:
@@ -41,19 +42,21 @@ class Record(Struct, eq=False):
 
     @property
     def headers_shown(self) -> dict[str, str | bytes]:
-        """The same for who takes records of any making: what cannot be read is one header,
-        `gossipq-unreadable-headers`, with its bytes."""
+        """The headers for display. Unreadable ones become one header,
+        `gossipq-unreadable-headers`, with their bytes.
+        """
         return payloads.headers_shown(self.header_bytes)
 
     @property
     def header_bytes(self) -> bytes:
-        """The same as they are stored, b"" for none: whoever publishes the record somewhere else passes them
-        on as `headers=`, and nothing of them is lost, whether they can be read or not."""
+        """The headers as they are stored, or b"". Pass them on as `headers=` to publish the record
+        somewhere else. Nothing is lost then, even if they are unreadable.
+        """
         return self._held.header_bytes(self.offset)
 
     @property
     def route(self) -> str:
-        """Words between dots, as in "eu.fr"; "" when it has none."""
+        """Words between dots, such as "eu.fr", or ""."""
         return self._held.batch.route.decode(errors="replace")
 
     @property
@@ -63,49 +66,53 @@ class Record(Struct, eq=False):
 
     @property
     def id_bytes(self) -> bytes | None:
-        """The id as it is stored, to be passed on as `id=` of another publish."""
+        """The id as it is stored, for `id=` of another publish."""
         return self._held.id(self.offset) or None
 
     @property
     def own_options(self) -> dict[str, float | int]:
-        """Options that its producer gave to this record alone: ttl, lease, attempts_max, backoff (durations
-        in seconds), for `publish(..., **msg.own_options)`."""
+        """Options that the producer gave to this record alone: ttl, lease, attempts_max, backoff
+        (durations in seconds), for `publish(..., **msg.own_options)`.
+        """
         return own_options(self._held.batch, self.offset - self._held.base)
 
     @property
     def topic(self) -> str:
-        """Its name."""
+        """Name of the topic."""
         return self._held.part.subscription.topics[topic_id_of(self._held.partition)].name
 
     @property
     def topic_id(self) -> int:
-        """Of its topic: another one when a topic was removed and made anew under its name."""
+        """Id of the topic. A topic that was removed and created again has another id."""
         return topic_id_of(self._held.partition)
 
     @property
     def partition(self) -> int:
-        """Its number within the topic."""
+        """Number of the partition within the topic."""
         return partition_of(self._held.partition)
 
     @property
     def ref(self) -> str:
-        """Its name for `ref=` of any verb: TOPIC/PARTITION/OFFSET."""
+        """Name of the record for `ref=` of any verb: TOPIC/PARTITION/OFFSET."""
         return f"{self.topic}/{self.partition}/{self.offset}"
 
     @property
     def attempt(self) -> int:
-        """How often user code has begun with it, this time included: 1 at first, even if it was delivered to
-        other consumers that did not come to it."""
+        """How often user code has begun the record, this time included. It is 1 at first, even if
+        the record was delivered to other consumers that did not begin it.
+        """
         return self._held.attempt
 
     @property
     def failures(self) -> int:
-        """How many of its attempts have failed; `attempts_max` of them make it a dead letter."""
+        """How many of the attempts have failed; `attempts_max` failures make
+        the record a dead letter.
+        """
         return self._held.failures
 
     @property
     def _is_last_attempt(self) -> bool:
-        """Whether the record is not redelivered if this attempt fails."""
+        """True if the record becomes a dead letter when this attempt fails."""
         return self.failures + 1 >= self._held.attempts_max(self.offset)
 
     @property
@@ -115,19 +122,21 @@ class Record(Struct, eq=False):
 
     @property
     def late(self) -> bool:
-        """With order="time": a record that was published after it has come before it."""
+        """With order="time": a record that was published later has come before this one."""
         return self._held.late
 
     @property
     def lost(self) -> bool:
-        """It is known that somebody else has the record, or that it went back."""
+        """True if another consumer is known to have the record, or if it was given back."""
         return bool(self._held.lost) and self._held.is_lost(self.offset)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.topic}/{self.partition}/{self.offset} attempt {self.attempt}>"
 
     def _require_lease(self) -> None:
-        """Raises LeaseLost when it is known that somebody else has the record, or that it went back."""
+        """Raises LeaseLost if another consumer is known to have the
+        record, or if it was given back.
+        """
         held = self._held
         if self.lost:
             hint = "ask for a longer lease= in consume()"
@@ -146,21 +155,21 @@ Item = TypeVar("Item", bound=Record)
 
 
 class FetchedBatch(Sequence[Item], Generic[Item]):
-    """What one `fetch` brought, possibly nothing. Messages are made when touched; `values()` makes none.
+    """The messages of one `fetch`, maybe none. Messages are made on access; `values()` makes none.
 
-    Walking over it leaves out what is in other hands by then, also what went back because an earlier record
-    of its key failed.
+    Iterating skips messages that other consumers have by then. It also skips those given back
+    because an earlier record of their key failed.
     """
 
     __slots__ = ("_ends", "_make", "engine", "pieces")
 
     def __init__(self, pieces: list[Piece], make: Callable[[Held, int], Item], engine: object) -> None:
-        """`engine`: of the client that fetched it, and acks it."""
+        """`engine` is the engine of the client that fetched the batch and acks it."""
         self.pieces, self._make, self.engine = pieces, make, engine
         self._ends: list[int] | None = None
 
     def values(self) -> list[bytes]:
-        """The values alone, in order, at no cost per message."""
+        """The values alone, in order, without a cost per message."""
         return list(chain.from_iterable(piece.values() for piece in self.pieces))
 
     def __len__(self) -> int:
