@@ -42,6 +42,7 @@ class Append(Message):
     prev_chain: bytes = b""
     time_ms: Number = 0  #: leader time when this was sent
     sure: bool = False  #: True if leader time is derived from the clocks of all voters
+    behind_ms: Number = 0  #: leader time minus timer time
 
 
 class Appended(Message):
@@ -63,6 +64,7 @@ class Appended(Message):
     est_ms: Number = 0  #: leader time by the follower's anchor; 0: it does not know leader time
     sure: bool = False  #: True if `est_ms` is certain
     no_space: bool = False  #: True if its store refuses publishes
+    behind_ms: Number = 0  #: `est_ms` minus timer time by the follower's anchor
 
 
 class InstallTopic(Message):
@@ -130,6 +132,7 @@ class Vote(Message):
     wall_ms: Number = 0  #: as in APPENDED
     est_ms: Number = 0
     sure: bool = False
+    behind_ms: Number = 0
 
 
 class TimeoutNow(Message):

@@ -134,7 +134,7 @@ class Shard:
         self.full = ""  #: why publishes are refused for lack of space; "" = they are not
         self.published = self.acked = self.refused = self.dead = 0
         self._delivered = 0  # deliveries in earlier terms of this copy
-        self.boot_ms = self.leader_ms = 0  #: of this turn: boot time, leader time
+        self.boot_ms = self.leader_ms = self.timer_ms = 0  #: times of this turn
         self._timed = False  # leader time is certain, or was waited for long enough
         self._promised = False
         self._due_ms: int | None = None  # boot time of the next tick with work, as told last
@@ -232,7 +232,7 @@ class Shard:
         if self.id == META_SHARD:
             self._register.lead()
             self._roster.lead()
-        self._effects.returning |= self.dispatch.rebuild(self.boot_ms, self.leader_ms)
+        self._effects.returning |= self.dispatch.rebuild(self.boot_ms, self.leader_ms, self.timer_ms)
 
     def _follow_replica(self) -> None:
         """Start or end leadership as the replica decided."""
@@ -463,12 +463,19 @@ class Shard:
         self._now = now
         self.replica.begin(now, bool(self.full), ahead_ms)
         self.leader_ms = max(self.replica.log.time_ms, self.replica.time.now_ms)
+        self.timer_ms = self.replica.time.timer_ms
         self.boot_ms = now.boot_ms
-        self.dispatch.begin(self.boot_ms, self.leader_ms)
+        self.dispatch.begin(self.boot_ms, self.leader_ms, self.timer_ms)
         # the same state from which `leader_ms` was taken
         self._timed = self.replica.time.wait_ms is None
         if self._whole and self._timed and not self._serving:
             self._guarded("takeover", self._serve)
+
+    def due_after(self, delay_ms: int) -> int:
+        """Return when something that waits from now on is due, in timer time."""
+        self.replica.time.pin()
+        # boot time is rounded down, and may be a whole step later than it says
+        return self.timer_ms + (delay_ms + self._settings.clock_step_ms if delay_ms else 0)
 
     def _check_serving(self, reads: bool = False) -> None:
         """Raise NotLeader or Busy unless this copy serves.
@@ -762,7 +769,7 @@ class Shard:
         return min([at for at in due if at is not None], default=None)
 
     def _next_of_rooms(self) -> int | None:
-        ahead_ms = self.replica.time.ahead_ms
+        ahead_ms = self.replica.time.timer_ahead_ms
         due = [
             self._upkeep.next_deadline(ahead_ms),
             self.dispatch.next_deadline(ahead_ms),
@@ -787,7 +794,7 @@ class Shard:
             self._guarded("tick", self._tick_leader)
 
     def _tick_leader(self) -> None:
-        self.dispatch.tick(self.boot_ms, self.leader_ms)
+        self.dispatch.tick(self.boot_ms, self.timer_ms)
         self._register.tick(self.boot_ms)
         self._roster.tick(self.boot_ms)
         self._upkeep.release()

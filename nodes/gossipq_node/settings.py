@@ -195,6 +195,7 @@ def shard_settings(settings: WorkerSettings) -> ShardSettings:
         quota=settings.quota,
         virtual=settings.virtual,
         boot=settings.boot,
+        clock_step_ms=1,
         joins=settings.joins,
         witness=settings.member.witness,
         cluster=settings.cluster,

@@ -28,7 +28,7 @@ def offsets(ranges: Iterable[tuple[Offset, Offset, object]]) -> Iterator[Offset]
 def reopened(shard: Shard) -> Dispatch:
     """The same by a leader that knows only what is on disk."""
     dispatch = Dispatch(shard.ledger, GroupConfig())
-    dispatch.rebuild(shard.boot_ms, shard.leader_ms)
+    dispatch.rebuild(shard.boot_ms, shard.leader_ms, shard.timer_ms)
     return dispatch
 
 

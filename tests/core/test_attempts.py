@@ -257,7 +257,7 @@ class Life:
         self.counted(view)
         assert not self.acked & (fresh | rows.keys()), "acked, and comes again"
         anew = Dispatch(shard.ledger, GroupConfig())
-        anew.rebuild(shard.boot_ms, shard.leader_ms)
+        anew.rebuild(shard.boot_ms, shard.leader_ms, shard.timer_ms)
         found = self.view(anew)
         assert found is not None
         for offset, attempts in self.remembered(found):

@@ -2,7 +2,7 @@
 
 from array import array
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -10,7 +10,7 @@ from core.fleet import Fleet
 from gossipq.core.raft import cluster_time
 from gossipq.core.raft.cluster_time import MS_MAX, ClockRow, ClusterTime, Reading, passed
 from gossipq.messages import Subscribe
-from gossipq.peer_messages import ChangeVoters, Transfer
+from gossipq.peer_messages import Append, ChangeVoters, Transfer
 from gossipq.types import DELAY, ID_HASH, TTL, Now
 from gossipq.values import Start
 
@@ -39,6 +39,23 @@ def test_what_a_majority_of_clocks_have_passed(clocks: list[int], voters: int, f
     assert passed(clocks, voters) == found
 
 
+class Stored(NamedTuple):
+    """An entry from which on something waits."""
+
+    term: int
+    off_ms: int  #: timer time of its leader minus true time
+
+
+class Said(NamedTuple):
+    """A message of a leader: its time, and the number of its entries."""
+
+    term: int
+    time_ms: int
+    sure: bool
+    behind_ms: int
+    entries: int
+
+
 class Machine:
     """One copy's machine: a wall clock that may be wrong, a boot clock that starts anew with each boot, a
     disk with one row."""
@@ -47,6 +64,7 @@ class Machine:
         self.name, self._dice = name, dice
         self.error_ms = error_ms
         self.row: ClockRow | None = None
+        self.term, self.log = 0, list[Stored]()
         self.boots = 0
         self.boot(now_ms)
 
@@ -67,13 +85,24 @@ class Machine:
     def sync(self) -> None:
         self.row = self.time.mark() or self.row
 
+    def hear(self, said: Said, log: list[Stored]) -> None:
+        """A message of a leader, whose log is at hand."""
+        if said.term < self.term:
+            return
+        self.term = said.term
+        self.time.heard_leader(said.time_ms, said.sure, said.term, said.behind_ms)
+        self.time.settle(said.term)
+        if self.log != log[: said.entries]:
+            self.log = log[: said.entries]
+            self.sync()
+
 
 class Life:
     """Copies under leaders that change, messages that are lost or late, machines that boot; `wrong` of their
     clocks are off by hours to days and jump. True time is that of the world."""
 
-    def __init__(self, seed: int, voters: int, wrong: int, behind: bool) -> None:
-        self.dice = Random(f"{seed}/{voters}/{wrong}/{behind}")
+    def __init__(self, seed: int, voters: int, wrong: int, behind: bool, boots: bool = True) -> None:
+        self.dice, self._boots = Random(f"{seed}/{voters}/{wrong}/{behind}"), boots
         self.now_ms, self._behind = TRUTH_MS, behind
         names = [f"n{number}" for number in range(voters)]
         self.machines = {
@@ -82,13 +111,14 @@ class Life:
         }
         self._wrong = self.dice.sample(names, wrong)
         self._jump()
-        self._late: list[tuple[int, str, tuple[int, bool]]] = []
-        self.leader, self.last_ms = "", 0
+        self._late: list[tuple[int, str, Said, list[Stored]]] = []
+        self.leader, self.last_ms, self.term = "", 0, 0
         self.ahead_ms = self.late_ms = 0  #: the most that a leader has been that is sure
         self.early_ms = (
             0  #: by which something was early: what is stored while time is late, and due when it is no more
         )
         self._least_ms: int | None = None  # that time has been ahead while something could be stored
+        self.gained_ms = -DAY_MS  #: by which a delay was over early, at the most
 
     def _jump(self) -> None:
         for name in self._wrong:
@@ -103,15 +133,32 @@ class Life:
         names = list(self.machines)
         quorum = len(names) // 2 + 1
         heard = self.dice.sample(names, self.dice.randrange(quorum, len(names) + 1))
-        name = self.dice.choice(heard)
+        newest = max(self._newest(name) for name in heard)
+        name = self.dice.choice([name for name in heard if self._newest(name) == newest])
         time = self.machines[name].time
         for other in self.machines.values():
             other.time.follow()
         for other in heard:
             if other != name:
                 time.heard_copy(other, self.machines[other].time.reading())
+        self.term += 1
+        for other in heard:
+            self.machines[other].term = self.term
         time.lead(names, self.last_ms)
         self.leader = name
+        self._store()
+
+    def _newest(self, name: str) -> tuple[int, int]:
+        log = self.machines[name].log
+        return log[-1].term if log else 0, len(log)
+
+    def _store(self) -> None:
+        """Something that waits, unless the leader still waits for clocks."""
+        machine = self.machines[self.leader]
+        if machine.time.wait_ms is None:
+            machine.time.pin()
+            machine.log.append(Stored(self.term, machine.time.timer_ms - self.now_ms))
+            machine.sync()
 
     def step(self) -> None:
         dice, machines = self.dice, self.machines
@@ -125,7 +172,7 @@ class Life:
             self._jump()
         elif fault < 0.04:
             self._restart(dice.sample(list(machines), dice.randrange(1, len(machines) + 1)), boots=False)
-        elif fault < 0.05:
+        elif fault < 0.05 and self._boots:
             self._restart(dice.sample(list(machines), dice.randrange(1, len(machines) + 1)), boots=True)
         elif fault < 0.08 or not self.leader:
             self.leader = ""
@@ -150,26 +197,27 @@ class Life:
         """One round of signs of life, some lost, some late; and sometimes an entry."""
         if not self.leader:
             return
-        leader = self.machines[self.leader].time
-        said = leader.now_ms, leader.sure
+        leader, log = self.machines[self.leader].time, self.machines[self.leader].log
+        said = Said(self.term, *leader.told(), len(log))
         late, self._late = self._late, []
-        for due_ms, name, words in late:
-            if due_ms <= self.now_ms < due_ms + LATE_MS:
-                self.machines[name].time.heard_leader(*words)
+        for due_ms, name, words, entries in late:
+            if due_ms <= self.now_ms < due_ms + LATE_MS and name != self.leader:
+                self.machines[name].hear(words, entries)
             elif self.now_ms < due_ms:
-                self._late.append((due_ms, name, words))
+                self._late.append((due_ms, name, words, entries))
         for name, machine in self.machines.items():
             if name == self.leader or not self._arrives():
                 continue
             if self.dice.random() < 0.1:
-                self._late.append((self.now_ms + self.dice.randrange(LATE_MS), name, said))
+                self._late.append((self.now_ms + self.dice.randrange(LATE_MS), name, said, list(log)))
                 continue
-            machine.time.heard_leader(*said)
+            machine.hear(said, log)
             if self._arrives():
                 leader.heard_copy(name, machine.time.reading())
                 leader.correct(list(self.machines))
         if self.dice.random() < 0.3:
             self.last_ms = max(self.last_ms, leader.now_ms)
+            self._store()
             for machine in self.machines.values():
                 machine.sync()
 
@@ -178,6 +226,9 @@ class Life:
             return
         time = self.machines[self.leader].time
         off_ms = time.now_ms - self.now_ms
+        stored_ms = [stored.off_ms for stored in self.machines[self.leader].log]
+        if stored_ms:
+            self.gained_ms = max(self.gained_ms, time.timer_ms - self.now_ms - min(stored_ms))
         self.ahead_ms = max(self.ahead_ms, off_ms)
         if time.sure:
             self.late_ms = max(self.late_ms, -off_ms)
@@ -193,6 +244,23 @@ def test_no_minority_of_wall_clocks_makes_anything_early(voters: int, wrong: int
             life.step()
         assert life.ahead_ms < 2 * ERROR_MS, f"seed {seed}: {life.ahead_ms} ms ahead"
         assert max(life.early_ms, life.late_ms) < 2 * LATE_MS, f"seed {seed}: {life.late_ms} ms late"
+
+
+@pytest.mark.parametrize(("voters", "wrong"), [(1, 0), (2, 1), (3, 1), (3, 2), (5, 3)])
+def test_no_takeover_no_restart_and_no_wall_clock_makes_a_delay_early(voters: int, wrong: int) -> None:
+    """Under every leader that has it, a delay takes at least as long as it should, by true time."""
+    for seed in range(60):
+        life = Life(seed, voters, wrong, behind=seed % 2 == 1, boots=False)
+        for _ in range(300):
+            life.step()
+            assert life.gained_ms <= 0, f"seed {seed}: {life.gained_ms} ms early"
+
+
+def test_delays_by_leader_time_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The property above can fail."""
+    monkeypatch.setattr(ClusterTime, "timer_ahead_ms", ClusterTime.ahead_ms)
+    with pytest.raises(AssertionError, match="ms early"):
+        test_no_takeover_no_restart_and_no_wall_clock_makes_a_delay_early(3, 1)
 
 
 def test_a_leader_that_trusts_its_own_wall_clock_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,8 +334,9 @@ class TestRules:
         assert time.now_ms == TRUTH_MS + 10_000 + 10, "two of three are an hour ahead"
         for name in "bc":
             time.heard_copy(name, Reading(TRUTH_MS + 10_000 - HOUR_MS, 0, False))
-        time.begin(Now(31_000, TRUTH_MS + 30_000))
-        time.correct(["a", "b", "c"])
+        for boot_ms in range(12_000, 32_000, 1_000):
+            time.begin(Now(boot_ms, TRUTH_MS + boot_ms - 1_000))
+            time.correct(["a", "b", "c"])
         assert time.now_ms == TRUTH_MS + 30_000 - 10, "two of three are an hour behind"
 
     def test_one_clock_alone_moves_no_running_time(self) -> None:
@@ -314,11 +383,11 @@ class TestRules:
         time.begin(Now(1_000, 0))
         assert time.mark() is None
         time.heard_leader(TRUTH_MS, False)
-        assert time.mark() == ClockRow("boot", 1_000, TRUTH_MS, False)
+        assert time.mark() == ClockRow("boot", 1_000, TRUTH_MS, False, TRUTH_MS)
         time.heard_leader(TRUTH_MS + 50, False)
         assert time.mark() is None
         time.heard_leader(TRUTH_MS + 50, True)
-        assert time.mark() == ClockRow("boot", 1_000, TRUTH_MS + 50)
+        assert time.mark() == ClockRow("boot", 1_000, TRUTH_MS + 50, True, TRUTH_MS + 50)
 
     def test_a_wall_clock_that_disagrees_is_told_by_as_much_as_is_certain(self) -> None:
         time = self.sure()
@@ -327,6 +396,96 @@ class TestRules:
         time.heard_copy("b", Reading(TRUTH_MS - 2_000, 0, False), sent_ms=1_500)
         time.heard_copy("c", Reading(TRUTH_MS + 800, 0, False), sent_ms=1_500)
         assert [time.off_ms(name) for name in "abcd"] == [DAY_MS, -2_500, 0, 0]
+
+
+class TestTimers:
+    """A delay is over when it should be, by the boot time of a machine that all share here."""
+
+    def copy(self, name: str, time_ms: int) -> ClusterTime:
+        return ClusterTime(name, "boot", ClockRow("boot", 1_000, time_ms))
+
+    def leader(self, name: str, time_ms: int) -> ClusterTime:
+        time = self.copy(name, time_ms)
+        time.begin(Now(1_000, 0))
+        time.lead(["a", "b", "c"], time_ms - 100)
+        return time
+
+    def waits_ms(self, time: ClusterTime, due_ms: int, since_ms: int) -> int:
+        """How long a delay takes under a leader that goes on to look every millisecond."""
+        at_ms = since_ms
+        while time.timer_ms < due_ms:
+            at_ms += 1
+            time.begin(Now(at_ms, at_ms))
+            time.correct(["a", "b", "c"])
+        return at_ms - since_ms
+
+    def test_a_better_anchor_of_the_next_leader_makes_no_delay_early(self) -> None:
+        """Leader b is 8 ms late, and c has heard of the leader before it in better time."""
+        late = self.leader("b", TRUTH_MS - 8)
+        time = self.copy("c", TRUTH_MS)
+        time.begin(Now(1_000, 0))
+        time.heard_leader(late.now_ms, True, 2, late.told()[2])
+        time.settle(2)
+        time.begin(Now(2_600, 0))
+        time.lead(["a", "b", "c"], TRUTH_MS - 8)
+        assert time.now_ms >= TRUTH_MS + 1_600 - 4, "leader time is not late"
+        assert 2_000 <= self.waits_ms(time, late.timer_ms + 2_000, 2_600) + 1_600 < 2_010
+
+    @pytest.mark.parametrize(("wall_ms", "late_ms"), [(TRUTH_MS + HOUR_MS, 0), (TRUTH_MS - HOUR_MS, 8)])
+    def test_a_leader_that_is_slewed_makes_no_delay_early(self, wall_ms: int, late_ms: int) -> None:
+        time = self.leader("a", TRUTH_MS)
+        for name in "bc":
+            time.heard_copy(name, Reading(wall_ms, 0, False))
+        due_ms = time.timer_ms + 8_000
+        assert self.waits_ms(time, due_ms, 1_000) == 8_000 + late_ms
+        assert time.now_ms == TRUTH_MS + 8_000 + (0 if late_ms else 8)
+
+    def test_a_copy_goes_by_the_timer_time_of_the_leader_of_its_last_entry(self) -> None:
+        """The next leader is 500 ms late. Without an entry of it this copy goes by the leader before it."""
+        time = self.copy("c", TRUTH_MS)
+        time.begin(Now(1_000, 0))
+        time.heard_leader(TRUTH_MS, True, 2)
+        time.settle(2)
+        time.heard_leader(TRUTH_MS - 500, True, 3)
+        assert time.timer_ms == TRUTH_MS - cluster_time.MARGIN_MS
+        time.settle(3)
+        assert time.timer_ms == TRUTH_MS - 500 - cluster_time.MARGIN_MS
+
+    def test_a_leader_of_an_older_version_counts_delays_in_leader_time(self) -> None:
+        time = self.copy("c", TRUTH_MS)
+        time.begin(Now(1_000, 0))
+        time.heard_leader(TRUTH_MS - 8, True, 2, Append("b", 0, 0, 0, []).behind_ms)
+        time.settle(2)
+        assert time.timer_ms == TRUTH_MS - 8 - cluster_time.MARGIN_MS
+
+    def test_a_machine_that_booted_asks_the_others(self) -> None:
+        time = ClusterTime("a", "boot", None)
+        time.begin(Now(5_000, TRUTH_MS + DAY_MS))
+        time.heard_copy("b", Reading(TRUTH_MS, TRUTH_MS, True, 300))
+        time.heard_copy("c", Reading(TRUTH_MS, TRUTH_MS, True, 200))
+        time.lead(["a", "b", "c"], TRUTH_MS - 10)
+        assert (time.now_ms, time.timer_ms) == (TRUTH_MS, TRUTH_MS - 300 - cluster_time.MARGIN_MS)
+
+    def test_what_is_stored_by_a_leader_that_is_not_sure_is_not_early_when_its_time_steps(self) -> None:
+        time = ClusterTime("a", "boot", None)
+        time.begin(Now(5_000, TRUTH_MS - HOUR_MS))
+        time.lead(["a", "b", "c"], 70)
+        time.heard_copy("b", Reading(TRUTH_MS - DAY_MS, 0, False))
+        time.correct(["a", "b", "c"])
+        assert time.timer_ms == time.now_ms == TRUTH_MS - DAY_MS
+        time.pin()
+        time.heard_copy("c", Reading(TRUTH_MS, 0, False))
+        time.correct(["a", "b", "c"])
+        assert (time.now_ms, time.timer_ms) == (TRUTH_MS - HOUR_MS, TRUTH_MS - DAY_MS)
+
+    def test_a_lower_timer_time_is_stored_before_anything_that_is_due_by_it(self) -> None:
+        time = self.copy("c", TRUTH_MS)
+        time.begin(Now(1_000, 0))
+        time.heard_leader(TRUTH_MS - 60, True, 2)
+        time.settle(2)
+        row = time.mark()
+        assert row is not None
+        assert row.time_ms - row.behind_ms <= time.timer_ms
 
 
 class Shop:
@@ -460,3 +619,9 @@ def test_the_leader_names_the_copy_whose_clock_is_wrong() -> None:
     off_ms = {row.copy: row.clock_ms for row in fleet.leader.copies()}
     assert DAY_MS - 200 < off_ms.pop(wrong) <= DAY_MS
     assert all(abs(each) < 200 for each in off_ms.values())
+
+
+def test_a_clock_of_whole_milliseconds_makes_no_delay_early() -> None:
+    """It may be almost a millisecond later than it says."""
+    leader = Fleet(1, "a", clock_step_ms=1).leader
+    assert [leader.due_after(delay_ms) - leader.timer_ms for delay_ms in (0, 1_000)] == [0, 1_001]

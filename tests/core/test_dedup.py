@@ -39,7 +39,7 @@ def room(ids_max: int) -> Iterator[None]:
 
 
 def opened(state: MemoryTable, gone: int = 0) -> Dedup:
-    return Dedup(state, lambda partition: partition != gone)
+    return Dedup(state, lambda partition: partition != gone, lambda partition, index: False)
 
 
 def one_by_one(runs: list[Run]) -> list[Place]:

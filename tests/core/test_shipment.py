@@ -11,7 +11,7 @@ from gossipq.wire.opener import Opener
 def test_an_append_keeps_every_field_and_its_entries_come_back() -> None:
     body = bytes(batches.seal([b"x"]))
     columns = Opener()
-    said = Append("a.1", 7, 3, 5, [], 11, b"c" * 8, 1_700_000_000_000, True)
+    said = Append("a.1", 7, 3, 5, [], 11, b"c" * 8, 1_700_000_000_000, True, 3)
     assert all(getattr(said, name) for name in said.__struct_fields__ if name != "sizes"), (
         "or a field could get lost unseen"
     )

@@ -48,6 +48,7 @@ WALL_MS = 1_700_000_000_000
 CLOCK_ERROR_MS = 100  #: of a wall clock that is right
 FAILED_AT_ONCE = 12  #: records that one message of a client may give back
 LATE_TIME_MS = 9_000  #: an anchor may go back to a message that was slow (4 s), and met a pause (3.5 s)
+FELL_MS = 5  #: by which timer time may be slewed back between the election of a leader and its first turn
 EVERYTHING = 2**62
 LIVES_MS = 1_000  #: a node that was heard within it lives
 _values: dict[bytes, tuple[bytes, ...]] = {}
@@ -551,6 +552,7 @@ class Node:
             self.world.broken(f"I11 {self.name} leads with time that is {off_ms} ms ahead")
         if shard.serving:
             self.world.history.late_ms = max(self.world.history.late_ms, -off_ms)
+            self._check_timers(shard)
         replica, world = shard.replica, self.world
         if (
             replica.commit > self.traced[shard.id][1]
@@ -559,6 +561,15 @@ class Node:
         ):
             self.traced[shard.id] = self.traced[shard.id][0], replica.commit
             world.committed(self, shard, replica.commit, replica.point(replica.commit).chain)
+
+    def _check_timers(self, shard: Shard) -> None:
+        """I16: what waits by the timer time of one leader waits as long under the next ones. When a machine
+        boots, wall clocks may have to do."""
+        before = self.world.timers.setdefault(shard.id, {})
+        off_ms = before.setdefault(shard.term, shard.timer_ms - WALL_MS - self.world.now)
+        least_ms = min((each for term, each in before.items() if term < shard.term), default=off_ms)
+        if off_ms > least_ms + FELL_MS and not self.world.history.counts.get("boot"):
+            self.world.broken(f"I16 delays under {self.name} are {off_ms - least_ms} ms short")
 
     # --- the end --------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ Each is a patch of one rule, and the check that must see it; `sim.hunt` looks fo
 """
 
 from collections.abc import Callable
+from random import Random
 from typing import Any, NamedTuple
 
 import msgspec
@@ -52,6 +53,7 @@ from sim.node import Node
 from sim.world import FIXED, STEERED, Probe, World
 
 Patch = Callable[[pytest.MonkeyPatch], None]
+WAY_MS = 200  #: that a message is on its way, at the most, between hosts that are far away
 
 
 class Planted(NamedTuple):
@@ -74,6 +76,20 @@ def leaders_are_cut_off(patch: pytest.MonkeyPatch) -> None:
         faults.world.at(after_ms, faults.isolate, node.name[0], for_ms)
 
     patch.setattr(Faults, "greet_leader", later)
+
+
+def some_nodes_are_far_away(patch: pytest.MonkeyPatch) -> None:
+    """Leaders are cut off, and each two hosts are another way apart, so one copy hears of a leader sooner
+    than the next leader does."""
+    delays = Faults.delays
+
+    def far(faults: Faults, source: str, target: str) -> list[int]:
+        wire = Random(f"{faults.world.seed} {min(source, target)} {max(source, target)}")
+        way_ms = 0 if "x" in (source, target) else wire.randrange(WAY_MS)
+        return [delay_ms + way_ms for delay_ms in delays(faults, source, target)]
+
+    patch.setattr(Faults, "delays", far)
+    leaders_are_cut_off(patch)
 
 
 def leaders_fall_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -424,6 +440,11 @@ def first_clock_heard(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cluster_time, "passed", lambda clocks, voters: max(clocks))
 
 
+def delays_go_by_leader_time(patch: pytest.MonkeyPatch) -> None:
+    """A delay ends by the time of its leader, which may be ahead of that of the leader that stored it."""
+    patch.setattr(ClusterTime, "timer_ahead_ms", ClusterTime.ahead_ms)
+
+
 def all_expire_at_once(patch: pytest.MonkeyPatch) -> None:
     """What has failed, or is over, becomes entries in one turn, however much it is."""
     patch.setattr(Budget, "__bool__", lambda budget: True)
@@ -733,6 +754,7 @@ PLANTED: dict[str, Planted] = {
         Planted(names_not_unique, "P18", kinds=STEERED),
         Planted(one_wall_clock, "I11"),
         Planted(first_clock_heard, "I11"),
+        Planted(delays_go_by_leader_time, "I16", under=some_nodes_are_far_away),
         Planted(all_expire_at_once, "I12", kinds=SHARDED),
         Planted(group_of_a_topic_that_is_gone, "P21", kinds=SHARDED),
         Planted(removal_not_carried_on, "P18", kinds=SHARDED),

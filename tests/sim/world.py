@@ -127,6 +127,8 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.parties: dict[str, Party] = {}
         self.leaders: dict[tuple[int, int], str] = {}  #: shard, term -> who
+        #: shard -> term -> timer time minus true time, when its leader began to serve
+        self.timers: dict[int, dict[int, int]] = {}
         self.newest_term: Counter[int] = Counter()  #: by shard
         self.chains: dict[tuple[int, int], bytes] = {}  #: of committed entries, by shard and index
         self.reached: dict[tuple[int, int], int] = {}  #: shard, term -> highest index committed in it

@@ -285,7 +285,7 @@ class PartitionView:
         self.unlogged: list[tuple[Offset, Offset]] = []  #: leased or returned since the last LEASE entry
         self.delivered = 0  #: records handed out
         self.since = (0, 0)  #: (due, offset) from which exception rows have not been read back
-        self.due_ms: int | None = None  #: when there may be some; leader time
+        self.due_ms: int | None = None  #: when there may be some; timer time
 
     @property
     def window_end(self) -> Offset:
@@ -332,12 +332,12 @@ class PartitionView:
             if ranges.starts and ranges.reaches(first, end) and (name != place or name == "leased"):
                 raise TwoPlaces(f"records {first} to {end} are {name}, and were to be {place} too")
 
-    def offers(self, ledger: Ledger, leader_ms: int) -> bool:
+    def offers(self, ledger: Ledger, timer_ms: int) -> bool:
         """Whether anybody who has credit may have something of it: also what is due on disk, which is read
         back when somebody has."""
         end = min(ledger.partitions[self.partition].next, self.window_end)  # `next` is new, if there is one
         here = self.returned.starts or self.draining or self.lanes.opened
-        due = self.due_ms is not None and self.due_ms <= leader_ms
+        due = self.due_ms is not None and self.due_ms <= timer_ms
         return bool(here) or due or self.waking is not None or self.next < end
 
     def in_flight(self) -> int:
@@ -536,18 +536,18 @@ class Subscription:
             if part.partition in self.positions:
                 self.positions[part.partition] = part.offset
 
-    def waiting(self, ledger: Ledger, leader_ms: int) -> bool:
+    def waiting(self, ledger: Ledger, timer_ms: int) -> bool:
         """Whether something could be handed out now, credit aside."""
         for partition, position in self.positions.items():
             if position < ledger.partitions[partition].next:
                 return True
         if self.group is not None and self.group.state.config.paused:
             return False
-        return any(view.offers(ledger, leader_ms) or self.lane_in(view) is not None for view in self.views)
+        return any(view.offers(ledger, timer_ms) or self.lane_in(view) is not None for view in self.views)
 
-    def at_end(self, ledger: Ledger, leader_ms: int) -> bool:
+    def at_end(self, ledger: Ledger, timer_ms: int) -> bool:
         """Whether everything there is has been handed out once."""
-        if self.waiting(ledger, leader_ms):
+        if self.waiting(ledger, timer_ms):
             return False
         return all(
             view.next == ledger.partitions[view.partition].next and len(view.lanes.routes) == len(view.lanes)

@@ -30,7 +30,7 @@ from gossipq.core.delivery.keys import Keys
 from gossipq.core.delivery.numbers import Numbers
 from gossipq.core.delivery.selection import Handed, Selection
 from gossipq.core.delivery.surplus import may_be_uneven, uneven
-from gossipq.core.ledger import Ledger, key_of
+from gossipq.core.ledger import AT_ONCE_MS, Ledger, key_of
 from gossipq.core.storage import Deadlines, Entry, FailRow, Intervals, log, payloads
 from gossipq.messages import AtEnd, ReadyMessage, Share
 from gossipq.rates import Payer
@@ -99,23 +99,23 @@ class Dispatch(Selection):
         """Whether `run` has something to look at, or there is something to say."""
         return bool(self.dirty or self._dirty_readers or self.notices or self.unfinished)
 
-    def begin(self, boot_ms: int, leader_ms: int) -> None:
+    def begin(self, boot_ms: int, leader_ms: int, timer_ms: int) -> None:
         """The clocks of this turn."""
-        self.boot_ms, self.leader_ms = boot_ms, leader_ms
+        self.boot_ms, self.leader_ms, self.timer_ms = boot_ms, leader_ms, timer_ms
 
     # --- sessions, subscriptions ----------------------------------------------------------------------------
 
-    def rebuild(self, boot_ms: int, leader_ms: int) -> set[SessionId]:
+    def rebuild(self, boot_ms: int, leader_ms: int, timer_ms: int) -> set[SessionId]:
         """Opens every group of the ledger; returns the sessions that hold something."""
-        self.begin(boot_ms, leader_ms)
+        self.begin(boot_ms, leader_ms, timer_ms)
         sessions: set[SessionId] = set()
         for partition, cursors in self._ledger.cursors.items():
             for group_id in cursors:
-                sessions |= self._reopen(self._view(group_id, partition), boot_ms, leader_ms)
+                sessions |= self._reopen(self._view(group_id, partition), boot_ms, timer_ms)
         self.logged()
         return sessions
 
-    def _reopen(self, view: PartitionView, boot_ms: int, leader_ms: int) -> set[SessionId]:
+    def _reopen(self, view: PartitionView, boot_ms: int, timer_ms: int) -> set[SessionId]:
         cursor, sessions = view.cursor, set()
         position = cursor.state.cursor
         high = max([position, *cursor.passed.ends[-1:]])
@@ -125,7 +125,7 @@ class Dispatch(Selection):
         for first, end in cursor.passed.missing(position, high):
             view.returned.set(first, end, 0)
         for first, end, hold in cursor.holds:
-            left_ms = hold.deadline_ms - leader_ms
+            left_ms = hold.deadline_ms - timer_ms
             if hold.session and left_ms > 0:
                 sessions.add(hold.session)
                 view.returned.clear(first, end)
@@ -416,7 +416,7 @@ class Dispatch(Selection):
             letters = decode(entry.payload, type=payloads.Letters)
             view = self._view_of(letters.group_id, letters.partition)
             if view is not None and letters.ranges:
-                self._again(view, [(first, end, entry.time_ms) for first, end in letters.ranges])
+                self._again(view, [(first, end, AT_ONCE_MS) for first, end in letters.ranges])
 
     def _landed(
         self, group_id: int, partition: PartitionKey, first: Offset, end: Offset
@@ -539,18 +539,18 @@ class Dispatch(Selection):
             subscription.group.file(subscription)
         return records, size
 
-    def next_deadline(self, leader_ahead_ms: int) -> int | None:
+    def next_deadline(self, ahead_ms: int) -> int | None:
         """Boot time at which a lease ends, a record is due again, records lie uneven, or busy keys are looked
-        past; leader time is that much ahead of boot time."""
+        past; timer time is that much ahead of boot time."""
         again_ms = self.again.next()
         times_ms = [self._ends_ms(), self._uneven.next(), self.busy_keys.next()]
-        times_ms += [again_ms - leader_ahead_ms] if again_ms is not None else []
+        times_ms += [again_ms - ahead_ms] if again_ms is not None else []
         return min([each for each in times_ms if each is not None], default=None)
 
-    def tick(self, boot_ms: int, leader_ms: int) -> None:
+    def tick(self, boot_ms: int, timer_ms: int) -> None:
         """Leases that end; records that are due again."""
         self.expire(boot_ms)
-        for view in self.again.expire(leader_ms):
+        for view in self.again.expire(timer_ms):
             self.dirty.add(view.group.id)
         self.dirty.update(self.busy_keys.expire(boot_ms))
         for group_id in self._uneven.expire(boot_ms):
@@ -629,7 +629,7 @@ class Dispatch(Selection):
 
     def offers(self, view: PartitionView) -> bool:
         """Whether anybody who has credit may have something of a view now."""
-        return view.offers(self._ledger, self.leader_ms)
+        return view.offers(self._ledger, self.timer_ms)
 
     def _notify_group(self, group: Group) -> None:
         if group.unready or group.unended:
@@ -755,14 +755,14 @@ class Dispatch(Selection):
 
     def _notify(self, subscription: Subscription) -> None:
         """READY when records wait and nothing is lent; AT_END when everything readable is handed out."""
-        waiting = subscription.waiting(self._ledger, self.leader_ms)
+        waiting = subscription.waiting(self._ledger, self.timer_ms)
         if waiting and not subscription.has_credit and not subscription.told_ready:
             subscription.told_ready = True
             self.notices.append((subscription.origin, ReadyMessage(subscription.number)))
         elif (
             subscription.notify_end
             and not subscription.told_end
-            and subscription.at_end(self._ledger, self.leader_ms)
+            and subscription.at_end(self._ledger, self.timer_ms)
         ):
             subscription.told_end = True
             self.notices.append(

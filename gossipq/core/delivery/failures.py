@@ -4,7 +4,7 @@ leader, row by row."""
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from msgspec import structs
 
@@ -77,6 +77,14 @@ class Budget:
         return self.pieces > 0 and self.size > 0
 
 
+class Times(Protocol):
+    """The times of a shard."""
+
+    @property
+    def leader_ms(self) -> int: ...
+    def due_after(self, delay_ms: int) -> int: ...
+
+
 class Failures(Leases):
     def __init__(self, ledger: Ledger, cluster: GroupConfig) -> None:
         super().__init__(ledger)
@@ -117,7 +125,7 @@ class Failures(Leases):
             yield some, place
 
     def sort_out(
-        self, failed: Failed, leader_ms: int, budget: Budget
+        self, failed: Failed, times: Times, budget: Budget
     ) -> tuple[list[FailRow], list[Burial], Failed | None]:
         """What is tried again, what is dead, and what the budget leaves for another turn."""
         rows: list[FailRow] = []
@@ -134,7 +142,7 @@ class Failures(Leases):
             dead = failed.dead
             if not dead and failed.counted and failures >= policy.attempts_max:
                 dead = FAILURES
-            if not dead and expiry_ms and expiry_ms <= leader_ms:
+            if not dead and expiry_ms and expiry_ms <= times.leader_ms:
                 dead = EXPIRED
             if dead:
                 for low, high in ranges:
@@ -145,7 +153,7 @@ class Failures(Leases):
             pause_ms = failed.delay_ms if failed.delay_ms >= 0 else policy.pause_ms(max(1, failures))
             reason = _short(failed.reason)
             name = failed.view.partition, first, end, failed.attempts, failed.counted
-            told = leader_ms + pause_ms, reason, failed.consumer
+            told = times.due_after(pause_ms), reason, failed.consumer
             rows.append(FailRow(*name, *told, list(ranges) if len(ranges) > 1 else []))
             budget.size -= len(reason)
         return rows, burials, None

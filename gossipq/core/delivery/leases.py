@@ -1000,7 +1000,7 @@ class Leases:
         """Whether something waits for the lazy log."""
         return bool(self._unlogged)
 
-    def take_leases(self, boot_ms: int, leader_ms: int) -> dict[int, list[LeaseRow]]:
+    def take_leases(self, boot_ms: int, timer_ms: int) -> dict[int, list[LeaseRow]]:
         """Rows per group of what is still leased or given back; what was acked meanwhile costs nothing."""
         taken: dict[int, list[LeaseRow]] = {}
         views, self._unlogged = self._unlogged, {}
@@ -1018,7 +1018,7 @@ class Leases:
             rows = taken.setdefault(view.group.id, [])
             for lease, ranges in held.items():
                 if lease.session:
-                    deadline_ms = leader_ms + lease.deadline_ms - boot_ms
+                    deadline_ms = timer_ms + lease.deadline_ms - boot_ms
                     whole = view.partition, ranges[0][0], ranges[-1][1], lease.session, deadline_ms
                     told = lease.attempt, lease.consumer, lease.started
                     rows.append(LeaseRow(*whole, *told, ranges if len(ranges) > 1 else []))

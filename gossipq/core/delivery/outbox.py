@@ -25,6 +25,9 @@ class OutboxHost(Protocol):
     @property
     def leader_ms(self) -> int: ...
     @property
+    def timer_ms(self) -> int: ...
+    def due_after(self, delay_ms: int) -> int: ...
+    @property
     def last(self) -> Index:
         """The newest entry."""
 
@@ -88,7 +91,7 @@ class Outbox:
 
     def _sort_out(self, failed: Failed, budget: Budget) -> tuple[list[FailRow], Failed | None]:
         """Buries what is dead; returns what is tried again, and what is left for another turn."""
-        rows, burials, rest = self._dispatch.sort_out(failed, self._host.leader_ms, budget)
+        rows, burials, rest = self._dispatch.sort_out(failed, self._host, budget)
         for burial in burials:
             index = self._host.propose(log.DEAD, payloads.encode(burial.dead), body=burial.body)
             self._waits(index, *([failed.waiter] if failed.waiter else []))
@@ -100,7 +103,7 @@ class Outbox:
             self._pending.add(index, partial(self._landed, waiter), waiter.origin, waiter.request_id)
 
     def log_leases(self) -> None:
-        leases = self._dispatch.take_leases(self._host.boot_ms, self._host.leader_ms)
+        leases = self._dispatch.take_leases(self._host.boot_ms, self._host.timer_ms)
         for group_id, rows in leases.items():
             self._host.propose(log.LEASE, payloads.encode(payloads.LeaseRows(group_id, rows)))
 

@@ -51,7 +51,7 @@ class Selection(Failures):
     def __init__(self, ledger: Ledger, cluster: GroupConfig) -> None:
         super().__init__(ledger, cluster)
         self.parking: dict[int, list[ParkRow]] = {}  #: rows to log, per group
-        self.boot_ms = self.leader_ms = 0  #: of this turn
+        self.boot_ms = self.leader_ms = self.timer_ms = 0  #: of this turn
         self.delivered = 0  #: records handed out
         self.more = False  #: lanes are left to be read back
         self.looks = 0  #: slices that this turn may still look at
@@ -402,8 +402,8 @@ class Selection(Failures):
         """Reads exception rows back whose time or lane has come."""
         if len(view.returned) >= REFILL_ROWS:
             return
-        if view.due_ms is not None and view.due_ms <= self.leader_ms:
-            rows = view.cursor.exceptions.due(view.since, self.leader_ms, REFILL_ROWS)
+        if view.due_ms is not None and view.due_ms <= self.timer_ms:
+            rows = view.cursor.exceptions.due(view.since, self.timer_ms, REFILL_ROWS)
             for due_ms, first in rows:
                 view.since = due_ms, first + 1
                 self._read_back(view, first)

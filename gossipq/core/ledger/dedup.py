@@ -37,9 +37,16 @@ class FirstStored(msgspec.Struct, frozen=True):
 
 
 class Dedup:
-    def __init__(self, state: Table, exists: Callable[[PartitionKey], bool]) -> None:
-        """`exists` tells whether a partition exists; rows of removed ones wait to be swept."""
-        self._state, self._exists = state, exists
+    def __init__(
+        self,
+        state: Table,
+        exists: Callable[[PartitionKey], bool],
+        scheduled: Callable[[PartitionKey, Index], bool],
+    ) -> None:
+        """`exists` tells whether a partition exists; rows of removed ones wait to be swept.
+        `scheduled` tells whether a record of an entry is scheduled.
+        """
+        self._state, self._exists, self._scheduled = state, exists, scheduled
         self._loaded: IdIndex | None = None
         # partitions with held ids; None: not read yet
         self._holding: set[PartitionKey] | None = None
@@ -113,7 +120,7 @@ class Dedup:
 
     def _known(self, partition: PartitionKey, names: Collection[bytes], since_ms: int) -> dict[bytes, Place]:
         """Return the place of each of these ids that was stored last after `since_ms`, leader
-        time.
+        time, or whose records are scheduled.
         """
         known = dict[bytes, Place]()
         entries, brought = self._index.entries(partition), dict[Index, list[bytes]]()
@@ -128,7 +135,9 @@ class Dedup:
             for key, row in rows.items():
                 time_ms, index, record = ID.unpack(row)
                 name = key[: -NAME.size - 1 : -1]
-                if time_ms > since_ms and (index, record) > known.get(name, (0, 0)):
+                if (index, record) <= known.get(name, (0, 0)):
+                    continue
+                if time_ms > since_ms or self._scheduled(partition, index):
                     known[name] = index, record
         return known
 
@@ -277,12 +286,15 @@ class Dedup:
             self._state.delete(row_key)
 
     def _release(self, partition: PartitionKey, before_ms: int) -> None:
-        """Forget held ids whose records were due by `before_ms`, oldest first."""
+        """Forget held ids whose records were due by `before_ms`, oldest first.
+
+        Leader time may be ahead of timer time, so a record may still be scheduled then.
+        """
         low = records.key(b"i", partition)
         oldest = list(islice(self._state.scan(low, records.after(low)), EVICT_ENTRIES_MAX + 1))
         for number, (row_key, names) in enumerate(oldest):
             due_ms, index = records.U64X2.unpack_from(row_key, 1 + U64.size)
-            if due_ms > before_ms or number == EVICT_ENTRIES_MAX:
+            if due_ms > before_ms or number == EVICT_ENTRIES_MAX or self._scheduled(partition, index):
                 return
             self._state.delete_many(self._keys(partition, names_of(names)), ID_ENTRY.pack(due_ms, index))
             self._state.delete(row_key)

@@ -21,6 +21,7 @@ from gossipq.types import Offset, PartitionKey
 
 MAX_OFFSET = 2**63
 NEVER_MS = 2**62
+AT_ONCE_MS = 0  #: due time of a record that does not wait: due by any clock
 NEAR = 8  #: scanning this many records between two requested ones costs no more than a new search
 Ranges = list[tuple[Offset, Offset]]
 

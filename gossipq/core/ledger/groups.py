@@ -18,7 +18,7 @@ import msgspec
 from gossipq.core.ledger import life, records
 from gossipq.core.ledger.acks import PAGE_RUNS, Run, page_for
 from gossipq.core.ledger.cursors import Cursor
-from gossipq.core.ledger.exceptions import Ranges, clip, ranges_of
+from gossipq.core.ledger.exceptions import AT_ONCE_MS, Ranges, clip, ranges_of
 from gossipq.core.ledger.outcomes import DONE, Counted, Outcome, refused
 from gossipq.core.ledger.records import AckRow, DeadRow, ExceptionRow, Failure, Hold, PartitionState, TraceRow
 from gossipq.core.ledger.runs import Found
@@ -249,7 +249,7 @@ class Groups:
                     cursor.state.redelivered += count_of(fresh) - self._begun(cursor, fresh, row.attempt)
                 cursor.move(life.OPEN, life.HAND_OUT, count_of(fresh))
                 cursor.holds.set_all(fresh, hold)
-            due_ms = row.deadline_ms if row.session else entry.time_ms
+            due_ms = row.deadline_ms if row.session else AT_ONCE_MS
             unstarted = row.attempt > 0 and not row.started
             attempts = row.attempt - unstarted
             handed = partial(
@@ -536,7 +536,7 @@ class Groups:
         self._again(cursor, part.first, part.end, entry, what)
         row = ExceptionRow(
             dead.end,
-            entry.time_ms,
+            AT_ONCE_MS,
             0,
             0,
             dead.index,
@@ -562,7 +562,7 @@ class Groups:
         count = self._taken_dead(
             cursor, payload, life.REQUEUE, lambda cursor, part: self._revive(entry, cursor, part, "requeued")
         )
-        due = partial(msgspec.structs.replace, lane=b"", due_ms=entry.time_ms)
+        due = partial(msgspec.structs.replace, lane=b"", due_ms=AT_ONCE_MS)
         for first, end in payload.ranges:
             for part in self._changed(cursor, [(first, end)], life.REQUEUE, None, due):
                 cursor.holds.clear_all(ranges_of(part))
@@ -577,9 +577,7 @@ class Groups:
             acked = not taken and not left and cursor.acks.cover(first, end)
             at = self._host.slices.at(payload.partition, first) if acked else None
             if at is not None:
-                row = _placed(
-                    ExceptionRow(0, entry.time_ms, 0, 0, 0, 0), end, at, at.first + first - at.offset
-                )
+                row = _placed(ExceptionRow(0, AT_ONCE_MS, 0, 0, 0, 0), end, at, at.first + first - at.offset)
                 cursor.exceptions.put(first, row)
                 cursor.move(life.ACKED, life.REQUEUE, end - first)
                 self._unacked(cursor, first, end)

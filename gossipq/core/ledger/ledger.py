@@ -92,7 +92,7 @@ class Ledger:
         self.slices = Slices(self.state)
         self.schedule = Schedule(self.state, self.partitions.__contains__)
         self.repeats = Repeats(self.state)
-        self.dedup = Dedup(self.state, self.partitions.__contains__)
+        self.dedup = Dedup(self.state, self.partitions.__contains__, self.schedule.holds)
         self.producers = Producers(self.state)
         self.opened = Opened(columns, self._body)
         self._groups = Groups(self)

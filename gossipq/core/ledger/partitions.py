@@ -140,7 +140,9 @@ class Partitions:
             return [Run(info.count, -1, entry.index)]
         state, config = self._host.partitions[partition], self._host.config(partition)
         delays = self._columns.fixed(entry.body, DELAY) if due is not None else None
-        last_ms = due.base_ms + delays[-1] if due is not None and delays else 0
+        last_ms = 0
+        if due is not None and delays and delays[-1]:  # timer time, which may be behind that of the entry
+            last_ms = max(due.base_ms + delays[-1], entry.time_ms + 1)
         runs, new = self._host.dedup.sort_out(
             partition, entry.index, hashes, entry.time_ms, config.dedup_ms, last_ms
         )

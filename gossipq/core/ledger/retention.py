@@ -50,6 +50,7 @@ class RetentionHost(Protocol):
 
     boot_ms: int
     leader_ms: int
+    timer_ms: int
 
     def propose(self, kind: int, payload: bytes, promise: bool = True) -> Index: ...
     def unapplied(self) -> Iterable[Entry]: ...
@@ -80,16 +81,16 @@ class Upkeep:
         )
 
     def next_deadline(self, ahead_ms: int) -> int:
-        """Boot time of the next work. `ahead_ms` is leader time minus boot time."""
+        """Boot time of the next work. `ahead_ms` is timer time minus boot time."""
         scheduled_ms = None if self._releasing else self._ledger.schedule.next_ms()
         return self._retain_ms if scheduled_ms is None else min(self._retain_ms, scheduled_ms - ahead_ms)
 
     def release(self) -> None:
         """Log a RELEASE for the scheduled records that are due."""
         next_ms = self._ledger.schedule.next_ms()
-        if next_ms is None or next_ms > self._host.leader_ms or self._releasing:
+        if next_ms is None or next_ms > self._host.timer_ms or self._releasing:
             return
-        rows = self._ledger.schedule.plan(self._host.leader_ms, self._ledger.opened)
+        rows = self._ledger.schedule.plan(self._host.timer_ms, self._ledger.opened)
         if rows:
             self._releasing = True
             self._host.propose(log.RELEASE, payloads.encode(payloads.Release(rows)))

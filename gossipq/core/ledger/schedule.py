@@ -37,7 +37,7 @@ class Schedule:
     # --- reading --------------------------------------------------------------------------------------------
 
     def next_ms(self) -> int | None:
-        """Leader time of the next due record, or of the next scan; None if nothing is scheduled."""
+        """Timer time of the next due record, or of the next scan; None if nothing is scheduled."""
         if self._next_ms is None:
             first = next(self._due_rows(NEVER_MS), None)
             if first is None and self._cut_ms < NEVER_MS:
@@ -78,9 +78,14 @@ class Schedule:
         first, row = U64.unpack_from(found[0], 17)[0], decode_scheduled(found[1])
         return (first, row) if record < row.end else None
 
-    def plan(self, leader_ms: int, opened: Opened) -> list[ReleaseRow]:
+    def holds(self, partition: PartitionKey, index: Index) -> bool:
+        """Say if a record of an entry is scheduled."""
+        prefix = records.key(b"W", partition, index)
+        return next(iter(self._state.scan_keys(prefix, records.after(prefix))), None) is not None
+
+    def plan(self, timer_ms: int, opened: Opened) -> list[ReleaseRow]:
         """Return the due records of all batches, earliest first, as many as one entry may have."""
-        rows = self._due_rows(leader_ms + 1)
+        rows = self._due_rows(timer_ms + 1)
         heap: list[tuple[int, Index, int, PartitionKey, ScheduledRow]] = []
         planned: list[ReleaseRow] = []
         waiting, count, last = next(rows, None), 0, None
@@ -92,15 +97,15 @@ class Schedule:
                 heappush(heap, (due_ms, index, first, partition, found[1]))
                 waiting = next(rows, None)
             due_ms, index, first, partition, row = heappop(heap)
-            leader_ms = min(leader_ms, self._cut_ms)
-            next_ms = min(waiting[0] if waiting else leader_ms, heap[0][0] if heap else leader_ms)
-            until_ms = min(leader_ms, max(next_ms, due_ms + TOGETHER_MS))
+            timer_ms = min(timer_ms, self._cut_ms)
+            next_ms = min(waiting[0] if waiting else timer_ms, heap[0][0] if heap else timer_ms)
+            until_ms = min(timer_ms, max(next_ms, due_ms + TOGETHER_MS))
             end, next_ms = self._due_end(opened, index, first, row, until_ms)
             before = planned.pop().first if last is row and planned[-1].end == first else first
             planned.append(ReleaseRow(partition, index, before, end, next_ms))
             last = row
             count += end - first
-            if end < row.end and next_ms <= leader_ms:
+            if end < row.end and next_ms <= timer_ms:
                 heappush(heap, (next_ms, index, end, partition, row))
         return planned
 

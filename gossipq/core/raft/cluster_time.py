@@ -14,6 +14,13 @@ towards the majority.
 All shards of a cluster share one time. A shard that is not sure takes the latest time of the sure
 shards in its process. Otherwise a shard that had no leader for a long time would rely on few wall
 clocks, one of which may be wrong.
+
+Delays, pauses and leases end by another time, *timer time*. By leader time they would end early
+where a leader is slewed forward, or starts from a better anchor than the leader before it had.
+Timer time never gains on boot time, over all leaders of a shard. A leader keeps timer time minus
+boot time. A new leader starts with the value that the leader of its last entry sent with that
+entry; this is never more than that leader had. So timer time loses the transit time of a message
+at each takeover: delays that wait at that moment end late by this, and none ends early.
 """
 
 from typing import NamedTuple
@@ -21,7 +28,7 @@ from typing import NamedTuple
 import msgspec
 
 from gossipq.peer_messages import Appended, Vote
-from gossipq.types import Now
+from gossipq.types import Now, Term
 from gossipq.values import Message
 
 SLEW_MS = 1_000  #: interval at which a leader decides whether to slew its time
@@ -31,6 +38,10 @@ MARK_US = 100_000  #: an anchor is stored again after it moved this far
 MS_MAX = 2**48  #: later times from a peer are ignored
 #: thousandths by which an anchor falls until it is heard again: twice the leader's maximum slew
 DECAY = 2
+FALL_MS = 3  #: maximum by which leader time is slewed back at once, and timer time with it
+#: subtracted from timer time in a message: both boot times are rounded, and it may have fallen
+MARGIN_MS = 1 + FALL_MS
+SLACK_US = 20_000  #: a follower stores timer time lower by this, so that it is seldom stored again
 
 
 class ClockRow(msgspec.Struct, array_like=True, frozen=True):
@@ -40,6 +51,7 @@ class ClockRow(msgspec.Struct, array_like=True, frozen=True):
     boot_ms: int
     time_ms: int  #: leader time
     sure: bool = True
+    behind_ms: int = 0  #: leader time minus timer time; equal to `time_ms` if timer time is unknown
 
 
 class Reading(NamedTuple):
@@ -48,6 +60,7 @@ class Reading(NamedTuple):
     wall_ms: int
     est_ms: int  #: leader time by its anchor; 0: it has none
     sure: bool
+    behind_ms: int = 0  #: that minus timer time; equal to `est_ms` if timer time is unknown
 
 
 class _Clock(NamedTuple):
@@ -57,6 +70,15 @@ class _Clock(NamedTuple):
     est_ahead_ms: int | None  #: likewise
     sure: bool
     way_ms: int  #: upper bound of that transit time
+    timer_ahead_ms: int | None  #: too low by the transit time and MARGIN_MS; None: unknown
+
+
+class _Told(NamedTuple):
+    """Timer time minus boot time, as the leader of a term sent it; never more than it is."""
+
+    term: Term
+    ahead_us: int
+    heard_ms: int
 
 
 def passed(clocks: list[int], voters: int) -> int | None:
@@ -89,9 +111,16 @@ class ClusterTime:
         self._heard_ms = self._now.boot_ms  # boot time at which the anchor was true
         self._ahead_us = (row.time_ms - row.boot_ms) * 1_000 if row else None
         self.sure = row is not None and row.sure
+        #: timer time minus boot time, for the entries of this copy; None: unknown
+        self._timer_us: int | None = None
+        if row is not None and row.behind_ms < row.time_ms:
+            self._timer_us = (row.time_ms - row.behind_ms - row.boot_ms) * 1_000
+        self._told: _Told | None = None  # the same, from the leader that this copy follows
         self._marked = (self._ahead_us, self.sure)  # as stored
+        self._marked_timer_us = self._timer_us
         self._floor_ms = 0  # for a leader: time of the last entry before its own
         self._led_ms = 0  # start of its leadership
+        self._leads = False
         # clocks of other copies, heard since this copy lost its leader
         self._clocks: dict[str, _Clock] = {}
 
@@ -102,6 +131,7 @@ class ClusterTime:
         if now.boot_ms < self._now.boot_ms:
             self._ahead_us, self.sure = None, False
             self._marked = None, False
+            self._timer_us = self._marked_timer_us = self._told = None
             self._heard_ms = now.boot_ms
         self._now = now
 
@@ -119,6 +149,8 @@ class ClusterTime:
         own_us = self._ahead_us if leads and self._ahead_us is not None else 1_000 * ahead_ms
         self._ahead_us, self.sure = max(own_us, 1_000 * ahead_ms), True
         self._heard_ms = self._now.boot_ms
+        if leads:
+            self.pin()
 
     @property
     def ahead_ms(self) -> int:
@@ -130,22 +162,54 @@ class ClusterTime:
         """Leader time of this turn; 0 without an anchor."""
         return 0 if self._ahead_us is None else self._now.boot_ms + self.ahead_ms
 
+    @property
+    def timer_ahead_ms(self) -> int:
+        """Timer time minus boot time. Timer time is never ahead of leader time, and equal to it until
+        something is due by it.
+        """
+        timer_us = self._known_timer_us
+        return self.ahead_ms if timer_us is None else min(self.ahead_ms, timer_us // 1_000)
+
+    @property
+    def _known_timer_us(self) -> int | None:
+        if self._timer_us is None and self._told is not None:
+            return self._told.ahead_us
+        return self._timer_us
+
+    @property
+    def timer_ms(self) -> int:
+        """Timer time of this turn; 0 without an anchor."""
+        return 0 if self._ahead_us is None else self._now.boot_ms + self.timer_ahead_ms
+
+    @property
+    def _behind_ms(self) -> int:
+        """Leader time minus timer time, for other copies; all of leader time if unknown."""
+        return self.now_ms if self._known_timer_us is None else self.ahead_ms - self.timer_ahead_ms
+
+    def pin(self) -> None:
+        """Fix timer time minus boot time: something is due by it now, or the leader is sure.
+
+        From now on it does not step forward with leader time.
+        """
+        if self._timer_us is None:
+            self._timer_us = self._ahead_us
+
     def reading(self) -> Reading:
         """The clocks that this copy sends to others."""
-        return Reading(self._now.wall_ms, self.now_ms, self.sure)
+        return Reading(self._now.wall_ms, self.now_ms, self.sure, self._behind_ms)
 
-    def told(self) -> tuple[int, bool]:
-        """Leader time, and whether it is sure, for an Append of this turn."""
-        return self.now_ms, self.sure
+    def told(self) -> tuple[int, bool, int]:
+        """Leader time, whether it is sure, and how far timer time is behind it, for an Append of
+        this turn.
+        """
+        return self.now_ms, self.sure, self._behind_ms
 
     def stamped(self, message: Message, no_space: bool) -> Message:
         """Return an answer to another copy, with the clocks at the time of sending."""
-        wall_ms, est_ms, sure = self.reading()
         if isinstance(message, Appended):
-            times = {"wall_ms": wall_ms, "est_ms": est_ms, "sure": sure}
-            return msgspec.structs.replace(message, **times, no_space=no_space)
+            return msgspec.structs.replace(message, **self.reading()._asdict(), no_space=no_space)
         if isinstance(message, Vote):
-            return msgspec.structs.replace(message, wall_ms=wall_ms, est_ms=est_ms, sure=sure)
+            return msgspec.structs.replace(message, **self.reading()._asdict())
         return message
 
     def mark(self) -> ClockRow | None:
@@ -153,25 +217,63 @@ class ClusterTime:
         ahead_us, (stored_us, sure) = self._ahead_us, self._marked
         if ahead_us is None:
             return None
-        if stored_us is not None and sure == self.sure and abs(ahead_us - stored_us) < MARK_US:
+        timer_us, slack_us = self._timer_us, 0 if self._leads else SLACK_US
+        if timer_us is not None:
+            timer_us = min(timer_us, ahead_us)
+        same = stored_us is not None and sure == self.sure and abs(ahead_us - stored_us) < MARK_US
+        if same and self._is_timer_marked(timer_us, slack_us):
             return None
         self._marked = ahead_us, self.sure
-        return ClockRow(self._boot, self._now.boot_ms, self.now_ms, self.sure)
+        behind_ms = self.now_ms
+        if timer_us is not None:
+            self._marked_timer_us = timer_us - slack_us
+            behind_ms = self.ahead_ms - self._marked_timer_us // 1_000
+        return ClockRow(self._boot, self._now.boot_ms, self.now_ms, self.sure, behind_ms)
+
+    def _is_timer_marked(self, timer_us: int | None, slack_us: int) -> bool:
+        """Say if the stored timer time is not ahead of this, and not far behind."""
+        if timer_us is None or self._marked_timer_us is None:
+            return timer_us is None
+        return 0 <= timer_us - self._marked_timer_us <= 3 * slack_us
 
     # --- following ------------------------------------------------------------------------------------------
 
     def follow(self) -> None:
         """This copy neither leads nor stands: forget the clocks of others."""
         self._clocks.clear()
+        self._leads = False
 
-    def heard_leader(self, time_ms: int, sure: bool) -> None:
-        """The leader sent its time. By now it is later, never earlier."""
-        if not 0 < time_ms < MS_MAX or (self.sure and not sure):
+    def heard_leader(self, time_ms: int, sure: bool, term: Term = 0, behind_ms: int = 0) -> None:
+        """The leader of `term` sent its time. By now it is later, never earlier.
+
+        `behind_ms` is its leader time minus its timer time.
+        """
+        if not 0 <= behind_ms <= time_ms < MS_MAX or not time_ms:
+            return
+        if behind_ms < time_ms:  # else its timer time is not fixed
+            self._hear_timer(term, time_ms - behind_ms)
+        if self.sure and not sure:
             return  # the leader does not know our anchor yet
         ahead_us, elapsed_ms = (time_ms - self._now.boot_ms) * 1_000, self._now.boot_ms - self._heard_ms
         if self._ahead_us is not None and sure == self.sure:
             ahead_us = max(ahead_us, self._ahead_us - DECAY * elapsed_ms)
         self._ahead_us, self.sure, self._heard_ms = ahead_us, sure, self._now.boot_ms
+
+    def _hear_timer(self, term: Term, timer_ms: int) -> None:
+        boot_ms, told = self._now.boot_ms, self._told
+        ahead_us = 1_000 * (timer_ms - MARGIN_MS - boot_ms)
+        if told is not None and told.term == term:  # an earlier message may have been faster
+            ahead_us = max(ahead_us, told.ahead_us - DECAY * (boot_ms - told.heard_ms))
+        self._told = _Told(term, ahead_us, boot_ms)
+
+    def settle(self, term: Term) -> None:
+        """The leader of `term` has every entry of this copy, so its timer time counts from now on.
+
+        Before, that of the leader of the last entry counts. If this copy leads next, it releases
+        what is due by that.
+        """
+        if self._told is not None and self._told.term == term:
+            self._timer_us = self._told.ahead_us
 
     # --- standing and leading -------------------------------------------------------------------------------
 
@@ -182,7 +284,12 @@ class ClusterTime:
         boot_ms = self._now.boot_ms
         est_ahead_ms = reading.est_ms - boot_ms if reading.est_ms else None
         way_ms = 0 if sent_ms is None else max(0, boot_ms - sent_ms)
-        self._clocks[name] = _Clock(reading.wall_ms - boot_ms, est_ahead_ms, reading.sure, way_ms)
+        timer_ahead_ms = None
+        if est_ahead_ms is not None and 0 <= reading.behind_ms < reading.est_ms:
+            timer_ahead_ms = est_ahead_ms - reading.behind_ms - MARGIN_MS
+        self._clocks[name] = _Clock(
+            reading.wall_ms - boot_ms, est_ahead_ms, reading.sure, way_ms, timer_ahead_ms
+        )
 
     def lead(self, voters: list[str], last_ms: int) -> None:
         """A leadership begins. `last_ms` is the time of the last entry."""
@@ -192,6 +299,8 @@ class ClusterTime:
         own_us = [] if self._ahead_us is None else [self._ahead_us]
         self._ahead_us = max([(last_ms - boot_ms) * 1_000, *own_us, *ahead_us])
         self._floor_ms, self._led_ms, self._heard_ms = last_ms, boot_ms, boot_ms
+        self._hold_timer(self._known_timer_us)
+        self._told, self._leads = None, True
         self.correct(voters)
 
     def correct(self, voters: list[str]) -> None:
@@ -204,7 +313,12 @@ class ClusterTime:
         if self._me in voters:
             clocks.append(self._now.wall_ms - boot_ms)
         aim_ms = passed(clocks, len(voters))
+        timers_ms = [clock.timer_ahead_ms for clock in self._clocks.values()]
+        timer_ms = min((each for each in timers_ms if each is not None), default=None)
+        if self._timer_us is None and timer_ms is not None:  # its machine booted, and others know
+            self._hold_timer(1_000 * timer_ms)
         if self.sure:
+            self.pin()
             self._slew(boot_ms - self._heard_ms, aim_ms if len(voters) > 1 else None)
             return
         known = [clock.est_ahead_ms for clock in self._clocks.values() if clock.sure]
@@ -218,6 +332,8 @@ class ClusterTime:
             self.sure = enough and boot_ms + aim_ms >= self._floor_ms
         self._ahead_us = max([self._ahead_us, *(1_000 * each for each in ahead_ms)])
         self._heard_ms = boot_ms
+        if self.sure:
+            self.pin()
 
     def _slew(self, elapsed_ms: int, aim_ms: int | None) -> None:
         """Slew towards `aim_ms` (leader minus boot time). None, as with a single clock, moves
@@ -226,8 +342,16 @@ class ClusterTime:
         if elapsed_ms < SLEW_MS or self._ahead_us is None:
             return
         away_us = 0 if aim_ms is None else aim_ms * 1_000 - self._ahead_us
-        self._ahead_us += max(-elapsed_ms, min(elapsed_ms, away_us))
+        self._ahead_us += max(-min(elapsed_ms, 1_000 * FALL_MS), min(elapsed_ms, away_us))
         self._heard_ms += elapsed_ms
+        self._hold_timer(self._timer_us)
+
+    def _hold_timer(self, timer_us: int | None) -> None:
+        """Set timer time, at most to leader time: an entry has leader time, and releases only what
+        is due by then.
+        """
+        if timer_us is not None and self._ahead_us is not None:
+            self._timer_us = min(timer_us, self._ahead_us)
 
     @property
     def wait_ms(self) -> int | None:

@@ -526,7 +526,7 @@ class Replica:
             self.say(message.leader, Appended(self.me, False, self.log.last, message.sent_ms))
             return None
         self.hear(message.leader)
-        self.time.heard_leader(message.time_ms, message.sure)
+        self.time.heard_leader(message.time_ms, message.sure, term, message.behind_ms)
         if self.hollow:  # entries would mix with the rows of the snapshot
             knew, term = self.commit, self.log.term_at(self.commit) or 0
             answer = Appended(self.me, False, knew, message.sent_ms, hint_term=term, hollow=True)
@@ -555,6 +555,8 @@ class Replica:
                     f"{message.leader} contradicts entry {self.commit} of {self.me}, which is committed"
                 )
             changed = self._add(entries[self.commit - prev :])
+        if self.log.term == term:  # the leader has all that this copy has
+            self.time.settle(term)
         self.commit = max(self.commit, min(message.commit, end))
         self.answers.append((message.leader, Appended(self.me, True, end, message.sent_ms)))
         return changed
@@ -610,6 +612,7 @@ class Replica:
         self.saved = min(max(self.saved, index), self.log.last)
         self.commit = max(self.commit, index)
         self.hollow = False
+        self.time.settle(self.hard.term)
         self._configured()
         return not kept
 

@@ -61,6 +61,8 @@ class ExplainHost(Protocol):
 
     @property
     def leader_ms(self) -> int: ...
+    @property
+    def timer_ms(self) -> int: ...
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
     def enclose(self, origin: Origin, request_id: int, message: Message, bodies: list[bytes]) -> None: ...
     def unknown(self, partition: PartitionKey) -> GossipqError: ...
@@ -169,8 +171,9 @@ class ExplainRequests:
         found = self._ledger.schedule.get(named.partition, named.entry, named.record)
         assert found is not None, "a record that was found is scheduled or void"
         due_ms, text = self._due_ms(named, found[1]), self._text(named)
-        because = f"it is due in {span(due_ms - self._host.leader_ms)}"
-        return Standing("", "scheduled", because, f"gossipq msg reschedule {text} --delay 0s", time_ms=due_ms)
+        left_ms = due_ms - self._host.timer_ms
+        because, verb = f"it is due in {span(left_ms)}", f"gossipq msg reschedule {text} --delay 0s"
+        return Standing("", "scheduled", because, verb, time_ms=self._host.leader_ms + left_ms)
 
     def _due_ms(self, named: Named, row: ScheduledRow) -> int:
         delays = None if row.fixed else self._ledger.opened.column(named.entry, DELAY)
@@ -318,13 +321,14 @@ class ExplainRequests:
             return Standing(
                 name, "parked", self._lane(row.lane), f"gossipq why {topic} --group {name}", "", 0, *counts
             )
-        left_ms = row.due_ms - self._host.leader_ms
+        left_ms = row.due_ms - self._host.timer_ms
         last = f": {row.history[-1].reason}" if row.history and row.history[-1].reason else ""
         verb = f"gossipq msg requeue {text} --group {name}"
         if left_ms > 0:
             times, left = many(row.failures, "time"), span(left_ms)
             because = says(life.RETRYING, times=times, left=left, last=last)
-            return Standing(name, "retrying", because, verb, "", row.due_ms, *counts)
+            due_ms = self._host.leader_ms + left_ms
+            return Standing(name, "retrying", because, verb, "", due_ms, *counts)
         _, because, verb = self._stands(topic, name, view, cursor, cursor.state.cursor)
         failed = f"; it failed {many(row.failures, 'time')}{last}" if row.failures else ""
         return Standing(name, "ready", because + failed, verb, "", 0, *counts)
@@ -448,11 +452,11 @@ class ExplainRequests:
         """Explain a group whose records were all delivered before, or wait behind others of their key."""
         state, because, verb = self._stands(topic, name, view, cursor, cursor.state.cursor)
         keyed = f"{_waits(behind_keys)} behind others of their key" if behind_keys else ""
-        dues = cursor.exceptions.due((0, 0), self._host.leader_ms + limits.DELAY_MS_MAX, 1)
+        dues = cursor.exceptions.due((0, 0), self._host.timer_ms + limits.DELAY_MS_MAX, 1)
         if not dues:
             return state, keyed if keyed and state == "moving" else because, verb
         due_ms, first = dues[0]
-        waits, left_ms = _waits(cursor.state.retrying), due_ms - self._host.leader_ms
+        waits, left_ms = _waits(cursor.state.retrying), due_ms - self._host.timer_ms
         if left_ms <= 0:
             return state, f"{because}; {waits} to be delivered again", verb
         more = "".join(f"; {text}" for text in (keyed, because if state == "no consumer" else "") if text)

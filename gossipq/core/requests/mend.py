@@ -31,6 +31,7 @@ class MendHost(Protocol):
     def boot_ms(self) -> int: ...
     @property
     def leader_ms(self) -> int: ...
+    def due_after(self, delay_ms: int) -> int: ...
     @property
     def last(self) -> Index: ...
     def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index: ...
@@ -156,7 +157,7 @@ class MendRequests:
             )
         if self._ledger.schedule.get(named.partition, named.entry, named.record) is None:
             raise WrongState("the record is cancelled already")
-        due_ms = self._host.leader_ms + message.delay_ms
+        due_ms = self._host.due_after(message.delay_ms)
         payload = payloads.encode(payloads.DueChange(named.partition, named.entry, named.record, due_ms))
         self._propose(origin, request_id, log.RESCHEDULE, payload, Done(1, named.ref))
 

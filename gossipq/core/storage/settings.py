@@ -27,6 +27,7 @@ class ShardSettings(msgspec.Struct, frozen=True):
     virtual: dict[str, list[str]] = {}  #: virtual topics in the cluster's file
     #: id of this boot of the machine; boot times with the same id are comparable over a restart
     boot: str = ""
+    clock_step_ms: int = 0  #: boot time is rounded down to multiples of this; 0: it is exact
     joins: bool = False
     witness: bool = False
     cluster: bytes = b""  #: uuid of the cluster; b"": newcomers are not asked for theirs
