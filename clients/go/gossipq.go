@@ -74,6 +74,7 @@ const (
 	hold      = 1500                  // milliseconds that any other call does in its first turn: longer than who was refused may not ask again,
 	turns     = 4                     // and so many times as many in a later one: what it asks may be answered slowly
 	pause     = 500 * time.Microsecond
+	lone      = time.Millisecond       // that a lone caller's record is waited for with the connection in hand
 	crowded   = 100 * time.Millisecond // after another call Next leaves the connection to others for so long, and only looks now and then
 	slabRows  = 4096
 	closing   = 2000 // milliseconds that the acks of a subscription may take while it is closed
@@ -543,22 +544,31 @@ func (m *Client) drive() {
 			return
 		case <-m.posted:
 		}
-		for m.driven() {
-			time.Sleep(pause)
+		for more, waited := m.driven(); more; more, waited = m.driven() {
+			if !waited {
+				time.Sleep(pause)
+			}
 		}
 	}
 }
 
-// driven says whether something still waits.
-func (m *Client) driven() bool {
+// driven says whether something still has no outcome, and whether it has waited for that. It waits for a lone caller: a sleep lasts for a
+// millisecond at least, and the answer comes earlier. For several callers it does not keep the connection, so that their records are sent
+// together.
+func (m *Client) driven() (more, waited bool) {
 	m.lock()
 	defer m.mu.Unlock()
 	if m.c == nil {
-		return false
+		return false, false
 	}
-	C.gq_wait(m.c, 0)
+	waited = len(m.pending) == 1
+	if waited {
+		C.gq_wait(m.c, C.int(lone.Milliseconds()))
+	} else {
+		C.gq_wait(m.c, 0)
+	}
 	m.settle()
-	return len(m.pending) > 0
+	return len(m.pending) > 0, waited
 }
 
 // settle ends what has an outcome.
