@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 GROUP_ROWS, GROUP_BYTES = 65_536, 32 << 20  #: gathered into one record batch
 GROUP_BATCHES = 8_192  #: of which each takes some kilobytes, be it of one record
-SHORT_BATCH = 32  #: records; of a shorter one they are taken singly, since an array costs as much as so many
+#: records of a batch; from shorter ones they are taken singly, since an array
+#: costs as much as 32 of them
+SHORT_BATCH = 32
 TIME_MS_MIN, TIME_MS_MAX = -62_135_596_800_000, 253_402_300_799_999  #: years 1 to 9999
 
 
@@ -199,7 +201,7 @@ class Gathering:
         self._rows = self._bytes = 0
 
     def add(self, stretch: Stretch) -> "list[RecordBatch]":
-        """What is complete by now."""
+        """Adds a stretch; returns the record batches that are complete."""
         self._waiting.append(stretch)
         self._rows += len(stretch)
         self._bytes += stretch.batch.info.size
@@ -289,7 +291,7 @@ def _cells(items: list[bytes], bit: int) -> Any:
 
 
 def _pairs(raw: bytes) -> list[dict[str, str | bytes]]:
-    """What cannot be read is one pair without a name, whose value is all of it."""
+    """Unreadable headers become one pair without a name, whose value has all bytes."""
     try:
         headers = payloads.headers_of(raw)
     except Undecodable:

@@ -65,7 +65,7 @@ class Lake:
 
     @property
     def topics(self) -> list[str]:
-        """Names, also of topics that the cluster has no more."""
+        """Names of the topics, also of those that the cluster has removed."""
         return sorted({at.topic for at in self._export.positions.values()})
 
     @property

@@ -54,7 +54,7 @@ class Metrics(Middleware):
         self._end(_attributes("process", message.topic))
 
     def expired(self, message: Record, error: BaseException) -> None:
-        """It is counted; its time goes on until its handler is through."""
+        """Counts it; its time runs until its handler ends."""
         self._expired.add(1, _attributes("process", message.topic))
 
     def error(self, message: Record, error: BaseException) -> None:

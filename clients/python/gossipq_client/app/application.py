@@ -36,8 +36,9 @@ def parse(target: str) -> tuple[str, str]:
 
 
 def find(target: str) -> Any:
-    """What the application's module has under that name. Raises ConfigError, and what a client at its top
-    level met."""
+    """The object of that name in the application's module. Raises ConfigError, and the errors of a
+    client at the module's top level.
+    """
     module, name = parse(target)
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -81,8 +82,9 @@ def run(target: str, guarded: bool = False) -> None:
 
 
 def _made_by(function: Callable[[], Any], target: str) -> Any:
-    """What it returns, or awaits. Raises ConfigError when it takes arguments, as a handler does, and what it
-    raises."""
+    """Calls or awaits the function and returns the result. Raises ConfigError if it takes
+    arguments, as a handler does, and its own errors.
+    """
     try:
         inspect.signature(function).bind()
     except (TypeError, ValueError):

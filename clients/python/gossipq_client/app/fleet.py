@@ -17,13 +17,13 @@ from gossipq_client.app.application import open_log, parse
 POLL_S = 0.2
 RESTART_S_FIRST, RESTART_S_MAX = 0.5, 10.0
 SETTLED_S = 60.0  #: who lived that long is started again at once
-HOPELESS = (2, 78)  #: exit codes of what another start does not cure: usage, configuration
+HOPELESS = (2, 78)  #: exit codes for which another start is useless: usage, configuration
 
 log = logging.getLogger("gossipq_client")
 
 
 def source_directory(target: str) -> Path:
-    """Where the files of "app:mq" lie: the directory of its package, or of its module."""
+    """The directory with the files of "app:mq": that of its package, or of its module."""
     top = parse(target)[0].split(".")[0]
     package = Path.cwd() / top
     return package if package.is_dir() else Path.cwd()
@@ -52,10 +52,10 @@ def snapshot(directory: Path) -> Files:
 
 
 def remove_bytecode(paths: Iterable[str]) -> None:
-    """Removes what Python has compiled of these source files.
+    """Removes the compiled code of these source files.
 
-    Python takes compiled code for fresh while the size of its source and the whole second of its change are
-    the same: of two changes within a second that keep the size, it would run the first.
+    Python takes compiled code for fresh while the size of its source and the whole second of its
+    change are the same. Of two changes within a second that keep the size, it would run the first.
     """
     for path in paths:
         compiled = Path(cache_from_source(path))

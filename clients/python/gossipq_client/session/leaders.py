@@ -1,7 +1,7 @@
-"""Who leads what, as far as this client knows. Pure.
+"""The leaders of shards, as far as this client knows. Pure.
 
-A higher term wins. Within one term a shard has one leader, so what is known of it changes only when it turns
-out to be wrong.
+A higher term wins. Within one term a shard has one leader, so what is known of it changes only when
+it turns out to be wrong.
 """
 
 from collections.abc import Collection
@@ -9,7 +9,7 @@ from collections.abc import Collection
 from gossipq.types import ShardId
 from gossipq.values import Route
 
-PAUSE_MS = 50  #: a shard that nobody leads is asked again after this,
+PAUSE_MS = 50  #: first pause before a shard without a leader is asked again;
 PAUSE_MS_MAX = 200  #: and after twice as much each time, up to this
 
 
@@ -26,8 +26,9 @@ class Leaders:
         self.shut = {}
 
     def workers(self, leaderless: Collection[ShardId] = ()) -> dict[str, ShardId]:
-        """Endpoints of workers that lead something, each with a shard by which it is spoken to: if it can be,
-        with none of `leaderless`, which it led once and for which nobody answers."""
+        """Endpoints of workers that lead a shard, each with a shard to address it by. Shards in
+        `leaderless` come last: the worker led them once, and no leader answers for them.
+        """
         routes = sorted(self.routes.items(), key=lambda item: item[0] not in leaderless)  # the last one holds
         return {route.endpoint: shard for shard, route in routes}
 

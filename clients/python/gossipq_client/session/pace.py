@@ -6,11 +6,11 @@ handed in.
 
 CREDIT_START = 64  #: before anything is known
 CREDIT_MIN, CREDIT_MAX = 4, 8_000
-AHEAD_MS = 1_000  #: so much work is lent
+AHEAD_MS = 1_000  #: the credit covers this much work
 LOOK_MS = 250  #: of work tell how fast it is
 STUCK_MS = 2_000  #: without a record, while some wait: it has become slow
 GROWTH = 4  #: times as much at once
-NEARBY = 4 / 3  #: a change by less is none
+NEARBY = 4 / 3  #: a smaller change is ignored
 
 
 class Pace:
@@ -25,7 +25,9 @@ class Pace:
         self._mark_ms = now_ms
 
     def took(self, count: int, now_ms: int) -> bool:
-        """It went on to so many more, which waited. Whether the target is another one now."""
+        """The consumer took `count` more waiting records. Returns True
+        if the target has changed.
+        """
         self._records += count
         self._busy_ms += now_ms - self._mark_ms
         self._mark_ms = now_ms
@@ -34,7 +36,9 @@ class Pace:
         return self._judge()
 
     def look(self, now_ms: int) -> bool:
-        """Records wait for it: whether it takes so long with one that the target is another one now."""
+        """Called while records wait. Returns True if the current record takes so long
+        that the target has changed.
+        """
         if now_ms - self._mark_ms < STUCK_MS:
             return False
         return self.took(0, now_ms)

@@ -13,12 +13,13 @@ from gossipq_client.session.credit import Subscription
 from gossipq_client.session.deliveries import Consuming
 from gossipq_client.values import inputs
 
-CREDIT = 1 << 20, 32 * limits.MIB  #: lent to the leaders while a range is read
+CREDIT = 1 << 20, 32 * limits.MIB  #: records and bytes of credit while a range is read
 
 
 class Stretch(NamedTuple):
-    """Records [first, end) of one partition, in a batch whose record 0 has offset `base`. Offsets between two
-    stretches have no record to read any more."""
+    """Records [first, end) of one partition, in a batch whose record 0 has offset `base`. Offsets
+    between two stretches have no readable record.
+    """
 
     topic: TopicInfo
     partition: int
@@ -31,7 +32,7 @@ class Stretch(NamedTuple):
         return self.end - self.first
 
     def within(self, first: Offset, end: Offset) -> "Stretch":
-        """Those of its records that lie in [first, end)."""
+        """The part of its records in [first, end)."""
         between = max(self.first, first), min(self.end, end)
         return Stretch(self.topic, self.partition, *between, self.base, self.batch)
 
@@ -66,12 +67,13 @@ class Reading:
 
     @property
     def ready(self) -> bool:
-        """Whether `take` has something to say."""
+        """True if `take` can return or raise."""
         return self.over or bool(self.subscription.ready) or self.subscription.error is not None
 
     def take(self) -> list[Stretch]:
-        """What has come, in order within each partition. Raises what the leader refused, as
-        OffsetOutOfRange, and BadBatch for what cannot be opened."""
+        """The records that have come, in order within each partition. Raises the leader's refusal,
+        such as OffsetOutOfRange, or BadBatch if a batch cannot be opened.
+        """
         if self.subscription.error is not None:
             raise self.subscription.error
         return list(self._stretches())
@@ -92,7 +94,7 @@ class Reading:
 def between(
     start: inputs.Start, end: inputs.Start | None, wall_ms: int
 ) -> tuple[tuple[str, int], tuple[str, int] | None]:
-    """Where a range begins and ends, as START names places. Raises BadRequest."""
+    """The beginning and end of a range, as START names places. Raises BadRequest."""
     first = inputs.start_of(start, wall_ms)
     last = None if end is None else inputs.start_of(end, wall_ms, "end")
     if first[0] == "new" or (last is not None and last[0] in ("first", "new")):
