@@ -40,8 +40,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """pytest-timeout raises in the main thread, once. What swallows that, or cleans up without a bound after
-    it, would hang the whole run: then this process says where each of its threads is, and ends."""
+    """pytest-timeout raises in the main thread, once. Code that swallows the exception, or
+    cleans up without a limit after it, would hang the whole run. Then this process prints where
+    each thread is, and ends.
+    """
     if limit_s := limit_of(item):
         _end_in(limit_s + HANG_SECONDS, item.config)
     try:
@@ -51,7 +53,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def limit_of(item: pytest.Item) -> float:
-    """The timeout of a test, as pytest-timeout finds it; 0: it has none."""
+    """The timeout of a test, as pytest-timeout finds it; 0 without one."""
     marker, config = item.get_closest_marker("timeout"), item.config
     told = config.getoption("timeout"), os.environ.get("PYTEST_TIMEOUT"), config.getini("timeout")
     return float(marker.args[0] if marker else next((each for each in told if each is not None), 0))
@@ -71,7 +73,7 @@ def _end_in(seconds: float, config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Nodes under test have a secret of their own, not that of who runs the tests."""
+    """Nodes under test have their own secret, not the one of the user who runs the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
@@ -90,8 +92,10 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several files run at a time, the longest begin first, so that none is left alone at the end.
-    Files that wait for nodes and files that compute take turns, so that the cores are busy all the time."""
+    """If several files run at a time, the longest begin first, so that none is left alone
+    at the end. Files that wait for nodes and files that compute take turns, so that the
+    cores are busy all the time.
+    """
     if not hasattr(config, "workerinput"):
         return
     first = [HOME / "tests" / "sim", HOME / "tests" / "spark"]
@@ -118,7 +122,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
 
         def remove_node(self, node: Any) -> str | None:
-            """What a process died of is over: xdist itself would give it to the next one, and so for ever."""
+            """Drops the test that crashed the process; xdist would give it to the next
+            process, again and again.
+            """
             left = (
                 (name, unit) for unit in self.assigned_work[node].values() for name in unit if not unit[name]
             )
@@ -143,7 +149,7 @@ class RunningNode:
         self.environment: dict[str, str] = {}  #: what else it is told
 
     def token(self) -> bytes:
-        """What its nodes show that they know."""
+        """The token by which its nodes prove themselves."""
         manifest = json.loads((self.data / "manifest.json").read_text())
         secret = (self.data / "secret").read_bytes().strip()
         return proofs.token(secret, bytes.fromhex(manifest["cluster_uuid"]))
@@ -189,7 +195,7 @@ class RunningNode:
             raise AssertionError(f"the node said {line!r}, exit code {code}: {self.log()[-2000:]}")
 
     def log(self) -> str:
-        """What it said on stderr, where that is kept."""
+        """Its stderr, if that is kept."""
         return ""
 
     def __enter__(self) -> Self:

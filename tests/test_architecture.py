@@ -53,7 +53,8 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
     "client": (3, ("gossipq_client",)),
     "spark": (3, ("pyspark_gossipq",)),
     "actors": (4, ("gossipq_node.actors",)),
-    "stand_ins": (4, ("gossipq_cli.conformance.between",)),  # speaks for nodes that a client is tried with
+    # plays the nodes that a client is tested with
+    "stand_ins": (4, ("gossipq_cli.conformance.between",)),
     # what dashboards share: snapshots, their history, the table of verbs, and how both are told
     "panel": (
         4,
@@ -310,7 +311,7 @@ def is_pure(module: str) -> bool:
 
 
 def import_trouble(module: str, target: str) -> str | None:
-    """What is wrong with `module` importing `target`, if anything."""
+    """The error if `module` must not import `target`, or None."""
     top = target.split(".")[0]
     if target.startswith("."):
         return "relative import"
@@ -344,7 +345,7 @@ INNER_ROOMS = {"gossipq.core": (CORE_ROOMS, CORE_TOP), "gossipq_client": (CLIENT
 
 
 def inner_room(module: str) -> tuple[str, str]:
-    """The house with rooms that a module stands in, and its room there; "" for what is not so."""
+    """The package with rooms that a module is in, and the module's room there; "" for others."""
     for house, (rooms, _) in INNER_ROOMS.items():
         for room in rooms:
             if inside(module, f"{house}.{room}"):
@@ -379,12 +380,13 @@ def door_trouble(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
             )
 
 
-#: parts of a shard that only the core sees; `shard.ledger` may be handed on, and nobody outside looks into it
+#: parts of a shard that only the core uses; other modules may pass `shard.ledger`
+#: on but not look into it
 INSIDE_A_SHARD = {"ledger", "dispatch", "replica", "peers", "moving"}
 
 
 def reach_trouble(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Whoever reaches through the door of a shard into one of its rooms."""
+    """Yields code that reaches through a shard into one of its rooms."""
     if room_of(module) in ("actors", "process", "ports", "adapters"):
         for node in ast.walk(tree):
             through = node.value if isinstance(node, ast.Attribute) else None
@@ -398,8 +400,10 @@ CLOCK_READERS = {LOOP, "gossipq_node.actors.worker"}
 
 
 def clock_trouble(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Whoever asks the clock in an actor: the loop does, once a turn, and hands it on; the worker asks how
-    long things take, and in one place what time it is after a commit."""
+    """Yields actor code that asks the clock: only the loop does, once a turn, and
+    passes the time on. The worker also measures how long things take, and in one place
+    asks for the time after a commit.
+    """
     if not inside(module, "gossipq_node.actors"):
         return
     after_commit = {
@@ -424,7 +428,7 @@ INSIDE_DISPATCH = {"again", "dirty", "failed", "parking", "take_acks", "take_lea
 
 
 def dispatch_trouble(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Whoever uses of a dispatch, from outside of its room, what only its own modules may."""
+    """Yields code outside of dispatch's room that uses what only its own modules may use."""
     if not inside(module, "gossipq") or inside(module, "gossipq.core.delivery"):
         return
     for node in ast.walk(tree):
@@ -435,7 +439,9 @@ def dispatch_trouble(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]
 
 
 def raft_trouble(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Whoever writes into a replica, or into what it knows of another copy, from outside of its room."""
+    """Yields code outside of raft's room that writes into a replica, or into its
+    knowledge of another copy.
+    """
     if not module.startswith(("gossipq", "gossipq_node")) or inner_room(module) == ("gossipq.core", "raft"):
         return
     for node in ast.walk(tree):
@@ -606,7 +612,7 @@ def test_good_source_passes(module: str, source: str) -> None:
 
 # --- names ------------------------------------------------------------------------------------------------
 
-NOUNS_IN_ING = {"pending", "testing"}  #: what is pending, and what numpy and others call so
+NOUNS_IN_ING = {"pending", "testing"}  #: pending things, and a name that numpy and others use
 
 
 def named_twice(sources: Iterable[str]) -> set[str]:

@@ -104,7 +104,7 @@ def test_each_planted_bug_was_hunted_and_seen_by_its_check_in_nine_of_ten_tries(
 
 
 def kills_told(lines: list[str]) -> str:
-    """What the runs in tests/export/kills.jsonl add up to, as docs/EXPORT.md tells it."""
+    """Sums of the runs in tests/export/kills.jsonl, as docs/EXPORT.md shows them."""
     clean = [run for run in map(json.loads, lines) if not run["commit"].endswith("-dirty")]
     runs = [run for run in clean if "failed" not in run]
     kills: Counter[str] = Counter()

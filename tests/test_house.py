@@ -44,7 +44,7 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def anchor(heading: str) -> str:
-    """What a link to this heading says after `#`."""
+    """The anchor of a link to this heading, after `#`."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 

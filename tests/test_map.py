@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md is a map: what it names in `code` is there, under that name."""
+"""ARCHITECTURE.md is a map: each name in `code` exists."""
 
 import re
 import subprocess

@@ -46,7 +46,9 @@ def blocks(text: str) -> Iterator[list[str]]:
 
 
 def commands(text: str) -> Iterator[str]:
-    """The commands of each shell block: the lines behind a prompt, or all lines where there is no prompt."""
+    """The commands of each shell block: the lines with a prompt, or all
+    lines in a block without one.
+    """
     for lines in blocks(text):
         prompted = [PROMPT.sub("", line) for line in lines if PROMPT.match(line)]
         if prompted:
@@ -56,7 +58,7 @@ def commands(text: str) -> Iterator[str]:
 
 
 def wrong_in(block: str) -> list[str]:
-    """Lines with a remark that a shell takes as arguments, and what bash says about the block."""
+    """Lines with a remark that a shell takes as arguments, and bash's errors about the block."""
     block = PLACEHOLDER.sub("X", block)
     remarks = [line for line in block.splitlines() if REMARK.search(QUOTED.sub("Q", line).split(" #")[0])]
     said = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True, check=False).stderr

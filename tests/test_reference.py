@@ -1,4 +1,4 @@
-"""`make docs`: the reference of the client has every public name, with what its docstring says."""
+"""`make docs`: the reference of the client contains every public name with its docstring."""
 
 import subprocess
 from pathlib import Path

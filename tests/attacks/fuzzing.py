@@ -1,10 +1,10 @@
-"""Mutated real conversations against everything that reads what a stranger sends.
+"""Mutated real conversations against all code that reads a stranger's messages.
 
     python -m attacks.fuzzing [--inputs 100000] [--first SEED]
 
-A life feeds one target so many inputs; its seed makes it again. What ends a target, or is a fault of its own,
-is kept as a vector, which the tests feed from then on. Counts of inputs are added up in `fuzzed.json`, for
-each commit that was fed.
+A life feeds one target a number of inputs; its seed repeats it. An input that ends a target or
+causes a fault is kept as a vector, and the tests feed it from then on. Counts of inputs are added
+up in `fuzzed.json`, for each commit.
 """
 
 import argparse
@@ -99,7 +99,7 @@ def _conversation(random: Random, fuzz: Fuzz, shard: int, peers: bool) -> Iterat
         try:
             control = encode(fuzz.message(random.choice(kinds)), shard, random.choice((0, 9, 2**64 - 1)))
         except (UnicodeEncodeError, OverflowError):
-            continue  # nobody can say that
+            continue  # no client can send that
         frames = [mutated(random, control, before)]
         before = control
         if random.random() < 0.3:
@@ -119,7 +119,7 @@ def _bundled(random: Random, frames: Frames, sender: str, to: str) -> Frames:
 
 
 def worker(random: Random, fed: list[Frames]) -> Iterator[None]:
-    """What a client and a stranger at the door for peers say to a worker."""
+    """Messages of a client, and of a stranger at the port for peers, to a worker."""
     hands, client, partition, shard = lively()
     fuzz = Fuzz(random.randrange(2**32), known(partition, shard))
     talk, peer_talk = (_conversation(random, fuzz, shard, peers) for peers in (False, True))
@@ -142,7 +142,7 @@ def worker(random: Random, fed: list[Frames]) -> Iterator[None]:
 
 
 def frontdoor(random: Random, fed: list[Frames]) -> Iterator[None]:
-    """What a client, and other processes of the cluster, say to a frontdoor."""
+    """Messages of a client, and of other processes of the cluster, to a frontdoor."""
     house = House()
     house.report(0, 10)
     fuzz = Fuzz(random.randrange(2**32), {})
@@ -163,7 +163,7 @@ def frontdoor(random: Random, fed: list[Frames]) -> Iterator[None]:
 
 
 def batch(random: Random, fed: list[Frames]) -> Iterator[None]:
-    """What passes the checks can be opened and cut by everyone after."""
+    """A batch that passes the checks can be opened and cut by all later readers."""
     before = b"\0"
     while True:
         whole = _batch(random)
@@ -178,7 +178,7 @@ def batch(random: Random, fed: list[Frames]) -> Iterator[None]:
 
 
 def gossip(random: Random, fed: list[Frames]) -> Iterator[None]:
-    """What other agents say of themselves."""
+    """Tags of other agents about themselves."""
     names = ("endpoint", "name", "copy", "cluster", "kind", "load", "id", "role")
     texts = (b"tcp://10.0.0.1:7700", b"ada", b"ada.1", b"node", b"12", b"\xff", b"", b"\0", b"9" * 40, b"-1")
     while True:
@@ -238,7 +238,7 @@ def life(surface: str, seed: int, inputs: int = LIFE) -> None:
 
 
 def keep(crash: Crash) -> Path:
-    """As a vector: its surface and seed make the same life again, the frames are for who reads it."""
+    """Keeps a vector: surface and seed repeat the life, the frames are for human readers."""
     said = {
         "surface": crash.surface,
         "seed": crash.seed,
@@ -283,7 +283,8 @@ def main() -> int:
             print(f"{crash}: kept as {keep(crash)}", file=sys.stderr)
         fed[surface] = fed.get(surface, 0) + LIFE
         seed += 1
-        COUNTS.write_text(json.dumps(by_commit, indent=1) + "\n")  # also for who ends it early
+        # kept even if the run is ended early
+        COUNTS.write_text(json.dumps(by_commit, indent=1) + "\n")
     print(f"{sum(fed.values()):,} inputs to {commit} so far: {fed}; {crashes} crashes now")
     return 1 if crashes else 0
 

@@ -1,10 +1,10 @@
-"""All attacks at once, from a process of their own: who measures what honest clients wait must not share a
-Python interpreter with the attackers.
+"""All attacks at once, in a process of their own: the attackers must not share a Python interpreter
+with the process that measures honest clients.
 
     python -m attacks.siege FACTS NICE
 
-attacks until its standard input ends, and prints the rounds of each attack as JSON. It is to be started in a
-session of its own: NICE is the niceness of that, too.
+attacks until its standard input ends, and prints the rounds of each attack as JSON. Start it in a
+session of its own: NICE is the niceness of that session, too.
 """
 
 import json
@@ -41,7 +41,9 @@ from gossipq.wire.frames import encode
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What the attackers know of the cluster: all that a client may ask, and what a node's status says."""
+    """The attackers' knowledge of the cluster: everything that a client may
+    ask, and a node's status.
+    """
 
     ports: list[int]  #: of the frontdoors; workers follow
     names: list[str]
@@ -172,8 +174,9 @@ class Siege:
 
 
 def give_way(nice: int) -> None:
-    """To all other processes. Where the scheduler weighs sessions first, a process alone gives way to nobody
-    but those of its own."""
+    """Gives way to all other processes. Schedulers that weigh sessions first need the
+    session's niceness as well.
+    """
     os.nice(nice)
     with suppress(OSError):
         Path("/proc/self/autogroup").write_text(str(nice))

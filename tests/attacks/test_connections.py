@@ -1,4 +1,4 @@
-"""Connections that say nothing, or never come to an end: they take no place, and no memory, from others."""
+"""Silent or endless connections take neither places nor memory from other clients."""
 
 import select
 import time
@@ -19,7 +19,7 @@ PIECE = bytes(1 << 20)
 
 
 def open_still(crowd: list[Tcp]) -> list[Tcp]:
-    """Those on which the other side has not hung up."""
+    """The connections that the other side has not closed."""
     poll = select.poll()
     for each in crowd:
         poll.register(each.socket, select.POLLRDHUP)

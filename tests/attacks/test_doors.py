@@ -1,6 +1,6 @@
-"""Encrypted doors, attacked over real sockets: only keys on the roster come in at that for nodes, and who
-leaves it is hung up on; who does not encrypt, or takes another key for that of the cluster, is not spoken
-to."""
+"""Encrypted ports, attacked over real sockets. The port for nodes admits only keys on the roster,
+and disconnects nodes that leave it. Callers without encryption or with a wrong key get no answer.
+"""
 
 import os
 import resource
@@ -28,7 +28,7 @@ SECRET = b"what the nodes of the cluster know"
 OLD, NEW = b"the old secret of it\n", b"the new secret of it\n"
 PATIENCE_S = 30.0
 HELD_S = 0.3  #: the I/O thread of libzmq finds no descriptor meanwhile; nothing tells when it has looked
-SOON_MS = 400  #: for what must not come
+SOON_MS = 400  #: time in which a message that must not come would come
 ROUND_TRIP_S = 0.4  #: between hosts that are as far from each other as any two
 ROUNDS = 100  #: with three sockets each it takes fewer than a context may have before they are taken away
 
@@ -66,7 +66,7 @@ class Seat:
             self.mailbox.close()
 
     def hears(self, *others: "Seat") -> list[Incoming]:
-        """What comes, while the others turn, too."""
+        """The messages that arrive while the others also turn."""
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             if came := self.mailbox.receive(20):
@@ -116,7 +116,7 @@ def test_who_is_on_the_roster_comes_in_and_who_leaves_it_is_hung_up_on(seat: Cal
 
 @contextmanager
 def slow_wire(port: int, to: int, delay_s: float) -> Iterator[None]:
-    """Whoever dials `port` gets to `to`; each way takes so long. One connection."""
+    """Connects `port` to `to` with a delay each way, for one connection."""
     server = socket.create_server(("127.0.0.1", port))
 
     def carry(source: socket.socket, target: socket.socket) -> None:
@@ -141,7 +141,7 @@ def slow_wire(port: int, to: int, delay_s: float) -> Iterator[None]:
 
 
 def test_nodes_meet_though_the_way_is_long(seat: Callable[..., Seat]) -> None:
-    """Whose handshake is given up before it can be over is never reached."""
+    """A handshake needs enough time, or a distant node would never be reached."""
     ada, bob = seat(), seat()
     far = msgspec.structs.replace(ada.row, endpoint=f"tcp://127.0.0.1:{settled_port(doors=True)}")
     port = int(far.endpoint.rpartition(":")[2]) + limits.PEER_PORT_STEP

@@ -77,7 +77,7 @@ class Flood:
             wire.socket.recv(1 << 16)
 
     def reading(self, port: int) -> None:
-        """Gone while records are handed out to it."""
+        """The client disconnects while records are delivered to it."""
         with self._greeted(port, self._shard) as wire:
             for number in range(100):
                 wire.say(Subscribe(number, "", [Start(self._key, "first")], 10, 1 << 20), self._shard)

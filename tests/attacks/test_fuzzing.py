@@ -1,4 +1,4 @@
-"""A share of `make fuzz`, what it has found before, and what the documents say of it."""
+"""A part of `make fuzz`, the vectors it has found before, and the numbers in the documents."""
 
 import json
 import logging

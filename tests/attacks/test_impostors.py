@@ -23,7 +23,7 @@ from waiting import until
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(180)]
 PORTS = (0, 1, limits.FRONTDOOR_PEER_PORT_STEP, limits.PEER_PORT_STEP)
 LISTENS_S = 5.0
-#: what a node says to whoever listens at an address of its roster, until that has proven itself
+#: messages that a node sends to an address of its roster before the other side has proven itself
 GREETINGS = (Greet, Hello, Join, Bye)
 
 
@@ -61,7 +61,7 @@ class Impostor(threading.Thread):
     def _hear(self, router: "zmq.Socket[bytes]", step: int) -> None:
         name, *frames = router.recv_multipart()
         said: object = frames
-        with suppress(Exception):  # a message with a client's envelope has no header in front
+        with suppress(Exception):  # a message with a client's envelope does not begin with a header
             said = decode(frames[0])[1]
         self.heard.append((step, said))
         if self._answers and isinstance(said, Greet):

@@ -1,5 +1,6 @@
-"""Invitations, attacked: by who guesses, comes too late, comes twice, comes at the same moment, wants to be a
-node that is there, or asks where others can listen. Over fakes of ports: nothing waits."""
+"""Invitations, attacked. The attackers guess, come too late, twice or at the same moment, pose as
+an existing node, or ask where others can listen. Ports are fakes, so the tests do not wait.
+"""
 
 import msgspec
 import pytest

@@ -1,5 +1,6 @@
-"""Sessions and producers belong to who made them: whoever reads their names on a cluster can do nothing in
-them."""
+"""Sessions and producers belong to their creators: a client that only reads their names
+can do nothing with them.
+"""
 
 import os
 from collections.abc import Callable

@@ -1,5 +1,6 @@
-"""What a client may say of its batches: nothing that makes another's record vanish, and no mistake that
-retries for ever."""
+"""Lies about batches: a client cannot make another client's record vanish, and
+cannot cause endless retries.
+"""
 
 from array import array
 from collections.abc import Callable
@@ -39,7 +40,7 @@ def speaker(served: Node, raw: Connect, info: TopicInfo, session: bytes, partiti
 
 
 def publish(client: Raw, shard: int, partition: int, batch: bytes) -> Message:
-    """What came of a batch: its CONFIRM, or why it was refused."""
+    """The outcome of a batch: its CONFIRM, or the refusal."""
     client.say(Publish(partition), shard, 77, batch)
     answer = client.receive()
     assert answer is not None

@@ -1,5 +1,6 @@
-"""Nobody takes all of a cluster: what is beyond a quota is refused by its name and value, and what is there
-serves."""
+"""No client can use up a cluster: requests beyond a quota are refused with its name and value, and
+the existing clients are served.
+"""
 
 from collections.abc import Callable
 
@@ -132,7 +133,7 @@ def test_an_address_owns_so_much(slow: Node, raw: Connect) -> None:
 
 @pytest.mark.parametrize("step", [0, 1])
 def test_an_address_asks_so_much_a_second(slow: Node, raw: Connect, step: int) -> None:
-    """Who settles, and shows that it is there, is heard meanwhile."""
+    """A client that settles records and sends signs of life is heard meanwhile."""
     flood = raw(f"tcp://127.0.0.1:{slow.port + step}").hello(META_SHARD)
     asked = 2 * OF_ADDRESS["requests_per_s"]
     for _ in range(asked):

@@ -1,5 +1,6 @@
-"""Replies to others, attacked: in a closed cluster each reads its own route of `_replies`, and nobody the
-rest."""
+"""Replies to others, attacked: in a closed cluster each client may read only
+its own route of `_replies`.
+"""
 
 import pytest
 from msgspec import structs
@@ -91,7 +92,7 @@ def test_who_may_nothing_asks_nothing(rig: Hands) -> None:
 
 
 def test_a_session_that_others_could_greet_as_has_no_route_of_its_own(rig: Hands) -> None:
-    """Who answers it knows its name."""
+    """A handler that answers the session knows its name."""
     partition, shard = greeted(rig, NODE).topic(REPLIES)
     hello = hello_of(ALL)
     assert forbidden(greeted(rig, hello).ask(reading(partition, hello.session.hex()), shard))

@@ -1,8 +1,10 @@
-"""All attacks at once on three nodes under honest load, for GOSSIPQ_SIEGE_MINUTES: make siege MINUTES=10.
-With NICE=19 the attackers get the processor time that nobody else wants, as if they had another machine.
+"""All attacks at once on three nodes under honest load, for GOSSIPQ_SIEGE_MINUTES:
+make siege MINUTES=10. With NICE=19 the attackers get only spare processor time, as if
+they had another machine.
 
-It reports what honest publishers waited before and meanwhile, what was lost, and which workers started
-again."""
+It reports the waits of honest publishers before and during the attacks, lost records,
+and workers that restarted.
+"""
 
 import os
 import subprocess
@@ -44,7 +46,7 @@ def facts(nodes: Cluster) -> Facts:
 
 
 def waits_ms(nodes: Cluster, seconds: float) -> list[int]:
-    """What one honest publisher waited for each of its confirms, one after the other."""
+    """The waits of one honest publisher for its confirms, one after the other, in ms."""
     found: list[int] = []
     end = time.monotonic() + seconds
     with connect(nodes.servers) as mq:

@@ -1,5 +1,6 @@
-"""Who does not know the secret of a cluster, but can reach all ports of its nodes: nothing between nodes is
-for it."""
+"""A stranger without the cluster's secret who can reach all ports of its nodes: messages
+between nodes are closed to it.
+"""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""A node that is none: it answers as one does, but for what a test says of single messages."""
+"""A fake node: it answers like a node, except to messages for which a test gives the answer."""
 
 import threading
 import time
@@ -44,9 +44,10 @@ def batch(*headers: bytes) -> bytes:
 
 
 class FakeNode(threading.Thread):
-    """`answer` gets each message, and gives (verb, fields, [body]) or frames to send, None for silence, or
-    NotImplemented for what a node would say. `shards`: of the topic's partitions. `delay_s`: what it says is
-    under way for so long."""
+    """`answer` gets each message. It returns (verb, fields, [body]) or frames to send, None for
+    silence, or NotImplemented for a node's usual answer. `shards` are the shards of the topic's
+    partitions. `delay_s` delays each answer.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,6 @@
-"""Clients in other languages: how the driver of each is started, and what is missing here to start it."""
+"""Clients in other languages: how to start their drivers, and which tools
+this machine lacks for that.
+"""
 
 import shutil
 import sys

@@ -1,6 +1,7 @@
-"""What `gossipq conformance -o jsonl` found of each client: kept in results.jsonl, shown by its README.
+"""Results of `gossipq conformance -o jsonl` for each client, kept in
+results.jsonl and shown in its README.
 
-gossipq conformance --driver CMD --takeovers 20 -o jsonl | PYTHONPATH=tests python -m bindings.report c
+    gossipq conformance --driver CMD --takeovers 20 -o jsonl | PYTHONPATH=tests python -m bindings.report c
 """
 
 import json

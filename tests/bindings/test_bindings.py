@@ -1,4 +1,4 @@
-"""Clients in other languages against real nodes, by what `gossipq conformance` tries."""
+"""Clients in other languages against real nodes, with the checks of `gossipq conformance`."""
 
 import json
 import os

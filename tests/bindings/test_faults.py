@@ -176,7 +176,7 @@ def test_c_headers_that_lie_about_their_number() -> None:
 
 @needs_c
 def test_c_what_could_not_be_subscribed_is_left() -> None:
-    """A node that subscribed it but said so too late would hand records to nobody."""
+    """A node that subscribed it but answered too late would deliver records without a reader."""
     with FakeNode(lambda node, said: None if said[0] == SUBSCRIBE else NotImplemented) as node:
         run_c(node.endpoint, "subscribe")
         time.sleep(0.1)
@@ -320,7 +320,7 @@ def test_c_what_cannot_be_sent_is_refused_at_once() -> None:
 
 @needs_c
 def test_c_a_failure_in_a_topic_that_is_gone_is_refused() -> None:
-    """To ask again and again would have no end."""
+    """Repeating the request would never end."""
     gone = False
 
     def answer(node: FakeNode, said: Said) -> Any:
@@ -537,7 +537,7 @@ def codes(
 
 
 def codes_of(line: list[str], servers: str, wait_ms: int = 2_000) -> list[str]:
-    """What came of three calls that may take so long each."""
+    """The outcomes of three calls, each with that time limit."""
     knows = {**os.environ, "WAIT_MS": str(wait_ms)}
     done = subprocess.run([*line, servers], capture_output=True, text=True, timeout=60, env=knows)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -607,7 +607,7 @@ def test_small_who_is_told_to_wait_waits_no_longer_than_it_wants(line: list[str]
     "raw", [b"\x91" * 100_000, b"\xdd\x00\x1f\x00\x00" * 30 + bytes(1 << 21), b"\x91\xa1\xff", b"\x90"]
 )
 def test_small_frames_of_nobody(line: list[str], raw: bytes) -> None:
-    """A PUBLISH is answered by them, as what a node says unasked."""
+    """Answers to a PUBLISH with messages that nodes send unasked."""
 
     def answer(node: FakeNode, said: Said) -> Any:
         if said[0] == PUBLISH_PLAIN:
@@ -705,7 +705,7 @@ ALL = pytest.mark.parametrize("language", languages(), ids=lambda language: lang
 
 @ALL
 def test_a_topic_that_was_made_anew_is_looked_up_again(language: Language) -> None:
-    """And one that is gone is not made by what was meant for the old one."""
+    """A topic that is gone is not created by records for the old one."""
     skip_if_missing(language)
     register = Register()
     with FakeNode(register) as node, Driver(language.command) as driver:
@@ -766,7 +766,9 @@ def test_of_a_long_reason_what_is_kept_is_sent(language: Language) -> None:
 
 
 class Halves:
-    """A node whose second shard says after the first ack that its subscriptions are over, and takes none."""
+    """A node whose second shard ends its subscriptions after the first
+    ack, and refuses new ones.
+    """
 
     def __init__(self) -> None:
         self.refuses = False
@@ -785,7 +787,7 @@ class Halves:
 
 @ALL
 def test_what_came_is_shown_before_the_refusal_of_another_shard(language: Language) -> None:
-    """And its acks are stored, also of what is held then; who publishes is not hindered."""
+    """Acks are stored, also those of records held then; publishers are not hindered."""
     skip_if_missing(language)
     other = {"value": b"x", "key": next(key for key in (b"a", b"b", b"c") if zlib.crc32(key) % 2)}
     with FakeNode(Halves(), shards=(SHARD, SHARD + 1)) as node, Driver(language.command) as driver:
@@ -814,7 +816,7 @@ ALONE = pytest.mark.parametrize(
 
 @ALL
 def test_who_is_refused_by_a_shard_takes_no_more_from_the_others(language: Language) -> None:
-    """They lend nothing more while what came of them is worked on."""
+    """They grant no more credit while delivered records are handled."""
     skip_if_missing(language)
     with FakeNode(Halves(), shards=(SHARD, SHARD + 1)) as node, Driver(language.command) as driver:
         driver.ask("connect", servers=[node.endpoint])
@@ -857,7 +859,8 @@ def test_minimal_who_subscribes_to_something_else_gets_nothing_of_what_was_befor
 def test_minimal_that_dials_anew_leaves_no_socket_open() -> None:
     with FakeNode() as node, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        client = MinimalClient("tcp://127.0.0.1:1", node.endpoint)  # nobody is at the first one
+        # the first address does not answer
+        client = MinimalClient("tcp://127.0.0.1:1", node.endpoint)
         assert client.publish("t", b"x")
         client._socket.close(0)
         client._monitor.close(0)
@@ -948,7 +951,7 @@ def test_who_is_refused_for_a_while_goes_on_when_that_is_over(language: Language
         assert record is not None
         with pytest.raises(GossipqError, match="not this token"):
             driver.ack(record)
-        time.sleep(1.2)  # it shows that it is there
+        time.sleep(1.2)  # its sign of life
         assert driver.refused("next", wait_ms=5_000) == "forbidden"
         refuses = False
         try:
@@ -1020,7 +1023,9 @@ def test_c_who_does_not_wait_until_it_may_ask_again_is_told_the_refusal() -> Non
 
 @ALL
 def test_what_may_be_stored_is_not_said_to_be_refused(language: Language) -> None:
-    """Whoever comes back is refused: that says nothing of what was sent before. A full topic is told of."""
+    """A client that reconnects is refused: this says nothing about earlier requests.
+    A full topic is reported.
+    """
     skip_if_missing(language)
     full = True
 

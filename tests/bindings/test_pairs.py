@@ -1,4 +1,6 @@
-"""What one language publishes, each other one consumes: the same bytes, from the same place."""
+"""Records of each language are consumed by each other language: the same
+bytes, from the same place.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

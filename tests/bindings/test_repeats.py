@@ -1,6 +1,7 @@
-"""What a client has acked itself it does not show again: a leader that has taken over, or whose lease ran
-out, gives a record out once more before it hears the ack, for which the client has no answer yet. A record
-whose ack is not stored is shown."""
+"""A client hides records that it has acked. A leader that took over, or whose lease
+ended, delivers a record once more if it has not seen the ack yet. If the ack is not
+stored, the client shows the record.
+"""
 
 import os
 import subprocess
@@ -31,10 +32,12 @@ stored_or_lost = pytest.mark.parametrize("lost", [False, True], ids=["stored", "
 
 
 class Forgetful:
-    """The leader of three records. It refuses the first ack, since it leads no more, and gives all out again
-    as the next one; then it takes the ack, or says that others have what `lost` names. `verb`: of what.
-    `until_begun`: it leads until the client has begun with the record of that offset, so that no record that
-    waits in the client is lost with the session."""
+    """The leader of three records. It refuses the first ack, since it leads no more, and
+    delivers all records again as the next leader. Then it accepts the ack, or reports that
+    others have the records in `lost`. `verb` is the message that it refuses. `until_begun`: it
+    leads until the client has begun the record of that offset, so that no record that waits in
+    the client is lost with the session.
+    """
 
     def __init__(
         self, lost: list[list[int]], plain: bool = False, verb: int = ACK, until_begun: int | None = None
@@ -179,7 +182,7 @@ SMALL = [
 @pytest.mark.parametrize(("way", "verb"), [("again", ACK), ("failed", NACK)])
 @pytest.mark.parametrize("line", SMALL)
 def test_small_a_leader_that_took_over(line: list[str], way: str, verb: int, lost: bool) -> None:
-    """What failed is not shown again either, before its pause."""
+    """Failed records are not shown again before their pause, either."""
     with FakeNode(Forgetful([[PARTITION, 0, 1]] if lost else [], plain=True, verb=verb)) as node:
         done = subprocess.run(
             [*line, way, node.endpoint], env=os.environ.copy(), capture_output=True, text=True, timeout=60

@@ -1,4 +1,6 @@
-"""Each language shows a token to a closed cluster, and is refused without one; those that encrypt do so."""
+"""Each language sends a token to a closed cluster, and is refused without one.
+Languages that can encrypt do so.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,7 +67,7 @@ def test_a_closed_cluster(language: Language, closed: Closed) -> None:
     "language", [each for each in languages() if each.name in ENCRYPT], ids=lambda each: each.name
 )
 def test_what_is_said_is_encrypted(language: Language, closed: Closed) -> None:
-    """To who has the key of that door; another one is not spoken to."""
+    """Messages are encrypted for the owner of that port's key; another port gets none."""
     if language.missing:
         pytest.skip(language.missing)
     keys = {"token": closed.token, "door": closed.door}

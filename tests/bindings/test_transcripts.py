@@ -38,8 +38,9 @@ def fresh_node(place: Path) -> Iterator["zmq.Socket[bytes]"]:
 
 
 def seen(said: list[bytes]) -> list[Any]:
-    """What is the same in each run: no names, endpoints, terms, times, or places in the log of a shard, where
-    time has entries of its own."""
+    """The parts of a message that are the same in each run: without names, endpoints, terms, times,
+    and places in the log of a shard, where time has entries of its own.
+    """
     header, message = frames.decode(said[0])
     told = [header.verb, header.shard, header.request_id, _lasting(message)]
     if isinstance(message, DeliverPlain):
@@ -81,7 +82,9 @@ def _opened(raw: bytes) -> Any:
 
 @pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=[each["level"] for each in TRANSCRIPTS])
 def test_a_fresh_node_says_the_same(transcript: dict[str, Any], tmp_path: Path) -> None:
-    """Where its next topic has the id of the recording: what a node stores of its own may come between."""
+    """This needs a next topic with the id of the recording: a node's own
+    entries may come between.
+    """
     for number in range(NODES):
         with fresh_node(tmp_path / str(number)) as socket:
             if says_the_same(transcript, socket):

@@ -57,7 +57,9 @@ class Recorder(Tap):
 
 
 def recorded(command: str) -> list[list[str]]:
-    """What a client says and hears: two records, consumed; the first one fails once."""
+    """Messages of a client in both directions: two records are consumed;
+    the first one fails once.
+    """
     with tempfile.TemporaryDirectory() as home, RunningNode(Path(home) / "data", *FLAGS) as node:
         prepare(node.endpoint)
         with standing(Recorder(node.endpoint)) as tap, Driver(command) as driver:

@@ -1,4 +1,4 @@
-"""What can happen to nodes: each fault strikes, lasts for a while, and is mended."""
+"""Faults of nodes: each fault strikes, lasts for a while, and is mended."""
 
 import shutil
 import time
@@ -37,7 +37,7 @@ class Arena:
             try:
                 with connect(*others) as mq:
                     mq.admin.set_member(self.nodes.members[number].name, state, self.places.secret)
-            except GossipqError:  # a node that was killed is taken for one that is there, for some seconds
+            except GossipqError:  # for some seconds, a killed node counts as living
                 return False
             return True
 
@@ -283,12 +283,12 @@ def stuck_sync(arena: Arena, victim: int) -> Iterator[None]:
     flag.unlink()
 
 
-#: while they last nobody serves
+#: no node serves while these last
 STANDSTILLS: tuple[Fault, ...] = (kill_all,)
 
 
 def possible(places: Places, nodes: int) -> list[Fault]:
-    """Those that this machine allows; kills and pauses more often than the rest."""
+    """The faults that this machine allows; kills and pauses come more often."""
     found: list[Fault] = [kill, kill, kill, pause, pause, hang, kill_all]
     found += [restart, drain, replace, one_more]
     if nodes >= 5:
@@ -303,6 +303,6 @@ def possible(places: Places, nodes: int) -> list[Fault]:
 
 
 def by_name(places: Places, nodes: int) -> dict[str, Fault]:
-    """Each of them once, and what only runs of one kind have."""
+    """Each fault once, also those that only one kind of run has."""
     found = {fault.__name__: fault for fault in possible(places, nodes)}
     return found | ({"full_return": full_return} if places.disks else {})

@@ -78,7 +78,7 @@ class Network:
         run("ip", "link", "set", self._wire(number), "up" if on else "down")
 
     def deaf(self, source: int, target: int, on: bool) -> None:
-        """Whether what `source` sends to `target` gets lost; not what `target` sends."""
+        """Drops messages from `source` to `target`; the other direction stays open."""
         run(
             "ip",
             "-n",
@@ -93,7 +93,7 @@ class Network:
     def bad(self, number: int, delay_ms: float, loss: float, seed: int) -> Iterator[None]:
         """The wire of a node holds each frame up for that long, or, with that chance, loses it; each way."""
         wire, tap = self._wire(number), f"tap{number}"
-        # while it is off the bridge, nobody but the program may answer there
+        # while it is off the bridge, only the program may answer there
         run("ip", "link", "set", wire, "nomaster", "arp", "off")
         line = [sys.executable, str(HERE / "wire.py"), wire, tap, str(delay_ms), str(loss), str(seed)]
         with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as program:
@@ -175,7 +175,8 @@ class Places:
     ) -> None:
         self.network, self._copies, self._small_disks = network, str(copies), small_disks
         self.disks: dict[int, Disk] = {}
-        #: while this file is there, syncs wait; or take so many milliseconds longer as it has bytes
+        #: while this file exists, syncs wait; with contents, they take one
+        #: more millisecond per byte
         self.flags: dict[int, Path] = {}
         self.clocks: dict[int, Clock] = {}
         self.missing: list[str] = [] if network else ["cuts: only root may make networks"]
@@ -185,7 +186,7 @@ class Places:
 
     @property
     def secret(self) -> bytes:
-        """What the nodes share."""
+        """The secret of the nodes."""
         return trust.read(self._secret_file) if self.network else trust.known("")
 
     def _build(self) -> Path | None:

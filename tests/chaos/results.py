@@ -22,7 +22,7 @@ def runs(path: Path = RESULTS) -> list[dict[str, Any]]:
 
 
 def committed(run: dict[str, Any]) -> bool:
-    """Whether it ran committed code."""
+    """True if the run tested committed code."""
     return not run["commit"].endswith("-dirty")
 
 

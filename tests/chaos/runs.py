@@ -1,5 +1,6 @@
-"""What all fault runs share: their seed, the commit that runs, the account at the end, and the line in
-results.jsonl."""
+"""Shared by all fault runs: the seed, the commit, the account at the end, and
+the line in results.jsonl.
+"""
 
 import json
 import os
@@ -35,7 +36,7 @@ def commit() -> str:
     return (git("describe", "--always") or "unknown") + ("-dirty" if changed else "")
 
 
-COMMIT = commit()  #: of what runs: by the end the tree may be another
+COMMIT = commit()  #: read now, since the tree may change until the end
 SETTLE_S = 2.0
 GHOST_S = 2 * SESSION_SILENCE_MS / 1_000  #: after which no session that is silent is a member anywhere
 
@@ -47,7 +48,7 @@ def members(nodes: Cluster) -> list[str]:
 
 
 def finish(nodes: Cluster, load: Load) -> tuple[Account, int]:
-    """The account of what a reader gets, and how many replicas have exactly that."""
+    """The account of what a reader gets, and the number of replicas that have exactly the same."""
     nodes.wait_healthy(len(nodes.members), still=True, patience_s=90)
     drain(load.servers, load.history)
     load.check()
@@ -65,7 +66,9 @@ def percentile(values: list[int], share: float) -> int:
 
 
 def note(row: dict[str, Any]) -> None:
-    """A run on a tree that nobody can check out again is printed, and not kept."""
+    """Prints the result. It is stored only for a committed tree, because other trees
+    cannot be checked out again.
+    """
     print(json.dumps(row))
     if not committed(row):
         return

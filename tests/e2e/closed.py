@@ -16,13 +16,14 @@ from ports import settled_port
 from waiting import until
 
 TOPIC = "load"
-CUT_S = 1.0  #: who is not allowed any more is served for so long at most
+CUT_S = 1.0  #: longest time that a client without permission is still served
 LOOK_S = 5.0
 
 
 class Load(threading.Thread):
-    """Publishes one record after the other as a user, until it is told to stop or is refused for good.
-    `stubborn`: goes on when it was refused; `insecure`: it shows its token everywhere."""
+    """Publishes one record after the other as a user, until it must stop or is refused for good. A
+    `stubborn` one continues after a refusal; an `insecure` one sends its token everywhere.
+    """
 
     def __init__(
         self,
@@ -125,7 +126,7 @@ def rows(host: Host, credentials: Path) -> list[Member]:
 
 
 def healthy(host: Host, credentials: Path) -> bool:
-    """Whether each shard has a leader and all its copies, as that node sees it."""
+    """True if each shard has a leader and all its copies, according to that node."""
     shown = ["--credentials", str(credentials)] if credentials.exists() else []
     return main(["-s", host.endpoint, *shown, "status", "--wait-healthy", "60"]) == 0
 
@@ -136,7 +137,7 @@ def stored(host: Host, credentials: Path | None) -> list[bytes]:
 
 
 def of_the_network() -> str:
-    """An address of this machine where other machines would reach it; "" when it has none."""
+    """An address of this machine that other machines can reach; "" if it has none."""
     try:
         address = machine.address_towards("192.0.2.1", 1)
     except OSError:

@@ -35,7 +35,7 @@ class Member(Node):
         return self.process is not None
 
     def pause(self) -> None:
-        """SIGSTOP to all its processes: TCP stays up, nobody answers."""
+        """Sends SIGSTOP to all its processes: TCP stays up, but no process answers."""
         self.signal_all(signal.SIGSTOP)
         self.paused = True
 
@@ -133,7 +133,7 @@ class Cluster:
         return [member.status() for member in self.running()]
 
     def by_copy(self, copy: str) -> Member:
-        """Whose copy that is."""
+        """The member with that copy."""
         names = {row.copy: row.name for status in self.statuses() for row in status.members}
         return next(member for member in self.members if member.name == names[copy])
 
@@ -204,7 +204,9 @@ class Cluster:
     # --- the end
 
     def stop(self) -> None:
-        """SIGTERM to all at once, so that nobody waits for another; their stores are whole after it."""
+        """Sends SIGTERM to all at once, so that none waits for another; the
+        stores are whole afterwards.
+        """
         for member in self.members:
             if member.paused:
                 member.resume()

@@ -1,5 +1,6 @@
-"""What the tests with faults share: a node whose log is kept, a raw ZeroMQ and a raw TCP client, and a look
-at processes."""
+"""Shared by the tests with faults: a node whose log is kept, a raw ZeroMQ and a raw TCP
+client, and a look at processes.
+"""
 
 import os
 import re
@@ -111,7 +112,7 @@ class Node(RunningNode):
         return sum(map(anonymous_bytes, self.pids()))
 
     def worker(self, number: int) -> str:
-        """Where that worker takes clients."""
+        """The address at which that worker accepts clients."""
         return f"tcp://127.0.0.1:{self.port + 1 + number}"
 
     def store_file(self, worker: int) -> Path:
@@ -232,7 +233,7 @@ class Tcp:
         return pack(">BQ", self.LONG | (self.MORE if more else 0), size)
 
     def closed(self, patience_s: float = PATIENCE_S) -> bool:
-        """Whether the other side hangs up."""
+        """True if the other side closes the connection."""
         self.socket.settimeout(patience_s)
         try:
             while self.socket.recv(1 << 16):

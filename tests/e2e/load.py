@@ -1,6 +1,7 @@
-"""Load on nodes under faults: publishers and consumers in threads, a history of all that was promised and
-seen, and the account of it in the end. What a client raises fails the test: faults of nodes are none of its
-user's business. Only a full disk is: then nothing of what was refused may ever be seen.
+"""Load on nodes under faults: publishers and consumers in threads, a history of all promises
+and observations, and their account at the end. An error that a client raises fails the test,
+because users should not notice faults of nodes. A full disk is the exception: then refused
+records must never be seen.
 """
 
 import asyncio
@@ -54,7 +55,7 @@ def value_of(producer: str, partition: int, number: int) -> bytes:
 
 
 class History:
-    """What was promised, by the client's word, and what was seen. All threads write here."""
+    """Promises to clients, and what clients have seen. All threads write here."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -152,7 +153,7 @@ class Watch:
 
 
 class Actor(threading.Thread):
-    """A client of its own in a thread of its own, until told to stop. Whatever it raises fails the test."""
+    """A client in a thread of its own, until it is told to stop. Any error of it fails the test."""
 
     def __init__(self, servers: Sequence[str], history: History, number: int, seed: int) -> None:
         super().__init__(name=f"{type(self).__name__}-{number}", daemon=True)
@@ -176,8 +177,9 @@ class Actor(threading.Thread):
 
 
 class Publisher(Actor):
-    """Batches of many sizes into all partitions; some of its lives end without waiting for what is under
-    way."""
+    """Publishes batches of many sizes to all partitions. Some of its clients end without
+    waiting for their confirms.
+    """
 
     def __init__(
         self, servers: Sequence[str], history: History, number: int, seed: int, pause_s: float
@@ -258,8 +260,9 @@ def take(mq: Client, history: History, count: int, mood: float = 0.0) -> int:
 
 
 class Probe(Actor):
-    """One record at a time into one partition, and out of it again: how long nothing was confirmed, and
-    nothing handed out."""
+    """Publishes one record at a time to one partition and consumes it, to measure pauses without
+    confirms and without deliveries.
+    """
 
     def __init__(self, servers: Sequence[str], history: History, number: int, seed: int) -> None:
         super().__init__(servers, history, number, seed)
@@ -310,8 +313,9 @@ class AioProbe(Probe):
 
 
 class Plain(Actor):
-    """The client in one file, behind frontdoors that forward: one record at a time into some partition,
-    and out of it again. What it acked does not come again."""
+    """The client in one file, behind frontdoors that forward: publishes one record at a time to
+    some partition and consumes it. An acked record must not come again.
+    """
 
     TOPIC, PARTITIONS = "plain", 4
 
@@ -407,7 +411,9 @@ class Churn(Actor):
 
     @staticmethod
     def _insist(ask: Callable[[], object]) -> None:
-        """Until it is done: some shard has no leader, or a full disk, for longer than a request waits."""
+        """Repeats a request until it succeeds: a shard may have no leader or a full disk for
+        longer than a request waits.
+        """
         end_s = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -498,8 +504,9 @@ class Load:
         assert not self.history.violations, self.history.violations[:5]
 
     def wait_going(self) -> None:
-        """Until every partition has confirmed something more, each probe has confirmed and been handed out
-        something, and each plain client has acked a record of its own."""
+        """Waits until each partition has confirmed another record, each probe has published and
+        received one, and each plain client has acked one of its own.
+        """
 
         def counts() -> list[int]:
             probed = [
@@ -554,7 +561,7 @@ def drain(servers: Sequence[str], history: History) -> None:
 
 
 def _loans(mq: Client) -> list[str]:
-    """What a client believes to have lent to each shard."""
+    """A client's view of its credit at each shard."""
     consuming = mq._engine.session.consuming
     return [
         f"shard {part.shard}: share {part.share_records}, lent {part.lent_records} of {part.lent_bytes} "
@@ -566,7 +573,7 @@ def _loans(mq: Client) -> list[str]:
 
 
 def read(servers: Sequence[str]) -> dict[int, list[bytes]]:
-    """What a reader gets: partition -> values from offset 0 on."""
+    """The records that a reader gets: partition -> values from offset 0 on."""
     found: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
     with connect(*servers, timeout=PATIENCE_S) as mq:
         for msg in mq.consume(TOPIC, start="first", stop_at_end=True):
@@ -581,7 +588,7 @@ class Account(NamedTuple):
     attempted: int
     confirmed: int
     stored: int
-    recovered: int  #: stored though nobody confirmed them
+    recovered: int  #: stored although they were never confirmed
     refused: int
     lost: int  #: confirmed, and not at their offset
     unexpected: int  #: never published, or with other bytes

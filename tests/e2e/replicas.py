@@ -1,4 +1,4 @@
-"""What each replica has on its disk, read while its node is stopped."""
+"""The contents of each replica's disk, read while its node is stopped."""
 
 from pathlib import Path
 

@@ -40,7 +40,7 @@ class Place:
         return kept | own | {"GOSSIPQ_NODE__WORKERS": "1", "GOSSIPQ_CLUSTER__SHARDS": "4"}
 
     def types(self, line: str, codes: tuple[int, ...] = (0,)) -> str:
-        """What a command says on both streams."""
+        """The output of a command on both streams."""
         done = subprocess.run(
             self._command(line),
             cwd=self.home,
@@ -110,7 +110,7 @@ def test_three_hosts_by_four_commands(hosts: list[Place], tmp_path: Path) -> Non
     by = f"-s {ADDRESSES[1]}:7700 --credentials bob.token"
     assert "17 apples" in bob.types(f"gossipq {by} sub orders --from first --exit-at-end")
     assert "needs the permission publish" in bob.types(f"gossipq {by} pub orders x", (6,))
-    # a token that is not encrypted leaves no host, and nobody answers who does not encrypt
+    # an unencrypted token stays on its host, and a node without encryption gets no answer
     (bob.home / "bare").write_text(token.read_text().splitlines()[0])
     (bob.home / "bare").chmod(0o600)
     there = f"gossipq -s {ADDRESSES[0]}:7700"
@@ -127,7 +127,7 @@ def test_three_hosts_by_four_commands(hosts: list[Place], tmp_path: Path) -> Non
     # binding a network without is refused, by the command that helps
     refused = bob.types(f"gossipq node --data fresh --bind tcp://{ADDRESSES[1]}:7900", (78,))
     assert "gossipq init" in refused
-    # a fourth invitation, and each node starts again by what was typed
+    # a fourth invitation; then each node starts again with its old command
     assert ada.types("gossipq cluster invite").startswith("gossipq node --join ")
     bob.ends()
     bob.starts(joins[0])

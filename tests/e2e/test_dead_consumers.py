@@ -1,5 +1,6 @@
-"""A consumer that dies: its successor has what it held as soon as its connection is known to be closed, long
-before its session would have been silent for too long."""
+"""A consumer dies: its successor gets its records as soon as the closed connection is noticed, long
+before its session would have been silent for too long.
+"""
 
 from collections.abc import Callable
 

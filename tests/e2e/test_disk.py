@@ -282,7 +282,7 @@ class TestFullDisk:
             assert values(mq, "t") == found
 
     def test_a_full_disk_while_many_are_under_way(self, node: Node, small_disk: SmallDisk) -> None:
-        """Pipelined: what was confirmed is there, in order, what was refused is not."""
+        """Pipelined: confirmed records are there, in order; refused ones are not."""
         node.environment = NO_RESERVE
         small_disk.fill(6 * limits.MIB)
         node.start()

@@ -1,5 +1,6 @@
-"""A node on a network with a secret and no users: it says how clients of other hosts are answered, and who
-comes without the key of its doors hears what is missing."""
+"""A node on a network with a secret and no users. It tells how clients of other hosts are answered.
+A client without the key of its encrypted ports learns what it lacks.
+"""
 
 import os
 import subprocess
@@ -57,7 +58,8 @@ def test_a_pod_that_stops_asks_as_the_user_that_it_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the script of kubernetes.yaml, in a cluster that encrypts, and then is closed as well."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # who closes a cluster is its admin since
+    # the user who closes a cluster is its admin afterwards
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
     address = of_the_network()
     if not address:

@@ -1,4 +1,4 @@
-"""Nodes that are told of each other, and of nobody who is there already."""
+"""Nodes that know of each other, but of no existing cluster."""
 
 from pathlib import Path
 

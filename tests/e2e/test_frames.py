@@ -55,7 +55,7 @@ Connect = Callable[[str], Raw]
 
 
 class Target(NamedTuple):
-    """Where bad input goes. `shard` in a header means this process itself."""
+    """A receiver of bad input. `shard` in a header means this process itself."""
 
     name: str
     endpoint: str
@@ -146,7 +146,9 @@ class TestNobodyReadsThis:
         counted(4)
 
     def test_an_envelope_of_ones_own(self, served: Node, raw: Connect) -> None:
-        """A client that plays the frontdoor is answered, or not at all; it reaches nobody else."""
+        """A client that plays the frontdoor is answered or ignored; its
+        messages reach no other process.
+        """
         for endpoint in (served.endpoint, served.worker(0)):
             client = raw(endpoint)
             client.send(b"somebody", b"", encode(Ping(), 0, 5))
@@ -390,8 +392,9 @@ class TestBatches:
 
 
 def publish(client: Raw, key: int, shard: int, batch: bytes) -> Message:
-    """CONFIRM or REFUSED of one publish; a Busy while the shard learns the topic is asked again. What was
-    asked before may be answered late."""
+    """The CONFIRM or REFUSED of one publish; a Busy while the shard learns the topic is repeated.
+    The answer to an earlier attempt may come late.
+    """
     while True:
         client.say(Publish(key), shard, 77, batch)
         while (answer := client.receive()) is not None:
@@ -529,7 +532,7 @@ def survive(client: Raw, shard: int, verb: int, control: Any, batch: bytes = b""
 
 
 class TestHugeNumbers:
-    """A number of any size in any field is served or refused; the worker goes on."""
+    """A number of any size in any field is served or refused; the worker continues."""
 
     def test_in_every_numeric_field(self, leader: Raw, topic: tuple[int, int]) -> None:
         key, shard = topic

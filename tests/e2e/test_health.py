@@ -180,9 +180,10 @@ class Town:
         )
 
     def shows(self, known_s: float = PATIENCE_S, fresh_s: float = FRESH_S, **cells: str) -> None:
-        """Each surface has this word: the first of them within `known_s`, and whoever is asked more than
-        `fresh_s` after that one at once. Both count by the speed of the machine. Where the state itself went
-        back meanwhile, as while nodes catch up, all are asked anew."""
+        """Each surface shows this word: the first one within `known_s`, the others at once if asked
+        more than `fresh_s` after it. Both times scale with the speed of the machine. If the state
+        itself went back meanwhile, for example while nodes catch up, all are asked again.
+        """
         wrong, known, first = dict.fromkeys(cells, ""), 0.0, 0.0
         with Yardstick() as yardstick:
             began = time.monotonic()
@@ -409,7 +410,7 @@ def test_a_node_that_waits_and_one_that_is_gone(town: Town) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_one_with_another_secret_ends_and_says_why(town: Town) -> None:
-    """The cluster is as healthy as before; where the newcomer was nobody answers."""
+    """The cluster is as healthy as before; at the newcomer's address no node answers."""
     secrets = []
     for name in ("ours", "theirs"):
         path = town.place / name

@@ -1,4 +1,4 @@
-"""What callers have in hand, without anything around it."""
+"""Leases of callers, tested alone."""
 
 from typing import NamedTuple
 
@@ -81,7 +81,9 @@ def test_what_was_acked_is_remembered_for_a_while() -> None:
 
 
 def test_leases_that_were_settled_or_put_off_take_no_place_until_their_time() -> None:
-    """Which may be half a day: a gateway that hands out thousands of records a second would fill up."""
+    """Their time may be half a day: a gateway that delivers thousands of
+    records a second would fill up.
+    """
     leases = Leases[Record]("ab12")
     kept = leases.add("g", Record(), 500, None)
     for _ in range(10_000):

@@ -1,4 +1,4 @@
-"""A port that speaks HTTP, and who listens no more at the other end."""
+"""A port that speaks HTTP, and clients that stop listening."""
 
 import asyncio
 import logging
@@ -68,8 +68,7 @@ def test_strangers_fill_no_log(caplog: pytest.LogCaptureFixture, monkeypatch: py
 
 
 def test_a_socket_whose_reader_stands_still_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It answers no ping, and takes nothing of what lies there for it: a close that waits for that never
-    comes."""
+    """It answers no ping and reads no data: waiting for a close would never end."""
     monkeypatch.setattr(listener, "FAREWELL_S", SILENT_S)
     monkeypatch.setattr(listener, "PING_S", SILENT_S)
     assert asyncio.run(_ended(bytes(32 << 20)))
@@ -129,7 +128,7 @@ async def _closed() -> None:
 
 
 def test_what_comes_over_sockets_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fragments without end, messages that are not whole, answers to pings that nobody reads."""
+    """Endless fragments, incomplete messages, unread answers to pings."""
     monkeypatch.setattr(room, "ROOM_BYTES_MAX", 1 << 20)
     asyncio.run(_overrun())
 
@@ -187,7 +186,7 @@ async def _until(done: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def _asked(at: Place, sent: bytes) -> AsyncIterator[asyncio.StreamReader]:
-    """The answer to what is sent over a connection of its own."""
+    """The answer to bytes that are sent over a connection of their own."""
     reader, writer = await asyncio.open_connection(*at)
     try:
         writer.write(sent)
@@ -210,8 +209,9 @@ def _chunk(size: int) -> bytes:
 
 
 def test_bodies_that_are_under_way_have_a_common_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who comes when there is no room is told so before the body is read; small ones have room always; and
-    when the others are answered there is room again."""
+    """A client that finds no room is told so before its body is read; small requests always have
+    room. When the others are answered, there is room again.
+    """
     monkeypatch.setattr(room, "ROOM_BYTES_MAX", 1 << 20)
     monkeypatch.setattr(manners, "BODY_BYTES_MAX", 700 << 10)
     asyncio.run(_crowd())
@@ -262,7 +262,7 @@ async def _late() -> bytes:
 
 
 async def _is_over(reader: asyncio.StreamReader) -> bool:
-    """Whether the other end ends the connection soon."""
+    """True if the other end closes the connection soon."""
     try:
         await asyncio.wait_for(reader.read(), 5)
     except ConnectionError:
@@ -278,7 +278,7 @@ async def _hello(scope: Any, receive: Any, send: Any) -> None:
 
 @pytest.mark.parametrize("more", [b"x", b"\r\n"])
 def test_what_comes_behind_an_answer_has_an_end(monkeypatch: pytest.MonkeyPatch, more: bytes) -> None:
-    """The rest of a body that nobody reads, or lines before a next request that never comes."""
+    """The unread rest of a body, or lines before a next request that never comes."""
     monkeypatch.setattr(listener, "HEADERS_S", SILENT_S)
     head = _sized(100) if more == b"x" else _sized(0)
     assert asyncio.run(_goes_on(head, more))
@@ -304,7 +304,7 @@ async def _goes_on(head: bytes, more: bytes) -> bool:
 
 
 def test_trailers_are_no_headers() -> None:
-    """Who answers has asked the headers for what they name, and does not ask again."""
+    """The handler has read the headers already and does not look again."""
     assert asyncio.run(_trailed()) == b"204"
 
 
@@ -345,7 +345,9 @@ async def _ahead() -> None:
 
 
 def test_answers_that_nobody_takes_have_a_common_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whom there is no room for is gone; who takes an answer makes room for the next one."""
+    """A client without room is disconnected; a client that reads an answer
+    makes room for the next one.
+    """
     monkeypatch.setattr(room, "ROOM_BYTES_MAX", 40 << 20)
     asyncio.run(_untaken())
 

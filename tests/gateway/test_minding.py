@@ -1,4 +1,4 @@
-"""What the gateway does with callers as time goes on, over clients that are none."""
+"""The gateway's timed work for its callers, with fake clients."""
 
 import asyncio
 from typing import Any, cast
@@ -119,7 +119,7 @@ async def _left() -> None:
 
 
 class Unreached(Fake):
-    """A client that reaches nobody at first."""
+    """A client that reaches no node at first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +137,9 @@ class Unreached(Fake):
 
 
 def test_who_waited_for_a_connection_that_fails_has_no_caller_that_nobody_minds() -> None:
-    """It was connected after all by the next one in line, yet no lease of it ended, and nobody closed it."""
+    """The next waiting caller connected after all. Yet no lease of that connection
+    ended, and it was never closed.
+    """
     asyncio.run(_in_vain())
 
 

@@ -1,4 +1,4 @@
-"""What the ids of a stream's events say, without a node."""
+"""Ids of a stream's events, without a node."""
 
 import pytest
 

@@ -174,7 +174,7 @@ def test_a_fifo_queue_keeps_its_groups_in_order(sqs: Any, gateway: RunningGatewa
     assert first[0]["Attributes"]["MessageGroupId"] == "a"
     second = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=5)["Messages"]
     assert [message["Body"] for message in second] == ["b1"], "one of each group, and a is in hand"
-    time.sleep(3)  # the gateway has let go of what waited
+    time.sleep(3)  # the gateway has given back the waiting records
     assert bodies(sqs.receive_message(QueueUrl=url, WaitTimeSeconds=1)) == []
     sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=first[0]["ReceiptHandle"], VisibilityTimeout=0)
     third: list[str] = []
@@ -399,7 +399,7 @@ def test_a_key_is_shown_what_its_user_may_use(node: RunningNode, tmp_path: Path)
 
 
 def _runs(jobs: set[int]) -> list[str]:
-    """What the jobs note if each of them runs once."""
+    """The notes of jobs that each run once."""
     return [f"job {number} {what}" for number in jobs for what in ("begins", "ends")]
 
 
@@ -463,7 +463,7 @@ def test_celery_works(gateway: RunningGateway, tmp_path: Path) -> None:
         worker.until("slow begins", times=2)  # after its visibility timeout
         assert time.monotonic() - began < 60
         lines = worker.notes.read_text().splitlines()
-        # what was done and not yet deleted when the worker was killed comes again: Celery deletes later
+        # jobs done but not deleted when the worker was killed come again: Celery deletes later
         assert {line for line in lines if line.startswith("add")} == {
             *(f"add {2 * number}" for number in range(20)),
             "add 101",

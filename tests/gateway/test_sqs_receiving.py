@@ -1,4 +1,4 @@
-"""What SQS does with messages in hand when something fails on the way, over clients that are none."""
+"""SQS and received messages when something fails on the way, with fake clients."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -85,7 +85,9 @@ async def hangs() -> None:
 def test_what_was_fetched_goes_back_when_a_dead_letter_cannot_be_kept(
     publish: Callable[[], Coroutine[Any, Any, None]],
 ) -> None:
-    """Or when who asked leaves meanwhile: nobody would have a handle of it, and its lease went on."""
+    """The same when the caller leaves meanwhile: no caller would have a handle for the record,
+    and its lease would go on.
+    """
     came = [Item(0), Item(1, attempt=4), Item(2)]
     actions = Actions(cast(Any, Table(Queue("q", REDRIVE))))
 
@@ -108,7 +110,9 @@ def test_a_dead_letter_keeps_its_headers_as_they_are() -> None:
 
 
 def test_groups_of_a_session_that_was_ended_are_not_busy_any_more() -> None:
-    """Whoever asks again has another client: what the first one had in hand comes again, in order."""
+    """A caller that asks again gets another client: the records of the first
+    one come again, in order.
+    """
     actions = Actions(cast(Any, Table(Queue("q.fifo", {}))))
 
     async def receive(caller: Caller) -> list[str]:

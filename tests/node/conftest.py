@@ -1,4 +1,4 @@
-"""What tests over several real nodes share."""
+"""Shared by tests over several real nodes."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -39,7 +39,7 @@ def twice(restarts: int, pipe: Connection) -> None:
 
 
 def killed(restarts: int, pipe: Connection) -> None:
-    """As by a disk that has no page for what is mapped."""
+    """Killed as by a disk without a page for a mapped address."""
     os.kill(os.getpid(), signal.SIGBUS)
 
 
@@ -64,7 +64,7 @@ def dismissed(restarts: int, pipe: Connection) -> None:
 
 
 def crashing(restarts: int, pipe: Connection) -> None:
-    """Cannot start, for a reason nobody foresaw."""
+    """Cannot start, for an unforeseen reason."""
 
     def serve() -> None:
         raise ZeroDivisionError

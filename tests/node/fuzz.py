@@ -1,4 +1,4 @@
-"""Random messages: every field of every kind, with numbers and texts that nobody should send."""
+"""Random messages: every field of every kind, with extreme numbers and texts."""
 
 import types
 import typing

@@ -77,7 +77,7 @@ class Moving:
 
 
 class House:
-    """Pages over a board that the test writes; nobody answers at its endpoint."""
+    """Pages over a board that the test writes; no process listens at its endpoint."""
 
     def __init__(self) -> None:
         self.clock = Moving()

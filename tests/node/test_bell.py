@@ -58,7 +58,7 @@ def lag(node: str, subject: str = "orders/billing", since_ms: int = 5) -> Alarm:
 
 
 def told(mq: Client, node: str) -> list[Rung]:
-    """What the topic has of a node."""
+    """A node's records in the topic."""
     if not mq.topics("_alarms"):
         return []
     found = []

@@ -36,7 +36,7 @@ def gossipq(node: RunningNode, capsys: pytest.CaptureFixture[str]) -> Callable[.
 
 
 def refused(ask: Callable[[], Any]) -> str:
-    """The code of what a request is refused with, once that is so."""
+    """Repeats a request until it is refused; returns the code of the refusal."""
     said: list[str] = []
 
     def asked() -> bool:
@@ -166,7 +166,7 @@ def test_a_context_may_name_credentials(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_files_may_have_the_key_of_the_doors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then a token may leave this machine: nobody on the way can read it."""
+    """Then a token may leave this machine, because the connection is encrypted."""
     far, path = ["tcp://10.0.0.7:7700"], tmp_path / "token"
     path.write_text(file_text(b"t" * 32, b"d" * 32))
     path.chmod(0o600)
@@ -187,7 +187,9 @@ def test_files_may_have_the_key_of_the_doors(tmp_path: Path, monkeypatch: pytest
 def test_who_has_a_door_key_hears_why_a_plain_node_may_not_answer(
     node: RunningNode, gossipq: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such a file asks for the encrypted port, where a plain node has none: it "did not answer"."""
+    """Such a file makes the client use the encrypted port, which a plain node
+    lacks: it "did not answer".
+    """
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     own, other, server = contexts.own_credentials(), tmp_path / "other", node.endpoint
     own.parent.mkdir(parents=True)
@@ -211,7 +213,7 @@ def test_who_has_a_door_key_hears_why_a_plain_node_may_not_answer(
 def test_a_program_goes_on_by_the_token_that_it_finds_in_its_file(
     node: RunningNode, gossipq: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its old token ends at once, and its session with it. A file that is no good changes nothing."""
+    """Its old token and its session end at once. A wrong file changes nothing."""
     admin, ada = str(tmp_path / "admin.token"), tmp_path / "ada.token"
     assert gossipq("cluster", "close", "--save", admin, "--secret-file", str(node.data / "secret"))[0] == 0
     by = ("--credentials", admin)
@@ -232,7 +234,8 @@ def test_a_program_goes_on_by_the_token_that_it_finds_in_its_file(
         assert ada.read_text() != token
         assert mq.publish("orders", b"after").result(PATIENCE_S)
         assert mq.admin.whoami().user == "ada"
-    nowhere = str(ada / "file")  # as a disk that is full: before the cluster knows a token that nobody has
+    # like a full disk: the command fails before the cluster learns a token that could not be saved
+    nowhere = str(ada / "file")
     assert gossipq(*by, "user", "rotate", "admin", "--now", "--save", nowhere)[0] == 1
     assert gossipq(*by, "user", "add", "bob", "--save", nowhere)[0] == 1
     assert gossipq(*by, "user", "ls", "-o", "names")[:2] == (0, "ada\nadmin\n")

@@ -1,5 +1,5 @@
-"""Workers of several nodes over fakes of their ports: what they say to each other, and what a cluster makes
-of it.
+"""Workers of several nodes over fakes of their ports: their messages to each other,
+and how a cluster reacts.
 
 Nothing waits: the test moves the clock and carries the mail.
 """
@@ -163,7 +163,7 @@ class House:
             self.share()
 
     def share(self) -> None:
-        """What the frontdoors do: everybody hears of the newest roster and leaders."""
+        """Acts as the frontdoors: all nodes get the newest roster and leaders."""
         for node in self.nodes.values():
             if node.up and node.reports:
                 report = node.reports[-1]
@@ -332,7 +332,7 @@ def test_of_a_shard_that_has_stopped_here_the_leader_is_known_while_it_is_there(
     follower.start(leader)
 
     def said() -> tuple[set[str], list[str]]:
-        """Who leads the shard, and who is away, as the follower says."""
+        """The shard's leaders and the absent nodes, according to the follower."""
         report = follower.reports[-1]
         assert report.stats.stopped == [shard]
         return {lead.copy for lead in report.leads if lead.shard == shard}, report.stats.away

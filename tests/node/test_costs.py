@@ -80,7 +80,7 @@ class Bench:
         self.worker = FakeWorker()
 
     def turns(self, *steps: Callable[[], None]) -> tuple[list[int], list[Message]]:
-        """The calls of a turn and of those that it asks for at once, and what was answered."""
+        """The calls of a turn and of the turns that it requests at once, and the answers."""
         costs, answers = list[int](), list[Message]()
         self.worker.slow = True
         while not costs or self.again():
@@ -95,7 +95,7 @@ class Bench:
         return costs, answers
 
     def again(self) -> bool:
-        """Whether there is more to do at once."""
+        """True if there is more to do at once."""
         due_ms = self.worker.turns.next_deadline_ms()
         return self.worker.turns.again or (due_ms is not None and due_ms <= self.worker.now.boot_ms)
 
@@ -122,7 +122,7 @@ class Bench:
         assert cost < BASE, f"a refusal costs {cost} calls"
 
     def topic(self, name: str = "big", records: int = RECORDS, **options: Any) -> PartitionKey:
-        """With so many records, each in a slice of its own."""
+        """A topic with `records` records, each in a slice of its own."""
         partition = single(self.worker.topic(name, TopicOptions(**options)))
         batch = bytes(batches.seal([b"x"]))
         self.turns(*[self.step(Publish(partition), batch=batch)] * records)

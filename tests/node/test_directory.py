@@ -1,4 +1,4 @@
-"""The data directory: who may use it, and what is said to who may not."""
+"""The data directory: who may use it, and the error for others."""
 
 import json
 import os

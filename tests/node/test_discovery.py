@@ -1,4 +1,4 @@
-"""What a frontdoor makes of the membership."""
+"""How a frontdoor uses the membership."""
 
 from collections.abc import Mapping
 

@@ -1,5 +1,6 @@
-"""Exceptions that nobody expected, planted at each door of a worker and of the frontdoor: each is answered,
-counted, told once, and ends nothing else."""
+"""Unexpected exceptions, planted at each entry point of a worker and of the frontdoor: each is
+answered, counted, logged once, and ends nothing else.
+"""
 
 import logging
 from typing import Any

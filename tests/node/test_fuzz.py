@@ -1,4 +1,6 @@
-"""Whatever a client or another node says, the worker goes on: a message that cannot be served is refused."""
+"""A worker survives any message of a client or another node; it refuses
+messages that it cannot serve.
+"""
 
 import logging
 from array import array
@@ -61,7 +63,7 @@ def lively() -> tuple[Hands, Client, int, int]:
 
 
 def known(partition: int, shard: int) -> dict[str, tuple[object, ...]]:
-    """What means something in `lively`."""
+    """Values that exist in `lively`."""
     return {
         "partition": (partition,),
         "subscription": (1,),

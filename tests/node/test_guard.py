@@ -91,7 +91,7 @@ def allowing(topics: str) -> AccessChange:
 
 
 def hands(change: AccessChange, quota: Quota = SETTINGS.quota) -> Hands:
-    """A worker whose table was changed by who knows the secret."""
+    """A worker whose table was changed by a client that knows the secret."""
     rig = Hands(structs.replace(SETTINGS, token=TOKEN, quota=quota))
     assert isinstance(proven(greeted(rig, NODE), messages.SetAccess(change)), Access)
     return rig
@@ -356,7 +356,9 @@ def test_a_frontdoor_keeps_a_newer_table_and_asks_who_greeted_before_to_greet_ag
 
 
 def test_a_user_has_quotas_of_its_own() -> None:
-    """Whatever its address is; a refusal says which quota, and its value. Others are served meanwhile."""
+    """They hold at any address. A refusal names the quota and its value. Other
+    users are served meanwhile.
+    """
     most = {"sessions": 3, "subscriptions": 2, "topics": 2, "partitions": 3, "groups": 1, "requests_per_s": 8}
     quota = Quota(**{f"user_{name}": value for name, value in most.items()})
     rig = hands(table("*"), quota)
@@ -494,7 +496,7 @@ def test_who_greets_as_somebody_else_does_not_go_on_reading_as_before(end: str) 
 
 
 def test_of_two_changes_at_once_none_passes_the_guard_by_the_other() -> None:
-    """The first table has no version that an entry could be compared with."""
+    """The first table has no version to compare an entry with."""
     rig = Hands(structs.replace(SETTINGS, token=TOKEN))
     first, second = messages.SetAccess(table()), messages.SetAccess(AccessChange(users_gone=[ALL, "cluster"]))
     clients = [greeted(rig, NODE) for _ in range(2)]

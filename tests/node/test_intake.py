@@ -71,7 +71,7 @@ def mail(monkeypatch: pytest.MonkeyPatch) -> Mail:
 
 
 def turns(intake: Intake, mail: Mail) -> tuple[list[list[Incoming]], list[Incoming]]:
-    """What each turn takes until nothing waits, and all that was refused."""
+    """The messages of each turn until none waits, and all refused ones."""
     taken, refused = [], []
     while True:
         now, no = intake.take(mail.receive(0))

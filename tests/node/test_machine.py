@@ -1,4 +1,4 @@
-"""What a node asks of its machine."""
+"""A node's questions to its machine."""
 
 import json
 import logging
@@ -93,7 +93,7 @@ def test_log_lines_are_text_for_people(
 
 
 def test_a_log_for_people_has_nothing_that_a_terminal_obeys() -> None:
-    """Names and texts come from whoever reaches a port."""
+    """Anyone who reaches a port can choose names and texts."""
     line = machine.TextLines("worker 0")
     said = logging.LogRecord(
         "post", logging.WARNING, "", 0, "%s says", ("\x1b[2Jeve\nERROR forged\u202e",), None

@@ -117,7 +117,7 @@ def test_a_newcomer_insists_on_what_it_was_told_and_takes_over_the_name() -> Non
 
 
 def test_a_file_with_all_defaults_insists_on_what_cannot_be_changed_alone() -> None:
-    """That of a clone of the repository: a node that starts there is none that says otherwise."""
+    """The file in a clone of the repository: a node that starts there contradicts no option."""
     told = load(str(HOME / "cluster.toml"), {}, {})
     assert insisted(told.config, told.origins, {}).keys() == {"cluster.name", "cluster.shards"}
 
@@ -125,7 +125,9 @@ def test_a_file_with_all_defaults_insists_on_what_cannot_be_changed_alone() -> N
 def test_what_an_operator_changed_since_the_file_was_agreed_to_counts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is changed in the file is insisted on; a cluster of one node takes it from there."""
+    """Options changed in the file are required of the cluster; a cluster of one node
+    takes them from the file.
+    """
     directory, log = DataDirectory(tmp_path / "data"), logging.getLogger("node")
     directory.found("gossipq", 1, 8)
     others, known = [Member("b", "bob", "tcp://10.0.0.2:7700", 2)], dict[str, str]()
@@ -198,7 +200,7 @@ def test_what_nobody_takes_on_stdout_ends_no_node(
 
 
 def test_a_frontdoor_starts_again_without_the_file_of_its_token(tmp_path: Path) -> None:
-    """That of the secret may be gone, too; the door for clients is more than what metrics ask for."""
+    """The file of the secret may be gone, too; the client port is more important than metrics."""
     token = tmp_path / "token"
     token.write_text("correct horse battery staple\n")
     composition = house(tmp_path / "a", admin_token_file=str(token))
@@ -383,7 +385,7 @@ def test_a_directory_that_has_begun_to_join_does_not_found(tmp_path: Path) -> No
 
 
 def test_an_invitation_is_not_for_a_node_that_founded_a_cluster(tmp_path: Path) -> None:
-    """It would go on alone, and who started it would take it for a member of the other one."""
+    """It would run alone, and its user would take it for a member of the other cluster."""
     invited, log = Invitation("127.0.0.1:7700", b"d" * 32, b"t" * 32).text, logging.getLogger("node")
     loaded = load("", {}, {"node.data": str(tmp_path), "cluster.join": [invited]})
     with closing(DataDirectory(tmp_path)) as directory:

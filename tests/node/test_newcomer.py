@@ -83,7 +83,7 @@ class Box:
 
 
 class Disk:
-    """What a newcomer has stored: outlives it."""
+    """Stored data of a newcomer; survives its process."""
 
     def __init__(self, number: int) -> None:
         self.copy, self.pledge, self.pledges = f"{number:04}.a", "", list[str]()
@@ -139,7 +139,8 @@ class World:
         self.wire: deque[tuple[str, str, bytes]] = deque()
         self.newcomers: dict[str, Newcomer] = {}
         self.nodes: dict[str, Cluster] = {}
-        self.heard: dict[str, list[Message]] = {}  #: by who answered nobody we know
+        #: messages to addresses outside the test, by sender
+        self.heard: dict[str, list[Message]] = {}
         self.lost: Callable[[str, str], bool] = lambda sender, to: False
         self.delay_turns = 0
         self._under_way: deque[list[tuple[str, str, bytes]]] = deque()
@@ -196,7 +197,7 @@ class World:
         ]
 
     def open(self, address: str) -> Cluster:
-        """Who founds serves from now on."""
+        """The founder serves from now on."""
         newcomer = self.newcomers.pop(address)
         return Cluster(self, address, address.encode()[-16:].rjust(16), [newcomer._me])
 
@@ -420,7 +421,7 @@ def test_three_found_one_cluster_and_two_join_it() -> None:
 
 
 def names(*numbers: int) -> dict[str, object]:
-    """What a node is told that is given these addresses, and no number."""
+    """The settings of a node that gets these addresses and no number."""
     return {"named": True, "options": OPTIONS | {"node.peer": ", ".join(map(address_of, numbers))}}
 
 
@@ -477,7 +478,7 @@ def test_a_wiped_first_host_joins_those_that_go_on() -> None:
 
 
 def test_who_has_pledged_to_one_never_founds_with_another() -> None:
-    """The first founder was wiped after all had agreed: nobody knows whether it had founded."""
+    """The first founder was wiped after all had agreed: it may have founded already."""
     world, disks = World(), [Disk(1), Disk(2), Disk(3)]
     for disk in disks[1:]:
         disk.pledge = "0001.a"
@@ -530,9 +531,10 @@ def test_two_nodes_of_one_name_do_not_found_together() -> None:
     seed=st.integers(0, 2**32), expect=st.sampled_from([2, 3, 5]), more=st.sampled_from([-1, 0, 0, 1, 2, 4])
 )
 def test_never_two_clusters(seed: int, expect: int, more: int) -> None:
-    """Hosts start in any order, lose mail, are killed and come back: one founds at most, also where more wait
-    than are expected. Where as many wait as are expected, all are in one cluster in the end; and one founds
-    at most though disks are lost, but for its own."""
+    """Hosts start in any order, lose mail, are killed and come back. At most one founds, even if
+    more wait than expected. If the expected number waits, all end in one cluster. At most one
+    founds even if disks are lost, except its own.
+    """
     hosts = expect + more
     dice = random.Random(seed)
     world, addresses = World(), [address_of(number) for number in range(1, hosts + 1)]

@@ -54,7 +54,7 @@ class Node:
         return line
 
     def end(self) -> tuple[int, str]:
-        """Exit code and what stood on stderr."""
+        """The exit code and the text on stderr."""
         _, errors = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, errors
 

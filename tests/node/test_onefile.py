@@ -1,4 +1,4 @@
-"""`make onefile`: the file runs node and clients with a Python that has nothing installed."""
+"""`make onefile`: the file runs node and clients with a bare Python."""
 
 import os
 import shutil

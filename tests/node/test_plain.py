@@ -61,7 +61,7 @@ class Plain:
         assert isinstance(decode(self.client.dealer.receive()[0])[1], Subscribed)
 
     def take(self) -> list[object]:
-        """What came: messages, and the records of deliveries."""
+        """Messages that have come, and the records of deliveries."""
         came: list[object] = []
         while self.client.dealer.inbox:
             control, *rest = self.client.dealer.receive()
@@ -152,7 +152,9 @@ def test_a_ping_renews_leases(hands: Hands) -> None:
 
 
 def test_a_sign_of_life_tells_who_was_not_told_that_the_leader_changed(hands: Hands) -> None:
-    """The leader before was killed and told nobody; this worker knows the session by another shard."""
+    """The old leader was killed without telling its clients; this worker knows the
+    session from another shard.
+    """
     plain = Plain(hands)
     assert plain.client.ask(Ping(), plain.shard) == Pong()
     (origin,) = hands.worker._sessions._by_origin
@@ -168,8 +170,9 @@ def test_a_sign_of_life_tells_who_was_not_told_that_the_leader_changed(hands: Ha
 
 
 def test_a_sign_of_life_is_refused_by_a_connection_that_nothing_was_subscribed_by(hands: Hands) -> None:
-    """As when a frontdoor that forwards lost its connection to this worker: what was subscribed by the old
-    one is delivered there, where nobody is."""
+    """For example a frontdoor that forwards lost its connection to this worker: deliveries for old
+    subscriptions go to the old connection, which has no reader.
+    """
     plain = Plain(hands)
     plain.subscribe()
     other = Client(hands, hands.network.client("tcp://127.0.0.1:7701"))

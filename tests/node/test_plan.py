@@ -1,4 +1,4 @@
-"""What `gossipq cluster rebalance --plan` shows."""
+"""The output of `gossipq cluster rebalance --plan`."""
 
 from gossipq.core.copies.placement import plan
 from gossipq.values import CopyStats, Lead, Member

@@ -1,5 +1,6 @@
-"""What systemd hears: ready, signs of life as long as every loop turns, and the end. And the files in
-deploy/."""
+"""Messages to systemd: ready, signs of life as long as every loop turns, and the end.
+And the files in deploy/.
+"""
 
 import importlib
 import json
@@ -41,7 +42,7 @@ class Systemd:
         self.socket.bind(str(path))
 
     def hears(self, patience_s: float = PATIENCE_S) -> str:
-        """The next message; "" when there is none in time."""
+        """The next message; "" if none comes in time."""
         self.socket.settimeout(patience_s)
         try:
             return self.socket.recv(4_096).decode()

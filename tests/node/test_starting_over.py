@@ -1,5 +1,6 @@
-"""The worker with other copies of its shards: what a failed write, or a shard that stops, leaves behind is
-nothing."""
+"""The worker, whose shards have other copies: a failed write or a shard that
+stops leaves nothing behind.
+"""
 
 from array import array
 
@@ -28,12 +29,12 @@ LEADER, ME = SETTINGS.member.copy, "bob.1"
 TERM = 3
 ADA, BOB = Member(LEADER, "ada", "tcp://127.0.0.1:9000", 1), Member(ME, "bob", "tcp://127.0.0.1:7700", 1)
 FOLLOWS = structs.replace(SETTINGS, node="bob", member=BOB, joins=True, version=5, members=(ADA, BOB))
-#: writes of the first part of a snapshot before its first row: the mark, and what was
+#: writes of a snapshot's first part before its first row: the mark, and the old own rows
 ROWS = 1 + len(records.OWN_ROWS) + 1
 
 
 def say(hands: Hands, *said: tuple[int, Message, bytes]) -> None:
-    """What the leader says in one bundle: (shard, message, second frame)."""
+    """Sends messages of the leader in one bundle: (shard, message, second frame)."""
     messages = [encode(message, shard, 0, TERM) for shard, message, _ in said]
     frame = b"".join(rows for _, _, rows in said)
     bundle = Bundle(SETTINGS.cluster, LEADER, ME, messages, [len(rows) for _, _, rows in said])

@@ -166,7 +166,7 @@ def test_a_load_maps_as_much_as_it_is_told(dumped: bytes, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("adopt", [False, True])
 def test_users_and_roles_come_with_a_dump(house: Path, tmp_path: Path, adopt: bool) -> None:
-    """And what is loaded lets in users only, from its first moment on."""
+    """The loaded cluster admits only users, from its first moment on."""
     role, user = Role("reads", [Rule("*", ["read"])]), User("ada", ["reads"], [Credential(b"d" * 32)])
     table = AccessTable(7, True, [user], [role])
     with (

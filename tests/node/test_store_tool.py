@@ -286,7 +286,7 @@ def test_an_adopted_copy_knows_the_others_and_enters_the_roster_anew(tmp_path: P
 def test_an_adoption_that_is_cut_short_leaves_no_copy_that_takes_itself_for_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whose roster says of all but itself that they are members does not ask to be one."""
+    """A node whose roster has only others as members does not ask to join."""
 
     def crash(*told: object) -> None:
         raise KeyboardInterrupt
@@ -369,7 +369,7 @@ def shrunk(store: Path) -> None:
 
 
 def test_a_directory_of_something_else_stays_as_it_is(tmp_path: Path) -> None:
-    """Who gave --data / had closed it to all other users of the machine."""
+    """`gossipq --data /` once closed the directory to all other users of the machine."""
     (tmp_path / "letters").touch()
     tmp_path.chmod(0o755)
     with pytest.raises(StoreError, match="is not a gossipq directory"):

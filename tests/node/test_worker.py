@@ -258,7 +258,7 @@ def test_what_a_broken_connection_held_comes_to_others_after_a_moment(hands: Han
     hands.turn(limits.SESSION_ABSENCE_MS - 1)
     assert not [m for m in bob.inbox() if isinstance(m, Deliver)]
     hands.turn(1)
-    hands.turn()  # an exclusive group hands out when that is stored
+    hands.turn()  # an exclusive group delivers after the lease is stored
     again = [m.slices[0] for m in bob.inbox() if isinstance(m, Deliver)]
     assert [(each.offset, each.attempt) for each in again] == [(0, 1)], "user code never began with it"
 
@@ -288,7 +288,7 @@ def raising(error: Exception) -> Callable[..., None]:
 
 
 def test_a_lack_of_memory_is_no_full_disk(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever meets it: the store, or a shard in its turn."""
+    """It may hit the store, or a shard in its turn."""
     client = hands.client()
     partition, shard = client.topic()
 
@@ -637,8 +637,9 @@ def test_timings_and_alarms_are_reported(hands: Hands) -> None:
 
 
 def test_a_frame_has_what_it_has_and_not_what_the_loan_counted(hands: Hands) -> None:
-    """Of a batch with one large record and many small ones each counts the same: the large ones of some
-    batches, when they come again alone, were one frame that no memory holds."""
+    """In a batch with one large record and many small ones, each counts the same for the credit.
+    The large records of several batches, redelivered together, made a frame too large for memory.
+    """
     client = hands.client()
     partition, shard = client.topic()
     batch = bytes(batches.seal([b"x" * limits.MIB] + [b""] * 999, producer=batches.NO_PRODUCER))

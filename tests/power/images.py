@@ -124,7 +124,7 @@ Node = File | Directory
 
 
 class Chance:
-    """How much of what was not synced is there: in some images almost nothing, in some almost all."""
+    """How much unsynced data survives: in some images almost none, in some almost all."""
 
     def __init__(self, random: Random) -> None:
         self._random, self._kept = random, random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
@@ -157,8 +157,9 @@ class Disk:
     """Takes the journal of everything below `root`, entry by entry; between two of them the power may go."""
 
     def __init__(self, root: str, number: int, lie: Kind | None = None, random: Random | None = None) -> None:
-        """`number` is that of the root, an empty directory. A lying disk does nothing at a SYNC of a file, or
-        at a WROTE. `random` decides what is there of what was LOST."""
+        """`number` is the file number of the root, an empty directory. A lying disk does nothing at
+        a SYNC of a file, or at a WROTE. `random` decides how much of LOST data is there.
+        """
         self._root, self._lie, self._top = root, lie, Directory()
         self._random = random or Random(0)
         self._nodes: dict[int, Node] = {number: self._top}
@@ -218,7 +219,7 @@ class Disk:
         }
 
     def now(self) -> Image:
-        """What a process sees while the power is on: all that was written."""
+        """The image that a process sees while the power is on: all written data."""
         everything = Random()
         everything.random = lambda: -1.0  # type: ignore[method-assign]
         return self._top.left(Chance(everything))

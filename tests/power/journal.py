@@ -29,8 +29,8 @@ class Kind(IntEnum):
     TRUNCATE = 7  #: of `file` to the size in `data`
     SYNC = 8  #: of `file` is over: what was written before lasts
     MARK = 9  #: `data` is what a client knew by then
-    #: a write to `file` at `offset` failed, its size is in `data`; 0: a sync of all of it. What was written
-    #: may be there, and no later sync brings it
+    #: a write to `file` at `offset` failed, its size is in `data`; 0: a sync of all of it. The
+    #: written data may be there, and no later sync brings it
     LOST = 10
 
 

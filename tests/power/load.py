@@ -48,7 +48,9 @@ def learn(known: Known, mark: bytes) -> None:
 
 
 def run(endpoint: str, mark: Callable[[bytes], None], batches: int) -> None:
-    """Publishes so many batches into each partition, consumes all of it, and marks each confirm."""
+    """Publishes `batches` batches to each partition, consumes all
+    records, and marks each confirm.
+    """
 
     def note(what: str, topic: str, partition: int, end: int) -> None:
         mark(f"{what} {topic} {partition} {end}".encode())
@@ -97,8 +99,9 @@ def run(endpoint: str, mark: Callable[[bytes], None], batches: int) -> None:
 
 
 def read(endpoint: str) -> dict[int, int]:
-    """What a reader gets of KEPT: partition -> how many records. A wrong one is an assertion error. Then
-    publishes one more."""
+    """The records of KEPT that a reader gets: partition -> count. A wrong record is an assertion
+    error. Then publishes one more.
+    """
     found = dict.fromkeys(range(PARTITIONS[KEPT]), 0)
     with connect(endpoint, timeout=PATIENCE_S) as mq:
         mq.create_topic(KEPT, partitions=PARTITIONS[KEPT], if_not_exists=True)

@@ -34,7 +34,7 @@ class Life:
         self._until_confirmed()
         either = (True, False)
         for call, on_disk, journaled, ends in product(range(1, CALLS), either, either, either):
-            self._store.maintain()  # the journal has nothing that LMDB has not
+            self._store.maintain()  # the journal has nothing that LMDB lacks
             if journaled:
                 self._until_confirmed()
             self._fault(call, on_disk)
@@ -58,7 +58,7 @@ class Life:
             raise SystemExit("the store takes nothing")
 
     def _turn(self, size: int) -> bool:
-        """Whether it was confirmed: one more row, which says so many turns there were."""
+        """Stores one more row with the number of turns; returns True if it was confirmed."""
         self._turns += 1
         try:
             self._store.tables(0).state.put(b"turns", b"%d" % self._turns + bytes(size))

@@ -1,4 +1,4 @@
-"""What images of a power cut may hold, and what never."""
+"""What images of a power cut may contain, and what they never contain."""
 
 from random import Random
 

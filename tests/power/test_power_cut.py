@@ -49,7 +49,7 @@ ENDPOINT = "tcp://127.0.0.1:7701"
 
 
 class Life(NamedTuple):
-    """What a node wrote between its first start and its end."""
+    """All writes of a node between its first start and its end."""
 
     node: Node
     entries: list[Entry]
@@ -94,7 +94,7 @@ def cuts(entries: list[Entry], count: int, random: Random) -> list[int]:
 
 
 def images(life: Life, count: int, lie: Kind | None = None) -> Iterator[tuple[str, Image, load.Known]]:
-    """Each with its name and what clients knew by then."""
+    """Each image with its name and the clients' knowledge at that moment."""
     disk, known, taken = life.disk(lie), load.Known(), 0
     for number, cut in enumerate(cuts(life.entries, count, Random(f"{SEED} cuts"))):
         for entry in life.entries[taken:cut]:
@@ -189,7 +189,7 @@ def test_the_page_that_chooses_the_state_is_written_within_one_sector(life: Life
 
 
 def failures(life: Life, count: int, lie: Kind | None = None) -> Iterator[str]:
-    """What is wrong with each image that does not hold what was promised."""
+    """The faults of each image that lacks promised records."""
     records = promised = failed = 0
     for name, image, known in images(life, count, lie):
         restore(life.data, image, Random(f"{name} restored"))

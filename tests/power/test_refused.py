@@ -1,5 +1,6 @@
-"""A write or a sync that failed may be on the disk all the same, or not, and nobody knows: what the store
-confirmed after it survives a power cut."""
+"""A write or a sync that failed may or may not be on the disk. Everything that the store confirmed
+after it survives a power cut.
+"""
 
 import os
 import subprocess

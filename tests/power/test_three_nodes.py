@@ -31,7 +31,7 @@ pytestmark = [
 
 
 class Life(NamedTuple):
-    """What three nodes wrote, from the first start on."""
+    """The writes of three nodes, from the first start on."""
 
     nodes: Cluster
     entries: list[Entry]

@@ -170,8 +170,8 @@ class Chief(Insider):
             self.node, self.shard = meta, 0
 
     def drained(self, copy: str) -> bool:
-        """Whether no shard keeps data on this copy or is about to,
-        according to the shards' leaders.
+        """True if, according to the shards' leaders, no shard keeps data on
+        this copy or is about to.
         """
         for shard_id in range(self.world.shards):
             leader = self.world.leader(shard_id)

@@ -102,7 +102,7 @@ class Faults:
     # --- strikes --------------------------------------------------------------------------------------------
 
     def commit_fails(self, node: Node) -> bool:
-        """Whether this commit fails, by chance or because the disk is full."""
+        """True if this commit fails, by chance or because the disk is full."""
         if self.world.now < self.full.get(node.name, 0):
             return True
         return not self.world.calm and self.dice.random() < self.fail_commits
@@ -202,7 +202,7 @@ class Faults:
             self.world.history.count("tear")
 
     def may_lose(self, node: Node) -> bool:
-        """Whether losing the node loses only a minority, in the set of voters that each copy uses,
+        """True if losing the node loses only a minority in the set of voters that each copy uses,
         even if the node becomes a voter there.
         """
         world = self.world
@@ -256,7 +256,7 @@ class Faults:
             self.cuts.difference_update(pairs)
 
     def settled(self) -> bool:
-        """Whether each leader has its target of at least three copies,
+        """True if each leader has its target of at least three copies,
         so that a copy may be lost.
         """
         for shard_id in range(self.world.shards):
