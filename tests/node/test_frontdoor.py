@@ -90,6 +90,8 @@ class House:
         }
         for name in self.workers if proven else ():
             self.greet(name)
+        for name in SETTINGS.siblings if proven else ():
+            self.greet_peer(name)
 
     def greet(self, name: str) -> None:
         """A worker proves itself."""
@@ -101,6 +103,11 @@ class House:
         assert isinstance(said, Greet)
         Post(settings, mailbox).greeted(greeting, said, self.now_ms)
         self.turn()
+
+    def greet_peer(self, name: str) -> None:
+        """The door for peers of a worker of this node proves itself."""
+        self.door._post.connection(ME.copy, name)
+        self.heard(name)
 
     def turn(self, ms: int = 0) -> None:
         self.now_ms += ms
@@ -307,6 +314,8 @@ def test_a_worker_starts_until_clients_can_be_forwarded_to_it() -> None:
     assert house.status().workers[0].state == "starting"
     assert isinstance(house.ask(Ping(), 0)[2], RefusedMessage)
     house.greet("worker-0")
+    assert house.status().workers[0].state == "starting", "it does not know yet who leads what"
+    house.greet_peer("peer-0")
     assert house.status().workers[0].state == "ready"
 
 
@@ -353,14 +362,28 @@ def test_before_it_is_ready_its_workers_know_who_leads(house: House) -> None:
 
 
 def test_news_of_others_are_shared_with_its_own_workers_only(house: House) -> None:
+    house.report(0, 10)
     house.turn(200)
     house.heard("peer-0"), house.heard("tcp://bob:8840")
     house.say(View(1, [], [Lead(1, 5, "bob.1")]), "bob.1")
     house.turn(200)
-    assert house.heard("peer-0") == [View(1, [ME, BOB], [Lead(1, 5, "bob.1")])]
+    leads = [Lead(0, 3, "ada.1"), Lead(2, 3, "ada.1"), Lead(1, 5, "bob.1")]
+    assert house.heard("peer-0") == [View(1, [ME, BOB], leads)]
     assert house.heard("tcp://bob:8840") == []
     house.turn(limits.VIEW_AGAIN_MS)
     assert len(house.heard("tcp://bob:8840")) == 1, "what has not changed is said again"
+
+
+def test_a_worker_is_dialled_after_its_first_report() -> None:
+    """One that did not listen yet was dialled again after half a second, and heard who leads what up to ten
+    seconds later: then a new topic was refused."""
+    house = House(proven=False)
+    house.turn(limits.VIEW_AGAIN_MS)
+    assert house.heard("peer-0") == []
+    house.report(0, 10, "recovering")
+    house.turn(200)
+    assert house.heard("peer-0") == [View(1, [ME, BOB], [])]
+    assert not house.peers["peer-1"].receive(0)
 
 
 def test_a_new_roster_is_kept_and_an_old_one_ignored(house: House) -> None:

@@ -126,6 +126,7 @@ class Frontdoor:
             False
         )
         self._served = False  #: it was ready before
+        self._greet_ms: int | None = None  #: when workers that have not proven themselves are greeted again
         #: when to share news, and when to send everything again
         self._share_ms = self._again_ms = now.boot_ms + SHARE_MS
         self._listed = settings.version > 0  #: whether this node has been on the roster
@@ -144,17 +145,28 @@ class Frontdoor:
 
     def next_deadline_ms(self) -> int | None:
         due = [self._share_ms, self.board.turned_ms + LOOK_MS, self._discovery.next_deadline_ms()]
+        due.append(self._greet_ms)
         if not self._announced:
             due.append(self._announce_ms)
         due.append(self._admission.next_deadline_ms(self._view.roster.values()))
         return min(at for at in due if at is not None)
 
     def _serves(self) -> bool:
-        """True if every worker reports that it serves and has proven its identity. A
-        worker that reports is greeted.
+        """True if every worker reports that it serves and has proven its identity at both of its
+        addresses: by one it gets requests, by the other it hears who leads what. A worker that
+        reports is greeted.
         """
-        forwards = self._settings.forwards
-        proven = {worker for worker in self._stats if self._post.connection(self._me, forwards[worker])}
+        forwards, siblings, connection = (
+            self._settings.forwards,
+            self._settings.siblings,
+            self._post.connection,
+        )
+        proven = set[int]()
+        for worker in self._stats:
+            for_requests = connection(self._me, forwards[worker])
+            for_views = connection(self._me, siblings[worker])
+            if for_requests and for_views:
+                proven.add(worker)
         if not proven <= self._reached:
             self._reached |= proven
             self.board.outdate()
@@ -211,6 +223,7 @@ class Frontdoor:
             self._greeted.pop(origin, None)
             self._tell_lost(origin, now)
         serves = self._serves()
+        self._greet_ms = None if serves else now.boot_ms + SHARE_MS
         self.ready = serves and self._admission.vouched(now)
         if serves and not self._served:  # workers must know each other's shards before clients are told
             self._served, self._share_ms = True, now.boot_ms
@@ -380,6 +393,8 @@ class Frontdoor:
         self.board.audit.extend(report.audit)
         serves = report.stats.state in SERVING
         before = self._stats.get(worker)
+        if before is None:
+            self._share_ms = min(self._share_ms, now.boot_ms + SHARE_MS)
         if before is None or (before.state, before.leaderless) != (
             report.stats.state,
             report.stats.leaderless,
@@ -453,9 +468,11 @@ class Frontdoor:
         settings, view, said = self._settings, self._view, self._all_known()
         own = structs.replace(said, given_up=view.given_up(now.boot_ms))
         access = [AccessTold(self._guard.users.table)] if self._guard.users.version else []
-        for place in settings.siblings:
+        for (
+            worker
+        ) in self._stats:  # before its first report a worker may not listen, and would be dialled late
             for each in (own, *access):
-                self._post.put(self._me, place, each, NODE_SHARD)
+                self._post.put(self._me, settings.siblings[worker], each, NODE_SHARD)
         if self._own_news or now.boot_ms >= self._again_ms:
             self._again_ms = now.boot_ms + limits.VIEW_AGAIN_MS
             for copy in view.roster.keys() - {self._me}:
