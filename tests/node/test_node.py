@@ -145,7 +145,7 @@ def test_a_node_is_ready_small_answers_and_drains(
     start: Callable[..., Node], asking: Callable[[Node], Asker]
 ) -> None:
     node = start("--workers", "2", "--name", "ada")
-    assert re.fullmatch(rf"ready in \d\.\d s  clients {node.endpoint}  data .*/data\n", node.ready())
+    assert re.fullmatch(rf"ready in \d+\.\d s  clients {node.endpoint}  data .*/data\n", node.ready())
     asker = asking(node)
     status = asker.status(lambda status: status.led == status.shards)
     for process in (status, *status.workers):
