@@ -1,5 +1,5 @@
 # Made by clients/python/make_twins.py from api/aio/connection.py: change that, then run it.
-"""What is asked of nodes and answered, and the orderly end of a client, over a driver."""
+"""Requests to nodes, their answers, and the clean end of a client, over a driver."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -36,7 +36,7 @@ class Connection(Driver):
         return call.answer(kind)
 
     def _talk(self, talk: Talk[Result]) -> Result:
-        """Waits for whatever a talk waits for, until its end."""
+        """Waits for each call of a talk, until its end."""
         while True:
             step, end = self._do(lambda: go_on(talk))
             if step is None:
@@ -51,8 +51,9 @@ class Connection(Driver):
     _can_reopen = True
 
     def _reopen(self) -> None:
-        """Let a client that was closed connect again. What is left of its earlier life fails: receipts
-        without a confirm, records in hand, loops."""
+        """Lets a closed client connect again. The rest of its earlier life fails: receipts without
+        a confirm, held records, loops.
+        """
         engine = self.__dict__.get("_engine")
         if not (self._over and self._can_reopen) or (engine is not None and not engine.ended):
             return
@@ -64,12 +65,12 @@ class Connection(Driver):
         self._over = False
 
     def flush(self, timeout: inputs.Duration | None = None) -> None:
-        """Waits until every publish up to now is confirmed and every ack is stored; what others publish and
-        ack meanwhile is theirs to wait for.
+        """Waits until every publish up to now is confirmed and every ack is stored. Publishes and
+        acks that others make meanwhile are not waited for.
 
-        Raises NotConfirmed when `timeout` (seconds, or "5s") is over, the error of a failed publish whose
-        receipt nobody asked, and LeaseLost when acks came too late since the last flush: `error.refs` names
-        the records. The log reports the acks of handlers.
+        Raises NotConfirmed when `timeout` (seconds, or "5s") is over, the error of a failed publish
+        whose receipt was never looked at, and LeaseLost when acks came too late since the last
+        flush: `error.refs` names the records. The log reports the acks of handlers.
         """
         seconds = inputs.limit_s(timeout)
         self._let_others()
@@ -83,16 +84,17 @@ class Connection(Driver):
             raise failure
 
     def close(self, flush: bool = True) -> None:
-        """Ends the session; what is still in hand goes back uncounted. Before that `flush`, for half a minute
-        at most: it raises what `flush` raises, once the client is closed.
+        """Ends the session; records that the user holds are given back without counting a
+        failure. Before that it calls `flush`, for half a minute at most, and raises its error
+        once the client is closed.
 
-        In a signal handler that interrupts the sync client at work it returns at once, and the client is
-        closed right afterwards.
+        In a signal handler that interrupts the sync client at work it returns at once, and the
+        client is closed right afterwards.
         """
         self._close(CLOSE_SECONDS if flush else 0.0)
 
     def _before_flush(self) -> None:
-        """What a client gives back before its last flush."""
+        """Gives records back before the last flush."""
 
     def _close(self, seconds: float) -> None:
         self._over = True
