@@ -10,7 +10,7 @@ from gossipq.errors import GossipqError
 from gossipq.types import partition_of
 
 TOPICS = ("orders", "payments", "007", "dead.or.alive")
-#: of a group, what is volatile: who is there, and what this leader has handed out
+#: volatile fields of a group: its consumers and what this leader has delivered
 VOLATILE = ("consumers", "delivered", "oldest_ms", "goes_ms", "redelivered", "blocked_by_key", "unmatched")
 
 
@@ -21,11 +21,11 @@ class Life:
             mq.create_topic(topic, partitions=3, if_not_exists=True, dedup="1h")
 
     def go_on(self, steps):
-        """So many random deeds; nothing is in anybody's hands after it."""
+        """Does `steps` random actions; afterwards no consumer holds a record."""
         for _ in range(steps):
             self.dice.choice((self.publish, self.publish, self.publish, self.consume, self.operate))()
         self.mq.flush()
-        time.sleep(0.2)  # what was given back is noted within 50 ms
+        time.sleep(0.2)  # a record that was given back is noted within 50 ms
 
     def publish(self):
         dice, topic = self.dice, self.dice.choice(TOPICS)

@@ -1,6 +1,7 @@
-"""The commands, killed again and again while a node is under load: what they leave is gone on with, and what
-is restored is what was there. More kills: GOSSIPQ_KILLS=50; GOSSIPQ_RESULTS=tests/backup/kills.jsonl notes
-them."""
+"""The commands, killed again and again while a node is under load. The next run continues their
+work, and a restore has everything that was there. More kills: GOSSIPQ_KILLS=50;
+GOSSIPQ_RESULTS=tests/backup/kills.jsonl notes them.
+"""
 
 import json
 import os
@@ -41,7 +42,7 @@ def finished(process, seconds=120):
 
 
 def killed(process, after_s):
-    """Whether it was still at work then."""
+    """Kills the process after that time; returns True if it was still running."""
     time.sleep(after_s)
     process.send_signal(signal.SIGKILL)
     process.communicate()
@@ -49,7 +50,7 @@ def killed(process, after_s):
 
 
 class Load(threading.Thread):
-    """A life that goes on until it is stopped."""
+    """A life that continues until it is stopped."""
 
     def __init__(self, endpoint, seed):
         super().__init__()

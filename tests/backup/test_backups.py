@@ -1,4 +1,6 @@
-"""What was backed up and restored is what was there: every record, every group, whatever came before."""
+"""A restored backup equals what was there: every record and every group,
+whatever happened before.
+"""
 
 import contextlib
 import os
@@ -180,7 +182,8 @@ def test_what_is_damaged_is_said_and_leaves_nothing(life, back_up, restore, tmp_
     with pytest.raises(StoreError) as refused:
         restore()
     assert not Path(tmp_path, "restored-1", "data").exists()
-    if harm in ("cut", "flip"):  # a backup does not read what is there, so each later point would need it
+    # a backup does not read existing files, so each later point would need this one
+    if harm in ("cut", "flip"):
         assert f"remove {path}, and gossipq backup brings it again" in refused.value.hint
         path.unlink()
         back_up()
@@ -283,7 +286,9 @@ def test_it_keeps_its_pace():
 
 
 def test_two_restores_into_one_directory_do_not_meet(life, back_up, tmp_path, monkeypatch):
-    """The second one cleared what the first had made so far, when it was asked for something else."""
+    """The second one once cleared the first one's files, because it was
+    to restore something else.
+    """
     life.go_on(30)
     back_up()
     shard_of, met = Restore._shard, []
@@ -303,7 +308,7 @@ def test_two_restores_into_one_directory_do_not_meet(life, back_up, tmp_path, mo
 
 
 def test_a_restore_that_was_cut_short_goes_on(life, mq, back_up, tmp_path, monkeypatch):
-    """Only with what is left, unless it is asked for something else."""
+    """It does only the rest, unless it is asked for something else."""
     life.go_on(30)
     back_up()
     stored, again = [], []

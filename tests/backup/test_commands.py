@@ -85,7 +85,7 @@ def test_from_a_running_node_to_another_one(make_node, ran, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_three_nodes_of_which_one_dies_while_it_is_made(ran, tmp_path):
-    """Every record that was confirmed before the backup began is there; what came later may be."""
+    """Every record that was confirmed before the backup began is there; later ones may be."""
     nodes, place = Cluster(tmp_path), tmp_path / "backup"
     try:
         nodes.start()

@@ -94,7 +94,7 @@ class NotingClient:
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> NotingClient:
-    """What every command asks instead of a node."""
+    """Takes the place of a node for every command."""
     noting = NotingClient()
     monkeypatch.setattr("gossipq_cli.ask.connect", lambda choices: noting)
     return noting

@@ -21,7 +21,7 @@ from gossipq_cli.options import TIMEOUT_S
 
 
 class Pending:
-    """A receipt that is there."""
+    """A receipt that is ready."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -57,7 +57,7 @@ def orders(client):
 
 
 def published(client) -> list[tuple[bytes, dict[str, Any]]]:
-    """Values, and what was asked beside the time that a place in the window is waited for."""
+    """Published values with their options, except the time to wait for room in the window."""
     calls = [(args[1], dict(options)) for args, options in client.called("publish")]
     assert [options.pop("wait") for _, options in calls] == [TIMEOUT_S] * len(calls)
     return calls

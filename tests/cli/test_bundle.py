@@ -1,4 +1,4 @@
-"""`gossipq doctor --bundle`: what is in it, and what is not."""
+"""`gossipq doctor --bundle`: what it contains, and what it must not contain."""
 
 import json
 import tarfile

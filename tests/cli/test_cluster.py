@@ -1,5 +1,6 @@
-"""gossipq cluster, status of a cluster, node, witness: what options become, and what is said of the
-answers."""
+"""gossipq cluster, status of a cluster, node, witness: how options are used,
+and how answers are printed.
+"""
 
 import json
 from pathlib import Path
@@ -55,7 +56,7 @@ def reply(name: str, copies: list[CopyStats], members: list[Member] = MEMBERS, *
 
 
 class Town:
-    """Nodes by address. What is not there does not answer."""
+    """Nodes by address; other addresses do not answer."""
 
     def __init__(self) -> None:
         self.nodes = {

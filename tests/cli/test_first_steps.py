@@ -60,7 +60,7 @@ def typed(block: list[str]) -> list[Line]:
 
 
 def pattern(line: str) -> str:
-    """What a line that is shown may be another time: other numbers, times, names of directories."""
+    """A pattern for a printed line whose numbers, times and directory names may differ."""
     return re.sub(r"\d+", r"\\d+", re.sub(r"\s+", r"\\s+", re.escape(line).replace("\\ ", " ")))
 
 
@@ -89,7 +89,7 @@ class Terminals:
         return kept | {"HOME": str(self.home), "PATH": SYSTEM, "SHELL": "/bin/bash"}
 
     def types(self, command: str) -> str:
-        """What it says on both streams; it must end well."""
+        """Runs a command and returns its output of both streams; it must succeed."""
         done = subprocess.run(
             self._line(command),
             cwd=self.directory,
@@ -175,7 +175,7 @@ def test_a_newcomer_comes_to_a_takeover(tmp_path: Path) -> None:
 
 
 def use(here: Terminals, server: Line, lines: list[Line], step: Step) -> None:
-    """One node, and what README.md does with it in a second terminal."""
+    """One node, and README.md's commands for it in a second terminal."""
     said = here.starts(server.command)
     assert resembles(said, server.shown), said
     for number, line in enumerate(lines):

@@ -1,5 +1,6 @@
-"""What holds for every command: lazy imports, help, global options before and after, one line for a wrong
-one."""
+"""Rules for every command: lazy imports, help, global options before and after,
+one line for a wrong one.
+"""
 
 import ast
 import json
@@ -113,7 +114,7 @@ def unheard_of(text: str) -> Iterator[str]:
 
 
 def helped(topic: str) -> bool:
-    """Whether `gossipq help` has something to say on it."""
+    """True if `gossipq help` has a text for the topic."""
     return topic in {*TOPICS, *COMMANDS} or topic.startswith(ALARM)
 
 

@@ -315,7 +315,7 @@ def test_msg_find_in_other_forms(client, gossipq, form: str, text: str) -> None:
 
 
 def test_msg_find_streams(client, gossipq, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is found is written before the next is looked for."""
+    """A found record is written before the search continues."""
     written = []
 
     def find(*args: Any, **options: Any) -> Iterator[SimpleNamespace]:

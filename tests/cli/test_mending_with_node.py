@@ -25,7 +25,7 @@ def mq(shared_node) -> Iterator[Client]:
 
 @pytest.fixture
 def ref_of(ask):
-    """The ref of what a `gossipq pub` line publishes."""
+    """The ref of the record that a `gossipq pub` line publishes."""
 
     def publish(topic: str, *line: str) -> str:
         row = json.loads(ask("pub", topic, *line, "-q", "-o", "json").out)
@@ -35,7 +35,7 @@ def ref_of(ask):
 
 
 def all_of(ask, topic: str) -> list[str]:
-    """What a reader sees."""
+    """All values that a reader gets."""
     return ask("sub", topic, "--from", "first", "--exit-at-end").out.splitlines()
 
 

@@ -515,7 +515,7 @@ def test_check(
 
 
 def test_lag_of_topics_that_fit_a_pattern(gossipq: Callable[..., Any], asked: Any) -> None:
-    """No topic has the name `ord*`: it was said to have no groups, and no lag."""
+    """No topic has the name `ord*`: the answer was no groups and no lag."""
     assert gossipq("group", "lag", "ord*", "-o", "names").out == "billing\n"
     assert gossipq("group", "ls", "ord*", "-o", "names").out == "billing\n"
     assert gossipq("group", "pause", "ord*", "billing").code == 4
@@ -734,7 +734,7 @@ def test_doctor_says_which_doors_are_open(gossipq: Callable[..., Any], home: Pat
 def test_doctor_looks_at_the_addresses_at_which_a_node_listens(
     gossipq: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it encrypts, it answers clients in the clear on loopback alone."""
+    """A node that encrypts answers unencrypted clients only on loopback."""
     from gossipq_node import doctor
 
     looked: set[tuple[str, int]] = set()
@@ -900,7 +900,7 @@ def test_times_are_shown_to_people_as_everywhere_and_the_audit_in_their_order(cl
 def test_a_token_that_the_cluster_may_have_taken_is_kept(
     gossipq: Callable[..., Any], home: Path, client: Any, error: BaseException, code: int, kept: bool
 ) -> None:
-    """And one that it has certainly not taken takes nobody's place."""
+    """A token that the cluster has certainly not accepted replaces no other token."""
 
     def fails(change: AccessChange, secret: bytes = b"") -> AccessTable:
         raise error

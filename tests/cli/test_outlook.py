@@ -1,4 +1,4 @@
-"""What `why` foresees of a group, from two looks at its counters."""
+"""The forecast of `why` for a group, from two looks at its counters."""
 
 import pytest
 

@@ -132,7 +132,7 @@ def test_pub_too_large_is_refused(ask, topic: str) -> None:
 
 
 def test_pub_partly(ask, topic: str) -> None:
-    """What is stored before a bad record is stored; the answer says how much that was."""
+    """Records before a bad one are stored; the answer tells their number."""
     ran = ask(
         "pub",
         topic,
@@ -818,7 +818,7 @@ def test_who_would_take_work_from_consumers_is_asked_first(shared_node, topic: s
 def test_a_copy_does_not_take_the_place_of_a_node_that_runs(
     shared_node: RunningNode, gossipq: Callable[..., Ran], tmp_path: Path
 ) -> None:
-    """Both would be taken for one, and what one of them confirms is lost."""
+    """Both would count as one node, and records that one of them confirms would be lost."""
     until(lambda: (shared_node.data / "roster.json").exists())
     copy = tmp_path / "copy"
     shutil.copytree(shared_node.data, copy, ignore=shutil.ignore_patterns("stores", "gossip"))

@@ -192,6 +192,6 @@ class Hand:
         self.tell(Deliver(part.number, [piece], lease_ms), part.shard, batch=raw)
 
     def flush(self, kind: type[Message] | None = None) -> list[Sent]:
-        """What is sent once all that waits to be said is said, or what of it is of a kind."""
+        """Flushes; returns all messages that are sent, or those of one kind."""
         self.session.consuming.flush()
         return self.sent(kind)

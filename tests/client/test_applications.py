@@ -1,5 +1,6 @@
-"""What applications are made of: middleware, values of their own types, time limits, logs, traces, requests
-that say at once what is wrong, and a web server around it all."""
+"""Parts of applications: middleware, typed values, time limits, logs, traces, requests that fail at
+once with a reason, and a web server around them.
+"""
 
 import asyncio
 import importlib.util
@@ -328,7 +329,7 @@ def test_an_asyncio_handler_that_takes_too_long_has_failed(broker: testing.Broke
 
 
 class Expired(Middleware):
-    """Which messages went on beyond their time limit, and what failed."""
+    """Notes messages that exceeded their time limit, and failures."""
 
     def __init__(self) -> None:
         self.refs, self.errors = list[str](), list[BaseException]()
@@ -342,7 +343,7 @@ class Expired(Middleware):
 
 
 def late_work(free: threading.Event, late: list[str]) -> Callable[[Message], None]:
-    """A handler in a thread that goes on beyond its time limit, and acks then."""
+    """A handler in a thread that exceeds its time limit and then acks."""
 
     def work(msg: Message) -> None:
         free.wait(PATIENCE_S)

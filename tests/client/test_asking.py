@@ -1,5 +1,6 @@
-"""What operators ask and mend, spoken by hand: which partitions are asked, what goes out, what comes of the
-answers."""
+"""Operators' questions and repairs, played by hand: which partitions are asked, which messages are
+sent, how answers are used.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -604,7 +605,9 @@ class TestEachWorker:
         assert found == StatsReply([row], [group])
 
     def test_by_a_shard_that_has_a_leader(self, world: World) -> None:
-        """The worker leads others still: for one that it led once nobody answers, and the wait is in vain."""
+        """The worker still leads other shards. For a shard that it led once no leader answers, so
+        asking by that one is useless.
+        """
         world.rules[Stats] = lambda _: StatsReply([], [])
         world.hand.session.links.leaderless = frozenset((5, 6, 7))
         world.hear(Operating(world.hand.session).stats(["t"]))
@@ -616,7 +619,7 @@ class TestEachWorker:
 
 
 def test_lists_are_asked_page_by_page(movable: testing.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole way: a node with small pages and a client that sees none of them."""
+    """The whole way: a node with small pages, and a client that hides them."""
     names = [f"t{number:02}" for number in range(30)]
     for name in names:
         movable.create_topic(name)

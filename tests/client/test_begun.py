@@ -1,5 +1,6 @@
-"""What user code has had for a while has begun: if its lease ends, it comes again as the second attempt.
-Over all ways to consume, in a whole broker."""
+"""A record that user code has had for a while has begun: if its lease ends, it comes again as the
+second attempt. For all ways to consume, with a whole broker.
+"""
 
 import asyncio
 import threading
@@ -37,7 +38,8 @@ def attempts(broker: testing.Broker) -> list[int]:
     got: list[int] = []
     with connect(broker.endpoint) as mq:
         for _ in range(PATIENCE_S):
-            broker.advance("31s")  # a sign of life of who holds them may come first, and renew the leases
+            # a sign of life of the holder may come first and renew the leases
+            broker.advance("31s")
             got += [message.attempt for message in mq.fetch("t", "g", n=RECORDS, min=RECORDS, wait=1)]
             if got:
                 break

@@ -1,5 +1,4 @@
-"""The sync client against a real node: publish, consume, fetch, errors, and what happens when things
-break."""
+"""The sync client with a real node: publish, consume, fetch, errors, and failures."""
 
 import asyncio
 import os

@@ -1,5 +1,6 @@
-"""What a whole client does at its edges, against a broker on a thread: full windows, closing, what was given
-up."""
+"""Edge cases of a whole client with a broker on a thread: full windows,
+closing, abandoned calls.
+"""
 
 import asyncio
 import errno
@@ -60,7 +61,9 @@ def test_who_waits_together_for_the_window_goes_one_by_one(broker: testing.Broke
 
 
 def test_who_waits_for_the_window_goes_before_who_comes_later(broker: testing.Broker) -> None:
-    """Who had just sent one found room for the next before those who waited for it had looked."""
+    """A caller that had just sent a record once found room for the next before the
+    waiting callers had looked.
+    """
 
     async def main() -> list[bytes]:
         async with connect(broker.endpoint, timeout=60) as mq:
@@ -256,7 +259,9 @@ class Publishing(logging.Handler):
 
 
 def test_the_log_may_go_to_the_broker_by_the_client_that_writes_it(mq: Client) -> None:
-    """Who writes a line waits for what the handlers of the log wait for: nobody has the client meanwhile."""
+    """A thread that writes a log line waits for the log's handlers, so it must not
+    hold the client meanwhile.
+    """
     mq.publish_and_wait("log", b"first")
     publishing, log = Publishing(mq), logging.getLogger("gossipq_client")
     log.addHandler(publishing)
@@ -289,7 +294,9 @@ def test_two_threads_may_close(broker: testing.Broker) -> None:
 
 
 def test_what_others_publish_during_a_close_is_stored_or_refused(broker: testing.Broker) -> None:
-    """Between its last look at what is unconfirmed and its end a thread could publish what nobody sent."""
+    """Between the last look for unconfirmed records and the end, another thread could publish a
+    record that was never sent.
+    """
     mq, told = broker.connect(), list[Exception]()
     mq.publish_and_wait("published.late", b"0")
     shut = mq._shut
@@ -530,7 +537,7 @@ def test_a_fetch_that_is_broken_off_keeps_nothing_lent(
         assert lent(other) == 0
         mq.publish("broken", b"second").result(PATIENCE_S)
         assert mq.fetch("broken", "g", n=10, wait=PATIENCE_S).values() == [b"second"]
-        mq.close()  # what it has in hand goes back
+        mq.close()  # the records it holds are given back
         assert other.fetch("broken", "g", n=10, wait=PATIENCE_S).values() == [b"second"], (
             "a fetch goes on as before"
         )

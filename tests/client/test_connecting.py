@@ -16,7 +16,7 @@ PATIENCE_S = 30
 
 
 def in_thread(do: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
-    """What it returns or raises is in the list once the thread has ended."""
+    """When the thread has ended, the list has the result or the error."""
     outcome: list[Any] = []
 
     def run() -> None:
@@ -76,7 +76,8 @@ def test_an_interrupted_connect_leaves_others_theirs(broker: testing.Broker) -> 
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gossipq_client.session.links.Links.welcomed", lambda *_: False)  # nobody hears it
+        # the client ignores it
+        patch.setattr("gossipq_client.session.links.Links.welcomed", lambda *_: False)
         try:
             interrupter = threading.Thread(target=interrupt)
             interrupter.start()

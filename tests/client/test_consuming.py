@@ -1,4 +1,4 @@
-"""What a consumer holds: credit, acks, leases, what goes back, and what a lost connection means."""
+"""Consumers: credit, acks, leases, records given back, and lost connections."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -176,7 +176,9 @@ class TestCredit:
         assert credit.records == CREDIT_START
 
     def test_what_comes_behind_the_end_of_a_fetch_goes_to_others(self, hand: Hand) -> None:
-        """It was on its way when the fetch found nothing: others wait for it while nobody fetches here."""
+        """The record was on its way when the fetch returned empty. While no fetch runs here,
+        other consumers wait for it.
+        """
         subscription, consuming = hand.subscribe(credit=(10, 1_000)), hand.session.consuming
         part = subscription.parts[0]
         assert consuming.fetch(subscription, 10, None) == []
@@ -338,7 +340,9 @@ class TestRepeats:
         assert bodies(hand, Ack) == [Ack(part.number, [(9 << 16, 0, 2)])]
 
     def test_what_is_acked_and_not_answered_is_not_shown_again(self, hand: Hand) -> None:
-        """Its leader fell, the next one had not heard of the ack when it handed out: its answer decides."""
+        """Its leader fell, and the next one did not know the ack when it delivered the record
+        again; the answer decides.
+        """
         subscription = hand.subscribe()
         part = subscription.parts[0]
         hand.deliver(part, 0, 5)
@@ -358,7 +362,9 @@ class TestRepeats:
     def test_what_failed_is_not_shown_before_its_pause(
         self, hand: Hand, outcome: outcomes.Outcome, lost: bool
     ) -> None:
-        """Handed out again by a leader that had not heard of the failure, which then counts for the copy."""
+        """A leader that did not know of the failure delivers the record again; then the failure
+        counts for the new delivery.
+        """
         subscription = hand.subscribe()
         part = subscription.parts[0]
         hand.deliver(part, 0, 3)
@@ -380,7 +386,9 @@ class TestRepeats:
     def test_an_answer_costs_as_much_for_each_copy_that_waits_for_it_however_many_there_are(
         self, hand: Hand, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Records that failed came again, one by one, before the answer: half a second went by at 1,000."""
+        """Failed records came again, one by one, before the answer: at 1,000 records
+        this once took half a second.
+        """
         subscription, count, looked = hand.subscribe(), 200, list[int]()
         part = subscription.parts[0]
         for at in range(0, 2 * count, 2):
@@ -425,7 +433,9 @@ class TestRepeats:
     def test_what_is_acked_or_worked_on_does_not_go_back_in_a_pause(
         self, hand: Hand, end: Callable[[Consuming, Subscription], None]
     ) -> None:
-        """Its leader fell, and the next one handed out again what is here: only the rest goes to others."""
+        """Its leader fell, and the next one delivered again what is here: only the
+        rest goes to other consumers.
+        """
         subscription = hand.subscribe()
         part = subscription.parts[0]
         hand.deliver(part, 0, 5)
@@ -441,7 +451,9 @@ class TestRepeats:
         assert held(part).open_ranges(0, 5) == [(2, 5)]
 
     def test_what_came_back_from_others_after_a_late_ack_is_shown(self, hand: Hand) -> None:
-        """Whoever waits for acks heard that this one is not stored, and may have undone the work."""
+        """A caller that waits for acks learned that this one is not stored, and
+        may have undone the work.
+        """
         subscription, place = hand.subscribe(), (9 << 16, [(2, 3)])
         part, consuming = subscription.parts[0], hand.session.consuming
         hand.deliver(part, 0, 5)

@@ -1,4 +1,4 @@
-"""Where a cluster is: one rule for programs, the command line and Spark."""
+"""How to find a cluster: one rule for programs, the command line and Spark."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""What users see of the client says what it does: each public name, its options, their units, its errors."""
+"""Documentation that users see in the client: each public name, its
+options, their units, its errors.
+"""
 
 import inspect
 import re
@@ -65,7 +67,7 @@ def test_every_public_name_has_a_docstring(name: str) -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_durations_have_their_unit(name: str) -> None:
-    """Who takes a duration says in which unit, unless its name does."""
+    """A function with a duration names its unit, unless the parameter's name does."""
     function = CALLS[name]
     durations = [
         each.name
@@ -78,7 +80,7 @@ def test_durations_have_their_unit(name: str) -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_errors_are_named(name: str) -> None:
-    """Who raises a named error says so in its own docstring or in that of its class."""
+    """A function that raises a named error says so in its own docstring or in its class's."""
     function = CALLS[name]
     raised = set(re.findall(r"\braise (?!engine|self|named)([A-Z]\w+)", inspect.getsource(function)))
     told = f"{inspect.getdoc(function)} {_owner_text(name)}"

@@ -1,4 +1,4 @@
-"""What the client needs of Python and of the system: little, so that it runs wherever they do."""
+"""The client needs little of Python and of the system, so that it runs wherever they do."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ class Hide:
 
 sys.meta_path.insert(0, Hide())
 """
-#: takes away what only Linux has, and what Windows has not
+#: removes what only Linux has, and what Windows lacks
 BARE = """
 import os, select, signal, sys
 
@@ -76,7 +76,7 @@ def test_the_client_needs_pyzmq_and_msgspec_only() -> None:
 
 
 def test_programs_without_asyncio_do_not_import_it() -> None:
-    """Importing is quick because of what is not imported."""
+    """Importing is quick because few modules are imported."""
     slow = ("asyncio", "concurrent.futures", "multiprocessing", "subprocess", "tempfile", "tomllib")
     assert run("import sys, gossipq_client", f"print([m for m in {slow!r} if m in sys.modules])") == "[]\n"
 

@@ -76,7 +76,7 @@ LOGS = {"handlers": r"pack: .* is a dead letter: .*\n"}
 
 @pytest.fixture(scope="module")
 def orders(shared_node: RunningNode) -> RunningNode:
-    """A node with what publish.py leaves behind."""
+    """A node with the records of publish.py."""
     with connect(shared_node.endpoint) as mq:
         mq.publish_many("orders", [b"17 apples", b"3 pears", b"9 plums", b"1 quince"]).result(PATIENCE_S)
     return shared_node

@@ -100,7 +100,7 @@ TEXTS = {
 
 
 def run(tmp_path: Path, body: str, *arguments: str) -> tuple[str, str]:
-    """What a program says on its standard output and on stderr."""
+    """The output of a program on standard output and on stderr."""
     program = tmp_path / "program.py"
     program.write_text(f'{PROGRAM}{body}\nif __name__ == "__main__":\n    main()\n')
     paths = os.pathsep.join(str(HOME / root) for root in ("", "nodes", "clients/python"))
@@ -176,7 +176,7 @@ def test_an_exit_that_sends_nothing_reports_what_is_lost(broker: testing.Broker,
 
 
 def end(program: str, endpoint: str) -> tuple[str, str]:
-    """What a program says that has a client `mq` when it ends."""
+    """The output of a program that has a client `mq` when it ends."""
     paths = os.pathsep.join(str(HOME / root) for root in ("", "nodes", "clients/python"))
     text = f"import atexit, sys\n{program}"
     done = subprocess.run(

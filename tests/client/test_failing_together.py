@@ -1,5 +1,6 @@
-"""Records of a batch that fail alike come again together; each has its own value, and a history that its
-neighbours do not have."""
+"""Records of a batch that failed in the same way come again together. Each has its own
+value and its own history.
+"""
 
 from collections import Counter
 

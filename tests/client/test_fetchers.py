@@ -81,7 +81,8 @@ def test_what_a_fetcher_does_not_need_goes_to_others(broker: testing.Broker) -> 
         while len(seen) < 100 and (batch := other.fetch("orders", group="billing", n=100, wait=10)):
             seen += batch.values()
         assert sorted(map(int, seen)) == list(range(100))
-        assert not other.fetch("orders", group="billing", n=100, wait=0.2)  # takes back what it had lent
+        # withdraws the credit that it had granted
+        assert not other.fetch("orders", group="billing", n=100, wait=0.2)
         mq.publish("orders", b"more").result()
         assert fetcher.fetch(1, wait=10).values() == [b"more"]
 
@@ -128,7 +129,7 @@ def test_the_end_of_a_fetcher_leaves_what_is_in_hand(broker: testing.Broker) -> 
 
 
 def test_an_asyncio_client_runs_on_uvloop(broker: testing.Broker) -> None:
-    """Its handles of what is due at once do not tell when that is."""
+    """Its handles of calls that are due at once do not tell the time."""
 
     async def whole() -> int:
         async with aio.connect(broker.endpoint) as mq:
@@ -144,7 +145,7 @@ def test_an_asyncio_client_runs_on_uvloop(broker: testing.Broker) -> None:
 def test_threads_that_begin_to_fetch_what_is_missing_hear_of_it(broker: testing.Broker) -> None:
     with broker.connect() as mq:
         fetcher = mq.fetcher("missing", "g")
-        for _ in range(2):  # both found that nobody had asked for the topic
+        for _ in range(2):  # both found that the topic was not looked up yet
             mq._do(lambda: mq._engine.session.subscribe(fetcher._state))
         with pytest.raises(UnknownTopic):
             fetcher.fetch(1, wait=5)
@@ -292,7 +293,7 @@ def put(broker: testing.Broker, topic: str, count: int) -> None:
     ],
 )
 def test_a_fetch_waits_for_more(broker: testing.Broker, options: dict[str, float], found: int) -> None:
-    """Each was handed out as soon as it came: a writer of files got one record a file."""
+    """Each record was delivered as soon as it came: a writer of files got one record per file."""
     topic = "more-" + "-".join(f"{name}.{value}" for name, value in options.items())
     put(broker, topic, 1)
     later = threading.Timer(0.3, put, (broker, topic, 2))

@@ -190,7 +190,7 @@ class TestLeaders:
         topic = world.topic()
         publish(world, topic, 3)
         world.loses_confirms = True
-        publish(world, topic, 2)  # stored, and nobody hears of it
+        publish(world, topic, 2)  # stored, but the confirms are lost
         getattr(world, how)("b")
         flights = publish(world, topic, 5)
         world.loses_confirms = False
@@ -302,7 +302,7 @@ class TestOldLeaders:
     def test_what_they_answer_is_asked_again_also_when_they_lead_again(
         self, world: World, answer: str
     ) -> None:
-        """Nobody else was asked meanwhile: the way there is the one on which it was sent."""
+        """No other node was asked meanwhile: the request was sent over the present connection."""
         topic = world.topic()
         publish(world, topic)
         world.freeze("b")

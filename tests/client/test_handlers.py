@@ -1,5 +1,6 @@
-"""What a handler takes and how records are decoded for it; how work ends and what the broker is told; asking
-and answering."""
+"""Arguments of handlers and decoding of records; how a handler ends and what the broker is
+told; requests and replies.
+"""
 
 import functools
 from collections.abc import Callable

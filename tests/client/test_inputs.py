@@ -1,4 +1,4 @@
-"""What users may pass, and what they are told otherwise."""
+"""Allowed inputs of users, and the errors for others."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a consumer may ask for, and what is refused before anything is sent."""
+"""Options of consumers, and those that are refused before a message is sent."""
 
 from datetime import datetime
 from typing import Any

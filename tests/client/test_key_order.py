@@ -202,8 +202,9 @@ class TestLanes:
 
 
 class Leader:
-    """Plays the leader of a key-ordered group with one consumer: hands out in order, takes back what comes,
-    answers late."""
+    """Plays the leader of a key-ordered group with one consumer: delivers in order, takes
+    records back, answers late.
+    """
 
     def __init__(self, hand: Hand, part: Part, keys: list[bytes], chance: random.Random) -> None:
         self.hand, self.part, self.keys, self.chance = hand, part, keys, chance

@@ -1,6 +1,7 @@
-"""Random lives of a loan: records of all sizes wait at several leaders, the user fetches now many and now
-few, and pauses; what is said takes its time. Whatever was lent where before, what waits at any leader comes
-to who fetches."""
+"""Random lives of credit. Records of all sizes wait at several leaders; the user fetches many or
+few, and pauses; messages take time. Wherever credit was before, records that wait at any leader
+come to a consumer that fetches.
+"""
 
 import random
 from collections import deque
@@ -37,13 +38,13 @@ TURNS, EMPTY_FETCHES, ROUNDS_MAX = 60, 5, 500
 
 
 class Leader:
-    """Hands out what waits against credit, as `gossipq.core.delivery.selection` does."""
+    """Delivers waiting records against credit, as `gossipq.core.delivery.selection` does."""
 
     def __init__(self, hand: Hand, part: Part) -> None:
         self.hand, self.part = hand, part
         self.records, self.bytes = part.lent_records, part.lent_bytes
         self.waiting: list[int] = []  #: bytes that each record is charged
-        self.sizes: list[int] = []  #: of those handed out, by offset
+        self.sizes: list[int] = []  #: sizes of the delivered records, by offset
         self.told_ready = False
         self.mail: deque[Sent] = deque()
 
@@ -100,7 +101,7 @@ class Life:
         self.sizes, self.most = self.random.choice(SIZES)
 
     def exchange(self, rounds: int = ROUNDS_MAX) -> None:
-        """Until nobody has anything to say, or for so many rounds."""
+        """Exchanges messages until none is left, or for that many rounds."""
         for _ in range(rounds):
             sent = self.hand.flush()
             for leader in self.leaders:

@@ -46,7 +46,9 @@ def test_each_connection_is_pinged_and_revived_when_silent(hand: Hand) -> None:
 
 
 def test_a_connection_is_not_opened_anew_while_a_message_is_under_way(hand: Hand) -> None:
-    """The answer to a ping comes behind it. Who leads now is asked elsewhere all the same."""
+    """The answer to the ping comes after the message. Other nodes are asked
+    for the leader meanwhile.
+    """
     links = hand.session.links
     links.lane(SHARD)
     hand.up(LEADER)
@@ -178,7 +180,9 @@ def test_farewell_says_bye_to_everyone(hand: Hand) -> None:
 
 
 def looks(hand: Hand, ms: int, answers: bool = True) -> list[int]:
-    """When the timers of a session were due for so long, each ping answered at once or none."""
+    """The times at which a session's timers were due in that period, with each ping
+    answered at once or never.
+    """
     due: list[int] = []
     end_ms = hand.now_ms + ms
     while (at_ms := max(hand.session.deadline_ms(), hand.now_ms)) < end_ms:
@@ -239,7 +243,7 @@ def test_who_asks_a_silent_leader_notices_as_soon_as_before(hand: Hand) -> None:
 def test_who_only_waits_for_records_pings_once_a_second_and_notices_silence_half_a_second_later(
     hand: Hand,
 ) -> None:
-    """That it looks whether its ways are open is no use of them."""
+    """Looking whether its connections are open does not count as use."""
     hand.subscribe()
     looks(hand, 5_000)
     for _ in range(50):

@@ -1,4 +1,6 @@
-"""`flush` and `close` wait for what was owed when they were called: who goes on meanwhile keeps nobody."""
+"""`flush` and `close` wait for what was owed when they were called; callers that continue
+meanwhile do not delay them.
+"""
 
 import asyncio
 import threading
@@ -26,8 +28,9 @@ def broker() -> Iterator[testing.Broker]:
 
 
 def acking_on(mq: Any, batch: Any) -> list[tuple[Any, int]]:
-    """What is left of a batch of which one record is acked before each exchange, so that one always waits for
-    its answer."""
+    """The rest of a batch of which one record is acked before each exchange, so that one ack
+    always waits for its answer.
+    """
     real, consuming = mq._engine.exchange, mq._engine.session.consuming
     left = [(piece.held, offset) for piece in batch.pieces for offset in range(piece.first, piece.end)]
 

@@ -28,7 +28,7 @@ BASE = 100
 
 
 class Joining(Settling):
-    """What acks are joined to, without a client."""
+    """Joins acks without a client."""
 
     def __init__(self, acked: list[tuple[Held, int, int]]) -> None:
         self.noted: list[Record] = []
@@ -97,7 +97,7 @@ def mq(broker: testing.Broker) -> Iterator[Client]:
 
 
 def left(broker: testing.Broker, topic: str) -> list[bytes]:
-    """What another client of the group still gets."""
+    """The records that another client of the group still gets."""
     with broker.connect() as other:
         return list(other.fetch(topic, "g", n=10_000, wait=0).values())
 
@@ -144,7 +144,7 @@ class TestClient:
     def test_the_end_takes_what_is_noted(self, broker: testing.Broker, mq: Client) -> None:
         mq.publish_many("ended", [b"1", b"2", b"3"]).result(PATIENCE_S)
         batch = mq.fetch("ended", "g", n=3, wait=PATIENCE_S)
-        mq._keeper.stop()  # nobody else does it
+        mq._keeper.stop()  # otherwise it would join them
         for message in batch:
             message.ack()
         assert mq._engine.noted
@@ -271,7 +271,7 @@ def test_a_ring_while_a_bell_is_cleared_does_not_silence_it() -> None:
     heard = bell._heard
 
     class Heard:
-        """Somebody rings right before what was rung is taken."""
+        """Another thread rings right before the signals are read."""
 
         def recv(self, size: int) -> bytes:
             bell._heard = heard

@@ -1,4 +1,4 @@
-"""What operators ask and do, with both kinds of clients, against real nodes."""
+"""Operators' questions and changes, with both kinds of clients, with real nodes."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ PATIENCE_S = 25  #: less than a lease: a redelivery must not wait for its end
 
 
 def work(mq: Client, topic: str, count: int, group: str = "g") -> None:
-    """Acks so many records."""
+    """Acks `count` records."""
     for _, msg in zip(range(count), mq.consume(topic, group, credit=1), strict=False):
         msg.ack()
     mq.flush(PATIENCE_S)

@@ -16,7 +16,7 @@ STEPS = ("take", "share", "ack", "iterate", "hear")
 
 
 def settled(per_record_ms: float) -> int:
-    """The target of a consumer that takes so long with each record, which are always there."""
+    """The target of a consumer that takes that long for each record while records always wait."""
     pace, now_ms = Pace(), 0.0
     pace.waits(0)
     for _ in range(200_000):
@@ -51,7 +51,7 @@ def test_who_is_stuck_with_one_is_slow() -> None:
 
 
 class Consumer:
-    """Takes one record after the other, with a leader that hands out what its loan allows."""
+    """Takes one record after the other; its leader delivers as much as the credit allows."""
 
     def __init__(self, shards: tuple[int, ...] = (3,)) -> None:
         self.hand = Hand()
@@ -142,7 +142,7 @@ def test_who_has_started_on_all_of_it_keeps_all_of_it() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(1, 40))))
 def test_no_record_is_begun_and_given_back(steps: list[tuple[str, int]]) -> None:
-    """Whatever happens in between, also to who goes through a slice record by record."""
+    """Whatever happens in between, even while a slice is taken record by record."""
     consumer = Consumer()
     consuming, subscription = consumer.hand.session.consuming, consumer.subscription
     begun: list[int] = []

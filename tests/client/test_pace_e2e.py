@@ -43,7 +43,7 @@ def neighbour(endpoint: str) -> "subprocess.Popen[str]":
 @pytest.mark.slow
 @pytest.mark.timeout(120 + 240 * MINUTES)
 def test_a_slow_consumer_keeps_what_it_holds_when_another_one_is_killed(node: RunningNode) -> None:
-    """Over many extensions of its leases; and what is not its own it does not hoard."""
+    """It extends its leases many times, and does not hoard other records."""
     seen: Counter[int] = Counter()
     with connect(node.endpoint) as mq:
         mq.create_topic("slow")

@@ -11,7 +11,7 @@ NOW_MS, TIMEOUT_S = 1_000_000, 10.0
 
 
 class Freed:
-    """The part of what a client publishes that patience looks at."""
+    """The part of publishing that patience looks at."""
 
     def __init__(self) -> None:
         self.last_ms = 0

@@ -1,4 +1,4 @@
-"""Positions of topics, and groups that are moved on by who keeps its own positions."""
+"""Positions of topics, and groups whose consumers keep their own positions."""
 
 import asyncio
 import uuid

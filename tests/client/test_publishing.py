@@ -441,7 +441,7 @@ def test_an_old_leader_confirms_nothing(hand: Hand) -> None:
 
 
 def test_a_leader_answers_for_its_earlier_terms(hand: Hand) -> None:
-    """It was confirmed by who still leads: nobody would send it again."""
+    """The present leader confirmed it; ignoring the confirm would leave the batch open for ever."""
     flight = hand.batch(hand.topic())
     (sent,) = hand.published()
     hand.session.links.learn(Route(SHARD, 5, LEADER))

@@ -1,4 +1,4 @@
-"""What a search wants, and when it is over."""
+"""Records that a search wants, and when the search is over."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ WALL_MS = 1_000_000_000
 
 @dataclass
 class Seen:
-    """A record as a reader hands it out."""
+    """A record from a reader."""
 
     offset: int
     value: bytes = b"seventeen apples"

@@ -1,8 +1,8 @@
-"""Signals at random microseconds: whatever a client was doing, every publish that returned is stored once,
-what was acked does not come again, nothing is lost and nothing hangs.
+"""Signals at random microseconds. Whatever a client was doing, every publish that returned is
+stored once, acked records do not come again, nothing is lost and nothing hangs.
 
-GOSSIPQ_STRIKES=10000 GOSSIPQ_COUNTS=FILE counts a longer run into a file; signals.json has the sum of such
-runs, in which every check held, and docs/PROOF.md states it.
+GOSSIPQ_STRIKES=10000 GOSSIPQ_COUNTS=FILE counts a longer run into a file; signals.json has the sum
+of such runs, in which every check held, and docs/PROOF.md states it.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ BATCH = 3
 
 
 class Interrupt(BaseException):
-    """What nobody catches by mistake."""
+    """An exception that is never caught by mistake."""
 
 
 class Book:
-    """What was done, and how each call ended."""
+    """The calls that were made, and how each ended."""
 
     def __init__(self) -> None:
         self.number = self.struck = self.calls = 0
@@ -86,7 +86,9 @@ class Book:
 def broker() -> Iterator[testing.Broker]:
     with testing.Broker() as broker:
         yield broker
-    gc.collect()  # what was struck before anybody had it is closed here, where that is no warning
+    # objects that were interrupted before they had an owner are closed here,
+    # where that gives no warning
+    gc.collect()
 
 
 @pytest.fixture
@@ -100,11 +102,14 @@ def delay_s(chance: random.Random) -> float:
 
 
 def found(broker: testing.Broker) -> tuple[list[bytes], list[bytes]]:
-    """What is stored, and what the group still gets once everything in hand has come back."""
+    """The stored records, and those that the group still gets after all
+    held ones were given back.
+    """
     with broker.connect() as mq:
         stored = [msg.value for msg in mq.consume("t", start="first", stop_at_end=True)]
         rest = list[bytes]()
-        for _ in range(4):  # what was begun and cut short has failed, and comes again after its pause
+        # a begun and interrupted record has failed, and comes again after its pause
+        for _ in range(4):
             broker.advance("1h")
             rest += [msg.value for msg in mq.consume("t", group="g", stop_at_end=True)]
         return stored, rest

@@ -407,8 +407,9 @@ KEYS_OR_NONE = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b"]))
 def test_every_receipt_names_its_own_record(
     asked: list[tuple[float | None, bytes | None, bytes | None]], partitions: int, as_list: bool
 ) -> None:
-    """Whatever is mixed, as a list or one by one: the node finds under each ref the value that was published
-    for it."""
+    """In any mixture, as a list or one by one: the node finds under each ref the value
+    that was published for it.
+    """
     hand = Hand()
     hand.pass_ms(1_000)
     topic = hand.topic(partitions)

@@ -113,8 +113,9 @@ def test_a_full_spool_says_so_and_takes_more_once_some_are_confirmed(tmp_path: P
 
 
 def test_what_is_confirmed_makes_room_while_its_client_lives(tmp_path: Path) -> None:
-    """LMDB takes the pages of what was deleted for a later commit only: one that deletes and puts stayed
-    refused."""
+    """LMDB reuses deleted pages only in a later commit, so one commit that deletes and puts
+    was refused again and again.
+    """
     spool = Spool(tmp_path, 1 << 20)
     for flight in fill(spool):
         flight.done = True
@@ -196,7 +197,9 @@ def test_a_thread_that_publishes_while_another_closes_is_told(broker: testing.Br
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_has_no_part_in_it(tmp_path: Path) -> None:
-    """What it put took the numbers of what its parent put next; and it held the spool when that was over."""
+    """The child's rows took the numbers of its parent's next rows, and the child kept the spool
+    after its parent closed it.
+    """
     spool, (reading, writing) = Spool(tmp_path), os.pipe()
     child = os.fork()
     if not child:
@@ -392,7 +395,7 @@ def test_what_could_not_be_sent_goes_at_the_next_start(broker: testing.Broker, t
 def test_what_no_row_can_say_is_refused_and_leaves_the_rest(
     broker: testing.Broker, tmp_path: Path, topic: Any, partition: Any
 ) -> None:
-    """It was on the disk, where nobody could read it: no publish and no start after it went through."""
+    """An unreadable row on the disk once blocked every later publish and start."""
     with connect(broker.endpoint, spool=tmp_path) as mq:
         for publish in (mq.publish, mq.publish_many):
             with pytest.raises(BadRequest, match="must be"):
@@ -402,7 +405,7 @@ def test_what_no_row_can_say_is_refused_and_leaves_the_rest(
 
 
 def test_a_client_that_could_not_connect_leaves_the_spool_to_others(tmp_path: Path) -> None:
-    """Who tried again was told that another client has it, until the process ended."""
+    """A second try was told that another client has the spool, until the process ended."""
     away = f"tcp://127.0.0.1:{settled_port()}"
 
     async def awaited() -> None:
@@ -410,7 +413,7 @@ def test_a_client_that_could_not_connect_leaves_the_spool_to_others(tmp_path: Pa
             pass
 
     mq = connect(away, spool=tmp_path, timeout="20ms")
-    kept = list[Exception]()  # as who logs them may: with all that they were raised in
+    kept = list[Exception]()  # like a program that logs them with all their context
     for number in range(2):
         for attempt in (
             mq.__enter__,
@@ -531,7 +534,9 @@ def test_who_begins_while_another_publishes_sends_nothing_of_that(
 def test_who_breaks_off_a_close_leaves_the_spool_to_others(
     broker: testing.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was that of the client until the program ended: `with` leaves nobody who could close it again."""
+    """The client once kept the spool until the program ended: after `with` no
+    one could close it again.
+    """
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -585,7 +590,7 @@ def test_a_signal_handler_that_interrupts_a_publish_hears_that_its_own_is_not_ke
 
 
 def test_what_is_refused_at_a_later_start_stays(broker: testing.Broker, tmp_path: Path) -> None:
-    """Who published it heard that it is in the spool, and nobody else would hear that it is not."""
+    """Its publisher was told that it is in the spool, and could not learn of its removal."""
     with broker.connect() as mq:
         mq.create_topic("narrow", bytes_max=1_000_000)
         mq.publish("narrow", bytes(900_000)).result(PATIENCE_S)
@@ -604,8 +609,9 @@ def test_what_is_refused_at_a_later_start_stays(broker: testing.Broker, tmp_path
 
 
 def test_a_full_spool_empties_by_publishing(broker: testing.Broker, tmp_path: Path) -> None:
-    """A client that goes on when its nodes are back; it was refused for ever, and sent nothing of what
-    waited."""
+    """A client that continues when its nodes are back was refused for ever, and sent
+    none of the waiting records.
+    """
     spool = Spool(tmp_path, 1 << 20)
     waits = len(fill(spool))
     spool.close()
@@ -703,8 +709,9 @@ def test_a_copy_that_only_one_topic_gets_is_kept_too(
 
 
 def test_an_atomic_step_needs_none(broker: testing.Broker, tmp_path: Path) -> None:
-    """What comes of a record in hand is kept by that record, which is not acked before; what waits in the
-    spool goes first."""
+    """The record itself keeps the result, since it is not acked before. Records that wait in
+    the spool are sent first.
+    """
     with broker.connect() as mq:
         mq.create_topic("source")
         mq.create_topic("outcome", beside="source")

@@ -1,5 +1,4 @@
-"""What one record or a list may ask for, what is refused before anything is sent, and the columns it
-becomes."""
+"""Options of a record or a list, errors before a message is sent, and the columns of the batch."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from hashlib import blake2b

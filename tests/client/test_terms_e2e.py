@@ -1,4 +1,4 @@
-"""What a publish may ask for, against a real node: due times, time to live, ids, policies, virtual topics."""
+"""Options of a publish with a real node: due times, time to live, ids, policies, virtual topics."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ PATIENCE_S = 25  #: less than a lease: a redelivery must not wait for its end
 
 
 def take(mq: Client, topic: str, count: int, group: str = "g") -> list[tuple[bytes, float]]:
-    """So many values, each with the time it came; all are acked."""
+    """Takes and acks `count` values; returns each with the time at which it came."""
     found: list[tuple[bytes, float]] = []
     for msg in mq.consume(topic, group):
         with msg:
@@ -331,7 +331,7 @@ def test_asyncio_publishes_all_of_it(shared_node: RunningNode, topic: str) -> No
 
 
 class TestAbsentTopics:
-    """Who consumes what is not there is told, unless they say that it shall be made, or that they wait."""
+    """A consumer of a missing topic gets an error, unless it creates the topic or waits for it."""
 
     def test_the_nearest_name_is_told(self, mq: Client, topic: str) -> None:
         mq.create_topic(f"{topic}-orders")

@@ -47,8 +47,9 @@ def test_where_nobody_takes_connections_is_known_at_once(transport: Transport) -
 @pytest.mark.e2e
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_that_has_come_is_overlooked(transport: Transport, seed: int) -> None:
-    """A server that sends when it likes, while the client sends, takes and waits: as soon as no descriptor
-    tells of anything, nothing is there."""
+    """A server sends at any time while the client sends, takes and waits. As soon as no descriptor
+    is readable, nothing has arrived.
+    """
     dice, over = random.Random(seed), threading.Event()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     router = context.socket(zmq.ROUTER)

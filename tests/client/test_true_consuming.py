@@ -1,6 +1,7 @@
-"""Random lives of consumers: users are fast and slow, stand still, fail, join late, lose their connections;
-a shard may be slow to make a group. Whatever was published is acked in the end, and every consumer hears of
-the end; records of one key are with one user at a time, in order."""
+"""Random lives of consumers. Users are fast or slow, stand still, fail, join late, or lose their
+connections; a shard may be slow to create a group. In the end all published records are acked, and
+every consumer learns of the end. Records of one key are with one user at a time, in order.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -44,7 +45,9 @@ class Life(Cluster):
         self.stop_ms = self.random.choice((0, PUBLISHING_MS))
 
     def work_ms(self, count: int) -> int:
-        """Of so many records; now and then users change their pace, or stand still."""
+        """Working time for `count` records; now and then users change
+        their pace, or stand still.
+        """
         if self.random.random() < 0.03:
             self.pace = self.random.choice((0.1, 1, 10, 50))
         return int(self.pace * count) + self.random.choice((0,) * 299 + (2_500, 6_000))
@@ -66,7 +69,7 @@ class Life(Cluster):
     def takes(self, mine: set[Place]) -> None:
         """Of each key that a user has, it has all that are not done, but for the last ones."""
         if self.operates:
-            return  # what comes again comes behind others
+            return  # redelivered records come after others
         for (partition, _), offsets in self.of_key.items():
             while offsets and self.is_done(partition, offsets[0]):
                 offsets.pop(0)
@@ -121,7 +124,7 @@ class Life(Cluster):
         self.parties.append(self.user(self, f"user{self.users}"))
 
     def leave(self) -> None:
-        """Somebody ends its subscription, and acks what it has in hand."""
+        """A user ends its subscription and acks the records it holds."""
         for user in [
             each for each in self.parties if isinstance(each, User) and not each.subscription.closing
         ][:1]:

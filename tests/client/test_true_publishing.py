@@ -1,6 +1,7 @@
-"""Random lives of producers: records and lists, with and without ids; connections and the worker end, topics
-are removed and made anew, rights are taken and given back. What is confirmed is stored once and is where its
-receipt says; what was refused is not there; nothing waits for ever."""
+"""Random lives of producers: records and lists, with and without ids. Connections and the worker
+end, topics are removed and created again, rights are revoked and granted. A confirmed record is
+stored once, at the place in its receipt; a refused one is not there; no call waits for ever.
+"""
 
 from collections import Counter
 from collections.abc import Callable

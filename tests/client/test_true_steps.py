@@ -1,5 +1,6 @@
-"""Random lives of who publishes what comes of each record in one step with its ack: whatever is interrupted,
-lost, forbidden or begun anew, each record has one result."""
+"""Random lives of clients that publish the result of each record in one step with its ack. Whatever
+is interrupted, lost, forbidden or restarted, each record has one result.
+"""
 
 from collections import Counter
 

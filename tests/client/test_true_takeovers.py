@@ -1,6 +1,7 @@
-"""Random lives of producers and consumers while leaders come and go: three copies of a shard fall, stand
-still and come back, and clients hear of it late. What is confirmed is stored once, where its receipt says;
-all of it is acked in the end, and nothing waits for ever."""
+"""Random lives of producers and consumers during takeovers: three copies of a shard fall, stand
+still and come back, and clients learn of it late. A confirmed record is stored once, at the place
+in its receipt. In the end all are acked, and no call waits for ever.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -30,7 +31,7 @@ def endpoint_of(name: str) -> str:
 
 
 class Copies(Cluster):
-    """Three nodes with a copy of one shard, and who speaks with them."""
+    """Three nodes with a copy of one shard each, and their clients."""
 
     def start(self) -> None:
         self.fleet = FallibleFleet(SHARD, COPIES, self.hear)

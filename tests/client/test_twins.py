@@ -1,4 +1,4 @@
-"""The sync client and its asyncio twin: written once, and alike to whoever calls them."""
+"""The sync client and its asyncio twin: written once, and the same for callers."""
 
 import importlib.util
 import inspect
@@ -89,7 +89,7 @@ def test_they_are_called_alike(name: str) -> None:
 
 
 def test_a_client_has_few_names() -> None:
-    """What applications need; what operators need is `mq.admin`, and how it works is out of sight."""
+    """Only names that applications need; operators use `mq.admin`, and internals are hidden."""
     assert sorted(name for name in dir(gossipq_client.Client) if not name.startswith("_")) == [
         *(
             "ack",

@@ -16,7 +16,7 @@ PATIENCE_S = 300
 
 
 def checked(tmp_path: Path, *command: str) -> str:
-    """What a checker says; it sees the packages of this tree, as if they were installed."""
+    """The output of a type checker that sees this tree's packages as if they were installed."""
     roots = os.pathsep.join(str(HOME / root) for root in ROOTS)
     environment = {**os.environ, "MYPYPATH": roots, "PYTHONPATH": roots}
     ran = subprocess.run(

@@ -1,4 +1,6 @@
-"""What a client may never do: lose records without a word, hang without a reason, take what is its user's."""
+"""Things that a client must never do: lose records silently, hang without a reason, or
+change its user's objects.
+"""
 
 import asyncio
 import fcntl
@@ -204,7 +206,7 @@ class TestSignals:
         assert pending.result().offset == 1
 
     def test_who_was_interrupted_hears_what_a_handler_that_waits_has_taken(self, mq: Client) -> None:
-        """The wait of the handler took the place of the other one, which nobody woke any more."""
+        """The handler's wait took the place of the other one, which was never woken."""
         mq.publish("nested", b"0").result(PATIENCE_S)
         real, bells, rung = mq._engine.transport.receive, list[Bell](), list[bool]()
 
@@ -510,8 +512,9 @@ def test_an_embedded_node_starts_where_python_is_part_of_another_program(
 
 
 def test_a_forked_child_keeps_no_embedded_node_at_work(tmp_path: Path) -> None:
-    """With its copies of the parent's descriptors the node went on without anybody who would end it, and who
-    opened the directory next waited for ever."""
+    """With copies of the parent's descriptors the node ran on with no client to end it, and the
+    next `open` of the directory waited for ever.
+    """
     mq = embedded.open(tmp_path)
     mq.publish_and_wait("kept", b"1")
     child = os.fork()

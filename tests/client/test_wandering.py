@@ -1,6 +1,7 @@
-"""Random lives of a client in a cluster whose nodes freeze, die, come back, and lead in turn; what nodes say
-of leaders may be old. Whatever happens, each batch is stored once and in order, and in the end everything is
-settled."""
+"""Random lives of a client in a cluster whose nodes freeze, die, come back, and lead in turn;
+nodes may know old leaders. In all of them each batch is stored once and in order, and in the
+end everything is settled.
+"""
 
 import random
 

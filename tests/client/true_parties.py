@@ -1,4 +1,4 @@
-"""What users of sessions do: consumers and producers."""
+"""Users of sessions: consumers and producers."""
 
 from collections import deque
 from functools import partial

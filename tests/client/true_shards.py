@@ -36,7 +36,7 @@ NO_RIGHT = refusal(Forbidden("this user may not publish here"))
 
 
 class Lane:
-    """What is on its way in one direction, in order."""
+    """Messages on their way in one direction, in order."""
 
     def __init__(self) -> None:
         self._items: deque[tuple[int, Any]] = deque()
@@ -53,12 +53,13 @@ class Lane:
 
 
 class Interrupt(BaseException):
-    """What a signal handler raises."""
+    """The exception of a signal handler."""
 
 
 class Interrupter:
-    """Raises Interrupt at the point number `at` of what a session does within it: where a function begins,
-    or a call of C code ends."""
+    """Raises Interrupt at point number `at` of a session's work: at the beginning of a function, or
+    the end of a call of C code.
+    """
 
     def __init__(self, at: int) -> None:
         self._left = at
@@ -77,7 +78,7 @@ class Interrupter:
 
 
 class Worker(FakeWorker):
-    """Whatever it sends goes to those who speak with it."""
+    """Sends its messages to the parties."""
 
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
@@ -112,7 +113,7 @@ class TrueHand(Hand):
 
 
 class Party:
-    """A session, and what is on its way between it and the shards."""
+    """A session, and the messages between it and the shards."""
 
     def __init__(self, cluster: "Cluster", name: str) -> None:
         self.cluster, self.random, self.name = cluster, cluster.random, name
@@ -129,7 +130,7 @@ class Party:
         return self.origins.setdefault(endpoint, (self.name.encode(), b"%b %b" % (endpoint.encode(), number)))
 
     def reconnect(self, endpoint: str) -> None:
-        """What was on its way on a connection is gone."""
+        """Messages on the way over this connection are lost."""
         session = self.hand.session
         self._forget(endpoint)
         session.links.out[:] = [each for each in session.links.out if each[0] != endpoint]
@@ -143,7 +144,7 @@ class Party:
                 del lanes[place]
 
     def act(self) -> None:
-        """What its user does now."""
+        """The user's next action."""
         raise NotImplementedError
 
     def step(self, do: Callable[[], Done]) -> Done | None:
@@ -200,8 +201,9 @@ class Party:
 
 
 class Doors:
-    """What a sender asks of its worker: the mailbox, the settings, what it knows of other nodes, and where it
-    tells of faults."""
+    """What a sender needs of its worker: the mailbox, the settings, other nodes,
+    and where to report faults.
+    """
 
     window_bytes = WINDOW_BYTES
 
@@ -234,7 +236,7 @@ class Doors:
 
 
 class Cluster:
-    """One worker that leads all shards, and who speaks with it."""
+    """One worker that leads all shards, and its parties."""
 
     info: TopicInfo  #: the topic that is consumed
     mode = "shared"  #: of the group
@@ -319,7 +321,7 @@ class Cluster:
         return Sender(doors, doors, doors, Timings(), doors)  # type: ignore[arg-type]
 
     def work_ms(self, count: int) -> int:
-        """How long a user works on so many records."""
+        """How long a user works on `count` records."""
         raise NotImplementedError
 
     def takes(self, mine: set[Place]) -> None:

@@ -1,5 +1,6 @@
-"""A cluster of nodes that are played: for what a client does when leaders come and go. No sockets, no
-clock."""
+"""A cluster of simulated nodes, for a client's behaviour during changes of
+leaders. No sockets, no clock.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -57,7 +58,7 @@ class World:
         self.nodes = {name: Node(name) for name in names}
         self.now_ms = 0
         self.log: list[tuple[bytes, int]] = []  #: what is committed: (producer, sequence)
-        self.seen: list[tuple[str, Message]] = []  #: what came to whom
+        self.seen: list[tuple[str, Message]] = []  #: received messages with their receivers
         self.acked: list[tuple[str, Ack]] = []
         self.subscribed: dict[str, list[Subscribe]] = defaultdict(list)  #: by node, of its present leadership
         self.loses_confirms = False
@@ -85,7 +86,9 @@ class World:
                 self.nodes[other].knows = name, term
 
     def resign(self, node: Node) -> None:
-        """It knows that it leads no more: whoever waits hears that nobody can say what became of it."""
+        """The node learns that it leads no more, and tells waiting clients that their
+        requests' fate is unknown.
+        """
         if node.frozen or not node.alive:
             return
         node.leads = 0

@@ -1,5 +1,6 @@
-"""The console in a real Chromium, over a real node: it goes on by itself, by keys, at 400 px, dark and light.
-GOSSIPQ_PICTURES=docs/pictures keeps what it looks like."""
+"""The console in a real Chromium, over a real node: it updates by itself, by keys, at 400 px, dark
+and light. GOSSIPQ_PICTURES=docs/pictures keeps screenshots.
+"""
 
 import os
 import shutil
@@ -74,11 +75,11 @@ class Window:
         return str(found)
 
     def type(self, *keys: str) -> None:
-        """To whatever has the focus."""
+        """Types keys into the element with the focus."""
         webdriver.ActionChains(self.tab).send_keys(*keys).perform()
 
     def said(self) -> list[str]:
-        """What the console of the browser has to complain of."""
+        """Errors in the browser's console."""
         return [row["message"] for row in self.tab.get_log("browser") if row["level"] != "INFO"]
 
     def picture(self, name: str) -> None:

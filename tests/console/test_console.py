@@ -1,4 +1,4 @@
-"""The console of a real gateway over a real node: reading it, acting in it, and who may not."""
+"""The console of a real gateway over a real node: reading, acting, and permissions."""
 
 import html
 import json
@@ -197,7 +197,7 @@ def test_nothing_is_done_by_who_was_not_on_a_page(node: RunningNode, browser: Br
 
 
 def live(browser: Browser, page: str) -> Iterator[dict[str, str]]:
-    """What comes by itself."""
+    """The updates that the page gets by itself."""
     with socket.create_connection(browser.place, timeout=PATIENCE_S) as line:
         ask = f"GET /console/live?page={page} HTTP/1.1\r\nhost: localhost\r\ncookie: {browser.cookie}\r\n\r\n"
         line.sendall(ask.encode())

@@ -215,7 +215,7 @@ def test_nothing_that_anybody_writes_becomes_a_mark() -> None:
 
 
 def test_a_name_that_turns_the_text_around_is_shown_as_what_it_is() -> None:
-    """Consumers and their reasons may have any letters, also such as nobody sees."""
+    """Consumers and reasons may have any characters, even invisible ones."""
     odd = "\x1b[31mada\u202e"
     steps = [Taken(5, "acked", consumer=odd, reason=odd)]
     opened = Opened("orders/0/1", [("key", odd)], b"", 0, [Stands("g", "acked", odd, "")], steps, [odd])

@@ -1,4 +1,4 @@
-"""What a gateway looks at for those who signed in: how many at once, and for how long."""
+"""The gateway's watches for signed-in users: how many at once, and for how long."""
 
 import asyncio
 from typing import Any
@@ -14,7 +14,7 @@ from gossipq_gateway.console.watches import Watches
 
 
 class Gathering:
-    """One that knows at once that there is nothing."""
+    """Finds at once that there is nothing."""
 
     error: Exception | None = None
 

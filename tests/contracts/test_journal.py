@@ -1,4 +1,6 @@
-"""The journal in front of LMDB: random lives with crashes at any block, and what must be refused."""
+"""The journal in front of LMDB: random lives with crashes at any block, and
+files that must be refused.
+"""
 
 import errno
 import os
@@ -48,13 +50,13 @@ def started(path: Path, **rows: bytes) -> LmdbStore:
 
 
 def crashed(path: Path, place: Path) -> Path:
-    """A copy of what is on the disk."""
+    """Copies the disk's contents."""
     shutil.copytree(path, place)
     return place
 
 
 def change(store: LmdbStore, dice: Random, rows: Rows) -> Rows:
-    """What the rows are after some random changes."""
+    """Returns the rows after some random changes."""
     state, rows = store.tables(1).state, dict(rows)
     for _ in range(dice.randrange(1, 6)):
         key = dice.randrange(200).to_bytes(2, "big")
@@ -128,7 +130,7 @@ def cut(home: Path, first: int, end: int, dice: Random) -> None:
 def test_lmdb_commits_when_the_journal_has_so_many_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All wait while it does: many small commits let nobody wait for long."""
+    """All commits wait while LMDB commits; after many small commits the wait is short."""
     monkeypatch.setattr(limits, "JOURNAL_ROWS_BYTES", 10_000)
     with closing(started(tmp_path, a=b"1")) as store:
         began, state = store._journal.position, store.tables(1).state
@@ -289,7 +291,7 @@ def test_while_lmdb_cannot_commit_the_journal_keeps_and_the_store_serves(
 def test_a_reader_shows_the_last_commit_or_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: bool
 ) -> None:
-    """What lies in the journal alone is not seen by a read transaction of LMDB."""
+    """A read transaction of LMDB does not see rows that are only in the journal."""
     with closing(started(tmp_path / "one", a=b"1")) as store:
         state = store.tables(1).state
         if changed:

@@ -478,7 +478,7 @@ def test_a_reader_ends_with_its_environment_and_holds_nothing_up(place: Place) -
     reader = table.reader()
     table.put(b"b", b"2")
     store.abort()
-    with suppress(StoreError):  # the fake has nothing to lose
+    with suppress(StoreError):  # the fake cannot lose anything
         assert [key for key, _ in reader.scan(b"", b"z")] == [b"a"]
     reader.close()
     assert [key for key, _ in table.scan(b"", b"z")] == [b"a"]

@@ -78,7 +78,7 @@ class Gateway:
         return {name: float(number) for name, _, number in rows}
 
     def count(self, fact: str, dialect: str) -> float:
-        """What it counted so far."""
+        """The present value of a counter."""
         return sum(
             number
             for name, number in self.metrics().items()

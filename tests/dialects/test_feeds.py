@@ -1,4 +1,4 @@
-"""Records that go to connections, over a subscription that is none."""
+"""Records for connections, over a fake subscription."""
 
 import asyncio
 import logging
@@ -109,7 +109,9 @@ class Reads:
 
 
 def test_who_is_bound_hears_that_messages_for_all_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When those who left have left too much: else it would wait for what nobody reads any more."""
+    """When consumers that left have left too many messages: otherwise a new one would wait for
+    messages without readers.
+    """
     monkeypatch.setattr(fanouts, "LEFT_MAX", 2)
     asyncio.run(_begins_anew())
 

@@ -74,7 +74,9 @@ def dial(stack: ExitStack, port: int, path: str) -> ClientConnection:
 
 
 class Producer(threading.Thread):
-    """Sends numbers, a window of them at a time, and goes on behind what was confirmed after each failure."""
+    """Sends numbers, a window at a time, and after each failure continues with
+    the first unconfirmed one.
+    """
 
     def __init__(self, port: int, topic: str, name: str) -> None:
         super().__init__()

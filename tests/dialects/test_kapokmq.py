@@ -280,7 +280,7 @@ def test_what_a_consumer_does_not_read_goes_to_others(
 def test_pings_and_fragments_of_strangers_have_a_bound(
     port: int, served: tuple[Gateway, KapokMq], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Answers to pings that nobody reads, fragments without end, and messages that are not whole."""
+    """Unread answers to pings, endless fragments, incomplete messages."""
     monkeypatch.setattr(room, "ROOM_BYTES_MAX", 1 << 20)
     made = list[Socket]()
     enter = Socket.connection_made
@@ -414,7 +414,7 @@ def test_malformed_input_ends_its_socket_and_no_other(
 
 @pytest.mark.e2e
 def test_sync_gets_nothing(port: int) -> None:
-    """There the original hands out every message, before any login."""
+    """The original sends every message there, before any login."""
     with connect(f"ws://127.0.0.1:{port}/Sync/Conn") as line:
         assert line.recv(10) == "Please enter the secret key"
         line.send(KEY)

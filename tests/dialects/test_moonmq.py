@@ -178,7 +178,8 @@ def queue() -> str:
 @pytest.mark.e2e
 def test_direct_messages_go_to_one(dial: Dial, queue: str) -> None:
     producer, one, other = dial(), dial(), dial()
-    numbers = [producer.publish(queue, b"%d" % at) for at in range(20)]  # nobody is bound: they are kept
+    # no consumer is bound, so they are kept
+    numbers = [producer.publish(queue, b"%d" % at) for at in range(20)]
     assert numbers == list(range(1, 21))
     one.bind(queue)
     other.bind(queue)
@@ -241,7 +242,7 @@ def test_no_ack_and_unbind(dial: Dial, queue: str, shared_node: RunningNode) -> 
 @pytest.mark.e2e
 def test_fanout_reaches_all_and_waits_for_all(dial: Dial, queue: str) -> None:
     producer, one, other = dial(), dial(), dial()
-    producer.publish(queue, b"kept", "fanout")  # nobody is bound
+    producer.publish(queue, b"kept", "fanout")  # no consumer is bound
     one.bind(queue)
     assert one.pushed(queue) == b"kept"
     other.bind(queue)
@@ -327,7 +328,7 @@ def test_silence_ends_a_connection(shared_node: RunningNode) -> None:
 
 @pytest.mark.e2e
 def test_who_stands_still_keeps_no_message(shared_node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its connection ends also when it takes nothing of what was sent: others get what it had."""
+    """Its connection ends even if it reads nothing; other consumers get its messages."""
     monkeypatch.setattr(lines, "FAREWELL_S", 1.0)
     dialect = MoonMq(ANYWHERE, None, MoonMqOptions(keepalive=1, in_flight_max=1))
     with gateway_of(shared_node.endpoint, dialect), ExitStack() as stack:
@@ -398,7 +399,8 @@ def test_messages_over_http(served: tuple[Gateway, MoonMq], queue: str, dial: Di
     assert http(port, "GET", "/msg") == (400, b"queue empty forbidden\n")
     assert http(port, "POST", f"/msg?queue={queue}&pub_type=zz", b"x") == (400, b"invalid publish type zz\n")
     assert http(port, "DELETE", path) == (405, b"invalid http method\n")
-    with socket.create_connection(("127.0.0.1", port)) as gone:  # who leaves takes nothing along
+    # a caller that leaves takes no message away
+    with socket.create_connection(("127.0.0.1", port)) as gone:
         gone.sendall(f"GET /msg?queue={queue}&routing_key=k HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         time.sleep(0.3)
     time.sleep(1.5)

@@ -1,4 +1,6 @@
-"""What many connections publish in one moment goes as one list, and each hears of his own."""
+"""Messages that many connections publish at the same moment go as one list; each
+connection gets its own result.
+"""
 
 import asyncio
 import logging

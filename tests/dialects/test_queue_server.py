@@ -292,7 +292,7 @@ def test_malformed_input_ends_its_connection_and_no_other(
     assert served[0].count("errors", "queue_server") >= before + len(bad)
     silent = call()
     silent.line.sendall(json.dumps({"action": 2}).encode())
-    assert silent.ask(action=8)["code"] == 0  # a request without a queue has no answer
+    assert silent.ask(action=8)["code"] == 0  # a request without a queue gets no answer
 
 
 @pytest.mark.e2e

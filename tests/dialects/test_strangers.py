@@ -1,4 +1,4 @@
-"""Whatever strangers send, a dialect understands it or says that it does not: no other error leaves it."""
+"""A dialect understands a stranger's input or refuses it; no other error leaves it."""
 
 import json
 import struct

@@ -143,7 +143,7 @@ def test_failures_and_timeouts_come_again_with_their_log(
     assert again["id"] != first["id"]
     app.consume((again["id"], wire.SUCCESS))
     app.produce({"topic": topic, "data": "y"})
-    app.pull(topic)  # and nobody says how it ended
+    app.pull(topic)  # and the outcome is never reported
     (late,) = until(lambda: app.pull(topic))
     assert late["data"] == "y"
 

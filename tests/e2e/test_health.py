@@ -510,7 +510,9 @@ def wired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[WiredT
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_network_that_is_cut_and_whole_again(wired: WiredTown) -> None:
-    """Seen from the side of the first node, by who stands beside it; nothing is said to have died."""
+    """Seen from the side of the first node, which still has its surfaces; none of
+    the nodes counts as dead.
+    """
     wired.cluster.start()
     here = {"livez", "metrics", "doctor"}  # they ask the first node itself, which is as well as before
     # a cluster that has just been started is not the subject

@@ -1,5 +1,6 @@
-"""What the world does to a running node: crowds, sloth, sudden deaths, pauses and farewells, always under
-load."""
+"""Crowds, slow readers, sudden deaths, pauses and clean ends around a
+running node, always under load.
+"""
 
 import os
 import resource
@@ -95,7 +96,7 @@ class Load(threading.Thread):
                 self.confirmed[value] = receipt.partition, receipt.offset + at
 
     def finish(self, abandon: bool = False) -> None:
-        """What is not confirmed by now stays unknown with `abandon`."""
+        """Stops the load. With `abandon`, the fate of unconfirmed records stays unknown."""
         self.abandon = abandon
         self.stopping.set()
         self.join(2 * PATIENCE_S)
@@ -175,7 +176,7 @@ class TestCrowds:
 
     @pytest.mark.parametrize("group", ["", "sleepers"])
     def test_a_consumer_that_never_reads(self, make: Make, raw: Callable[..., Raw], group: str) -> None:
-        """It lends all the credit there is and takes nothing off its socket."""
+        """It grants all possible credit and reads nothing from its socket."""
         node = make().start()
         with connect(node.endpoint) as mq:
             info = mq.create_topic("t")
@@ -227,8 +228,10 @@ class TestNeverFinished:
         until(lambda: node.memory_bytes() - before < 48 * limits.MIB, what="memory of a lost message is kept")
 
     def test_its_memory_is_bounded(self, make: Make) -> None:
-        """Neither libzmq nor the node counts the frames of one message: the process reaches its own bound.
-        Then libzmq hangs up, or the process ends and is replaced; the node goes on either way."""
+        """Neither libzmq nor the node counts the frames of one message, so the process reaches
+        its own bound. Then libzmq closes the connection, or the process ends and is replaced; the
+        node continues either way.
+        """
         node = make()
         node.environment["GOSSIPQ_NODE__MEMORY_BYTES_MAX"] = str(200 * limits.MIB)
         node.start()
@@ -258,7 +261,7 @@ def endless(tcp: Tcp, size: int) -> None:
 
 class TestDeaths:
     def test_a_publisher_killed_in_mid_batch(self, make: Make, raw: Callable[..., Raw]) -> None:
-        """Half a frame came: nothing of it is stored, and nobody waits."""
+        """Half a frame arrived: none of it is stored, and no other client waits for it."""
         node = make().start()
         with connect(node.endpoint) as mq:
             before = mq.publish("t", b"before").result(PATIENCE_S)
@@ -274,7 +277,9 @@ class TestDeaths:
             ]
 
     def test_a_consumer_killed_with_500_in_flight(self, make: Make) -> None:
-        """What it held comes to another within the silence of 5 s and one, as the second attempt."""
+        """Its records go to another consumer within the silence of 5 s plus 1
+        s, as the second attempt.
+        """
         node = make().start()
         script = (
             "import sys, time\n"
@@ -373,8 +378,9 @@ def alive(pid: int) -> bool:
 
 class TestPauses:
     def test_a_worker_that_stands_still_for_seven_seconds(self, make: Make) -> None:
-        """Longer than the silence that ends a session: nobody is thrown out for a pause of the worker's
-        own."""
+        """The pause exceeds the silence that ends a session. Still no session ends, because
+        the worker itself paused.
+        """
         node = make().start()
         with connect(node.endpoint) as consumer, load(node, "t") as running:
             taken: list[tuple[bytes, int]] = []

@@ -1,4 +1,6 @@
-"""`gossipq cluster replace`: a dead node's place is taken with one verb, and what was confirmed is there."""
+"""`gossipq cluster replace`: one command replaces a dead node, and all
+confirmed records are there.
+"""
 
 from pathlib import Path
 

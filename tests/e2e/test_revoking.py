@@ -1,6 +1,7 @@
-"""Three nodes that encrypt, closed, under load: takeovers, other keys of each node, a user and a node that
-are revoked. Nothing confirmed is lost, nobody is refused who is allowed, nobody served a second after he was
-not."""
+"""Three closed nodes with encryption, under load: takeovers, new keys of each node, a revoked user
+and a revoked node. No confirmed record is lost, no permitted client is refused, and a revoked one
+is served for at most a second.
+"""
 
 import time
 from pathlib import Path

@@ -1,6 +1,7 @@
-"""A cluster gets another secret, is closed and opened again by rolls: one node after the other is started
-again, under load. Nothing confirmed is lost, nobody is refused who is allowed, nobody served a second after
-he was not."""
+"""A cluster gets another secret, is closed and opened again by rolls: nodes restart one after the
+other, under load. No confirmed record is lost, no permitted client is refused, and a revoked one is
+served for at most a second.
+"""
 
 import time
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ OLD, NEW = "what the nodes of this test know", "what they know from now on"
 
 
 class Users:
-    """An admin and a writer, and what the admin types."""
+    """An admin and a writer, and the admin's commands."""
 
     def __init__(self, roll: Roll, tmp_path: Path) -> None:
         self._roll = roll

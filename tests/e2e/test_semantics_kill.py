@@ -54,11 +54,11 @@ class Made(NamedTuple):
 
 
 class Boom(Exception):
-    """What a handler raises that has no words for it."""
+    """An unexpected exception of a handler."""
 
 
 class History:
-    """What was promised, by the client's word, and what was seen. All threads write here."""
+    """Promises to clients, and the observations of clients. All threads write here."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -70,12 +70,13 @@ class History:
         self.acked: dict[Place, int] = {}  # confirmed -> term of the answer
         self.ack_tried: set[Place] = set()
         self.calls: Counter[Place] = Counter()
-        # First deliveries by key, in the keyed group. What expired before its first one and was brought back
-        # comes behind those that followed it.
+        # first deliveries by key, in the keyed group. A record that expired before its first
+        # delivery and was replayed comes after those that followed it
         self.begun: dict[bytes, list[tuple[int, int]]] = defaultdict(list)
-        self.mercy: set[Place] = set()  # dead letters that came back: they go well now
+        # dead letters that were replayed: their handlers succeed now
+        self.mercy: set[Place] = set()
         self.failed: list[tuple[int, int, int]] = []  # (number, partition, offset) of records that did once
-        # perhaps: the request was under way when something was killed
+        # perhaps: the request was on its way when a process was killed
         self.requeued_twice: set[Place] = set()
         self.steps: list[tuple[Place, PendingReceipt]] = []
         self.violations: list[tuple[Place | None, str]] = []
@@ -172,7 +173,7 @@ class Watch:
 
 
 def handle(history: History, group: str, msg: Message) -> None:
-    """What consumers do with a record: by its mood, and the second half of the numbers by a step."""
+    """Handles a record by its mood; the second half of the numbers uses an atomic step."""
     place, number = (group, msg.partition, msg.offset), int(msg.value)
     nth, mood = history.begin(place, msg.key), history.made[number].mood
     if place not in history.mercy:
@@ -196,7 +197,7 @@ def is_step(number: int) -> bool:
 
 
 class Worker(threading.Thread):
-    """A client of its own in a thread of its own, until told to stop. Whatever it raises fails the test."""
+    """A client in a thread of its own, until it is told to stop. Any error of it fails the test."""
 
     def __init__(self, endpoint: str, history: History, number: int) -> None:
         super().__init__(name=f"{type(self).__name__}-{number}")
@@ -222,7 +223,7 @@ class Worker(threading.Thread):
         finally:
             try:
                 mq.close(flush=self.stopping.is_set())
-            except LeaseLost:  # a step's, which nobody waited for
+            except LeaseLost:  # the error of a step whose receipt was not awaited
                 self.history.counts["steps that came too late"] += 1
 
     def live(self, mq: Client, end_s: float) -> None:
@@ -557,7 +558,7 @@ def stuck(mq: Client) -> list[object]:
 
 
 class Accounting:
-    """What the node says when all is still, against the history."""
+    """Compares the node's counters, when all is quiet, with the history."""
 
     def __init__(self, node: Node, history: History) -> None:
         self.history = history
@@ -636,7 +637,7 @@ class Accounting:
         )
 
     def check_records(self) -> None:
-        """What is confirmed is stored once, where its receipts say, or was cancelled."""
+        """Each confirmed record is stored once, at the place in its receipts, or was cancelled."""
         stored = Counter(self.log.values())
         assert not [number for number, count in stored.items() if count > 1], "stored twice"
         where, wrong = {number: place for place, number in self.log.items()}, []
@@ -673,7 +674,7 @@ class Accounting:
         assert dead == set(self.letters)
 
     def check_dead(self) -> None:
-        """Nothing dies but what fails too often, is rejected, or expires."""
+        """Dead letters are only records that failed too often, were rejected, or expired."""
         for place, letter in self.letters.items():
             made = self.history.made[self.numbers[place[1:]]]
             attempts_max, why = made.options.get("attempts_max", ATTEMPTS_MAX), (place, made, letter)

@@ -61,7 +61,7 @@ def test_a_fetch_is_told_who_does_not_answer(hung: tuple[Node, str]) -> None:
 
 
 def test_a_fetch_in_hand_is_told_when_its_leader_stops(tmp_path: Path) -> None:
-    """The subscription was answered before; when the leader is back, the same fetch goes on."""
+    """The subscription was answered before; when the leader is back, the same fetch continues."""
     with (
         Node(tmp_path / "node", "--workers", "1") as node,
         connect(node.endpoint, timeout=2) as mq,
@@ -95,7 +95,7 @@ def test_a_loop_waits_and_goes_on(hung: tuple[Node, str]) -> None:
 
 
 def awaited(look: Callable[[], Look]) -> Look:
-    """What `look` says as soon as it says something, or at the end of patience."""
+    """The first true result of `look`, or its last one when time is over."""
     deadline = time.monotonic() + PATIENCE_S
     while not (found := look()) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -110,7 +110,7 @@ def one(subscription: Subscription) -> Iterator[bytes]:
 
 
 def test_a_publish_beyond_the_window_is_told_who_does_not_answer(hung: tuple[Node, str]) -> None:
-    """Nobody has said how long it may wait; the healthy shards of the same client go on."""
+    """The call has no time limit; the healthy shards of the same client continue."""
     node, name = hung
     with connect(node.endpoint, timeout=2) as mq:
         with pytest.raises(Backpressure, match="the leader that was asked does not") as caught:

@@ -1,5 +1,6 @@
-"""A node that is drained lets go of what others keep now: its rows leave the disk, their pages are used
-again, and when it is taken back it works."""
+"""A drained node removes data that other nodes keep now. Its rows leave the disk, and their pages
+are used again. When the node is taken back, it works.
+"""
 
 import time
 from pathlib import Path

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
 SEED = int(os.environ.get("GOSSIPQ_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 PROBED = "probe-0"
 SETTLE_S = 2.0  #: commit indices reach the followers with the next beats
-GAP_MS_MAX = 15_000  #: nobody took over
+GAP_MS_MAX = 15_000  #: a longer pause means that no node took over
 
 
 class Fault:
@@ -55,7 +55,7 @@ def stop(victim: Member) -> None:
 
 
 def may_hold() -> bool:
-    """Whether this machine lets a process hold another one."""
+    """True if this machine lets a process stop another one."""
     with subprocess.Popen(["sleep", "60"]) as process:
         try:
             with hung(process.pid):

@@ -1,4 +1,4 @@
-"""What a disk is asked for, and one of these calls that fails."""
+"""Calls to a disk, one of which fails."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the tests of exports share: reading one as any reader would, by its manifests alone."""
+"""Shared by the tests of exports: reads an export as any reader would, only by its manifests."""
 
 from gossipq.wire import export
 from gossipq_node.export import files

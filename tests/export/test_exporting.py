@@ -1,4 +1,6 @@
-"""Exports of a broker in this process: what is in them, what the next run adds, and what is refused."""
+"""Exports of a broker in this process: their contents, what the next run
+adds, and what is refused.
+"""
 
 import errno
 import os
@@ -540,7 +542,7 @@ def test_retention_that_overtakes_a_run_is_noted_and_told(mq, open_folder, monke
         kept.append(first)
         yield from (stretch for stretch in found if stretch.first >= first)
 
-    of_old = stats(["t"])  # as a leader tells that is none any more
+    of_old = stats(["t"])  # like the answer of a former leader
     with monkeypatch.context() as patch:
         patch.setattr(mq, "batches", slow)
         patch.setattr(mq.admin, "stats", lambda names: of_old)
@@ -599,7 +601,7 @@ def test_a_gap_before_a_file_that_a_disk_refuses_is_noted_once(mq, open_folder, 
 
 
 def test_a_gap_of_a_run_that_fails_is_an_error_of_the_next(mq, open_folder, monkeypatch):
-    """A follower goes on after a disk was full, and must not go on after a loss that nobody allowed."""
+    """A follower continues after a full disk, and must stop after a loss that was not allowed."""
     mq.create_topic("t")
     for number in range(20):
         publish(mq, "t", 1, number)
@@ -744,7 +746,7 @@ def test_compacting_changes_no_row(mq, open_folder, tmp_path, form):
 
 
 def test_merged_files_are_bounded_by_what_they_are_in_memory(mq, open_folder, monkeypatch):
-    """What compresses well fits a small file, and no memory."""
+    """Compressible data fits a small file but exceeds memory."""
     folder = open_folder()
     for _ in range(6):
         mq.publish("t", bytes(40_000)).result(5)

@@ -1,5 +1,6 @@
-"""An exporter that goes on for months: topics and groups leave, small files are merged, manifests stay
-small."""
+"""An exporter that runs for months: topics and groups are removed, small files are
+merged, manifests stay small.
+"""
 
 import time
 import urllib.request

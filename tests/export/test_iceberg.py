@@ -208,7 +208,9 @@ def test_a_snapshot_that_has_a_tag_is_not_forgotten(mq, open_folder, catalog):
 
 
 def test_a_table_that_was_rolled_back_gets_what_it_lacks(mq, open_folder, catalog):
-    """What left with its snapshot is no longer in the table, though the snapshot is still known."""
+    """Rows that left with their snapshot are no longer in the table, though
+    the snapshot is still known.
+    """
     folder = open_folder()
     for number in range(3):
         publish(mq, "t", 10, number * 10)
@@ -309,7 +311,7 @@ def test_the_document_opens_the_tables_that_the_exporter_made(mq, open_folder, t
     [(409, False, None), (503, False, Busy), (429, False, Busy), (504, True, Busy), (500, True, Busy)],
 )
 def test_a_rest_catalog_gets_every_record_once(mq, open_folder, tmp_path, status, is_done, error):
-    """Also when a commit is refused, and when nobody knows whether one was made."""
+    """Even if a commit is refused, or its outcome is unknown."""
     folder = open_folder()
     with served(tmp_path / "served") as rest:
         catalog = iceberg.catalog(rest.uri)

@@ -29,7 +29,7 @@ from gossipq_node.export import iceberg
 from gossipq_node.export.folder import Folder
 
 KILLS = int(os.environ.get("LAKE_KILLS", "0"))
-SPARK_EVERY = 10  #: one of so many kills is that of an import
+SPARK_EVERY = 10  #: one kill of ten hits an import
 FOLLOW = ("--follow", "--every", "0.01s", "--roll", "0s", "--base", "0.2s", "--keep", "0s")
 pytestmark = [
     pytest.mark.e2e,
@@ -61,7 +61,7 @@ def await_all(process: "subprocess.Popen[str]") -> None:
 
 
 def turns(node: Any, out: Path, tables: Path, table: Path) -> Iterator[tuple[str, Any, float]]:
-    """What is started, and how long it may live at most."""
+    """The processes to start, and the longest life of each."""
     ways = [
         ("export", lambda: export(node, out), 0.9),
         ("follow", lambda: export(node, out, *FOLLOW, "--iceberg", str(tables)), 4.0),

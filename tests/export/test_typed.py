@@ -1,4 +1,6 @@
-"""Exports of topics that have a schema: a typed column beside `value`, and a table of what does not fit."""
+"""Exports of topics with a schema: a typed column beside `value`, and a table of
+records that do not match.
+"""
 
 from datetime import UTC, date, datetime
 from typing import Any

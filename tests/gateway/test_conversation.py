@@ -1,4 +1,4 @@
-"""A consumer at a WebSocket, over a client that is none."""
+"""A consumer at a WebSocket, with a fake client."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from gossipq_gateway.v1.streams import Conversation, Opening
 
 
 class Record:
-    """A record in hand."""
+    """A record that the caller holds."""
 
     def __init__(self, offset: int) -> None:
         self.topic, self.partition, self.offset, self.ref = "orders", 0, offset, f"orders/0/{offset}"
@@ -26,7 +26,7 @@ class Record:
 
 
 class Records:
-    """A subscription that has so many."""
+    """A subscription with `count` records."""
 
     def __init__(self, count: int) -> None:
         self.left = [Record(offset) for offset in range(count)]

@@ -1,4 +1,4 @@
-"""A search over HTTP that takes too long, over a client that is none."""
+"""A search over HTTP that takes too long, with a fake client."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ async def endless(topic: str, **options: object) -> AsyncIterator[Any]:
 
 
 def test_a_search_that_is_not_over_in_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no fault of the gateway."""
+    """This does not count as a fault of the gateway."""
     monkeypatch.setattr(records, "FIND_S_MAX", 0.01)
     mq = SimpleNamespace(admin=SimpleNamespace(find=endless))
     call = SimpleNamespace(path={"topic": "orders"}, query=shapes.Find(), caller=SimpleNamespace(mq=mq))

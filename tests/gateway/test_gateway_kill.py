@@ -1,4 +1,6 @@
-"""kill -9 of a gateway under load: what was confirmed is there, and what it held comes again."""
+"""kill -9 of a gateway under load: confirmed records are there, and the
+records it held come again.
+"""
 
 import signal
 import threading
@@ -18,8 +20,9 @@ KILLS, WRITERS, READERS = 4, 3, 2
 
 
 class Load:
-    """Programs that publish by ids, and others that fetch and ack, until they are told to stop. Whatever goes
-    wrong is tried again."""
+    """Programs that publish with ids, and others that fetch and ack, until they are told to stop.
+    Failed requests are repeated.
+    """
 
     def __init__(self) -> None:
         self.url = ""

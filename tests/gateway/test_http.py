@@ -121,7 +121,7 @@ def test_an_ack_of_several_topics_stands_though_one_was_removed(http: httpx.Clie
 
 
 def test_with_key_order_one_record_of_a_key_is_out_at_a_time(http: httpx.Client) -> None:
-    """Whoever else fetches may be another worker of the same user."""
+    """The other caller may be another worker of the same user."""
     body = {"records": [{"value": n, "key": key} for n, key in enumerate(["ada", "ada", "bob"])]}
     assert http.post("/v1/topics/keys/records", json=body).status_code == 201
     found = fetch(http, "keys", mode="key_ordered")
@@ -168,7 +168,7 @@ def test_reading_holds_nothing(http: httpx.Client) -> None:
 
 
 def test_a_page_of_large_records_has_an_end(http: httpx.Client) -> None:
-    """8 MiB of values, and what came with the last of them."""
+    """A page has at most 8 MiB of values, plus the records that come with the last of them."""
     http.post("/v1/topics", json={"name": "large", "partitions": 2})
     options = {"content-type": "text/plain"}
     for number in range(24):
@@ -283,7 +283,9 @@ def test_a_page_of_another_origin_changes_nothing(http: httpx.Client, gateway: R
 
 @pytest.mark.parametrize(("encoding", "status"), [("gzip", 415), ("br, gzip", 415), ("identity", 201)])
 def test_a_packed_body_is_refused(http: httpx.Client, encoding: str, status: int) -> None:
-    """Nobody unpacks it: it would be stored, and the header that says what it is lost."""
+    """The gateway does not unpack bodies: it would store the packed bytes and lose the
+    header that names the packing.
+    """
     headers = {"content-encoding": encoding, "content-type": "text/plain"}
     answer = http.post("/v1/topics/packed/records", content=b"x", headers=headers)
     assert answer.status_code == status

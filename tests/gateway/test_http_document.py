@@ -83,7 +83,7 @@ def test_every_operation_does_as_described(gateway: RunningGateway, mode: Genera
     asked = 0
     for operation in (found.ok() for found in schema.get_all_operations()):
         if operation.path.endswith("/stream"):
-            continue  # it has no end
+            continue  # it never ends
 
         @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), database=None)
         @given(case=operation.as_strategy(generation_mode=mode))
@@ -95,5 +95,6 @@ def test_every_operation_does_as_described(gateway: RunningGateway, mode: Genera
             ask()
             asked += 1
         except Unsatisfiable:
-            assert mode is GenerationMode.NEGATIVE, operation.label  # there is nothing to say wrongly
+            # this operation has no wrong input
+            assert mode is GenerationMode.NEGATIVE, operation.label
     assert asked > 20

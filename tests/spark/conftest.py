@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs a JVM is slow. On a busy machine Spark may take minutes; a test that is interrupted leaves
-    no session for those after it."""
+    """Tests with a JVM are slow. On a busy machine Spark may take minutes, and an interrupted test
+    leaves no session for later ones.
+    """
     for item in items:
         if Path(__file__).parent not in item.path.parents:
             continue

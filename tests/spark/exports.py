@@ -1,5 +1,6 @@
-"""Exports made by hand, for what a real exporter would hardly do: gaps, torn files, overlaps, older
-versions."""
+"""Exports made by hand, with cases that a real exporter hardly makes: gaps, torn files,
+overlaps, older versions.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -49,7 +50,7 @@ def message(topic: str, topic_id: int, partition: int, offset: int, **more: Any)
 
 @dataclass
 class Exporter:
-    """Writes increments; `publish` makes a manifest of what was added since the last one."""
+    """Writes increments; `publish` makes a manifest of everything added since the last one."""
 
     root: Path
     cluster: str = "c0" * 16

@@ -1,17 +1,19 @@
-"""Streams that take what is there, on a machine that may be busy."""
+"""Streams that take the available rows, on a machine that may be busy."""
 
 from collections.abc import Callable
 from typing import Any
 
 STARTS_MAX = 10
-#: what Spark says when a Python process of a source was not up within ten seconds, which nothing can change
+#: Spark's error when a source's Python process did not start within ten seconds,
+#: which cannot be changed
 STARVED = "Python worker failed to connect back"
 
 
 def run_out(start: Callable[[], Any], patience_s: float) -> list[int]:
-    """Runs a query (`trigger(availableNow=True)`) to its end: the rows of each batch that had some. One that
-    Spark gave up because the machine was too busy to start a process is started again, and goes on from its
-    checkpoint, as after any failure."""
+    """Runs a query (`trigger(availableNow=True)`) to its end and returns the row counts of
+    non-empty batches. If Spark gave up because the machine was too busy to start a process, the
+    query starts again from its checkpoint, as after any failure.
+    """
     batches: list[int] = []
     for attempt in range(STARTS_MAX):
         query, ended = start(), False

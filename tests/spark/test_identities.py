@@ -28,8 +28,9 @@ def save(frame: Any, node: RunningNode, topic: str, **options: str) -> None:
 
 
 class Query:
-    """A query that takes what is there, and may have to do its batches again, as after a crash before Spark's
-    note of them."""
+    """A query that takes the available rows. It may have to repeat batches, as after a
+    crash before Spark noted them.
+    """
 
     def __init__(self, checkpoint: Path) -> None:
         self.checkpoint = checkpoint
@@ -203,7 +204,7 @@ def test_saves_of_a_batch_are_counted_when_they_are_done(tmp_path: Path) -> None
 
 
 def test_two_saves_at_a_time_in_one_batch_need_names(tmp_path: Path) -> None:
-    """Nobody could tell them apart when the batch is done again."""
+    """They would look the same when the batch is repeated."""
     batch = identities.Batch("q", "7", "30")
     identities.commit(tmp_path, batch, 0)
     with pytest.raises(BadRequest, match="two saves of batch 7 ran at the same time") as caught:

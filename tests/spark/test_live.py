@@ -83,7 +83,7 @@ def test_an_unknown_topic_is_named(spark, shared_node: RunningNode) -> None:
 def test_values_of_a_topic_with_a_schema_are_typed(
     spark, shared_node: RunningNode, mq: Client, topic: str, tmp_path: Path
 ) -> None:
-    """In batches and streams; a query that began before a field was added goes on without it."""
+    """In batches and streams; a query that began before a field was added continues without it."""
     kinds: dict[str, Any] = {"n": {"type": "integer"}, "tags": {"type": "array", "items": {"type": "string"}}}
     mq.schema(topic, {"type": "object", "properties": kinds})
     with connect(shared_node.endpoint) as other:  # which checks nothing
@@ -116,7 +116,9 @@ def test_values_of_a_topic_with_a_schema_are_typed(
 def test_frames_of_topics_with_one_schema_are_typed(
     spark, shared_node: RunningNode, mq: Client, topic: str
 ) -> None:
-    """A column has one type: topics whose schemas differ, or that have none, have no `data` together."""
+    """A column has one type: topics without a schema or with different
+    ones have no common `data`.
+    """
     other = f"{topic}-other"
     mq.create_topic(other)
     declared = {"type": "object", "properties": {"n": {"type": "integer"}}}
@@ -227,7 +229,7 @@ def attempt_of(number):
 def test_a_task_that_is_tried_again_makes_no_duplicate(
     spark, shared_node: RunningNode, mq: Client, topic: str, by: str
 ) -> None:
-    # more than what Spark gathers before it hands rows on
+    # more than Spark collects before it passes rows on
     text = F.rpad((F.col("id") % 1_000).cast("string"), 500, ".")
     frame = spark.range(0, 3_000, 1, 2).select(F.col("id").alias("number"), text.alias("value"))
     tried = F.array(

@@ -142,7 +142,7 @@ def test_segments_that_count() -> None:
 
 
 def test_hundreds_of_partitions_at_once(spark, exporter: Exporter) -> None:
-    """Of which a table has a part already, and the export has merged that with what is new."""
+    """A table has a part of them already, which the export has merged with new records."""
     file, options = exporter.messages("007", 0, 4), {"path": str(exporter)}
     spans = [Span("007", 1, number, 2, 4) for number in range(600)]
     parts = [
@@ -217,7 +217,9 @@ def test_what_cannot_be_imported(spark, exporter: Exporter, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("form", ["parquet", "lmdb"])
 def test_a_table_with_records_that_the_cluster_has_lost(spark, tmp_path: Path, form: str) -> None:
-    """It went back to an older copy, and was exported anew: nothing goes on behind what is gone."""
+    """The cluster went back to an older copy and was exported anew: nothing is
+    appended after the lost records.
+    """
     table = str(tmp_path / "table")
 
     def exported(name: str, end: int, value: bytes) -> str:

@@ -92,7 +92,7 @@ def test_identical_rows_from_both_formats(spark, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_frame_can_be_used_again_and_again(spark, filled: Exporter, way: str) -> None:
-    """Where Spark's own pushdown of filters would lose rows."""
+    """Here Spark's own pushdown of filters would lose rows."""
     read = frame(spark, way, filled, topics="orders")
     assert read.where("offset = 5 and partition = 0").count() == 1
     assert read.count() == 2_009
@@ -182,7 +182,7 @@ def test_ranges_hold_every_offset_once(spark, filled: Exporter, way: str) -> Non
 
 @pytest.mark.parametrize("form", ["parquet", "lmdb"])
 def test_states_are_read_once_however_long_the_log_is(spark, exporter: Exporter, form: str) -> None:
-    """Files of states hold log indices, which are no offsets: tasks cannot share them."""
+    """Files of states hold log indices instead of offsets, so tasks cannot share them."""
     exporter.format = form
     exporter.messages("orders", 0, 10)
     place = {

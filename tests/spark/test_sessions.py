@@ -1,5 +1,6 @@
-"""Sessions that are none of ours: a plain one in this environment, and spark-submit on a standalone cluster
-of two workers."""
+"""Foreign sessions: a plain one in this environment, and spark-submit on a
+standalone cluster of two workers.
+"""
 
 import json
 import os

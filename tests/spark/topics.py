@@ -1,4 +1,4 @@
-"""What a topic of a live cluster has."""
+"""The contents of a topic in a live cluster."""
 
 from collections import Counter
 

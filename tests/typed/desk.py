@@ -1,4 +1,4 @@
-"""What an operator's script does: why, dead letters, groups, schemas."""
+"""An operator's script: why, dead letters, groups, schemas."""
 
 from datetime import UTC, datetime, timedelta
 
