@@ -15,6 +15,8 @@ from gossipq.messages import (
     DropTopic,
     Nack,
     Publish,
+    Recall,
+    Recalled,
     RefusedMessage,
     Resolve,
     Share,
@@ -249,6 +251,7 @@ class Consumer(Party):
         self.well: set[tuple[int, int, int]] = set()  # done well
         self.began: set[tuple[int, int, int]] = set()
         self.acking: dict[int, tuple[list[tuple[int, int, int]], bool]] = {}
+        self.recalling = 0  #: the request that asks for its loan back
         self.look()
 
     def look(self) -> None:
@@ -261,9 +264,22 @@ class Consumer(Party):
             if not self.subscribed or world.now > self.heard_ms + 1_500:
                 self.turn_away()
                 self.subscribe()
+            elif self.dice.random() < 0.1 and not self.key_runs:
+                self.recalling = self.ask(Recall(1))
+                world.at(PATIENCE_MS, self.recall_again, self.recalling)
             else:
                 self.ask(Credit(1, 0, 0))
         world.at(self.dice.randrange(300, 600), self.look)
+
+    def recall_again(self, request_id: int) -> None:
+        """Not answered: nobody knows what is lent. A new subscription says so."""
+        if self.recalling == request_id:
+            self.recalling = 0
+            self.subscribed = False
+
+    def lend_again(self, asked: int, answer: Recalled) -> None:
+        if self.subscribed and self.asked == asked:
+            self.ask(Credit(1, answer.records, answer.bytes))
 
     def subscribe(self) -> None:
         self.subscribed = False
@@ -313,6 +329,10 @@ class Consumer(Party):
             if answer.attempt > 1 or takes_ms > SOON_MS:  # others are over before anybody hears of it
                 self.world.at(takes_ms // 3, self.begin, held)
             self.world.at(takes_ms, self.worked, held)
+        elif isinstance(answer, Recalled) and request_id == self.recalling:
+            self.recalling = 0
+            self.world.history.count("recalled")
+            self.world.at(self.dice.randrange(1, 300), self.lend_again, self.asked, answer)
         elif isinstance(answer, Share):
             self.share(answer.keep)
         elif isinstance(answer, Acked) and request_id in self.acking:

@@ -70,6 +70,17 @@ class Seen(NamedTuple):
     values: tuple[bytes, ...]
 
 
+class StartedRow(NamedTuple):
+    """A leader heard that user code has begun with records."""
+
+    time_ms: int
+    term: int
+    consumer: str
+    partition: int
+    first: int
+    end: int
+
+
 class Begun(NamedTuple):
     """A leader learned that a consumer of the group has begun these records."""
 
@@ -194,6 +205,7 @@ class History:
         self.end_ms = 0
         self.released: list[Released] = []
         self.begun: list[Begun] = []
+        self.started: list[StartedRow] = []
         self.topics: list[TopicSaid] = []
         self.used: list[TopicUsed] = []
         #: shards of the partitions that only regular clients use

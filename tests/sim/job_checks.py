@@ -292,6 +292,31 @@ def attempts_have_begun(history: History) -> Iterator[str]:
                 yield f"P13 {offset} came as attempt {row.attempt} at {row.time_ms}, and {most - 1} had begun"
 
 
+def starts_are_counted(history: History) -> Iterator[str]:
+    """P13: a leader that hears that user code has begun with a record counts that delivery as an attempt,
+    whatever comes of it."""
+    started: dict[tuple[int, str, int, int], list[int]] = defaultdict(list)
+    for said in history.started:
+        for offset in range(said.first, said.end):
+            started[said.term, said.consumer, said.partition, offset].append(said.time_ms)
+    ends = let_go(history)
+    last: dict[tuple[int, str, int, int], Pushed] = {}  # by term, group, partition, offset
+    for row in history.pushed:
+        for offset in range(row.offset, row.offset + len(row.values)) if row.consumer else ():
+            before = last.get((row.term, row.group, row.partition, offset))
+            last[row.term, row.group, row.partition, offset] = row
+            if before is None or row.attempt > before.attempt:
+                continue
+            name = before.term, before.consumer, before.partition, offset
+            for time_ms in started.get(name, ()):
+                holds = before.time_ms < time_ms < min(row.time_ms, before.time_ms + before.lease_ms)
+                if holds and not gone(ends[before.consumer], before, offset, time_ms):
+                    yield (
+                        f"P13 {offset} came as attempt {row.attempt} at {row.time_ms}; {before.consumer} had "
+                        f"it as {before.attempt} and began at {time_ms}"
+                    )
+
+
 def done_is_not_dead(history: History) -> Iterator[str]:
     """P7, P13: what a consumer heard to be acked is no dead letter."""
     for copy in history.copies:
@@ -327,6 +352,7 @@ JOB_CHECKS: list[Callable[[History], Iterator[str]]] = [
     in_time,
     attempts_are_counted,
     attempts_have_begun,
+    starts_are_counted,
     done_is_not_dead,
     routes_are_kept,
     topics_are_apart,

@@ -22,6 +22,8 @@ BATCHES_MAX = 30
 FOREVER_MS = 7 * 24 * 3_600_000
 SHORT_MS = 500  #: a window of ids that is over before most delayed records are due
 ASKS = (KEY_HASH, DELAY, TTL, ATTEMPTS, ID_HASH)  #: columns that a batch may have
+DEDUP_MS = (FOREVER_MS, FOREVER_MS, SHORT_MS)  #: windows of ids
+IDS = 40  #: as many ids, less one, are used again and again
 COUNTS = (1, 1, 2, 4)  #: of the records of a batch
 MODES = ("routes", "exclusive", "key_ordered", "at most once", "together")
 WINDOWS = (None, None, 4, 10)  #: of the group: behind what fails, the rest of its key waits on disk soon
@@ -37,7 +39,7 @@ class JobPublisher(Party):
         super().__init__(world, "j1")
         self.producer = self.name.encode().ljust(16, b".")
         self.expire = self.dice.choice(("dead", "drop"))
-        self.dedup_ms = world.history.dedup_ms = self.dice.choice((FOREVER_MS, FOREVER_MS, SHORT_MS))
+        self.dedup_ms = world.history.dedup_ms = self.dice.choice(DEDUP_MS)
         self.partition = self.sequence = self.waiting = self.sealed_ms = 0
         self.home = 0, 0  #: partition and shard
         self.rows: list[Job] = []
@@ -63,7 +65,7 @@ class JobPublisher(Party):
             DELAY: list(accumulate(dice.choice((0, 0, 300, 1_500, 4_000)) for _ in range(count))),
             TTL: [dice.choice((0, 400, 3_000)) for _ in range(count)],
             ATTEMPTS: [dice.choice((0, 1, 2)) for _ in range(count)],
-            ID_HASH: [dice.choice((0, dice.randrange(1, 40))) for _ in range(count)],
+            ID_HASH: [dice.choice((0, dice.randrange(1, IDS))) for _ in range(count)],
         }
         said = {bit: columns[bit] if bit in asks else [0] * count for bit in columns}
         route = dice.choice((b"", b"eu.de", b"eu.fr", b"us.ny"))

@@ -35,7 +35,8 @@ from gossipq.wire.opener import Opener
 from sim.clients import Consumer, Drainer
 from sim.cluster import CLONED, address_of
 from sim.disk import Disk
-from sim.history import Asked, Begun, Copy, Pushed, Released
+from sim.history import Asked, Begun, Copy, Pushed, Released, StartedRow
+from sim.loans import Loans
 from sim.rivals import Rival
 from sim.small import FAILURES_PER_TURN, LETTERS_PER_TURN, SNAPSHOT_ROWS_PER_TURN
 
@@ -100,6 +101,7 @@ class Node:
         self.places: dict[str, tuple[str, int]] = {}  #: by copy: its address on the roster, since when
         self.followers: dict[str, int] = {}  #: of the meta shard: time at which each answered its leader last
         self.heard: dict[bytes, int] = {}  #: time at which a session was heard last, also of those that ended
+        self.loans = Loans()
         #: since when a shard, in one term, has something of a session
         self.members: dict[tuple[int, int, bytes], int] = {}
         self.wake_at: int | None = None
@@ -355,7 +357,11 @@ class Node:
                 Asked(self.world.now, sender, *row, well=isinstance(message, Ack)) for row in message.ranges
             ]
         self._begun(sender, message)
+        if isinstance(message, Started) and shard.leading:
+            rows = [StartedRow(self.world.now, shard.term, sender, *row) for row in message.ranges]
+            self.world.history.started += rows
         self._released(shard, sender, message)
+        self.loans.heard(shard.id, shard.term, sender, request_id, message)
         last = shard.last
         self.turns.step(shard, origin, request_id, Client(session, sender), message, batch=batch)
         if isinstance(message, Join) and shard.last > last:
@@ -430,6 +436,7 @@ class Node:
                 answer = offset, copies, runs.get(request_id, ()), fresh_term
                 world.post_client(self, origin, request_id, term, answer)
         for origin, request_id, message in effects.replies:
+            self.loans.said(shard.id, term, origin[0].decode() if origin else "", request_id, message)
             world.post_client(self, origin, request_id, term, message)
         for shard_id, message in effects.told:
             told = self.shard_of(shard_id)
@@ -437,6 +444,8 @@ class Node:
                 world.post_copy(self, told.replica.leader, shard_id, term, message, [], b"")
         for delivery in effects.deliveries:
             self._may_crash()
+            for text in self.loans.delivered(shard.id, term, delivery):
+                world.broken(text)
             consumer = delivery.origin[0].decode()
             for part in delivery.parts:
                 body, _ = shard.body(part.index)

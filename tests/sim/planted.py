@@ -42,7 +42,7 @@ from gossipq.core.storage.log import Entry
 from gossipq.core.storage.payloads import CopySet, ReleaseRow
 from gossipq.errors import StoreError
 from gossipq.messages import Acked
-from gossipq.types import KEY_HASH, Slice
+from gossipq.types import DELAY, ID_HASH, KEY_HASH, Slice
 from sim import jobs
 from sim.clients import SHARDED
 from sim.disk import Disk
@@ -363,11 +363,18 @@ def ids_leave_before_their_records_are_due(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Dedup, "sort_out", lambda self, *what: find(self, *what[:5]))
 
 
+def ids_meet_again(patch: pytest.MonkeyPatch) -> None:
+    """Jobs ask for delays and a few ids, whose window is shorter than most delays."""
+    patch.setattr(jobs, "ASKS", (DELAY, ID_HASH))
+    patch.setattr(jobs, "DEDUP_MS", (jobs.SHORT_MS,))
+    patch.setattr(jobs, "IDS", 6)
+
+
 def two_at_once(patch: pytest.MonkeyPatch) -> None:
     """An exclusive group gives to everybody, and a key to whoever asks."""
     patch.setattr(selection, "EXCLUSIVE", "")
     patch.setattr(dispatch, "EXCLUSIVE", "")
-    patch.setattr(Keys, "allowed", lambda self, hashes, first, owner, waiting: len(hashes))
+    patch.setattr(Keys, "allowed", lambda self, hashes, *rest: len(hashes))
 
 
 def one_attempt_too_many(patch: pytest.MonkeyPatch) -> None:
@@ -691,6 +698,23 @@ def busy_keys_use_credit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Subscription, "runs", UNBOUNDED)
 
 
+def loans_are_kept(patch: pytest.MonkeyPatch) -> None:
+    """A leader says that a loan comes back, and goes on to use it."""
+    recall = Dispatch.recall
+
+    def kept(dispatch: Dispatch, subscription: Subscription) -> tuple[int, int]:
+        records, size = recall(dispatch, subscription)
+        dispatch.lend(subscription, records, size)
+        return records, size
+
+    patch.setattr(Dispatch, "recall", kept)
+
+
+def starts_are_not_heard(patch: pytest.MonkeyPatch) -> None:
+    """A leader forgets which records user code has begun with."""
+    patch.setattr(Leases, "start", lambda leases, subscription, ranges: None)
+
+
 def windows_are_small(patch: pytest.MonkeyPatch) -> None:
     """Jobs ask for nothing but keys, and few of a group are open at once: what waits for a key goes to
     disk."""
@@ -746,7 +770,7 @@ PLANTED: dict[str, Planted] = {
         Planted(living_records_hide_expired_ones, "P12"),
         Planted(early, "P11"),
         Planted(ids_forgotten, "P6"),
-        Planted(ids_leave_before_their_records_are_due, "P6"),
+        Planted(ids_leave_before_their_records_are_due, "P6", under=ids_meet_again),
         Planted(two_at_once, "P10", modes=("exclusive", "key_ordered")),
         Planted(one_attempt_too_many, "P13"),
         Planted(at_most_once_is_forgotten, "P8", modes=("at most once",)),
@@ -777,6 +801,8 @@ PLANTED: dict[str, Planted] = {
         Planted(failures_close_their_keys, "L6", modes=("key_ordered",)),
         Planted(busy_keys_use_credit, "P10", modes=("key_ordered",)),
         Planted(parked_behind_a_free_key, "L6", under=windows_are_small, modes=("key_ordered",)),
+        Planted(loans_are_kept, "P23"),
+        Planted(starts_are_not_heard, "P13"),
         Planted(members_outlive_their_sessions, "I14"),
         Planted(clones_are_believed, "I15", kinds=STEERED),
     )

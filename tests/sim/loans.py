@@ -1,0 +1,55 @@
+"""P23: no leader delivers more records than a consumer lends it: what SUBSCRIBE and CREDIT lend, less what
+RECALLED gives back. Counted from the messages alone."""
+
+from collections.abc import Iterator
+
+from gossipq.core.delivery import Delivery
+from gossipq.messages import Credit, Recalled, Subscribe, Subscribed
+from gossipq.types import ShardId
+from gossipq.values import Message
+
+Name = tuple[ShardId, int, str, int]
+"""Shard, term, sender, number of the subscription."""
+
+
+class Loans:
+    """What the consumers of one node lend its leaders, and what those have used."""
+
+    def __init__(self) -> None:
+        self.left: dict[Name, int] = {}  #: records
+        self._joining: dict[tuple[Name, int], int] = {}  # by request: records that it lends once it is stored
+
+    def heard(self, shard: ShardId, term: int, sender: str, request_id: int, message: Message) -> None:
+        """A consumer lends."""
+        if isinstance(message, Subscribe):
+            name = shard, term, sender, message.subscription
+            self._joining[name, request_id] = message.credit_records
+        elif isinstance(message, Credit):
+            name = shard, term, sender, message.subscription
+            if name in self.left:
+                self.left[name] += message.records
+            for each in [each for each in self._joining if each[0] == name]:
+                self._joining[each] += message.records
+
+    def said(self, shard: ShardId, term: int, sender: str, request_id: int, message: Message) -> None:
+        """A leader answers: a loan begins, or comes back."""
+        if isinstance(message, Subscribed):
+            name = shard, term, sender, message.subscription
+            lent = self._joining.pop((name, request_id), None)
+            if lent is not None:
+                self.left[name] = lent
+        elif isinstance(message, Recalled):
+            name = shard, term, sender, message.subscription
+            if name in self.left:
+                self.left[name] -= message.records
+
+    def delivered(self, shard: ShardId, term: int, delivery: Delivery) -> Iterator[str]:
+        """Records leave. Those that waited for an entry may be of a loan that has ended."""
+        name = shard, term, delivery.origin[0].decode(), delivery.subscription
+        if delivery.late is not None or name not in self.left:
+            return
+        count = sum(part.count for part in delivery.parts)
+        self.left[name] -= count
+        if self.left[name] < 0:
+            yield f"P23 {name[2]} got {count} records, {-self.left[name]} more than it lends in term {term}"
+            self.left[name] = 0
