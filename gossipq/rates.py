@@ -109,7 +109,9 @@ class Rates:
         if account is None:
             account = self._open(name, now_ms)
         elif now_ms > account.at_ms:
-            self._fill(account, now_ms)
+            passed_ms, account.at_ms = now_ms - account.at_ms, now_ms
+            account.requests = min(self._requests * SECOND_MS, account.requests + self._requests * passed_ms)
+            account.bytes = min(self._bytes * SECOND_MS, account.bytes + self._bytes * passed_ms)
         account.requests -= SECOND_MS
         account.bytes -= size * SECOND_MS
         if account.requests < 0 or account.bytes < 0:
@@ -131,12 +133,6 @@ class Rates:
                 quota = f"cluster.quota.{self._kind}_{what}"
                 text = f"this {self._kind} sends more than the quota {quota}, {most}"
                 raise Busy(text, hint=HINT, retry_after_ms=min(SECOND_MS, after_ms))
-
-    def _fill(self, account: _Account, now_ms: int) -> None:
-        requests, size, passed_ms = self._requests, self._bytes, now_ms - account.at_ms
-        account.requests = min(requests * SECOND_MS, account.requests + requests * passed_ms)
-        account.bytes = min(size * SECOND_MS, account.bytes + size * passed_ms)
-        account.at_ms = now_ms
 
     def _open(self, name: str, now_ms: int) -> _Account:
         if len(self._accounts) >= ADDRESSES_MAX:

@@ -1,6 +1,6 @@
 """Identities and small values. Every number says its unit; every range is half-open [first, end)."""
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 
@@ -43,7 +43,7 @@ def partition_of(key: PartitionKey) -> int:
     return key & (1 << PARTITION_BITS) - 1
 
 
-class Now(NamedTuple):
+class Now(msgspec.Struct, frozen=True, gc=False):
     """One reading of the clocks: boot time drives timers and leases, wall time only what users see."""
 
     boot_ms: int

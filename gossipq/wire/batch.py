@@ -160,7 +160,8 @@ def check(batch: bytes | memoryview) -> BatchInfo:
     if crc32(memoryview(batch)[8:]) != crc:
         raise BadBatch("batch CRC does not match its bytes")
     sequence = sequence if producer != NO_PRODUCER else 0
-    return BatchInfo(count, size, crc, producer, sequence, publish_ms, columns, _route(batch, route_size))
+    route = bytes(batch[HEADER.size : HEADER.size + route_size]) if route_size else b""
+    return BatchInfo(count, size, crc, producer, sequence, publish_ms, columns, route)
 
 
 def _route(batch: bytes | memoryview, size: int) -> bytes:
@@ -359,22 +360,49 @@ def verify(batch: bytes | memoryview) -> BatchInfo:
     be a stranger. Offsets are compared at C speed. Raises BadBatch, and TooLarge for a record above
     the limits.
     """
-    opened = Batch(batch)
+    info = check(batch)
+    if info.columns:
+        _verify_columns(Batch(batch, info))
+        return info
+    # the common batch: values alone, laid out as `Batch._layout` says
+    at = HEADER.size + (len(info.route) + 7 & ~7)
+    data = at + (4 * info.count + 11 & ~7)
+    if data > len(batch):
+        raise BadBatch("batch ends inside its columns")
+    offsets: list[int] = memoryview(batch)[at : at + 4 * info.count + 4].cast("i").tolist()
+    size = offsets[-1] - offsets[0]
+    if offsets[0] < 0 or offsets != sorted(offsets):  # linear when they are in order
+        raise BadBatch("batch column offsets do not rise")
+    if data + (size + 7 & ~7) != len(batch):
+        raise BadBatch(f"batch columns end at byte {data + (size + 7 & ~7)} of {len(batch)}")
+    if size > limits.VALUE_BYTES_MAX:
+        _verify_sizes(offsets, *_BOUNDS[0])
+    return info
+
+
+def _verify_columns(opened: Batch) -> None:
+    """Check the columns of a batch that has more than values. Raises BadBatch, TooLarge."""
     columns = opened.info.columns
-    for named, hashes, what in HASHED if columns else ():
+    for named, hashes, what in HASHED:
         # a node reads only the hashes, so it would treat the records as having no keys or ids
         if columns & named and not columns & hashes:
             raise BadBatch(f"batch has {what} without the column of their hashes")
     if columns & (DELAY | TTL):
         _verify_times(opened)
-    for bit in VARIABLE_AND_VALUES if columns else VALUES:
+    for bit in VARIABLE_AND_VALUES:
         column = opened.variable(bit)
         what, bytes_max = _BOUNDS[bit]
-        if column is not None and len(column.data) > bytes_max and not _all_short(column.offsets, bytes_max):
-            largest = max(map(sub, column.offsets[1:], column.offsets))
-            if largest > bytes_max:
-                raise TooLarge(f"{what} of {largest} bytes; at most {bytes_max} are allowed")
-    return opened.info
+        if column is not None and len(column.data) > bytes_max:
+            _verify_sizes(column.offsets, what, bytes_max)
+
+
+def _verify_sizes(offsets: list[int], what: str, bytes_max: int) -> None:
+    """Raises TooLarge if an item of a variable column is larger than `bytes_max`."""
+    if _all_short(offsets, bytes_max):
+        return
+    largest = max(map(sub, offsets[1:], offsets))
+    if largest > bytes_max:
+        raise TooLarge(f"{what} of {largest} bytes; at most {bytes_max} are allowed")
 
 
 def _all_short(offsets: list[int], bytes_max: int) -> bool:

@@ -14,7 +14,6 @@ See PROTOCOL.md, section "Frames".
 """
 
 from struct import Struct
-from typing import NamedTuple
 
 import msgspec
 
@@ -27,11 +26,12 @@ MAGIC = b"GQ"
 VERSION = 2
 HEADER = Struct("<2sBBHHQQ")
 
+_pack, _unpack = HEADER.pack, HEADER.unpack_from
 _encode = msgspec.msgpack.Encoder().encode
 _decoders = {verb: msgspec.msgpack.Decoder(kind) for verb, kind in MESSAGES.items()}
 
 
-class Header(NamedTuple):
+class Header(msgspec.Struct, frozen=True, gc=False):
     magic: bytes
     version: int
     verb: int
@@ -43,7 +43,7 @@ class Header(NamedTuple):
 
 def encode(message: Message, shard: int = 0, request_id: int = 0, term: int = 0) -> bytes:
     """Return the control frame of a message."""
-    return HEADER.pack(MAGIC, VERSION, message.verb, shard, 0, request_id, term) + _encode(message)
+    return _pack(MAGIC, VERSION, message.verb, shard, 0, request_id, term) + _encode(message)
 
 
 def peek(frame: bytes) -> Header:
@@ -52,26 +52,31 @@ def peek(frame: bytes) -> Header:
     """
     if len(frame) < HEADER.size:
         raise ProtocolError(f"control frame of {len(frame)} bytes; at least {HEADER.size} are needed")
-    header = tuple.__new__(Header, HEADER.unpack_from(frame))  # `Header(...)` goes through a Python function
-    if header.magic != MAGIC:
-        raise ProtocolError("control frame does not start with GQ")
-    if header.term > limits.NUMBER_MAX:
-        raise ProtocolError(f"term {header.term}; at most {limits.NUMBER_MAX}")
-    if header.version != VERSION:
-        raise WrongVersion(
-            f"protocol version {header.version}; this side speaks {VERSION}",
-            hint="version 1 is that of gossipq 0.1: take client and node of one release",
-        )
+    header = Header(*_unpack(frame))
+    if header.magic != MAGIC or header.version != VERSION or header.term > limits.NUMBER_MAX:
+        raise _unreadable(header)
     return header
+
+
+def _unreadable(header: Header) -> ProtocolError:
+    """The error for a header that `peek` and `decode` refuse."""
+    if header.magic != MAGIC:
+        return ProtocolError("control frame does not start with GQ")
+    if header.term > limits.NUMBER_MAX:
+        return ProtocolError(f"term {header.term}; at most {limits.NUMBER_MAX}")
+    return WrongVersion(
+        f"protocol version {header.version}; this side speaks {VERSION}",
+        hint="version 1 is that of gossipq 0.1: take client and node of one release",
+    )
 
 
 def decode(frame: bytes) -> tuple[Header, Message]:
     """Return header and message. Raises ProtocolError, WrongVersion, UnknownVerb."""
     if len(frame) < HEADER.size:
-        peek(frame)  # raises
-    header = tuple.__new__(Header, HEADER.unpack_from(frame))
+        raise ProtocolError(f"control frame of {len(frame)} bytes; at least {HEADER.size} are needed")
+    header = Header(*_unpack(frame))
     if header.magic != MAGIC or header.version != VERSION or header.term > limits.NUMBER_MAX:
-        peek(frame)  # raises
+        raise _unreadable(header)
     decoder = _decoders.get(header.verb)
     if decoder is None:
         raise UnknownVerb(f"verb {header.verb} is not known here")

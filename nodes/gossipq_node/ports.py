@@ -4,6 +4,8 @@ tests/contracts."""
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from gossipq.core.storage import Tables
 from gossipq.types import Origin
 from gossipq.values import GossipEvent, Member
@@ -11,7 +13,7 @@ from gossipq.values import GossipEvent, Member
 DIRECT_ORIGIN_PARTS = 2  #: socket and connection; a forwarded message has the frontdoor's client behind them
 
 
-class Incoming(NamedTuple):
+class Incoming(msgspec.Struct, frozen=True, gc=False):
     """One message as it came: who to answer, the control frame, the batch frame or b""."""
 
     origin: Origin

@@ -117,7 +117,7 @@ def test_a_message_comes_with_an_origin_that_can_be_answered(world: World) -> No
     client.send(b"control", b"batch")
     client.send(b"control", b"")
     arrived = take(mailbox, 3)
-    assert [message[1:3] for message in arrived] == [
+    assert [(message.control, message.batch) for message in arrived] == [
         (b"control", b""),
         (b"control", b"batch"),
         (b"control", b""),
@@ -138,7 +138,10 @@ def test_the_envelope_of_a_forwarded_message_comes_back(world: World) -> None:
     frontdoor.send(b"client id", b"", b"control")
     frontdoor.send(b"client id", b"", b"control", b"batch")
     arrived = take(mailbox, 2)
-    assert [message[1:3] for message in arrived] == [(b"control", b""), (b"control", b"batch")]
+    assert [(message.control, message.batch) for message in arrived] == [
+        (b"control", b""),
+        (b"control", b"batch"),
+    ]
     mailbox.reply(arrived[0].origin, b"answer", b"batch")
     assert frontdoor.receive() == [b"client id", b"", b"answer", b"batch"]
 
@@ -186,11 +189,14 @@ def test_a_peer_is_written_to_and_answers(world: World) -> None:
     assert here.send(world.endpoint("there"), b"question", b"batch")
     assert here.send(world.endpoint("there"), b"again")
     asked = take(there, 2)
-    assert [message[1:3] for message in asked] == [(b"question", b"batch"), (b"again", b"")]
+    assert [(message.control, message.batch) for message in asked] == [
+        (b"question", b"batch"),
+        (b"again", b""),
+    ]
     for message in asked:
         there.reply(message.origin, b"answer", b"batch")
     answers = take(here, 2)
-    assert {message[1:3] for message in answers} == {(b"answer", b"batch")}
+    assert {(message.control, message.batch) for message in answers} == {(b"answer", b"batch")}
     assert len({message.origin for message in answers}) == 1
     assert here.reply(answers[0].origin, b"thanks")
     assert take(there, 1)[0].control == b"thanks"
@@ -246,7 +252,7 @@ def test_forwarded_answers_go_straight_to_the_client(real: World) -> None:
     (message,) = take(door, 1)
     assert door.forward(greeted(door, worker, real.endpoint("worker")), message)
     (forwarded,) = take(worker, 1)
-    assert forwarded[1:3] == (b"question", b"batch")
+    assert (forwarded.control, forwarded.batch) == (b"question", b"batch")
     worker.reply(forwarded.origin, b"answer")
     worker.reply(forwarded.origin, b"answer", b"batch")
     assert until(door, lambda: door.relayed == 2) == []

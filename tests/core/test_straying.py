@@ -10,6 +10,7 @@ from gossipq.core.ledger import records
 from gossipq.core.raft.replica import HardState
 from gossipq.core.storage.tables import MemoryTables
 from gossipq.peer_messages import Append, Dismiss, Stray, Vote, VoteRequest
+from gossipq.types import Now
 
 LONG_MS = limits.STRAY_MS + 5_000
 
@@ -123,7 +124,7 @@ def test_only_a_leader_that_knows_lets_a_copy_go() -> None:
     fleet.away = {name for name in "abd" if name != fleet.leader.replica.me}
     led = fleet.led
     led.inbox.clear()
-    fleet.now = fleet.now._replace(boot_ms=fleet.now.boot_ms + limits.LEADER_LEASE_MS)
+    fleet.now = Now(fleet.now.boot_ms + limits.LEADER_LEASE_MS, fleet.now.wall_ms)
     assert not answered(fleet, "c"), "somebody else may have been elected"
     fleet = moved()
     leader = fleet.leader

@@ -21,8 +21,8 @@ class Ahead(SystemClock):
     """Of a host whose clock is an hour ahead."""
 
     def now(self) -> Now:
-        boot_ms, wall_ms = super().now()
-        return Now(boot_ms, wall_ms + limits.HOUR_MS)
+        now = super().now()
+        return Now(now.boot_ms, now.wall_ms + limits.HOUR_MS)
 
 
 class Stream:

@@ -17,8 +17,11 @@ def test_a_session_that_was_expected_has_its_name_when_it_comes() -> None:
     fresh.greet((b"a",), HELLO, 0)
     after_takeover.expect(SESSION, 0)
     after_takeover.greet((b"a",), HELLO, 1)
-    assert fresh.get((b"a",), 0) == after_takeover.get((b"a",), 1)
-    assert after_takeover.get((b"a",), 1).consumer.startswith("shop/")  # type: ignore[union-attr]
+    before, after = fresh.get((b"a",), 0), after_takeover.get((b"a",), 1)
+    assert before is not None
+    assert after is not None
+    assert before.client == after.client
+    assert after.client.consumer.startswith("shop/")
 
 
 def test_one_name_over_all_its_connections() -> None:

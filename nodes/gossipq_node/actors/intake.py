@@ -8,6 +8,8 @@ of a connection; then TCP holds their sender back.
 
 from collections import deque
 
+from msgspec import structs
+
 from gossipq import limits
 from gossipq.types import Origin
 from gossipq_node.ports import Incoming, Mailbox
@@ -34,7 +36,7 @@ class Intake:
     def take(self, arrived: list[Incoming]) -> tuple[list[Incoming], list[Incoming]]:
         """What this turn works on, and what is refused, whose batches are gone. `arrived` is what the mailbox
         gave for it."""
-        if not self.waiting and not _cut(arrived):
+        if not self._waiting and not self._peers and not _cut(arrived):
             return arrived, []
         refused: list[Incoming] = []
         for _ in range(ROUNDS_MAX):
@@ -42,7 +44,7 @@ class Intake:
                 if not self._mailbox.from_client(message.origin):
                     self._peers.append(message)
                 elif not self._wait(message):
-                    refused.append(message._replace(batch=b""))
+                    refused.append(structs.replace(message, batch=b""))
             if not _cut(arrived):
                 break
             arrived = self._mailbox.receive(0)
@@ -87,7 +89,7 @@ class Intake:
 
 def _cut(arrived: list[Incoming]) -> bool:
     """Whether the mailbox may have more."""
-    return (
-        len(arrived) >= limits.TURN_MESSAGES_MAX
-        or sum([len(message.batch) for message in arrived]) >= limits.TURN_BYTES_MAX
-    )
+    size = 0
+    for message in arrived:
+        size += len(message.batch)
+    return len(arrived) >= limits.TURN_MESSAGES_MAX or size >= limits.TURN_BYTES_MAX

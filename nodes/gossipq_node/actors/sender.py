@@ -69,10 +69,13 @@ class Sender:
 
     def send(self, shard: Shard, effects: Effects) -> None:
         reply, term = self._reply, shard.term
-        for origin, all_rows in effects.confirms.items():
-            for rows, runs in _frames(all_rows, effects.runs.get(origin, [])):
-                confirm = Confirm(rows, self._settings.window_bytes, self._direct(origin), runs)
-                reply(origin, confirm, shard.id, 0, term)
+        for origin, rows in effects.confirms.items():
+            if origin in effects.runs:
+                self._confirm_runs(origin, rows, effects.runs[origin], shard.id, term)
+                continue
+            direct = self._settings.endpoint if len(origin) > DIRECT_ORIGIN_PARTS else ""
+            confirm = Confirm(rows, self._settings.window_bytes, direct)
+            self._mailbox.reply(origin, encode(confirm, shard.id, 0, term))
         for origin, request_id, message in effects.replies:
             if isinstance(message, Subscribed):
                 message = structs.replace(message, direct=self._direct(origin))
@@ -105,6 +108,19 @@ class Sender:
                 self._faults.met("Deliver", shard.id, error)
         for origin, notice in effects.notices:
             reply(origin, notice, shard.id, 0, term)
+
+    def _confirm_runs(
+        self,
+        origin: Origin,
+        all_rows: list[Row],
+        all_runs: list[tuple[int, list[Run]]],
+        shard: int,
+        term: int,
+    ) -> None:
+        """Confirm batches of which some have runs: in several frames, if these are many."""
+        for rows, runs in _frames(all_rows, all_runs):
+            confirm = Confirm(rows, self._settings.window_bytes, self._direct(origin), runs)
+            self._reply(origin, confirm, shard, 0, term)
 
     def _reply(
         self,

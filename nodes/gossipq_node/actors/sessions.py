@@ -71,6 +71,29 @@ class Session:
         self.absent_ms: int | None = None  #: since when its last connection is gone
         self.batches = self.published = self.bytes = 0  #: that it sent: batches, records, bytes
 
+    def check_producer(self, producer: bytes) -> None:
+        """Raises BadRequest when it is not one of the session's key."""
+        if producer not in self.producers and producer != NO_PRODUCER:
+            ownership.check_producer(producer, self.key)
+            if len(self.producers) >= PRODUCERS_MAX:
+                self.producers.clear()
+            self.producers.add(producer)
+
+    def producer(self, number: int) -> bytes:
+        """A producer of the session's key. Raises BadRequest when it has none."""
+        if not self.key or not 0 <= number < 1 << 8 * ownership.NUMBER_BYTES:
+            raise BadRequest(
+                f"a sequence of producer {number} of a session {'with' if self.key else 'without'} a key",
+                hint="tell a key in HELLO, or give the records ids instead of sequences",
+            )
+        return ownership.producer_of(self.key, number)
+
+    def sent(self, records: int, size: int) -> None:
+        """Count a batch."""
+        self.batches += 1
+        self.published += records
+        self.bytes += size
+
     def may_less(self, rights: Rights | None) -> bool:
         """Whether who has these rights may not all that who greeted before may. One that was expected has
         not greeted."""
@@ -103,13 +126,12 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def get(self, origin: Origin, now_ms: int) -> Client | None:
-        """Who sent a message; hearing from it keeps it alive."""
+    def get(self, origin: Origin, now_ms: int) -> Session | None:
+        """The session that sent a message; hearing from it keeps it alive."""
         session = self._by_origin.get(origin)
-        if session is None:
-            return None
-        session.last_ms = session.origins[origin] = now_ms
-        return session.client
+        if session is not None:
+            session.last_ms = session.origins[origin] = now_ms
+        return session
 
     def greet(
         self, origin: Origin, hello: Hello, now_ms: int, address: str = "", rights: Rights | None = None
@@ -232,32 +254,6 @@ class Sessions:
             return False
         session.renewed_ms = now_ms
         return True
-
-    def producer(self, origin: Origin, number: int) -> bytes:
-        """A producer of who greeted on this connection. Raises BadRequest when it has no key."""
-        key = self._by_origin[origin].key
-        if not key or not 0 <= number < 1 << 8 * ownership.NUMBER_BYTES:
-            raise BadRequest(
-                f"a sequence of producer {number} of a session {'with' if key else 'without'} a key",
-                hint="tell a key in HELLO, or give the records ids instead of sequences",
-            )
-        return ownership.producer_of(key, number)
-
-    def check_producer(self, origin: Origin, producer: bytes) -> None:
-        """Raises BadRequest when it is not one of who greeted on this connection."""
-        session = self._by_origin[origin]
-        if producer not in session.producers and producer != NO_PRODUCER:
-            ownership.check_producer(producer, session.key)
-            if len(session.producers) >= PRODUCERS_MAX:
-                session.producers.clear()
-            session.producers.add(producer)
-
-    def sent(self, origin: Origin, records: int, size: int) -> None:
-        """A batch has come."""
-        session = self._by_origin[origin]
-        session.batches += 1
-        session.published += records
-        session.bytes += size
 
     def kick(self, session: bytes, until_ms: int) -> list[SessionId]:
         """Ends what begins with these bytes, as LIST_CLIENTS shows it, and does not greet it until then;

@@ -76,7 +76,7 @@ from gossipq_node.actors.guard import Guard, NameOf
 from gossipq_node.actors.intake import Intake
 from gossipq_node.actors.prover import Prover
 from gossipq_node.actors.sender import Sender, header_of, unread
-from gossipq_node.actors.sessions import Sessions
+from gossipq_node.actors.sessions import Session, Sessions
 from gossipq_node.actors.space import Space
 from gossipq_node.actors.tally import Tally
 from gossipq_node.actors.timings import Timings
@@ -331,19 +331,20 @@ class Worker:
         header, request = None, None
         try:
             header, request = decode(message.control)
-            client = self._sessions.get(origin, now.boot_ms)
+            session = self._sessions.get(origin, now.boot_ms)
+            client = session.client if session is not None else None
             size, settles = len(message.control) + len(message.batch), type(request) in SETTLES
             address = client.address if client is not None else self._mailbox.address(origin)
             self._rates.check(address, size, now.boot_ms, settles)
             if client is not None and client.rights is not None:
                 self._user_rates.check(client.rights.user, size, now.boot_ms, settles)
                 names = self._topic_names(header.shard)
-                session = client.session if ownership.is_owned(client.session) else b""
-                self._guard.check(client.rights, request, names, client.address, now, session)
-            if type(request) is Publish and client is not None:
-                self._publish(message, header, client, request)
-            elif type(request) is PublishPlain and client is not None:
-                self._publish_plain(message, header, client, request, now)
+                owner = client.session if ownership.is_owned(client.session) else b""
+                self._guard.check(client.rights, request, names, client.address, now, owner)
+            if type(request) is Publish and session is not None:
+                self._publish(message.origin, message.batch, header, session, request)
+            elif type(request) is PublishPlain and session is not None:
+                self._publish_plain(message, header, session, request, now)
             elif isinstance(request, Greet | Prove):
                 self._cluster.greeted(message, request, now.boot_ms)
             elif request.verb >= FIRST_PEER_VERB:
@@ -352,11 +353,11 @@ class Worker:
                 self._greet(origin, header, request, now)
             elif isinstance(request, Bye) and request.lost:
                 self._sessions.lost(origin, now.boot_ms)
-            elif client is None:
+            elif session is None:
                 if not isinstance(request, Bye):  # which has no answer
                     raise NoSession("this connection has no session", hint="say HELLO first")
             else:
-                self._from_client(message, header, client, request, now)
+                self._from_client(message, header, session, request, now)
         except (StoreError, ShardStopped):
             raise
         except GossipqError as error:
@@ -367,33 +368,27 @@ class Worker:
             self._faults.met(type(request).__name__, header.shard if header else None, error)
             self._refuse(origin, header or header_of(message.control), Internal(INTERNAL, hint=INTERNAL_HINT))
 
-    def _publish(self, message: Incoming, header: Header, client: Client, request: Publish) -> None:
-        info = self._verified(message)
+    def _publish(
+        self, origin: Origin, batch: bytes, header: Header, session: Session, request: Publish
+    ) -> None:
+        info = _verified(session, batch)
         shard = self._shard(header)
         refused = shard.refused
-        self._turn.publish(shard, message.origin, header.request_id, client, request, info, message.batch)
+        self._turn.publish(shard, origin, header.request_id, session.client, request, info, batch)
         if shard.refused == refused:
-            self._sessions.sent(message.origin, info.count, info.size)
+            session.sent(info.count, info.size)
             self._timings.read(header.shard, shard.last, self._turned_us)
 
     def _publish_plain(
-        self, message: Incoming, header: Header, client: Client, request: PublishPlain, now: Now
+        self, message: Incoming, header: Header, session: Session, request: PublishPlain, now: Now
     ) -> None:
         """Seals the records, and goes on as with a batch. Raises BadBatch, BadRequest, TooLarge."""
         producer = batches.NO_PRODUCER
         if request.sequence:
-            producer = self._sessions.producer(message.origin, request.producer)
+            producer = session.producer(request.producer)
         batch = plain.seal(request, message.batch, producer, now.wall_ms)
         sealed = Publish(request.partition, request.level, 0, request.subscription, request.acks)
-        self._publish(message._replace(batch=batch), header, client, sealed)
-
-    def _verified(self, message: Incoming) -> BatchInfo:
-        """Raises BadBatch, TooLarge, BadRequest when it names the producer of somebody else."""
-        info = batches.verify(message.batch)
-        self._sessions.check_producer(message.origin, info.producer)
-        if info.size > limits.BATCH_BYTES_HARD_MAX:
-            raise BadBatch(f"batch of {info.size} bytes; at most {limits.BATCH_BYTES_HARD_MAX}")
-        return info
+        self._publish(message.origin, batch, header, session, sealed)
 
     def _shard(self, header: Header) -> Shard:
         """Raises NotLeader when it lives elsewhere, Busy while this worker starts over, Refused when it has
@@ -461,18 +456,18 @@ class Worker:
         self._mailbox.reply(origin, encode(answer, header.shard, header.request_id))
 
     def _from_client(
-        self, message: Incoming, header: Header, client: Client, request: Message, now: Now
+        self, message: Incoming, header: Header, session: Session, request: Message, now: Now
     ) -> None:
-        origin = message.origin
+        origin, client = message.origin, session.client
         if isinstance(request, Ping):
             self._check_greeted(origin, header.shard)
             self._mailbox.reply(origin, encode(Pong(), header.shard, header.request_id))
             if self._sessions.renews(origin, now.boot_ms):
                 self._turn.renew(client.session)
         elif isinstance(request, Bye):
-            session = self._sessions.bye(origin)
-            if session is not None:
-                self._turn.end_session(session)
+            ended = self._sessions.bye(origin)
+            if ended is not None:
+                self._turn.end_session(ended)
         elif type(request) not in TAKES_NOTHING and self._mailbox.crowded(origin):
             raise unread()
         elif isinstance(request, worker_stats.QUESTIONS):
@@ -496,7 +491,7 @@ class Worker:
             self._mailbox.reply(origin, encode(self._kick(request, now), header.shard, header.request_id))
         else:
             if message.batch:
-                self._verified(message)
+                _verified(session, message.batch)
             self._turn.step(
                 self._shard(header), origin, header.request_id, client, request, batch=message.batch
             )
@@ -638,3 +633,12 @@ class Worker:
             self._turn.last(self._now)
         except (StoreError, ShardStopped) as error:
             log.error("worker %d: the last write failed: %s", self._settings.worker, error)
+
+
+def _verified(session: Session, batch: bytes) -> BatchInfo:
+    """Raises BadBatch, TooLarge, BadRequest when it names a producer of another session."""
+    info = batches.verify(batch)
+    session.check_producer(info.producer)
+    if info.size > limits.BATCH_BYTES_HARD_MAX:
+        raise BadBatch(f"batch of {info.size} bytes; at most {limits.BATCH_BYTES_HARD_MAX}")
+    return info

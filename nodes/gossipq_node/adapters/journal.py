@@ -65,7 +65,7 @@ class Journal:
 
     def __init__(self, directory: Path, uuid: bytes) -> None:
         """Raises StoreError: missing, unreadable, cut short, or of another store."""
-        self._path, self._uuid = directory / JOURNAL_FILE, uuid
+        self._path, self._uuid_crc = directory / JOURNAL_FILE, crc32(uuid)
         self._file = -1
         try:
             self._file = self._open()
@@ -110,12 +110,13 @@ class Journal:
 
         After that, nothing may be appended before LMDB has committed.
         """
-        head = _HEAD.pack(_MAGIC, len(turn), base, self.sequence, self._crc(base, self.sequence, turn))
-        size = len(head) + len(turn)
+        size, sequence = _HEAD.size + len(turn), self.sequence
+        begun = crc32(_HEAD.pack(_MAGIC, len(turn), base, sequence, 0), self._uuid_crc)
+        head = _HEAD.pack(_MAGIC, len(turn), base, sequence, crc32(turn, begun))
         padded = -(-size // BLOCK_BYTES) * BLOCK_BYTES
         # behind it are remains of an earlier turn, but a record never begins within a block
-        self._buffer[: len(head)] = head
-        self._buffer[len(head) : size] = turn
+        self._buffer[: _HEAD.size] = head
+        self._buffer[_HEAD.size : size] = turn
         if os.pwrite(self._file, self._buffer[:padded], self.position) != padded:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         self.position += padded
@@ -177,4 +178,4 @@ class Journal:
         return (base, sequence, turn) if crc == self._crc(base, sequence, turn) else None
 
     def _crc(self, base: int, sequence: int, turn: bytes) -> int:
-        return crc32(turn, crc32(_HEAD.pack(_MAGIC, len(turn), base, sequence, 0), crc32(self._uuid)))
+        return crc32(turn, crc32(_HEAD.pack(_MAGIC, len(turn), base, sequence, 0), self._uuid_crc))

@@ -152,14 +152,11 @@ class LmdbTable:
         except lmdb.Error as error:
             self._store.fail(error)
 
-    def put_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
-        self._put_all(rows, append=False)
-
     def append_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
-        self._put_all(rows, append=True)
+        self.put_many(rows, append=True)
 
-    def _put_all(self, rows: Sequence[tuple[bytes, bytes]], append: bool) -> None:
-        store, name = self._store, self.name
+    def put_many(self, rows: Sequence[tuple[bytes, bytes]], append: bool = False) -> None:
+        store, name, changes = self._store, self.name, self._store.changes
         try:
             if len(rows) == 1:  # half the cost of a cursor
                 ((key, value),) = rows
@@ -170,8 +167,9 @@ class LmdbTable:
         except lmdb.Error as error:
             store.fail(error)
         assert stored == len(rows), "append goes above all other keys"
-        store.changes += [(name, key, value) for key, value in rows]
-        store.changed_bytes += sum([len(value) for _, value in rows])
+        for key, value in rows:
+            changes.append((name, key, value))
+            store.changed_bytes += len(value)
 
     def delete(self, key: bytes) -> bool:
         store = self._store
@@ -658,7 +656,7 @@ class LmdbStore:
             self._unsure = True
             self.fail(lmdb.Error(f"its journal: {error.strerror}"))
         self._journaled_rows = rows
-        self._forget()
+        self.changes, self.changed_bytes = [], 0
 
     def _commit_lmdb(self) -> None:
         try:

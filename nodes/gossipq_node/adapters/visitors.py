@@ -51,10 +51,12 @@ class Visitors:
         self._at_all, self._of_address = quota.connections, quota.address_connections
         self._first_bytes = first_bytes
         self._by_fd: dict[int, Visitor] = {}
-        self._newcomers: dict[int, Visitor] = {}  # who has not said anything yet
-        self._newcomers_look_s = 0.0
+        self.newcomers: dict[int, Visitor] = {}  #: who has not said anything yet
+        self._newcomers_look_s = 0.0  # when to look at those,
+        self._all_look_s = 0.0  # and at all
+        self.look_s = 0.0  #: the earlier of both: before it neither look has work
         self._counts: dict[str, int] = {}
-        self._look_s = self._say_s = 0.0
+        self._say_s = 0.0
         self.turned_away = 0
 
     def __len__(self) -> int:
@@ -70,7 +72,8 @@ class Visitors:
         elif not _local(address) and self._counts.get(host, 0) >= self._of_address:
             self._turn_away(fd, f"{host} has {self._of_address} connections", now_s)
         else:
-            self._by_fd[fd] = self._newcomers[fd] = Visitor(address, now_s)
+            self._by_fd[fd] = self.newcomers[fd] = Visitor(address, now_s)
+            self.look_s = min(self.look_s, self._newcomers_look_s)
             self._counts[host] = self._counts.get(host, 0) + 1
 
     def address(self, fd: int) -> str:
@@ -80,7 +83,7 @@ class Visitors:
         return THIS_HOST if _local(address) else address
 
     def left(self, fd: int) -> None:
-        self._newcomers.pop(fd, None)
+        self.newcomers.pop(fd, None)
         visitor = self._by_fd.pop(fd, None)
         if visitor is not None:
             host = host_of(visitor.address)
@@ -112,12 +115,14 @@ class Visitors:
                 visitor.spoke = visitor.nameless = True
 
     def due(self, now_s: float) -> bool:
-        return now_s >= self._look_s
+        """Whether it is time to look at all, not at newcomers alone."""
+        return now_s >= self._all_look_s
 
     def look(self, now_s: float, all_taken: bool) -> None:
         """Hangs up on who sends a message without end, and, in a crowd, on who says nothing. `all_taken`: no
         whole message waits to be taken."""
-        self._look_s = now_s + LOOK_S
+        self._all_look_s = now_s + LOOK_S
+        self._set_look()
         crowd = len(self._by_fd) > CROWD
         for fd, visitor in list(self._by_fd.items()):
             silent_s = now_s - visitor.heard_s
@@ -128,24 +133,22 @@ class Visitors:
                 if all_taken and self._is_endless(visitor):
                     self._hang_up(fd, visitor, ENDLESS, now_s)
 
-    @property
-    def has_newcomers(self) -> bool:
-        return bool(self._newcomers)
-
-    def newcomers_due(self, now_s: float) -> bool:
-        return bool(self._newcomers) and now_s >= self._newcomers_look_s
+    def _set_look(self) -> None:
+        newcomers_s = self._newcomers_look_s if self.newcomers else self._all_look_s
+        self.look_s = min(self._all_look_s, newcomers_s)
 
     def look_at_newcomers(self, spoke: Container[int], now_s: float, all_taken: bool) -> None:
         """As `look`, without waiting for a second to pass: a host can send a gigabyte in one. `spoke`: from
         where a whole message has come."""
         self._newcomers_look_s = now_s + NEWCOMERS_S
-        for fd, visitor in list(self._newcomers.items()):
+        for fd, visitor in list(self.newcomers.items()):
             if fd in spoke or visitor.spoke or now_s - visitor.heard_s > LOOK_S:
-                del self._newcomers[fd]
+                del self.newcomers[fd]
                 continue
             self._count(fd, visitor)
             if all_taken and self._is_endless(visitor):
                 self._hang_up(fd, visitor, ENDLESS, now_s)
+        self._set_look()
 
     def moving(self, fd: int) -> bool:
         """Whether a message is under way from there, of which a part came in the last second or two."""

@@ -82,6 +82,7 @@ _BAD_FRAMES = encode(
     )
 )
 _STILL_THERE = encode(Pong())
+_send = zmq.backend.Socket.send  #: the socket's own looks for options of kinds that are not used here
 _CAME, _ENDED = int(zmq.EVENT_ACCEPTED), int(zmq.EVENT_DISCONNECTED)
 _IN = int(zmq.POLLIN)
 
@@ -107,30 +108,28 @@ class Connections:
         self.monitor.set(zmq.RCVHWM, 0)  # a full queue would hold back the thread that does all the I/O
         self.monitor.connect(address)
         self.visitors = Visitors(quota, first_bytes)
-        self._spoke: set[bytes] = set()  # of whom a message came since they were looked at
+        self.spoke: set[bytes] = set()  #: of whom a message came since they were looked at
         self._nameless: set[bytes] = set()  # of them, those whose descriptor nobody tells
         self._sent: dict[bytes, int] = {}  # bytes, by connection,
         self._taken: dict[bytes, int] = {}  # and how many of them it had when that was asked last
-        self._known: dict[bytes, int] = {}  # connection -> its descriptor
+        self.known: dict[bytes, int] = {}  #: connection -> its descriptor
         self._by_fd: dict[int, set[bytes]] = {}
         self._ended: set[int] = set()  # descriptors of connections that ended before anything came from them
-        self._doubted: dict[bytes, float] = {}  # until when it may be gone though it takes a message
+        self.doubted: dict[bytes, float] = {}  #: until when it may be gone though it takes a message
         self._keys: dict[bytes, bytes] = {}  # of nodes, at an encrypted door, by connection
 
-    def heard(self, frame: "zmq.Frame") -> None:
-        """The first frame of a message."""
+    def meet(self, frame: "zmq.Frame") -> None:
+        """The first frame of a message of a connection that is not in `known`."""
         name = frame.bytes
-        self._spoke.add(name)
-        if name not in self._known:
-            try:
-                fd = self._known[name] = int(frame.get(zmq.SRCFD))
-            except zmq.ZMQError:  # of ZMTP 2; and within this process there is none
-                self._nameless.add(name)
-                return
-            self._by_fd.setdefault(fd, set()).add(name)
-            if fd in self._ended:
-                self._ended.discard(fd)
-                self._doubted[name] = time.monotonic() + SETTLED_S
+        try:
+            fd = self.known[name] = int(frame.get(zmq.SRCFD))
+        except zmq.ZMQError:  # of ZMTP 2; and within this process there is none
+            self._nameless.add(name)
+            return
+        self._by_fd.setdefault(fd, set()).add(name)
+        if fd in self._ended:
+            self._ended.discard(fd)
+            self.doubted[name] = time.monotonic() + SETTLED_S
 
     def key(self, frame: "zmq.Frame") -> bytes:
         """The public key of who sent the first frame of a message by an encrypted door."""
@@ -142,17 +141,18 @@ class Connections:
         """On all whose keys are none of these. What has come from them is not heard either."""
         for name in [name for name, key in self._keys.items() if key not in admitted]:
             del self._keys[name]
-            if name in self._known:
-                self.visitors.hang_up(self._known[name])
+            if name in self.known:
+                self.visitors.hang_up(self.known[name])
 
     def watch(self, now_s: float) -> None:
         """Of a door whose owner need not know who is gone: nobody has more connections there than may be."""
         self._follow(now_s)
-        for name in self._doubted:
-            self._known.pop(name, None)
+        for name in self.doubted:
+            self.known.pop(name, None)
             self._keys.pop(name, None)
-        self._doubted.clear()
-        self.look(now_s)
+        self.doubted.clear()
+        if now_s >= self.visitors.look_s:
+            self.look(now_s)
 
     def _follow(self, now_s: float) -> None:
         """Takes what the monitor says."""
@@ -167,19 +167,19 @@ class Connections:
             if names is None:
                 self._ended.add(fd)
             else:
-                self._doubted |= dict.fromkeys(names, now_s + SETTLED_S)
+                self.doubted |= dict.fromkeys(names, now_s + SETTLED_S)
 
     def gone(self, now_s: float, told: bool) -> list[bytes]:
         """Those that ended since the last call. Call it when what came from them is taken. `told`: the
         monitor has something to say."""
         if told:
             self._follow(now_s)
-        if not self._doubted:
+        if not self.doubted:
             return []
         self._router.get(zmq.EVENTS)  # makes it take note of ends that it has not looked at yet
         fresh_s = now_s + SETTLED_S
-        look = [name for name, until_s in self._doubted.items() if until_s >= fresh_s or until_s <= now_s]
-        return [name for name in look if self._is_gone(name, self._doubted[name] <= now_s)]
+        look = [name for name, until_s in self.doubted.items() if until_s >= fresh_s or until_s <= now_s]
+        return [name for name in look if self._is_gone(name, self.doubted[name] <= now_s)]
 
     def _is_gone(self, name: bytes, certain: bool) -> bool:
         """The monitor may speak before the ROUTER knows: who seems to live is asked again a moment later."""
@@ -188,23 +188,28 @@ class Connections:
             self._router.send(_STILL_THERE, _NOW)
         except zmq.ZMQError as error:
             if error.errno != errno.EAGAIN:  # that one does not read, and may be there
-                del self._doubted[name]
-                for about in (self._known, self._sent, self._taken):
+                del self.doubted[name]
+                for about in (self.known, self._sent, self._taken):
                     about.pop(name, None)
                 return True
         if certain:
-            del self._doubted[name]
-            fd = self._known.pop(name, None)  # its next message tells whether with this descriptor
+            del self.doubted[name]
+            fd = self.known.pop(name, None)  # its next message tells whether with this descriptor
             if fd is not None:
                 self._by_fd.setdefault(fd, set()).add(name)
         return False
 
     def address(self, name: bytes) -> str:
-        fd = self._known.get(name)
+        fd = self.known.get(name)
         return THIS_HOST if fd is None else self.visitors.address(fd)
 
-    def sent(self, name: bytes, size: int) -> None:
-        self._sent[name] = self._sent.get(name, 0) + size
+    def has_room(self, name: bytes, size: int, most: int) -> bool:
+        """Count `size` bytes that go to a connection, unless more than `most` wait there to be taken."""
+        sent = self._sent.get(name, 0)
+        if sent - self._taken.get(name, 0) > most and self.unread(name, most) > most:
+            return False
+        self._sent[name] = sent + size
+        return True
 
     def unread(self, name: bytes, enough: int) -> int:
         """Bytes that were sent there and have not been taken; not exactly so while they are fewer than
@@ -212,7 +217,7 @@ class Connections:
         sent, had = self._sent.get(name, 0), self._taken.get(name, 0)
         if sent - had < enough:
             return sent - had
-        found = taken(self._known[name]) if name in self._known else None
+        found = taken(self.known[name]) if name in self.known else None
         if found is None:
             found = sent  # nobody can tell
         # what ZeroMQ says by itself is not counted in `sent`
@@ -221,20 +226,18 @@ class Connections:
 
     def moving(self, name: bytes) -> bool:
         """Whether a message is under way from there."""
-        return name in self._known and self.visitors.moving(self._known[name])
+        return name in self.known and self.visitors.moving(self.known[name])
 
     def look(self, now_s: float) -> None:
-        """Once a second: who has nothing to say makes way. Who has just come is looked at more often. Call it
-        when all that came is taken."""
+        """When `visitors.look_s` is over: close connections that have nothing to say. Call it when all that
+        came is taken."""
         visitors = self.visitors
-        if not visitors.due(now_s) and not visitors.newcomers_due(now_s):
-            return
         visitors.heard_nameless(len(self._nameless), self._by_fd, now_s)
         self._nameless.clear()
         if visitors.due(now_s):
-            spoke, self._spoke = self._spoke, set()
-            for name in spoke & self._known.keys():
-                visitors.heard(self._known[name], now_s)
+            spoke, self.spoke = self.spoke, set()
+            for name in spoke & self.known.keys():
+                visitors.heard(self.known[name], now_s)
             visitors.look(now_s, self._all_taken())
         else:
             visitors.look_at_newcomers(self._by_fd, now_s, self._all_taken())
@@ -242,11 +245,6 @@ class Connections:
     def _all_taken(self) -> bool:
         """Whether no whole message waits to be taken."""
         return not int(self._router.get(zmq.EVENTS)) & _IN
-
-    @property
-    def in_doubt(self) -> bool:
-        """Whether `gone` is to be asked again soon."""
-        return bool(self._doubted)
 
     def close(self) -> None:
         self._router.disable_monitor()
@@ -321,9 +319,12 @@ class ZmqMailbox:
         self._connections: dict[bytes, Connections] = {}  # of clients, by their door,
         self._peers: Connections | None = None  # and of other nodes
         self._peers_s = 0.0  # when those are looked at
-        self._ready: set[object] = set()  # sockets, monitors among them, that had something at the last look
+        self._ready: dict[
+            object, int
+        ] = {}  # sockets, monitors among them, that had something at the last look
         self._named = NamedPeers(look_up)
-        self._poller.register(self._named.fd, zmq.POLLIN)
+        self._named_fd = self._named.fd
+        self._poller.register(self._named_fd, zmq.POLLIN)
         self._dealers: dict[str, _Dealer] = {}
         self._serials = count(1)
         self._used: set[str] = set()  # addresses of dealers that were, since
@@ -391,15 +392,18 @@ class ZmqMailbox:
         if (now_s := time.monotonic()) >= self._idle_s:
             self._idle_s = now_s + IDLE_S
             self._let_go()
-        if any(about.in_doubt for about in self._connections.values()):
-            timeout_ms = SETTLED_MS if timeout_ms is None else min(timeout_ms, SETTLED_MS)
-        if any(about.visitors.has_newcomers for about in self._connections.values()):
-            timeout_ms = NEWCOMERS_MS if timeout_ms is None else min(timeout_ms, NEWCOMERS_MS)
-        ready = self._ready = {socket for socket, _ in self._poller.poll(timeout_ms)}
+        for connections in self._connections.values():
+            if connections.doubted:
+                timeout_ms = SETTLED_MS if timeout_ms is None else min(timeout_ms, SETTLED_MS)
+            if connections.visitors.newcomers:
+                timeout_ms = NEWCOMERS_MS if timeout_ms is None else min(timeout_ms, NEWCOMERS_MS)
+        ready = self._ready = dict(
+            zmq.zmq_poll(self._poller.sockets, -1 if timeout_ms is None else timeout_ms)
+        )
         if now_s >= self._dials_s:
             self._dials_s = now_s + DIALS_S
             self._look_at_dials(now_s)
-        if self._named.fd in ready:
+        if self._named_fd in ready:
             self._use_addresses()
         arrived: list[Incoming] = []
         room = limits.TURN_BYTES_MAX
@@ -414,7 +418,7 @@ class ZmqMailbox:
 
     def _drain(self, socket: "zmq.Socket[bytes]", tag: bytes, arrived: list[Incoming], room: int) -> int:
         """Takes what is there into `arrived`; returns the bytes still allowed in this turn."""
-        receive, endpoint = socket.recv, b"" if tag in self._routers else tag
+        receive, endpoint, alone = socket.recv, b"" if tag in self._routers else tag, [(socket, _IN)]
         serial = self._dealers[tag.decode()].serial if endpoint else b""
         connections = self._peers if tag == PEERS else self._connections.get(tag)
         admitted = self._gate.admitted if tag == PEERS and self._gate is not None and self._locked else None
@@ -426,16 +430,18 @@ class ZmqMailbox:
                 frame = receive(_NOW, False)
             except zmq.Again:  # who sent it is gone
                 break
-            key = b""
+            key, name = b"", frame.bytes
             if connections is not None:
-                connections.heard(frame)
+                connections.spoke.add(name)
+                if name not in connections.known:
+                    connections.meet(frame)
                 if admitted is not None:
                     key = connections.key(frame)
-            frames = [endpoint, frame.bytes] if endpoint else [frame.bytes]
+            frames = [endpoint, name] if endpoint else [name]
             while frame.more:
                 frame = receive(_NOW, False)
                 frames.append(frame.bytes)
-            more = bool(int(socket.get(zmq.EVENTS)) & _IN)  # an exception costs three times as much
+            more = bool(zmq.zmq_poll(alone, 0))  # an exception costs three times as much
             size = len(frames)
             room -= sum(map(len, frames))
             if admitted is not None and key not in admitted:
@@ -475,15 +481,14 @@ class ZmqMailbox:
     def _send(
         self, socket: "zmq.Socket[bytes]", routing: Sequence[bytes], control: bytes, batch: Buffer
     ) -> bool:
-        send = socket.send
         try:
             for frame in routing:
-                send(frame, _MORE)
+                _send(socket, frame, _MORE)
             if batch:
-                send(control, _MORE)
-                send(batch, _NOW)
+                _send(socket, control, _MORE)
+                _send(socket, batch, _NOW)
             else:
-                send(control, _NOW)
+                _send(socket, control, _NOW)
         except zmq.ZMQError:  # EHOSTUNREACH: gone; EAGAIN: does not read. Only the first frame can fail
             self._dropped += 1
             return False
@@ -494,20 +499,17 @@ class ZmqMailbox:
             batch = batch[0] if len(batch) == 1 else b"".join(batch)
         if origin[0] == DEALER:
             return self._send_on(origin, (), control, batch)
-        if origin[0] in self._connections and not self._has_room(
-            origin[0], origin[1], len(control) + len(batch)
-        ):
+        if not self._has_room(origin[0], origin[1], len(control) + len(batch)):
             return False
         return self._send(self._routers[origin[0]], origin[1:], control, batch)
 
     def _has_room(self, tag: bytes, name: bytes, size: int) -> bool:
         """Counts what goes to a client, if it is not too much."""
-        most, connections = limits.UNREAD_BYTES_HARD_MAX, self._connections[tag]
-        if connections.unread(name, most) > most:
-            self._dropped += 1
-            return False
-        connections.sent(name, size + FRAME_HEAD_BYTES)
-        return True
+        connections, most = self._connections.get(tag), limits.UNREAD_BYTES_HARD_MAX
+        if connections is None or connections.has_room(name, size + FRAME_HEAD_BYTES, most):
+            return True
+        self._dropped += 1
+        return False
 
     def address(self, origin: Origin) -> str:
         """See ports.Mailbox."""
@@ -700,8 +702,10 @@ class ZmqMailbox:
         gone = list[Origin]()
         for tag, connections in self._connections.items():
             told = connections.monitor in self._ready
-            gone += [(tag, name) for name in connections.gone(now_s, told)]
-            connections.look(now_s)
+            if told or connections.doubted:
+                gone += [(tag, name) for name in connections.gone(now_s, told)]
+            if now_s >= connections.visitors.look_s:
+                connections.look(now_s)
         return gone
 
     def close(self) -> None:

@@ -242,7 +242,8 @@ class Engine:
         """
         session, transport, links = self.session, self.transport, self.session.links
         publishing, consuming = session.publishing, session.consuming
-        links.now_ms, links.wall_ms = self.clock.now()
+        now = self.clock.now()
+        links.now_ms, links.wall_ms = now.boot_ms, now.wall_ms
         while self.later:
             self.later[0]()
             self.later.popleft()
@@ -397,7 +398,8 @@ class Engine:
         ):
             return None
         links = self.session.links
-        links.now_ms, links.wall_ms = self.clock.now()
+        now = self.clock.now()
+        links.now_ms, links.wall_ms = now.boot_ms, now.wall_ms
         return publishing.append(writer, value, *(() if plain else options.record))
 
     def patience(self, writer: Writer, wait_s: float | None, timeout_s: float) -> Patience:

@@ -103,7 +103,7 @@ class Connections:
         credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         self.session = session
-        self.now_ms, self.wall_ms = now  #: as the driver said last
+        self.now_ms, self.wall_ms = now.boot_ms, now.wall_ms  #: as the driver said last
         self.out: list[tuple[str, list[bytes | bytearray]]] = []
         self.actions: list[tuple[str, str]] = []  #: ("open" | "reopen" | "close", endpoint)
         hello = Hello(session, name, version, user=credentials.act_for, key=key)

@@ -80,7 +80,7 @@ class Session:
     # --- time
 
     def advance(self, now: Now) -> None:
-        self.links.now_ms, self.links.wall_ms = now
+        self.links.now_ms, self.links.wall_ms = now.boot_ms, now.wall_ms
 
     def tick(self) -> None:
         """Everything that time brings. Costs little when nothing is due."""

@@ -24,8 +24,8 @@ class MovableClock(SystemClock):
 
     def now(self) -> Now:
         """Milliseconds since boot and since 1970, both moved."""
-        boot_ms, wall_ms = super().now()
-        return Now(boot_ms + self._ahead_ms, wall_ms + self._ahead_ms)
+        now = super().now()
+        return Now(now.boot_ms + self._ahead_ms, now.wall_ms + self._ahead_ms)
 
     def advance(self, milliseconds: int) -> None:
         """Moves it ahead from now on."""

@@ -272,12 +272,13 @@ def _due_ms(now: Clock, delay: inputs.Duration | None, at: inputs.Time | None) -
         delay_ms = inputs.duration_ms(delay, "delay", 0, limits.DELAY_MS_MAX)
         return now().boot_ms + _rounded_ms(delay_ms) if delay_ms else 0
     if at is not None:
-        at_ms, (boot_ms, wall_ms) = inputs.time_ms(at, "at"), now()
-        if at_ms - wall_ms > limits.DELAY_MS_MAX:
+        at_ms, clocks = inputs.time_ms(at, "at"), now()
+        ahead_ms = at_ms - clocks.wall_ms
+        if ahead_ms > limits.DELAY_MS_MAX:
             raise BadRequest(
                 f"at={at!r} is too far ahead", hint=f"at most {inputs.span(limits.DELAY_MS_MAX)} from now"
             )
-        return boot_ms + _rounded_ms(at_ms - wall_ms) if at_ms > wall_ms else 0
+        return clocks.boot_ms + _rounded_ms(ahead_ms) if ahead_ms > 0 else 0
     return 0
 
 
