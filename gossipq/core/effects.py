@@ -9,7 +9,7 @@ from gossipq.core.delivery import Delivery
 from gossipq.errors import GossipqError
 from gossipq.messages import RefusedMessage
 from gossipq.texts import printable
-from gossipq.types import Offset, Origin, SessionId
+from gossipq.types import Index, Offset, Origin, SessionId, Term
 from gossipq.values import Message, Run
 
 LINES = "\n\t"  #: layout characters that texts for people may contain
@@ -34,6 +34,10 @@ class Fault(NamedTuple):
 class Effects(Struct, eq=False):
     """All lists are in order of arrival. They may be sent only after the turn's commit."""
 
+    #: where the shard stands: the term that it is in, its newest entry, and the newest that is applied
+    term: Term = 0
+    last: Index = 0
+    applied: Index = 0
     confirms: dict[Origin, list[ConfirmRow]] = {}  #: publishes that a majority of disks has stored
     runs: dict[Origin, list[tuple[int, list[Run]]]] = {}  #: runs of those confirms, where needed
     enclosed: list[tuple[Origin, int, Message, list[bytes]]] = []  #: replies with batches

@@ -9,7 +9,9 @@ rebuilt. When it stops leading, all volatile state is dropped at once.
 """
 
 from collections.abc import Callable, Collection, Iterable
-from typing import NamedTuple, TypeVarTuple
+from typing import TypeVarTuple
+
+from msgspec import Struct
 
 from gossipq import limits
 from gossipq.core.copies import VERBS, Mail, Peers, Reconfiguration, Target, Unapplied, open_ledger
@@ -79,7 +81,7 @@ from gossipq.messages import (
 )
 from gossipq.operator_messages import Growth
 from gossipq.peer_messages import ChangeVoters, InstallTopic, Stray, TopicInstalled, Transfer
-from gossipq.types import DELAY, META_SHARD, BatchInfo, Index, Now, Origin, PartitionKey, SessionId
+from gossipq.types import META_SHARD, BatchInfo, Index, Now, Origin, PartitionKey, SessionId
 from gossipq.values import (
     AccessTable,
     CopyStats,
@@ -95,7 +97,7 @@ from gossipq.values import Consuming as Consumes
 Told = TypeVarTuple("Told")
 CONTAINED_AGAIN_MS = 10_000  #: a second fault of its own within this time stops a shard
 SWEPT = frozenset((log.TRIM, log.TOPIC, log.REGROUP))  #: entries that leave rows to delete
-PUBLISHES = frozenset((log.PUBLISH,))  #: entries that need no tick
+KEEP_NONE = 2**63  #: an index behind every log row: none is kept for other copies
 SWEEP_ROWS = 1_024  #: rows deleted in one turn, about 5 ms at most
 TAKEOVER_MS = 50  #: a client waits this long during a takeover or hand-over
 AGAIN_MS = 20  #: a client waits this long if another entry came before its own
@@ -104,7 +106,7 @@ META_VERBS = frozenset((*REGISTER_VERBS, *ROSTER_VERBS))
 NOT_READS = (Ack, Nack, Extend, Credit, Recall, Started, Unsubscribe)
 
 
-class Ready(NamedTuple):
+class Ready(Struct, frozen=True):
     """A shard's part of a turn before `advance`."""
 
     #: it has state to write, which must be committed before anything follows from it
@@ -139,9 +141,7 @@ class Shard:
         self._promised = False
         self._due_ms: int | None = None  # boot time of the next tick with work, as told last
         self._rooms_due_ms: int | None = None  # the part of it for the rooms of a leader
-        self._still = False  # nothing in this turn changes that
-        self._scheduled = 0  # the newest entry of a batch with due times
-        self._settled = 0  # entries up to it were applied before this turn
+        self._moved = True  # something happened that may have changed that
         self._standing = "", 0  # leader and term at this shard's last turn
         # idempotency key of the current request: its first entry follows a NOOP with it
         self._key = b""
@@ -260,15 +260,19 @@ class Shard:
         self._delivered += self.dispatch.delivered
         self._forget()
 
-    def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index:
-        """Append an entry. `promise` asks for a sync in this turn."""
+    def propose(
+        self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"", body_crc: int = 0
+    ) -> Index:
+        """Append an entry. `promise` asks for a sync in this turn. `body_crc` is the CRC in the
+        header of the body, if the caller has read it.
+        """
         if self._key:
             key, self._key = self._key, b""
             self.propose(log.NOOP, payloads.encode(payloads.RequestKey(key)), promise)
         self._promised |= promise
-        entry = self.replica.propose(
-            kind, payload, body, self._columns.crc(body) if body else 0, self.leader_ms
-        )
+        if body and not body_crc:
+            body_crc = self._columns.crc(body)
+        entry = self.replica.propose(kind, payload, body, body_crc, self.leader_ms)
         self._unapplied.append(entry)
         return entry.index
 
@@ -455,19 +459,23 @@ class Shard:
         """Leader time minus boot time if this copy is sure of it, else None."""
         return self.replica.time.known_ahead_ms(now)
 
-    def begin(self, now: Now, ahead_ms: int | None = None) -> None:
+    def begin(self, now: Now, ahead_ms: Callable[[], int | None] | None = None) -> None:
         """Set the clocks of this turn, before any step.
 
-        `ahead_ms`: leader time minus boot time as the shards of this process know it.
+        `ahead_ms` tells leader time minus boot time as the shards of this process know it. It is
+        asked if this one is not sure of it.
         """
-        self._now = now
-        self.replica.begin(now, bool(self.full), ahead_ms)
-        self.leader_ms = max(self.replica.log.time_ms, self.replica.time.now_ms)
-        self.timer_ms = self.replica.time.timer_ms
+        self._now, time = now, self.replica.time
+        others_ms = None
+        if ahead_ms is not None and time.known_ahead_ms(now) is None:
+            others_ms = ahead_ms()
+        self.replica.begin(now, bool(self.full), others_ms)
+        self.leader_ms = max(self.replica.log.time_ms, time.now_ms)
+        self.timer_ms = time.timer_ms
         self.boot_ms = now.boot_ms
         self.dispatch.begin(self.boot_ms, self.leader_ms, self.timer_ms)
         # the same state from which `leader_ms` was taken
-        self._timed = self.replica.time.wait_ms is None
+        self._timed = time.wait_ms is None
         if self._whole and self._timed and not self._serving:
             self._guarded("takeover", self._serve)
 
@@ -511,16 +519,15 @@ class Shard:
 
         A copy without others reports a full store even while it does not lead.
         """
-        last = self.last
+        last = self.replica.log.last
         self._stirred |= bool(message.acks)
         try:
-            if not (self.full and self.replica.sole):
+            serves = self._serving and not self.replica.handing
+            if not serves and not (self.full and self.replica.sole):
                 self._check_serving()
-            if self.crowded:
+            if self._unapplied.bytes >= limits.UNAPPLIED_BYTES_MAX:
                 raise self._no_room()
             self._admitting.publish(origin, request_id, client, message, info, batch)
-            if info.columns & DELAY:
-                self._scheduled = self.replica.log.last
         except StoreError:
             raise
         except GossipqError as error:
@@ -646,7 +653,7 @@ class Shard:
             return False
         index, done = found
         if (published := stored_by(done)) is not None:
-            self.confirm(origin, request_id, index, published)
+            self.answer_publish(origin, request_id, index, published)
         elif type(message) in REGISTER_VERBS:
             self._register.repeat(origin, request_id, message)
         elif type(message) in ROSTER_VERBS:
@@ -703,11 +710,14 @@ class Shard:
         self._effects.enclosed_bytes += sum(map(len, bodies))
         self._effects.enclosed.append((origin, request_id, message, bodies))
 
-    def confirm(self, origin: Origin, request_id: int, index: Index, outcome: Published) -> None:
-        copies = self.replica.copies(index)
-        self._effects.confirms.setdefault(origin, []).append(
-            (request_id, outcome.offset, copies, outcome.duplicate)
-        )
+    def answer_publish(self, origin: Origin, request_id: int, index: Index, outcome: Outcome) -> None:
+        """Confirm a batch that is applied and stored, or refuse it."""
+        if not isinstance(outcome, Published):
+            self.refuse_by(Requester(origin, request_id), outcome)
+            return
+        copies = self.replica.copies(index) if self.replica.progress else 1
+        row = request_id, outcome.offset, copies, outcome.duplicate
+        self._effects.confirms.setdefault(origin, []).append(row)
         if outcome.runs is not None:
             self._effects.runs.setdefault(origin, []).append((request_id, outcome.runs))
 
@@ -754,13 +764,19 @@ class Shard:
 
     def next_deadline(self) -> int | None:
         """Boot time of the next tick with work."""
-        self._due_ms = self.boot_ms if self._promised else self._next_due_ms()
+        if self._promised:
+            self._due_ms = self.boot_ms
+        elif self._moved or not (self._serving and self.replica.sole):
+            self._due_ms = self._next_due_ms()
+        else:  # plain publishes to the only copy: no room and no other copy has another deadline
+            self._due_ms = self._rooms_due_ms
         return self._due_ms
 
     def _next_due_ms(self) -> int | None:
         due = [self.peers.deadline_ms()]
         if self.serving:
-            if not self._still:
+            if self._moved:
+                self._moved = False
                 self._rooms_due_ms = self._next_of_rooms()
             due += [self._rooms_due_ms, self.reconfiguration.next_deadline()]
         elif self._whole and not self._serving:
@@ -773,11 +789,12 @@ class Shard:
         due = [
             self._upkeep.next_deadline(ahead_ms),
             self.dispatch.next_deadline(ahead_ms),
-            self._register.next_deadline(),
-            self._roster.next_deadline(),
             self._mending.next_deadline(),
             self.peers.backups.next_deadline(),
+            self.reconfiguration.next_deadline(),
         ]
+        if self.id == META_SHARD:
+            due += [self._register.next_deadline(), self._roster.next_deadline()]
         return min([at for at in due if at is not None], default=None)
 
     def tick(self) -> None:
@@ -795,8 +812,9 @@ class Shard:
 
     def _tick_leader(self) -> None:
         self.dispatch.tick(self.boot_ms, self.timer_ms)
-        self._register.tick(self.boot_ms)
-        self._roster.tick(self.boot_ms)
+        if self.id == META_SHARD:
+            self._register.tick(self.boot_ms)
+            self._roster.tick(self.boot_ms)
         self._upkeep.release()
         if self._upkeep.due:
             self.dispatch.expire_records()
@@ -825,29 +843,32 @@ class Shard:
     def pending(self) -> bool:
         """True if something can be written with the next sync."""
         ledger, behind = self.ledger, self._sweeper.behind or self.peers.emptying
-        rows = ledger.dirty or ledger.frees or self.dispatch.unlogged or behind
-        return rows or bool(self._unapplied and not self.replica.hollow)
+        unapplied = bool(self._unapplied.entries) and not self.replica.hollow
+        return ledger.dirty or bool(ledger.free) or behind or unapplied or self.dispatch.unlogged
 
     def ready(self, sync: bool) -> Ready:
         """Prepare the commit. `sync`: the worker will commit, so lazy writes such as leases
         join.
         """
-        must_sync = sync and (self.promised or self.pending)
-        if must_sync and self.serving:
+        must_sync = sync and (self._promised or self.promised or self.pending)
+        if must_sync and self.dispatch.unlogged and self.serving:
             self._guarded("leases", self._outbox.log_leases)
-        appends = self.replica.outgoing()
+        appends = self.replica.outgoing() if self.replica.progress else []
         return Ready(must_sync, self.replica.take_unsaved() if must_sync else NOTHING_UNSAVED, appends)
 
     def write(self, ready: Ready) -> None:
         """Write everything into the open transaction; a quorum of one applies it there too."""
-        self.peers.write(ready.unsaved)
-        if self.replica.sole and self.leading:
-            self._apply(self.replica.log.last)
-        self._sweeper.keep_from = self.peers.keep_from()
+        replica, ledger, peers = self.replica, self.ledger, self.peers
+        peers.write(ready.unsaved)
+        if replica.sole and replica.role == LEADER:
+            self._apply(replica.log.last)
+        self._sweeper.keep_from = peers.keep_from() if replica.progress else KEEP_NONE
         self._sweeper.sweep(SWEEP_ROWS)
-        self.ledger.flush()
-        self.ledger.keep_bodies(self.peers.sending, self.peers.backups.active)
-        self.ledger.free_bodies(SWEEP_ROWS)
+        ledger.flush()
+        if ledger.keeping or peers.sending:
+            ledger.keep_bodies(peers.sending, peers.backups.point is not None)
+        if ledger.free:
+            ledger.free_bodies(SWEEP_ROWS)
 
     def body(self, index: Index) -> tuple[bytes | None, bool]:
         """Return the batch at a log index, and whether it comes from disk and must be checked."""
@@ -859,18 +880,20 @@ class Shard:
         apply = self.ledger.skip if self._settings.witness else self.ledger.apply
         for entry in self._unapplied.take(end):
             outcomes.append((entry, apply(entry)))
+        if self.ledger.slices.unwritten:
+            self.ledger.slices.write()
 
     def stored(self) -> None:
         """The transaction is on disk: answer what it committed."""
         self._promised = False
-        if self.peers.wants_spool:
+        if (self.replica.progress or self.peers.backups.askers) and self.peers.wants_spool:
             copied = self.peers.copied
             begun = self.peers.spool()
             for asker, told in begun:
                 self.reply(*asker, told)
             if begun and not copied:
                 self.ledger.keep_bodies(False)  # kept for the previous point
-            self.ledger.keep_bodies(self.peers.sending, self.peers.backups.active)
+            self.ledger.keep_bodies(self.peers.sending, self.peers.backups.point is not None)
         self.replica.stored()
         if self.replica.sole:
             self._answer_all()
@@ -879,25 +902,41 @@ class Shard:
         if not self._outcomes:
             return
         outcomes, self._outcomes = self._outcomes, []
-        kinds = {entry.kind for entry, _ in outcomes}
-        self._sweeper.behind |= not SWEPT.isdisjoint(kinds)
-        self._stirred |= kinds != PUBLISHES
+        for entry, _ in outcomes:
+            if entry.kind != log.PUBLISH:
+                self._stirred = True
+                self._sweeper.behind |= entry.kind in SWEPT
         self._guarded("answers", self._answer_each, outcomes)
 
     def _answer_each(self, outcomes: list[tuple[Entry, Outcome]]) -> None:
+        """Answer all entries of a turn in one pass, whoever asked for them."""
+        publishes, woken = self._pending.publishes, -1
         for entry, outcome in outcomes:
-            if self._serving:
+            if entry.kind != log.PUBLISH:
                 self._answer(entry, outcome)
-            elif entry.kind == log.NOOP and entry.term == self._led:
-                self._whole = True
-                if self._timed:  # otherwise from the next turn on, when leader time is known
-                    self._serve()
+                woken = -1
+            elif self._serving:
+                if isinstance(outcome, Published) and outcome.added:
+                    self.published += outcome.added
+                    self._moved |= outcome.runs is not None  # the schedule may have another first record
+                    if outcome.partition != woken:
+                        woken = outcome.partition
+                        self.dispatch.wake(woken)
+                asker = publishes.pop(entry.index, None)
+                if asker is not None:
+                    self.answer_publish(*asker, entry.index, outcome)
 
     def warn(self, text: str) -> None:
         self._effects.warnings.append(text)
 
     def _answer(self, entry: Entry, outcome: Outcome) -> None:
         """Update the volatile state after an applied entry, then answer its requests."""
+        if not self._serving:
+            if entry.kind == log.NOOP and entry.term == self._led:
+                self._whole = True
+                if self._timed:  # otherwise from the next turn on, when leader time is known
+                    self._serve()
+            return
         if isinstance(outcome, Published):
             self.published += outcome.added
             if outcome.added:
@@ -950,28 +989,31 @@ class Shard:
 
     def answers(self) -> list[Mail]:
         """Return answers to other copies, after the commit."""
-        return self.peers.mail()
+        return self.peers.mail() if self.replica.answers or self.peers.copying else []
 
     def advance(self, boot_ms: int) -> Effects:
         """Apply committed entries, deliver records, and return all effects that may be sent now.
 
         `boot_ms` is now: the commit may have outlasted a lease. Raises UnknownKind, CorruptLog.
         """
-        self.replica.at(boot_ms)
-        if not self.replica.sole:
-            self._apply(0 if self.replica.hollow else self.replica.commit)
+        replica = self.replica
+        if boot_ms != replica.now_ms:
+            replica.at(boot_ms)
+        if not replica.sole:
+            self._apply(0 if replica.hollow else replica.commit)
             self._answer_all()
         effects, self._effects = self._effects, Effects()
-        standing = self.replica.leader, self.replica.hard.term
+        standing = replica.leader, replica.hard.term
         effects.routine = self._quiet and not self._stirred and standing == self._standing
         self._standing = standing
-        self._still = effects.routine and self._scheduled <= self._settled
-        self._settled = self.ledger.applied
-        if (self.dispatch.awake or self._outbox.ready) and self.serving and self.replica.holds_lease:
-            self._still = False
+        effects.term, effects.last, effects.applied = replica.hard.term, replica.log.last, self.ledger.applied
+        self._moved |= not effects.routine
+        if (self.dispatch.awake or self._outbox.ready) and self.serving and replica.holds_lease:
+            self._moved = True
             if not self._guarded("deliveries", self._hand_out, effects):
                 effects.deliveries, effects.notices = [], []
-        effects.answers = self.peers.mail()
+        if replica.answers or self.peers.copying:
+            effects.answers = self.peers.mail()
         return effects
 
     def _hand_out(self, effects: Effects) -> None:

@@ -21,7 +21,7 @@ tables: after RECOVER_MS, or in the next turn without the failed shard.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Protocol, TypeVar, TypeVarTuple
+from typing import Protocol
 
 from gossipq import limits
 from gossipq.core.copies import Mail
@@ -35,8 +35,9 @@ from gossipq.messages import Publish
 from gossipq.types import BatchInfo, Now, Origin, SessionId, ShardId
 from gossipq.values import Message
 
-Told = TypeVarTuple("Told")
-Answer = TypeVar("Answer")
+#: what is due in a turn beside shards: opening them, lazy writes, messages between them
+OPEN, LAZY, TOLD = "open", "lazy writes", "messages of shards"
+NEVER_MS = 2**63
 RECOVER_MS = 500  #: pause between two attempts to open the shards while the disk fails
 
 
@@ -100,21 +101,19 @@ class Turn:
         self.stopped: dict[ShardId, str] = {}  #: stopped shards, and why
         self._host, self._owned = host, tuple(owned)
         self._now = Now(0, 0)
-        self._open_ms: int | None = 0  # when to open the shards (again); None: they are open
+        #: boot time at which each shard, and each other part of a worker, has work without a message
+        self.due: dict[ShardId | str, int] = {OPEN: 0}
         self._opened_before = False
         self._touched: dict[ShardId, Shard] = {}
         self._replicated = False  # something waits to be sent before the commit
         self._at: Shard | None = None  # the shard whose part of a turn is running
-        # boot time at which a shard needs a turn without a message
-        self._due: dict[ShardId, int] = {}
         self._told: list[tuple[ShardId, Message]] = []  # messages between shards of this worker
         self._waiting: set[ShardId] = set()  # shards with lazy writes
-        self._lazy_ms: int | None = None  # when those are committed at the latest
 
     @property
     def open(self) -> bool:
         """True if the shards are open and can store."""
-        return self._open_ms is None
+        return OPEN not in self.due
 
     @property
     def again(self) -> bool:
@@ -123,10 +122,11 @@ class Turn:
 
     def next_deadline_ms(self) -> int | None:
         """Boot time of the next turn that has work without a message."""
-        if self._told:
-            return 0
-        times = (self._open_ms, self._lazy_ms, min(self._due.values(), default=None))
-        return min([at for at in times if at is not None], default=None)
+        return min(self.due.values(), default=None)
+
+    def ends(self, error: Exception) -> bool:
+        """True if `error` ends the turn: a shard failed, or the store. It must reach `run`."""
+        return self._at is not None or isinstance(error, StoreError)
 
     # --- what work does -------------------------------------------------------------------------------------
 
@@ -136,9 +136,9 @@ class Turn:
         """
         shard = self._touched.get(shard_id)
         if shard is None and (shard := self.shards.get(shard_id)) is not None:
-            self._touched[shard_id] = shard
-            ahead_ms = shard.known_ahead_ms(self._now)
-            shard.begin(self._now, self._ahead_ms() if ahead_ms is None else None)
+            self._touched[shard_id] = self._at = shard
+            shard.begin(self._now, self._ahead_ms)
+            self._at = None
         return shard
 
     def _ahead_ms(self) -> int | None:
@@ -150,11 +150,11 @@ class Turn:
 
     def wake(self, shard_id: ShardId) -> None:
         """Include this shard in the next turn."""
-        self._due[shard_id] = 0
+        self.due[shard_id] = 0
 
     def store_soon(self) -> None:
         """Commit in the next turn even without promises, because the store has work."""
-        self._lazy_ms = self._now.boot_ms
+        self.due[LAZY] = self._now.boot_ms
 
     def step(
         self,
@@ -167,11 +167,10 @@ class Turn:
         entries: list[Entry] | None = None,
         batch: bytes = b"",
     ) -> None:
-        """Handle a request, or a message of another copy, on a touched shard.
-
-        Raises StoreError, ShardStopped.
-        """
-        self._do(shard, shard.step, origin, request_id, client, message, term, entries, batch)
+        """Handle a request, or a message of another copy, on a touched shard."""
+        self._at = shard
+        shard.step(origin, request_id, client, message, term, entries, batch)
+        self._at = None
 
     def publish(
         self,
@@ -183,26 +182,32 @@ class Turn:
         info: BatchInfo,
         batch: bytes,
     ) -> None:
-        """Publish a verified batch on a touched shard. Raises StoreError, ShardStopped."""
-        self._do(shard, shard.publish, origin, request_id, client, message, info, batch)
+        """Publish a verified batch on a touched shard."""
+        self._at = shard
+        shard.publish(origin, request_id, client, message, info, batch)
+        self._at = None
 
     def sessions(self) -> set[SessionId]:
         """Return the sessions with state in any shard that ends with them."""
         return set().union(*(shard.sessions() for shard in self.shards.values()))
 
     def end_session(self, session: SessionId, silent: bool = False) -> None:
-        """End a session in every shard that knows it. Raises StoreError, ShardStopped."""
+        """End a session in every shard that knows it."""
         for shard_id, shard in self.shards.items():
             if shard.knows(session):
                 self.touch(shard_id)
-                self._do(shard, shard.end_session, session, silent)
+                self._at = shard
+                shard.end_session(session, silent)
+        self._at = None
 
     def renew(self, session: SessionId) -> None:
-        """Extend the leases of a session that was heard. Raises StoreError, ShardStopped."""
+        """Extend the leases of a session that was heard."""
         for shard_id, shard in self.shards.items():
             if shard.renews(session):
                 self.touch(shard_id)
-                self._do(shard, shard.renew, session)
+                self._at = shard
+                shard.renew(session)
+        self._at = None
 
     # --- a turn ---------------------------------------------------------------------------------------------
 
@@ -212,9 +217,9 @@ class Turn:
         Raises the exceptions of `TurnHost.refused`.
         """
         self._now = now
-        if self._open_ms is not None and now.boot_ms >= self._open_ms:
+        if OPEN in self.due and now.boot_ms >= self.due[OPEN]:
             self._attempt(self._open, self._finish, self._host.opened)
-        self._attempt(work, self._pass_on, self._finish)
+        self._attempt(work, self._finish)
 
     def last(self, now: Now) -> None:
         """Commit lazy writes when the worker stops. Raises StoreError, ShardStopped."""
@@ -232,7 +237,7 @@ class Turn:
         try:
             for part in parts:
                 part()
-        except (StoreError, ShardStopped) as error:
+        except StoreError as error:
             self._start_over(error)
         except Exception as error:
             if self._at is not None:
@@ -244,25 +249,30 @@ class Turn:
         finally:
             self._at = None
 
-    def _pass_on(self) -> None:
+    def _touch_due(self) -> None:
+        """Step what shards told each other, and include the shards that have work by now."""
         told, self._told = self._told, []
+        self.due.pop(TOLD, None)
         for shard_id, message in told:
             shard = self.touch(shard_id)
             if shard is not None:
                 self.step(shard, (), 0, None, message)
-        now_ms = self._now.boot_ms
-        if min(self._due.values(), default=now_ms + 1) <= now_ms:
-            for shard_id in [shard_id for shard_id, at_ms in self._due.items() if at_ms <= now_ms]:
+        for shard_id in self.shards:
+            if self.due.get(shard_id, NEVER_MS) <= self._now.boot_ms:
                 self.touch(shard_id)
 
     def _finish(self) -> None:
         """Store the promises of the turn, then send the effects."""
         host = self._host
+        if min(self.due.values(), default=NEVER_MS) <= self._now.boot_ms:
+            self._touch_due()
         for shard in self._touched.values():
             self._at = shard
             shard.tick()
-        lazy = self._lazy_ms is not None and self._now.boot_ms >= self._lazy_ms
-        sync = self.open and (lazy or any(shard.promised for shard in self._touched.values()))
+        sync = self._now.boot_ms >= self.due.get(LAZY, NEVER_MS)
+        for shard in self._touched.values():
+            sync = sync or shard.promised
+        sync = sync and OPEN not in self.due
         readies = self._ready(sync)
         if self._replicated:
             self._replicated = False
@@ -301,7 +311,7 @@ class Turn:
 
     def _store(self, readies: list[tuple[Shard, Ready]]) -> None:
         """Write and commit all shards in one transaction."""
-        self._lazy_ms = None
+        self.due.pop(LAZY, None)
         self._waiting.clear()
         for shard, ready in readies:
             if ready.must_sync:
@@ -322,12 +332,12 @@ class Turn:
         self._host.send(shard, effects)
         due_ms = shard.next_deadline()
         if due_ms is None:
-            self._due.pop(shard.id, None)
+            self.due.pop(shard.id, None)
         else:
-            self._due[shard.id] = due_ms
-        if shard.pending and self.open:
+            self.due[shard.id] = due_ms
+        if shard.pending and OPEN not in self.due:
             self._waiting.add(shard.id)
-            self._lazy_ms = self._lazy_ms or self._now.boot_ms + limits.LEASE_LOG_MS
+            self.due.setdefault(LAZY, self._now.boot_ms + limits.LEASE_LOG_MS)
 
     def _told_here(self, shard_id: ShardId, message: Message) -> bool:
         """Pass a message to a shard that this worker leads: it is stepped in the next turn."""
@@ -335,19 +345,8 @@ class Turn:
         if shard is None or not shard.leading:
             return False
         self._told.append((shard_id, message))
+        self.due[TOLD] = 0
         return True
-
-    @staticmethod
-    def _do(shard: Shard, part: Callable[[*Told], Answer], *told: *Told) -> Answer:
-        """Run a part of a turn for one shard. Raises StoreError, or ShardStopped for any other
-        error.
-        """
-        try:
-            return part(*told)
-        except StoreError:
-            raise
-        except Exception as error:
-            raise _trouble(shard.id, error) from error
 
     # --- opening, starting over -----------------------------------------------------------------------------
 
@@ -355,11 +354,14 @@ class Turn:
         """Open every shard from disk, and start the next term."""
         self._load()
         # always commit after opening, to prove that the disk can be written
-        self._open_ms, self._lazy_ms = (None, self._now.boot_ms)
+        del self.due[OPEN]
+        self.due[LAZY] = self._now.boot_ms
         for shard_id in self.shards:
             self.touch(shard_id)
         for shard in self.shards.values():
-            self._do(shard, shard.lead, self._now)
+            self._at = shard
+            shard.lead(self._now)
+        self._at = None
 
     def _load(self) -> None:
         """Load the shards from disk. Uncommitted changes are dropped. Raises StoreError."""
@@ -380,9 +382,11 @@ class Turn:
                 self._stop(shard_id, error)
 
     def _forget(self) -> None:
-        self.shards, self._touched, self._due, self._waiting = {}, {}, {}, set()
+        ended: list[ShardId | str] = [*self.shards, LAZY, TOLD]
+        for part in ended:
+            self.due.pop(part, None)
+        self.shards, self._touched, self._waiting = {}, {}, set()
         self._told.clear()
-        self._lazy_ms = None
 
     def _stop(self, shard_id: ShardId, error: Exception) -> None:
         self.stopped[shard_id] = str(error) if isinstance(error, GossipqError) else repr(error)
@@ -393,10 +397,10 @@ class Turn:
         self._host.dropped(self.shards.values())
         self._forget()
         if isinstance(error, ShardStopped):
-            self._open_ms = 0
+            self.due[OPEN] = 0
             self._stop(error.shard, error.error)
             return
-        self._open_ms = self._now.boot_ms + RECOVER_MS
+        self.due[OPEN] = self._now.boot_ms + RECOVER_MS
         self._host.refused(error)
         try:
             self._load()

@@ -40,7 +40,7 @@ def test_evictions_take_one_step_each() -> None:
     bodies._bodies, recent.order = Counted(), Counted()  # type: ignore[assignment]
     shelf = recent.shelf()
     for index in range(1, 1_001):
-        bodies.put(0, index, bytes(10))
+        bodies.put(0, [(index, bytes(10))])
         shelf.put(_entry(index), 10)
     assert (len(bodies._bodies), len(recent.order)) == (10, 10)
     assert Counted.walks <= 990, "only the oldest entry of Recent is looked at, once an eviction"

@@ -7,6 +7,7 @@ import pytest
 from core.fleet import Fleet, member
 from gossipq import limits
 from gossipq.core.copies.reconfiguration import FALLS_MS
+from gossipq.core.shard import KEEP_NONE
 from gossipq.core.storage import log, payloads
 from gossipq.messages import RefusedMessage
 from gossipq.peer_messages import ChangeVoters
@@ -206,3 +207,22 @@ def test_an_operator_and_the_target_do_not_get_into_each_others_way() -> None:
     answer = fleet.ask(ChangeVoters([voters[1]], [], []))
     assert isinstance(answer, RefusedMessage)
     assert fleet.config[0] == voters
+
+
+def test_a_leader_that_fell_keeps_no_log_rows_for_others() -> None:
+    """Only a leader knows how far other copies are. A follower that kept rows for them would keep
+    its log for ever.
+    """
+    fleet = Fleet(1, "abc")
+    partition = fleet.topic()
+    old = fleet.leader
+    fleet.publish(partition, b"x")
+    assert old._sweeper.keep_from < KEEP_NONE
+    fleet.away = {old.replica.me}
+    fleet.run(2 * limits.ELECTION_MS)
+    fleet.away = set()
+    fleet.run(2 * limits.ELECTION_MS)
+    fleet.publish(partition, b"y")
+    fleet.run(limits.LEASE_LOG_MS)
+    assert not old.leading
+    assert old._sweeper.keep_from == KEEP_NONE

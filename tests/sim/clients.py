@@ -42,6 +42,7 @@ SOON_MS = 100  #: a consumer reports the beginning of longer work
 SHRINK_MS = 6_000  #: a request for fewer copies may be on its way so long, and no disk is lost meanwhile
 BATCHES_MAX = 50  #: of one publisher
 LOOSE_SHARE = 0.2  #: of its batches that are followed by one without a confirm
+GAP_SHARE = 0.1  #: of batches, behind which another one comes that must be refused
 
 
 class Party:
@@ -157,6 +158,7 @@ class Publisher(Party):
         self.values: tuple[bytes, ...] = ()
         self.batch = b""
         self.waiting = 0
+        self.gaps: set[int] = set()  #: requests that must be refused
         self.next()
 
     def next(self) -> None:
@@ -177,12 +179,21 @@ class Publisher(Party):
         self.send()
         if self.dice.random() < LOOSE_SHARE:
             self.send_loosely()
+        if self.dice.random() < GAP_SHARE:
+            self.send_with_a_gap()
 
     def send_loosely(self) -> None:
         """Nobody waits for it, nobody sends it again."""
         values = tuple(b"%s-%s%d.%d" % (self.name.encode(), LOOSE, self.sequence, i) for i in range(3))
         self.world.history.attempted.update(values)
         self.ask(Publish(self.partition, "none"), bytes(batches.seal(values)))
+
+    def send_with_a_gap(self) -> None:
+        """Send the second batch of a producer first: a leader must refuse it. It shares a turn with the batch
+        before it."""
+        producer, values = (self.name.encode() + b"/gap").ljust(16, b"."), [b"%s-gap" % self.name.encode()]
+        batch = batches.seal(values, producer=producer, sequence=2)
+        self.gaps.add(self.ask(Publish(self.partition), bytes(batch)))
 
     def send(self) -> None:
         self.waiting = self.ask(Publish(self.partition), self.batch)
@@ -208,6 +219,8 @@ class Publisher(Party):
             self.world.at(30, self.again, request_id)
             return
         offset, copies, _, fresh_term = answer
+        if request_id in self.gaps:
+            self.world.broken(f"P6 {node} confirmed a batch of {self.name} that its sequence forbids")
         if request_id == self.waiting:
             batch = self.producer, self.sequence, self.values
             row = Confirmed(sent_ms, *batch, self.partition, offset, copies, fresh_term)

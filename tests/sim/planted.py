@@ -130,7 +130,9 @@ def vote_not_stored(patch: pytest.MonkeyPatch) -> None:
 
     def forgetful(replica: Replica) -> Any:
         taken = take(replica)
-        return taken._replace(hard=HardState(taken.hard.term, "")) if taken.hard else taken
+        if taken.hard is None:
+            return taken
+        return msgspec.structs.replace(taken, hard=HardState(taken.hard.term, ""))
 
     patch.setattr(Replica, "take_unsaved", forgetful)
 
@@ -169,10 +171,10 @@ def old_term_by_count(patch: pytest.MonkeyPatch) -> None:
             replica.commit = max(replica.commit, min(index, replica.log.last))
         advance(replica)
 
-    def later(shard: Shard, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> int:
+    def later(shard: Shard, kind: int, payload: bytes, *rest: Any, **more: Any) -> int:
         if kind == log.NOOP and shard.replica.commit < shard.replica.log.last:
             return 0
-        return propose(shard, kind, payload, promise, body)
+        return propose(shard, kind, payload, *rest, **more)
 
     def timed(shard: Shard) -> None:
         led_ms[shard] = shard.boot_ms
@@ -744,6 +746,59 @@ def clones_are_believed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Roster, "_stays", lambda roster, known, member: False)
 
 
+def sequences_swapped(patch: pytest.MonkeyPatch) -> None:
+    """Of two batches that are applied in one pass, each session gets the sequence of the other one."""
+    spoke, apply = Producers.spoke, Shard._apply
+    waiting: dict[Producers, list[tuple[Any, ...]]] = {}
+
+    def note(producers: Producers, *what: Any) -> None:
+        waiting.setdefault(producers, []).append(what)
+
+    def swapped(shard: Shard, end: int) -> None:
+        """`note` was called with (partition, producer, sequence, place, time)."""
+        producers, known = shard.ledger.producers, list(shard._unapplied)
+        apply(shard, end)
+        rows = waiting.pop(producers, [])
+        if len(known) > 1 and len(rows) == 2 and rows[0][1] != rows[1][1]:
+            rows = [(*rows[0][:2], *rows[1][2:]), (*rows[1][:2], *rows[0][2:])]
+        for row in rows:
+            spoke(producers, *row)
+
+    patch.setattr(Producers, "spoke", note)
+    patch.setattr(Shard, "_apply", swapped)
+
+
+def refused_as_its_neighbour_was_confirmed(patch: pytest.MonkeyPatch) -> None:
+    """A pass of answers gives a batch that was refused the confirm of the batch before it."""
+    answer = Shard.answer_publish
+    before: dict[Shard, Any] = {}
+
+    def alike(shard: Shard, origin: Any, request_id: int, index: int, outcome: Any) -> None:
+        if outcome.error:
+            outcome = before.get(shard, outcome)
+        else:
+            before[shard] = outcome
+        answer(shard, origin, request_id, index, outcome)
+
+    patch.setattr(Shard, "answer_publish", alike)
+
+
+def leaders_confirm_when_they_resign(patch: pytest.MonkeyPatch) -> None:
+    """A leader that falls between the write and the answers confirms the batches that it has written."""
+    resign = Shard._resign
+
+    def eager(shard: Shard) -> None:
+        publishes, entries = shard._pending.publishes, {entry.index: entry for entry in shard.unapplied()}
+        for index in publishes.keys() & entries.keys():
+            partition = log.parse_publish(entries[index].payload)[0]
+            if (state := shard.ledger.partitions.get(partition)) is not None:
+                stored = outcomes.Published(partition=partition, offset=state.next, added=1)
+                shard.answer_publish(*publishes.pop(index), index, stored)
+        resign(shard)
+
+    patch.setattr(Shard, "_resign", eager)
+
+
 PLANTED: dict[str, Planted] = {
     planted.plant.__name__: planted
     for planted in (
@@ -805,5 +860,8 @@ PLANTED: dict[str, Planted] = {
         Planted(starts_are_not_heard, "P13"),
         Planted(members_outlive_their_sessions, "I14"),
         Planted(clones_are_believed, "I15", kinds=STEERED),
+        Planted(sequences_swapped, "P6"),
+        Planted(refused_as_its_neighbour_was_confirmed, "P6"),
+        Planted(leaders_confirm_when_they_resign, "P1", under=leaders_are_cut_off),
     )
 }

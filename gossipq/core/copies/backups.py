@@ -102,27 +102,18 @@ class Backups:
     """The backups of one leader: at most one point at a time."""
 
     def __init__(self) -> None:
-        self._point: OpenPoint | None = None
-        # requests for a new point, which is made at the next commit
-        self._askers: list[Requester] = []
-
-    @property
-    def wanted(self) -> bool:
-        return bool(self._askers)
-
-    @property
-    def active(self) -> bool:
-        """True if batches must not be deleted."""
-        return self._point is not None
+        self.point: OpenPoint | None = None  #: while there is one, batches must not be deleted
+        #: requests for a new point, which is made at the next commit
+        self.askers: list[Requester] = []
 
     def serve(self, asker: Requester, message: BackUp, now_ms: int) -> tuple[BackedUp, bytes] | None:
         """Return a part, or None if a new point is made at the next commit. Raises WrongState,
         BadRequest.
         """
         if not message.index:
-            self._askers.append(asker)
+            self.askers.append(asker)
             return None
-        point = self._point
+        point = self.point
         if point is None or point.index != message.index:
             raise WrongState(f"the point at entry {message.index} is gone", hint="make another one")
         point.asked_ms = now_ms
@@ -131,29 +122,29 @@ class Backups:
     def begin(self, point: OpenPoint) -> Sequence[tuple[Requester, BackedUp]]:
         """Replace the old point by a new one, after a commit. Returns the answers to send."""
         self._end()
-        self._point = point
-        askers, self._askers = self._askers, []
+        self.point = point
+        askers, self.askers = self.askers, []
         return [(asker, point.told()) for asker in askers]
 
     def tick(self, now_ms: int) -> None:
         """Read more of the state, or drop a point without recent requests."""
-        if self._point is not None and now_ms >= self._point.asked_ms + IDLE_MS:
+        if self.point is not None and now_ms >= self.point.asked_ms + IDLE_MS:
             self._end()
-        elif self._point is not None and self._point.reading:
-            self._point.read()
+        elif self.point is not None and self.point.reading:
+            self.point.read()
 
     def next_deadline(self) -> int | None:
-        if self._point is None:
+        if self.point is None:
             return None
-        return 0 if self._point.reading else self._point.asked_ms + IDLE_MS
+        return 0 if self.point.reading else self.point.asked_ms + IDLE_MS
 
     def reset(self) -> list[Requester]:
         """This copy lost leadership. Returns the requests that wait."""
         self._end()
-        askers, self._askers = self._askers, []
+        askers, self.askers = self.askers, []
         return askers
 
     def _end(self) -> None:
-        if self._point is not None:
-            self._point.close()
-        self._point = None
+        if self.point is not None:
+            self.point.close()
+        self.point = None

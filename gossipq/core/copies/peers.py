@@ -79,7 +79,7 @@ class Peers:
         self.replica = Replica(me, config, hard, state, self, dice, time, bodies.recent.shelf())
         self.replica.resume(ledger.applied, tables.state.get(records.INSTALLING) is not None)
         self._receiving: Receiving | None = None
-        self._sending: dict[str, Sending] = {}
+        self.copying: dict[str, Sending] = {}
         self.backups = Backups()
         self._asked_ms = 0  # time of this copy's last STRAY
         #: True if this is no copy any more: each write deletes some of its rows
@@ -207,7 +207,7 @@ class Peers:
 
     def _on_installed(self, message: Installed) -> None:
         replica, name = self.replica, message.follower
-        progress, sending = replica.heard_copy(name, message.sent_ms), self._sending.get(name)
+        progress, sending = replica.heard_copy(name, message.sent_ms), self.copying.get(name)
         if progress is None or sending is None or progress.state != SNAPSHOT:
             return
         if message.done and message.index == sending.index:
@@ -217,7 +217,7 @@ class Peers:
             self._end_sending(name)
 
     def _end_sending(self, name: str) -> None:
-        self._sending.pop(name).close()
+        self.copying.pop(name).close()
 
     # --- removed copies -------------------------------------------------------------------------
 
@@ -288,19 +288,19 @@ class Peers:
     @property
     def sending(self) -> bool:
         """True if a snapshot or a backup is being sent: they still read batches."""
-        return bool(self._sending) or self.backups.active
+        return bool(self.copying) or self.backups.point is not None
 
     @property
     def copied(self) -> bool:
         """True if a snapshot is being sent."""
-        return bool(self._sending)
+        return bool(self.copying)
 
     @property
     def wants_spool(self) -> bool:
         """True if a snapshot or backup should begin at the next commit, which flushes the
         ledger.
         """
-        if self.backups.wanted:
+        if self.backups.askers:
             return True
         progress = self.replica.progress
         return bool(progress) and any(self._wants(name, other) for name, other in progress.items())
@@ -311,7 +311,7 @@ class Peers:
         A snapshot older than its known commit index would not help: the copy would lose entries
         that it has acknowledged.
         """
-        if progress.state != SNAPSHOT or name in self._sending:
+        if progress.state != SNAPSHOT or name in self.copying:
             return False
         replica, index = self.replica, self.ledger.applied
         hears = replica.now_ms < progress.heard_ms + limits.ELECTION_MS
@@ -329,11 +329,11 @@ class Peers:
             if self._wants(name, progress):
                 place, term = replica.point(index), replica.log.term_at(index)
                 assert term is not None, "a copy waits for what the log can name"
-                self._sending[name] = Sending(
+                self.copying[name] = Sending(
                     replica.me, index, term, place, config, self._tables, progress.full, replica.now_ms
                 )
         term = replica.log.term_at(index)
-        if not self.backups.wanted or term is None:
+        if not self.backups.askers or term is None:
             return ()
         place, left_over = replica.point(index), self.ledger.left_over
         return self.backups.begin(OpenPoint(index, term, place, self._tables, replica.now_ms, left_over))
@@ -341,11 +341,11 @@ class Peers:
     def mail(self) -> list[Mail]:
         """Return answers, if everything is on disk, and parts of snapshots."""
         replica = self.replica
-        if not replica.answers and not self._sending:
+        if not replica.answers and not self.copying:
             return []
         mail = [] if replica.dirty else [Mail(to, message) for to, message in replica.take_answers()]
         progress = replica.progress
-        for name, sending in list(self._sending.items()):
+        for name, sending in list(self.copying.items()):
             other = progress.get(name)
             if other is None or other.state != SNAPSHOT or replica.now_ms >= other.heard_ms + self._stray_ms:
                 self._end_sending(name)  # a copy that comes back after this time gets a newer one
@@ -354,11 +354,11 @@ class Peers:
         return mail
 
     def deadline_ms(self) -> int | None:
-        if not self._sending:
+        if not self.copying:
             return campaign.deadline_ms(self.replica)
         due = [
             campaign.deadline_ms(self.replica),
-            *(sending.deadline_ms for sending in self._sending.values()),
+            *(sending.deadline_ms for sending in self.copying.values()),
         ]
         return min([at for at in due if at is not None], default=None)
 
@@ -374,8 +374,8 @@ class Peers:
         another snapshot.
         """
         replica = self.replica
-        if name in self._sending:
-            return self._sending[name].index + 1
+        if name in self.copying:
+            return self.copying[name].index + 1
         comes_in = (
             progress.match > 0
             and not progress.synced
@@ -405,16 +405,19 @@ class Peers:
             self._empty()
 
     def _append(self, entries: list[Entry]) -> None:
-        self._tables.log.append_many([(_pack(entry.index), log.encode_row(entry)) for entry in entries])
-        bodies = [] if self._witness else [entry for entry in entries if entry.body]
-        if bodies:
-            self._tables.body.append_many([(_pack(entry.index), entry.body) for entry in bodies])
-        for entry in bodies:
-            self._bodies.put(self._shard, entry.index, entry.body)
+        self._tables.log.append_many(log.encode_rows(entries))
+        keys, bodies = [], []
+        for entry in entries:
+            if entry.body:
+                keys.append((_pack(entry.index), entry.body))
+                bodies.append((entry.index, entry.body))
+        if bodies and not self._witness:
+            self._tables.body.append_many(keys)
+            self._bodies.put(self._shard, bodies)
 
     def reset(self) -> None:
         """This copy lost leadership."""
-        for name in list(self._sending):
+        for name in list(self.copying):
             self._end_sending(name)
 
     # --- voters ---------------------------------------------------------------------------------------------

@@ -12,22 +12,22 @@ ENTRY_BYTES = 256  #: of an entry besides its payload and body
 class Unapplied:
     """Oldest first. `bytes` is their approximate size in memory."""
 
-    __slots__ = ("_entries", "bytes")
+    __slots__ = ("bytes", "entries")
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self._entries: deque[Entry] = deque()
+        self.entries: deque[Entry] = deque()
         self.bytes = 0
         self.extend(entries)
 
     def __bool__(self) -> bool:
-        return bool(self._entries)
+        return bool(self.entries)
 
     def __iter__(self) -> Iterator[Entry]:
-        return iter(self._entries)
+        return iter(self.entries)
 
     def append(self, entry: Entry) -> None:
-        self._entries.append(entry)
-        self.bytes += _size(entry)
+        self.entries.append(entry)
+        self.bytes += ENTRY_BYTES + len(entry.payload) + len(entry.body)
 
     def extend(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -35,15 +35,17 @@ class Unapplied:
 
     def cut(self, first: Index) -> None:
         """Entries from `first` on were removed from the log."""
-        while self._entries and self._entries[-1].index >= first:
-            self.bytes -= _size(self._entries.pop())
+        while self.entries and self.entries[-1].index >= first:
+            self.bytes -= _size(self.entries.pop())
 
-    def take(self, last: Index) -> Iterator[Entry]:
+    def take(self, last: Index) -> list[Entry]:
         """Remove and yield the entries up to `last`."""
-        while self._entries and self._entries[0].index <= last:
-            entry = self._entries.popleft()
-            self.bytes -= _size(entry)
-            yield entry
+        entries, taken = self.entries, []
+        while entries and entries[0].index <= last:
+            entry = entries.popleft()
+            self.bytes -= ENTRY_BYTES + len(entry.payload) + len(entry.body)
+            taken.append(entry)
+        return taken
 
 
 def _size(entry: Entry) -> int:

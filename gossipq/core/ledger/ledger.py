@@ -97,11 +97,13 @@ class Ledger:
         self.opened = Opened(columns, self._body)
         self._groups = Groups(self)
         self._partitions = Partitions(self, columns, self._groups)
-        self._dirty_partitions: set[PartitionKey] = set()
+        self.dirty_partitions: set[PartitionKey] = set()  #: whose rows the next flush writes
         self._dirty_cursors: set[tuple[PartitionKey, int]] = set()
-        self._applied, self.meta_changed = self.meta.applied, False
-        self._keeping = self._keeping_swept = False
-        self._kept, self._free = list[Index](), deque[Index]()
+        self.applied = self.meta.applied  #: entries up to this index are applied
+        self.dirty = False  #: `flush` has something to write
+        self.keeping = self._keeping_swept = False  #: batches stay, while a snapshot is being read
+        self._kept = list[Index]()
+        self.free = deque[Index]()  #: entries with batches that nothing reads
         self._apply = self._handlers()
         self._load()
         self.growth = GrowthRows(self)
@@ -168,7 +170,7 @@ class Ledger:
             known = self.partitions.get(partition)
             if known is not None and first >= known.first:  # those below wait to be swept
                 self.voids.setdefault(partition, Intervals()).add(first, decode_void(row).end)
-        self._free.extend(
+        self.free.extend(
             records.U64.unpack_from(row_key, 1)[0]
             for row_key in self.state.scan_keys(b"b", records.after(b"b"))
         )
@@ -328,8 +330,10 @@ class Ledger:
                 f"shard {self.shard} met entry {entry.index} of kind {entry.kind} version {entry.version}",
                 hint="upgrade this node: a newer leader wrote it",
             )
-        assert entry.index == self._applied + 1, "entries are applied in order, each once"
-        self._applied, self.meta.time_ms = entry.index, entry.time_ms
+        assert entry.index == self.applied + 1, "entries are applied in order, each once"
+        self.applied = entry.index
+        self.meta.time_ms = entry.time_ms
+        self.dirty = True
         if not self.repeats.announced:
             return handler(entry)
         key, repeated = self.repeats.claim(entry)
@@ -341,33 +345,29 @@ class Ledger:
 
     def skip(self, entry: Entry) -> Outcome:
         """Apply an entry on a witness, which only tracks the voters and the end of the log."""
-        self._applied, self.meta.time_ms = entry.index, entry.time_ms
+        self.applied = entry.index
+        self.meta.time_ms = entry.time_ms
+        self.dirty = True
         return self._config(entry) if entry.kind == log.CONFIG else DONE
-
-    @property
-    def applied(self) -> int:
-        return self._applied
-
-    @property
-    def dirty(self) -> bool:
-        """True if `flush` has something to write."""
-        return self.meta_changed or self.meta.applied != self._applied
 
     def flush(self) -> None:
         """Write changed rows, and the index up to which the log is applied, in the open
         transaction.
         """
-        put = self.state.put
-        for partition in self._dirty_partitions:
-            put(records.key(b"P", partition), records.encode(self.partitions[partition]))
+        if self.slices.unwritten:
+            self.slices.write()
+        rows = self.producers.take_rows()
+        for partition in self.dirty_partitions:
+            rows.append((b"P" + records.U64.pack(partition), records.encode(self.partitions[partition])))
         for partition, group_id in self._dirty_cursors:
             self.cursors[partition][group_id].write()
-        self.producers.flush()
-        self._dirty_partitions.clear()
+        self.dirty_partitions.clear()
         self._dirty_cursors.clear()
         if self.dirty:
-            self.meta.applied, self.meta_changed = self._applied, False
-            put(records.META, records.encode(self.meta))
+            self.meta.applied, self.dirty = self.applied, False
+            rows.append((records.META, records.encode(self.meta)))
+        if rows:
+            self.state.put_many(rows)
 
     def _noop(self, entry: Entry) -> Outcome:
         """A NOOP has no effect, unless it announces the request key of the next entry."""
@@ -385,14 +385,14 @@ class Ledger:
         return DONE
 
     def changed(self, partition: PartitionKey) -> None:
-        self._dirty_partitions.add(partition)
+        self.dirty_partitions.add(partition)
 
     def needed(self, index: Index, count: int) -> None:
         """`count` records need the body of this entry; with 0 the body is deleted."""
         if count:
             self.state.put(records.key(b"B", index), COUNT.pack(count))
         else:
-            self._drop_body(index, self._keeping)
+            self._drop_body(index, self.keeping)
 
     def keep_bodies(self, keep: bool, swept: bool = False) -> None:
         """Keep batches that would be deleted, while a snapshot is being read.
@@ -400,25 +400,20 @@ class Ledger:
         The log behind the snapshot can refer to them. `swept`: also keep batches that sweeping
         deletes, for a backup, which does not see that in the log.
         """
-        self._keeping, self._keeping_swept = keep, swept
+        self.keeping, self._keeping_swept = keep, swept
         if self._kept and not keep:
-            self._free.extend(self._kept)
+            self.free.extend(self._kept)
             self._kept = []
 
     @property
     def left_over(self) -> list[Index]:
         """Return the entries whose batches are unused but still exist."""
-        return [*self._kept, *self._free]
-
-    @property
-    def frees(self) -> bool:
-        """True if unused batches can be deleted now."""
-        return bool(self._free)
+        return [*self._kept, *self.free]
 
     def free_bodies(self, count: int) -> None:
         """Delete up to `count` of them: after a backup, hours of retention can be waiting."""
-        for _ in range(min(count, len(self._free))):
-            index = self._free.popleft()
+        for _ in range(min(count, len(self.free))):
+            index = self.free.popleft()
             self._tables.body.delete(log.INDEX_KEY.pack(index))
             self.state.delete(records.key(b"b", index))
 
@@ -442,7 +437,7 @@ class Ledger:
             self.state.put(row_key, COUNT.pack(left))
         else:
             self.state.delete(row_key)
-            self._drop_body(index, self._keeping)
+            self._drop_body(index, self.keeping)
 
     def _topic(self, entry: Entry) -> Outcome:
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.TopicChange)
@@ -462,7 +457,7 @@ class Ledger:
         for partition in mine:
             if partition not in self.partitions:
                 self.partitions[partition] = PartitionState(info.id)
-                self._dirty_partitions.add(partition)
+                self.dirty_partitions.add(partition)
         return TopicChanged(info)
 
     def _drop_topic(self, entry: Entry, info: TopicInfo) -> TopicChanged:
@@ -489,7 +484,7 @@ class Ledger:
         if self.partitions.pop(partition, None) is None:
             return
         self.schedule.forget()
-        self._dirty_partitions.discard(partition)
+        self.dirty_partitions.discard(partition)
         self.state.delete(records.key(b"P", partition))
         for group_id in self.cursors.pop(partition, {}):
             self.owned.add("groups", self.groups[group_id].owners, -1)
@@ -596,7 +591,7 @@ class Ledger:
         parts = self.slices.between(payload.partition, state.first, payload.first)
         state.bytes -= sum(part.share_bytes for _, _, part in parts)
         state.first = payload.first
-        self._dirty_partitions.add(payload.partition)
+        self.dirty_partitions.add(payload.partition)
         for group_id, cursor in self.cursors.get(payload.partition, {}).items():
             if cursor.state.cursor < state.first or cursor.exceptional:
                 # what still exists of earlier records has a body of its own

@@ -36,6 +36,7 @@ class PartitionsHost(Protocol):
     """The part of the ledger that this room uses."""
 
     partitions: dict[PartitionKey, PartitionState]
+    dirty_partitions: set[PartitionKey]
     cursors: dict[PartitionKey, dict[int, Cursor]]
     voids: dict[PartitionKey, Intervals]
     slices: Slices
@@ -69,10 +70,12 @@ class Partitions:
 
     def publish(self, entry: Entry) -> Outcome:
         partition, info, due = log.parse_publish(entry.payload)
-        repeat = self._repeat(entry, partition, info)
-        if repeat is not None:
-            self._host.needed(entry.index, 0)  # a batch without new records
-        return repeat or self._store(entry, partition, info, due)
+        if partition in self._host.partitions and (
+            not info.sequence or info.sequence == self._host.producers.get(partition, info.producer).last + 1
+        ):
+            return self._store(entry, partition, info, due)
+        self._host.needed(entry.index, 0)  # a batch without new records
+        return self._repeat(entry, partition, info) or _gone(partition)
 
     def _repeat(self, entry: Entry, partition: PartitionKey, info: BatchInfo) -> Outcome | None:
         """Answer a batch that adds nothing: its topic is gone, or its sequence is not the next
@@ -106,7 +109,7 @@ class Partitions:
         """Give a batch its offsets, or its place in the schedule."""
         state = self._host.partitions[partition]
         offset, added, runs = state.next, info.count, None
-        self._host.changed(partition)
+        self._host.dirty_partitions.add(partition)
         if info.columns & (DELAY | ID_HASH):
             runs = self._sorted_out(entry, partition, info, due)
             fresh = [run for run in runs if not run.duplicate]
@@ -123,7 +126,13 @@ class Partitions:
                 share(info.size, info.count, run.record, run.record + run.count) for run in fresh
             )
         else:
-            self._add(partition, self._slice(entry, info, offset, 0, info.count))
+            part = Slice(
+                offset, entry.index, 0, added, info.size, added, entry.time_ms, info.columns, info.route
+            )
+            self._host.slices.add(partition, part)
+            state.next = offset + added
+            if info.columns & TTL:
+                state.expiring = state.next
             state.bytes += info.size
         state.published += added
         if info.sequence:

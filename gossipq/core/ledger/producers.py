@@ -51,19 +51,23 @@ class Producers:
         self, partition: PartitionKey, producer: bytes, sequence: int, place: int, time_ms: int
     ) -> None:
         """`sequence` is stored; a repeat of it gets `place` as the answer."""
-        found = self.get(partition, producer)
+        name = partition, producer
+        found = self._opened.get(name) or self.get(partition, producer)
         found.last, found.time_ms = sequence, time_ms
         found.recent.append(place)
         if len(found.recent) > limits.PRODUCER_REPEATS:
             del found.recent[0]
-        self._dirty.add((partition, producer))
+        self._dirty.add(name)
 
-    def flush(self) -> None:
+    def take_rows(self) -> list[tuple[bytes, bytes]]:
+        """Return the rows that changed since the last call, to be written now."""
+        rows = []
         for name in self._dirty:
             producer = self._opened[name]
             row = ProducerState(producer.last, producer.time_ms, producer.recent.tobytes())
-            self._state.put(records.key(b"S", name[0]) + name[1], records.encode(row))
+            rows.append((b"S" + records.U64.pack(name[0]) + name[1], records.encode(row)))
         self._dirty.clear()
+        return rows
 
     def _close_some(self) -> None:
         """Drop the decoded producers if all are written. They are read again when needed."""

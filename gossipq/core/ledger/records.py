@@ -95,6 +95,17 @@ def encode_slice(part: Slice) -> bytes:
     return SLICE.pack(*msgspec.structs.astuple(part)[1:-1]) + part.route
 
 
+def slice_rows(parts: list[tuple[PartitionKey, Slice]]) -> list[tuple[bytes, bytes]]:
+    """Return key and row of many slices, as `slice_key` and `encode_slice` make them of each."""
+    pack_key, pack, rows = U64X2.pack, SLICE.pack, []
+    for partition, part in parts:
+        row = pack(
+            part.index, part.first, part.count, part.size, part.batch_count, part.time_ms, part.columns
+        )
+        rows.append((b"O" + pack_key(partition, part.offset), row + part.route))
+    return rows
+
+
 def decode_slice(row_key: bytes, row: bytes) -> Slice:
     (offset,) = U64.unpack_from(row_key, 9)
     index, first, count, size, batch_count, time_ms, columns = SLICE.unpack_from(row)

@@ -26,7 +26,8 @@ class Repeats:
     def __init__(self, state: Table) -> None:
         self._state = state
         row = state.get(records.ANNOUNCED)
-        self._announced = msgspec.msgpack.decode(row, type=Announced) if row else None
+        #: the key of the next entry, if that belongs to a request with one
+        self.announced = msgspec.msgpack.decode(row, type=Announced) if row else None
         self._done: OrderedDict[Index, DoneRow] = OrderedDict()  # oldest first
         for key, row in state.scan(b"k", records.after(b"k")):
             self._done[records.U64.unpack_from(key, 1)[0]] = msgspec.msgpack.decode(row, type=DoneRow)
@@ -39,15 +40,10 @@ class Repeats:
         index = self._by_key.get(key)
         return None if index is None else (index, self._done[index])
 
-    @property
-    def announced(self) -> bool:
-        """True if the next entry may belong to a request with a key."""
-        return self._announced is not None
-
     def announce(self, entry: Entry) -> None:
         key = msgspec.msgpack.decode(entry.payload, type=payloads.RequestKey).key
-        self._announced = Announced(key, entry.term, entry.index)
-        self._state.put(records.ANNOUNCED, records.encode(self._announced))
+        self.announced = Announced(key, entry.term, entry.index)
+        self._state.put(records.ANNOUNCED, records.encode(self.announced))
 
     def claim(self, entry: Entry) -> tuple[bytes, Outcome | None]:
         """Return the key for the entry behind such a NOOP, and a refusal if the request is already
@@ -55,7 +51,7 @@ class Repeats:
 
         b"" = the entry has no key.
         """
-        found, self._announced = self._announced, None
+        found, self.announced = self.announced, None
         self._state.delete(records.ANNOUNCED)
         if found is None or (found.term, found.index + 1) != (entry.term, entry.index):
             # the leader changed before the entry was stored, or a node without keys applied it here

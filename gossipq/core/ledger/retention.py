@@ -80,8 +80,10 @@ class Upkeep:
             self._host.boot_ms + FORGET_CHECK_MS,
         )
 
-    def next_deadline(self, ahead_ms: int) -> int:
+    def next_deadline(self, ahead_ms: int) -> int | None:
         """Boot time of the next work. `ahead_ms` is timer time minus boot time."""
+        if not self._ledger.partitions:
+            return None  # until a topic comes, nothing is scheduled, and nothing can be removed
         scheduled_ms = None if self._releasing else self._ledger.schedule.next_ms()
         return self._retain_ms if scheduled_ms is None else min(self._retain_ms, scheduled_ms - ahead_ms)
 
@@ -320,7 +322,9 @@ class Sweeper:
         self.keep_from: Index = 2**63  #: log rows from here on are kept for copies that are behind
 
     def sweep(self, rows_max: int) -> None:
-        left = rows_max - self._log_rows(rows_max)
+        first, applied = self._ledger.meta.log_first, self._ledger.applied
+        end = min(first + rows_max, applied - LOG_KEEP, self.keep_from)
+        left = rows_max - (self._log_rows(end, rows_max) if end >= first + LOG_STEP else 0)
         if not self.behind:
             return
         for partition, state in self._ledger.partitions.items():
@@ -338,19 +342,16 @@ class Sweeper:
                     break
         self.behind = left <= 0
 
-    def _log_rows(self, rows_max: int) -> int:
-        """Delete applied log rows, and remember the chain before the first remaining one."""
+    def _log_rows(self, end: Index, rows_max: int) -> int:
+        """Delete log rows before `end`, and remember the chain before the first remaining one."""
         meta = self._ledger.meta
-        end = min(meta.log_first + rows_max, self._ledger.applied - LOG_KEEP, self.keep_from)
-        if end < meta.log_first + LOG_STEP:
-            return 0
         row = self._tables.log.get(INDEX_KEY.pack(end - 1))
         assert row is not None, "applied entries are in the log until they are swept"
         meta.chain = decode_row(end - 1, row).chain
         count = self._tables.log.delete_range(INDEX_KEY.pack(meta.log_first), INDEX_KEY.pack(end), rows_max)
         meta.log_first = self._log.first = end
         meta.epochs = self._log.compact()
-        self._ledger.meta_changed = True
+        self._ledger.dirty = True
         return count
 
     def _partition(self, partition: PartitionKey, first: Offset, rows_max: int) -> int:

@@ -39,9 +39,11 @@ class Slices:
         # ordered by the time of their newest slice
         self._tails: OrderedDict[PartitionKey, Tail] = OrderedDict()
         self._remembered = 0  # slices in all tails
+        #: slices of this turn, without a row yet
+        self.unwritten: list[tuple[PartitionKey, Slice]] = []
 
     def add(self, partition: PartitionKey, part: Slice) -> None:
-        self._state.put(records.slice_key(partition, part.offset), records.encode_slice(part))
+        self.unwritten.append((partition, part))
         tail = self._tails.get(partition)
         if tail is None:
             tail = self._tails[partition] = Tail()
@@ -50,15 +52,23 @@ class Slices:
         tail.parts.append(part)
         self._remembered += 1
         if len(tail.parts) > TAIL_SLICES:
+            self.write()
             self._remembered -= tail.forget_half()
         while self._remembered > TAILS_SLICES and len(self._tails) > 1:
             self._forget(next(iter(self._tails)))
+
+    def write(self) -> None:
+        """Write the rows of new slices into the open transaction, all at once."""
+        if self.unwritten:
+            parts, self.unwritten = self.unwritten, []
+            self._state.put_many(records.slice_rows(parts))
 
     def at(self, partition: PartitionKey, offset: Offset) -> Slice | None:
         """Return the slice that contains `offset`; None beyond the end."""
         tail = self._tails.get(partition)
         part = tail.find(offset) if tail else None
         if part is None:
+            self.write()
             row = self._state.floor(records.slice_key(partition, offset))
             if row is None or row[0][:9] != records.slice_key(partition, 0)[:9]:
                 return None
@@ -92,6 +102,7 @@ class Slices:
         self._forget(partition)
 
     def _forget(self, partition: PartitionKey) -> None:
+        self.write()
         tail = self._tails.pop(partition, None)
         if tail is not None:
             self._remembered -= len(tail.parts)

@@ -140,7 +140,7 @@ class ClusterTime:
 
         None if this shard is not sure, or if `now` belongs to another machine.
         """
-        return self.ahead_ms if self.sure and now.boot_ms >= self._now.boot_ms else None
+        return (self._ahead_us or 0) // 1_000 if self.sure and now.boot_ms >= self._now.boot_ms else None
 
     def adopt(self, ahead_ms: int, leads: bool) -> None:
         """Take the time of another shard of this process that is sure. A leader's time does not
@@ -160,15 +160,17 @@ class ClusterTime:
     @property
     def now_ms(self) -> int:
         """Leader time of this turn; 0 without an anchor."""
-        return 0 if self._ahead_us is None else self._now.boot_ms + self.ahead_ms
+        return 0 if self._ahead_us is None else self._now.boot_ms + self._ahead_us // 1_000
 
     @property
     def timer_ahead_ms(self) -> int:
         """Timer time minus boot time. Timer time is never ahead of leader time, and equal to it until
         something is due by it.
         """
-        timer_us = self._known_timer_us
-        return self.ahead_ms if timer_us is None else min(self.ahead_ms, timer_us // 1_000)
+        timer_us, ahead_us = self._timer_us, self._ahead_us or 0
+        if timer_us is None and self._told is not None:
+            timer_us = self._told.ahead_us
+        return (ahead_us if timer_us is None else min(ahead_us, timer_us)) // 1_000
 
     @property
     def _known_timer_us(self) -> int | None:

@@ -26,6 +26,8 @@ Then = Callable[[Requester, Index, Outcome], None]
 class Pending(Generic[Outcome]):
     def __init__(self) -> None:
         self._waiting: dict[Index, list[tuple[Requester, Then[Outcome]]]] = {}
+        #: who is confirmed when a PUBLISH is stored: the most frequent request, answered in bulk
+        self.publishes: dict[Index, tuple[Origin, int]] = {}
 
     def add(self, index: Index, then: Then[Outcome], origin: Origin = NOBODY, request_id: int = 0) -> None:
         """Call `then` with requester, index and outcome when entry `index` is applied and
@@ -40,6 +42,9 @@ class Pending(Generic[Outcome]):
 
     def abandon(self) -> list[tuple[Origin, int]]:
         """Drop all requests, because this copy lost leadership. Returns each request once."""
-        askers = dict.fromkeys(asker for waiting in self._waiting.values() for asker, _ in waiting)
+        waiting = [(index, asker) for index, askers in self._waiting.items() for asker, _ in askers]
+        waiting += [(index, Requester(*asker)) for index, asker in self.publishes.items()]
         self._waiting.clear()
+        self.publishes.clear()
+        askers = dict.fromkeys(asker for _, asker in sorted(waiting))
         return [(asker.origin, asker.request_id) for asker in askers if asker.origin]

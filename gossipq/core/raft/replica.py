@@ -70,7 +70,7 @@ class Replication(NamedTuple):
     entries: list[Entry]
 
 
-class Unsaved(NamedTuple):
+class Unsaved(msgspec.Struct, frozen=True):
     """State that must be written to this disk."""
 
     cut_from: Index | None  #: log rows to remove first, from this index on
@@ -227,12 +227,14 @@ class Replica:
         state = self.log
         time_ms = max(time_ms, state.time_ms)
         entry = log.seal(state.chain, state.last + 1, self.hard.term, time_ms, kind, payload, body, crc)
-        self._take(entry)
+        state.took(entry)
+        self.unsaved.append(entry)
+        if kind == log.CONFIG or self.progress:
+            self._note(entry)
         return entry
 
-    def _take(self, entry: Entry) -> None:
-        self.log.took(entry)
-        self.unsaved.append(entry)
+    def _note(self, entry: Entry) -> None:
+        """Follow a new entry: it may name the copies, and others may need it soon."""
         if entry.kind == log.CONFIG:
             self.configure(entry.index, msgspec.msgpack.decode(entry.payload, type=CopySet))
         if self.progress:
@@ -578,7 +580,9 @@ class Replica:
                 self._cut(entry.index)
                 mine = None
             if mine is None:
-                self._take(entry)
+                self.log.took(entry)
+                self.unsaved.append(entry)
+                self._note(entry)
                 changed = changed or entry.index
         return changed
 

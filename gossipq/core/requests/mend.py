@@ -11,7 +11,7 @@ import msgspec
 
 from gossipq import limits
 from gossipq.core.delivery import Dispatch, within
-from gossipq.core.ledger import Counted, Cursor, Ledger, Outcome, Published, Voided
+from gossipq.core.ledger import Counted, Cursor, Ledger, Outcome, Voided
 from gossipq.core.raft import Pending, Requester
 from gossipq.core.requests.consume import Client
 from gossipq.core.requests.explain import Named, find
@@ -36,7 +36,7 @@ class MendHost(Protocol):
     def last(self) -> Index: ...
     def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index: ...
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
-    def confirm(self, origin: Origin, request_id: int, index: Index, outcome: Published) -> None: ...
+    def answer_publish(self, origin: Origin, request_id: int, index: Index, outcome: Outcome) -> None: ...
     def refuse(self, origin: Origin, request_id: int, error: GossipqError) -> None: ...
     def refuse_by(self, asker: Requester, outcome: Outcome) -> None: ...
     def unknown(self, partition: PartitionKey) -> GossipqError: ...
@@ -93,7 +93,7 @@ class MendRequests:
         if outcome.error:
             self._host.refuse_by(asker, outcome)
         elif isinstance(outcome, Voided) and outcome.published is not None:
-            self._host.confirm(*asker, index, outcome.published)
+            self._host.answer_publish(*asker, index, outcome.published)
         elif isinstance(outcome, Counted) and isinstance(answer, Done):
             self._host.reply(*asker, Done(outcome.count, answer.ref))
         else:

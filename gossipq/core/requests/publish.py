@@ -7,7 +7,7 @@ from typing import Protocol
 from gossipq import limits
 from gossipq.core.copies import Reconfiguration
 from gossipq.core.delivery import NUMBER_MAX, Dispatch, Lease, PartitionView, Subscription, apart, within
-from gossipq.core.ledger import Ledger, Outcome, PartitionState, Published
+from gossipq.core.ledger import Ledger, Outcome, PartitionState
 from gossipq.core.raft import Pending, Requester
 from gossipq.core.requests.consume import Client, ConsumeRequests
 from gossipq.core.storage import Columns, Due, log, payloads
@@ -26,7 +26,7 @@ from gossipq.errors import (
 )
 from gossipq.messages import Publish
 from gossipq.peer_messages import AskTopic, TopicInstalled
-from gossipq.permissions import require_writer
+from gossipq.permissions import SYSTEM, require_writer
 from gossipq.types import (
     DELAY,
     ID_HASH,
@@ -70,9 +70,10 @@ class PublishHost(Protocol):
     @property
     def leader_ms(self) -> int: ...
     def due_after(self, delay_ms: int) -> int: ...
-    def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index: ...
-    def refuse_by(self, asker: Requester, outcome: Outcome) -> None: ...
-    def confirm(self, origin: Origin, request_id: int, index: Index, outcome: Published) -> None: ...
+    def propose(
+        self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"", body_crc: int = 0
+    ) -> Index: ...
+    def answer_publish(self, origin: Origin, request_id: int, index: Index, outcome: Outcome) -> None: ...
     def tell(self, shard: int, message: Message) -> None: ...
     def make_room(self, partition: PartitionKey, size_bytes: int) -> bool:
         """A batch of that size finds its partition full: what may leave does soon. Whether something may."""
@@ -104,33 +105,36 @@ class PublishRequests:
         batch: bytes,
     ) -> None:
         """A verified batch. Raises what forbids it."""
-        config = self._may_publish(message.partition, info, client)
-        payload = log.publish_payload(message.partition, info, self.due_of(info, batch, message.age_ms))
-        if message.acks:
-            self._step(origin, request_id, client, message, info, payload, batch)
-            return
-        confirmed = (message.level or config.level) != "none"
-        index = self._host.propose(log.PUBLISH, payload, confirmed, batch)
-        self._brings(index, message.partition, info)
-        if confirmed:
-            self._pending.add(index, self._stored, origin, request_id)
-
-    def _may_publish(self, partition: PartitionKey, info: BatchInfo, client: Client | None) -> TopicConfig:
-        """Raises what forbids it. A repeat is let through: it is answered, and adds nothing."""
+        partition, columns = message.partition, info.columns
         state = self._ledger.partitions.get(partition)
         if state is None:
             raise self.unknown(partition)
         topic = self._ledger.topics[state.topic_id]
-        require_writer(topic.name, client is None or client.node)
-        if info.columns & ID_HASH and info.count > limits.ID_RECORDS_MAX:
+        config = topic.config
+        if topic.name.startswith(SYSTEM):
+            require_writer(topic.name, client is None or client.node)
+        if columns & ID_HASH and info.count > limits.ID_RECORDS_MAX:
             raise BadRequest(
                 f"{info.count} records with ids in one batch; at most {limits.ID_RECORDS_MAX} are allowed",
                 hint="send them in several batches",
             )
-        self.require_space(partition, info)
-        if not self._host.leading:
-            raise NotLeader(f"this worker is not the leader of shard {self._host.id}")
-        return topic.config
+        if config.bytes_max or self._host.full:
+            self.require_space(partition, info)  # a repeat passes: it is answered and adds nothing
+            if not self._host.leading:
+                raise NotLeader(f"this worker is not the leader of shard {self._host.id}")
+        due = self.due_of(info, batch, message.age_ms) if columns & DELAY else None
+        payload = log.publish_payload(partition, info, due)
+        if message.acks:
+            self._step(origin, request_id, client, message, info, payload, batch)
+            return
+        confirmed = (message.level or config.level) != "none"
+        index = self._host.propose(log.PUBLISH, payload, confirmed, batch, info.crc)
+        if info.sequence:
+            self._bringing[partition, info.producer, info.sequence] = index
+            if len(self._bringing) > self._bringing_max:
+                self._forget_brought()
+        if confirmed:
+            self._pending.publishes[index] = origin, request_id
 
     def require_space(self, partition: PartitionKey, info: BatchInfo) -> None:
         """For a batch, unless it is a repeat. Raises Busy, StoreFull, TopicFull."""
@@ -181,15 +185,11 @@ class PublishRequests:
         brings = self._bringing.get((partition, info.producer, info.sequence), 0)
         return bool(info.sequence) and brings > self._ledger.applied
 
-    def _brings(self, index: Index, partition: PartitionKey, info: BatchInfo) -> None:
-        """This entry stores a batch. A look at all that are not applied would cost as much as they are."""
-        if not info.sequence:
-            return
-        self._bringing[partition, info.producer, info.sequence] = index
-        if len(self._bringing) > self._bringing_max:
-            applied = self._ledger.applied
-            self._bringing = {name: at for name, at in self._bringing.items() if at > applied}
-            self._bringing_max = max(BRINGING_MIN, 2 * len(self._bringing))
+    def _forget_brought(self) -> None:
+        """Forget batches that are applied. They are many by now: a look at each turn would cost as much."""
+        applied = self._ledger.applied
+        self._bringing = {name: at for name, at in self._bringing.items() if at > applied}
+        self._bringing_max = max(BRINGING_MIN, 2 * len(self._bringing))
 
     def due_of(self, info: BatchInfo, batch: bytes, age_ms: int) -> Due | None:
         """When a batch with a DELAY column was sealed and is first due; None without one. Raises
@@ -243,18 +243,12 @@ class PublishRequests:
             )
         ack = payloads.AckRanges(subscription.group.id, subscription.consumer, acks)
         index = self._host.propose(
-            log.STEP, payloads.encode(payloads.AckAndPublish(ack, payload)), True, batch
+            log.STEP, payloads.encode(payloads.AckAndPublish(ack, payload)), True, batch, info.crc
         )
-        self._brings(index, message.partition, info)
+        if info.sequence:
+            self._bringing[message.partition, info.producer, info.sequence] = index
         taken = self._dispatch.take(subscription, acks) if held else []
         self._pending.add(index, partial(self._stepped, subscription, taken), origin, request_id)
-
-    def _stored(self, asker: Requester, index: Index, outcome: Outcome) -> None:
-        """A PUBLISH is applied: who sent it is answered."""
-        if isinstance(outcome, Published):
-            self._host.confirm(*asker, index, outcome)
-        else:
-            self._host.refuse_by(asker, outcome)
 
     def _stepped(
         self,
@@ -268,7 +262,7 @@ class PublishRequests:
         acked = self._dispatch.taken(taken, not outcome.error)
         subscription.acked += acked
         self._host.acked += acked
-        self._stored(asker, index, outcome)
+        self._host.answer_publish(*asker, index, outcome)
 
     # --- topics that are not known here ---------------------------------------------------------------------
 

@@ -20,10 +20,11 @@ class Bodies:
     def get(self, shard: ShardId, index: Index) -> bytes | None:
         return self._bodies.get((shard, index))
 
-    def put(self, shard: ShardId, index: Index, body: bytes) -> None:
-        self._bytes -= len(self._bodies.pop((shard, index), b""))
-        self._bodies[shard, index] = body
-        self._bytes += len(body)
+    def put(self, shard: ShardId, bodies: list[tuple[Index, bytes]]) -> None:
+        """Keep the batches of some entries; the oldest of all shards make room."""
+        for index, body in bodies:
+            self._bytes += len(body) - len(self._bodies.pop((shard, index), b""))
+            self._bodies[shard, index] = body
         while self._bytes > self._bytes_max:
             self._bytes -= len(self._bodies.popitem(last=False)[1])
 

@@ -77,6 +77,15 @@ def encode_row(entry: Entry) -> bytes:
     return head + entry.chain + entry.payload
 
 
+def encode_rows(entries: list[Entry]) -> list[tuple[bytes, bytes]]:
+    """Return key and row of each entry, for the log table."""
+    rows = []
+    for entry in entries:
+        head = HEAD.pack(entry.term, entry.time_ms, entry.kind, entry.version, 0, entry.body_crc)
+        rows.append((INDEX_KEY.pack(entry.index), head + entry.chain + entry.payload))
+    return rows
+
+
 def decode_row(index: Index, row: bytes, body: bytes = b"") -> Entry:
     if len(row) < ROW_HEAD_BYTES:
         raise CorruptLog(f"log row {index} has {len(row)} bytes")

@@ -54,6 +54,7 @@ class OtherNodes:
         self._begun_ms: int | None = None  # when this one began to listen
         self.view = ClusterView(settings.member, settings.version, settings.members)
         self._mailbox, self._post = mailbox, Post(settings, mailbox, self.view.keys_of)
+        self.parcels = self._post.parcels  #: what waits for the next flush
         self.targets = self._plan()
 
     # --- knowing --------------------------------------------------------------------------------------------

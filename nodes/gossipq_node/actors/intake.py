@@ -26,12 +26,8 @@ class Intake:
         self._held: dict[Origin, int] = {}  # bytes of the batches that wait
         self._count: dict[Origin, int] = {}  # messages that wait
         self._total = 0
+        self.waiting = False  #: the last turn has left work for another one at once
         self._ended: set[Origin] = set()  # connections that are gone, of which something waits
-
-    @property
-    def waiting(self) -> bool:
-        """Whether another turn has work at once."""
-        return bool(self._waiting or self._peers)
 
     def take(self, arrived: list[Incoming]) -> tuple[list[Incoming], list[Incoming]]:
         """What this turn works on, and what is refused, whose batches are gone. `arrived` is what the mailbox
@@ -50,9 +46,14 @@ class Intake:
             arrived = self._mailbox.receive(0)
         now: list[Incoming] = []
         size = 0
-        while self.waiting and len(now) < limits.TURN_MESSAGES_MAX and size < limits.TURN_BYTES_MAX:
+        while (
+            (self._waiting or self._peers)
+            and len(now) < limits.TURN_MESSAGES_MAX
+            and size < limits.TURN_BYTES_MAX
+        ):
             now.append(self._peers.popleft() if self._peers else self._next())
             size += len(now[-1].batch)
+        self.waiting = bool(self._waiting or self._peers)
         return now, refused
 
     def _wait(self, message: Incoming) -> bool:

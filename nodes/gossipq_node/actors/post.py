@@ -60,7 +60,7 @@ class Post:
         self._links = Links(self._me, self._cluster, settings.token, mailbox)
         self._prover = Prover(self._me, settings.token)
         self.proven = OrderedDict[Origin, str]()  #: connections with the secret: which copy each belongs to
-        self._parcels: dict[str, _Parcel] = {}
+        self.parcels: dict[str, _Parcel] = {}  #: what waits for the next flush, by address
         self._said_ms: dict[tuple[str, str], int] = {}  # by sender and kind: when it may be said again
         self.dropped = 0  #: bundles that were not for this process
 
@@ -80,7 +80,7 @@ class Post:
         if not endpoint:
             return
         control, size = encode(message, shard, 0, term), sum(map(len, pieces))
-        parcel = self._parcels.get(endpoint)
+        parcel = self.parcels.get(endpoint)
         if parcel is not None and (
             parcel.bytes + size > limits.BUNDLE_BYTES_MAX
             or parcel.control_bytes + len(control) > CONTROL_BYTES
@@ -88,7 +88,7 @@ class Post:
             self._send(endpoint, parcel)
             parcel = None
         if parcel is None:
-            parcel = self._parcels[endpoint] = _Parcel(copy)
+            parcel = self.parcels[endpoint] = _Parcel(copy)
         parcel.messages.append(control)
         parcel.sizes.append(size)
         parcel.pieces += pieces
@@ -97,9 +97,9 @@ class Post:
 
     def flush(self) -> None:
         """Everything that waits leaves now."""
-        for endpoint, parcel in self._parcels.items():
+        for endpoint, parcel in self.parcels.items():
             self._send(endpoint, parcel)
-        self._parcels.clear()
+        self.parcels.clear()
 
     def _send(self, endpoint: str, parcel: _Parcel) -> None:
         sizes = parcel.sizes if parcel.bytes else []

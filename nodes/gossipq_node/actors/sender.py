@@ -68,14 +68,14 @@ class Sender:
         self._timings, self._faults = timings, faults
 
     def send(self, shard: Shard, effects: Effects) -> None:
-        reply, term = self._reply, shard.term
+        reply, term = self._reply, effects.term
         for origin, rows in effects.confirms.items():
             if origin in effects.runs:
                 self._confirm_runs(origin, rows, effects.runs[origin], shard.id, term)
                 continue
             direct = self._settings.endpoint if len(origin) > DIRECT_ORIGIN_PARTS else ""
             confirm = Confirm(rows, self._settings.window_bytes, direct)
-            self._mailbox.reply(origin, encode(confirm, shard.id, 0, term))
+            reply(origin, confirm, shard.id, 0, term)
         for origin, request_id, message in effects.replies:
             if isinstance(message, Subscribed):
                 message = structs.replace(message, direct=self._direct(origin))

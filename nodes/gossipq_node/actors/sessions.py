@@ -80,19 +80,13 @@ class Session:
             self.producers.add(producer)
 
     def producer(self, number: int) -> bytes:
-        """A producer of the session's key. Raises BadRequest when it has none."""
+        """A producer of the session's key. Raises BadRequest for a session without a key."""
         if not self.key or not 0 <= number < 1 << 8 * ownership.NUMBER_BYTES:
             raise BadRequest(
                 f"a sequence of producer {number} of a session {'with' if self.key else 'without'} a key",
                 hint="tell a key in HELLO, or give the records ids instead of sequences",
             )
         return ownership.producer_of(self.key, number)
-
-    def sent(self, records: int, size: int) -> None:
-        """Count a batch."""
-        self.batches += 1
-        self.published += records
-        self.bytes += size
 
     def may_less(self, rights: Rights | None) -> bool:
         """Whether who has these rights may not all that who greeted before may. One that was expected has
@@ -116,7 +110,8 @@ class Sessions:
         #: of connections: shards that HELLO was said on, and in which term they were led
         self._greeted: dict[Origin, dict[ShardId, int]] = {}
         self._checked_ms = 0
-        self._absent: dict[SessionId, None] = {}  #: longest first
+        #: sessions without a connection, longest first
+        self.absent: dict[SessionId, None] = {}
         self._kicked: dict[bytes, int] = {}  #: by their first bytes: not greeted until then
         self._reset: list[Origin] = []  # connections whose session has ended, and that want to hear of it
 
@@ -176,7 +171,7 @@ class Sessions:
         session.last_ms = session.origins[origin] = now_ms
         self._by_origin[origin], self._greeted[origin] = session, greeted
         session.absent_ms = None
-        self._absent.pop(hello.session, None)
+        self.absent.pop(hello.session, None)
         return over
 
     def end(self, session: Session) -> SessionId:
@@ -216,11 +211,11 @@ class Sessions:
         self._leave(origin)
         if session is not None and not session.origins:
             session.absent_ms = now_ms
-            self._absent[session.client.session] = None
+            self.absent[session.client.session] = None
 
     def next_deadline_ms(self) -> int | None:
         """When a session that lost its last connection is over."""
-        for session in self._absent:
+        for session in self.absent:
             return (self._sessions[session].absent_ms or 0) + SESSION_ABSENCE_MS
         return None
 
@@ -309,13 +304,13 @@ class Sessions:
             self._leave(origin)
         self._sessions.pop(session.client.session, None)
         self._charge(session, ())
-        self._absent.pop(session.client.session, None)
+        self.absent.pop(session.client.session, None)
 
     def over(self, now_ms: int) -> list[SessionId]:
         """Ends sessions that did not come back after their last connection ended, as many as one turn
         may."""
         gone = list[Session]()
-        for name in islice(self._absent, SESSIONS_ENDED_PER_TURN):
+        for name in islice(self.absent, SESSIONS_ENDED_PER_TURN):
             session = self._sessions[name]
             if (session.absent_ms or 0) + SESSION_ABSENCE_MS > now_ms:
                 break

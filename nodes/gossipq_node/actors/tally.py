@@ -42,8 +42,10 @@ class Tally:
             self._gone[name] = self._gone.get(name, 0) + count
 
     def _totals(self, shards: Sequence[Shard]) -> dict[str, int]:
-        rows = [self._gone, *map(_counts, shards)]
-        totals = {name: sum(row.get(name, 0) for row in rows) for name in COUNTERS}
+        totals = dict.fromkeys(COUNTERS, 0) | self._gone
+        for shard in shards:
+            for name, count in _counts(shard).items():
+                totals[name] += count
         totals["refused"] += self.refused
         self._dead.append(totals["dead"])
         return totals

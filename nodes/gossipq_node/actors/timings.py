@@ -33,13 +33,12 @@ class Timings:
         #: by shard: (last entry, batches, when they were read)
         self._waiting: dict[int, deque[tuple[Index, int, int]]] = {}
 
-    def read(self, shard: int, last: Index, read_us: int) -> None:
-        """A batch has come in the turn that began at `read_us`; the log holds it at `last` or before."""
+    def read(self, shard: int, last: Index, batches: int, read_us: int) -> None:
+        """Batches have come in the turn that began at `read_us`; the log holds it at `last` or before."""
         waiting = self._waiting.get(shard)
         if waiting is None:
             waiting = self._waiting[shard] = deque(maxlen=WAITING_MAX)
-        batches = waiting.pop()[1] if waiting and waiting[-1][2] == read_us else 0
-        waiting.append((last, batches + 1, read_us))
+        waiting.append((last, batches, read_us))
 
     def confirmed(self, shard: int, applied: Index, now_us: int) -> None:
         """Entries up to `applied` are answered."""

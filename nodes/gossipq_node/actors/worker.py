@@ -90,6 +90,8 @@ LEAVE_AT_ONCE = (
     2  #: shards of a worker that are handed over at the same time: each is without a leader for less long
 )
 CATCHING_UP_MAX = 2  #: shards of a worker that bring new copies up to date at once
+#: what is due in a worker beside its shards
+HOUSEKEEPING, ABSENT, MAIL = "housekeeping", "absent sessions", "mail that waits"
 FIRST_PEER_VERB = 96
 #: requests whose answers are a few bytes: also who has not taken its records settles what it holds
 TAKES_NOTHING = (Ack, Nack, Extend, Credit, Recall, Started, Unsubscribe, Publish)
@@ -138,8 +140,10 @@ class Worker:
         self._guard = Guard(settings.access, settings.token, settings.clients_bind, settings.clear_tokens)
         self._alarms = WorkerAlarms(settings.node, settings.worker)
         self._turned_us = 0
+        self._came: dict[ShardId, int] = {}  # batches that came in this turn, by shard
         self._catching_up: set[int] = set()  # shards with new copies
-        self._housekeeping_ms = 0
+        self._due = self._turn.due  #: boot time at which each part of this worker has work
+        self._due[HOUSEKEEPING] = 0
         self._tally = Tally(limits.MINUTE_MS // HOUSEKEEPING_MS, measure)
         self._leave_ms: int | None = None  # until when leadership is handed over before the end
         self._space = Space(settings)
@@ -156,10 +160,7 @@ class Worker:
     # --- the loop -------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        if self._intake.waiting:
-            return 0
-        due = (self._turn.next_deadline_ms(), self._sessions.next_deadline_ms(), self._housekeeping_ms)
-        return min(at_ms for at_ms in due if at_ms is not None)
+        return min(self._due.values())
 
     def turn(self, arrived: list[Incoming], now: Now) -> None:
         self._tally.turns += 1
@@ -168,15 +169,22 @@ class Worker:
 
     def _work(self, arrived: list[Incoming], now: Now) -> None:
         taken, refused = self._intake.take(arrived)
+        self._due.pop(MAIL, None)
+        if self._intake.waiting:
+            self._due[MAIL] = 0
         for message in refused:
             self._refuse(message.origin, header_of(message.control), Busy(TOO_MUCH, retry_after_ms=WINDOW_MS))
         for message in taken:
             self._receive(message, now)
         for origin in self._intake.gone():
             self._sessions.lost(origin, now.boot_ms)
-        for session in self._sessions.over(now.boot_ms):
-            self._turn.end_session(session, silent=True)
-        if now.boot_ms >= self._housekeeping_ms:
+        if self._sessions.absent:
+            for session in self._sessions.over(now.boot_ms):
+                self._turn.end_session(session, silent=True)
+        self._due.pop(ABSENT, None)
+        if (absent_ms := self._sessions.next_deadline_ms() if self._sessions.absent else None) is not None:
+            self._due[ABSENT] = absent_ms
+        if now.boot_ms >= self._due[HOUSEKEEPING]:
             self._keep_house(now)
 
     def _led(self) -> list[Shard]:
@@ -215,8 +223,10 @@ class Worker:
     def send(self, shard: Shard, effects: Effects) -> None:
         for fault in effects.faults:
             self._faults.met(fault.what, shard.id, fault.error)
+        if came := self._came.pop(shard.id, 0):
+            self._timings.read(shard.id, effects.last, came, self._turned_us)
         self._sender.send(shard, effects)
-        self._timings.confirmed(shard.id, shard.applied, self._clock.ticks_us())
+        self._timings.confirmed(shard.id, effects.applied, self._clock.ticks_us())
         for session in effects.returning:
             self._sessions.expect(session, self._now.boot_ms)
         if not effects.routine:
@@ -224,7 +234,8 @@ class Worker:
             self._pace(shard)
 
     def flush(self) -> None:
-        self._cluster.flush()
+        if self._cluster.parcels:
+            self._cluster.flush()
 
     def _look_around(self, shard: Shard) -> None:
         """Other leaders and another roster are news for the frontdoor."""
@@ -235,7 +246,7 @@ class Worker:
             self._admit_again(self._now)
             self._cluster.tell_access(shard.access)
         if led or changed:
-            self._housekeeping_ms = self._now.boot_ms
+            self._due[HOUSEKEEPING] = self._now.boot_ms
 
     def _pace(self, shard: Shard) -> None:
         """Not too many new copies at once."""
@@ -289,6 +300,7 @@ class Worker:
         for shard in shards:
             self._tally.add(shard)
         self._timings.forget()
+        self._came.clear()
         self._catching_up.clear()
 
     def stopped(self, shard: ShardId, error: Exception) -> None:
@@ -324,14 +336,13 @@ class Worker:
     # --- messages -------------------------------------------------------------------------------------------
 
     def _receive(self, message: Incoming, now: Now) -> None:
-        origin = message.origin
-        if not self._mailbox.from_client(origin):
+        origin, header, request = message.origin, None, None
+        session = self._sessions.get(origin, now.boot_ms)
+        if session is None and not self._mailbox.from_client(origin):
             self._from_peers(message, now)
             return
-        header, request = None, None
         try:
             header, request = decode(message.control)
-            session = self._sessions.get(origin, now.boot_ms)
             client = session.client if session is not None else None
             size, settles = len(message.control) + len(message.batch), type(request) in SETTLES
             address = client.address if client is not None else self._mailbox.address(origin)
@@ -358,13 +369,15 @@ class Worker:
                     raise NoSession("this connection has no session", hint="say HELLO first")
             else:
                 self._from_client(message, header, session, request, now)
-        except (StoreError, ShardStopped):
-            raise
         except GossipqError as error:
+            if self._turn.ends(error):
+                raise
             if isinstance(error, ProtocolError):
                 self._tally.bad_frames += 1
             self._refuse(origin, header or header_of(message.control), error)
         except Exception as error:
+            if self._turn.ends(error):
+                raise
             self._faults.met(type(request).__name__, header.shard if header else None, error)
             self._refuse(origin, header or header_of(message.control), Internal(INTERNAL, hint=INTERNAL_HINT))
 
@@ -372,12 +385,14 @@ class Worker:
         self, origin: Origin, batch: bytes, header: Header, session: Session, request: Publish
     ) -> None:
         info = _verified(session, batch)
-        shard = self._shard(header)
+        shard = self._turn.touch(header.shard) or self._shard(header)
         refused = shard.refused
         self._turn.publish(shard, origin, header.request_id, session.client, request, info, batch)
         if shard.refused == refused:
-            session.sent(info.count, info.size)
-            self._timings.read(header.shard, shard.last, self._turned_us)
+            session.batches += 1
+            session.published += info.count
+            session.bytes += info.size
+            self._came[header.shard] = self._came.get(header.shard, 0) + 1
 
     def _publish_plain(
         self, message: Incoming, header: Header, session: Session, request: PublishPlain, now: Now
@@ -432,12 +447,14 @@ class Worker:
                     self._turn.step(shard, (), header.request_id, None, request, header.term, entries, frame)
                 elif header.shard in self._turn.stopped:
                     self._cluster.overhear(header, request)
-        except (StoreError, ShardStopped):
-            raise
         except GossipqError as error:
+            if self._turn.ends(error):
+                raise
             self._tally.bad_frames += 1
             self._cluster.complain(str(error), now.boot_ms)
         except Exception as error:
+            if self._turn.ends(error):
+                raise
             self._faults.met("a message of a node", None, error)
 
     def _topic_names(self, shard: ShardId) -> NameOf:
@@ -523,7 +540,7 @@ class Worker:
     # --- housekeeping ---------------------------------------------------------------------------------------
 
     def _keep_house(self, now: Now) -> None:
-        self._housekeeping_ms = now.boot_ms + HOUSEKEEPING_MS
+        self._due[HOUSEKEEPING] = now.boot_ms + HOUSEKEEPING_MS
         for part in (
             self._maintain,
             self._end_silent,
@@ -534,9 +551,9 @@ class Worker:
         ):
             try:
                 part(now)
-            except (StoreError, ShardStopped):
-                raise
             except Exception as error:
+                if self._turn.ends(error):
+                    raise
                 self._faults.met("housekeeping", None, error)
 
     def _end_silent(self, now: Now) -> None:
@@ -551,7 +568,7 @@ class Worker:
             self._turn.end_session(session, silent=True)
         self._reset("nothing was heard of the session for too long")
         if len(silent) == limits.SESSIONS_ENDED_PER_TURN:
-            self._housekeeping_ms = now.boot_ms  # there may be more
+            self._due[HOUSEKEEPING] = now.boot_ms  # there may be more
 
     def _maintain(self, now: Now) -> None:
         """Before anything has changed: then the store can put away what it has gathered."""
@@ -585,7 +602,7 @@ class Worker:
 
     def _set_state(self, state: str) -> None:
         self._state = state
-        self._housekeeping_ms = self._now.boot_ms
+        self._due[HOUSEKEEPING] = self._now.boot_ms
 
     def _report(self, now: Now) -> None:
         """To the frontdoor: counters for `status`, alarms, and who leads what."""
@@ -638,7 +655,8 @@ class Worker:
 def _verified(session: Session, batch: bytes) -> BatchInfo:
     """Raises BadBatch, TooLarge, BadRequest when it names a producer of another session."""
     info = batches.verify(batch)
-    session.check_producer(info.producer)
+    if info.producer not in session.producers:
+        session.check_producer(info.producer)
     if info.size > limits.BATCH_BYTES_HARD_MAX:
         raise BadBatch(f"batch of {info.size} bytes; at most {limits.BATCH_BYTES_HARD_MAX}")
     return info

@@ -18,6 +18,7 @@ import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partialmethod
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn
@@ -152,9 +153,6 @@ class LmdbTable:
         except lmdb.Error as error:
             self._store.fail(error)
 
-    def append_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
-        self.put_many(rows, append=True)
-
     def put_many(self, rows: Sequence[tuple[bytes, bytes]], append: bool = False) -> None:
         store, name, changes = self._store, self.name, self._store.changes
         try:
@@ -170,6 +168,8 @@ class LmdbTable:
         for key, value in rows:
             changes.append((name, key, value))
             store.changed_bytes += len(value)
+
+    append_many = partialmethod(put_many, append=True)
 
     def delete(self, key: bytes) -> bool:
         store = self._store

@@ -18,15 +18,11 @@ class NamedPeers:
     def __init__(self, look_up: LookUp) -> None:
         self.dropped = 0
         self._resolver = Resolver(look_up)
+        self.fd = self._resolver.fd  #: readable when `found` may have news
         self._last: dict[str, str] = {}  # by endpoint: the last used address
         self._lost: set[str] = set()  # endpoints whose last address does not answer (any more)
         #: by endpoint: the host name, and the messages that wait
         self._waiting: dict[str, tuple[str, deque[Mail]]] = {}
-
-    @property
-    def fd(self) -> int:
-        """Readable when `found` may have news."""
-        return self._resolver.fd
 
     def address(self, endpoint: str, name: str) -> str:
         """Return the address of host `name`, and look it up again.

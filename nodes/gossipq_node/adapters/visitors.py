@@ -115,7 +115,7 @@ class Visitors:
                 visitor.spoke = visitor.nameless = True
 
     def due(self, now_s: float) -> bool:
-        """Whether it is time to look at all, not at newcomers alone."""
+        """True if all connections are to be checked now, beside the new ones."""
         return now_s >= self._all_look_s
 
     def look(self, now_s: float, all_taken: bool) -> None:

@@ -108,7 +108,7 @@ class Connections:
         self.monitor.set(zmq.RCVHWM, 0)  # a full queue would hold back the thread that does all the I/O
         self.monitor.connect(address)
         self.visitors = Visitors(quota, first_bytes)
-        self.spoke: set[bytes] = set()  #: of whom a message came since they were looked at
+        self.spoke: set[bytes] = set()  #: connections with a message since the last check
         self._nameless: set[bytes] = set()  # of them, those whose descriptor nobody tells
         self._sent: dict[bytes, int] = {}  # bytes, by connection,
         self._taken: dict[bytes, int] = {}  # and how many of them it had when that was asked last
@@ -203,12 +203,12 @@ class Connections:
         fd = self.known.get(name)
         return THIS_HOST if fd is None else self.visitors.address(fd)
 
-    def has_room(self, name: bytes, size: int, most: int) -> bool:
-        """Count `size` bytes that go to a connection, unless more than `most` wait there to be taken."""
-        sent = self._sent.get(name, 0)
-        if sent - self._taken.get(name, 0) > most and self.unread(name, most) > most:
+    def has_room(self, name: bytes, size: int) -> bool:
+        """Count `size` bytes that go to a connection, unless too many wait there to be taken."""
+        most = limits.UNREAD_BYTES_HARD_MAX
+        if self._sent.get(name, 0) - self._taken.get(name, 0) > most and self.unread(name, most) > most:
             return False
-        self._sent[name] = sent + size
+        self._sent[name] = self._sent.get(name, 0) + size + FRAME_HEAD_BYTES
         return True
 
     def unread(self, name: bytes, enough: int) -> int:
@@ -229,8 +229,7 @@ class Connections:
         return name in self.known and self.visitors.moving(self.known[name])
 
     def look(self, now_s: float) -> None:
-        """When `visitors.look_s` is over: close connections that have nothing to say. Call it when all that
-        came is taken."""
+        """Close idle connections. Call it after `visitors.look_s`, when all that came is taken."""
         visitors = self.visitors
         visitors.heard_nameless(len(self._nameless), self._by_fd, now_s)
         self._nameless.clear()
@@ -319,12 +318,9 @@ class ZmqMailbox:
         self._connections: dict[bytes, Connections] = {}  # of clients, by their door,
         self._peers: Connections | None = None  # and of other nodes
         self._peers_s = 0.0  # when those are looked at
-        self._ready: dict[
-            object, int
-        ] = {}  # sockets, monitors among them, that had something at the last look
+        self._ready: dict[object, int] = {}  # sockets, also monitors, that were readable at the last look
         self._named = NamedPeers(look_up)
-        self._named_fd = self._named.fd
-        self._poller.register(self._named_fd, zmq.POLLIN)
+        self._poller.register(self._named.fd, zmq.POLLIN)
         self._dealers: dict[str, _Dealer] = {}
         self._serials = count(1)
         self._used: set[str] = set()  # addresses of dealers that were, since
@@ -403,7 +399,7 @@ class ZmqMailbox:
         if now_s >= self._dials_s:
             self._dials_s = now_s + DIALS_S
             self._look_at_dials(now_s)
-        if self._named_fd in ready:
+        if self._named.fd in ready:
             self._use_addresses()
         arrived: list[Incoming] = []
         room = limits.TURN_BYTES_MAX
@@ -473,7 +469,10 @@ class ZmqMailbox:
             return
         tag, name = frames[1][:1], frames[1][1:]
         clients = self._routers.get(tag) if tag in self._connections else None
-        if clients is None or not self._has_room(tag, name, sum(map(len, frames[3:]))):
+        if clients is None:
+            return
+        if not self._connections[tag].has_room(name, sum(map(len, frames[3:]))):
+            self._dropped += 1
             return
         if self._send(clients, (name,), frames[3], frames[4] if len(frames) == 5 else b""):
             self.relayed += 1
@@ -499,17 +498,11 @@ class ZmqMailbox:
             batch = batch[0] if len(batch) == 1 else b"".join(batch)
         if origin[0] == DEALER:
             return self._send_on(origin, (), control, batch)
-        if not self._has_room(origin[0], origin[1], len(control) + len(batch)):
+        connections = self._connections.get(origin[0])
+        if connections is not None and not connections.has_room(origin[1], len(control) + len(batch)):
+            self._dropped += 1
             return False
         return self._send(self._routers[origin[0]], origin[1:], control, batch)
-
-    def _has_room(self, tag: bytes, name: bytes, size: int) -> bool:
-        """Counts what goes to a client, if it is not too much."""
-        connections, most = self._connections.get(tag), limits.UNREAD_BYTES_HARD_MAX
-        if connections is None or connections.has_room(name, size + FRAME_HEAD_BYTES, most):
-            return True
-        self._dropped += 1
-        return False
 
     def address(self, origin: Origin) -> str:
         """See ports.Mailbox."""
