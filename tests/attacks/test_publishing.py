@@ -22,7 +22,7 @@ def topic_of(served: Node, raw: Connect, name: str, partitions: int = 1) -> Topi
     """A topic that is made and known in all its shards; one that serves late is asked for again."""
     asker, made = (
         raw(served.endpoint).hello(META_SHARD),
-        CreateTopic(name, TopicOptions(partitions=partitions)),
+        CreateTopic(name, TopicOptions(partitions=partitions), if_not_exists=True),
     )
     found = asker.ask(made, META_SHARD)
     for _ in range(10):
