@@ -16,13 +16,12 @@ NAMES = (
     "producer",
     "consumer",
     "reader",
-    "topics",
     "schemas",
     "workers",
     "runs",
     "menders",
     "admin",
-    "records",
+    "facade",
 )
 WORDS = (
     (r"\basync (def|for|with)\b", r"\1"),

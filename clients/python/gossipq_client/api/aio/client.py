@@ -3,13 +3,12 @@
 from collections.abc import Generator, Iterable
 from typing import Any, Self, Unpack
 
-from gossipq_client.api.aio.records import Records
-from gossipq_client.api.aio.workers import Workers
+from gossipq_client.api.aio.facade import Facade
 from gossipq_client.handlers import shows
 from gossipq_client.io import ConnectOptions, connecting
 
 
-class Client(Workers, Records):
+class Client(Facade):
     """A connection to a cluster, for one event loop: that which runs when it is used first, or in
     `async with`. Use `connect` to make one; `await` it to connect at once."""
 

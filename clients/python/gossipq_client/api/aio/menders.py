@@ -5,8 +5,8 @@ from typing import Unpack
 
 from gossipq.messages import Identity, Members
 from gossipq.values import AccessChange, AccessTable, GroupOptions, TopicInfo, TraceEvent
-from gossipq_client.api.aio.consumer import Message
-from gossipq_client.api.aio.schemas import SchemaKeepers
+from gossipq_client.api.aio.consumer import Consumers, Message
+from gossipq_client.api.aio.schemas import Schemas
 from gossipq_client.handlers import shows
 from gossipq_client.operations import (
     DeadLetter,
@@ -33,8 +33,8 @@ class Menders:
     UnknownTopic.
     """
 
-    def __init__(self, client: SchemaKeepers) -> None:
-        self._client, self._asking = client, client._engine.asking
+    def __init__(self, client: Consumers, schemas: Schemas) -> None:
+        self._client, self._schemas, self._asking = client, schemas, client._engine.asking
 
     async def _talk(self, talk: Talk[Result]) -> Result:
         return await self._client._talk(talk)

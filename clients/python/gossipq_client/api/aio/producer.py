@@ -90,6 +90,10 @@ class Producers(Connection):
         self._checking[schema.topic] = schema
         self._look_at_each()
 
+    def _check_no_more(self, topic: str) -> None:
+        """What is published to a topic is not checked from now on."""
+        self._checking.pop(topic, None)
+
     def _changed(self, topic: str, options: Mapping[str, Any], count: int = 1) -> Any:
         """The options of a publish of `count` records, as middleware changes them. Raises BadRequest.
 

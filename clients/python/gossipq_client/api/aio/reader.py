@@ -1,21 +1,20 @@
-"""The reader: ranges of a topic batch by batch, and as tables; acks and states for exports."""
+"""The reader: ranges of a topic batch by batch, and as tables."""
 
 from collections.abc import AsyncIterator
 
-from gossipq.errors import Busy, Forbidden
-from gossipq.messages import Resolve, Topics
-from gossipq.types import META_SHARD
-from gossipq.wire import schemas
-from gossipq.wire.schemas import Declared, Schema
+from gossipq.errors import Busy
+from gossipq.wire.schemas import Schema
 from gossipq_client import columns
-from gossipq_client.api.aio.consumer import Consumers
+from gossipq_client.api.aio.connection import Connection
 from gossipq_client.session import Stretch, between
 from gossipq_client.values import inputs
 
 
-class Readers(Consumers):
-    """The part of a client that reads in bulk. It holds nothing, acks nothing and starts nothing: topics are
-    not made."""
+class Reader:
+    """Reads in bulk: it holds no records, acks none and makes no topics."""
+
+    def __init__(self, driver: Connection) -> None:
+        self._driver = driver
 
     async def batches(
         self,
@@ -25,54 +24,31 @@ class Readers(Consumers):
         end: inputs.Start | None = None,
         partition: int | None = None,
     ) -> AsyncIterator[Stretch]:
-        """What lies between `start` and `end` (offsets, aware datetimes, "-10m"; default: all there is now),
-        batch by batch, in order within each partition. Raises UnknownTopic, BadRequest, Busy, and
-        OffsetOutOfRange when retention removed `start`."""
-        places = between(start, end, self._engine.clock.now().wall_ms)
-        reading = await self._talk(self._engine.asking.reading(topic, *places, partition))
+        """Yield what lies between `start` and `end`, as `Facade.batches` says."""
+        driver = self._driver
+        places = between(start, end, driver._engine.clock.now().wall_ms)
+        reading = await driver._talk(driver._engine.asking.reading(topic, *places, partition))
         try:
             while not reading.over:
-                if not await self._until(lambda: reading.ready, self._timeout):
+                if not await driver._until(lambda: reading.ready, driver._timeout):
                     raise Busy(
-                        f"no records of {topic!r} came within {self._timeout} s", hint="gossipq status"
+                        f"no records of {topic!r} came within {driver._timeout} s", hint="gossipq status"
                     )
-                for stretch in self._do(reading.take):
+                for stretch in driver._do(reading.take):
                     yield stretch
         finally:
-            self._engine.later.append(reading.close)
-            self._settle_later()
+            driver._engine.later.append(reading.close)
+            driver._settle_later()
 
     async def table(
         self,
         topic: str,
+        schema: Schema | None,
         *,
         start: inputs.Start = "first",
         end: inputs.Start | None = None,
         partition: int | None = None,
     ) -> "columns.Table":
-        """The same as a pyarrow.Table: topic, topic_id, partition, offset, publish_time, key, headers, value,
-        route, id, deliver_at; for a topic with a schema also data, which is null where the value does not
-        fit. Needs pyarrow."""
-        columns.arrow()
-        schema = await self._known_schema(topic)
+        """Return the same as a table, with the fields of the schema."""
         found = [each async for each in self.batches(topic, start=start, end=end, partition=partition)]
         return columns.table(found, schema)
-
-    async def _schemas(self) -> Declared:
-        """What was declared so far, by topic id; nothing to who may not read it."""
-        try:
-            if not (await self._ask(Resolve([schemas.TOPIC]), META_SHARD, Topics)).topics:
-                return Declared()
-            stretches = [each async for each in self.batches(schemas.TOPIC, partition=0)]
-        except Forbidden:
-            return Declared()
-        return Declared(value for each in stretches for value in each.values())
-
-    async def _known_schema(self, topic: str) -> Schema | None:
-        """The schema of a topic, if it has one; nothing is checked by it."""
-        known = await self._schemas()
-        if not known.schemas:
-            return None
-        infos = (await self._ask(Resolve([topic]), META_SHARD, Topics)).topics
-        ids = [info.id for info in infos if info.name == topic]
-        return known.schemas.get(ids[0]) if ids else None

@@ -2,52 +2,57 @@
 
 from typing import Any
 
-from gossipq.errors import BadRequest, Busy, UnknownTopic
+from gossipq.errors import BadRequest, Busy, Forbidden, UnknownTopic
+from gossipq.messages import CreateTopic, Resolve, Topics
+from gossipq.types import META_SHARD
 from gossipq.values import TopicInfo
 from gossipq.wire import schemas
-from gossipq.wire.schemas import Declaration, Schema
-from gossipq_client.api.aio.reader import Readers
-from gossipq_client.api.aio.topics import TopicKeepers
+from gossipq.wire.schemas import Declaration, Declared, Schema
+from gossipq_client.api.aio.producer import Producers
+from gossipq_client.api.aio.reader import Reader
+from gossipq_client.values import topic_options
 
 DECLARE_TRIES = 16  #: others may declare at the same time
+SCHEMAS_CONFIG = topic_options(1, retain="forever")
 
 
-class SchemaKeepers(Readers, TopicKeepers):
-    """The part of a client that declares what values look like, and knows what others declared."""
+class Schemas:
+    """Declares the schemas of topics, and knows those that others declared."""
 
-    async def schema(self, topic: str, declared: Any = None) -> Schema:
-        """The schema of a topic. From now on this client publishes nothing to it that does not fit (it raises
-        SchemaMismatch), and `publish` takes what JSON can say besides bytes and text.
+    def __init__(self, client: Producers, reader: Reader) -> None:
+        """`client` publishes declarations, and checks values by the schemas in use."""
+        self._client, self._reader = client, reader
 
-        declared: a msgspec.Struct, a dataclass or a JSON Schema, which becomes the topic's schema unless it
-        is already, or newer versions have followed it. Fields may be added if they are optional; what would
-        refuse what fitted before raises SchemaMismatch. Raises UnknownTopic, and BadRequest for what is no
-        schema, or when there is none."""
+    async def use(self, topic: str, declared: Any = None) -> Schema:
+        """Check what is published to a topic by its schema from now on, as `Facade.schema` says."""
         info = await self._known_topic(topic)
         if declared is not None:
             await self._declare(info, schemas.document_of(declared))
-        found = (await self._schemas()).schemas.get(info.id)
+        found = (await self.declared()).schemas.get(info.id)
         if found is None:
-            self._checking.pop(topic, None)  # what was known is of another topic of that name, or removed
+            self._client._check_no_more(topic)  # what was known is of another topic of that name, or removed
             raise BadRequest(f"topic {topic} has no schema", hint=f"gossipq schema set {topic} FILE")
-        self._check_by(found)
+        self._client._check_by(found)
         return found
 
-    async def _next_schema(self, topic: str, declared: Any) -> Schema:
+    async def next(self, topic: str, declared: Any) -> Schema:
+        """Return what `use` would declare."""
         info, document = await self._known_topic(topic), schemas.document_of(declared)
-        known = await self._schemas()
+        known = await self.declared()
         made = Schema(topic, info.id, known.versions.get(info.id, 0) + 1, document)
         if info.id in known.schemas:
             schemas.require_follows(known.schemas[info.id], made.shape)
         return made
 
-    async def _delete_schema(self, topic: str) -> None:
+    async def delete(self, topic: str) -> None:
+        """Declare that a topic has no schema from now on."""
         await self._declare(await self._known_topic(topic), None)
-        self._checking.pop(topic, None)
+        self._client._check_no_more(topic)
 
     async def _known_topic(self, name: str) -> TopicInfo:
         """Raises UnknownTopic, and BadRequest for a topic that has no records of its own."""
-        found = [info for info in await self.topics(name) if info.name == name]
+        client = self._client
+        found = [info for info in await client._talk(client._engine.asking.topics(name)) if info.name == name]
         if not found:
             raise UnknownTopic(f"topic {name!r} does not exist", hint=f"gossipq topic create {name}")
         if found[0].config.virtual or name == schemas.TOPIC:
@@ -57,7 +62,7 @@ class SchemaKeepers(Readers, TopicKeepers):
     async def _declare(self, info: TopicInfo, document: dict[str, Any] | None) -> None:
         """Publishes the next version and reads back if it counts: of two at a time the first one does."""
         for _ in range(DECLARE_TRIES):
-            known = await self._schemas()
+            known = await self.declared()
             now = known.schemas.get(info.id)
             if (now.document if now is not None else None) == document:
                 return
@@ -67,9 +72,27 @@ class SchemaKeepers(Readers, TopicKeepers):
                 schemas.require_follows(now, schemas.parse(document))
             version = known.versions.get(info.id, 0) + 1
             entry = schemas.encode(Declaration(info.name, info.id, version, document))
-            await self.create_topic(schemas.TOPIC, partitions=1, retain="forever", if_not_exists=True)
-            receipt = await self.publish(schemas.TOPIC, entry, key=info.name)
-            await receipt.result(self._timeout)
+            await self._client._ask(CreateTopic(schemas.TOPIC, SCHEMAS_CONFIG, True), META_SHARD, Topics)
+            await self._client.publish_and_wait(schemas.TOPIC, entry, key=info.name)
         raise Busy(
             f"others declare schemas of {info.name} at the same time, again and again", hint="try again"
         )
+
+    async def declared(self) -> Declared:
+        """What was declared so far, by topic id; empty for a client that may not read it."""
+        try:
+            if not (await self._client._ask(Resolve([schemas.TOPIC]), META_SHARD, Topics)).topics:
+                return Declared()
+            stretches = [each async for each in self._reader.batches(schemas.TOPIC, partition=0)]
+        except Forbidden:
+            return Declared()
+        return Declared(value for each in stretches for value in each.values())
+
+    async def of(self, topic: str) -> Schema | None:
+        """The schema of a topic, if it has one. Values are not checked by it."""
+        known = await self.declared()
+        if not known.schemas:
+            return None
+        infos = (await self._client._ask(Resolve([topic]), META_SHARD, Topics)).topics
+        ids = [info.id for info in infos if info.name == topic]
+        return known.schemas.get(ids[0]) if ids else None

@@ -87,7 +87,7 @@ class Admin(Menders):
         """The topic, its records and its groups. Raises UnknownTopic."""
         self._client._ask(DropTopic(name), META_SHARD, Topics)
         self._client._do(lambda: self._client._engine.session.publishing.drop(name))
-        self._client._checking.pop(name, None)
+        self._client._check_no_more(name)
 
     def groups(self, topic: str) -> list[GroupStats]:
         """Counters of each group of a topic, one row for each partition."""
@@ -106,20 +106,20 @@ class Admin(Menders):
 
     def schemas(self) -> Declared:
         """What topics declared so far, by topic id; `versions` also of those that have none any more."""
-        return self._client._schemas()
+        return self._schemas.declared()
 
     def known_schema(self, topic: str) -> Schema | None:
         """The schema of a topic, if it has one; this client checks nothing by it."""
-        return self._client._known_schema(topic)
+        return self._schemas.of(topic)
 
     def next_schema(self, topic: str, declared: Any) -> Schema:
         """What `mq.schema(topic, declared)` would declare; nothing is changed. Raises UnknownTopic,
         BadRequest, SchemaMismatch as that does."""
-        return self._client._next_schema(topic, declared)
+        return self._schemas.next(topic, declared)
 
     def delete_schema(self, topic: str) -> None:
         """From now on the topic has none; its records stay as they are. Raises UnknownTopic."""
-        self._client._delete_schema(topic)
+        self._schemas.delete(topic)
 
     # --- exports
 

@@ -6,15 +6,14 @@ from inspect import signature
 from typing import Any, Self, Unpack
 
 from gossipq.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
-from gossipq_client.api.sync.records import Records
-from gossipq_client.api.sync.workers import Workers
+from gossipq_client.api.sync.facade import Facade
 from gossipq_client.handlers import shows
 from gossipq_client.io import ConnectOptions, Engine, connecting
 from gossipq_client.session import Flight, PendingReceipt, PendingRecord
 from gossipq_client.values import PublishOptions
 
 
-class Client(Workers, Records):
+class Client(Facade):
     """A connection to a cluster. Safe to share between threads; not across fork. Use `connect` to make
     one."""
 
@@ -61,8 +60,8 @@ class Client(Workers, Records):
                         return PendingRecord(self, flight, index)
         return super().publish(topic, value, **options)
 
-    publish.__doc__ = Workers.publish.__doc__
-    publish.__signature__ = signature(Workers.publish)  # type: ignore[attr-defined]
+    publish.__doc__ = Facade.publish.__doc__
+    publish.__signature__ = signature(Facade.publish)  # type: ignore[attr-defined]
 
 
 def _asks_nothing(options: PublishOptions) -> bool:

@@ -6,8 +6,8 @@ from typing import Unpack
 
 from gossipq.messages import Identity, Members
 from gossipq.values import AccessChange, AccessTable, GroupOptions, TopicInfo, TraceEvent
-from gossipq_client.api.sync.consumer import Message
-from gossipq_client.api.sync.schemas import SchemaKeepers
+from gossipq_client.api.sync.consumer import Consumers, Message
+from gossipq_client.api.sync.schemas import Schemas
 from gossipq_client.handlers import shows
 from gossipq_client.operations import (
     DeadLetter,
@@ -34,8 +34,8 @@ class Menders:
     UnknownTopic.
     """
 
-    def __init__(self, client: SchemaKeepers) -> None:
-        self._client, self._asking = client, client._engine.asking
+    def __init__(self, client: Consumers, schemas: Schemas) -> None:
+        self._client, self._schemas, self._asking = client, schemas, client._engine.asking
 
     def _talk(self, talk: Talk[Result]) -> Result:
         return self._client._talk(talk)
