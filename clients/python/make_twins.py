@@ -17,7 +17,7 @@ NAMES = (
     "consumer",
     "reader",
     "schemas",
-    "workers",
+    "requester",
     "runs",
     "menders",
     "admin",

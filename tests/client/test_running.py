@@ -730,7 +730,7 @@ class TestRequests:
                 await_consumers(mq, "prices")
                 assert mq.request("prices", b"1", timeout=PATIENCE_S).value == b"1"
                 mq.admin.delete_topic("_replies")
-                in_time(lambda: mq._requests.subscription.error is not None)
+                in_time(lambda: mq._requester._requests.subscription.error is not None)
                 with contextlib.suppress(NoReply):  # of a publisher that did not know yet
                     mq.request("prices", b"2", timeout=1)
                 assert mq.request("prices", b"3", timeout=PATIENCE_S).value == b"3"
@@ -753,7 +753,7 @@ class TestRequests:
             return answer
 
         monkeypatch.setattr(mq, "_ask", together)
-        threads = [threading.Thread(target=mq._open_replies) for _ in range(2)]
+        threads = [threading.Thread(target=mq._requester._open_replies) for _ in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -14,14 +14,13 @@ from gossipq_client.io import CLOSE_SECONDS
 from gossipq_client.values import TimeLimitExceeded
 
 if TYPE_CHECKING:
-    from gossipq_client.api.aio.consumer import Message
-    from gossipq_client.api.aio.workers import Workers
+    from gossipq_client.api.aio.consumer import Consumers, Message
 
 
 class TaskCrew(Crew):
     """Its workers are tasks."""
 
-    def __init__(self, client: "Workers", handler: Handler, stop_at_end: bool) -> None:
+    def __init__(self, client: "Consumers", handler: Handler, stop_at_end: bool) -> None:
         super().__init__(client._engine, handler, stop_at_end)
         self.sleeping: deque[asyncio.Future[None]] = deque()
         self.gathering = 0  #: those of `sleeping` that have a part of a batch
@@ -41,7 +40,7 @@ class TaskCrew(Crew):
 class Runner(Run):
     """One `run`. Workers that find nothing sleep until it rouses them."""
 
-    def __init__(self, client: "Workers", handlers: list[Handler], stop_at_end: bool) -> None:
+    def __init__(self, client: "Consumers", handlers: list[Handler], stop_at_end: bool) -> None:
         super().__init__(client, handlers, stop_at_end)
         threads = sum(handler.workers for handler in handlers if not handler.is_async)
         self._threads = ThreadPoolExecutor(threads, "gossipq-handler") if threads else None

@@ -19,14 +19,13 @@ from gossipq_client.handlers import (
 from gossipq_client.values import TimeLimitExceeded, outcomes
 
 if TYPE_CHECKING:
-    from gossipq_client.api.aio.consumer import Message
-    from gossipq_client.api.aio.workers import Workers
+    from gossipq_client.api.aio.consumer import Consumers, Message
 
 
 class Run:
     """The part of a run that knows nothing of threads and tasks."""
 
-    def __init__(self, client: "Workers", handlers: list[Handler], stop_at_end: bool) -> None:
+    def __init__(self, client: "Consumers", handlers: list[Handler], stop_at_end: bool) -> None:
         self._client, self._handlers, self._stop_at_end = client, handlers, stop_at_end
         self._crews: list[Any] = []  #: each a `Crew` that can be roused
         self._stopping = False

@@ -11,15 +11,14 @@ from gossipq_client.io import CLOSE_SECONDS
 from gossipq_client.values import TimeLimitExceeded
 
 if TYPE_CHECKING:
-    from gossipq_client.api.sync.consumer import Message
+    from gossipq_client.api.sync.consumer import Consumers, Message
     from gossipq_client.api.sync.loop_thread import LoopThread
-    from gossipq_client.api.sync.workers import Workers
 
 
 class ThreadCrew(Crew):
     """Its workers are threads. Everything here is touched with the client's lock."""
 
-    def __init__(self, client: "Workers", handler: Handler, stop_at_end: bool) -> None:
+    def __init__(self, client: "Consumers", handler: Handler, stop_at_end: bool) -> None:
         super().__init__(client._engine, handler, stop_at_end)
         self.idle, self.work = 0, threading.Condition(client._lock)
         self.gathering = 0  #: workers that have a part of a batch and wait for more
