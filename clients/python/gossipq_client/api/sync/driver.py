@@ -273,7 +273,7 @@ class Driver:
         engine, me = self._engine, threading.get_ident()
         links, transport = engine.session.links, engine.transport
         deadline_ms: float | None = None
-        bell, thorough = self._bells.pop() if self._bells else Bell(), False
+        bell, thorough, first = self._bells.pop() if self._bells else Bell(), False, True
         outer = self._waiting.get(me)  # this may be a signal handler that interrupted a wait
         try:
             while True:
@@ -286,11 +286,9 @@ class Driver:
                         self._keeper.wake()
                     if ready():
                         return True
-                    timeout_ms: float = engine.soon_ms - links.now_ms
-                    if (
-                        thorough or timeout_ms < 0
-                    ):  # nothing came within the first wait: look how long it may be
-                        timeout_ms = engine.timeout_ms()
+                    # most callers wait once: only for those that wait again each part is asked
+                    timeout_ms: float = engine.soon_ms - links.now_ms if first else engine.timeout_ms()
+                    first = False
                     if timeout is not None:
                         deadline_ms = deadline_ms or links.now_ms + timeout * 1000
                         left_ms = deadline_ms - links.now_ms
@@ -301,8 +299,8 @@ class Driver:
                     rest_ms = engine.session.rest_ms() if links.stirred_ms == links.now_ms else 0
                     self._waiting[me] = bell
                 if rest_ms:
-                    wait_for([bell.fd], min(rest_ms, timeout_ms))
-                readable = bell.wait(fds, timeout_ms)
+                    wait_for([bell.fd], max(0, min(rest_ms, timeout_ms)))
+                readable = bell.wait(fds, max(0, timeout_ms))
                 thorough = not readable or not monitors.isdisjoint(readable)
                 if bell.rung:
                     bell.clear()
