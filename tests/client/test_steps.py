@@ -1,4 +1,4 @@
-"""What a lone publish costs: calls of Python functions, which are the same on a busy machine."""
+"""The cost of a publish in calls of Python functions, which is the same on a busy machine."""
 
 import asyncio
 import sys
@@ -97,7 +97,7 @@ def test_a_client_that_is_entered_again_still_checks_values(broker: testing.Brok
         mq.create_topic("checked", 1)
         mq.schema("checked", Order)
     with mq:
-        for _ in range(100):  # the batch that one of them opens is found by what is published next
+        for _ in range(100):  # one of them opens a batch, which later records join
             mq.publish("checked", Order(1))
             with pytest.raises(SchemaMismatch):
                 mq.publish("checked", b"no object")

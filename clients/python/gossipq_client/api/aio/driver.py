@@ -72,7 +72,8 @@ class Driver:
         """Nothing waits, and no event loop has a part of it."""
         self._watched: dict[int, object] = {}  #: whose the descriptors are that the loop watches
         self._watched_fds: list[int] = []  #: those of the transport by then
-        self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        #: tasks that wait until something is so, and until when, boot time
+        self._waiters: dict[asyncio.Future[bool], tuple[Callable[[], bool], float]] = {}
         #: tasks that wait for a batch, and until when, boot time: each has a future of its own, since a task
         #: that is cancelled cancels what it waits for
         self._landings: dict[Flight, dict[asyncio.Future[None], float]] = {}
@@ -230,16 +231,16 @@ class Driver:
                 self._rest()
             elif self._resting or engine.transport.fds is not self._watched_fds:
                 self._watch()
-            if links.now_ms >= self._limit_ms:
-                self._end_late()
             for flight in self._landings:
                 if flight.done:
                     self._land()
                     break
             if self._waiters:
-                for future, ready in list(self._waiters.items()):
+                for future, (ready, _) in list(self._waiters.items()):
                     if not future.done():
                         self._look(future, ready)
+            if links.now_ms >= self._limit_ms:
+                self._end_late()
             # the timer fires early while there is traffic; each part is asked only where there is none
             due_ms: float = engine.soon_ms
             if thorough and self._turns < BUSY_TURNS:
@@ -264,14 +265,23 @@ class Driver:
 
     def _end_late(self) -> None:
         """Wake the tasks that have waited for too long."""
-        now_ms = self._engine.session.links.now_ms
-        self._limit_ms = math.inf
+        now_ms, self._limit_ms = self._engine.session.links.now_ms, math.inf
         for waiting in self._landings.values():
-            for future, limit_ms in waiting.items():
+            for landing, limit_ms in waiting.items():
                 if limit_ms > now_ms:
                     self._limit_ms = min(self._limit_ms, limit_ms)
-                elif not future.done():
-                    future.set_result(None)
+                elif not landing.done():
+                    landing.set_result(None)
+        for future, (_, limit_ms) in self._waiters.items():
+            if limit_ms > now_ms:
+                self._limit_ms = min(self._limit_ms, limit_ms)
+            elif not future.done():
+                future.set_result(False)
+
+    def _limit_by(self, limit_ms: float) -> None:
+        """See to it that the timer fires by then, boot time: no earlier limit of a task is known."""
+        self._limit_ms = limit_ms
+        self._again_by(limit_ms)
 
     def _again(self, due_ms: float, now_ms: float) -> None:
         """Set the timer; both are boot times."""
@@ -285,11 +295,11 @@ class Driver:
         if due_ms < self._due_ms:
             self._again(due_ms, self._engine.now_ms())
 
-    def _look(self, future: asyncio.Future[None], ready: Callable[[], bool]) -> None:
+    def _look(self, future: asyncio.Future[bool], ready: Callable[[], bool]) -> None:
         """What `ready` raises is for who waits, not for who turns."""
         try:
-            if self._do(ready):
-                future.set_result(None)
+            if self._engine.step(ready):
+                future.set_result(True)
         except Exception as error:
             future.set_exception(error)
 
@@ -323,17 +333,18 @@ class Driver:
         """Waits until `ready`; False when `timeout` seconds are over."""
         self._engine.check()
         self._require_loop()
-        self._turn(thorough=True)
-        if self._do(ready):
+        self._turn()
+        if self._engine.step(ready):
             return True
-        future = self._loop.create_future()
-        self._waiters[future] = ready
+        limit_ms = math.inf if timeout is None else self._engine.now_ms() + 1000 * timeout
+        future: asyncio.Future[bool] = asyncio.Future(loop=self._loop)
+        self._waiters[future] = ready, limit_ms
+        if limit_ms < self._limit_ms:
+            self._limit_by(limit_ms)
         try:
-            # not wait_for: that of Python 3.11 drops a cancellation that comes together with the outcome
-            await asyncio.wait([future], timeout=timeout)
+            return await future
         finally:
             del self._waiters[future]
-        return future.done() and future.result() is None
 
     async def _in_window(self, writer: Writer, wait_s: float | None, send: Callable[[Writer], T]) -> T:
         """Sends when the window has room for one more batch. Raises Backpressure when it has none and
@@ -440,8 +451,7 @@ class Driver:
             now_ms = engine.session.links.now_ms if self._turns_soon else engine.now_ms()
             limit_ms = now_ms + 1000 * timeout
             if limit_ms < self._limit_ms:
-                self._limit_ms = limit_ms
-                self._again_by(limit_ms)
+                self._limit_by(limit_ms)
         future: asyncio.Future[None] = asyncio.Future(loop=self._loop)
         waiting = self._landings.get(flight)
         if waiting is None:
@@ -476,7 +486,8 @@ class Driver:
             self._land()
         if self._timer is not None:
             self._timer.cancel()
-        for future in [*self._waiters, *chain.from_iterable(self._landings.values())]:
+        futures: list[asyncio.Future[Any]] = [*self._waiters, *chain.from_iterable(self._landings.values())]
+        for future in futures:
             if not future.done() and not self._loop.is_closed():
                 future.set_exception(ClientClosed("this client was closed", hint="call connect() again"))
                 future.exception()  # seen: perhaps nobody waits any more
