@@ -145,6 +145,27 @@ def test_publishing(broker: testing.Broker) -> None:
     ledger.judge(everything(broker, "published"), named)
 
 
+def test_publishing_and_waiting(broker: testing.Broker) -> None:
+    """At each point of one call: what was appended before the interrupt is stored once, or not at all."""
+    ledger, at, hit = Ledger("awaited"), 0, True
+    with broker.connect() as mq:
+        mq.create_topic("awaited", 1)
+        mq.publish_and_wait("awaited", ledger.next())
+        ledger.sure.add(b"1")
+        while hit:
+            value = ledger.next()
+            ledger.maybe.add(value)
+            hit = strike(at, lambda value=value: mq.publish_and_wait("awaited", value))
+            if not hit:
+                ledger.sure.add(value)
+            at += 1
+            value = ledger.next()
+            mq.publish_and_wait("awaited", value)
+            ledger.sure.add(value)
+    assert at > ROUNDS
+    ledger.judge(everything(broker, "awaited"), 0)
+
+
 def rest_of(broker: testing.Broker, topic: str) -> list[bytes]:
     """What a group still gets, once the client that was interrupted is closed."""
     with broker.connect() as mq:
