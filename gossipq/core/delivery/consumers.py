@@ -1,5 +1,6 @@
-"""What dispatch remembers: groups, their view of each partition, members, leases, and the parts they are
-handed."""
+"""State of dispatch: groups, their view of each partition, members, leases,
+and the parts for consumers.
+"""
 
 from collections import OrderedDict
 from itertools import islice, takewhile
@@ -15,42 +16,45 @@ from gossipq.messages import Subscribe
 from gossipq.types import KEY_HASH, Index, Offset, Origin, PartitionKey, SessionId
 from gossipq.values import Range
 
-KEY_RUNS_LOAN = 500  #: records: a consumer that lends more at a time is through with them in a second
-KEY_RUN_PART = 16  #: of a smaller loan this part may be records of one key,
-KEY_RUNS_PART = 2  #: and this one the second and later records of all keys
-UNKNOWN_NUMBER = -1  #: of a subscription before a restart
+#: records: a consumer that grants more credit at a time finishes them within a second
+KEY_RUNS_LOAN = 500
+KEY_RUN_PART = 16  #: with less credit, one key may use this fraction of it,
+KEY_RUNS_PART = 2  #: and the second and later records of all keys this fraction
+UNKNOWN_NUMBER = -1  #: number of a subscription before a restart
 EXCLUSIVE, KEY_ORDERED = "exclusive", "key_ordered"
-#: of a key that go on together: all that wait would be looked at by each consumer that may have none of them
+#: ranges of a key that continue together; with more, each consumer that may not have
+#: them would look at all
 KEY_RANGES = 64
-LANES_GONE_MAX = 64  #: that are remembered of one that takes them, beside as many as are there
+LANES_GONE_MAX = 64  #: removed lanes that a consumer remembers, beside as many as exist
 MODES = ("shared", EXCLUSIVE, KEY_ORDERED)
 
 Members = OrderedDict[tuple[SessionId, int], "Subscription"]
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):
-    """Records of one stored batch, handed to one consumer: `count` from record `first` of the batch at log
-    index `index`."""
+    """Records of one stored batch for one consumer: `count` from record `first` of the
+    batch at log index `index`.
+    """
 
     partition: PartitionKey
     offset: Offset
     index: Index
     first: int
     count: int
-    whole: bool  #: the stored bytes go out as they are
+    whole: bool  #: the stored bytes are sent unchanged
     attempt: int
-    charge: int  #: bytes of credit it took
-    time_ms: int = 0  #: when the records got their offsets, leader time; 0 = not known any more
-    ranges: list[tuple[Offset, Offset]] = []  #: where they are, unless they follow each other
+    charge: int  #: bytes of credit that it used
+    time_ms: int = 0  #: when the records got their offsets, leader time; 0 = no longer known
+    ranges: list[tuple[Offset, Offset]] = []  #: their offsets, unless they follow each other
     failures: int = 0
-    again: bool = False  #: delivered before as this attempt, which did not begin then
+    again: bool = False  #: delivered before as this attempt, which had not begun
 
     @property
     def end(self) -> Offset:
         return self.ranges[-1][1] if self.ranges else self.offset + self.count
 
     def cut(self, first: Offset, end: Offset) -> "Part":
-        """The records [first, end) of it."""
+        """The records [first, end) of this part."""
         if (first, end) == (self.offset, self.end):
             return self
         count, record = end - first, self.first + first - self.offset
@@ -61,8 +65,9 @@ class Part(msgspec.Struct, frozen=True, gc=False):
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """Where the records from some offset up to `end` lie, and what is known of them without opening their
-    batch."""
+    """The place of the records from some offset up to `end`, and what is known of them
+    without opening their batch.
+    """
 
     entry: Index
     record: int
@@ -71,13 +76,16 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     batch_count: int
     columns: int
     route: bytes
-    time_ms: int  #: when they got their offsets; 0 = not known any more
+    time_ms: int  #: when they got their offsets; 0 = no longer known
     row: ExceptionRow | None = None
-    ranges: list[tuple[Offset, Offset]] = []  #: all of its exception row, when those are several
+    #: all ranges of its exception row, if there are several
+    ranges: list[tuple[Offset, Offset]] = []
 
 
 def place_of(ledger: Ledger, cursor: Cursor | None, partition: PartitionKey, offset: Offset) -> Place | None:
-    """The place of a record; for a group that has passed it, that of its exception row."""
+    """The place of a record. For a group that has passed the record, it
+    comes from the exception row.
+    """
     state = ledger.partitions.get(partition)
     if state is None:
         return None  # its topic ended in the same turn
@@ -111,8 +119,9 @@ def place_of(ledger: Ledger, cursor: Cursor | None, partition: PartitionKey, off
 
 
 class Lease:
-    """Who holds some records of a view, until when. An empty session: nobody, an entry that moves them is on
-    its way."""
+    """Records of a view that a consumer holds until a deadline. With an empty session the records
+    are reserved for an entry that moves them.
+    """
 
     __slots__ = (
         "attempt", "before", "consumer", "deadline_ms", "end", "failed", "first", "missed", "number", "open",
@@ -130,19 +139,20 @@ class Lease:
         since_ms: int,
     ) -> None:
         self.view, self.session, self.number, self.consumer = view, session, number, consumer
-        self.attempt, self.since_ms = attempt, since_ms  #: boot time of the handing-over
-        self.before = tries.after(attempt - 1, started=True)  #: tries when it was handed out
+        self.attempt, self.since_ms = attempt, since_ms  #: boot time of the delivery
+        self.before = tries.after(attempt - 1, started=True)  #: tries before this delivery
         self.deadline_ms = since_ms
         self.open = 0  #: records still held,
-        self.first: Offset = 0  #: from here
-        self.end: Offset = 0  #: to here, among others that are not
+        self.first: Offset = 0  #: beginning here
+        self.end: Offset = 0  #: and ending here, with gaps
         self.started = False  #: user code has begun
-        #: its records have exception rows; None: not known. Of those without, what follows a failure is
-        #: decided for all of a slice
+        #: its records have exception rows; None: not known. For records without rows, a failure is
+        #: handled for all of a slice
         self.failed: bool | None = None
-        self.run = 0  #: which handing-out it is of, in an exclusive group
-        self.waits = False  #: till an entry is stored; its taker has not seen the records
-        self.missed = False  #: the connection did not take the records: no sign of life renews it
+        self.run = 0  #: number of the delivery, in an exclusive group
+        self.waits = False  #: until an entry is stored; its consumer has not seen the records
+        #: the connection did not take the records, so no sign of life renews it
+        self.missed = False
 
     @property
     def owner(self) -> tuple[SessionId, int]:
@@ -155,18 +165,20 @@ class Lease:
 
 
 class Lanes(dict[bytes, RangeMap[int]]):
-    """What waits in memory for a route or a key, by lane: tries so far. No lane is empty, and what leaves
-    is found by its offset: the cost goes with that, not with how many lanes there are."""
+    """Records that wait in memory for a route or a key, by lane, with their tries. No lane is
+    empty. Leaving records are found by offset, so the cost does not depend on the number of lanes.
+    """
 
     __slots__ = ("newest", "of_keys", "opened", "places", "routes")
 
     def __init__(self) -> None:
         super().__init__()
-        self.places: RangeMap[bytes] = RangeMap()  # the lane of each record that waits
+        self.places: RangeMap[bytes] = RangeMap()  # the lane of each waiting record
         self.newest = 0  #: number of the last lane of a route
-        self.routes: OrderedDict[bytes, int] = OrderedDict()  #: lanes of routes, by number, which rises,
-        self.of_keys: dict[int, RangeMap[int]] = {}  #: and those of keys
-        #: keys of which the first went on, and the rest follows when these are through
+        #: lanes of routes with their rising numbers
+        self.routes: OrderedDict[bytes, int] = OrderedDict()
+        self.of_keys: dict[int, RangeMap[int]] = {}  #: lanes of keys
+        #: keys whose first records continue; the others follow when these are done
         self.opened: OrderedDict[int, None] = OrderedDict()
 
     def wait(self, lane: bytes, first: Offset, end: Offset, tried: int) -> None:
@@ -182,7 +194,7 @@ class Lanes(dict[bytes, RangeMap[int]]):
         self.places.set(first, end, lane)
 
     def leave(self, first: Offset, end: Offset) -> None:
-        """[first, end) waits no more."""
+        """Removes [first, end) from its lane."""
         if not self:
             return
         for low, high, lane in self.places.pop(first, end):
@@ -194,7 +206,7 @@ class Lanes(dict[bytes, RangeMap[int]]):
                 self.opened.pop(key_of(lane), None)
 
     def take(self, lane: bytes, most: int | None = None) -> list[tuple[Offset, Offset, int]]:
-        """The first ranges of a lane, out of it; None: all."""
+        """Takes the first ranges out of a lane; None: all of them."""
         ranges = list(islice(self.get(lane, ()), most))
         for first, end, _ in ranges:
             self.leave(first, end)
@@ -205,12 +217,12 @@ class Lanes(dict[bytes, RangeMap[int]]):
         return sum(self[lane].total() for lane in self.routes)
 
     def overlap(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset, int]]:
-        """What of [first, end) waits, whatever for."""
+        """The parts of [first, end) that wait, in any lane."""
         places = self.places.overlap(first, end)
         return [part for low, high, lane in places for part in self[lane].overlap(low, high)]
 
     def back(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset, int]]:
-        """What of [first, end) waits; neighbours with as many tries are one."""
+        """The parts of [first, end) that wait; neighbours with equal tries are joined."""
         found: list[tuple[Offset, Offset, int]] = []
         for low, high, tried in self.overlap(first, end):
             if found and found[-1][1] == low and found[-1][2] == tried:
@@ -227,23 +239,28 @@ class ExpirySpans:
     __slots__ = ("back", "next", "spans", "spans_max", "ttl_ms")
 
     def __init__(self, first: Offset, ttl_ms: int) -> None:
-        """`first`: where the records begin that were not looked at. `ttl_ms`: that of the topic."""
+        """`first` is the first record that was not looked at; `ttl_ms` is
+        the topic's time to live.
+        """
         self.next, self.ttl_ms = first, ttl_ms
-        self.spans: RangeMap[int] = RangeMap()  #: leader time when the first record of each expires
+        #: leader time at which the first record of each span expires
+        self.spans: RangeMap[int] = RangeMap()
         self.spans_max = 0  #: with more spans than this, those without an open record are dropped
-        self.back = (
-            Intervals()
-        )  #: records that came back from a consumer, or by an entry, since the last look
+        #: records that came back from a consumer, or by an entry, since the last look
+        self.back = Intervals()
 
 
 class TwoPlaces(Exception):
-    """A record was to be in a second place: a fault, as a change that the table of its life does not have."""
+    """A record would enter a second place. That is a fault, like a change that the table of a
+    record's life does not have.
+    """
 
 
 class PartitionView:
-    """One group in one partition. Above the ledger's cursor each record is passed, leased, returned, in a
-    lane, or new: from `next` on, unless it is in `gone`. Exception rows come back into `returned` when their
-    time or lane comes."""
+    """One group in one partition. Each record above the ledger's cursor is passed, leased,
+    returned, in a lane, or new: from `next` on, unless it is in `gone`. Exception rows come back
+    into `returned` at their time, or when their lane opens.
+    """
 
     __slots__ = (
         "cursor",
@@ -269,27 +286,26 @@ class PartitionView:
     def __init__(self, group: "Group", partition: PartitionKey, cursor: Cursor) -> None:
         self.group, self.partition, self.cursor = group, partition, cursor
         self.next: Offset = cursor.state.cursor
-        self.inherited: Offset = (
-            0  #: a leader before this one may have handed out records below, without an entry that says so
-        )
-        self.gone = Intervals()  #: records behind `next` that have expired, and so are not new
-        self.spans: ExpirySpans | None = None  #: when records expire; None: no record here does
+        self.inherited: Offset = 0  #: an earlier leader may have delivered records below, without an entry
+        self.gone = Intervals()  #: records after `next` that have expired, and so are not new
+        self.spans: ExpirySpans | None = None  #: when records expire; None if no record here does
         self.leases: RangeMap[Lease] = RangeMap()
-        self.reserved: dict[int, Lease] = {}  #: what stands in `leases` for nobody, by number
-        self.returned: RangeMap[int] = RangeMap()  #: tries so far
-        self.lanes = Lanes()  #: nobody can have these now
-        self.draining: dict[bytes, Offset] = {}  #: lanes that are read back from disk, from this offset on
-        #: lanes on disk behind this one may have found somebody who takes them; None: none has
+        self.reserved: dict[int, Lease] = {}  #: reserved entries in `leases`, by number
+        self.returned: RangeMap[int] = RangeMap()  #: tries of each record
+        self.lanes = Lanes()  #: records that no consumer may have now
+        #: lanes that are being read back from disk, with the next offset
+        self.draining: dict[bytes, Offset] = {}
+        #: the lanes on disk after this one may have found a consumer; None: none has
         self.waking: bytes | None = None
         self.keys = Keys() if group.state.config.mode == KEY_ORDERED else None
         self.unlogged: list[tuple[Offset, Offset]] = []  #: leased or returned since the last LEASE entry
-        self.delivered = 0  #: records handed out
-        self.since = (0, 0)  #: (due, offset) from which exception rows have not been read back
-        self.due_ms: int | None = None  #: when there may be some; timer time
+        self.delivered = 0  #: delivered records
+        self.since = (0, 0)  #: (due, offset) from which exception rows are not read back yet
+        self.due_ms: int | None = None  #: when some rows may be due; timer time
 
     @property
     def window_end(self) -> Offset:
-        """What lies below may be handed out now."""
+        """Records below this offset may be delivered now."""
         return self.cursor.window_end(self.group.state.config.in_flight_max, self.gone.total())
 
     def new(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
@@ -297,7 +313,7 @@ class PartitionView:
         return self.gone.missing(max(first, self.next), end)
 
     def goes_to(self, end: Offset) -> None:
-        """Records below `end` are not new any more."""
+        """Records below `end` are no longer new."""
         self.next = end
         if self.gone:
             self.gone.drop_below(end)
@@ -306,7 +322,7 @@ class PartitionView:
                 self.gone.drop_below(self.next)
 
     def take_expired(self, first: Offset, end: Offset) -> None:
-        """Take [first, end) out of the places where records wait. They are not leased."""
+        """Removes [first, end) from the places where records wait. The records are not leased."""
         self.returned.clear(first, end)
         self.lanes.leave(first, end)
         if end > self.next:
@@ -314,7 +330,7 @@ class PartitionView:
             self.goes_to(self.next)
 
     def holds_some(self, first: Offset, end: Offset) -> bool:
-        """Whether some of [first, end) is in a place that is kept here."""
+        """True if some record of [first, end) is in a place of this view."""
         return (
             self.leases.reaches(first, end)
             or self.returned.reaches(first, end)
@@ -322,8 +338,9 @@ class PartitionView:
         )
 
     def enters(self, place: str, first: Offset, end: Offset) -> None:
-        """Before records come to a place, "leased", "returned" or "lane": they are in no other. Raises
-        TwoPlaces."""
+        """Checks that records which are to enter a place, "leased", "returned" or "lane", are in
+        no other. Raises TwoPlaces.
+        """
         for name, ranges in (
             ("leased", self.leases),
             ("returned", self.returned),
@@ -333,8 +350,9 @@ class PartitionView:
                 raise TwoPlaces(f"records {first} to {end} are {name}, and were to be {place} too")
 
     def offers(self, ledger: Ledger, timer_ms: int) -> bool:
-        """Whether anybody who has credit may have something of it: also what is due on disk, which is read
-        back when somebody has."""
+        """True if a consumer with credit may get records of this view. Rows on disk that are due
+        count, since they are read back when there is credit.
+        """
         end = min(ledger.partitions[self.partition].next, self.window_end)  # `next` is new, if there is one
         here = self.returned.starts or self.draining or self.lanes.opened
         due = self.due_ms is not None and self.due_ms <= timer_ms
@@ -347,8 +365,9 @@ class PartitionView:
         return sum(ranges.total() for ranges in self.lanes.values())
 
     def open_lane(self, lane: bytes) -> None:
-        """What waits in a lane may be looked at again: of a key's the first of it, and the rest when these
-        are through. On disk it goes on when the lane is."""
+        """Lets records of a lane be chosen again. Of a key only the first ones; the others follow
+        when these are done. Records on disk follow after those of the lane.
+        """
         key_hash = key_of(lane)
         of_key = min(KEY_RANGES, self.group.run_of_key)
         for first, end, tried in self.lanes.take(lane, of_key if key_hash else None):
@@ -357,25 +376,30 @@ class PartitionView:
             self.lanes.opened[key_hash] = None
 
     def empty_lane(self, lane: bytes) -> None:
-        """All that waits in a lane may be looked at again: nothing would tell the rest when the first is
-        through."""
+        """Lets all records of a lane be chosen at once, since the end of the first ones
+        would not release the others.
+        """
         for first, end, tried in self.lanes.take(lane):
             self.returned.set(first, end, tried)
 
 
 class Group:
-    """`lenders` to `unended` say which of the members something may happen to, so that a turn costs nothing
-    for the others."""
+    """A group with its members. `lenders` to `unended` list the members that an event may concern,
+    so that a turn costs nothing for the others.
+    """
 
     __slots__ = ("ahead", "id", "lenders", "members", "state", "unended", "unready", "views")
 
     def __init__(self, state: GroupState) -> None:
         self.id, self.state = state.id, state
-        self.members: Members = OrderedDict()  #: in the order of joining
-        self.lenders: Members = OrderedDict()  #: who has credit, in the order in which they are served
-        self.unready: Members = OrderedDict()  #: who has none, and was not told READY since
-        self.unended: Members = OrderedDict()  #: who wants AT_END, and was not told since the last record
-        self.ahead: Members = OrderedDict()  #: who may hold several records of a key
+        self.members: Members = OrderedDict()  #: members in the order of joining
+        #: members with credit, in the order in which they are served
+        self.lenders: Members = OrderedDict()
+        #: members without credit that were not told READY since
+        self.unready: Members = OrderedDict()
+        #: members that want AT_END and were not told since the last record
+        self.unended: Members = OrderedDict()
+        self.ahead: Members = OrderedDict()  #: members that may hold several records of a key
         self.views: dict[PartitionKey, PartitionView] = {}
 
     @property
@@ -388,11 +412,11 @@ class Group:
         return any(member.takes(route) for member in self.members.values())
 
     def takes_lane(self, view: PartitionView, lane: bytes) -> bool:
-        """Whether somebody takes the route of a lane of the view."""
+        """True if a member takes the route of a lane of the view."""
         return any(member.takes_lane(view, lane) for member in self.members.values())
 
     def file(self, member: "Subscription") -> None:
-        """The credit of a member, or what it was told, has changed."""
+        """Updates the lists above after a change of a member's credit, or of what it was told."""
         _list(self.lenders, member, member.has_credit)
         _list(self.unready, member, not member.has_credit and not member.told_ready)
         _list(self.unended, member, member.notify_end and not member.told_end)
@@ -411,7 +435,9 @@ def _list(members: Members, member: "Subscription", listed: bool) -> None:
 
 
 class Subscription:
-    """A member of a group, or a reader (no group). Credit is what the client lends and has not been used."""
+    """A member of a group, or a reader (no group). Its credit is what the client has granted and
+    deliveries have not used.
+    """
 
     __slots__ = (
         "_lanes", "ack", "acked", "auto", "blocked_ms", "charges", "consumer", "credit_bytes",
@@ -440,24 +466,26 @@ class Subscription:
         self.frame_bytes = self.delivered = self.acked = self.failed = 0
         self.auto, self.plain, self.lease_ms = message.auto, message.plain, lease_ms
         self.shares = message.shares
-        #: it says neither STARTED nor what it gives back: its records count as begun when they are delivered
+        #: it sends neither STARTED nor the records that it gives back: its records
+        #: count as begun on delivery
         self.is_silent = message.auto and not message.shares
         self.key_runs = message.key_runs and not message.auto
-        self.loan = message.credit_records  #: the most records that it lent at a time
-        #: boot time since when it has credit left because new records are of busy keys
+        self.loan = message.credit_records  #: the most credit in records at a time
+        #: boot time since when it has unused credit because new records are of busy keys
         self.blocked_ms: int | None = None
-        #: records of one batch with others between them come to it as one slice
+        #: records of one batch, even with gaps between them, come as one slice
         self.gaps = message.gaps and message.ack and not message.auto and not message.plain
-        #: with `auto`: bytes that each record took which was handed out and not settled
+        #: with `auto`: the bytes of credit of each delivered record that is not settled
         self.charges: dict[PartitionKey, RangeMap[int]] = {}
-        # by partition: the newest lane that it was asked about, and those that it takes
+        # by partition: the newest lane that was checked, and the lanes that it takes
         self._lanes: dict[PartitionKey, tuple[int, OrderedDict[bytes, None]]] = {}
 
     def spend(self, partition: PartitionKey, first: Offset, end: Offset, record_bytes: int) -> None:
-        """[first, end) is handed out."""
+        """Uses credit for the delivery of [first, end)."""
         self.spend_some(end - first, record_bytes)
         if self.auto:
-            self.settle(partition, first, end)  # it may have come before, and its lease ended
+            # it may have been delivered before, and its lease has ended
+            self.settle(partition, first, end)
             self.charges.setdefault(partition, RangeMap()).set(first, end, record_bytes)
 
     def spend_some(self, count: int, record_bytes: int) -> None:
@@ -466,7 +494,7 @@ class Subscription:
         self.credit_bytes -= count * record_bytes
 
     def settle(self, partition: PartitionKey, first: Offset, end: Offset) -> None:
-        """With `auto`: the client is through with these, and lends again what they took."""
+        """With `auto`: the client has finished these records, which grants their credit again."""
         charges = self.charges.get(partition)
         for low, high, record_bytes in charges.pop(first, end) if charges is not None else ():
             self.credit_records += high - low
@@ -474,9 +502,10 @@ class Subscription:
 
     @property
     def runs(self) -> KeyRuns:
-        """How many records of a key it may hold. A fast consumer is through with any number in a moment. For
-        a slower one, the records of busy keys use no more than a part of the credit, because workers wait
-        for records of other keys."""
+        """How many records of a key it may hold. A fast consumer finishes any number at once.
+        For a slower one, records of busy keys use only a part of the credit, because workers
+        wait for records of other keys.
+        """
         if not self.key_runs:
             return ONE_OF_EACH
         if self.loan > KEY_RUNS_LOAN:
@@ -496,8 +525,9 @@ class Subscription:
         return self.matches is None or self.matches(route)
 
     def _lanes_of(self, view: PartitionView) -> OrderedDict[bytes, None]:
-        """Lanes of routes that it takes, the oldest first, and some that are gone. It is asked once about
-        each lane: there may be as many as records."""
+        """Lanes of routes that it takes, the oldest first, and some that are gone. Each lane is
+        checked only once, as there may be as many lanes as records.
+        """
         seen, mine = self._lanes.get(view.partition, (0, OrderedDict()))
         routes = view.lanes.routes
         if seen < view.lanes.newest:
@@ -522,11 +552,11 @@ class Subscription:
         return None
 
     def takes_lane(self, view: PartitionView, lane: bytes) -> bool:
-        """Whether it takes the route of a lane that is there."""
+        """True if it takes the route of an existing lane."""
         return self.matches is None or lane in self._lanes_of(view)
 
     def untake(self, parts: list[Part]) -> None:
-        """Parts that did not reach a reader: it is where it was, with the credit that it had."""
+        """Undoes parts that did not reach a reader: restores its positions and credit."""
         for part in reversed(parts):
             if self.auto:
                 self.settle(part.partition, part.offset, part.end)
@@ -537,7 +567,7 @@ class Subscription:
                 self.positions[part.partition] = part.offset
 
     def waiting(self, ledger: Ledger, timer_ms: int) -> bool:
-        """Whether something could be handed out now, credit aside."""
+        """True if records could be delivered now, apart from credit."""
         for partition, position in self.positions.items():
             if position < ledger.partitions[partition].next:
                 return True
@@ -546,7 +576,7 @@ class Subscription:
         return any(view.offers(ledger, timer_ms) or self.lane_in(view) is not None for view in self.views)
 
     def at_end(self, ledger: Ledger, timer_ms: int) -> bool:
-        """Whether everything there is has been handed out once."""
+        """True if all records have been delivered once."""
         if self.waiting(ledger, timer_ms):
             return False
         return all(

@@ -1,8 +1,9 @@
-"""Who gets what next: the leader's volatile side of a shard. Rebuilt from the ledger when leadership begins.
+"""Dispatch decides which consumer gets which records next. It is the volatile side of a shard's
+leader, rebuilt from the ledger when leadership begins.
 
-Dispatch hands out committed records against credit (`selection`), remembers who has them until when
-(`leases`), and collects what must be logged. It reads the ledger and never changes it; nothing here may
-influence apply.
+Dispatch delivers committed records against credit (`selection`), remembers who holds them until
+when (`leases`), and collects changes that must be logged. It reads the ledger and never changes it;
+nothing here may influence apply.
 """
 
 from bisect import bisect_right
@@ -42,22 +43,25 @@ MOVES = (log.ACK, log.FAIL, log.PARK, log.DEAD, log.REPLAY, log.PURGE, log.REQUE
 
 
 class Delivery(NamedTuple):
-    """Parts for one subscription, in the order in which they were handed out. `late`: it waits till an entry
-    is stored."""
+    """Parts for one subscription, in order of delivery. A `late` one waits
+    until an entry is stored.
+    """
 
     origin: Origin
     subscription: int
     lease_ms: int
     parts: list[Part]
     late: Subscription | None = None
-    run: int = 0  #: which handing-out it is of
-    taker: Subscription | None = None  #: who has to be told when the connection did not take it
-    plain: bool = False  #: the records go out opened
+    run: int = 0  #: number of the delivery
+    #: the subscription to inform if the connection did not take it
+    taker: Subscription | None = None
+    plain: bool = False  #: the records are sent opened
 
 
 class Joining(msgspec.Struct):
-    """A subscription that begins when entry `index` is stored, and the credit that came behind its
-    SUBSCRIBE."""
+    """A subscription that begins when entry `index` is stored, and the credit
+    granted after its SUBSCRIBE.
+    """
 
     index: Index
     credit_records: int = 0
@@ -65,48 +69,50 @@ class Joining(msgspec.Struct):
 
 
 class Dispatch(Selection):
-    """One object over what the groups of a shard have of its partitions, in four modules, each of which knows
-    those below it: `leases` (who holds what), `failures` (what follows a failure), `selection` (which records
-    are next), and this one: who takes part, and what entries did."""
+    """All deliveries of a shard's groups, as one object in four modules. Each module knows those
+    below it: `leases` (who holds which records), `failures` (what follows a failure), `selection`
+    (which records are next), and this one (members, and the effects of entries).
+    """
 
     def __init__(self, ledger: Ledger, cluster: GroupConfig) -> None:
         super().__init__(ledger, cluster)
         self.groups: dict[int, Group] = {}
         self.subscriptions: dict[tuple[SessionId, int], Subscription] = {}
-        #: who joins when an entry is stored, the newest of a name
+        #: subscriptions that begin when an entry is stored; of each name the newest
         self.joining: dict[tuple[SessionId, int], Joining] = {}
         self.notices: list[tuple[Origin, Message]] = []
-        #: of the subscriptions of a session, also of those that join
+        #: subscription numbers of each session, including those that have not begun
         self.numbers = Numbers()
         self._readers: dict[PartitionKey, list[Subscription]] = {}
         self._views: dict[PartitionKey, dict[int, PartitionView]] = {}  # by group id
-        self._consumed: dict[PartitionKey, dict[int, None]] = {}  # ids of groups that have members
+        self._consumed: dict[PartitionKey, dict[int, None]] = {}  # ids of groups with members
         self._dirty_readers: dict[Subscription, None] = {}
-        #: subscriptions of groups that say nothing of what they hold, by session
+        #: session -> subscriptions of groups that do not tell what they hold
         self._automatics: dict[SessionId, dict[tuple[SessionId, int], None]] = {}
-        self._uneven: Deadlines[int] = Deadlines()  #: groups to look at for who holds too much; boot time
+        #: groups to look at for members with too many records; boot time
+        self._uneven: Deadlines[int] = Deadlines()
         self.expiry = Expiry(self, ledger)
-        self._cut = False  #: handing out was
+        self._cut = False  #: the last run was cut short
         self._last: Index = -1  #: id of the last group that was served
 
     @property
     def unfinished(self) -> bool:
-        """Whether something was left for another turn."""
+        """True if some work was left for another turn."""
         return bool(self.failed or self.parking or self.expiry.is_behind or self._cut or self.more)
 
     @property
     def awake(self) -> bool:
-        """Whether `run` has something to look at, or there is something to say."""
+        """True if `run` has work to do, or if notices wait."""
         return bool(self.dirty or self._dirty_readers or self.notices or self.unfinished)
 
     def begin(self, boot_ms: int, leader_ms: int, timer_ms: int) -> None:
-        """The clocks of this turn."""
+        """Sets the clocks of this turn."""
         self.boot_ms, self.leader_ms, self.timer_ms = boot_ms, leader_ms, timer_ms
 
     # --- sessions, subscriptions ----------------------------------------------------------------------------
 
     def rebuild(self, boot_ms: int, leader_ms: int, timer_ms: int) -> set[SessionId]:
-        """Opens every group of the ledger; returns the sessions that hold something."""
+        """Opens every group of the ledger; returns the sessions that hold records."""
         self.begin(boot_ms, leader_ms, timer_ms)
         sessions: set[SessionId] = set()
         for partition, cursors in self._ledger.cursors.items():
@@ -146,8 +152,10 @@ class Dispatch(Selection):
         return sessions
 
     def _reopen_keys(self, view: PartitionView) -> None:
-        """Keys that are closed by what waits on disk. It costs for each key that has parked records, and for
-        each record that failed: a turn has no more time when a hundred thousand are parked."""
+        """Closes the keys of records that wait on disk. The cost grows with keys that
+        have parked records, and with failed records, but not with parked records, which
+        may be a hundred thousand.
+        """
         assert view.keys is not None
         exceptions, kept_from = view.cursor.exceptions, self._ledger.partitions[view.partition].first
         for lane, first in exceptions.fronts():
@@ -156,7 +164,7 @@ class Dispatch(Selection):
                 view.draining[lane] = 0
         for found in exceptions.retrying() if view.cursor.state.retrying else ():
             if found.first < kept_from:
-                continue  # nothing would tell its key when it is done
+                continue  # the end of this record would not free its key
             hashes, record = self._ledger.opened.column(found.row.index, KEY_HASH), found.row.record
             for offset, key_hash in enumerate(
                 hashes[record : record + found.total] if hashes else (), found.first
@@ -175,8 +183,10 @@ class Dispatch(Selection):
         return view
 
     def joins(self, name: tuple[SessionId, int], index: Index, payers: tuple[Payer, ...] = ()) -> None:
-        """A subscription, on the account of `payers`, that begins when that entry is stored. Till then the
-        one that it replaces gets nothing: it would be taken back from a client that works on it."""
+        """Adds a subscription, charged to `payers`, that begins when that entry is stored.
+        Until then the subscription that it replaces gets no records: they would be taken back
+        while the client handles them.
+        """
         self.joining[name] = Joining(index)
         self.numbers.add(*name, payers)
         old = self.subscriptions.get(name)
@@ -192,8 +202,10 @@ class Dispatch(Selection):
         partitions: list[tuple[PartitionKey, Offset]],
         payers: tuple[Payer, ...] = (),
     ) -> None:
-        """Adds a member to a group, or a reader at the given positions. Replaces one of the same name: in its
-        place, with what it holds, or, if it was of another group, as if that had ended."""
+        """Adds a member to a group, or a reader at the given positions. It replaces a
+        subscription of the same name and takes over its records; if that one was of
+        another group, it ends first.
+        """
         self.joining.pop(subscription.name, None)
         old = self.subscriptions.get(subscription.name)
         mine = self.groups.get(group_id) if group_id is not None else None
@@ -228,7 +240,7 @@ class Dispatch(Selection):
                 consumed.pop(group.id, None)
 
     def keep(self, subscription: Subscription, holding: list[Range], boot_ms: int, lease_ms: int) -> None:
-        """After a lost connection: the client says what it holds."""
+        """After a lost connection: takes the client's claim of records that it holds."""
         held: dict[PartitionKey, Intervals] = {}
         for partition, first, end in holding:
             if (state := self._ledger.partitions.get(partition)) is not None:
@@ -252,7 +264,7 @@ class Dispatch(Selection):
         self._dirty_readers.pop(old, None)
 
     def _leaves(self, name: tuple[SessionId, int]) -> None:
-        """What it consumed is gone. One that comes in its place is counted already."""
+        """Ends a subscription whose group is gone. A number that is joining again stays counted."""
         self._detach(name)
         if name not in self.joining:
             self.numbers.remove(*name)
@@ -265,14 +277,14 @@ class Dispatch(Selection):
                 del self._automatics[name[0]]
 
     def unsubscribe(self, name: tuple[SessionId, int]) -> None:
-        """The subscription ends, also one that has not begun; what it holds goes back."""
+        """Ends a subscription, even one that has not begun; its records are given back."""
         self.joining.pop(name, None)
         self._detach(name)
         self.numbers.remove(*name)
         self._end_subscription(name)
 
     def holds(self, session: SessionId) -> bool:
-        """Whether the session has a subscription or a record here."""
+        """True if the session has a subscription or a record here."""
         return session in self.numbers or self.holds_some(session)
 
     def sessions(self) -> set[SessionId]:
@@ -280,20 +292,24 @@ class Dispatch(Selection):
         return {*self.numbers.sessions(), *self.holders()}
 
     def of_session(self, session: SessionId) -> list[tuple[Subscription, int, int]]:
-        """Its subscriptions, how many records each of them holds, and since which boot time; 0 = none."""
+        """The session's subscriptions, how many records each of them holds, and since
+        which boot time; 0 = none.
+        """
         held = self.held(session)
         found = [self.subscriptions.get((session, number)) for number in self.numbers.of(session)]
         return [(each, *held.get(each.number, (0, 0))) for each in found if each is not None]
 
     def end_session(self, session: SessionId, silent: bool) -> None:
-        """Everything of a session ends; what it holds goes back. It said so, or fell silent."""
+        """Ends everything of a session, and gives its records back. It
+        ended itself, or fell silent.
+        """
         for number in self.numbers.end(session):
             self.joining.pop((session, number), None)
             self._detach((session, number))
         self._end_all(session, "its consumer fell silent" if silent else "")
 
     def drop_topic(self, topic_id: int) -> set[Origin]:
-        """A topic is gone, and its groups. Returns who subscribed to it."""
+        """A topic is gone, and its groups. Returns the connections that subscribed to it."""
         origins = {
             subscription.origin
             for subscription in self.subscriptions.values()
@@ -315,7 +331,7 @@ class Dispatch(Selection):
         return origins
 
     def _drop_partition(self, partition: PartitionKey) -> None:
-        """Its topic is gone."""
+        """The partition's topic is gone."""
         for view in self._views.pop(partition, {}).values():
             del view.group.views[partition]
             self._drop(view)
@@ -326,7 +342,9 @@ class Dispatch(Selection):
         self._readers.pop(partition, None)
 
     def drop_group(self, group_id: int) -> set[Origin]:
-        """It has ended, also for who was about to join it. Returns who consumed."""
+        """Ends the group, also for subscriptions that are about to join. Returns the
+        connections of its consumers.
+        """
         group = self.groups.pop(group_id, None)
         self._plain.pop(group_id, None)
         if group is None:
@@ -342,7 +360,7 @@ class Dispatch(Selection):
     # --- what entries changed -------------------------------------------------------------------------------
 
     def trim(self, entry: Entry) -> None:
-        """Retention moved: what left is nobody's any more."""
+        """Retention removed records: ends their leases and removes them from all places."""
         partition = msgspec.msgpack.decode(entry.payload, type=payloads.Trim).partition
         state = self._ledger.partitions.get(partition)
         if state is None:
@@ -363,9 +381,10 @@ class Dispatch(Selection):
             self.dirty.add(view.group.id)  # its window may have moved
 
     def _trim_keys(self, view: PartitionView, keys: Keys, first: Offset, some: bool) -> None:
-        """What is kept of the records below `first`, as letters that were replayed, has no key any more, so
-        nothing that waits behind it hears of its end; nor of that of one that went on and left at once.
-        `some`: memory had records of them."""
+        """Handles keys of records below `first`. Records that are kept, such as replayed dead
+        letters, have no key any more, so their end would not release records behind them. The same
+        holds for a record that continued and left at once. With `some`, memory had such records.
+        """
         for lane in {lane for _, _, lane in view.lanes.places.overlap(0, first) if key_of(lane)}:
             view.empty_lane(lane)
         touched = keys.trim(first)
@@ -375,7 +394,7 @@ class Dispatch(Selection):
             self.let_on(view, key_hash)
 
     def voided(self, entry: Entry) -> None:
-        """A VOID or EDIT took a record away, and may have brought another."""
+        """A VOID or EDIT removed a record, and may have added another one."""
         void = msgspec.msgpack.decode(entry.payload, type=payloads.Void)
         if void.offset >= 0:
             self._void(void.partition, void.offset)
@@ -421,14 +440,14 @@ class Dispatch(Selection):
     def _landed(
         self, group_id: int, partition: PartitionKey, first: Offset, end: Offset
     ) -> PartitionView | None:
-        """Nobody waits for that entry any more."""
+        """That entry is applied, so its records are no longer reserved."""
         view = self._view_of(group_id, partition)
         if view is not None:
             self.landed(view, first, end)
         return view
 
     def _view_of(self, group_id: int, partition: PartitionKey) -> PartitionView | None:
-        """None when the group, or the partition, is gone."""
+        """The view, or None if the group or the partition is gone."""
         group = self.groups.get(group_id)
         return group.views.get(partition) if group else None
 
@@ -439,7 +458,9 @@ class Dispatch(Selection):
                 self._again(view, [(*part, row.due_ms) for row, ranges in each for part in ranges])
 
     def _again(self, view: PartitionView, ranges: list[tuple[Offset, Offset, int]]) -> None:
-        """Records come again, [first, end) at `due_ms`; till then their keys are closed."""
+        """Records will be delivered again, [first, end) at `due_ms`. Until
+        then their keys are closed.
+        """
         self.all_landed(view, [(first, end) for first, end, _ in ranges])
         self.came_back(view, [(first, end) for first, end, _ in ranges])
         due_ms, soonest = min([(due_ms, first) for first, _, due_ms in ranges])
@@ -458,7 +479,7 @@ class Dispatch(Selection):
                     view.keys.failed(key_hash, offset)
 
     def _buried(self, group_id: int, partition: PartitionKey, first: Offset, end: Offset) -> None:
-        """Records are dead, dropped or done: their keys are free."""
+        """Records are dead, dropped or done, so their keys are free."""
         view = self._landed(group_id, partition, first, end)
         if view is not None and view.keys is not None:
             for offset, key_hash in self.hashes(view, first, end):
@@ -466,7 +487,7 @@ class Dispatch(Selection):
                     self.key_done(view, offset, key_hash)
 
     def changed(self, entry: Entry) -> None:
-        """A GROUP may have changed the policy of a group."""
+        """A GROUP entry may have changed the policy of a group."""
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.GroupChange)
         group = self._ledger.group(payload.topic_id, payload.name)
         if group is not None and group.id in self.groups:
@@ -476,8 +497,9 @@ class Dispatch(Selection):
                     self._remode(view)
 
     def _remode(self, view: PartitionView) -> None:
-        """Begin or end key order. The group had no consumer when that was asked; one that came before the
-        entry was applied may hold records."""
+        """Begins or ends key order. The group had no consumer at the request, but one that came
+        before the entry was applied may hold records.
+        """
         for lane in [lane for lane in view.lanes if key_of(lane)]:
             view.empty_lane(lane)
         view.keys = Keys() if view.group.state.config.mode == KEY_ORDERED else None
@@ -489,18 +511,19 @@ class Dispatch(Selection):
         else:
             self.wake_lanes(view)
 
-    # --- handing out ----------------------------------------------------------------------------------------
+    # --- delivering -----------------------------------------------------------------------------------------
 
     def wake(self, partition: PartitionKey) -> None:
-        """New records are committed in this partition, or some are gone. Groups that nobody consumes do not
-        hear of it."""
+        """New records are committed in this partition, or some are gone. Groups
+        without consumers need not know.
+        """
         self.dirty.update(self._consumed.get(partition, ()))
         for subscription in self._readers.get(partition, ()):
             self._dirty_readers[subscription] = None
 
     def lend(self, subscription: Subscription, records: int, size: int) -> None:
         if subscription.name in self.joining:
-            return  # to be replaced, and the loan with it
+            return  # it will be replaced, and its credit with it
         subscription.credit_records = min(subscription.credit_records + records, limits.CREDIT_MAX)
         subscription.credit_bytes = min(subscription.credit_bytes + size, limits.CREDIT_BYTES_MAX)
         subscription.loan = max(subscription.loan, subscription.credit_records)
@@ -512,7 +535,7 @@ class Dispatch(Selection):
             self.dirty.add(subscription.group.id)
 
     def settle(self, subscription: Subscription, ranges: list[Range]) -> None:
-        """A consumer with `auto` is through with these."""
+        """A consumer with `auto` has finished these records."""
         for partition, first, end in ranges:
             subscription.settle(partition, first, end)
         self.lend(subscription, 0, 0)
@@ -522,16 +545,16 @@ class Dispatch(Selection):
         return [each for each in found if each is not None]
 
     def renews(self, session: SessionId) -> bool:
-        """Whether the session has a subscription with `auto` in a group."""
+        """True if the session has a subscription with `auto` in a group."""
         return session in self._automatics
 
     def renew(self, session: SessionId, boot_ms: int) -> None:
-        """A sign of life: what its subscriptions with `auto` hold stays theirs."""
+        """A sign of life: renews the leases of the session's subscriptions with `auto`."""
         for subscription in self._automatic(session):
             self._renew(subscription, boot_ms)
 
     def recall(self, subscription: Subscription) -> tuple[int, int]:
-        """Takes back what is lent and unused: records and bytes."""
+        """Withdraws unused credit; returns its records and bytes."""
         records, size = max(0, subscription.credit_records), max(0, subscription.credit_bytes)
         subscription.credit_records -= records
         subscription.credit_bytes -= size
@@ -540,15 +563,16 @@ class Dispatch(Selection):
         return records, size
 
     def next_deadline(self, ahead_ms: int) -> int | None:
-        """Boot time at which a lease ends, a record is due again, records lie uneven, or busy keys are looked
-        past; timer time is that much ahead of boot time."""
+        """Boot time at which a lease ends, a record is due again, records lie unevenly, or busy
+        keys are passed over. Timer time is `ahead_ms` ahead of boot time.
+        """
         again_ms = self.again.next()
         times_ms = [self._ends_ms(), self._uneven.next(), self.busy_keys.next()]
         times_ms += [again_ms - ahead_ms] if again_ms is not None else []
         return min([each for each in times_ms if each is not None], default=None)
 
     def tick(self, boot_ms: int, timer_ms: int) -> None:
-        """Leases that end; records that are due again."""
+        """Ends leases that are over, and reads back records that are due."""
         self.expire(boot_ms)
         for view in self.again.expire(timer_ms):
             self.dirty.add(view.group.id)
@@ -559,8 +583,9 @@ class Dispatch(Selection):
             self.expire_records()
 
     def _even_out(self, group_id: int) -> None:
-        """Asks who has too much while others have nothing. Whoever gets or finishes something later brings
-        the group here again."""
+        """Asks members to give back records if they hold too many while others have none. A later
+        delivery or ack makes the group be looked at again.
+        """
         group = self.groups.get(group_id)
         if group is None or any(map(self.offers, group.views.values())):
             return
@@ -570,7 +595,7 @@ class Dispatch(Selection):
             self._uneven.set(group_id, self.boot_ms + limits.UNEVEN_MS)
 
     def expire_records(self) -> None:
-        """Records expire wherever they wait, also if no consumer asked for them yet."""
+        """Expires records wherever they wait, even if no consumer has asked for them yet."""
         self.expiry.look(
             self._view(group_id, partition)
             for partition, cursors in self._ledger.cursors.items()
@@ -579,12 +604,12 @@ class Dispatch(Selection):
         )
 
     def run(self) -> list[Delivery]:
-        """Hands out what credit allows."""
+        """Delivers records as far as credit allows."""
         deliveries: list[Delivery] = []
         self.runs += 1
         self.looks, dirty = limits.SLICES_PER_TURN, sorted(self.dirty)
         self.dirty, self.more = set(), False
-        at = bisect_right(dirty, self._last)  # who was cut short comes last
+        at = bisect_right(dirty, self._last)  # a group that was cut short comes last
         for group_id in dirty[at:] + dirty[:at]:
             if self.looks <= 0:
                 self.dirty.add(group_id)
@@ -603,19 +628,19 @@ class Dispatch(Selection):
                 self._add(deliveries, subscription, Handed([part], NO_LEASE_MS))
             self._notify(subscription)
             if self.looks <= 0:
-                self._dirty_readers[subscription] = None  # behind the others
+                self._dirty_readers[subscription] = None  # after the other readers
                 self._cut = True
                 return
 
     def _serve(self, group: Group, deliveries: list[Delivery]) -> None:
-        """Round robin over the members that lend credit; a small rest is shared among them."""
+        """Serves the members with credit in turn; a small rest is shared among them."""
         exclusive, lenders, idle = group.state.config.mode == EXCLUSIVE, group.lenders, 0
         while (sharers := self.sharers(group)) > idle:
             member = next(iter((group.members if exclusive else lenders).values()))
             handed = self.next_parts(member, sharers)
             takes_all = member.matches is None and len(member.views) == len(group.views)
             if handed is None and takes_all and not self.held_back:
-                break  # it takes whatever there is: nothing is left for anybody
+                break  # it takes any record, so none is left for others
             if not exclusive:
                 lenders.move_to_end(member.name)
             if handed is None:
@@ -628,7 +653,7 @@ class Dispatch(Selection):
             self._uneven.set(group.id, self.boot_ms + limits.UNEVEN_MS)
 
     def offers(self, view: PartitionView) -> bool:
-        """Whether anybody who has credit may have something of a view now."""
+        """True if a consumer with credit may get records of a view now."""
         return view.offers(self._ledger, self.timer_ms)
 
     def _notify_group(self, group: Group) -> None:
@@ -638,15 +663,17 @@ class Dispatch(Selection):
             for member in list(group.unended.values()) if not offers else ():
                 self._notify(member)
             if offers or any(view.lanes.routes for view in views):
-                # to the others of an exclusive group nothing can be handed out, whatever they lend
+                # the other members of an exclusive group get no records, whatever credit they grant
                 exclusive = group.state.config.mode == EXCLUSIVE
                 for member in self.members(group) if exclusive else list(group.unready.values()):
                     if member.name in group.unready:
                         self._notify(member)
 
     def still(self, delivery: Delivery) -> Delivery:
-        """What waited for an entry, less what its taker does not hold any more or has expired; that part of
-        the loan is free again. What counts as acked when it is handed out leaves in any case."""
+        """A delivery that waited for an entry, without records that its consumer no longer
+        holds or that have expired; their credit is free again. Records that count as acked
+        on delivery always leave.
+        """
         member = delivery.late
         if member is None or member.group is None or not member.ack:
             return delivery
@@ -666,7 +693,7 @@ class Dispatch(Selection):
         return delivery._replace(parts=parts)
 
     def _settle_but(self, member: Subscription, parts: list[Part], kept: list[Part]) -> None:
-        """Of `parts` only those `kept` leave."""
+        """Frees the credit of those `parts` that are not `kept`."""
         left = {(part.partition, part.offset): part for part in kept}
         for part in parts:
             at = part.offset
@@ -678,8 +705,10 @@ class Dispatch(Selection):
         self.lend(member, 0, 0)
 
     def undelivered(self, delivery: Delivery) -> None:
-        """The connection did not take it. A reader goes on from there; a group's records come back with the
-        lease, also from who renews leases by its signs of life, and has its loan again."""
+        """The connection did not take a delivery. A reader continues from its old position. A
+        group's records come back when the lease ends, even if signs of life renew other leases, and
+        their credit is free again.
+        """
         taker = delivery.taker
         if taker is None or self.subscriptions.get(taker.name) is not taker:
             return
@@ -694,7 +723,7 @@ class Dispatch(Selection):
         self._settle_but(taker, delivery.parts, [])
 
     def _read(self, subscription: Subscription) -> Part | None:
-        """The next part for a reader: it passes over voids and over routes that it does not take."""
+        """The next part for a reader; skips voids, and routes that it does not take."""
         for partition, position in subscription.positions.items():
             state, voids = self._ledger.partitions[partition], self._ledger.voids.get(partition)
             position = max(position, state.first)
@@ -735,7 +764,8 @@ class Dispatch(Selection):
         handed: Handed,
         late: Subscription | None = None,
     ) -> None:
-        if subscription.told_end or not subscription.has_credit:  # any other stays as it is filed
+        # other subscriptions stay as they are filed
+        if subscription.told_end or not subscription.has_credit:
             subscription.told_end = False
             if subscription.group is not None:
                 subscription.group.file(subscription)
@@ -754,7 +784,9 @@ class Dispatch(Selection):
             deliveries.append(last)
 
     def _notify(self, subscription: Subscription) -> None:
-        """READY when records wait and nothing is lent; AT_END when everything readable is handed out."""
+        """Sends READY if records wait and there is no credit, or AT_END if all
+        readable records were delivered.
+        """
         waiting = subscription.waiting(self._ledger, self.timer_ms)
         if waiting and not subscription.has_credit and not subscription.told_ready:
             subscription.told_ready = True

@@ -1,5 +1,6 @@
-"""What follows a failed attempt, and an expiry: another attempt later, or a dead letter. Decided by the
-leader, row by row."""
+"""Handles failed attempts and expiry: another attempt later, or a dead letter. The
+leader decides, row by row.
+"""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -49,7 +50,7 @@ def expiry_times(ledger: Ledger, view: PartitionView, place: Place, count: int, 
 
 
 def said_by(opened: Opened, place: Place) -> Said:
-    """What the record at the start of a place says of its own policy."""
+    """The options of its own that the record at the start of a place has."""
     if not place.columns & (LEASE | ATTEMPTS | BACKOFF):
         return NOTHING
     columns = [
@@ -59,14 +60,14 @@ def said_by(opened: Opened, place: Place) -> Said:
 
 
 class Burial(NamedTuple):
-    """A DEAD entry: its payload, and the batch of the records; empty when they are dropped."""
+    """A DEAD entry: its payload, and the batch of the records; empty if they are dropped."""
 
     dead: Dead
     body: bytes
 
 
 class Budget:
-    """What one turn may still make entries of. The first one always fits, however large it is."""
+    """The rest of a turn's budget for entries. The first entry always fits, however large it is."""
 
     __slots__ = ("pieces", "size")
 
@@ -88,12 +89,12 @@ class Times(Protocol):
 class Failures(Leases):
     def __init__(self, ledger: Ledger, cluster: GroupConfig) -> None:
         super().__init__(ledger)
-        self.cluster = cluster  #: what it says where group and topic say nothing
-        # of records that say nothing, by group id
+        self.cluster = cluster  #: the cluster's policy, for options that group and topic leave open
+        # policies for records without their own, by group id
         self._plain: dict[int, tuple[GroupConfig, TopicConfig, Policy]] = {}
 
     def policy(self, view: PartitionView, place: Place) -> Policy:
-        """What rules the next attempt at a record, and who said so."""
+        """The policy for the next attempt at a record, and the origin of each value."""
         said = said_by(self._ledger.opened, place)
         group, topic = view.group.state.config, self._ledger.config(view.partition)
         if said is not NOTHING:
@@ -104,8 +105,9 @@ class Failures(Leases):
         return known[2]
 
     def _pieces(self, failed: Failed) -> Iterator[tuple[Ranges, Place]]:
-        """Records with one fate: of one place and row; single ones where records have a policy of their
-        own."""
+        """Records with the same outcome: of one place and row; single records if they
+        have policies of their own.
+        """
         some: list[tuple[Offset, Offset]] = []
         place: Place | None = None
         for first, end in failed.of:
@@ -115,7 +117,7 @@ class Failures(Leases):
                         yield some, place
                     some = []
                     place = place_of(self._ledger, failed.view.cursor, failed.view.partition, first)
-                    if place is None:  # retention, or a purge, was faster
+                    if place is None:  # retention or a purge was faster
                         first = self._left_from(failed.view, first + 1, end)
                         continue
                 stop = first + 1 if _special(place) else min(end, _reach(place, first))
@@ -127,7 +129,9 @@ class Failures(Leases):
     def sort_out(
         self, failed: Failed, times: Times, budget: Budget
     ) -> tuple[list[FailRow], list[Burial], Failed | None]:
-        """What is tried again, what is dead, and what the budget leaves for another turn."""
+        """Returns the records that are tried again, the burials, and the
+        rest that exceeds the budget.
+        """
         rows: list[FailRow] = []
         burials: list[Burial] = []
         for ranges, place in self._pieces(failed):
@@ -159,7 +163,9 @@ class Failures(Leases):
         return rows, burials, None
 
     def bury_expired(self, view: PartitionView, first: Offset, end: Offset, tried: int) -> None:
-        """Turn expired records, which were taken out of all places, into dead letters, or drop them."""
+        """Turns expired records, which were removed from all places, into
+        dead letters, or drops them.
+        """
         self.reserve(view, first, end)
         attempts = tries.begun(tried)
         self.failed.append(Failed(view, first, end, attempts, "", "", counted=False, dead=EXPIRED))
@@ -173,8 +179,9 @@ class Failures(Leases):
 
 
 def _reach(place: Place, offset: Offset) -> Offset:
-    """Where records of a place end, from one on that lies behind its first. Not behind `offset`: that is not
-    of them."""
+    """The end of the place's records from a later one on. Not for `offset` itself,
+    which need not be one of them.
+    """
     if not place.ranges:
         return place.end
     at = bisect_right(place.ranges, offset, key=itemgetter(0)) - 1
@@ -182,16 +189,16 @@ def _reach(place: Place, offset: Offset) -> Offset:
 
 
 def _special(place: Place) -> bool:
-    """Whether records of a place may have a policy of their own."""
+    """True if records of a place may have a policy of their own."""
     return bool(place.columns & RULED)
 
 
 def _behind(failed: Failed, offset: Offset) -> Failed:
-    """What is left of it from an offset on."""
+    """The rest of it from an offset on."""
     ranges = [(max(first, offset), end) for first, end in failed.of if end > offset]
     return failed._replace(first=offset, ranges=ranges if len(ranges) > 1 else ())
 
 
 def _short(reason: str) -> str:
-    """At most ERROR_BYTES_MAX bytes of what a consumer said."""
+    """Shortens a consumer's text to ERROR_BYTES_MAX bytes."""
     return reason.encode("utf-8", "replace")[: limits.ERROR_BYTES_MAX].decode("utf-8", "ignore")

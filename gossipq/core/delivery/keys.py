@@ -1,9 +1,9 @@
-"""Key order of a group in one partition: which keys are busy, and with whom. Key hash 0 is no key and always
-free.
+"""Key order of a group in one partition: which keys are busy, and with which consumer. Key hash 0
+means "no key" and is always free.
 
-A key belongs to one consumer while it holds records of it, and that gets them in order. A failed record keeps
-its key closed until it is done; records on disk behind it keep it closed for those that came later. Most
-calls are for the records of a slice together.
+While a consumer holds records of a key, the key belongs to it, and it gets the key's records in
+order. A failed record keeps its key closed until it is done. Records on disk keep the key closed
+for later ones. Most calls are for all records of a slice.
 """
 
 from collections import Counter
@@ -21,13 +21,13 @@ Owner = tuple[SessionId, int]
 class KeyRuns(NamedTuple):
     """How many records of a key a consumer may hold at a time."""
 
-    each: int  #: of one key
-    more: int  #: that have an earlier one of their key in flight, or no key, all together
+    each: int  #: records of one key
+    more: int  #: records with an earlier one of their key in flight, or without a key, all together
 
 
 ONE_OF_EACH, UNBOUNDED = KeyRuns(1, 0), KeyRuns(limits.CREDIT_MAX, limits.CREDIT_MAX)
 NO_KEY = 0
-FREE_KEYS_MAX = 4_096  #: of which something is remembered that does not count any more
+FREE_KEYS_MAX = 4_096  #: free keys of which something is still remembered
 
 
 class Keys:
@@ -36,17 +36,21 @@ class Keys:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self._held: dict[Offset, int] = {}  # in flight: the key of each
-        # of keys that have records in flight: how many, whose they are, and the highest since it was free;
-        # of owners and the highest, what is said of other keys is of another time
+        self._held: dict[Offset, int] = {}  # key of each record in flight
+        # of keys with records in flight: how many, their owner, and the highest since the key was
+        # free. Owners and highest offsets of other keys are outdated
         self._counts: Counter[int] = Counter()
         self._owners: dict[int, Owner] = {}
         self._last: dict[int, Offset] = {}
-        self._top: Offset = 0  # nothing at or above it was in flight yet
-        self._sole: Owner | None = None  # who has all that is in flight; None: nobody is sure to
-        self._failed: dict[int, set[Offset]] = {}  # by key: these wait for another attempt
-        self._parked_from: dict[int, Offset] = {}  # by key: none that waits on disk lies before it
-        self._parking: dict[int, set[Offset]] = {}  # by key: where what is on its way there begins
+        self._top: Offset = 0  # no record at or above it was in flight yet
+        # the one owner of all records in flight; None if that is not certain
+        self._sole: Owner | None = None
+        # key -> its records that wait for another attempt
+        self._failed: dict[int, set[Offset]] = {}
+        # key -> offset below which no record of it waits on disk
+        self._parked_from: dict[int, Offset] = {}
+        # key -> first offsets of its records on their way to disk
+        self._parking: dict[int, set[Offset]] = {}
 
     def allowed(
         self,
@@ -56,20 +60,21 @@ class Keys:
         waiting: Mapping[int, RangeMap[int]],
         runs: KeyRuns = ONE_OF_EACH,
     ) -> int:
-        """How many of the records from offset `first` on this consumer may have now, up to the first that it
-        may not; `hashes` are their keys, `waiting` is what waits in memory, by key, and `runs` says how many
-        records of a key it may hold at a time."""
+        """How many of the records from offset `first` on this consumer may have now, up to the
+        first that it may not have. `hashes` are their keys, `waiting` has the records that wait in
+        memory by key, and `runs` bounds the records of a key that it may hold at a time.
+        """
         owners, last, failed, parked_from = self._owners, self._last, self._failed, self._parked_from
         closed, counts = bool(failed or parked_from or waiting), self._counts
         bounded = runs is not UNBOUNDED
         if not bounded and not closed and first >= self._top and (not counts or self._sole == owner):
             return len(hashes)
         more = max(0, runs.more - len(self._held) + len(counts))
-        before = dict[int, int]()  # how many of a key stand before
+        before = dict[int, int]()  # how many records of a key come before
         for offset, key in enumerate(hashes, first):
             held = counts.get(key, 0)
             if held and (owners[key] != owner or offset < last[key]):
-                return offset - first  # also not to its owner, while that had a later one
+                return offset - first  # not even for its owner, while that had a later one
             if bounded and key:
                 held += before.get(key, 0)
                 if held >= runs.each or (held and not more):
@@ -87,14 +92,15 @@ class Keys:
         return len(hashes)
 
     def barred(self, key_hash: int, offset: Offset, session: SessionId) -> bool:
-        """Whether this record may be with nobody of that session: others have its key, or an earlier one of
-        it failed."""
+        """True if no consumer of this session may hold the record: others have its key, or an
+        earlier record of the key failed.
+        """
         owner, failed = self._owners.get(key_hash), self._failed.get(key_hash)
         held = key_hash in self._counts and owner is not None and owner[0] != session
         return held or (failed is not None and offset > min(failed))
 
     def took(self, hashes: Sequence[int], first: Offset, owner: Owner) -> None:
-        """Records from `first` on are in flight, with this consumer."""
+        """Records from `first` on are in flight with this consumer."""
         end = first + len(hashes)
         offsets = range(first, end)
         if not self._held.keys().isdisjoint(offsets):
@@ -115,7 +121,7 @@ class Keys:
         self._owners.update(dict.fromkeys(hashes, owner))
 
     def let_go(self, first: Offset, end: Offset) -> list[int]:
-        """Records are no longer in flight, as far as they were; returns keys of which none is."""
+        """Records are no longer in flight. Returns keys without further records in flight."""
         counts, free = self._counts, list[int]()
         for key in filter(None, map(self._held.pop, range(first, end), repeat(NO_KEY))):
             left = counts[key] - 1
@@ -146,16 +152,16 @@ class Keys:
 
     @property
     def some_failed(self) -> bool:
-        """Whether `done` can change anything."""
+        """True if `done` can change anything."""
         return bool(self._failed)
 
     def parks(self, key_hash: int, offset: Offset) -> None:
-        """The entry is on its way by which a record of the key, and some behind it, wait on disk."""
+        """An entry is being stored by which a record of the key, and later ones, wait on disk."""
         self._parking.setdefault(key_hash, set()).add(offset)
         self._parked_from[key_hash] = min(offset, self._parked_from.get(key_hash, offset))
 
     def parked(self, key_hash: int, offset: Offset) -> None:
-        """A record of the key waits on disk, and so do all behind it."""
+        """A record of the key, and all later ones, wait on disk."""
         parking = self._parking.get(key_hash, set())
         parking.discard(offset)
         if not parking:
@@ -163,8 +169,9 @@ class Keys:
         self._parked_from[key_hash] = min(offset, self._parked_from.get(key_hash, offset))
 
     def unparked(self, key_hash: int, next_first: Offset | None) -> None:
-        """Records of the key were read back; on disk go on from `next_first`, or from what is on its way
-        there."""
+        """Records of the key were read back; those left on disk begin at `next_first`, or at
+        those on their way there.
+        """
         firsts = [*self._parking.get(key_hash, ()), *([] if next_first is None else [next_first])]
         if firsts:
             self._parked_from[key_hash] = min(firsts)
@@ -173,16 +180,16 @@ class Keys:
 
     @property
     def on_disk(self) -> Mapping[int, Offset]:
-        """Where what waits on disk begins, or before, by key: some of it may have left."""
+        """Key -> lower bound of its offsets on disk; some of these records may have left."""
         return self._parked_from
 
     def opens(self, key_hash: int, first: Offset) -> bool:
-        """Whether what waits behind the key, from `first` on, may go on."""
+        """True if records that wait behind the key, from `first` on, may continue."""
         failed = self._failed.get(key_hash)
         return key_hash not in self._counts and (failed is None or first <= min(failed))
 
     def trim(self, first: Offset) -> list[int]:
-        """What lies below `first` is gone; returns the keys that this concerns."""
+        """Forgets records below `first`, which are gone; returns the keys that this concerns."""
         touched: dict[int, None] = {}
         for key_hash, failed in list(self._failed.items()):
             gone = [offset for offset in failed if offset < first]

@@ -1,9 +1,9 @@
-"""Who holds what, until when: leases, acks, records given back and failed attempts, and what of that must be
-logged.
+"""Leases: which consumer holds which records and until when. Also acks, records given back, failed
+attempts, and which of these changes must be logged.
 
-A record that is plainly given back stays in memory (`PartitionView.returned`, lazily logged). A failed
-attempt becomes a `Failed`, which `failures` turns into entries; until those are applied nobody gets the
-records.
+A record that is simply given back stays in memory (`PartitionView.returned`, lazily logged). A
+failed attempt becomes a `Failed`, which `failures` turns into entries; until those are applied, no
+consumer gets the records.
 """
 
 from collections import deque
@@ -32,31 +32,34 @@ from gossipq.values import Range
 Ranges = Sequence[tuple[Offset, Offset]]
 
 DONE, FAILED, BACK = "done", "failed", "back"
-MOVING_MS = 20  #: pause before a record is asked for again that an entry moves
-OVER = -1  #: in place of a count of deliveries: the record is acked, or was removed
-ACKED_NUMBER = -2  #: in place of a subscription: who acks that again is not told that it is lost
+MOVING_MS = 20  #: pause before a client asks again for a record that an entry is moving
+OVER = -1  #: in place of an attempt number: the record is acked or was removed
+#: in place of a subscription: a repeated ack of these records is not reported as lost
+ACKED_NUMBER = -2
 
 
 class Waiter:
-    """Who waits for entries to be stored, and what of its request was lost to others."""
+    """A request that waits until its entries are stored, with the ranges that it
+    has lost to other consumers.
+    """
 
     __slots__ = ("entries", "lost", "origin", "request_id")
 
     def __init__(self, origin: Origin, request_id: int, lost: list[Range] | None = None) -> None:
         self.origin, self.request_id = origin, request_id
         self.lost: list[Range] = [] if lost is None else lost
-        self.entries = 0  #: not stored yet
+        self.entries = 0  #: entries that are not stored yet
 
 
 class Acks:
-    """Ranges of one group and consumer, gathered over a turn."""
+    """Ranges that one group and consumer has acked, collected over a turn."""
 
     __slots__ = ("_found", "_sorted", "ranges", "waiters")
 
     def __init__(self) -> None:
         self.ranges: list[Range] = []
         self.waiters: list[Waiter] = []
-        self._found: dict[PartitionKey, Intervals] = {}  # the first `_sorted` ranges
+        self._found: dict[PartitionKey, Intervals] = {}  # intervals of the first `_sorted` ranges
         self._sorted = 0
 
     def add(self, partition: PartitionKey, first: Offset, end: Offset) -> None:
@@ -71,18 +74,20 @@ class Acks:
     def without(
         self, partition: PartitionKey, parts: list[tuple[Offset, Offset]]
     ) -> list[tuple[Offset, Offset]]:
-        """What of these is not among the ranges. Hardly anybody asks: those that came since are sorted
-        then."""
+        """The parts that are not among the ranges. This is rarely asked, so ranges that came since
+        the last call are sorted only now.
+        """
         for number, first, end in self.ranges[self._sorted :]:
             self._found.setdefault(number, Intervals()).add(first, end)
-        self._sorted = max(0, len(self.ranges) - 1)  # the last one may grow
+        self._sorted = max(0, len(self.ranges) - 1)  # the last one may still grow
         found = self._found.get(partition)
         return parts if found is None else [left for part in parts for left in found.missing(*part)]
 
 
 class Failed(NamedTuple):
-    """An attempt that is over without success. `delay_ms` -1: the policy rules; `dead`: no further attempt,
-    for that reason. `ranges`: only these of [first, end)."""
+    """An attempt that ended without success. With `delay_ms` -1 the policy gives the pause. `dead`
+    is the reason why no further attempt follows. `ranges`: only these of [first, end).
+    """
 
     view: PartitionView
     first: Offset
@@ -106,8 +111,9 @@ def _moves(offset: Offset) -> Busy:
 
 
 def apart(ranges: list[Range]) -> list[Range]:
-    """The same records, none of them in two ranges, partition by partition: what is asked of one costs once,
-    and what neighbours need is looked up once."""
+    """The same records without overlaps, partition by partition. So each record costs once, and a
+    look-up is shared by neighbours.
+    """
     ends: dict[PartitionKey, Offset] = {}
     last = None
     for partition, first, end in ranges if len(ranges) > 1 else ():
@@ -126,33 +132,34 @@ class Leases:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self.failed: deque[Failed] = deque()  #: oldest first
-        self.dirty: set[int] = set()  #: groups that may have something to hand out
-        self.runs = 0  #: how often it was looked who gets what
-        self.again: Deadlines[PartitionView] = Deadlines()  #: when exception rows are due; leader time
+        self.dirty: set[int] = set()  #: groups that may have records to deliver
+        self.runs = 0  #: how often `run` has chosen records for consumers
+        #: leader time at which exception rows are due
+        self.again: Deadlines[PartitionView] = Deadlines()
         self._deadlines: Deadlines[Lease] = Deadlines()
-        self._by_session: dict[SessionId, dict[int, dict[Lease, None]]] = {}  # and by subscription
+        # session -> subscription number -> leases
+        self._by_session: dict[SessionId, dict[int, dict[Lease, None]]] = {}
         self._acks: dict[tuple[int, str], Acks] = {}
-        #: by the same names: those of entries that are not applied, the oldest first
+        #: by the same names: acks in entries that are not applied, the oldest first
         self._acking: dict[tuple[int, str], deque[Acks]] = {}
         self._unlogged: dict[PartitionView, None] = {}  # views with something for the lazy log
 
     # --- leases ---------------------------------------------------------------------------------------------
 
     def lease(self, view: PartitionView, first: Offset, end: Offset, lease: Lease, deadline_ms: int) -> None:
-        """Records are handed out. Raises TwoPlaces."""
+        """Leases records that are being delivered. Raises TwoPlaces."""
         view.enters("leased", first, end)
         self._open(view, first, end, lease, deadline_ms)
         self._take_keys(view, first, end, lease)
 
     def _take_keys(self, view: PartitionView, first: Offset, end: Offset, lease: Lease) -> None:
-        """In a key-ordered group the keys of what somebody holds are closed to all others."""
+        """In a key-ordered group, closes the keys of leased records to all other consumers."""
         if view.keys is not None:
             for at, hashes in self._columns(view, first, end):
                 view.keys.took(hashes, at, lease.owner)
 
     def lease_all(self, view: PartitionView, ranges: Ranges, lease: Lease, deadline_ms: int) -> None:
-        """As `lease` of records that rise, with others between them, where no keys are in order. Raises
-        TwoPlaces."""
+        """Leases records in rising ranges with gaps, where keys have no order. Raises TwoPlaces."""
         first, end = ranges[0][0], ranges[-1][1]
         if view.holds_some(first, end):
             for each in ranges:
@@ -178,18 +185,20 @@ class Leases:
         self._by_session.setdefault(lease.session, {}).setdefault(lease.number, {})[lease] = None
 
     def reserve(self, view: PartitionView, first: Offset, end: Offset, number: int = 0) -> None:
-        """An entry that moves these records is on its way: nobody gets them."""
+        """Reserves records for an entry that will move them: no consumer gets
+        them until it is applied.
+        """
         view.leases.set(first, end, self._nobody(view, number))
 
     @staticmethod
     def _nobody(view: PartitionView, number: int) -> Lease:
         nobody = view.reserved.get(number)
-        if nobody is None:  # one for all: it says no more than that
+        if nobody is None:  # one for all reserved records
             nobody = view.reserved[number] = Lease(view, b"", number, "", 0, 0)
         return nobody
 
     def landed(self, view: PartitionView, first: Offset, end: Offset) -> None:
-        """That entry is applied."""
+        """The entry for which [first, end) was reserved is applied."""
         leases = view.leases
         at = leases.place(first, end)
         parts = [(first, end, leases.values[at])] if at >= 0 else leases.overlap(first, end)
@@ -199,7 +208,7 @@ class Leases:
         self.dirty.add(view.group.id)
 
     def all_landed(self, view: PartitionView, ranges: list[tuple[Offset, Offset]]) -> None:
-        """As `landed` of each."""
+        """Like `landed`, for each range."""
         if view.reserved and view.leases.reaches(min(ranges)[0], max(ranges)[1]):
             left = view.leases.drop(ranges, view.reserved.values()) if len(ranges) > 1 else ranges
             for first, end in left:
@@ -207,8 +216,10 @@ class Leases:
         self.dirty.add(view.group.id)
 
     def acked(self, view: PartitionView, ranges: list[tuple[Offset, Offset]]) -> None:
-        """An ACK entry is applied: its keys are free. Not before: a leader that is cut off would hand out
-        what comes next, and the one after it, that never saw the ack, what was acked."""
+        """An ACK entry is applied, so the keys of its records are free. They must not be freed
+        earlier. A leader that is cut off would deliver the next records, and the next leader, which
+        never saw the ack, the acked ones again.
+        """
         self.all_landed(view, ranges)
         for first, end in ranges if view.keys is not None else ():
             self._let_go(view, first, end, DONE)
@@ -224,8 +235,10 @@ class Leases:
         lease_ms: int,
         failed: bool,
     ) -> None:
-        """Leases [first, end), that `failed` before or did not, to a member; grows the last lease when it is
-        of this turn. One of the same millisecond that has left, or did not reach its taker, is not."""
+        """Leases [first, end) to a member; `failed` tells whether the records failed before.
+        Extends the last lease if it is of this turn. A lease of the same millisecond that has left
+        already, or did not reach its consumer, is not extended.
+        """
         leases, deadline_ms = view.leases, boot_ms + lease_ms
         run = self.runs if view.group.state.config.mode == EXCLUSIVE else 0
         if view.keys is None and leases.ends and leases.ends[-1] == first:
@@ -265,11 +278,11 @@ class Leases:
             del self._by_session[lease.session]
 
     def _of(self, name: tuple[SessionId, int]) -> list[Lease]:
-        """What a subscription holds."""
+        """The leases of a subscription."""
         return list(self._by_session.get(name[0], {}).get(name[1], ()))
 
     def forget(self, view: PartitionView, first: Offset, end: Offset) -> None:
-        """Records that left by themselves: nobody holds them any more."""
+        """Ends leases of records that left by themselves, by retention for example."""
         for low, high, lease in view.leases.pop(first, end):
             self._close(lease, high - low)
             if lease.session:
@@ -278,8 +291,9 @@ class Leases:
         view.lanes.leave(first, end)
 
     def look_again(self, view: PartitionView, due_ms: int | None) -> None:
-        """Exception rows of a view are to be read back then; None: there are none that wait for their
-        time."""
+        """Sets when exception rows of a view are to be read back; None if
+        no row waits for its time.
+        """
         view.due_ms = due_ms
         if due_ms is None:
             self.again.cancel(view)
@@ -287,8 +301,9 @@ class Leases:
             self.again.set(view, due_ms)
 
     def _drop(self, view: PartitionView) -> None:
-        """The partition of a view is gone. Of its failures nothing is left, but who waits for them is
-        answered."""
+        """The partition of a view is gone. Its failures are dropped, but the requests that
+        wait for them are answered.
+        """
         self.again.cancel(view)
         self._unlogged.pop(view, None)
         for _, _, lease in view.leases:
@@ -299,7 +314,7 @@ class Leases:
         self.failed = deque(each for each in theirs if each.first < each.end or each.waiter is not None)
 
     def give_back(self, view: PartitionView, first: Offset, end: Offset, tried: int) -> None:
-        """Make records ready again, with their tries. Raises TwoPlaces."""
+        """Makes records ready again, with their tries. Raises TwoPlaces."""
         view.enters("returned", first, end)
         view.returned.set(first, end, tried)
         self.came_back(view, [(first, end)])
@@ -308,15 +323,16 @@ class Leases:
 
     @staticmethod
     def came_back(view: PartitionView, ranges: Ranges) -> None:
-        """Records wait again, which may have expired meanwhile."""
+        """Records wait again, and may have expired meanwhile."""
         if view.spans is not None:
             for first, end in ranges:
                 view.spans.back.add(first, end)
 
     def _end_part(self, view: PartitionView, first: Offset, end: Offset, lease: Lease, why: str) -> None:
-        """End a lease. If its holder did not say so (`why` tells how), records that were delivered before and
-        have begun now have failed. All others are given back: the first end is as likely to be a consumer
-        that was stopped."""
+        """Ends a lease. If its holder did not end it (`why` gives the cause), records that were
+        delivered before and have begun now have failed. All others are given back: at the first
+        time, the consumer may just have been stopped.
+        """
         view.leases.clear(first, end)
         self._close(lease, end - first)
         if lease.started and lease.before and why and not lease.waits:
@@ -333,16 +349,17 @@ class Leases:
     def _note(self, failed: Failed) -> None:
         self.failed.append(failed)
         if failed.waiter is not None:
-            failed.waiter.entries += 1  # taken back when its entries are counted
+            failed.waiter.entries += 1  # subtracted again when its entries are counted
 
     @property
     def overdue(self) -> bool:
-        """Whether more failures wait than one turn makes entries of: nothing else is looked at for having
-        expired."""
+        """True if more failures wait than one turn can turn into entries; expired
+        records are not looked for then.
+        """
         return len(self.failed) >= limits.FAILURES_PER_TURN
 
     def holds_some(self, session: SessionId) -> bool:
-        """Whether the session holds a record."""
+        """True if the session holds a record."""
         return session in self._by_session
 
     def holders(self) -> Collection[SessionId]:
@@ -350,25 +367,28 @@ class Leases:
         return self._by_session.keys()
 
     def held(self, session: SessionId) -> dict[int, tuple[int, int]]:
-        """By the number of each subscription of a session: records it holds, and boot time of the oldest
-        handing-over."""
+        """For each subscription of a session: how many records it holds, and the boot
+        time of its oldest delivery.
+        """
         return {
             number: (sum(lease.open for lease in leases), min(lease.since_ms for lease in leases))
             for number, leases in self._by_session.get(session, {}).items()
         }
 
     def held_by(self, name: tuple[SessionId, int]) -> tuple[int, int]:
-        """Records that a subscription holds, and boot time of the oldest handing-over; (0, 0) = none."""
+        """How many records a subscription holds, and the boot time of its
+        oldest delivery; (0, 0) = none.
+        """
         leases = self._by_session.get(name[0], {}).get(name[1], ())
         return sum(lease.open for lease in leases), min((lease.since_ms for lease in leases), default=0)
 
     def _end_all(self, session: SessionId, why: str) -> None:
-        """All leases of a session end."""
+        """Ends all leases of a session."""
         for number in list(self._by_session.get(session, ())):
             self._end_subscription((session, number), why)
 
     def _end_subscription(self, name: tuple[SessionId, int], why: str = "") -> None:
-        """All leases of a subscription end; without a `why` by its own word."""
+        """Ends all leases of a subscription; without `why` the client ended it."""
         self._end(self._of(name), why)
 
     def _end(self, leases: list[Lease], why: str) -> None:
@@ -377,7 +397,9 @@ class Leases:
 
     @staticmethod
     def _parts_of(leases: list[Lease]) -> Iterator[tuple[Offset, Offset, Lease]]:
-        """What leases hold, view by view. They may reach over each other: no place is looked at twice."""
+        """The ranges of these leases, view by view. Leases may overlap; no
+        place is looked at twice.
+        """
         spans: dict[PartitionView, Intervals] = {}
         for lease in leases:
             spans.setdefault(lease.view, Intervals()).add(lease.first, lease.end)
@@ -393,20 +415,20 @@ class Leases:
         return self._deadlines.next()
 
     def expire(self, boot_ms: int) -> None:
-        """Leases that end by now."""
+        """Ends the leases that are over by now."""
         self._end(self._deadlines.expire(boot_ms), "its lease ended")
 
     # --- keys -----------------------------------------------------------------------------------------------
 
     def hashes(self, view: PartitionView, first: Offset, end: Offset) -> Iterator[tuple[Offset, int]]:
-        """(offset, key hash) of records of a key-ordered group that have a key."""
+        """(offset, key hash) of records in a key-ordered group, without those that have no key."""
         for at, hashes in self._columns(view, first, end):
             for offset, key_hash in enumerate(hashes, at):
                 if key_hash:
                     yield offset, key_hash
 
     def _left_from(self, view: PartitionView, first: Offset, end: Offset) -> Offset:
-        """The first record at or behind `first` that did not leave; `end` if there is none before."""
+        """The first record from `first` on that still exists; `end` if there is none before."""
         state = self._ledger.partitions.get(view.partition)
         if state is None:
             return end
@@ -416,10 +438,10 @@ class Leases:
     def _columns(
         self, view: PartitionView, first: Offset, end: Offset
     ) -> Iterator[tuple[Offset, Sequence[int]]]:
-        """The key hashes of records of a key-ordered group: runs of them, each from an offset on."""
+        """The key hashes of records of a key-ordered group, in runs, each with its first offset."""
         while first < end:
             place = place_of(self._ledger, view.cursor, view.partition, first)
-            if place is None:  # it left; what lies behind it is there
+            if place is None:  # this record left; later ones may exist
                 first = self._left_from(view, first + 1, end)
                 continue
             stop = min(end, place.end)
@@ -431,12 +453,13 @@ class Leases:
     def _let_go(
         self, view: PartitionView, first: Offset, end: Offset, outcome: str, held: bool = True
     ) -> None:
-        """Records of a key-ordered group are no longer in flight, or wait for a route; keys that this frees
-        let go on what waits."""
+        """Records of a key-ordered group are no longer in flight, or wait for a route. Keys that
+        become free let their next records through.
+        """
         keys = view.keys
         if keys is None:
             return
-        free = keys.let_go(first, end) if held else []  # also of records that have left meanwhile
+        free = keys.let_go(first, end) if held else []  # also for records that have left meanwhile
         if outcome == FAILED:
             for offset, key_hash in self.hashes(view, first, end):
                 keys.failed(key_hash, offset)
@@ -452,8 +475,10 @@ class Leases:
         self.dirty.add(view.group.id)
 
     def let_on(self, view: PartitionView, key_hash: int) -> None:
-        """What waits behind a key goes on, if the key is free: the first of it, in memory or on disk. Both,
-        where one record is the first of both: it was taken off the disk meanwhile."""
+        """If the key is free, lets the first record that waits for it through: from
+        memory or from disk. From both, if one record is first in both because it was read
+        back from disk meanwhile.
+        """
         assert view.keys is not None
         lane, on_disk = key_lane(key_hash), view.keys.on_disk.get(key_hash)
         waiting = view.lanes.of_keys.get(key_hash)
@@ -462,12 +487,12 @@ class Leases:
         if not view.keys.opens(key_hash, min(firsts, default=0)) or not firsts:
             return
         if here == min(firsts):
-            view.open_lane(lane)  # what lies behind those on disk comes back into it
+            view.open_lane(lane)  # records after those on disk come back into the lane
         if on_disk == min(firsts):
             view.draining.setdefault(lane, on_disk)
 
     def key_done(self, view: PartitionView, offset: Offset, key_hash: int) -> None:
-        """A record of a key-ordered group is out of the way for good."""
+        """A record of a key-ordered group is finished for good."""
         if view.keys is not None:
             view.keys.done(key_hash, offset)
             self.let_on(view, key_hash)
@@ -483,8 +508,9 @@ class Leases:
         lost: list[Range],
         waiting: bool = True,
     ) -> list[tuple[Offset, Offset, Lease]]:
-        """Takes the leases of `session` in [low, high) out, and those it has not seen yet if `waiting`; what
-        others hold stays and is added to `lost`."""
+        """Removes leases of `session` in [low, high); with `waiting` also those of deliveries that
+        have not left yet. Records of other consumers stay and are added to `lost`.
+        """
         mine: list[tuple[Offset, Offset, Lease]] = []
         leases = view.leases
         at = leases.around(low, high)
@@ -505,9 +531,10 @@ class Leases:
     def _mine(
         self, subscription: Subscription, ranges: list[Range], number: int, waiting: bool = False
     ) -> list[tuple[Lease, list[tuple[Offset, Offset]]]] | None:
-        """Takes records out of leases, and reserves those that may come again by a row: `_held` of many
-        ranges, as far as they are plain, all in one partition and each in one lease of the subscription's
-        session. Else nothing changes, and it is None."""
+        """Removes records from leases, and reserves those that have an exception row. It is a fast
+        form of `_held` for many ranges. It needs ranges in one partition, each within one lease of
+        the subscription's session. Otherwise it changes nothing and returns None.
+        """
         if not ranges:
             return None
         (partition, low, _), (_, _, high), group = ranges[0], ranges[-1], subscription.group
@@ -542,8 +569,10 @@ class Leases:
         request_id: int,
         unseen: bool = False,
     ) -> None:
-        """Done, unless somebody else holds it or has done it, or nobody had it. The last holder may be late
-        (lease over, leader new). `unseen`: also what nobody had."""
+        """Acks records. An ack is lost if another consumer holds or has acked the record, or if it
+        was never delivered. The last holder may be late: its lease is over, or the leader is new.
+        With `unseen` records that were never delivered are acked, too.
+        """
         acks = self._acks_of(subscription)
         waiter = Waiter(origin, request_id)
         if self._mine(subscription, ranges, ACKED_NUMBER, waiting=True) is not None:
@@ -565,11 +594,12 @@ class Leases:
         origin: Origin,
         request_id: int,
     ) -> None:
-        """Ack deliveries of committed records by (offset, attempt), whichever sessions they went to.
+        """Ack deliveries of committed records by (offset, attempt),
+        whichever sessions they went to.
 
-        A record is lost to the caller if it was delivered again since, was never delivered, or is a dead
-        letter. A record that is acked already, or was removed, counts as acked. Raises Busy, before anything
-        changes, while an entry that moves one of the records is being stored.
+        A record is lost to the caller if it was delivered again since, was never delivered, or is a
+        dead letter. A record that is acked already, or was removed, counts as acked. Raises Busy,
+        before anything changes, while an entry that moves one of the records is being stored.
         """
         waiter, mine = Waiter(origin, request_id), list[Offset]()
         for offset, attempt in deliveries:
@@ -585,7 +615,8 @@ class Leases:
                 self._close(lease, 1)
             view.returned.clear(offset, offset + 1)
             view.lanes.leave(offset, offset + 1)
-            if view.cursor.exceptional:  # it may have a row, which would be read back when it is due
+            # it may have a row, which would be read back when it is due
+            if view.cursor.exceptional:
                 self.reserve(view, offset, offset + 1, ACKED_NUMBER)
             acks.add(view.partition, offset, offset + 1)
         self.dirty.add(view.group.id)
@@ -593,8 +624,9 @@ class Leases:
 
     @staticmethod
     def _last_attempt(view: PartitionView, offset: Offset) -> int:
-        """Number the attempt of a record's last delivery: OVER if it is acked or was removed, NUMBER_MAX if
-        it was never delivered or is a dead letter. Raises Busy."""
+        """The attempt number of a record's last delivery. OVER if it is acked or was removed,
+        NUMBER_MAX if it was never delivered or is a dead letter. Raises Busy.
+        """
         cursor, end = view.cursor, offset + 1
         for _, _, lease in view.leases.overlap(offset, end):
             if not lease.session:
@@ -603,9 +635,9 @@ class Leases:
         for _, _, tried in view.returned.overlap(offset, end) + view.lanes.overlap(offset, end):
             return tries.newest(tried)
         if cursor.fresh(offset, end):
-            if offset < view.next:  # it is in no place because its ack is on its way
+            if offset < view.next:  # it is in no place because its ack is being stored
                 raise _moves(offset)
-            # a leader before this one may have delivered it
+            # an earlier leader may have delivered it
             return 0 if offset < view.inherited else NUMBER_MAX
         waiting = cursor.exceptions.at(offset) if cursor.exceptional else None
         if waiting is not None:
@@ -617,7 +649,7 @@ class Leases:
         return self._acks.setdefault((subscription.group.id, subscription.consumer), Acks())
 
     def ack_all(self, subscription: Subscription, view: PartitionView, first: Offset, end: Offset) -> None:
-        """At most once: handed out is done."""
+        """Acks records on delivery, for subscriptions with at most once."""
         self._acks_of(subscription).add(view.partition, first, end)
         self._let_go(view, first, end, DONE, held=False)
         if view.cursor.exceptional:
@@ -632,12 +664,14 @@ class Leases:
         lost: list[Range],
         unseen: bool,
     ) -> Iterator[tuple[Offset, Offset]]:
-        """The parts of [low, high) that are done by that; takes them out of everything here."""
+        """Yields the parts of [low, high) that this ack finishes, and removes
+        them from all places here.
+        """
         kept = len(lost)
         known = NUMBER_MAX if unseen else view.inherited
         self._look_up_to(view, low, min(high, known))
         mine = self._held(view, subscription.session, low, high, lost)
-        if len(mine) == 1 and mine[0][:2] == (low, high):  # as most: it is in no other place
+        if len(mine) == 1 and mine[0][:2] == (low, high):  # the usual case: it is in no other place
             self.dirty.add(view.group.id)
             if view.cursor.exceptional:
                 self.reserve(view, low, high, ACKED_NUMBER)
@@ -655,7 +689,7 @@ class Leases:
                 if view.returned:
                     view.returned.clear(at, first)
                 view.lanes.leave(at, first)
-                if view.cursor.exceptional:  # a row of its own would come again when its time comes
+                if view.cursor.exceptional:  # otherwise its row would bring it back when it is due
                     self.reserve(view, at, first, ACKED_NUMBER)
                 yield at, first
             at = max(at, end)
@@ -663,8 +697,9 @@ class Leases:
     def _but_acking(
         self, view: PartitionView, consumer: str, parts: list[tuple[Offset, Offset]]
     ) -> list[Range]:
-        """The parts less what this consumer has acked by an entry that is on its way: an ACK may be
-        repeated."""
+        """The parts without those that this consumer acked by an entry on its
+        way: an ACK may be repeated.
+        """
         name = view.group.id, consumer
         for acks in (*self._acking.get(name, ()), self._acks[name]):
             parts = acks.without(view.partition, parts)
@@ -672,7 +707,7 @@ class Leases:
 
     @staticmethod
     def _look_up_to(view: PartitionView, low: Offset, end: Offset) -> None:
-        """Somebody has [low, end), as far as that is new here."""
+        """Treats new records below `end` as delivered, since a consumer has [low, end)."""
         if end > view.next:
             for first, stop in view.new(view.next, min(low, end)):
                 view.returned.set(first, stop, 0)
@@ -684,11 +719,14 @@ class Leases:
     def _never_had(
         view: PartitionView, low: Offset, high: Offset, had: Intervals
     ) -> list[tuple[Offset, Offset]]:
-        """The parts of [low, high) that were never handed out to anybody of the group. A leader before this
-        one may have handed out whatever its window allowed without an entry that says so: leases are logged
-        when they last, and one that was cut off hands out for the rest of its lease. The cursor moves by
-        entries alone, so its window ended where the one that this leader found ends
-        (`PartitionView.inherited`). What others hold counts as had: it is lost already."""
+        """The parts of [low, high) that were never delivered to the group.
+
+        An earlier leader may have delivered everything in its window without an entry:
+        short leases are not logged, and a leader that is cut off delivers until its own
+        lease ends. Only entries move the cursor, so its window ended where the window that
+        this leader found ends (`PartitionView.inherited`). Records of other consumers count
+        as delivered; they are lost already.
+        """
         low = max(low, view.cursor.state.cursor)
         fresh = view.cursor.fresh(low, high) if low < high else []
         if not fresh:
@@ -713,9 +751,10 @@ class Leases:
         known: Offset,
         lost: list[Range],
     ) -> None:
-        """Adds what the cursor has passed, unless it was had, has a row of its own that somebody had (as
-        anything below `known` may have been), or was done by this consumer. Of what that takes rows to know
-        it looks at some, and adds the rest."""
+        """Adds records that the cursor has passed to `lost`. Three kinds are left out: those in
+        `had`, those with an exception row that were delivered (below `known` all may have been),
+        and those that this consumer acked. It looks at a bounded number of rows and adds the rest.
+        """
         cursor = view.cursor
         if low >= cursor.state.cursor and not cursor.passed.starts:
             return
@@ -743,8 +782,9 @@ class Leases:
         reason: str,
         dead: str,
     ) -> None:
-        """The attempt is over: counted or not, with a pause or without. What the session does not hold is
-        lost."""
+        """Ends an attempt, counted or not, with a pause or without. Records that the
+        session does not hold are lost.
+        """
         plain = not failed and not dead and delay_ms <= 0
         counted = failed or bool(dead)
         ended = partial(Failed, delay_ms=delay_ms, counted=counted, dead=dead, waiter=waiter)
@@ -770,7 +810,9 @@ class Leases:
                     self._fail(ended(view, first, end, lease.attempt, subscription.consumer, reason))
 
     def start(self, subscription: Subscription, ranges: list[Range]) -> None:
-        """Note that user code has begun with records: they count as an attempt when their lease ends."""
+        """Notes that user code has begun these records: they count as an
+        attempt when their lease ends.
+        """
         begun: dict[Lease, list[tuple[Offset, Offset]]] = {}
         for view, low, high in self._by_view(subscription, ranges):
             for first, end, lease in view.leases.overlap(low, high):
@@ -785,14 +827,15 @@ class Leases:
                 lease.started = True
                 self._close(old, count)
                 self._open_all(view, parts, lease, old.deadline_ms)
-            for first, end in parts:  # not what lies between: that may be the leases of many others
+            for first, end in parts:  # the records between may belong to the leases of many others
                 self.log_later(view, first, end)
 
     def extend(
         self, subscription: Subscription, ranges: list[Range], lease_ms: int, boot_ms: int
     ) -> list[Range]:
-        """Moves deadlines, up to the longest a record may be held. Returns what the session does not hold any
-        more."""
+        """Moves deadlines, up to the longest lease allowed. Returns the ranges that
+        the session no longer holds.
+        """
         lost: list[Range] = []
         for view, low, high in self._by_view(subscription, ranges, lost):
             at = low
@@ -810,7 +853,7 @@ class Leases:
         return lost
 
     def _renew(self, subscription: Subscription, boot_ms: int) -> None:
-        """Leases of a subscription that are half over begin again, up to the longest a record may be held."""
+        """Renews leases of a subscription that are half over, up to the longest lease allowed."""
         for lease in self._of(subscription.name):
             deadline_ms = min(boot_ms + subscription.lease_ms, lease.since_ms + limits.LEASE_TOTAL_MS_MAX)
             if deadline_ms - lease.deadline_ms > subscription.lease_ms // 2 and not lease.missed:
@@ -834,7 +877,7 @@ class Leases:
         self._open(view, first, end, lease, deadline_ms)
 
     def holds_all(self, subscription: Subscription, ranges: list[Range]) -> bool:
-        """Whether the session holds every record of the ranges."""
+        """True if the session holds every record of the ranges."""
         found = 0
         for view, low, high in self._by_view(subscription, ranges):
             rows = view.leases.overlap(low, high)
@@ -844,7 +887,9 @@ class Leases:
     def take(
         self, subscription: Subscription, ranges: list[Range]
     ) -> list[tuple[PartitionView, Offset, Offset, Lease]]:
-        """An entry that acks these is on its way; what is to be undone if it does not."""
+        """An entry that acks these records is on its way. Returns the
+        leases to restore if it fails.
+        """
         taken = []
         for view, low, high in self._by_view(subscription, ranges):
             for first, end, lease in self._held(view, subscription.session, low, high, []):
@@ -853,8 +898,9 @@ class Leases:
         return taken
 
     def taken(self, taken: list[tuple[PartitionView, Offset, Offset, Lease]], done: bool) -> int:
-        """That entry is applied: the records are acked, or given back as far as they are open still, because
-        it was refused, or was a repeat that acked nothing. Returns how many are acked."""
+        """That entry is applied: acks the records, or gives back those that are still open, because
+        it was refused or was a repeat that acked nothing. Returns how many are acked.
+        """
         count = 0
         for view, first, end, lease in taken:
             cursor, left = view.cursor, Intervals()
@@ -879,8 +925,9 @@ class Leases:
         boot_ms: int,
         lease_ms: int,
     ) -> None:
-        """After a lost connection: what the client still holds is its own, unless others hold it; the rest
-        goes back."""
+        """After a lost connection the client keeps what it still holds, unless other consumers hold
+        it; its other records are given back.
+        """
         before = self._of(subscription.name) + self._of((subscription.session, UNKNOWN_NUMBER))
         for low, high, lease in self._parts_of([lease for lease in before if lease.view is view]):
             for first, end in kept.missing(low, high):
@@ -889,10 +936,11 @@ class Leases:
                 self._close(lease, end - first)
                 self.give_back(view, first, end, lease.tries)
         for first, end in kept:
-            # what lies between was handed out too, and lost
+            # the records between were delivered, too, and lost
             self._look_up_to(view, view.next, min(end, view.inherited))
             for low, high, tried in view.returned.pop(first, end):
-                if not tried and high > view.inherited:  # never handed out: a claim does not make it so
+                # never delivered, and a claim cannot change that
+                if not tried and high > view.inherited:
                     view.returned.set(max(low, view.inherited), high, 0)
                     high = max(low, view.inherited)
                     if low == high:
@@ -907,7 +955,9 @@ class Leases:
                     self.lease(view, start, stop, lease, boot_ms + lease_ms)
 
     def _barred(self, view: PartitionView, session: SessionId, low: Offset, high: Offset) -> Intervals:
-        """What of [low, high) a claim must not take: somebody has records of its key by now."""
+        """The part of [low, high) that a claim must not take, because other consumers
+        have records of its keys now.
+        """
         found = Intervals()
         if view.keys is None:
             return found
@@ -919,8 +969,9 @@ class Leases:
     def _by_view(
         self, subscription: Subscription, ranges: list[Range], lost: list[Range] | None = None
     ) -> Iterator[tuple[PartitionView, Offset, Offset]]:
-        """Ranges by view, as far as records are there; what is not goes to `lost`, but for what retention
-        removed with nothing left of it. Raises BadRequest before the first one."""
+        """Ranges by view, as far as the records exist; others are added to `lost`, except those
+        that retention removed completely. Raises BadRequest before the first range.
+        """
         assert subscription.group is not None, "readers are refused before"
         ranges = apart(ranges)
         for _, low, high in ranges:
@@ -945,9 +996,10 @@ class Leases:
     def _removed(
         view: PartitionView, low: Offset, high: Offset, lost: list[Range] | None
     ) -> Iterator[tuple[PartitionView, Offset, Offset]]:
-        """Of records that retention removed, those that wait still: they were letters, which have a body.
-        Letters are `lost`, whatever was acked is not. Of many rows it looks at some, and the rest is
-        lost."""
+        """Of records that retention removed, yields those that still wait: they were dead letters,
+        which have a body. Dead letters are added to `lost`, acked records are not. It looks at a
+        bounded number of rows and adds the rest to `lost`.
+        """
         cursor, most = view.cursor, limits.RANGES_MAX
         waiting: list[tuple[Offset, Offset]] = []
         if cursor.exceptional:
@@ -970,7 +1022,9 @@ class Leases:
         self._unlogged[view] = None
 
     def logged(self) -> None:
-        """What was opened from the log is there already."""
+        """Forgets what `log_later` noted: leases that were opened from
+        the log are in it already.
+        """
         for view in self._unlogged:
             view.unlogged.clear()
         self._unlogged.clear()
@@ -991,17 +1045,19 @@ class Leases:
                 del self._acking[name]
 
     def waiters(self) -> list[Waiter]:
-        """Who waits for what is not in the log yet."""
+        """Requests that wait for changes which are not in the log yet."""
         found = [waiter for acks in self._acks.values() for waiter in acks.waiters]
         return found + [each.waiter for each in self.failed if each.waiter is not None]
 
     @property
     def unlogged(self) -> bool:
-        """Whether something waits for the lazy log."""
+        """True if some leases wait for the lazy log."""
         return bool(self._unlogged)
 
     def take_leases(self, boot_ms: int, timer_ms: int) -> dict[int, list[LeaseRow]]:
-        """Rows per group of what is still leased or given back; what was acked meanwhile costs nothing."""
+        """Rows per group of all records that are still leased or given back; records
+        acked meanwhile cost nothing.
+        """
         taken: dict[int, list[LeaseRow]] = {}
         views, self._unlogged = self._unlogged, {}
         for view in views:
@@ -1013,7 +1069,7 @@ class Leases:
                 for first, end, lease in view.leases.overlap(low, high):
                     held.setdefault(lease, []).append((first, end))
                 back += view.returned.overlap(low, high) if view.returned else []
-                if view.lanes:  # and waits for a consumer of its route or key since
+                if view.lanes:  # it waits for a consumer of its route or key now
                     back += view.lanes.back(low, high)
             rows = taken.setdefault(view.group.id, [])
             for lease, ranges in held.items():

@@ -1,5 +1,6 @@
-"""What dispatch collected in a turn becomes entries. Who waits for those is answered when they are stored,
-and what must not leave before them leaves then."""
+"""Turns the changes that dispatch collected in a turn into entries. When those are stored, waiting
+requests are answered and waiting deliveries leave.
+"""
 
 from functools import partial
 from typing import Protocol
@@ -18,7 +19,7 @@ NONE_FAILED: tuple[list[FailRow], dict[Waiter, None]] = [], {}
 
 
 class OutboxHost(Protocol):
-    """What this room asks of its shard."""
+    """Parts of the shard that the outbox uses."""
 
     @property
     def boot_ms(self) -> int: ...
@@ -29,11 +30,11 @@ class OutboxHost(Protocol):
     def due_after(self, delay_ms: int) -> int: ...
     @property
     def last(self) -> Index:
-        """The newest entry."""
+        """Index of the newest entry."""
 
     @property
     def crowded(self) -> bool:
-        """Whether no more may wait for the other copies now."""
+        """True if no further entries may wait for the other copies now."""
 
     def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index: ...
     def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
@@ -42,12 +43,13 @@ class OutboxHost(Protocol):
 class Outbox:
     def __init__(self, host: OutboxHost, dispatch: Dispatch, pending: Pending[Outcome]) -> None:
         self._host, self._dispatch, self._pending = host, dispatch, pending
-        self._late: list[list[Delivery]] = []  # go out when an entry is stored
-        self.ready: list[Delivery] = []  #: it is stored
+        self._late: list[list[Delivery]] = []  # they leave when an entry is stored
+        self.ready: list[Delivery] = []  #: their entry is stored
 
     def gather(self) -> None:
-        """One entry per group and consumer, for what it has done and what it has failed to do, one for each
-        dead letter; what is beyond the budget of a turn waits."""
+        """Proposes one entry per group and consumer with its acks and failures, and one for each
+        run of dead letters. Changes beyond the turn's budget wait.
+        """
         dispatch, host = self._dispatch, self._host
         failed = self._fail()
         for (group_id, consumer), acks in dispatch.take_acks().items():
@@ -69,8 +71,10 @@ class Outbox:
                 host.propose(log.PARK, payloads.encode(payloads.Park(group_id, parked)))
 
     def _fail(self) -> dict[tuple[int, str], tuple[list[FailRow], dict[Waiter, None]]]:
-        """Failures of this turn, as far as the budget goes: one DEAD for each run of dead letters; what is
-        tried again, and who waits for that, by group and consumer."""
+        """Takes failures of this turn within the budget, and proposes one DEAD for each run of
+        dead letters. Returns, by group and consumer, the records that are tried again, and the
+        requests that wait for them.
+        """
         failed, budget, waiters = self._dispatch.failed, Budget(), dict[Waiter, None]()
         again: dict[tuple[int, str], tuple[list[FailRow], dict[Waiter, None]]] = {}
         while failed and budget and not self._host.crowded:
@@ -86,11 +90,14 @@ class Outbox:
                 of_group |= {each.waiter: None} if rows else {}
         for waiter in waiters:
             if not waiter.entries and not any(waiter in each for _, each in again.values()):
-                self._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))  # nothing is there
+                # no entry is needed
+                self._host.reply(waiter.origin, waiter.request_id, Acked(waiter.lost))
         return again
 
     def _sort_out(self, failed: Failed, budget: Budget) -> tuple[list[FailRow], Failed | None]:
-        """Buries what is dead; returns what is tried again, and what is left for another turn."""
+        """Buries dead records. Returns the records that are tried again, and
+        the rest for another turn.
+        """
         rows, burials, rest = self._dispatch.sort_out(failed, self._host, budget)
         for burial in burials:
             index = self._host.propose(log.DEAD, payloads.encode(burial.dead), body=burial.body)
@@ -108,8 +115,9 @@ class Outbox:
             self._host.propose(log.LEASE, payloads.encode(payloads.LeaseRows(group_id, rows)))
 
     def after_commit(self, late: list[Delivery]) -> None:
-        """Leases of exclusive groups, and acks that come before the push, are stored before anything
-        leaves."""
+        """Leases of exclusive groups, and acks on delivery, are stored
+        before their deliveries leave.
+        """
         self.log_leases()
         self.gather()
         self._late.append(late)
@@ -124,22 +132,23 @@ class Outbox:
             self._host.reply(*asker, Acked(waiter.lost))
 
     def _leave(self, late: list[Delivery], asker: Requester, index: Index, outcome: Outcome) -> None:
-        """What waited for an entry may leave."""
+        """The entry for these deliveries is stored, so they may leave."""
         self.ready += late
         self._late = [each for each in self._late if each is not late]
 
     def take_ready(self) -> list[Delivery]:
-        """What waited for an entry and may leave now. What was taken from its taker meanwhile goes to whoever
-        has it next."""
+        """Deliveries that waited for an entry and may leave now, without records that were taken
+        from their consumers meanwhile.
+        """
         ready, self.ready = self.ready, []
         return [left for left in map(self._dispatch.still, ready) if left.parts]
 
     @property
     def behind(self) -> set[Origin]:
-        """Who has deliveries to come: no AT_END overtakes them."""
+        """Connections with waiting deliveries; AT_END must not overtake them."""
         return {delivery.origin for late in self._late for delivery in late}
 
     def waiting(self) -> list[tuple[Origin, int]]:
-        """Requests for which there is no entry yet."""
+        """Requests whose entries are not proposed yet."""
         waiters = dict.fromkeys(self._dispatch.waiters())
         return [(waiter.origin, waiter.request_id) for waiter in waiters]

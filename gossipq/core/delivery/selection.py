@@ -1,8 +1,8 @@
-"""Handing out to groups: which records a member may have next, inside its credit and the group's window.
+"""Chooses the next records for a member of a group, within its credit and the group's window.
 
-First what came back, then what waits for a route the member takes, then what is new. A record that this
-member may not have goes into a lane (its route, or its key) and is looked at again when that changes; what
-has expired becomes a dead letter.
+It takes returned records first, then records waiting for a route that the member takes, then new
+ones. A record that this member may not have goes into a lane of its route or key, and is looked at
+again when that changes. An expired record becomes a dead letter.
 """
 
 from bisect import bisect_right
@@ -27,14 +27,15 @@ from gossipq.core.storage import Deadlines, ParkRow, RangeMap
 from gossipq.types import KEY_HASH, LEASE, TTL, Offset
 from gossipq.values import GroupConfig
 
-REFILL_ROWS = 512  #: exception rows read back in one go
-PARK_ROWS = 2_048  #: in one entry
-BUSY_KEYS_MS = 10  #: so long new records of busy keys wait for their keys before later records are looked for
-LOOKS_PAST = 256  #: runs of records of busy keys that are passed over then
+REFILL_ROWS = 512  #: exception rows that are read back at a time
+PARK_ROWS = 2_048  #: rows in one PARK entry
+#: how long new records of busy keys wait for their keys before later records are looked at
+BUSY_KEYS_MS = 10
+LOOKS_PAST = 256  #: runs of such records that are passed over then
 
 
 class Candidate(NamedTuple):
-    """Records [first, end) that may be next, and how often they were tried; `source` is None for new ones."""
+    """Records [first, end) that may be next, and their tries; `source` is None for new ones."""
 
     source: RangeMap[int] | None
     first: Offset
@@ -52,26 +53,27 @@ class Selection(Failures):
         super().__init__(ledger, cluster)
         self.parking: dict[int, list[ParkRow]] = {}  #: rows to log, per group
         self.boot_ms = self.leader_ms = self.timer_ms = 0  #: of this turn
-        self.delivered = 0  #: records handed out
-        self.more = False  #: lanes are left to be read back
+        self.delivered = 0  #: delivered records
+        self.more = False  #: some lanes must still be read back
         self.looks = 0  #: slices that this turn may still look at
-        self.busy_keys: Deadlines[int] = (
-            Deadlines()
-        )  #: groups to look at for records of other keys; boot time
+        #: groups to look at for records of other keys; boot time
+        self.busy_keys: Deadlines[int] = Deadlines()
         self._looks_past = 0
         self.held_back = False  #: the last member that got nothing waits for its keys
 
     # --- who ------------------------------------------------------------------------------------------------
 
     def members(self, group: Group) -> list[Subscription]:
-        """Who may be served: the first when the group is exclusive, nobody while it is paused."""
+        """The members that may be served: only the first of an exclusive group,
+        and none while it is paused.
+        """
         config = group.state.config
         if config.paused:
             return []
         return list(islice(group.members.values(), 1 if config.mode == EXCLUSIVE else None))
 
     def sharers(self, group: Group) -> int:
-        """How many of them lend credit."""
+        """How many of them have credit."""
         config = group.state.config
         if config.paused or not group.lenders:
             return 0
@@ -80,7 +82,9 @@ class Selection(Failures):
         return len(group.lenders)
 
     def next_parts(self, member: Subscription, sharers: int) -> Handed | None:
-        """The next parts for a member, with one lease; `sharers` divide what there is."""
+        """The next parts for a member, with one lease; `sharers` members
+        share the available records.
+        """
         self._looks_past, self.held_back = LOOKS_PAST, False
         for _ in range(len(member.views)):
             view = member.views[0]
@@ -98,7 +102,7 @@ class Selection(Failures):
             self.refill(view)
         while (candidate := self._candidate(view, member)) is not None:
             if self.overdue or self.looks <= 0:  # a backlog that has expired, or just a long one: another
-                self.dirty.add(view.group.id)  # turn goes on
+                self.dirty.add(view.group.id)  # another turn continues
                 return None
             self.looks -= 1
             source, first, end, tried = candidate
@@ -140,7 +144,7 @@ class Selection(Failures):
             return handed
         if view.lanes:
             self._make_way(view, member)
-        if view.draining or view.waking is not None:  # another turn goes on
+        if view.draining or view.waking is not None:  # another turn continues
             self.dirty.add(view.group.id)
             self.more = True
         return None
@@ -165,7 +169,7 @@ class Selection(Failures):
 
     @staticmethod
     def _used(view: PartitionView, source: RangeMap[int] | None, first: Offset, end: Offset) -> None:
-        """These are no longer where the candidate was found."""
+        """Removes records from the place in which the candidate was found."""
         if source is None:
             view.goes_to(end)
             return
@@ -175,7 +179,7 @@ class Selection(Failures):
             view.lanes.leave(first, end)
 
     def _skip_voids(self, view: PartitionView, candidate: Candidate) -> tuple[Offset, Offset] | None:
-        """What is left of a candidate before the next void; None: all of it."""
+        """The part of a candidate before the next void; None: all of it."""
         voids = self._ledger.voids.get(view.partition)
         if voids is None:
             return None
@@ -194,8 +198,9 @@ class Selection(Failures):
         tried: int,
         place: Place,
     ) -> Offset:
-        """End of those at the front that have not expired. When the first has, it leaves, with those that
-        expired with it."""
+        """The end of the first records that have not expired. If the first has expired, it is
+        removed, with those that expired with it.
+        """
         over, end = self._over(view, first, end, tried, place)
         if not over:
             return end
@@ -206,17 +211,20 @@ class Selection(Failures):
     def _over(
         self, view: PartitionView, first: Offset, end: Offset, tried: int, place: Place
     ) -> tuple[bool, Offset]:
-        """Whether the first has expired, and the end of those that fare like it."""
+        """Returns whether the first record has expired, and the end of the
+        records with the same answer.
+        """
         times_ms = expiry_times(self._ledger, view, place, end - first, tried)
         over = 0 < times_ms[0] <= self.leader_ms
-        if len(times_ms) > 1:  # each record for itself: up to the first that fares otherwise
+        if len(times_ms) > 1:  # each record by itself, up to the first with another answer
             alike = takewhile(lambda time_ms: (0 < time_ms <= self.leader_ms) == over, times_ms)
             end = first + sum(1 for _ in alike)
         return over, end
 
     def still_held(self, view: PartitionView, member: Subscription, part: Part, run: int) -> list[Part]:
-        """What is left of a part that waited since it was handed over: what its taker holds by that, and has
-        not expired."""
+        """The rest of a part that waited after its delivery: records that its consumer still holds
+        by that delivery and that have not expired.
+        """
         left: list[Part] = []
         for at, stop, lease in view.leases.overlap(part.offset, part.end):
             while (lease.owner, lease.run) == (member.name, run) and at < stop:
@@ -242,8 +250,9 @@ class Selection(Failures):
         tried: int,
         place: Place,
     ) -> Offset:
-        """End of the records whose keys the member may have; those before the first such go into their
-        lanes, unless it pays to wait until their keys are free."""
+        """The end of the records whose keys the member may have. Records before the first of these
+        go into their lanes, unless it is better to wait until their keys are free.
+        """
         keys = view.keys
         column = self._ledger.opened.column(place.entry, KEY_HASH) if place.columns & KEY_HASH else None
         if keys is None or column is None:
@@ -254,7 +263,7 @@ class Selection(Failures):
             self.held_back = self._waits_for_keys(view, member)
             if self.held_back:
                 return first
-        if not allowed and first < end:  # nor those of its key that follow
+        if not allowed and first < end:  # nor later records of its key
             stop = first + sum(1 for _ in takewhile(hashes[0].__eq__, hashes))
             self._used(view, source, first, stop)
             view.enters("lane", first, stop)
@@ -262,9 +271,11 @@ class Selection(Failures):
         return first + allowed
 
     def _waits_for_keys(self, view: PartitionView, member: Subscription) -> bool:
-        """Whether a member gets nothing new for now, since the next record is of a busy key. A fast consumer
-        is through with its records at once, and then gets what follows in whole slices: to pass over
-        thousands of records one by one would cost more. But other keys do not wait longer than that."""
+        """True if a member gets no new records for now, since the next one is of a busy key. A fast
+        consumer finishes its records at once and then gets the next ones in whole slices; passing
+        over thousands of records one by one would cost more. But records of other keys never wait
+        longer than BUSY_KEYS_MS.
+        """
         if member.blocked_ms is None or not self._looks_past:
             member.blocked_ms = self.boot_ms
         if self.boot_ms - member.blocked_ms >= BUSY_KEYS_MS:
@@ -322,14 +333,14 @@ class Selection(Failures):
     def _hand_on(
         self, view: PartitionView, member: Subscription, handed: Handed, place: Place, end: Offset
     ) -> None:
-        """After the new slice at `place`: whole slices behind it, below `end`, that fare like it by what is
-        known of all of them. It spares plain batches the way through `_from`; whatever is special takes
-        that."""
+        """Adds whole slices after the new one at `place`, below `end`, if they need the same
+        treatment. Plain batches so avoid the way through `_from`, which handles all special cases.
+        """
         ledger, partition = self._ledger, view.partition
         first = stop = view.next
         special = view.keys is not None or view.cursor.exceptional or view.draining or view.waking is not None
         if special or not member.ack or place.columns & RULED or partition in ledger.voids:
-            return  # what a topic lets live is no matter: a later slice lives longer
+            return  # a topic's time to live needs no check: a later slice lives longer
         for each in ledger.slices.whole(partition, first, end, self.looks):
             record_bytes = -(-each.size // each.batch_count)
             charge = each.count * record_bytes
@@ -357,8 +368,9 @@ class Selection(Failures):
         place: Place,
         sharers: int,
     ) -> Handed | None:
-        """Records that failed together come again together, where each of them may: None where one has to be
-        looked at by itself."""
+        """Delivers records that failed together as one part, or returns None if one of
+        them needs a look of its own.
+        """
         ledger, partition = self._ledger, view.partition
         if not member.gaps or view.keys is not None or view.group.state.config.mode == EXCLUSIVE:
             return None
@@ -399,7 +411,7 @@ class Selection(Failures):
     # --- what waits on disk ---------------------------------------------------------------------------------
 
     def refill(self, view: PartitionView) -> None:
-        """Reads exception rows back whose time or lane has come."""
+        """Reads back exception rows whose time has come, or whose lane is open."""
         if len(view.returned) >= REFILL_ROWS:
             return
         if view.due_ms is not None and view.due_ms <= self.timer_ms:
@@ -408,7 +420,7 @@ class Selection(Failures):
                 view.since = due_ms, first + 1
                 self._read_back(view, first)
                 if len(view.returned) >= 2 * REFILL_ROWS:
-                    break  # rows may be of many records
+                    break  # a row may have many records
             else:
                 if len(rows) < REFILL_ROWS:
                     later = view.cursor.exceptions.due(view.since, 2**62, 1)
@@ -435,7 +447,7 @@ class Selection(Failures):
     @staticmethod
     def _come_back(view: PartitionView, first: Offset, end: Offset, tried: int) -> None:
         taken = [(low, high) for low, high, _ in view.leases.overlap(first, end)]
-        # read back before, and nobody has them: what memory knows of their tries is newer than the row
+        # read back before and not leased: memory knows newer tries than the row
         here = view.returned.overlap(first, end) + view.lanes.overlap(first, end)
         at = first
         for low, high in [*taken, (end, end)]:
@@ -447,7 +459,9 @@ class Selection(Failures):
             view.returned.set(low, high, max(known, tried))
 
     def _drain(self, view: PartitionView, lane: bytes, first: Offset) -> None:
-        """Rows of a lane come back in order; what waits in memory follows when the last of them did."""
+        """Reads rows of a lane back in order. Records of the lane in memory
+        follow after the last row.
+        """
         firsts = view.cursor.exceptions.in_lane(lane, first, REFILL_ROWS)
         for each in firsts:
             self._read_back(view, each)
@@ -461,8 +475,9 @@ class Selection(Failures):
             view.draining[lane] = more[0]
 
     def wake_lanes(self, view: PartitionView) -> None:
-        """Members came or went, or key order ended: parked rows whose route somebody takes now, or whose key
-        does not count any more, are read back, some lanes at a time."""
+        """Members came or went, or key order ended. Reads back parked rows that a member takes now,
+        or whose key no longer counts, some lanes at a time.
+        """
         if view.cursor.state.parked:
             view.waking = b""
 
@@ -478,7 +493,9 @@ class Selection(Failures):
             view.draining.setdefault(lane, 0)
 
     def parked(self, view: PartitionView, lane: bytes, first: Offset, end: Offset) -> None:
-        """Records have come to a lane on disk. Who may have them by now found nobody there before."""
+        """Records have arrived in a lane on disk. Consumers that may have them now did
+        not find them there before.
+        """
         self.landed(view, first, end)
         self.came_back(view, [(first, end)])
         if view.keys is not None and key_of(lane):
@@ -489,7 +506,9 @@ class Selection(Failures):
         self.dirty.add(view.group.id)
 
     def _make_way(self, view: PartitionView, member: Subscription) -> None:
-        """A window full of records that nobody can have: they go to disk, so that the cursor can pass."""
+        """Moves records to disk when they fill the window and no consumer may have them, so
+        that the cursor can pass.
+        """
         state, cursor = self._ledger.partitions[view.partition], view.cursor.state
         if view.next < min(state.next, view.window_end) or view.next >= state.next:
             return
@@ -497,14 +516,14 @@ class Selection(Failures):
         room = view.group.state.config.parked_max - cursor.parked
         for lane, ranges in list(view.lanes.items()):
             if not key_of(lane) and view.group.takes_lane(view, lane):
-                continue  # its consumers are slow, but there
+                continue  # it has consumers, which are only slow
             for first, end, tried in list(ranges):
                 if key_of(lane):
                     end = min(end, first + room)
                 if len(rows) >= PARK_ROWS or end <= first:
                     break
                 if not view.cursor.fresh(first, end):
-                    continue  # it has its row, and is not in the way
+                    continue  # it has a row already, and does not block the window
                 view.lanes.leave(first, end)
                 if view.keys is not None and key_of(lane):
                     view.keys.parks(key_of(lane), first)
@@ -515,5 +534,5 @@ class Selection(Failures):
 
 
 def _again(tried: int) -> bool:
-    """Say if records were delivered since their last attempt began."""
+    """True if records were delivered since their last attempt began."""
     return tries.newest(tried) > tries.begun(tried)
