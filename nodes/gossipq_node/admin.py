@@ -288,7 +288,7 @@ class _Server(ThreadingHTTPServer):
         """Return whether a complete request is answered. The last place is reserved for /livez."""
         others = sum(place.page not in ("", LIVEZ) for place in list(self._places.values()))
         if page != LIVEZ and others >= REQUESTS_MAX - 1:
-            self._places.pop(request, None)  # it gets 503 at once and takes no place meanwhile
+            self._places.pop(request, None)  # it gets 503 at once and needs no place
             return False
         place = self._places.get(request)
         if place is not None:

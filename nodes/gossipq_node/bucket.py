@@ -18,7 +18,7 @@ from gossipq.errors import GossipqError, Unreachable, missing_extra
 
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 HOW = "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL say how to get there"
-#: there are no locks, so unnamed objects are deleted only when they are this old
+#: without locks, unnamed objects are deleted only when they are this old
 UNNAMED_S = 24 * 3_600.0
 CHUNK_BYTES = 1 << 20
 

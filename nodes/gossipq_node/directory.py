@@ -190,7 +190,7 @@ class DataDirectory:
         self.lock = DirectoryLock(self.path)
 
     def found(self, cluster_name: str, workers: int, shards: int) -> DirectoryManifest:
-        """Return the manifest. If the directory has no cluster, found one.
+        """Return the manifest. Found a cluster if the directory is new.
         Raises StoreError, see `check`.
         """
         manifest = self.prepare(cluster_name, workers, shards)

@@ -143,7 +143,7 @@ def _encrypts(config: Config) -> bool:
 
 
 def _doors(config: Config) -> Iterator[Check]:
-    """Check which ports are open, and to whom."""
+    """Check which ports are open, and for which hosts."""
     place, above = endpoint(config.node.bind), limits.DOOR_PORT_STEP
     if place.transport == "ipc":
         return

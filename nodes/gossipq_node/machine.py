@@ -116,7 +116,7 @@ def check_file_limit() -> None:
 
 
 def raise_file_limit() -> None:
-    """Raise the limit of open files to what the system allows, because
+    """Raise the limit of open files as far as the system allows, because
     each connection needs one.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -109,7 +109,8 @@ class GossipSettings(msgspec.Struct, frozen=True, kw_only=True):
     advertise: str = ""  #: host that others are told
     member: Member
     cluster: str = ""  #: uuid in hex; "": none yet
-    #: 32 bytes as base64 each: the first encrypts, all decrypt; (): unencrypted
+    #: keys of 32 bytes as base64. The first encrypts, all decrypt; without
+    #: keys, gossip is unencrypted
     keys: tuple[str, ...] = ()
     directory: str  #: for files of the agent
 

@@ -62,7 +62,7 @@ class Child:
         self.end = ""  #: how its last run ended
 
     def start(self, now_ms: int) -> None:
-        """Start the process. Raises OSError if the system has no process or pipe left."""
+        """Start the process. Raises OSError if the system lacks a free process or pipe."""
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         try:

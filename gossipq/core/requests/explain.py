@@ -1,5 +1,6 @@
-"""Why a record is where it is: WHY, WHY_GROUP, TRACE, SHOW, LIST_DEAD. Reads the ledger and dispatch, changes
-nothing."""
+"""Explains why a record is where it is: WHY, WHY_GROUP, TRACE, SHOW, LIST_DEAD. Reads the ledger
+and dispatch, and changes nothing.
+"""
 
 from collections.abc import Callable, Iterator
 from heapq import merge
@@ -44,20 +45,21 @@ from gossipq.types import DELAY, Index, Offset, Origin, PartitionKey, partition_
 from gossipq.values import DeadLetter, Message, Ref, Standing, TraceEvent
 
 TRACE_ROWS_MAX = 1_024
-EVENT_BYTES = 64  #: of a step, or of a dead letter, in an answer, beside its texts
-HOLDERS_MAX = 3  #: consumers that are named
-TRACE_BACK = limits.BATCH_RECORDS_HARD_MAX  #: a row that covers an offset begins at most so far before it
+EVENT_BYTES = 64  #: size of a step or a dead letter in an answer, without its texts
+HOLDERS_MAX = 3  #: most consumers that an answer names
+#: a row that covers an offset begins at most this far before it
+TRACE_BACK = limits.BATCH_RECORDS_HARD_MAX
 
 _decode_trace = msgspec.msgpack.Decoder(TraceRow).decode
 
 
 def says(state: str, **words: str) -> str:
-    """Why a record is in a state, in the words of the table of states."""
+    """The reason for a record's state, in the words of the table of states."""
     return life.STATES[state].says.format(**words)
 
 
 class ExplainHost(Protocol):
-    """What this room asks of its shard."""
+    """Parts of the shard that these answers use."""
 
     @property
     def leader_ms(self) -> int: ...
@@ -83,7 +85,8 @@ class Named(NamedTuple):
 
 def find(ledger: Ledger, ref: Ref) -> Named:
     """The record of a ref: it has an offset by now, or is scheduled, or was voided before. Raises
-    UnknownRecord, BadRequest."""
+    UnknownRecord, BadRequest.
+    """
     index, record, offset = ref.index, ref.record, ref.offset
     within("index", index, 0, NUMBER_MAX)
     within("record", record, 0, NUMBER_MAX)
@@ -115,7 +118,7 @@ def _waits(count: int) -> str:
 
 
 def _holders(view: PartitionView) -> str:
-    """Who has records of a group now."""
+    """Names of the consumers that hold records of the group now."""
     names = sorted({lease.consumer for _, _, lease in view.leases if lease.session})
     return ", ".join(names[:HOLDERS_MAX]) + (
         f" and {len(names) - HOLDERS_MAX} more" if len(names) > HOLDERS_MAX else ""
@@ -138,7 +141,7 @@ class ExplainRequests:
         return type(message) in self._serve
 
     def step(self, origin: Origin, request_id: int, message: Message) -> None:
-        """Raises what must be refused."""
+        """Answers a request. Raises the error with which it must be refused."""
         self._serve[type(message)](origin, request_id, message)
 
     # --- a record -------------------------------------------------------------------------------------------
@@ -149,7 +152,7 @@ class ExplainRequests:
         return find(self._ledger, ref)
 
     def _text(self, named: Named) -> str:
-        """The ref as users write it."""
+        """The ref in the form that users write."""
         topic = self._ledger.topics[self._ledger.partitions[named.partition].topic_id].name
         place = str(named.offset) if named.offset >= 0 else f"@{named.entry}.{named.record}"
         return f"{topic}/{partition_of(named.partition)}/{place}"
@@ -164,7 +167,7 @@ class ExplainRequests:
         self._host.reply(origin, request_id, Explained(named.ref, standings, lines))
 
     def _unplaced(self, named: Named) -> Standing:
-        """A record without an offset."""
+        """Explains a record without an offset."""
         void = self._ledger.void_of(named.partition, named.entry, named.record)
         if void is not None:
             return self._voided(void)
@@ -205,7 +208,7 @@ class ExplainRequests:
         return standings, lines
 
     def _void_standings(self, named: Named) -> list[Standing]:
-        """A void record: some groups may have been done with it before."""
+        """Explains a void record; some groups may have finished it before."""
         row = self._ledger.state.floor(records.key(b"Z", named.partition, named.offset))
         assert row is not None, "a void has its row"
         void, standings = self._voided(decode_void(row[1])), []
@@ -216,7 +219,7 @@ class ExplainRequests:
         return standings or [void]
 
     def _policies(self, named: Named, group_ids: list[int]) -> list[str]:
-        """What rules the record, each with its origin."""
+        """The policy of the record, with the origin of each value."""
         place = place_of(self._ledger, None, named.partition, named.offset)
         if place is None:
             return []
@@ -242,8 +245,9 @@ class ExplainRequests:
         return lines
 
     def _left_ms(self, named: Named, view: PartitionView) -> int | None:
-        """How long a record of a group has until it expires, negative when it has; None: it does not
-        expire, or the group is done with it."""
+        """Time until a record of a group expires; negative if it has expired. None: it does not
+        expire, or the group has finished it.
+        """
         cursor, first, end = view.cursor, named.offset, named.offset + 1
         row = cursor.exceptions.at(first) if cursor.exceptional else None
         if row is None and not cursor.fresh(first, end):
@@ -262,7 +266,7 @@ class ExplainRequests:
         return group.views.get(partition) if group else None
 
     def _known(self, named: Named, group_id: int) -> Standing:
-        """The standing of a record in a group. It says so if the record has expired there."""
+        """The state of a record in a group, including that it has expired there."""
         standing, view = self._standing(named, group_id), self._view(group_id, named.partition)
         left_ms = None if view is None else self._left_ms(named, view)
         if left_ms is None or left_ms > 0:
@@ -350,7 +354,9 @@ class ExplainRequests:
     def _stands(
         self, topic: str, name: str, view: PartitionView | None, cursor: Cursor, offset: Offset
     ) -> tuple[str, str, str]:
-        """(state, because, next command) of a record that nobody holds, and of a group that does not move."""
+        """(state, because, next command) of a record that is not leased, or of a
+        group that does not move.
+        """
         group = view.group if view else None
         config = self._ledger.groups[cursor.state.group_id].config
         if config.paused:
@@ -449,7 +455,9 @@ class ExplainRequests:
     def _again(
         self, topic: str, name: str, view: PartitionView | None, cursor: Cursor, behind_keys: int
     ) -> tuple[str, str, str]:
-        """Explain a group whose records were all delivered before, or wait behind others of their key."""
+        """Explains a group whose records were all delivered before, or wait
+        behind others of their key.
+        """
         state, because, verb = self._stands(topic, name, view, cursor, cursor.state.cursor)
         keyed = f"{_waits(behind_keys)} behind others of their key" if behind_keys else ""
         dues = cursor.exceptions.due((0, 0), self._host.timer_ms + limits.DELAY_MS_MAX, 1)
@@ -484,7 +492,8 @@ class ExplainRequests:
         place = place_of(ledger, None, partition, offset)
         if place is not None:
             due = bool(place.columns & DELAY)
-            # when the leader stored a delayed record is not kept: its batch says when it was sealed
+            # the time when the leader stored a delayed record is not kept; its batch
+            # tells when it was sealed
             if due and (sealed_ms := ledger.opened.header(place.entry).publish_ms):
                 sealed_ms = min(sealed_ms, place.time_ms)
                 yield TraceEvent(sealed_ms, "published", reason="by the clock of its producer")
@@ -513,7 +522,7 @@ class ExplainRequests:
             for offset in (named.offset - TRACE_BACK, named.offset, named.offset + 1)
         )
         acked_ms = set()
-        # its own rows first: those of its neighbours may be more than are looked at
+        # its own rows first, since its neighbours may have more rows than are looked at
         for count, (_, raw) in enumerate(chain(state.scan(own, high), state.scan(low, own))):
             row = _decode_trace(raw)
             if count >= TRACE_ROWS_MAX:
@@ -543,8 +552,9 @@ class ExplainRequests:
         self._host.enclose(origin, request_id, Shown(named.ref, time_ms), [body])
 
     def _body_of(self, named: Named) -> tuple[tuple[Index, int], int]:
-        """((entry, record), time) of a record: in the log, in the schedule, with a dead letter or what was
-        one. Raises UnknownRecord."""
+        """((entry, record), time) of a record: in the log, in the schedule, or with a present or
+        former dead letter. Raises UnknownRecord.
+        """
         if named.offset < 0:
             found = self._ledger.schedule.get(named.partition, named.entry, named.record)
             if found is None:
@@ -572,9 +582,11 @@ class ExplainRequests:
         self._host.enclose(origin, request_id, DeadLetters(letters, more), bodies)
 
     def _page(self, message: ListDead) -> tuple[list[DeadLetter], list[bytes], Offset]:
-        """Letters, their batches, and where the next page begins; -1: that was all. A page begins at an
-        offset, so all letters of one come together. Those of the first come in any case, or there would be no
-        next page: as many as an answer has room for, and as many batches, at least one."""
+        """Letters, their batches, and where the next page begins; -1 after the last page. A page
+        begins at an offset, so all letters of one offset come together. The letters of the first
+        offset always come, otherwise there would be no next page. Their number is bounded by the
+        room in an answer, and so is that of their batches, with at least one batch.
+        """
         letters, bodies, room, size = list[DeadLetter](), list[bytes](), limits.LIST_BYTES_MAX, 0
         most = limits.DELIVER_BYTES_MAX
         for first, rows in groupby(self._dead(message), itemgetter(0)):
@@ -592,7 +604,7 @@ class ExplainRequests:
         return letters, bodies, -1
 
     def _dead(self, message: ListDead) -> Iterator[tuple[Offset, str, DeadRow]]:
-        """In the order of offsets, then of groups."""
+        """Letters in the order of offsets, then of groups."""
         named = [
             (self._ledger.groups[group_id].name, cursor)
             for group_id, cursor in self._ledger.cursors.get(message.partition, {}).items()
@@ -610,7 +622,7 @@ def _dead_of(group: str, cursor: Cursor, after: Offset) -> Iterator[tuple[Offset
 
 
 def _newest(steps: list[TraceEvent]) -> list[TraceEvent]:
-    """As many of the last ones as an answer has room for."""
+    """The newest ones that fit into an answer."""
     room = limits.LIST_BYTES_MAX
     for at in range(len(steps) - 1, -1, -1):
         room -= EVENT_BYTES + sum(
@@ -631,7 +643,7 @@ def _letter(partition: PartitionKey, group: str, first: Offset, row: DeadRow, si
 
 
 def _size(letter: DeadLetter) -> int:
-    """About its bytes in an answer."""
+    """About how many bytes it takes in an answer."""
     texts = [
         letter.group,
         letter.error,

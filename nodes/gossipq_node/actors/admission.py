@@ -3,9 +3,9 @@
 The node may be wrong about that. It may have been removed while it was away, its cluster may have
 been recovered from another disk, or its [cluster] options may differ.
 
-A drained node keeps asking, and so does one that hears no other node. If it is removed,
-it may hear of it in no other way: it has no copy any more, or the encrypted ports of
-the others are closed to it.
+A drained node keeps asking, and so does one that hears no other node. This may be the
+only way to learn that it was removed: it keeps no copy any more, or the encrypted ports
+of the others are closed to it.
 
 The node greets every node of its roster and sends JOIN to the leader of the meta shard, each until
 it gets an answer. Request numbers cannot be guessed, so answers come only from these addresses.

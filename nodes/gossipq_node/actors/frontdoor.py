@@ -152,9 +152,9 @@ class Frontdoor:
         return min(at for at in due if at is not None)
 
     def _serves(self) -> bool:
-        """True if every worker reports that it serves and has proven its identity at both of its
-        addresses: by one it gets requests, by the other it hears who leads what. A worker that
-        reports is greeted.
+        """True if every worker reports that it serves and has proven its identity at both
+        of its addresses. One receives requests; the other receives news of the leaders. A
+        worker that reports is greeted.
         """
         forwards, siblings, connection = (
             self._settings.forwards,

@@ -102,7 +102,7 @@ class Guard:
             raise Forbidden("no node has joined by that invitation", hint="gossipq cluster invite")
 
     def is_node(self, key: bytes) -> bool:
-        """Whether the owner of this session key knows the cluster's secret."""
+        """True if the owner of this session key knows the cluster's secret."""
         return bool(self._token and key) and ownership.is_of_node(self._token, key)
 
     def again(self, shown: bytes, acts_for: str, now: Now) -> Rights | None:
@@ -158,8 +158,8 @@ class Guard:
         return taken
 
     def may_change(self, rights: Rights | None) -> bool:
-        """Whether a session may change users without proof that it knows the secret. Raises
-        BadRequest if the cluster has no secret.
+        """True if a session may change users without proof that it knows the secret. Raises
+        BadRequest in a cluster without a secret.
         """
         if not self._token:
             raise BadRequest(NO_SECRET, hint="start its nodes with --secret-file FILE")

@@ -50,8 +50,8 @@ class Prover:
         asker: str = "",
         nonce: bytes = b"",
     ) -> Challenge | None:
-        """The challenge to send, or None if the request proves the
-        secret or the cluster has none.
+        """The challenge to send. None if the request proves the secret, or
+        in a cluster without one.
         """
         mine = self.nonce(origin, asker, nonce)
         if not self._token or proofs.proves(self._token, mine, request):

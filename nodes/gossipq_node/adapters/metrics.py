@@ -165,7 +165,7 @@ def exposition(
     moves: int = 0,
     queued: int = 0,
 ) -> bytes:
-    """Return the text. `stats` is None if the workers did not answer.
+    """Return the text. Without an answer of the workers, `stats` is None.
 
     `moves` counts changes of leaders. `queued` are waiting messages of gossip.
     """

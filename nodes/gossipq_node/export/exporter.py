@@ -63,7 +63,7 @@ class ExportedPartition(msgspec.Struct):
     number: int
     first: Offset
     end: Offset
-    voided: int  #: records that operators have voided so far
+    voided: int  #: records that operators have voided until now
     groups: list[GroupStats]
     position: Position
 
