@@ -281,9 +281,8 @@ def test_without_the_workers_the_node_still_tells_of_itself(
 
 def test_timings_count_batches_when_they_are_confirmed() -> None:
     timings = Timings()
-    timings.read(3, 9, 1_000)
-    timings.read(3, 10, 1_000)
-    timings.read(3, 11, 2_000)
+    timings.read(3, 10, 2, 1_000)
+    timings.read(3, 11, 1, 2_000)
     timings.confirmed(3, 10, 1_400)
     publish = timings.rows()[0]
     assert (sum(publish.counts), publish.counts[2], publish.sum_us) == (2, 2, 800), (
@@ -291,7 +290,7 @@ def test_timings_count_batches_when_they_are_confirmed() -> None:
     )
     timings.confirmed(3, 11, 2_010)
     assert sum(timings.rows()[0].counts) == 3
-    timings.read(3, 12, 3_000)
+    timings.read(3, 12, 1, 3_000)
     timings.forget()
     timings.confirmed(3, 12, 4_000)
     assert sum(timings.rows()[0].counts) == 3, "what a failed commit took along is not counted"
