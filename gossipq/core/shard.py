@@ -844,7 +844,7 @@ class Shard:
         """True if something can be written with the next sync."""
         ledger, behind = self.ledger, self._sweeper.behind or self.peers.emptying
         unapplied = bool(self._unapplied.entries) and not self.replica.hollow
-        return ledger.dirty or bool(ledger.free) or behind or unapplied or self.dispatch.unlogged
+        return ledger.dirty or bool(ledger.free) or behind or unapplied or bool(self.dispatch.unlogged)
 
     def ready(self, sync: bool) -> Ready:
         """Prepare the commit. `sync`: the worker will commit, so lazy writes such as leases

@@ -142,7 +142,7 @@ class Leases:
         self._acks: dict[tuple[int, str], Acks] = {}
         #: by the same names: acks in entries that are not applied, the oldest first
         self._acking: dict[tuple[int, str], deque[Acks]] = {}
-        self._unlogged: dict[PartitionView, None] = {}  # views with something for the lazy log
+        self.unlogged: dict[PartitionView, None] = {}  #: views with leases for the lazy log
 
     # --- leases ---------------------------------------------------------------------------------------------
 
@@ -305,7 +305,7 @@ class Leases:
         wait for them are answered.
         """
         self.again.cancel(view)
-        self._unlogged.pop(view, None)
+        self.unlogged.pop(view, None)
         for _, _, lease in view.leases:
             self._gone(lease)
         theirs = (
@@ -1019,15 +1019,15 @@ class Leases:
         if view.unlogged and view.unlogged[-1][1] == first:
             first = view.unlogged.pop()[0]
         view.unlogged.append((first, end))
-        self._unlogged[view] = None
+        self.unlogged[view] = None
 
     def logged(self) -> None:
         """Forgets what `log_later` noted: leases that were opened from
         the log are in it already.
         """
-        for view in self._unlogged:
+        for view in self.unlogged:
             view.unlogged.clear()
-        self._unlogged.clear()
+        self.unlogged.clear()
 
     def take_acks(self) -> dict[tuple[int, str], Acks]:
         taken, self._acks = self._acks, {}
@@ -1049,17 +1049,12 @@ class Leases:
         found = [waiter for acks in self._acks.values() for waiter in acks.waiters]
         return found + [each.waiter for each in self.failed if each.waiter is not None]
 
-    @property
-    def unlogged(self) -> bool:
-        """True if some leases wait for the lazy log."""
-        return bool(self._unlogged)
-
     def take_leases(self, boot_ms: int, timer_ms: int) -> dict[int, list[LeaseRow]]:
         """Rows per group of all records that are still leased or given back; records
         acked meanwhile cost nothing.
         """
         taken: dict[int, list[LeaseRow]] = {}
-        views, self._unlogged = self._unlogged, {}
+        views, self.unlogged = self.unlogged, {}
         for view in views:
             spans, held, back = Intervals(), dict[Lease, list[tuple[Offset, Offset]]](), []
             for low, high in sorted(view.unlogged):

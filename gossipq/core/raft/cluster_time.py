@@ -181,7 +181,12 @@ class ClusterTime:
     @property
     def timer_ms(self) -> int:
         """Timer time of this turn; 0 without an anchor."""
-        return 0 if self._ahead_us is None else self._now.boot_ms + self.timer_ahead_ms
+        ahead_us, timer_us = self._ahead_us, self._timer_us
+        if ahead_us is None:
+            return 0
+        if timer_us is None:  # of a copy that does not lead, or with nothing due
+            return self._now.boot_ms + self.timer_ahead_ms
+        return self._now.boot_ms + min(ahead_us, timer_us) // 1_000
 
     @property
     def _behind_ms(self) -> int:

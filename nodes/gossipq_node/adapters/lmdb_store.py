@@ -18,7 +18,6 @@ import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partialmethod
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn
@@ -153,23 +152,37 @@ class LmdbTable:
         except lmdb.Error as error:
             self._store.fail(error)
 
-    def put_many(self, rows: Sequence[tuple[bytes, bytes]], append: bool = False) -> None:
+    def put_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         store, name, changes = self._store, self.name, self._store.changes
         try:
             if len(rows) == 1:  # half the cost of a cursor
                 ((key, value),) = rows
-                stored = store.txn.put(key, value, True, True, append, self._db)
+                store.txn.put(key, value, True, True, False, self._db)
             else:
                 with store.txn.cursor(self._db) as cursor:
-                    _, stored = cursor.putmulti(rows, append=append)
+                    cursor.putmulti(rows)
+        except lmdb.Error as error:
+            store.fail(error)
+        for key, value in rows:
+            changes.append((name, key, value))
+            store.changed_bytes += len(value)
+
+    def append_many(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        # a publish calls both: a function that they shared would be two more calls in each
+        store, name, changes = self._store, self.name, self._store.changes
+        try:
+            if len(rows) == 1:
+                ((key, value),) = rows
+                stored = store.txn.put(key, value, True, True, True, self._db)
+            else:
+                with store.txn.cursor(self._db) as cursor:
+                    _, stored = cursor.putmulti(rows, append=True)
         except lmdb.Error as error:
             store.fail(error)
         assert stored == len(rows), "append goes above all other keys"
         for key, value in rows:
             changes.append((name, key, value))
             store.changed_bytes += len(value)
-
-    append_many = partialmethod(put_many, append=True)
 
     def delete(self, key: bytes) -> bool:
         store = self._store
