@@ -566,9 +566,9 @@ def _loans(mq: Client) -> list[str]:
     return [
         f"shard {part.shard}: share {part.share_records}, lent {part.lent_records} of {part.lent_bytes} "
         "bytes, untaken "
-        f"{part.untaken_records}, subscribed {part.subscribed}, hungry {part in consuming._hungry}, fed "
+        f"{part.untaken_records}, subscribed {part.subscribed}, hungry {part in consuming.hungry}, fed "
         f"{part.fed}"
-        for part in consuming._parts.values()
+        for part in consuming.parts.values()
     ]
 
 

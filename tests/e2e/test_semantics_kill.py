@@ -138,7 +138,7 @@ class Watch:
     def _on_message(self, endpoint: str, header: Any, body: Any, message: list[bytes]) -> None:
         self.term = header.term
         if isinstance(body, Deliver) and header.term >= self._session.links.term(header.shard):
-            part = self._session.consuming._parts.get(body.subscription)
+            part = self._session.consuming.parts.get(body.subscription)
             # else it goes back unseen
             if part is not None and not (part.subscription.closing or part.subscription.paused):
                 group = self._groups[body.subscription] = part.subscription.group

@@ -64,7 +64,7 @@ def older_client(older: str, servers: list[str]) -> Iterator[list[int]]:
     """Publishes and consumes with the older client; afterwards the list has what was confirmed and acked."""
     said: list[int] = []
     with subprocess.Popen(
-        [sys.executable, "-c", OLDER_CLIENT, ",".join(servers)],
+        [sys.executable, "-P", "-c", OLDER_CLIENT, ",".join(servers)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
