@@ -357,7 +357,7 @@ class Node:
                 Asked(self.world.now, sender, *row, well=isinstance(message, Ack)) for row in message.ranges
             ]
         self._begun(sender, message)
-        if isinstance(message, Started) and shard.leading:
+        if isinstance(message, Started) and shard.serving:
             rows = [StartedRow(self.world.now, shard.term, sender, *row) for row in message.ranges]
             self.world.history.started += rows
         self._released(shard, sender, message)
