@@ -525,7 +525,7 @@ class Shard:
             serves = self._serving and not self.replica.handing
             if not serves and not (self.full and self.replica.sole):
                 self._check_serving()
-            if self._unapplied.bytes >= limits.UNAPPLIED_BYTES_MAX:
+            if self.crowded:
                 raise self._no_room()
             self._admitting.publish(origin, request_id, client, message, info, batch)
         except StoreError:
