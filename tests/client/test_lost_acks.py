@@ -94,3 +94,16 @@ def test_the_acks_of_handlers_are_in_the_log_alone() -> None:
     hand.answer(ack, Acked([(9 << 16, 2, 3)]))
     assert len(hand.session.consuming.warnings) == 1
     assert hand.session.failure() is None
+
+
+def test_a_subscription_that_ended_has_lost_the_leases_of_its_acks() -> None:
+    """As when its topic is deleted while the acks are on their way."""
+    hand = Hand()
+    subscription = hand.subscribe()
+    (part,) = subscription.parts
+    hand.deliver(part, 0, 1)
+    taken = hand.session.consuming.take(subscription, 1)
+    hand.session.consuming.ack(taken[0].held, 0, 1)
+    (ack,) = hand.flush(Ack)
+    hand.refuse(ack, "no_subscription", detail=part.number)
+    assert isinstance(hand.session.failure(), LeaseLost)

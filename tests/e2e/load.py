@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import minimal
 import zmq
 from minimal import Client as PlainClient
 
@@ -331,7 +332,8 @@ class Plain(Actor):
             self._take_turns(client)
         finally:
             client._socket.close(0)
-            zmq.Context.instance().destroy(linger=0)  # the next run may be in another network
+            minimal.CONTEXT.destroy(linger=0)  # the next run may be in another network
+            minimal.CONTEXT = zmq.Context(minimal.IO_THREADS)
 
     def _take_turns(self, client: PlainClient) -> None:
         acked = set[tuple[int, int]]()
@@ -353,7 +355,7 @@ class Plain(Actor):
         credentials = os.environ.get("GOSSIPQ_CREDENTIALS")
         if credentials is None:
             return list(self.servers)
-        context, (public, secret) = zmq.Context.instance(), zmq.curve_keypair()  # all its sockets have these
+        context, (public, secret) = minimal.CONTEXT, zmq.curve_keypair()  # all its sockets have these
         context.setsockopt(zmq.CURVE_SERVERKEY, read_credentials(Path(credentials)).door)
         context.setsockopt(zmq.CURVE_PUBLICKEY, public)
         context.setsockopt(zmq.CURVE_SECRETKEY, secret)

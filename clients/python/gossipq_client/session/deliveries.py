@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from gossipq import limits
-from gossipq.errors import BadBatch, GossipqError
+from gossipq.errors import BadBatch, GossipqError, NoSubscription
 from gossipq.messages import Ack, Acked, AtEnd, Deliver, Nack, Recall, Unsubscribe
 from gossipq.texts import many
 from gossipq.types import Offset, partition_of, topic_id_of
@@ -402,7 +402,9 @@ class Consuming(Settling):
         if call.error is not None:
             self.warnings.append(f"ack refused: {call.error}")
             part.refused = [*part.refused, *((*each, call.error) for each in ranges)][-LATE_MAX:]
-            self.note_lost(part, ranges, call.error)
+            # its leases ended with the subscription: with its topic, or when its session was silent
+            ended = isinstance(call.error, NoSubscription)
+            self.note_lost(part, ranges, None if ended else call.error)
         elif part.refused or part.late:  # this answer is newer
             of = {where: [each[1:] for each in ranges if each[0] == where] for where, _, _ in ranges}
             part.refused = [
