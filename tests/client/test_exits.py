@@ -136,7 +136,7 @@ def test_a_child_that_is_terminated_while_it_publishes_sends_what_it_has(
 ) -> None:
     """The signal comes within a step of the client in most runs."""
     text = """
-    counter = context.Value("q", 0)
+    counter = context.Value("q", 0, lock=False)  # the child would die with the lock
     child = run_child(context, publish_on, counter)
     while counter.value < 1_000:
         child.join(0.01)
