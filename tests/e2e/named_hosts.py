@@ -28,6 +28,7 @@ RESOLV = f"nameserver {SILENT}\noptions timeout:5 attempts:4\n"
 class Town:
     def __init__(self, place: Path, secret: bool) -> None:
         self.place, self.processes = place, dict[str, subprocess.Popen[bytes]]()
+        self.addresses = dict[str, str]()
         self.flags = ["--secret-file", str(place / "secret")] if secret else ["--insecure"]
         (place / "secret").write_text("s" * 40 + "\n")
         (place / "secret").chmod(0o600)
@@ -47,6 +48,7 @@ class Town:
         self.hosts.write_text("".join(f"{address} {name}\n" for name, address in hosts.items()))
 
     def start(self, name: str, address: str) -> None:
+        self.addresses[name] = address
         log = self.place / f"{name}.log"
         said = log.stat().st_size if log.exists() else 0
         line = ["--data", str(self.place / name), "--bind", f"tcp://{address}:{PORT}", "--admin", ""]
@@ -73,17 +75,20 @@ class Town:
         return connect(*(f"tcp://{HOSTS[name]}:{PORT}" for name in ("gq1", "gq2")), insecure=True)
 
     def await_in_sync(self) -> None:
-        """Until every shard has three copies that keep up, as the nodes that answer by number say."""
+        """Wait until the leader of each shard says that all three copies are in sync.
+
+        A node lists the copies of those shards only that it leads, so all three are asked."""
         end = time.monotonic() + PATIENCE_S
         while True:
-            copies = 0
-            for name in ("gq1", "gq2"):
-                with connect(f"tcp://{HOSTS[name]}:{PORT}", insecure=True) as mq:
-                    copies += sum(row.synced for row in mq.admin.status().copies)
-                    shards = mq.admin.status().shards
-            if copies == 2 * shards:  # each node tells of its own copies
+            synced, shards = 0, set[int]()
+            for address in self.addresses.values():
+                with connect(f"tcp://{address}:{PORT}", insecure=True) as mq:
+                    status = mq.admin.status()
+                synced += sum(row.synced for row in status.copies)
+                shards.add(status.shards)
+            if [synced] == [len(HOSTS) * count for count in shards]:
                 return
-            assert time.monotonic() < end
+            assert time.monotonic() < end, (synced, shards)
             time.sleep(0.2)
 
 
