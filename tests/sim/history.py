@@ -56,6 +56,7 @@ class Pushed(NamedTuple):
     attempt: int
     values: tuple[bytes, ...]
     lease_ms: int
+    late: bool  #: True if it waited for an entry; its lease began before that
     newest_term: int  #: the newest term with a leader at that moment
     led_ms: int  #: the same moment by the leader's time, which may be late; I11 bounds that
 

@@ -294,7 +294,8 @@ def attempts_have_begun(history: History) -> Iterator[str]:
 
 def starts_are_counted(history: History) -> Iterator[str]:
     """P13: a leader that hears that user code has begun with a record counts that delivery as an attempt,
-    whatever comes of it."""
+    whatever comes of it. Deliveries that waited for an entry are left out, because their leases can be
+    over by the time that they reach the consumer."""
     started: dict[tuple[int, str, int, int], list[int]] = defaultdict(list)
     for said in history.started:
         for offset in range(said.first, said.end):
@@ -305,7 +306,7 @@ def starts_are_counted(history: History) -> Iterator[str]:
         for offset in range(row.offset, row.offset + len(row.values)) if row.consumer else ():
             before = last.get((row.term, row.group, row.partition, offset))
             last[row.term, row.group, row.partition, offset] = row
-            if before is None or row.attempt > before.attempt:
+            if before is None or before.late or row.attempt > before.attempt:
                 continue
             name = before.term, before.consumer, before.partition, offset
             for time_ms in started.get(name, ()):

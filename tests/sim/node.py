@@ -461,7 +461,7 @@ class Node:
                 for first, end in part.ranges or [(part.offset, part.end)]:
                     values = values_of(body, part.first + first - part.offset, end - first)
                     pushed = Pushed(
-                        world.now,  # leases count from here; it leaves when the commit is over
+                        world.now,
                         term,
                         consumer if isinstance(party, Consumer) else "",
                         group,
@@ -470,6 +470,7 @@ class Node:
                         part.attempt,
                         values,
                         delivery.lease_ms,
+                        delivery.late is not None,
                         world.newest_term[shard.id],
                         shard.leader_ms - WALL_MS,
                     )
