@@ -1,74 +1,19 @@
 """Permissions: a user has roles, a role has rules, a rule grants permissions on topics by pattern.
 
-A cluster is open until an operator closes it. Then each request needs the permission that NEEDS
-lists for its verb. A client is the user whose token it sends. Without a token it is ANONYMOUS and
-has the roles of the user of that name. Nodes prove that they know the cluster's secret and may do
-everything. This module is pure.
+A cluster is open until an operator closes it. Then each request needs the permission that
+`gossipq.verbs` lists for its verb. A client is the user whose token it sends. Without a token it is
+ANONYMOUS and has the roles of the user of that name. Nodes prove that they know the cluster's
+secret and may do everything. This module is pure.
 """
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable
 
 from gossipq import limits
 from gossipq.errors import BadName, BadRequest, Forbidden
-from gossipq.export_messages import BackUp, ListAcks, ListStates
-from gossipq.messages import (
-    Ack,
-    AckDelivered,
-    AskAccess,
-    AskMembers,
-    BindTopic,
-    Bye,
-    Cancel,
-    CreateTopic,
-    Credit,
-    DropTopic,
-    Edit,
-    Entrust,
-    Extend,
-    Hello,
-    Join,
-    ListDead,
-    Nack,
-    Ping,
-    Publish,
-    PublishPlain,
-    PurgeDead,
-    Recall,
-    ReplayDead,
-    Requeue,
-    Reschedule,
-    Resolve,
-    SetAccess,
-    SetGroup,
-    SetMember,
-    SetOptions,
-    Show,
-    Started,
-    Stats,
-    Status,
-    Subscribe,
-    Trace,
-    Unsubscribe,
-    WhoAmI,
-    Why,
-    WhyGroup,
-)
-from gossipq.operator_messages import (
-    DropGroup,
-    Growth,
-    Kick,
-    ListAlarms,
-    ListClients,
-    PurgeTopic,
-    SeekGroup,
-    SetTopic,
-    ShowConfig,
-    ShowGroup,
-)
-from gossipq.types import SCHEMAS_TOPIC, topic_id_of
+from gossipq.messages import Hello
+from gossipq.types import SCHEMAS_TOPIC
 from gossipq.values import AccessChange, AccessTable, Invite, Message, Role, Rule, User
 
 READ, PUBLISH, CREATE, MEND, OPERATE, CLUSTER, OBSERVE, ACT_FOR = PERMISSIONS = (
@@ -98,105 +43,6 @@ CACHED_MAX = 4_096  #: answers cached for one session
 SHOW_CREDENTIALS = "show yours: --credentials FILE or $GOSSIPQ_CREDENTIALS; `gossipq whoami` says who you are"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]*\Z")
 _PATTERN = re.compile(r"[A-Za-z0-9._*-]+\Z")
-
-#: topics of a request: by id, by name
-Targets = tuple[tuple[int, ...], tuple[str, ...]]
-
-
-class Need(NamedTuple):
-    """The permission that a verb needs, on the topics of the request or on the cluster.
-
-    "" means that a greeted session is enough.
-    """
-
-    permission: str
-    on: str  #: for people
-    targets: Callable[[Any], Targets]
-
-
-def _none(message: Any) -> Targets:
-    return (), ()
-
-
-def _whole(message: Any) -> Targets:
-    return (), (WHOLE,)
-
-
-def _partition(message: Any) -> Targets:
-    return (topic_id_of(message.partition),), ()
-
-
-def _partitions(message: WhyGroup) -> Targets:
-    return tuple({topic_id_of(partition) for partition in message.partitions}), ()
-
-
-def _starts(message: Subscribe) -> Targets:
-    return tuple({topic_id_of(start.partition) for start in message.starts}), ()
-
-
-def _ref(message: Any) -> Targets:
-    return (topic_id_of(message.ref.partition),), ()
-
-
-def _topic_id(message: Any) -> Targets:
-    return (message.topic_id,), ()
-
-
-def _name(message: Any) -> Targets:
-    return (), (message.name,)
-
-
-def _bound(message: BindTopic) -> Targets:
-    return (), (message.name, *message.targets)
-
-
-def _resolved(message: Resolve) -> Targets:
-    return (), tuple(name for name in message.names if "*" not in name)
-
-
-def _counted(message: Any) -> Targets:
-    return (), tuple(message.topics)
-
-
-def _grown(message: Growth) -> Targets:
-    return (), tuple(message.topics) or (WHOLE,)
-
-
-_FREE = Need("", "", _none)
-_OWN = Need("", "its own subscription", _none)
-#: the need of each verb that clients send
-NEEDS: dict[type[Message], Need] = {
-    Hello: _FREE,
-    Ping: _FREE,
-    Bye: _FREE,
-    WhoAmI: _FREE,
-    Join: Need("", "the secret of the cluster", _none),
-    Entrust: Need("", "the secret of the cluster", _none),
-    **dict.fromkeys((Publish, PublishPlain), Need(PUBLISH, "the topic", _partition)),
-    Subscribe: Need(READ, "the topics", _starts),
-    **dict.fromkeys((Unsubscribe, Credit, Ack, Nack, Extend, Recall, Started), _OWN),
-    **dict.fromkeys((AckDelivered, ListAcks, ListStates, ListDead), Need(READ, "the topic", _partition)),
-    **dict.fromkeys((Why, Trace, Show), Need(READ, "the topic", _ref)),
-    WhyGroup: Need(READ, "the topics", _partitions),
-    ShowGroup: Need(READ, "the topic", _topic_id),
-    **dict.fromkeys((Cancel, Reschedule, Edit, Requeue), Need(MEND, "the topic", _ref)),
-    **dict.fromkeys((ReplayDead, PurgeDead), Need(MEND, "the topic", _partition)),
-    Resolve: Need(ANY, "the topics", _resolved),
-    Stats: Need(ANY, "the topics", _counted),
-    CreateTopic: Need(CREATE, "the topic", _name),
-    BindTopic: Need(CREATE, "the topics", _bound),
-    **dict.fromkeys((DropTopic, SetTopic), Need(OPERATE, "the topic", _name)),
-    **dict.fromkeys((SetGroup, SeekGroup, DropGroup), Need(OPERATE, "the topic", _topic_id)),
-    PurgeTopic: Need(OPERATE, "the topic", _partition),
-    Kick: Need(OPERATE, "the cluster", _whole),
-    Growth: Need(OBSERVE, "the topics", _grown),
-    **dict.fromkeys(
-        (Status, ListAlarms, ShowConfig, ListClients, AskMembers), Need(OBSERVE, "the cluster", _whole)
-    ),
-    **dict.fromkeys(
-        (SetMember, SetOptions, AskAccess, SetAccess, BackUp), Need(CLUSTER, "the cluster", _whole)
-    ),
-}
 
 
 def verb_of(kind: type[Message]) -> str:
@@ -295,20 +141,6 @@ class Rights:
     def within(self, other: "Rights | None") -> bool:
         """True if `other` may do everything that this user may."""
         return other is None or (self.user == other.user and all(rule in other.rules for rule in self.rules))
-
-
-def of_replies(request: Message, session: bytes) -> bool | None:
-    """Decide a request to the topic of replies. None = the permissions decide.
-
-    True = every client that sends requests may do it, False = it is refused for all. A client reads
-    only its own route, which is named after its session. `session` is b"" for a session without a
-    key, because other clients could greet as that session.
-    """
-    if type(request) is Subscribe:
-        return bool(session) and not request.group and request.routes == [session.hex()]
-    if type(request) is Resolve or (type(request) is CreateTopic and request.if_not_exists):
-        return True
-    return False if NEEDS[type(request)].permission == READ else None
 
 
 def shortened(name: str) -> str:

@@ -10,14 +10,9 @@ from typing import Literal, NamedTuple
 
 from gossipq.errors import BadRequest, Busy
 from gossipq.limits import SECOND_MS
-from gossipq.messages import Ack, Bye, Credit, Extend, Nack, Ping, Recall, Started, Unsubscribe
-from gossipq.values import Message, Quota
+from gossipq.values import Quota
 
 ADDRESSES_MAX = 1_024  #: payers remembered; above this, those with full buckets are forgotten
-#: messages that release what a node holds, or keep a session alive: allowed up to twice the rate
-SETTLES: frozenset[type[Message]] = frozenset(
-    (Ack, Nack, Extend, Credit, Recall, Started, Unsubscribe, Ping, Bye)
-)
 HINT = "send less at a time, or raise it in cluster.toml"
 
 
@@ -102,7 +97,7 @@ class Rates:
     def check(self, name: str, size: int, now_ms: int, settles: bool = False) -> None:
         """Charge a request of `size` bytes to this address or user. Raises Busy.
 
-        `settles`: the request is one of SETTLES, which have twice the rate.
+        `settles`: the request is one of `verbs.SETTLES`, which have twice the rate.
         """
         name = self._counted(name)
         account = self._accounts.get(name)

@@ -39,6 +39,7 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
             "gossipq.health",
             "gossipq.rates",
             "gossipq.permissions",
+            "gossipq.verbs",
         ),
     ),
     "core": (1, ("gossipq.core",)),

@@ -14,7 +14,7 @@ from typing import TypeVarTuple
 from msgspec import Struct
 
 from gossipq import limits
-from gossipq.core.copies import VERBS, Mail, Peers, Reconfiguration, Target, Unapplied, open_ledger
+from gossipq.core.copies import Mail, Peers, Reconfiguration, Target, Unapplied, open_ledger
 from gossipq.core.delivery import MOVES, Delivery, Dispatch, Outbox
 from gossipq.core.effects import INTERNAL, INTERNAL_HINT, Effects, Fault, refusal
 from gossipq.core.ledger import (
@@ -40,7 +40,7 @@ from gossipq.core.raft import (
     Unsaved,
     campaign,
 )
-from gossipq.core.register import REGISTER_VERBS, ROSTER_VERBS, Roster, TopicRegister
+from gossipq.core.register import Roster, TopicRegister
 from gossipq.core.requests import (
     Client,
     ConsumeRequests,
@@ -67,18 +67,7 @@ from gossipq.errors import (
     from_code,
 )
 from gossipq.export_messages import BackUp
-from gossipq.messages import (
-    Ack,
-    AskAccess,
-    Credit,
-    Done,
-    Extend,
-    Nack,
-    Publish,
-    Recall,
-    Started,
-    Unsubscribe,
-)
+from gossipq.messages import AskAccess, Done, Publish
 from gossipq.operator_messages import Growth
 from gossipq.peer_messages import ChangeVoters, InstallTopic, Stray, TopicInstalled, Transfer
 from gossipq.types import META_SHARD, BatchInfo, Index, Now, Origin, PartitionKey, SessionId
@@ -93,6 +82,7 @@ from gossipq.values import (
     TopicInfo,
 )
 from gossipq.values import Consuming as Consumes
+from gossipq.verbs import LEADER_ROOMS, META_ROOMS, ROOMS, SETTLES, Room
 
 Told = TypeVarTuple("Told")
 CONTAINED_AGAIN_MS = 10_000  #: a second fault of its own within this time stops a shard
@@ -101,9 +91,6 @@ KEEP_NONE = 2**63  #: an index behind every log row: none is kept for other copi
 SWEEP_ROWS = 1_024  #: rows deleted in one turn, about 5 ms at most
 TAKEOVER_MS = 50  #: a client waits this long during a takeover or hand-over
 AGAIN_MS = 20  #: a client waits this long if another entry came before its own
-META_VERBS = frozenset((*REGISTER_VERBS, *ROSTER_VERBS))
-#: requests that do not read the ledger
-NOT_READS = (Ack, Nack, Extend, Credit, Recall, Started, Unsubscribe)
 
 
 class Ready(Struct, frozen=True):
@@ -571,22 +558,22 @@ class Shard:
         StoreError, and errors that must stop this copy: CorruptLog, UnknownKind, and any fault in a
         message of another copy.
         """
-        last = self.last
-        self._stirred |= type(message) not in VERBS  # copies are examined when they are due
+        last, room = self.last, ROOMS[type(message)]
+        self._stirred |= room is not Room.COPIES  # copies are examined when they are due
         try:
-            if type(message) in VERBS:
+            if room is Room.COPIES:
                 self._from_copy(term, message, entries or [], batch)
             elif getattr(message, "idempotency_key", b"") and self._repeated(
                 origin, request_id, client, message
             ):
                 return
-            elif self._for_leader(message):
-                self._check_serving(reads=type(message) not in NOT_READS)
+            elif room in LEADER_ROOMS:
+                self._check_serving(reads=type(message) not in SETTLES)
                 if client is None:
                     raise NoSession("no session", hint="say HELLO first")
-                if self._consuming.serves(message):
+                if room is Room.CONSUMING:
                     self._consuming.step(origin, request_id, client, message, self.boot_ms)
-                elif self._mending.serves(message):
+                elif room is Room.MENDING:
                     if batch and self.crowded:
                         raise self._no_room()
                     self._mending.step(origin, request_id, client, message, batch)
@@ -597,15 +584,15 @@ class Shard:
         except StoreError:
             raise
         except GossipqError as error:
-            if type(message) in VERBS:
+            if room is Room.COPIES:
                 if isinstance(error, CorruptLog | UnknownKind):
                     raise
                 self._complain(error)
             self.refuse(origin, request_id, error)
         except Exception as error:
-            if type(message) in VERBS:
+            if room is Room.COPIES:
                 raise
-            self._contain_request(origin, request_id, message, error, last, self._explaining.serves(message))
+            self._contain_request(origin, request_id, message, error, last, room is Room.EXPLAINING)
         finally:
             self._key = b""
 
@@ -613,6 +600,7 @@ class Shard:
         self, origin: Origin, request_id: int, client: Client | None, message: Message
     ) -> None:
         """Serve requests to the register, the roster and the copies. Raises Refused."""
+        room = ROOMS[type(message)]
         if isinstance(message, BackUp):
             self._back_up(Requester(origin, request_id), client, message)
         elif isinstance(message, InstallTopic):
@@ -621,9 +609,9 @@ class Shard:
         elif isinstance(message, ChangeVoters | Transfer):
             self._check_serving()
             self.reconfiguration.serve(origin, request_id, message)
-        elif self.id == META_SHARD and type(message) in META_VERBS:
+        elif self.id == META_SHARD and room in META_ROOMS:
             self._check_serving(reads=True)
-            if type(message) in ROSTER_VERBS:
+            if room is Room.ROSTER:
                 self._roster.serve(origin, request_id, message)
             else:
                 if client is None:
@@ -631,7 +619,7 @@ class Shard:
                 else:
                     who = client.payers, client.rights, client.node
                     self._register.serve(origin, request_id, message, *who)
-        elif type(message) in META_VERBS:
+        elif room in META_ROOMS:
             raise NotLeader(f"shard {self.id} does not answer {type(message).__name__}")
         else:
             raise UnknownVerb(f"verb {message.verb} is no request")
@@ -654,9 +642,9 @@ class Shard:
         index, done = found
         if (published := stored_by(done)) is not None:
             self.answer_publish(origin, request_id, index, published)
-        elif type(message) in REGISTER_VERBS:
+        elif ROOMS[type(message)] is Room.REGISTER:
             self._register.repeat(origin, request_id, message)
-        elif type(message) in ROSTER_VERBS:
+        elif ROOMS[type(message)] is Room.ROSTER:
             self._roster.serve(origin, request_id, AskAccess())
         else:
             self.reply(origin, request_id, Done(done.count, done.ref or getattr(message, "ref", None)))
@@ -670,9 +658,6 @@ class Shard:
         if part is not None:
             told, rows = part
             self.enclose(*asker, told, [rows])
-
-    def _for_leader(self, message: Message) -> bool:
-        return any(room.serves(message) for room in (self._consuming, self._mending, self._explaining))
 
     def refuse(self, origin: Origin, request_id: int, error: GossipqError) -> None:
         self.refused += 1

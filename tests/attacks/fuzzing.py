@@ -26,9 +26,9 @@ from gossipq.errors import GossipqError
 from gossipq.messages import MESSAGES, Bye
 from gossipq.peer_messages import Bundle
 from gossipq.types import DELAY, NODE_SHARD
+from gossipq.verbs import OF_NODES
 from gossipq.wire import batch as batches
 from gossipq.wire.frames import encode
-from gossipq_node.actors.worker import FIRST_PEER_VERB
 from gossipq_node.adapters import serf_membership
 from gossipq_node.admin import Admin, Callers
 from node.fuzz import Fuzz
@@ -90,9 +90,7 @@ def _resealed(batch: bytes) -> bytes:
 
 def _conversation(random: Random, fuzz: Fuzz, shard: int, peers: bool) -> Iterator[Frames]:
     kinds = [
-        kind
-        for verb, kind in sorted(MESSAGES.items())
-        if (verb >= FIRST_PEER_VERB) == peers and kind is not Bye
+        kind for verb, kind in sorted(MESSAGES.items()) if (kind in OF_NODES) == peers and kind is not Bye
     ]
     before = b"\0"
     while True:

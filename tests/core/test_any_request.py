@@ -15,9 +15,9 @@ import pytest
 from core.test_races import ADA, BOB, LATER, ONE, Scene, check_whole
 from gossipq import export_messages, limits, messages, operator_messages
 from gossipq.core.ledger import Ledger
-from gossipq.core.register import REGISTER_VERBS, ROSTER_VERBS
 from gossipq.messages import CreateTopic, DropTopic, Edit, Publish, RefusedMessage
 from gossipq.values import Message, Ref
+from gossipq.verbs import META_ROOMS, served_by
 from gossipq.wire import batch as batches
 
 REQUESTS = 1_500
@@ -122,7 +122,7 @@ class Stranger:
         """
         request, who = self.make(kind), self.dice.choice((ADA, ADA, ADA, BOB))
         batch = self.dice.choice((ONE, LATER))
-        shard = 0 if kind in (*REGISTER_VERBS, *ROSTER_VERBS) else 1
+        shard = 0 if kind in served_by(*META_ROOMS) else 1
         if isinstance(request, Publish):
             effects = self.worker.turn(
                 lambda: self.worker.take(shard, (b"c", b"1"), 7, who, request, batches.check(batch), batch)

@@ -9,6 +9,7 @@ from gossipq.messages import MESSAGES, Publish
 from gossipq.permissions import ANY, CLUSTER, OBSERVE, PUBLISH, READ, WHOLE, Rights, Users, covers
 from gossipq.types import partition_key
 from gossipq.values import AccessChange, AccessTable, Credential, Role, Rule, User
+from gossipq.verbs import NEEDS
 
 TOKEN = bytes(range(32))
 DIGEST = permissions.digest(TOKEN)
@@ -163,14 +164,14 @@ def test_every_request_has_a_need() -> None:
     named = {
         permissions.verb_of(kind).removesuffix("_MESSAGE") for kind in MESSAGES.values() if kind.verb < 96
     }
-    needs = {permissions.verb_of(kind) for kind in permissions.NEEDS}
+    needs = {permissions.verb_of(kind) for kind in NEEDS}
     assert named - answers == needs
     assert not answers & needs
-    assert {need.permission for need in permissions.NEEDS.values()} <= {"", ANY, *permissions.PERMISSIONS}
+    assert {need.permission for need in NEEDS.values()} <= {"", ANY, *permissions.PERMISSIONS}
 
 
 def test_ids_of_topics_are_read_from_partitions() -> None:
-    need = permissions.NEEDS[Publish]
+    need = NEEDS[Publish]
     assert need.targets(Publish(partition_key(7, 3))) == ((7,), ())
 
 

@@ -26,9 +26,9 @@ from gossipq.operator_messages import Growth
 from gossipq.peer_messages import Bundle
 from gossipq.types import DELAY, Now
 from gossipq.values import GroupConfig, Message, Ref, Start
+from gossipq.verbs import OF_NODES
 from gossipq.wire import batch as batches
 from gossipq.wire.frames import decode, encode
-from gossipq_node.actors.worker import FIRST_PEER_VERB
 from node.fuzz import Fuzz
 from node.test_worker import PEERS, PRODUCER, SETTINGS, Client, Hands
 
@@ -103,7 +103,7 @@ def test_a_number_that_cannot_be_is_refused(make: Callable[[int], Message]) -> N
 def test_no_message_of_a_client_ends_the_worker(seed: int) -> None:
     hands, client, partition, shard = lively()
     fuzz = Fuzz(seed, known(partition, shard))
-    kinds = [kind for verb, kind in sorted(MESSAGES.items()) if verb < FIRST_PEER_VERB and kind is not Bye]
+    kinds = [kind for verb, kind in sorted(MESSAGES.items()) if kind not in OF_NODES and kind is not Bye]
     for _ in range(SAID):
         message: Message = fuzz.message(fuzz.random.choice(kinds))
         try:
@@ -131,9 +131,7 @@ def test_no_message_of_a_client_ends_the_worker(seed: int) -> None:
 def test_no_message_of_a_node_ends_the_worker(seed: int) -> None:
     hands, _, partition, shard = lively()
     fuzz = Fuzz(seed, known(partition, shard))
-    kinds = [
-        kind for verb, kind in sorted(MESSAGES.items()) if verb >= FIRST_PEER_VERB and kind is not Bundle
-    ]
+    kinds = [kind for verb, kind in sorted(MESSAGES.items()) if kind in OF_NODES and kind is not Bundle]
     peer = hands.network.client(PEERS)
     heard: list[Message] = []
     for _ in range(SAID):

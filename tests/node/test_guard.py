@@ -47,6 +47,7 @@ from gossipq.values import (
     TopicOptions,
     User,
 )
+from gossipq.verbs import NEEDS
 from gossipq.wire import batch as batches
 from gossipq.wire import ownership, proofs
 from gossipq_node.actors.guard import ROWS_MAX, Guard
@@ -154,7 +155,7 @@ def requests(topic_id: int) -> list[Message]:
 
 
 def test_the_document_has_every_verb() -> None:
-    needs = {permissions.verb_of(kind): need.permission or "-" for kind, need in permissions.NEEDS.items()}
+    needs = {permissions.verb_of(kind): need.permission or "-" for kind, need in NEEDS.items()}
     assert documented() == needs
 
 

@@ -2,14 +2,13 @@
 
 from gossipq.core.copies import shipment
 from gossipq.core.copies.mail import Mail
-from gossipq.core.copies.peers import VERBS, Peers
+from gossipq.core.copies.peers import Peers
 from gossipq.core.copies.placement import Target, plan, topic_shards
 from gossipq.core.copies.reconfiguration import Reconfiguration
 from gossipq.core.copies.snapshot import open_ledger
 from gossipq.core.copies.unapplied import Unapplied
 
 __all__ = [
-    "VERBS",
     "Mail",
     "Peers",
     "Reconfiguration",

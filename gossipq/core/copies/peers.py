@@ -29,21 +29,15 @@ from gossipq.core.storage import Bodies, CopySet, Entry, LogState, ShardSettings
 from gossipq.errors import BadRequest, Busy, CorruptLog, ProtocolError
 from gossipq.export_messages import BackedUp
 from gossipq.peer_messages import (
-    Append,
-    Appended,
     ChangeVoters,
     Dismiss,
     Installed,
     Snapshot,
     Stray,
-    TimeoutNow,
-    Vote,
-    VoteRequest,
 )
 from gossipq.types import Index, Term
 from gossipq.values import Message
 
-VERBS = frozenset((Append, Appended, VoteRequest, Vote, TimeoutNow, Snapshot, Installed, Stray, Dismiss))
 READ_ROWS_MAX = 1_024  #: entries in one Append
 _pack = log.INDEX_KEY.pack
 _unpack = log.INDEX_KEY.unpack

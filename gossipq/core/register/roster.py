@@ -20,8 +20,6 @@ from gossipq.messages import Access, AskAccess, AskMembers, Join, Members, SetAc
 from gossipq.types import Index, Origin
 from gossipq.values import AccessChange, AccessTable, Member, Message
 
-#: messages that the roster answers
-ROSTER_VERBS = (Join, AskMembers, SetMember, SetOptions, AskAccess, SetAccess)
 FEATURES = 1  #: feature level of the cluster: a node with a lower one cannot read its log
 LIVING_MS = 5 * limits.SECOND_MS  #: a node heard within this time is alive
 AGAIN_MS = 50

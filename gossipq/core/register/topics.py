@@ -36,8 +36,6 @@ from gossipq.values import Message, TopicConfig, TopicInfo
 INSTALL_AGAIN_MS = 500
 #: after this time the client hears that a shard does not answer; shorter than clients wait
 PATIENCE_MS = 3_000
-#: messages that the register answers
-REGISTER_VERBS = (Resolve, CreateTopic, BindTopic, DropTopic, SetTopic, TopicInstalled, AskTopic)
 _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 

@@ -129,9 +129,6 @@ class ConsumeRequests:
             Started: self._started,
         }
 
-    def serves(self, message: Message) -> bool:
-        return type(message) in self._serve
-
     def step(self, origin: Origin, request_id: int, client: Client, message: Message, boot_ms: int) -> None:
         """Serve a request. Raises the error with which it must be refused."""
         self._serve[type(message)](origin, request_id, client, message, boot_ms)

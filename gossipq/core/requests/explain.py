@@ -137,9 +137,6 @@ class ExplainRequests:
             **SurveyRequests(host, ledger).serve,
         }
 
-    def serves(self, message: Message) -> bool:
-        return type(message) in self._serve
-
     def step(self, origin: Origin, request_id: int, message: Message) -> None:
         """Answers a request. Raises the error with which it must be refused."""
         self._serve[type(message)](origin, request_id, message)

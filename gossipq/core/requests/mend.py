@@ -62,9 +62,6 @@ class MendRequests:
         }
         self._serve |= OperateRequests(host, ledger, dispatch, self._propose).serves
 
-    def serves(self, message: Message) -> bool:
-        return type(message) in self._serve
-
     def step(self, origin: Origin, request_id: int, client: Client, message: Message, batch: bytes) -> None:
         """Raises what must be refused."""
         self._serve[type(message)](origin, request_id, client, message, batch)

@@ -13,37 +13,19 @@ from gossipq.errors import ProtocolError, UnknownVerb
 from gossipq.peer_messages import (
     AccessTold,
     Append,
-    Appended,
-    Dismiss,
     Greet,
-    Installed,
     Prove,
     Report,
     Snapshot,
-    Stray,
-    TimeoutNow,
-    Vote,
-    VoteRequest,
 )
 from gossipq.peer_messages import View as Said
 from gossipq.types import META_SHARD, ShardId
 from gossipq.values import AccessTable, Alarm, AuditRow, Lead, Member, Message, Timing, WorkerStats
+from gossipq.verbs import SPEAKERS
 from gossipq.wire.frames import Header
 from gossipq_node.actors.post import Post
 from gossipq_node.ports import Incoming, Mailbox
 from gossipq_node.settings import WorkerSettings
-
-SPEAKERS: dict[type[Message], str] = {  #: the field in which a copy names itself
-    Append: "leader",
-    Appended: "follower",
-    VoteRequest: "candidate",
-    Vote: "voter",
-    TimeoutNow: "leader",
-    Snapshot: "leader",
-    Installed: "follower",
-    Stray: "copy",
-    Dismiss: "leader",
-}
 
 
 class OtherNodes:

@@ -43,9 +43,10 @@ from gossipq.operator_messages import Alarms, ConfigShown, ListAlarms, ShowConfi
 from gossipq.peer_messages import AccessTold, Append, Report
 from gossipq.peer_messages import View as Said
 from gossipq.permissions import Rights
-from gossipq.rates import SETTLES, Rates
+from gossipq.rates import Rates
 from gossipq.types import META_SHARD, NODE_SHARD, Now, Origin, ShardId
 from gossipq.values import AccessTable, CopyStats, Member, Message, WorkerStats
+from gossipq.verbs import SETTLES
 from gossipq.wire.frames import Header, decode, encode, peek
 from gossipq_node.actors.admission import Admission
 from gossipq_node.actors.board import Board, Facts

@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 from gossipq import limits
 from gossipq.errors import BadRequest, Forbidden
-from gossipq.messages import Entrust, Hello, Identity, SetAccess
+from gossipq.messages import CreateTopic, Entrust, Hello, Identity, Resolve, SetAccess, Subscribe
 from gossipq.permissions import (
     ANONYMOUS,
     CLUSTER,
     MEND,
-    NEEDS,
     OPERATE,
+    READ,
     REPLIES,
     WHOLE,
     Rights,
@@ -23,12 +23,12 @@ from gossipq.permissions import (
     digest,
     forbidden,
     invited,
-    of_replies,
     shortened,
     verb_of,
 )
 from gossipq.types import Now
 from gossipq.values import AccessTable, AuditRow, Message
+from gossipq.verbs import NEEDS
 from gossipq.wire import ownership
 from gossipq_node.ports import THIS_HOST
 
@@ -170,3 +170,17 @@ class Guard:
         if rights is None:
             return Identity(ANONYMOUS, self.closed)
         return Identity(rights.user, self.closed, list(rights.rules), rights.acting, rights.expires_ms)
+
+
+def of_replies(request: Message, session: bytes) -> bool | None:
+    """Decide a request to the topic of replies. None = the permissions decide.
+
+    True = every client that sends requests may do it, False = it is refused for all. A client reads
+    only its own route, which is named after its session. `session` is b"" for a session without a
+    key, because other clients could greet as that session.
+    """
+    if type(request) is Subscribe:
+        return bool(session) and not request.group and request.routes == [session.hex()]
+    if type(request) is Resolve or (type(request) is CreateTopic and request.if_not_exists):
+        return True
+    return False if NEEDS[type(request)].permission == READ else None

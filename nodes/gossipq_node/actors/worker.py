@@ -36,35 +36,29 @@ from gossipq.errors import (
     UnknownVerb,
 )
 from gossipq.messages import (
-    Ack,
     Bye,
     Challenge,
-    Credit,
     Done,
     Entrust,
     Entrusted,
-    Extend,
     Hello,
     Join,
-    Nack,
     Ping,
     Pong,
     Publish,
     PublishPlain,
-    Recall,
     Reset,
     SetAccess,
     SetMember,
     SetOptions,
-    Started,
-    Unsubscribe,
     WhoAmI,
 )
 from gossipq.operator_messages import Kick
 from gossipq.peer_messages import AccessTold, Greet, Prove, View
-from gossipq.rates import SETTLES, Rates
+from gossipq.rates import Rates
 from gossipq.types import META_SHARD, BatchInfo, Now, Origin, ShardId
 from gossipq.values import Message
+from gossipq.verbs import OF_NODES, SETTLES
 from gossipq.wire import batch as batches
 from gossipq.wire import ownership, plain
 from gossipq.wire.frames import Header, decode, encode
@@ -92,9 +86,6 @@ LEAVE_AT_ONCE = (
 CATCHING_UP_MAX = 2  #: shards of a worker that bring new copies up to date at once
 #: what is due in a worker beside its shards
 HOUSEKEEPING, ABSENT, MAIL = "housekeeping", "absent sessions", "mail that waits"
-FIRST_PEER_VERB = 96
-#: requests whose answers are a few bytes: also who has not taken its records settles what it holds
-TAKES_NOTHING = (Ack, Nack, Extend, Credit, Recall, Started, Unsubscribe, Publish)
 GIVEN_UP = "others told of a roster that the meta shard does not have: this node goes by its own log again"
 TOO_MUCH = "this connection has sent more than its publish window"
 WINDOW_MS = 50  #: who sends too much waits so long
@@ -358,7 +349,7 @@ class Worker:
                 self._publish_plain(message, header, session, request, now)
             elif isinstance(request, Greet | Prove):
                 self._cluster.greeted(message, request, now.boot_ms)
-            elif request.verb >= FIRST_PEER_VERB:
+            elif type(request) in OF_NODES:
                 raise UnknownVerb(f"verb {request.verb} is for nodes only")
             elif isinstance(request, Hello):
                 self._greet(origin, header, request, now)
@@ -485,7 +476,7 @@ class Worker:
             ended = self._sessions.bye(origin)
             if ended is not None:
                 self._turn.end_session(ended)
-        elif type(request) not in TAKES_NOTHING and self._mailbox.crowded(origin):
+        elif type(request) not in SETTLES and self._mailbox.crowded(origin):
             raise unread()
         elif isinstance(request, worker_stats.QUESTIONS):
             led = self._led()

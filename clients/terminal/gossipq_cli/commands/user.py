@@ -7,6 +7,7 @@ from msgspec import structs
 
 from gossipq import permissions
 from gossipq.values import AccessChange, AccessTable, User
+from gossipq.verbs import NEEDS
 from gossipq_cli import access, ask, failures
 from gossipq_cli.access import secret_option
 from gossipq_cli.kinds import Duration
@@ -216,7 +217,7 @@ def _permission(word: str) -> str:
     """Return a permission, or the one that a protocol verb needs. Raises UsageError."""
     if word in permissions.PERMISSIONS:
         return word
-    needs = {permissions.verb_of(kind): need for kind, need in permissions.NEEDS.items()}
+    needs = {permissions.verb_of(kind): need for kind, need in NEEDS.items()}
     if word.upper() in needs:
         return needs[word.upper()].permission or permissions.ANY
     known = [*permissions.PERMISSIONS, *needs]
