@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 import msgspec
 
 from gossipq import limits
-from gossipq.types import Index, Number, Offset, PartitionKey
+from gossipq.types import Index, Number, Offset, PartitionKey, SessionId
 
 Config = TypeVar("Config", bound=msgspec.Struct)
 Range = tuple[PartitionKey, Offset, Offset]  #: (partition, first, end)
@@ -614,7 +614,7 @@ class Consuming(msgspec.Struct, array_like=True, frozen=True):
 class ClientRow(msgspec.Struct, array_like=True, frozen=True):
     """A session as one worker sees it. Counters start when it greeted there."""
 
-    session: bytes  #: first bytes of its name
+    session: SessionId  #: its first bytes; `bytes` would name the field below to Python 3.14
     client: str  #: its own description
     version: str  #: version of its software
     node: str
