@@ -26,7 +26,7 @@ PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc lib
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: dist sbom release image image-test systemd-test browser lint types onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install dev serf demo test check unit accept accept-slow accept-campaigns accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
+.PHONY: dist sbom release image image-test systemd-test chart chart-test test-pythons test-lowest browser lint types onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install dev serf demo test check unit accept accept-slow accept-campaigns accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -106,6 +106,19 @@ image-test: $(STAMP)  ## that image, and three nodes of it by podman-compose: on
 systemd-test: $(STAMP)  ## the unit for systemd, under systemd in a container: kill, watchdog, upgrade, wrong configuration, removal
 	@.ci/image tests/release/systemd.dockerfile gossipq-systemd
 	GOSSIPQ_SYSTEMD=localhost/gossipq-systemd $(BIN)/python -m pytest tests/release/test_systemd.py $(PYTEST_ARGS)
+
+test-pythons: $(STAMP)  ## the tests without Spark and without slow ones on each supported Python that is found: TESTS="tests/core tests/node"
+	@BIN=$(BIN) .ci/pythons $(TESTS)
+
+test-lowest: $(STAMP)  ## the same on the oldest Python with the lowest versions of libraries that pyproject.toml allows
+	@BIN=$(BIN) LOWEST=1 .ci/pythons $(TESTS)
+
+chart:  ## kubernetes.yaml, anew from the Helm chart
+	@PYTHON=$(PYTHON) .ci/chart-tools --write
+
+chart-test: $(STAMP)  ## the Helm chart: helm lint and template, and the schemas of Kubernetes, KEDA and the operator of Prometheus
+	@PYTHON=$(PYTHON) .ci/chart-tools
+	GOSSIPQ_CHART_TOOLS=$(CURDIR)/build/chart-tools $(BIN)/python -m pytest tests/release/test_chart.py $(PYTEST_ARGS)
 
 onefile: $(STAMP)  ## dist/gossipq.pyz: node, clients and gateway in one file, for the Python and the kind of machine that made it
 	@mkdir -p $(dir $(ONEFILE))

@@ -9,7 +9,15 @@ import pytest
 from conftest import HOME
 
 URLS = '\n[project.urls]\nSource = "https://example.org/gossipq"\n'
-FILES = ("CHANGELOG.md", "pyproject.toml", "gossipq/__init__.py", ".ci/release")
+DEPLOY = "nodes/gossipq_node/deploy"
+FILES = (
+    "CHANGELOG.md",
+    "pyproject.toml",
+    "gossipq/__init__.py",
+    ".ci/release",
+    f"{DEPLOY}/chart/Chart.yaml",
+    f"{DEPLOY}/kubernetes.yaml",
+)
 
 
 @pytest.fixture
@@ -20,7 +28,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(f"GIT_{who}_EMAIL", "ada@example.org")
     for name in FILES:
         path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text((HOME / name).read_text())
     (tmp_path / "pyproject.toml").write_text((HOME / "pyproject.toml").read_text() + URLS)
     for step in ("run", "dist", "sbom"):
@@ -62,9 +70,12 @@ def test_a_release_is_dated_built_tagged_and_not_published(checkout: Path) -> No
         "  git push origin main v0.2.0",
         "  twine upload dist/gossipq-0.2.0.tar.gz dist/gossipq-0.2.0-*.whl",
     ]
-    assert "v0.3.0 is newer" not in release(checkout, "0.3.0").stderr
+    assert release(checkout, "0.3.0").returncode == 0
+    chart = (checkout / DEPLOY / "chart" / "Chart.yaml").read_text()
+    assert 'version: 0.3.0\nappVersion: "0.3.0"\n' in chart
+    assert 'image: "gossipq:0.3.0"' in (checkout / DEPLOY / "kubernetes.yaml").read_text()
     assert "is tagged already" in release(checkout, "0.2.0").stderr
-    assert "newer than 0.1.0" in release(checkout, "0.1.0").stderr
+    assert "v0.3.0 is newer than 0.1.0" in release(checkout, "0.1.0").stderr
 
 
 @pytest.mark.parametrize("step", ["run", "dist", "sbom"])
