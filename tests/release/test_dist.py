@@ -1,6 +1,7 @@
 """The files that `make dist` builds: equal for one commit, complete, and enough for an empty environment."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -93,6 +94,17 @@ def test_the_wheel_holds_the_packages_with_their_types_and_the_licence(wheel: Pa
 def test_the_metadata_are_accepted_by_an_index(wheel: Path) -> None:
     pytest.importorskip("twine", reason="twine is not installed: pip install twine")
     run(sys.executable, "-m", "twine", "check", "--strict", *sorted(wheel.parent.glob("gossipq-*")))
+
+
+def test_the_metadata_lack_only_what_the_owner_has_to_say(clone: Path) -> None:
+    """[project.urls] and an address: `make release` refuses until the first is given."""
+    pytest.importorskip("pyroma", reason="pyroma is not installed: pip install pyroma")
+    done = subprocess.run(
+        [sys.executable, "-m", "pyroma", "--min", "10", clone], capture_output=True, text=True, check=False
+    )
+    blamed = re.findall(r"does not have (\S+) data|should have a '(\w+)' field", done.stdout)
+    assert "Final rating:" in done.stdout, done.stderr
+    assert {data or field for data, field in blamed} <= {"author-email", "url"}
 
 
 def test_the_client_alone_needs_two_libraries(environment: Path, wheel: Path, tmp_path: Path) -> None:
