@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Measures this checkout against another one, in turns: what a change costs or gains.
+"""Measures what a change costs or gains: this checkout and another one, in turns.
 
     git worktree add ../before COMMIT
     python perf/against.py ../before [--pairs 5] [--only e2e-500 ...] [--out rows.md]
 
-Nodes of both stand side by side, idle but for the one that is asked; a pair asks one and then the other, the
-first one changes from pair to pair. Rows give both medians, the median of the ratios, and the raw loop's
-figure of the same run. A second row compares the processor time that a record took, of clients and nodes: it
-hardly changes with what else a machine does.
+Nodes of both run side by side, and only one has work at a time. A pair measures one and then the other; the
+one that goes first changes from pair to pair. Rows give both medians, the median of the ratios, and the raw
+loop's figure of the same run. A second row compares processor time per record, of clients and nodes. It
+hardly changes when other programs run.
 """
 
 import argparse
@@ -35,7 +35,7 @@ with {context} as found:
 """
 
 
-FEW_RECORDS = 500  #: a run of so many tells what starting and ending costs
+FEW_RECORDS = 500  #: a run of this size shows the cost of starting and ending
 
 
 class Side:
@@ -64,7 +64,8 @@ class Side:
         return cost._replace(per_s=float(answered[pair.field]))
 
     def _run(self, pair: Pair, records: int) -> tuple[dict[str, Any], Spent]:
-        """What the command says, and what its clients and the nodes spent; 0 records: its default."""
+        """Run the command. Returns its result and the processor time of its clients and of the nodes. With 0
+        records, it uses its default."""
         line = [sys.executable, "-m", "gossipq_cli", "-s", self._server, "bench", *pair.ours]
         line += ["--records", str(records)] if records else []
         watch = Watch(self._holder.pid)

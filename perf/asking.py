@@ -1,8 +1,7 @@
-"""What records cost that ask for more: a due time, a retry, key order, an id, a route.
+"""Measures records with options: a due time, a retry, key order, an id, a route.
 
-Each figure has a topic and a loop of its own and, where that means something, the same loop without the
-asking beside it. What was published is counted again at the end, so that no figure comes from records that
-were lost.
+Each figure has a topic and a loop of its own. Where it makes sense, the same loop without the option runs
+beside it. Published records are counted again at the end, so that no figure comes from lost records.
 """
 
 import asyncio
@@ -34,9 +33,9 @@ LOOKS = (
     "top --once --view topics",
     "top --once --view groups",
 )
-QUIET = 500  #: confirms that are timed while nothing else goes on
+QUIET = 500  #: confirms that are timed while nothing else happens
 BATCH, SIZE = 500, 100
-KEYS, FAILING = 1_000, 10  #: so many keys; each tenth record fails once
+KEYS, FAILING = 1_000, 10  #: number of keys; each tenth record fails once
 FEW_KEYS, MANY_KEYS = 10, 100_000
 STEPS, HOLES, ACKS = 20_000, 10_000, 2_000  #: atomic steps; holes in a window; acks that are told one by one
 CROWD, CROWDS, HELD, WATCH_S = (
@@ -44,10 +43,10 @@ CROWD, CROWDS, HELD, WATCH_S = (
     4,
     5,
     8.0,
-)  #: consumers, in so many processes; records that each holds; seconds that are watched after
+)  #: consumers; their processes; records that each holds; seconds that are watched afterwards
 BACKOFF_S = 0.1
 HORIZON_S = (3_600, 25 * 3_600)  #: nothing of it is due while it is measured
-LEAD_S, PATIENCE_S = 5.0, 60.0  #: the first is due so long after publishing has begun; the last is waited for
+LEAD_S, PATIENCE_S = 5.0, 60.0  #: from the first publish to the first due time; wait for the last record
 DUE = (  #: name, records, seconds over which they are due at random, what is asked
     ("at once", 100_000, 0.0, ""),
     ("mixed", 100_000, 1.0, ""),
@@ -68,7 +67,7 @@ def batches(records: int) -> Iterator[range]:
 
 
 class Figure(NamedTuple):
-    """One number, and what stands beside it."""
+    """One number, and the number that it is compared with."""
 
     name: str
     ours: float
@@ -126,8 +125,8 @@ def schedule(scale: float) -> list[Figure]:
 
 
 def expire(scale: float) -> list[Figure]:
-    """A backlog of a group without consumers that expires at one moment, while somebody else publishes one
-    record after the other: how long the longest of those confirms takes, and what memory does."""
+    """Let the backlog of a group without consumers expire at one moment. Meanwhile another client publishes
+    one record after the other. Returns the longest confirm, and memory before and after."""
     records = sized(EXPIRING, scale)
     with node() as at, connect(at.server) as mq:
         mq.create_topic("old")
@@ -155,7 +154,7 @@ def expire(scale: float) -> list[Figure]:
 
 
 def topics(scale: float) -> list[Figure]:
-    """Many topics with a group each that nobody uses: start, memory, processor time, lists."""
+    """Many topics, each with an unused group: start, memory, processor time, lists."""
     count = round(TOPICS * scale)
     with directory() as home:
         with node_in(home) as at:
@@ -209,8 +208,8 @@ def scheduled(mq: Client, topic: str) -> int:
 
 
 def due(scale: float) -> list[Figure]:
-    """Many due at one moment, many and few due at random within a second: how long after it a record is in
-    hand."""
+    """Measure how late delayed records arrive: many due at one moment, then many and few due at random within
+    a second."""
     figures: list[Figure] = []
     for name, full, spread_s, asked in DUE:
         records = sized(full, scale)
@@ -261,7 +260,7 @@ class Work(NamedTuple):
     records: int
     publish: Callable[[Client, str, range], object]
     take: Callable[[Message], bool]  #: settles the message; whether it was acked
-    acked: int  #: when so many are, it is over
+    acked: int  #: the run ends when this number is acked
     options: dict[str, Any]  #: of `consume`
 
 
@@ -297,11 +296,12 @@ def consumed_per_s(at: Node, work: Work) -> float:
 
 
 def retry(scale: float) -> list[Figure]:
-    """Each tenth record fails once and comes again after its pause."""
+    """Each tenth record fails once and is redelivered after its pause."""
     records = sized(RECORDS, scale)
 
     def failing(rest: int) -> Callable[[Message], bool]:
-        """The same handler with and without failures: what it looks at is no cost of a failure."""
+        """Use the same handler with and without failures, so that its checks do not count as a cost of
+        failing."""
 
         def take(message: Message) -> bool:
             if message.attempt == 1 and number_of(message) % FAILING == rest:
@@ -444,8 +444,8 @@ def steps(scale: float) -> list[Figure]:
 
 
 def acks(scale: float) -> list[Figure]:
-    """Records acked one by one in random order; and what one ack costs a node when each second record of a
-    full window is done."""
+    """Ack records one by one in random order. Also measure one ack when each second record of a full window
+    is acked."""
     records, draw = sized(2 * HOLES, scale), random.Random(3)
 
     def taken(mq: Client, topic: str) -> list[Message]:
@@ -496,8 +496,8 @@ def acks(scale: float) -> list[Figure]:
 
 @contextmanager
 def crowd(at: Node, topic: str, consumers: int) -> Iterator[None]:
-    """So many consumers that hold HELD records each, and are killed at the end. They are spread over several
-    processes: a client has some 17 open files."""
+    """This number of consumers hold HELD records each, and are killed at the end. They are spread over
+    several processes, because a client has about 17 open files."""
     share = -(-consumers // CROWDS)
     line = [sys.executable, str(HERE / "crowd.py"), at.server, topic, "g", str(share), str(HELD)]
     with ExitStack() as stack:
@@ -592,7 +592,7 @@ FIGURES: dict[str, Callable[[float], list[Figure]]] = {
 
 
 def measure(name: str, times: int, scale: float) -> list[Row]:
-    """Medians of so many runs, each on nodes of its own."""
+    """Medians of `times` runs, each on nodes of its own."""
     rows = []
     for runs in zip(*(FIGURES[name](scale) for _ in range(times)), strict=True):
         first, ours = runs[0], statistics.median(run.ours for run in runs)

@@ -1,10 +1,10 @@
-"""What a backup of a running node costs those who publish meanwhile.
+"""Measures how a backup of a running node slows down publishers.
 
     python perf/backup.py                5 GB of records of 64 KiB, backed up at 32 MiB a second
 
-One publish is in flight at a time, of 1 KB, at most a hundred a second, by a process of its own: for a while
-before, and for as long as the first backup goes on. Then a second backup brings what came meanwhile, and the
-copy is restored.
+A process of its own publishes 1 KB, one record in flight, at most a hundred a second. It does so for a while
+before the first backup, and until that one ends. Then a second backup copies the new records, and the copy is
+restored.
 """
 
 import argparse

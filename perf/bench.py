@@ -3,9 +3,9 @@
 
     python perf/bench.py [--pairs 5] [--only NAME ...] [--scale 1.0] [--out perf/RESULTS.md]
 
-Each figure is the median of its pairs: product and raw loop run one after the other, a pair at a time, so
-that both meet the same machine. One node with two workers serves all pairs, on the same cores as its clients;
-the soak, and each figure of asking.py, gets a fresh one. Close other programs first.
+Each figure is the median of its pairs. In a pair, product and raw loop run one after the other, so that both
+meet the same machine. One node with two workers serves all pairs, on the same cores as its clients. The soak
+and each figure of asking.py start a fresh node. Close other programs first.
 """
 
 import argparse

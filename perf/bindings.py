@@ -3,9 +3,10 @@
 
     python perf/bindings.py [--pairs 5] [--only NAME ...] [--out perf/RESULTS.md]
 
-Each client publishes records of 100 bytes to the same node of two workers, into a fresh topic of as many
-partitions, until the last one is confirmed: 500 in a call, or one in a call, which its own packer makes
-batches of. Java publishes one, and waits for its confirm. What is not built here is left out: make bindings.
+Each client publishes records of 100 bytes to the same node of two workers, into a fresh topic of two
+partitions, until the last one is confirmed. It publishes 500 in a call, or one in a call, which its packer
+combines into batches. Java publishes one and waits for its confirm. Clients that are not built are left out
+(`make bindings` builds them).
 """
 
 import argparse

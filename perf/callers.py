@@ -4,8 +4,8 @@
     make race
     python perf/callers.py [--rounds 3] [--seconds 2] [--only redis ...] [--out RESULTS.md]
 
-Tasks are those of one asyncio client; processes have a client each. Every caller waits until its record is
-confirmed before it publishes the next one. What each broker has done by then stands beside its figure.
+Tasks share one asyncio client; processes have a client each. Every caller waits until its record is confirmed
+before it publishes the next one. A note beside each figure says how the broker has stored a confirmed record.
 """
 
 import argparse
@@ -46,7 +46,7 @@ class Peer(NamedTuple):
     durability: str  #: of what it confirms
     needs: tuple[str, ...]  #: programs and modules
     start: Callable[[Path], AbstractContextManager[Any]]  #: in a directory: what its clients connect to
-    tasks: Callable[[Any, int], Any] | None  #: so many tasks at an address: a context of their publish
+    tasks: Callable[[Any, int], Any] | None  #: (address, number of tasks) to a context with their publish
     alone: Callable[[Any], Callable[[], Any]]  #: at an address: the publish of a process
 
 

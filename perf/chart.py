@@ -1,4 +1,4 @@
-"""Charts for people, as SVG: bars of records a second, on a scale of powers of ten; curves of what grows."""
+"""Draws charts as SVG: bars of records a second, on a scale of powers of ten, and curves of growing costs."""
 
 from math import ceil, floor, log10
 from pathlib import Path
@@ -45,8 +45,8 @@ HUES = ("#0a7d5a", "#b4532a", "#3b6fb6", "#8a6d1d", "#7a4fa3", "#5b6470")
 
 
 def lines(path: Path, title: str, at: list[float], curves: dict[str, list[float]]) -> None:
-    """Writes an SVG of curves over `at`, each as a ratio to its first value, both scales in powers of ten:
-    what is flat stays at 1, what is linear follows the dashed diagonal."""
+    """Write an SVG of curves over `at`, each as a ratio to its first value. Both scales are in powers of ten.
+    A flat cost stays at 1, and a linear one follows the dashed diagonal."""
     ratios = {name: [value / curve[0] for value in curve] for name, curve in curves.items()}
     every = [ratio for curve in ratios.values() for ratio in curve if ratio > 0]
     low, high = min(-1, floor(log10(min(every)))), max(1, ceil(log10(max(every))))

@@ -1,8 +1,7 @@
-"""Three nodes on this machine: what a majority of disks costs, what they do when nobody asks anything, and a
-fourth that joins.
+"""Measures three nodes on this machine: confirms by two of three disks, idle nodes, and a fourth that joins.
 
-All copies share the cores and the disk of one machine, so these figures say what the protocol costs, not what
-hosts would do.
+All copies share the cores and the disk of one machine. So these figures show the cost of the protocol, not
+the speed of three hosts.
 """
 
 import os
@@ -88,7 +87,7 @@ class Cluster:
 
 @contextmanager
 def cluster(workers: int = 1, shards: int = limits.SHARDS, nodes: int = NODES) -> Iterator[Cluster]:
-    """Three nodes, or another number; every shard has its copies and is led by who should lead it."""
+    """Start three nodes, or `nodes`, and wait until every shard has its copies and its preferred leader."""
     with directory() as home:
         (home / "cluster.toml").write_text(f"[cluster]\nshards = {shards}\n")
         found = Cluster(home, workers)
@@ -96,7 +95,7 @@ def cluster(workers: int = 1, shards: int = limits.SHARDS, nodes: int = NODES) -
             for _ in range(nodes):
                 found.add()
             found.wait_healthy()
-            time.sleep(SETTLE_S)  # leadership goes to who should have it when all have kept up for a while
+            time.sleep(SETTLE_S)  # preferred leaders take over when all copies have kept up for a while
             yield found
         finally:
             found.stop()
@@ -126,7 +125,7 @@ def measure_idle() -> list[Row]:
 
 
 def idle_of(shards: int) -> list[Row]:
-    """What three idle nodes cost with so many shards."""
+    """Measure three idle nodes with this number of shards."""
     with cluster(workers=2, shards=shards) as found:
         before, (sent, ends), start = (
             [cpu_s(node.pid) for node in found.nodes],

@@ -1,5 +1,5 @@
-"""What the web console costs: how soon its first page comes, and what live pages cost the node beside
-`gossipq top`, in one run.
+"""Measures the web console: the time to its first page, and the node's processor time for live pages, beside
+`gossipq top` in the same run.
 
     python perf/console.py [--seconds 20] [--topics 50]
 """
@@ -61,7 +61,7 @@ def main() -> None:
                 gateway.terminate()
                 gateway.wait()
         again = sorted(page_ms(url) for _ in range(20))[10]
-        time.sleep(25)  # nobody looks any more
+        time.sleep(25)  # until all pages are closed
         nobody = percent(at.pid, given.seconds)
         over = threading.Event()
         for _ in range(3):

@@ -1,5 +1,5 @@
-"""What a record costs: how many a second a run takes, and the processor time that each of them took of
-clients and of nodes. And two ways to do the same, in turns."""
+"""Measures the cost of a record: records a second, and processor time of clients and nodes per record. Also
+runs two ways to do the same, in turns."""
 
 import resource
 import statistics
@@ -41,8 +41,8 @@ class Spent(NamedTuple):
 
 
 class Watch:
-    """What has been spent since it was made. `nodes`: process whose time, and that of all below it, is the
-    nodes'; of clients is the time of this program, and of those it started and that have ended."""
+    """Processor time since this object was made. The time of the nodes is that of process `nodes` and of all
+    processes below it. The time of clients is that of this program, and of its children that have ended."""
 
     def __init__(self, nodes: int | None = None) -> None:
         self._nodes = nodes
@@ -60,8 +60,8 @@ class Watch:
 def in_turns(
     sides: Sequence[Callable[[], Found]], pairs: int, told: Callable[[int, list[Found]], None]
 ) -> list[list[Found]]:
-    """What each of both sides found in each pair. The one that goes first changes from pair to pair; a round
-    before the first pair warms up, and does not count."""
+    """Run both sides in pairs and return the results of each. The one that goes first changes from pair to
+    pair. A round before the first pair warms up, and does not count."""
     found: list[list[Found]] = [[], []]
     for number in range(pairs + 1):
         order = (0, 1) if number % 2 else (1, 0)

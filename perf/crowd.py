@@ -1,9 +1,9 @@
-"""Many consumers in one process, each a client with connections of its own: for figures that count them.
+"""Runs many consumers in one process, each a client with connections of its own.
 
     python perf/crowd.py SERVER TOPIC GROUP CONSUMERS RECORDS
 
-Each of them fetches RECORDS, which it holds, or waits for some when RECORDS is 0. Says how many are held once
-all are there, and waits to be ended.
+Each of them fetches RECORDS and holds them, or waits for records when RECORDS is 0. Prints the number of held
+records when all consumers are connected, and runs until it is killed.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""What the wires of older brokers cost: confirmed and consumed messages a second through one gateway, with
-node, gateway and clients on the same cores, and what idle WebSockets take.
+"""Measures the protocols of older brokers: confirmed and consumed messages a second through one gateway, and
+the memory of idle WebSockets. Node, gateway and clients share the same cores.
 
-Clients are plain sockets that keep a window of requests on their way. Beside each figure stands what the
-asyncio client does with the same messages, one by one, in the same run.
+Clients are plain sockets that keep a window of requests in flight. Each figure is compared with the asyncio
+client, which handles the same messages one by one in the same run.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ class Line:
         raise NotImplementedError
 
     def run(self, request: bytes, count: int) -> None:
-        """So many requests, at most WINDOW on their way."""
+        """Send `count` requests, at most WINDOW of them in flight."""
         sent = done = 0
         while done < count:
             some = min(WINDOW // 2, count - sent)

@@ -1,12 +1,12 @@
-"""What encryption and permissions cost: batches of 500 x 100 B published and fetched, batches of 10, and one
-publish in flight, by CURVE against in the clear, with raw ZeroMQ's ratio of the same run; then permission
-checks: the same node closed against open. In one run, on one node, in many short turns; a first one warms up.
+"""Measures encryption and permissions. Batches of 500 x 100 B, batches of 10, and one publish in flight are
+sent over CURVE and unencrypted. Raw ZeroMQ's ratio is measured in the same run. Then a closed node is
+compared with an open one. All runs use one node, in many short turns; a first turn warms up.
 
     python perf/doors.py [--pairs 25] [--scale 1] [--store /dev/shm] [--only permissions]
 
-Ratios are of records by second of processor, of clients and nodes together: they hardly change with what else
-a machine does. Rates by the clock stand beside them. The store is in memory by default: a disk that is slower
-now than a moment ago would hide what is asked for here.
+Ratios are of records per second of processor time, of clients and nodes together. They hardly change when
+other programs run. Rates by the clock are given beside them. The store is in memory by default, because a
+disk whose speed varies would hide a difference of a few percent.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def raw(curve: bool, count: int, both_ways: bool) -> Measured:
 
 
 def published(mq: Client, at: Node, topic: str, batches: int, of: int) -> Measured:
-    """Published and fetched by this program, in batches of so many."""
+    """Publish and fetch records in this program, in batches of this size."""
     values = [bytes(SIZE)] * of
     watch = Watch(at.pid)
     for _ in range(batches):
@@ -135,7 +135,7 @@ def compared(name: str, found: list[list[Measured]], asked: str, of: Ratios | No
 def turns(
     what: str, pairs: int, *sides: Callable[[], tuple[Measured, ...]]
 ) -> Iterator[list[list[Measured]]]:
-    """What both sides found, for each thing that they measure in a turn."""
+    """Return the results of both sides, for each value that they measure in a turn."""
 
     def told(number: int, _: object) -> None:
         print(f"{what}: {number} of {pairs}", file=sys.stderr)

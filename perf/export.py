@@ -1,12 +1,12 @@
-"""What an export costs: records of 100 bytes from a running node into Parquet and LMDB files, and into a
-pyarrow table.
+"""Measures exports: records of 100 bytes from a running node into Parquet and LMDB files, and into a pyarrow
+table.
 
     python perf/export.py                        1 M records, each figure 3 times
     python perf/export.py --records 10000000 --runs 1 --only parquet
 
-Rates are per core: records by seconds of CPU of the process that exports, all its threads together. Each run
-is a process of its own, over the same records: half random bytes, half text, so that zstd has something to
-do. The node's CPU stands beside.
+Rates are per core: records per second of CPU time of the exporting process, all its threads together. Each
+run is a process of its own, over the same records. They are half random bytes and half text, so that zstd has
+work. The node's CPU time is given beside it.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""What the gateway makes of its cluster: records and messages a second over HTTP and SQS, on the same cores
-as the node and whoever asks.
+"""Measures the gateway: records and messages a second over HTTP and SQS. Node, gateway and callers share the
+same cores.
 
     python perf/gateway.py                three rounds of each; rows go to RESULTS.md
     python perf/gateway.py --seconds 2 --rounds 1 --dry
 
-Compared with the asyncio client, which asks the same node for the same, in turns.
+The asyncio client sends the same requests to the same node, in turns.
 """
 
 import argparse
@@ -133,7 +133,7 @@ async def over_http(port: int, asked: bytes, connections: int, seconds: float) -
 async def straight(
     server: str, connections: int, seconds: float, ask: Callable[[Client], Awaitable[object]]
 ) -> float:
-    """The same by a client without a gateway: so many calls under way at a time."""
+    """Do the same with a client and no gateway, with this number of calls in flight."""
     done, going = 0, True
 
     async def one(mq: Client) -> None:

@@ -1,12 +1,13 @@
-"""What grows with what: one thing in many sizes, and at each what a node costs then.
+"""Measures how cost grows: one thing in many sizes, and the cost of a node at each size.
 
     python perf/growth.py [--only topics ...] [--scale 1.0] [--write]
 
-Each size has a fresh store. Measured are: memory of the node, processor time of the idle node, processor time
-for each batch of 500 records that is published, fetched and acked, and the start after kill -9; with several
-nodes, how long nothing was confirmed when the leader of a topic was killed. Rows go to growth.json (a newer
-run of a size replaces the older), tables and charts are made of it: GROWTH.md and growth-*.svg. `--scale
-0.01` leaves out larger sizes, and stores fewer records; `--write` only makes the tables and charts again.
+Each size has a fresh store. It measures memory of the node, processor time of the idle node, and processor
+time for each batch of 500 records that is published, fetched and acked. It also measures the start after kill
+-9, and with several nodes the pause in confirms after the leader of a topic was killed. Rows go to
+growth.json, where a newer run of a size replaces the older one. Tables and charts are made from that file:
+GROWTH.md and growth-*.svg. `--scale 0.01` leaves out larger sizes and stores fewer records. `--write` only
+makes the tables and charts again.
 """
 
 import argparse
@@ -224,7 +225,8 @@ MEASURES: dict[str, Callable[[int], Found]] = {
 
 
 def sizes(name: str, scale: float) -> list[int]:
-    """Those of a run: records are scaled, of all others the largest are left out, but for two."""
+    """Return the sizes of a run. Numbers of records are scaled; of other things the largest sizes are left
+    out, but at least two remain."""
     every = SIZES[name]
     if name == "records":
         return [max(BATCH, round(size * scale)) for size in every]

@@ -1,7 +1,8 @@
-"""How long a confirm and a delivery take at a fixed rate: `gossipq bench load` beside an echo with a journal,
-at shares of the peak, for three sizes, and while a node is killed or joins.
+"""Measures the latency of confirm and delivery at a fixed rate: `gossipq bench load` beside an echo with a
+journal. It runs at shares of the peak, for three sizes, and while a node is killed or joins.
 
-Percentiles count from when a record was due: a pause counts for every record that should have gone out in it.
+Percentiles count from the time at which a record was due, so that a pause counts for every record that should
+have been sent during it.
 """
 
 import json

@@ -2,20 +2,20 @@
 """The raw loop this machine could run without a product: sockets, a B-tree with fsync, and as little Python
 as the job needs.
 
-What it does: a producer sends sealed runs of records; one loop checks their CRC, writes everything that
-arrived into one fsynced LMDB transaction, confirms, pushes to one consumer against a credit, and stores what
-the consumer acked. With three copies two followers write too, and a confirm waits until two of three disks
-have it. What it leaves out: topics, groups, leases, retries, terms, restarts. gossipq is measured as a share
-of it, in the same minute, on the same cores.
+A producer sends sealed batches of records. One loop checks their CRC, writes everything that arrived into one
+fsynced LMDB transaction, and confirms. It pushes records to one consumer against a credit, and stores the
+acks. With three copies two followers write too, and a confirm waits for two of three disks. The loop has no
+topics, groups, leases, retries, terms or restarts. gossipq is measured as a share of its rate, in the same
+minute, on the same cores.
 
     python perf/limit.py [--batch 500] [--size 100] [--records 1000000] [--window 32] [--copies 1|3]
     [--sync-rtt] [--journal-rtt] [--journal-load RATE]
 
-Ends with one JSON object: records per second published and end to end, and with --sync-rtt confirmed
-publishes per second when only one is in flight. --journal-rtt tells the same of appends to a file in place of
-the B-tree: with one copy by an echo that does nothing else, with three by the loop. --journal-load tells how
-long that takes to confirm at a rate, in records a second, whatever is still unconfirmed: percentiles in ms,
-each counted from when the run was due.
+It prints one JSON object: records per second published and end to end, and with --sync-rtt confirmed
+publishes per second when only one is in flight. --journal-rtt measures the same with appends to a file
+instead of the B-tree: with one copy in an echo that does nothing else, with three in the loop. --journal-load
+publishes at a rate in records per second, and does not wait for confirms. It prints percentiles of the
+confirm in ms, each counted from the time at which the batch was due.
 """
 
 import argparse
@@ -53,7 +53,7 @@ decode = msgspec.msgpack.Decoder().decode
 
 
 def arrivals(socket: Any) -> list[list[bytes]]:
-    """What lies in the socket now, up to one turn's worth."""
+    """Read the frames that the socket has now, at most those for one turn."""
     found: list[list[bytes]] = []
     room = TURN_BYTES
     try:

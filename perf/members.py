@@ -1,5 +1,5 @@
-"""What members cost a node that do nothing: consumers that are connected, and a group with many members. In
-one run beside few of them, so that it is seen whether cost follows what happens.
+"""Measures idle members: consumers that are connected, and a group with many members. Few of them run beside
+many, to show whether cost depends on activity or on numbers.
 
     python perf/members.py [--idle 10000] [--members 1000] [--batches 200] [--out perf/RESULTS.md]
 
@@ -25,7 +25,7 @@ from gossipq_client import Client, connect
 TOPICS, FEW = 100, 10  #: topics that idle consumers share; how many members stand beside the many
 OF_PROCESS, CREDIT, PING_S = 2_500, 500, 2.0
 BATCH, VALUE = 500, bytes(100)
-PAUSE_S, RATE_PER_S = 0.02, 2_000  #: between two batches; records that are handed out one by one
+PAUSE_S, RATE_PER_S = 0.02, 2_000  #: between two batches; rate of records that are delivered one by one
 SETTLE_S, IDLE_S, PATIENCE_S = 3.0, 10.0, 60.0
 QUOTA = "[cluster.quota]\nsessions = 20_000\nconnections = 20_000\naddress_sessions = 20_000\n"
 Place = tuple[str, int, int, str]
@@ -38,7 +38,7 @@ class Spent(NamedTuple):
 
 
 def place(mq: Client, topic: str, group: str = "g") -> Place:
-    """Where its only partition is led."""
+    """Return the endpoint of the leader of the topic's only partition."""
     mq.create_topic(topic, 1, if_not_exists=True)
     mq.publish_and_wait(topic, b"")
     session = mq._engine.session
@@ -48,7 +48,7 @@ def place(mq: Client, topic: str, group: str = "g") -> Place:
 
 @contextmanager
 def throng(places: list[Place], members: int) -> Iterator[list[int]]:
-    """So many members; what they acked is in the list when they have left."""
+    """Start this number of members. When they have left, the list holds the number of their acks."""
     acked = list[int]()
     parts = [min(OF_PROCESS, members - first) for first in range(0, members, OF_PROCESS)]
     lines = [[json.dumps(places), str(part), str(CREDIT), str(PING_S)] for part in parts]
@@ -83,8 +83,8 @@ def idle_share(at: Node) -> float:
 
 
 def spent(at: Node, mq: Client, topic: str, batches: int, size: int = BATCH, pause_s: float = 0.0) -> Spent:
-    """What the node spends while nothing happens, and on each batch that is published, until the group has
-    acked all of them."""
+    """Measure the node's processor time while nothing happens, and per published batch until the group has
+    acked all records."""
     idle, memory = idle_share(at), memory_mb(at.pid)
     before, start = cpu_s(at.pid), time.perf_counter()
     for _ in range(batches):
@@ -145,8 +145,8 @@ def measure_idle(many: int, batches: int) -> list[Row]:
 
 
 def measure_group(many: int, batches: int) -> list[Row]:
-    """One group of one partition. What is published is divided among the members that have nothing, so that
-    each gets one record: batches with a record for each of few members, and batches for half of the many."""
+    """Measure one group on one partition. Published records are divided among idle members, so that each gets
+    one record. There are batches with a record for each of few members, and batches for half of the many."""
     found = dict[tuple[int, int], Spent]()
     few, half = min(FEW, many), max(1, many // 2)
     with directory() as home:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The same work for gossipq and for what people use today, in turns on this machine: one publish in flight,
-publishing as fast as confirms allow, and publishing with a consumer that acks each record at the same time.
+"""Runs the same jobs on gossipq and on other brokers, in turns on this machine. The jobs are one publish in
+flight, publishing as fast as confirms allow, and the same with a consumer that acks each record.
 
     make race
     python perf/race.py [--rounds 5] [--only redis-always ...] [--scale 0.1] [--out RESULTS.md]
 
-Each peer runs as its own documents recommend for the durability that stands beside its figure, and with the
-client that stands there: what gossipq confirms is on disk, which not all of the others promise, and its
+Each broker runs as its own documents recommend for the durability that is noted beside its figure, with the
+client that is noted there. A record that gossipq confirms is on disk, which not all others promise. Its
 clients are in Python. All servers listen on loopback and end with the run.
 """
 
@@ -51,7 +51,7 @@ class Counts(NamedTuple):
     both: int = 300_000
 
 
-Run = Callable[[int], float]  #: so many records: how many a second
+Run = Callable[[int], float]  #: number of records -> records per second
 
 
 class Peer(NamedTuple):
@@ -427,7 +427,7 @@ Named = TypeVar("Named", bound=Installed)
 
 
 def installed(peers: list[Named]) -> list[Named]:
-    """Those of which this machine has all programs and modules. Says which are left out."""
+    """Return the brokers whose programs and modules are installed here. Prints which ones are left out."""
     found = []
     for peer in peers:
         if lacking := [name for name in peer.needs if not (shutil.which(name) or find_spec(name))]:

@@ -1,12 +1,12 @@
-"""What Spark makes of exports and of a live cluster. Needs Java and pyspark; nothing of it is a test.
+"""Measures Spark on exports and on a live cluster. Needs Java and pyspark. It is not a test.
 
     python perf/spark.py          the first chart, 2 M records read in four ways, a live stream, 10 M imported
     python perf/spark.py --records 500000 --import-records 1000000 --rounds 3
 
-Reading means a hash over every column of every row; beside it stands the same into Spark's sink that looks at
-nothing, where only the handing over counts. The ways take turns, and the median of the rounds counts; the
-first round warms up and does not. CPU and memory are those of the JVM and all Python processes of the
-session: on a busy machine CPU says more than the clock.
+Reading means a hash over every column of every row. The same rows are also read into Spark's `noop` sink,
+where only the transfer counts. The ways take turns, and the median of the rounds counts; the first round
+warms up and does not. CPU and memory are those of the JVM and all Python processes of the session. On a busy
+machine CPU time says more than the clock.
 """
 
 import argparse
@@ -86,8 +86,8 @@ def _cpu_s(node_pid: int) -> float:
 
 
 def handed_over(spark: Any) -> None:
-    """Registers a source of Python, "batches", that reads one record batch of an export and yields it until
-    there are `records` rows: what is left is Spark's own way from a Python process to its rows."""
+    """Register a Python data source, "batches". It reads one record batch of an export and yields it until
+    there are `records` rows. So it measures only Spark's own path from a Python process to its rows."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
     from pyspark_gossipq import schemas

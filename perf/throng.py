@@ -1,11 +1,11 @@
-"""Many members of groups in one process, each a session over a DEALER of its own: what a client in another
-language is, without what a Python client costs. For figures that count members.
+"""Runs many members of groups in one process, each a session over a DEALER of its own. They cost less than
+Python clients, so that one machine can run thousands.
 
     python perf/throng.py ROWS COUNT CREDIT PING_S
 
-ROWS: a JSON list of [endpoint, shard, partition, group]; the members take them in turns. Each lends CREDIT
-records and acks what comes at once. Says `there` once all are subscribed, and how many records were acked
-when it is ended by the end of its input.
+ROWS: a JSON list of [endpoint, shard, partition, group]; the members take them in turns. Each grants a credit
+of CREDIT records and acks every delivery at once. Prints `there` when all are subscribed. At the end of its
+input it prints the number of acked records and ends.
 """
 
 import json
@@ -38,7 +38,7 @@ from gossipq.wire import frames, ownership
 
 WAIT_S, JOINED_PER_S, LOOK_S = 60.0, 25, 0.05  #: patience, and more of it for more members
 AT_ONCE = 20  #: new connections between two looks
-BYTES = 1 << 20  #: lent by each
+BYTES = 1 << 20  #: credit in bytes that each member grants
 
 
 Place = tuple[str, int, int, str]
@@ -68,7 +68,7 @@ class Member:
         self.say(Subscribe(1, self.group, starts, self.credit, BYTES, auto=True, holding=[]))
 
     def hear(self) -> None:
-        """Takes all that is there, and acks the records of it."""
+        """Read all deliveries that have arrived, and ack their records."""
         while int(self.socket.get(zmq.EVENTS)) & int(zmq.POLLIN):
             _, body = frames.decode(self.socket.recv_multipart()[0])
             if isinstance(body, Deliver):
