@@ -167,7 +167,7 @@ void gq_restamp(uint8_t *sealed, size_t size, const uint8_t producer[16], uint64
 
 static int32_t end_at(const uint8_t *ends, uint32_t index) { return (int32_t)(uint32_t)get_le(ends + 4 * (size_t)index, 4); }
 
-/* Where the column behind this one begins; NULL: it is none. */
+/* Returns the start of the next column, or NULL if these bytes are not a column. */
 static const uint8_t *open_column(const uint8_t *at, const uint8_t *end, uint32_t count, gq_opened_column *column) {
     size_t ends = padded(4 * ((size_t)count + 1));
     if ((size_t)(end - at) < ends) return NULL;

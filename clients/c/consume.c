@@ -1,4 +1,4 @@
-/* What is consumed: records that came and wait, those that the user has, and the acks on their way. */
+/* Subscriptions: records that were delivered and wait, records that the user has, and acks in flight. */
 #include "internal.h"
 
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static void leave_shown(gq_subscription *s) {
     release(w);
 }
 
-/* Records of a part, or of all with NULL, that nobody took: they come again. */
+/* Drop the waiting records of a part, or of all parts with NULL. The leader redelivers them. */
 static void drop_waiting(gq_subscription *s, const part *of) {
     for (size_t i = 0; i < s->part_count; i++)
         for (stretch *w; (!of || of == s->parts + i) && (w = s->parts[i].aside);) {
@@ -109,10 +109,10 @@ static gq_subscription *subscription_of(gq *c, uint16_t number, int64_t subscrip
     return NULL;
 }
 
-/* --- what is acked is not shown again, and what failed not before its pause: a leader that has taken over may give it out before it
- * hears that, which is sent again */
+/* --- The user does not see an acked record again, and sees a failed one only after its pause. A new leader may redeliver a record before it
+ * receives the ack, because the client resends acks after a takeover. */
 
-/* Whether records may have come before: they lie below what has. */
+/* True if records of this range may have been delivered before: they are below the highest offset that was. */
 static int come_again(part *p, int64_t key, int64_t first, int64_t end) {
     for (size_t i = 0; i < p->key_count; i++)
         if (p->keys[i] == key) {
@@ -130,7 +130,7 @@ static int acked(const part *p, int64_t key, int64_t offset) {
     return 0;
 }
 
-/* A record whose ack has no answer yet waits for it: others may have had it. 0: no memory. */
+/* Keep a record back until its ack is answered, because another consumer may have acked it. Returns 0 when memory is short. */
 static int put_aside(stretch *w, uint32_t index) {
     stretch *single = calloc(1, sizeof *single);
     if (!single) return 0;
@@ -144,7 +144,7 @@ static int put_aside(stretch *w, uint32_t index) {
     return 1;
 }
 
-/* What came of these records until then, and waits here, is not shown. */
+/* Drop waiting deliveries of these records that arrived up to `came`. */
 static void drop(gq_subscription *s, const part *p, range r, uint64_t came) {
     for (stretch *w = s->repeats ? s->first : NULL; w; w = w->next)
         if (w->repeats && w->part == p && w->came <= came && r.key == w->key && w->first < r.end && r.first < w->first + w->count)
@@ -216,7 +216,7 @@ void gq_deliver(gq *c, uint16_t number, gq_reader in, zmq_msg_t *body) {
     }
 }
 
-/* A reader of what is new goes on where it began, also if it has taken nothing. */
+/* Note the start of a reader of new records, so that after a takeover it resumes there even if it has taken no record. */
 static void begin_at(part *p, gq_reader ends) {
     uint32_t count = gq_get_array(&ends);
     for (uint32_t i = 0; i < count && !ends.bad; i++) {
@@ -295,13 +295,13 @@ void gq_acked(gq *c, uint64_t request, int verb, gq_reader in) {
 
 /* --- subscribing */
 
-/* What the user has or will get: a part of which something waits here is told of it only when its subscription has ended elsewhere. */
+/* Write the ranges of the records that the user has, and of those that wait here. */
 static void put_holding(gq_buffer *out, const gq_subscription *s, const part *p) {
     ranges holding = {0};
     for (size_t i = 0; i < p->held.count; i++) gq_ranges_add(&holding, p->held.at[i].key, p->held.at[i].first, p->held.at[i].end);
     for (const stretch *w = s->first; w; w = w->next)
         if (w->part == p && w->taken < w->count) gq_ranges_add(&holding, w->key, w->first + w->taken, w->first + w->count);
-    if (holding.count > HOLDING_MAX) holding.count = HOLDING_MAX; /* more is refused; what is left out comes again */
+    if (holding.count > HOLDING_MAX) holding.count = HOLDING_MAX; /* more ranges are refused; records of the others are redelivered */
     gq_put_ranges(out, &holding);
     free(holding.at);
 }
@@ -362,7 +362,7 @@ static int leave_in(gq *c, uint16_t number, int64_t end_ms) {
     return GQ_OK;
 }
 
-/* The other shards give no more: nobody would work on it. */
+/* Withdraw the credit from the other shards, because the user will not take more records. */
 static void borrow_no_more(gq_subscription *s) {
     s->credit = s->credit_bytes = 0;
     for (size_t i = 0; i < s->part_count; i++) {
@@ -472,7 +472,7 @@ static void unlist(gq_subscription *s) {
         }
 }
 
-/* Where it may be subscribed, it would take records that nobody gets. */
+/* Unsubscribe wherever the subscription may exist. Otherwise the leader would deliver records that the user never gets. */
 static void leave(gq_subscription *s) {
     for (size_t i = 0; i < s->part_count; i++) {
         part *p = s->parts + i;
@@ -703,7 +703,7 @@ static ranges cut_waiting(gq_subscription *s, const part *p, int64_t kept) {
     return found;
 }
 
-/* Another consumer of the group has nothing to do: it gets the records that wait here, but for `keep`; the first ones stay. */
+/* Another consumer of the group is idle: give it the records that wait here, except for the first `keep`. */
 void gq_share(gq *c, uint16_t number, gq_reader in) {
     gq_get_array(&in);
     part *p;
@@ -766,7 +766,7 @@ static void show(gq_message *m, stretch *w, uint32_t index) {
     m->header_count = in.bad ? 0 : count; /* nodes do not look into headers */
 }
 
-/* A reader's record is done when the next one is asked for: its ack only lends again what it took. */
+/* A reader's record is done when the user asks for the next one. Its ack only returns the credit that it took. */
 static int taken(gq_subscription *s, part *p, int64_t key, int64_t offset, int repeats) {
     if (*s->group) {
         if (repeats && !gq_ranges_cut(&p->held, key, offset, offset + 1)) return 0; /* its lease ended, and it came again */
@@ -832,7 +832,7 @@ static part *part_with(gq_subscription *s, uint32_t partition) {
     return NULL;
 }
 
-/* Whether the user has that record, and has not settled it. */
+/* True if the user has that record and has not acked or failed it. */
 static int has(const gq_subscription *s, const part *p, uint32_t partition, int64_t offset) {
     return gq_ranges_have(&p->held, s->topic->id * 65536 + partition, offset);
 }

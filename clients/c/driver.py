@@ -11,7 +11,7 @@ from typing import Any
 
 LIBRARY = c.CDLL(str(Path(__file__).resolve().parent / "build" / "libgossipq.so"))
 OK, TIMEOUT = 0, 1
-CODES = {6: "lease_lost"}  #: of what the library finds itself
+CODES = {6: "lease_lost"}  #: codes of errors that the library finds by itself
 WAIT_MS = 80_000
 PING_S = 1.0
 

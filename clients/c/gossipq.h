@@ -47,8 +47,8 @@ typedef struct {
     int forward;             /* everything by the servers that are named, nothing straight to the leaders */
 } gq_connection;
 
-/* The same with more to say. GQ_ARGUMENT: also when there is no token in the file, when other users may read it, or when it would
- * leave this machine in the clear. */
+/* The same with options. It returns GQ_ARGUMENT also when the file has no token, when other users may read it, or when the token would
+ * leave this machine unencrypted. */
 int gq_open_with(gq **client, const gq_connection *how);
 /* Ends all subscriptions, gives back the records that were not acked, and frees the client. Waits 2 s at most for answers. The result is
  * the first of: records posted since the last gq_confirm that are not stored, as gq_confirm says; acks, as gq_unsubscribe says. NULL is
@@ -57,7 +57,7 @@ int gq_close(gq *client);
 /* Of the last function that did not return GQ_OK: text for people, and the code of the refusal ("" = none). */
 const char *gq_error(const gq *client);
 const char *gq_error_code(const gq *client);
-/* Shows that this client is there, and takes what has come. */
+/* Sends a sign of life, and reads the frames that have arrived. */
 int gq_ping(gq *client);
 
 typedef struct {
@@ -94,15 +94,15 @@ typedef struct {
  * that of the first that is not stored. `how` may be NULL. */
 int gq_publish(gq *client, const char *topic, const gq_record *records, size_t count, const gq_how *how, gq_place *places,
                int timeout_ms);
-/* The same without waiting: what is said of `records` is copied; `places` (may be NULL) are GQ_PENDING until their outcome is known,
- * and must stay where they are until then, or until gq_close. Single records are packed with others, and go out when a batch is full,
- * after 5 ms by the next call, or by any function that waits. Waits up to `timeout_ms` when 24 MiB are without an outcome. */
+/* The same without waiting. `records` are copied. `places` (may be NULL) are GQ_PENDING until their outcome is known; they must stay
+ * valid until then, or until gq_close. Single records are packed with others. They are sent when a batch is full, by the next call after
+ * 5 ms, or by any function that waits. Waits up to `timeout_ms` when 24 MiB have no outcome yet. */
 int gq_post(gq *client, const char *topic, const gq_record *records, size_t count, const gq_how *how, gq_place *places, int timeout_ms);
 /* Returns when all that was posted is stored or refused. The result is that of the first, since it was asked last, that is not stored. */
 int gq_confirm(gq *client, int timeout_ms);
 /* Returns when an outcome has come, or nothing waits for one. */
 int gq_wait(gq *client, int timeout_ms);
-/* Records that were posted and have no outcome. */
+/* Number of posted records whose outcome is not known yet. */
 size_t gq_waiting(const gq *client);
 
 typedef struct {

@@ -1,4 +1,4 @@
-/* What the parts of the client share. */
+/* Types and functions that the files of the client share. */
 #ifndef GOSSIPQ_INTERNAL_H
 #define GOSSIPQ_INTERNAL_H
 

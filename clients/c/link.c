@@ -1,8 +1,8 @@
 /* Connections: the home, and straight to the leaders. Which shards are joined, and over which of them.
  *
- * There is one rule of recovery. What has ended (RESET, a refusal that says so, no sign of life, a lost connection) is joined again:
- * HELLO to the shard, SUBSCRIBE to what was subscribed there; and what has no answer is asked again. The way to a shard is straight to
- * its leader where that is known, and by the home, which forwards, where it is not, or where the leader does not answer. */
+ * There is one rule of recovery. A session ends by RESET, by a refusal that says so, by silence or by a lost connection. Then the client
+ * joins the shard again: it sends HELLO, SUBSCRIBE for each subscription there, and each request that has no answer. It connects straight
+ * to the leader of a shard if it knows the leader. Otherwise, or if the leader does not answer, its first node (the home) forwards. */
 #include "internal.h"
 
 #include <arpa/inet.h>
@@ -27,7 +27,7 @@ int gq_fail(gq *c, int code, const char *text) {
     return code;
 }
 
-/* What no node has to be asked about, or what its answers mean. */
+/* Fail a call with a code and a text, for errors found by the client itself and for refusals of a node. */
 int gq_refuse(gq *c, const char *code, const char *form, ...) {
     va_list rest;
     va_start(rest, form);
@@ -202,7 +202,7 @@ int gq_dial(gq *c) {
     return GQ_OK;
 }
 
-/* Whether what is said to an address stays on this machine. A name that begins like a number, 127.0.0.1.example, is anybody's. */
+/* True if an address is on this machine. A name that only begins like a number, such as 127.0.0.1.example, can be any host. */
 int gq_here(const char *endpoint) {
     if (!strncmp(endpoint, "ipc://", 6)) return 1;
     if (strncmp(endpoint, "tcp://", 6)) return 0;
@@ -220,7 +220,7 @@ static void detour(shard *s) {
     s->detour_ms = gq_now_ms() + s->detour_for_ms;
 }
 
-/* Whether one may go straight to the leader of a shard. A token does not leave this machine in the clear. */
+/* True if the client may connect straight to the leader of a shard. A token does not leave this machine unencrypted. */
 static int may_go_straight(const gq *c, const shard *s) {
     if (c->forward || !s->endpoint || !*s->endpoint || gq_now_ms() < s->detour_ms) return 0;
     return !c->token_size || c->insecure || gq_here(s->endpoint);
@@ -258,7 +258,7 @@ shard *gq_shard_of(gq *c, uint16_t number) {
 
 static int uses(gq *c, uint16_t number) { return gq_parts_use(c, number) || gq_lanes_use(c, number); }
 
-/* What was in a shard has ended: it is joined again before anything else is asked there. */
+/* The session in a shard has ended: join the shard again before the next request. */
 void gq_over(gq *c, uint16_t number) {
     shard *s = gq_shard_of(c, number);
     if (!s) return;
@@ -270,7 +270,7 @@ void gq_over(gq *c, uint16_t number) {
     gq_lanes_over(c, number);
 }
 
-/* Who was asked leads the shard no more. */
+/* The node that was asked no longer leads the shard: use the home until the leader is known. */
 void gq_not_leader(gq *c, uint16_t number) {
     shard *s = gq_shard_of(c, number);
     if (s && s->way && s->way != c->home && s->endpoint && !strcmp(s->way->endpoint, s->endpoint)) detour(s);
@@ -391,7 +391,7 @@ int gq_ended(const char *code) {
     return !strcmp(code, "no_session") || !strcmp(code, "no_subscription") || !strcmp(code, "not_leader");
 }
 
-/* Whether a refusal is one of a node that may be cut off from the others. */
+/* True if a refusal comes from a node that may be cut off from the others. */
 static int away(gq_reader in) {
     const uint8_t *code;
     gq_get_array(&in);
@@ -468,7 +468,7 @@ static int receive(zmq_msg_t *message, void *socket) {
     return size;
 }
 
-/* Takes what has come over a connection. Whether something has. */
+/* Read the frames that have arrived over a connection. Returns 1 if there was one. */
 static int take(gq *c, connection *l) {
     int took = 0;
     for (; took < AT_ONCE; took++) {
@@ -495,7 +495,7 @@ static int take(gq *c, connection *l) {
     return took;
 }
 
-/* Whether a connection is lost, or could not be made. */
+/* Note if a connection is lost, or could not be made. */
 static void watch(connection *l) {
     zmq_msg_t event;
     zmq_msg_init(&event);
@@ -527,7 +527,7 @@ static void wait_for(gq *c, int64_t wait_ms) {
     zmq_poll(c->polled, (int)count, (long)wait_ms);
 }
 
-/* Whether the home has led the way to no leader of some shard for so long that it may be cut off from the others. */
+/* True if the home has not reached the leader of some shard for a long time: it may be cut off from the others. */
 static int cut_off(gq *c, int64_t now) {
     int found = 0;
     for (size_t i = 0; i < c->shard_count; i++) {
@@ -567,8 +567,8 @@ static void show(gq *c, int64_t now) {
     }
 }
 
-/* Takes what has come, waits up to `wait_ms` for it if nothing is there, and shows that this client is there. While it waits, it sends what
- * the keeper would, which waits for the lock. */
+/* Read the frames that have arrived, or wait up to `wait_ms` for the first one, and send a sign of life. While this function waits, it also
+ * sends the acks of the keeper thread, which cannot get the lock. */
 int gq_pump(gq *c, int64_t wait_ms) {
     if (c->process != gq_process()) return gq_fail(c, GQ_ARGUMENT, "another process has opened this client, and was forked: open one here");
     int64_t now = gq_now_ms();
@@ -637,7 +637,7 @@ static int ask_routes(gq *c, int64_t end_ms) {
     return code;
 }
 
-/* Who was refused in a shard asks there again, but not in each turn of its user's loop. */
+/* After a refusal by a shard, wait a moment before asking it again, so that a user's loop does not ask in each turn. */
 void gq_be_patient(gq *c, uint16_t number, int64_t end_ms) {
     shard *s;
     while ((s = gq_shard_of(c, number)) && gq_left(s->patient_ms, 1) && gq_left(end_ms, 1)) gq_pump(c, gq_left(s->patient_ms, 10));
@@ -788,7 +788,7 @@ static int look_up(gq *c, const char *name, int make, topic **found, int64_t end
     return !*c->code ? GQ_ARGUMENT : GQ_REFUSED;
 }
 
-/* What is known of topics that are gone, as far as nobody needs it. */
+/* Forget topics that were deleted, if no lane and no subscription needs them. */
 static void drop_stale(gq *c) {
     for (topic **at = &c->topics; *at;) {
         topic *t = *at;

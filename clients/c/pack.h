@@ -19,7 +19,7 @@ void gq_put_bool(gq_buffer *out, int value);
 void gq_put_nil(gq_buffer *out);
 void gq_put_text(gq_buffer *out, const char *text);
 void gq_put_bytes(gq_buffer *out, const void *bytes, size_t size);
-/* What is no UTF-8 as ?, and of what is long the first 2 KiB: that much is kept of a reason. */
+/* Write a reason as UTF-8: invalid bytes as ?, and at most its first 2 KiB, because nodes do not keep more. */
 void gq_put_reason(gq_buffer *out, const char *text);
 /* Bytes of the character of UTF-8 that begins there; 0: none does. */
 size_t gq_character(const char *text);
@@ -53,7 +53,7 @@ typedef struct {
     gq_buffer data, ends; /* ends: int32, one more than there are records, once there is one */
 } gq_column;
 
-/* Records that are being packed; `columns` are the bits of what one of them has. */
+/* A batch that is being packed. `columns` has a bit for each column that at least one record uses. */
 typedef struct packing {
     uint32_t count, columns;
     gq_column values, keys, headers, ids;
@@ -66,7 +66,7 @@ size_t gq_packed_bytes(const gq_packing *p);
 int gq_packing_failed(const gq_packing *p);
 void gq_packing_reset(gq_packing *p);
 void gq_packing_free(gq_packing *p);
-/* One more record; `headers` are a msgpack map, of size 0 if there are none. */
+/* Add one record. `headers` is a msgpack map, of size 0 for a record without headers. */
 void gq_pack(gq_packing *p, const void *value, size_t value_size, const void *key, size_t key_size, uint32_t key_hash,
              const gq_buffer *headers, const void *id, size_t id_size, int64_t ttl_ms);
 size_t gq_sealed_size(const gq_packing *p);
@@ -86,7 +86,7 @@ typedef struct {
     gq_opened_column values, keys, headers, ids;
 } gq_opened;
 
-/* Whether these bytes are a batch; everything that `opened` points to lies within them then. */
+/* True if these bytes are a batch. Then all pointers of `opened` are within them. */
 int gq_open_batch(const uint8_t *bytes, size_t size, gq_opened *opened);
 int64_t gq_ttl_at(const gq_opened *opened, uint32_t index);
 size_t gq_column_at(const gq_opened_column *column, uint32_t index, const void **bytes);

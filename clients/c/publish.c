@@ -61,7 +61,7 @@ static void unsend(gq *c, batch *b) {
     forget_request(c, b); /* what is still said of the last sending does not count */
 }
 
-/* A batch of a lane, and those behind it, go out under other sequences. None of them is stored. */
+/* Give new sequences to a batch of a lane and to the batches behind it. Not one of them is stored yet. */
 static void renumber(gq *c, lane *l, batch *from, uint64_t sequence) {
     l->sequence = sequence - 1;
     l->unsent = from;
@@ -78,7 +78,7 @@ static void renumber(gq *c, lane *l, batch *from, uint64_t sequence) {
     }
 }
 
-/* All of a lane goes on under another producer. */
+/* Send all batches of a lane under a new producer. */
 static void anew(gq *c, lane *l) {
     l->producer = c->producers++;
     gq_name_producer(c, l);
@@ -99,7 +99,7 @@ static void place(batch *b, size_t at, int64_t offset, int duplicate) {
     if (b->places && at < b->count && b->places[at]) *b->places[at] = (gq_place){b->lane->partition, offset < 0 ? -1 : offset, duplicate, GQ_OK};
 }
 
-/* Where the records of batches with ids or delays are; they have a row too, and are settled by that. */
+/* Read the offsets of records of batches with ids or delays. Such a batch has a row of its own too, which settles it. */
 static void read_runs(gq *c, gq_reader in) {
     uint32_t fields = gq_get_array(&in);
     for (int i = 0; i < 3; i++) gq_skip(&in);
@@ -148,7 +148,7 @@ void gq_confirmed(gq *c, gq_reader in, uint16_t number, uint64_t term) {
     }
 }
 
-/* What was sent over an earlier connection may be stored all the same. */
+/* Refuse all batches of a lane. A batch that was sent over an earlier connection may be stored nevertheless. */
 static void refuse_lane(gq *c, lane *l) {
     char text[sizeof c->text], code[sizeof c->code]; /* of the refusal: it is that of each */
     snprintf(text, sizeof text, "%s", c->text);
@@ -161,7 +161,7 @@ static void refuse_lane(gq *c, lane *l) {
     }
 }
 
-/* What was sent over an earlier connection may be stored; the rest goes on under another producer. */
+/* End batches that were sent over an earlier connection as "may be stored", and send the rest under a new producer. */
 static void part_with_producer(gq *c, lane *l) {
     for (batch *each = l->first, *next; each; each = next) {
         next = each->next;
@@ -227,7 +227,7 @@ static int64_t wall_ms(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* It has nothing to do any more. */
+/* Mark an empty lane as idle. */
 static void rest(lane *l) {
     l->listed = l->unknown = 0;
     if (l->open) gq_packing_free(l->open);
@@ -286,7 +286,7 @@ int gq_lanes_of(gq *c, const topic *t) {
     return 0;
 }
 
-/* Topics that their leader does not know are looked up once more. What cannot move is refused. */
+/* Look up topics again that their leader does not know. Batches that cannot move to the new topic are refused. */
 static int renew_lanes(gq *c, int64_t end_ms) {
     for (lane *l = c->active; l;) {
         if (!l->unknown) {
@@ -454,8 +454,8 @@ static void repack(gq *c, const batch *b, topic *to) {
     }
 }
 
-/* The topic was made anew: what was on its way to the old one goes to the new one, in the same order, each record to the partition
- * of its key there. */
+/* The topic was deleted and created again. Batches in flight to the old one move to the new one in the same order, each record to the
+ * partition of its key there. */
 void gq_move_lanes(gq *c, const topic *from, topic *to) {
     for (lane **at = &c->active; *at;) {
         lane *l = *at;
@@ -586,7 +586,7 @@ int gq_wait(gq *c, int timeout_ms) {
 
 size_t gq_waiting(const gq *c) { return c ? c->waiting : 0; }
 
-/* Nobody asks any more what becomes of these. */
+/* Drop the pointers to these places, because their owner no longer waits for the outcome. */
 static void detach(gq *c, const gq_place *places, size_t count) {
     for (lane *l = c->active; l; l = l->next) {
         for (batch *b = l->first; b; b = b->next)

@@ -60,14 +60,14 @@ func ended(t *testing.T, name string, call func(context.Context) error) {
 	})
 }
 
-// A subscription that nobody has does not stay.
+// A subscription whose owner has given it up is ended.
 func TestAbandoned(t *testing.T) {
 	mq := open(t)
 	ended(t, "Subscribe", func(ctx context.Context) error { _, err := mq.Subscribe(ctx, "t", "g"); return err })
 	within(t, "Close", func() { mq.Close() })
 }
 
-// Nobody answers: each call ends with its context, and leaves the client to others.
+// The node does not answer: each call ends with its context, and other callers can use the client.
 func TestSilence(t *testing.T) {
 	mq := open(t)
 	ended(t, "Subscribe", func(ctx context.Context) error { _, err := mq.Subscribe(ctx, "t", "g"); return err })
@@ -117,7 +117,7 @@ func TestCrowded(t *testing.T) {
 	}
 }
 
-// What is refused while the client is closed has an error that can be read.
+// A record that is refused while the client closes has an error that can be read.
 func TestRefusedAtClose(t *testing.T) {
 	mq := open(t)
 	pending, err := mq.Post("t", Record{Value: []byte("x")})
@@ -162,7 +162,7 @@ func shownAgain(ctx context.Context, t *testing.T, s *Subscription) {
 	}
 }
 
-// What was acked is not shown again, but for what others had: $SHOWN_AGAIN.
+// An acked record is not delivered again, except records that other consumers had: $SHOWN_AGAIN.
 func TestAgain(t *testing.T) {
 	ctx, s := subscribed(t)
 	for offset := int64(0); offset < 3; offset++ {
@@ -207,7 +207,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// What failed is not shown before its pause, but for what others had: $SHOWN_AGAIN.
+// A failed record is not delivered before its pause ends, except records that other consumers had: $SHOWN_AGAIN.
 func TestFailed(t *testing.T) {
 	ctx, s := subscribed(t)
 	message, err := s.Next(ctx)
@@ -220,7 +220,7 @@ func TestFailed(t *testing.T) {
 	shownAgain(ctx, t, s)
 }
 
-// What C would cut off at a zero is refused.
+// Strings with a zero byte are refused, because C would cut them off there.
 func TestZeros(t *testing.T) {
 	mq := open(t)
 	defer mq.Close()

@@ -70,12 +70,12 @@ const Version = "0.2.0"
 
 const (
 	pingEvery = time.Second
-	slice     = 20 * time.Millisecond // that Next waits with the connection in its hands
-	hold      = 1500                  // milliseconds that any other call does in its first turn: longer than who was refused may not ask again,
-	turns     = 4                     // and so many times as many in a later one: what it asks may be answered slowly
+	slice     = 20 * time.Millisecond // Next holds the connection for this time while it waits
+	hold      = 1500                  // milliseconds that another call holds it in its first turn: longer than the pause after a refusal
+	turns     = 4                     // a later turn is this many times longer, because the answer may be slow
 	pause     = 500 * time.Microsecond
-	lone      = time.Millisecond       // that a lone caller's record is waited for with the connection in hand
-	crowded   = 100 * time.Millisecond // after another call Next leaves the connection to others for so long, and only looks now and then
+	lone      = time.Millisecond       // time to wait for a lone caller's record while holding the connection
+	crowded   = 100 * time.Millisecond // after another call, Next leaves the connection to others for this time, and only polls
 	slabRows  = 4096
 	closing   = 2000 // milliseconds that the acks of a subscription may take while it is closed
 )
@@ -140,8 +140,8 @@ type Client struct {
 
 // Options of a client. All may be left out.
 type Options struct {
-	Servers     []string // one address is enough, others are tried when its node is gone; without any $GOSSIPQ_SERVER, or this host's node
-	Credentials string   // file with a token, for a closed cluster; "": Token, or the file of $GOSSIPQ_CREDENTIALS
+	Servers     []string // one address is enough; others are tried when its node is down. Default: $GOSSIPQ_SERVER, or this host's node
+	Credentials string   // file with a token, for a closed cluster. Default: Token, or the file of $GOSSIPQ_CREDENTIALS
 	Token       string   // gq_ and 64 hexadecimal digits
 	Insecure    bool     // the token may leave this machine in the clear
 	Door        string   // key of the nodes, door_ and 64 hexadecimal digits: what is said is encrypted, at 100 above each port
@@ -211,8 +211,8 @@ func (m *Client) ping() {
 	}
 }
 
-// Close ends all subscriptions and gives back the records that were not acked. Its error is ErrLost if others have records that were acked
-// since the last Flush of their subscription, or ErrNotConfirmed if acks or posted records had no answer within 2 s.
+// Close ends all subscriptions and gives back the records that were not acked. It returns ErrLost if another consumer has a record that was
+// acked since the last Flush. It returns ErrNotConfirmed if acks or posted records had no answer within 2 s.
 func (m *Client) Close() error {
 	m.mu.Lock()
 	if m.c == nil {
@@ -328,8 +328,8 @@ func (m *Client) do(ctx context.Context, call func(C.int) error) error {
 // Record to be published.
 type Record struct {
 	Value   []byte
-	Key     []byte // records of one key lie in one partition, in their order; empty: none
-	ID      []byte // what is published again under the same id is stored once; empty: none
+	Key     []byte // records of one key are in one partition, in order; empty: the record has no key
+	ID      []byte // a record that is published again under the same id is stored once; empty: the record has no id
 	Headers map[string][]byte
 }
 
@@ -357,7 +357,7 @@ type Pending struct {
 	done   chan struct{}
 }
 
-// slab is memory of C for what becomes of records.
+// slab is memory of C for the outcomes of records.
 type slab struct {
 	rows *C.gq_place
 	used int
@@ -552,7 +552,7 @@ func (m *Client) drive() {
 	}
 }
 
-// driven says whether something still has no outcome, and whether it has waited for that. It waits for a lone caller: a sleep lasts for a
+// driven returns whether a record still waits for its outcome, and whether driven waited for it. It waits for a lone caller: a sleep lasts for a
 // millisecond at least, and the answer comes earlier. For several callers it does not keep the connection, so that their records are sent
 // together.
 func (m *Client) driven() (more, waited bool) {
@@ -624,7 +624,7 @@ func (a *arena) free() {
 type Message struct {
 	Partition int
 	Offset    int64
-	Attempt   int // attempts that began so far, with this one: 1 for the first
+	Attempt   int // number of started attempts, this one included: 1 for the first
 	Value     []byte
 	Key       []byte
 	ID        []byte

@@ -11,7 +11,7 @@ const KNOWN = 0x7f | KEYS | HEADERS | IDS;
 
 const padded = (size) => (size + 7) & ~7;
 
-/** What a node reads of a key in place of the key. */
+/** Hash of a key. Nodes compare this hash instead of the key. */
 export function keyHash(key) {
   return key.length ? crc32(key) || 1 : 0;
 }
@@ -120,7 +120,7 @@ export class Opened {
     return this.#ttls ? Number(this.#ttls.readBigInt64LE(8 * index)) : 0;
   }
 
-  /** The bytes of one record in the column of that name; empty where there are none. */
+  /** The bytes of one record in the column of that name; empty if the record does not use the column. */
   at(name, index) {
     const column = this[name];
     if (!column) return NOTHING;

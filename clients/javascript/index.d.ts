@@ -7,7 +7,7 @@ export interface Publish {
   /** Records of one key lie in one partition, in the order in which they were published. */
   key?: Bytes;
   headers?: Record<string, Bytes>;
-  /** What is published again under the same id is stored once (10 minutes, unless the topic says otherwise). */
+  /** A record that is published again under the same id is stored once (for 10 minutes, unless the topic sets another time). */
   id?: Bytes;
   /** Words separated by dots, for consumers that take only some. */
   route?: string;
@@ -66,7 +66,7 @@ export declare class Message {
   readonly topic: string;
   readonly partition: number;
   readonly offset: number;
-  /** Attempts that began so far, with this one: 1 for the first. */
+  /** Number of started attempts, this one included: 1 for the first. */
   readonly attempt: number;
   readonly value: Buffer;
   /** Empty: none. */
@@ -79,9 +79,9 @@ export declare class Message {
   /** It is done. Resolves when that is stored: true, or false if the record is in other hands by now. flush() and close() tell a false
    * that the program does not await. */
   ack(): Promise<boolean>;
-  /** It failed: it comes again after `delayMs`, or as the group's policy says. */
+  /** Mark the record as failed. It is redelivered after `delayMs`, or by the policy of the group. */
   nack(reason?: string | Error, options?: { delayMs?: number }): Promise<boolean>;
-  /** It is not to come again, and becomes a dead letter. */
+  /** Make the record a dead letter; it is not redelivered. */
   reject(reason?: string | Error): Promise<boolean>;
   /** It is redelivered at once, to any consumer. That is an attempt, and no failure. */
   release(): Promise<boolean>;
@@ -94,13 +94,13 @@ export declare class Subscription implements AsyncIterable<Message> {
   /** Resolves when all acks are stored. Rejects with code "lease_lost" if others have records whose acks the program does not await;
    * `records` of the error has them. */
   flush(): Promise<void>;
-  /** Gives back what nobody took, and ends. Rejects as flush() does. */
+  /** Give back the waiting records and end the subscription. Rejects as flush() does. */
   close(): Promise<void>;
 }
 
 export declare class Client {
   constructor(servers: string[], options?: Connect);
-  /** Resolves when the record is stored. Rejects with GossipqError. What it is given may be changed at once. */
+  /** Resolves when the record is stored. Rejects with GossipqError. The arguments are copied and may be changed at once. */
   publish(topic: string, value: Bytes, options?: Publish): Promise<Stored>;
   /** The same for many values with the same options, as batches of their own: the place of each. All or none
    * of them are taken; if some are refused later, others may be stored. */

@@ -13,8 +13,8 @@ export const VERSION = "0.2.0";
 const SERVER = "tcp://127.0.0.1:7700";
 const MOVED = new Set(["unknown_topic", "wrong_shard"]); // by a topic that is known from before
 
-/** A client of the nodes at these addresses, one of which is enough. Without any: $GOSSIPQ_SERVER, or this host's node.
- * options: credentials, token, door, insecure, forward; see index.d.ts. */
+/** A client of the nodes at these addresses; one address is enough. The default is $GOSSIPQ_SERVER, or this host's node.
+ * Options are credentials, token, door, insecure and forward: see index.d.ts. */
 export function connect(servers = process.env.GOSSIPQ_SERVER ?? SERVER, options = {}) {
   const addresses = (Array.isArray(servers) ? servers : String(servers).split(",")).map(address);
   if (!addresses.length) throw new GossipqError("bad_request", "no address of a node");
@@ -41,7 +41,7 @@ function key(name, lines) {
   return Buffer.from(line ? line.slice(name.length) : "", "hex");
 }
 
-/** Of what is said over CURVE: the key of the nodes, and a fresh pair of this client. */
+/** Options of a CURVE connection: the key of the nodes, and a fresh key pair of this client. */
 function curveOf(door) {
   if (!door.length) return null;
   const pair = curveKeyPair();
@@ -214,7 +214,7 @@ function signalOf(options) {
   return signal;
 }
 
-/** What the promise gives, or the signal's reason if that comes first. */
+/** Resolves like the promise, or rejects with the signal's reason if that comes first. */
 function raced(promise, signal) {
   if (!signal) return promise;
   return new Promise((resolve, reject) => {

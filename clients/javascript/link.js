@@ -1,8 +1,9 @@
 // The ways to the nodes: the home, and straight to the leaders; what was asked over them, and which shards are joined.
 //
-// There is one rule of recovery. What has ended (RESET, a refusal that says so, no sign of life, a lost connection) is joined
-// again: HELLO to the shard, then whatever has something there says it anew. What has no answer is asked again. The way to a
-// shard is straight to its leader where that is known, and by the home, which forwards, where it is not or does not answer.
+// There is one rule of recovery. A session ends by RESET, by a refusal that says so, by silence or by a lost connection. Then the
+// client joins the shard again: it sends HELLO, each publisher and subscription greets the shard anew, and requests without an
+// answer are sent again. The client connects straight to the leader of a shard if it knows the leader. Otherwise, or if the leader
+// does not answer, its first node (the home) forwards.
 
 import { createHmac, randomBytes } from "node:crypto";
 import { setMaxListeners } from "node:events";
@@ -12,7 +13,7 @@ import { addressOf, failed, nameIn, withAddress } from "./names.js";
 import { GossipqError, BYE, CONFIRM, DELIVER, HELLO, HOME, PING, REFUSED, RESET, SHARE, SUBSCRIBED, WELCOME, frame, parse } from "./protocol.js";
 
 const PING_MS = 1_000;
-const SILENT_MS = 3_000; // no sign of life for so long: it is gone, or the way to it
+const SILENT_MS = 3_000; // after this silence the node, or the network to it, counts as down
 const DIRECT_MS = 1_000, DETOUR_MS = 1_000, DETOUR_MS_MAX = 30_000, REDIAL_MS = 100, ROUTES_MS = 250, DOOR_STEP = 100;
 const FRAME_BYTES_MAX = 17_899_520; // PROTOCOL.md section 14
 export const AGAIN_MS = 50;
@@ -21,7 +22,7 @@ const OVER = new Set(["no_session", "no_subscription", "not_leader"]);
 const AWAY = new Set(["not_leader", "busy", "joining"]); // of a node that the others do not hear, for as long as that lasts
 const LATER = new Set([...AWAY, ...OVER]);
 export { isHere };
-/** Of a clock that nobody sets: what lasts so long is measured by it. */
+/** Monotonic time in ms, for durations. */
 export const nowMs = () => performance.now();
 export const LOST = Symbol("the connection is lost");
 
@@ -207,13 +208,13 @@ export class Link {
     throw error;
   }
 
-  /** Who was refused in a shard asks there again, but not in each turn of its user's loop. */
+  /** After a refusal by a shard, wait a moment before asking it again, so that a user's loop does not ask in each turn. */
   async patience(number, signal) {
     const ms = this.shard(number).patientMs - nowMs();
     if (ms > 0) await until(this.#pause(ms), signal);
   }
 
-  /** What was there has ended. */
+  /** The session in the shard has ended. */
   over(number) {
     const shard = this.shard(number);
     if (!shard.joined) return;
@@ -232,7 +233,7 @@ export class Link {
     this.join(number).catch((error) => this.#failed(shard, error));
   }
 
-  /** Who comes back is refused: that is for all who use the shard. */
+  /** The shard refused to be joined again: pass the error to every user of the shard. */
   #failed(shard, error) {
     if (!this.#closed) for (const tenant of [...shard.tenants]) tenant.fail(error);
   }
@@ -242,19 +243,19 @@ export class Link {
     this.#pause(ms).then(() => this.#closed || run());
   }
 
-  /** So long, or until the client is closed. */
+  /** Wait for `ms`, or until the client is closed. */
   #pause(ms) {
     return sleep(ms, undefined, { signal: this.#ending.signal }).catch(() => {});
   }
 
-  /** Who was asked leads the shard no more. */
+  /** The node that was asked no longer leads the shard. */
   notLeader(number) {
     const shard = this.shard(number);
     if (shard.way && shard.way !== this.#home && shard.way.endpoint === shard.endpoint) shard.detour();
     this.over(number);
   }
 
-  /** Somebody's word on who leads a shard. What goes by way of the home goes on there. */
+  /** Note the leader of a shard, as a node has reported it. Requests in flight through the home stay there. */
   #learn(number, term, endpoint) {
     const shard = this.shard(number);
     if (!endpoint || term < shard.routeTerm) return;
@@ -264,7 +265,7 @@ export class Link {
     if (shard.joined && shard.way === this.#home && this.#mayGoStraight(shard)) this.over(number);
   }
 
-  /** Whether one may go straight to the leader. A token does not leave this machine in the clear. */
+  /** True if the client may connect straight to the leader. A token does not leave this machine unencrypted. */
   #mayGoStraight(shard) {
     const { forward, token, insecure } = this.#options;
     if (forward || !shard.endpoint || nowMs() < shard.detourMs) return false;
@@ -385,13 +386,13 @@ export class Link {
     for (const tenant of shard.tenants) tenant.joined?.(shard.number);
   }
 
-  /** What is said to join; of tenants that are there when it is their turn. */
+  /** Yield the frames that join a shard: HELLO, then those of each tenant that still exists when its turn comes. */
   *#greetings(shard) {
     yield [HELLO, this.#hello()];
     for (const tenant of shard.tenants) if (tenant.greeting) yield* tenant.greeting(shard.number);
   }
 
-  /** One question and its answer. LOST: none comes any more, or none came within `withinMs` (0: for as long as the way is there). */
+  /** Send one request and return its answer. Returns LOST if the connection ends, or if no answer came within `withinMs` (0: no limit). */
   async #once(verb, number, fields, body, signal, withinMs = 0) {
     if (this.#closed) return LOST;
     return new Promise((resolve, reject) => {
@@ -505,7 +506,7 @@ export class Link {
     }
   }
 
-  /** Whether the home has led the way to no leader of some shard for so long that it may be cut off from the others. */
+  /** True if the home has not reached the leader of some shard for a long time: it may be cut off from the others. */
   #cutOff(now) {
     const shards = [...this.#shards.values()];
     if (this.#servers.length === 1 || !shards.some((each) => each.way === this.#home && each.awayMs && now - each.awayMs > SILENT_MS)) {

@@ -6,10 +6,10 @@
 import dns from "node:dns/promises";
 import { isIP } from "node:net";
 
-const AGAIN_MS = 1_000; // between the starts of two look-ups of one name
+const AGAIN_MS = 1_000; // least time between two look-ups of one name
 const SEVERAL = { family: 4, all: true }; // names stay with IPv4
 const known = new Map(); // name -> addresses, the next one to try first
-const pending = new Map(); // name -> its look-up
+const pending = new Map(); // name -> its look-up in flight
 const askedMs = new Map(); // name -> when its last look-up started
 
 /** The host of tcp://HOST:PORT if it is a name, "" for a numeric address or another transport. */

@@ -34,13 +34,13 @@ export function parse(frames) {
   }
 }
 
-/** The value that these bytes of msgpack are. Throws when they are none. */
+/** Decode msgpack bytes. Throws if they are not valid. */
 export function unpack(raw) {
   if (!fits(raw)) throw new RangeError("it says that it holds more than it does");
   return decode(raw);
 }
 
-/** Whether everything that is announced has a byte at least: the decoder makes room for it before it looks. */
+/** True if each announced element has at least one byte. The decoder allocates memory for announced elements before it reads them. */
 function fits(raw) {
   const number = (width) => ((at += width), raw.readUIntBE(at - width, width));
   let at = 0;
@@ -93,7 +93,7 @@ export function wholeMs(given, what, least = 0) {
   return ms;
 }
 
-/** What a request ends with. `code` is one of PROTOCOL.md section 2, or "closed", "not_confirmed", "backpressure". */
+/** The error of a request. `code` is one of PROTOCOL.md section 2, or "closed", "not_confirmed", "backpressure". */
 export class GossipqError extends Error {
   constructor(code, message, hint = "", retryAfterMs = 0, detail = 0) {
     super(hint ? `${message} (${hint})` : message);

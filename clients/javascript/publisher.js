@@ -82,7 +82,7 @@ class Lane {
     this.sequence = 0;
   }
 
-  /** The packing that takes a record of so many bytes. */
+  /** The packing that has space for a record of `bytes` bytes. */
   packingFor(route, delayMs, bytes) {
     if (this.open && !this.open.fits(route, delayMs, bytes)) this.close();
     this.open ??= new Packing(route, delayMs);
@@ -182,21 +182,21 @@ class Lane {
     }
   }
 
-  /** What was sent over an earlier connection may be stored; the rest goes on under another producer. */
+  /** End batches that were sent over an earlier connection as "may be stored", and send the rest under a new producer. */
   #partWithProducer(why) {
     const error = new GossipqError("not_confirmed", `${why}: it was sent before, and may be stored`);
     for (const batch of this.batches.filter((each) => each.before)) this.#reject(batch, error);
     this.#anew();
   }
 
-  /** All of it goes on under another producer. */
+  /** Send all batches under a new producer. */
   #anew() {
     this.#number();
     this.#renumber(0, 1);
     this.#resend();
   }
 
-  /** The batch at that place and those behind it go out under other sequences. None of them is stored. */
+  /** Give new sequences to the batch at that place and to those behind it. Not one of them is stored yet. */
   #renumber(from, sequence) {
     this.sequence = sequence - 1;
     this.unsent = Math.min(this.unsent, from);
@@ -228,7 +228,7 @@ class Lane {
     return this.batches.splice(0);
   }
 
-  /** What was sent over an earlier connection may be stored all the same. */
+  /** Refuse all batches. A batch that was sent over an earlier connection may be stored nevertheless. */
   fail(error) {
     this.close();
     this.unknown = false;
@@ -321,7 +321,7 @@ export class Publisher {
     for (const resolve of batch.flushes) resolve();
   }
 
-  /** Looks a topic up again that its leader does not know. What cannot move fails. */
+  /** Look up a topic again that its leader does not know. Batches that cannot move to the new topic fail. */
   async renew(topic, error) {
     if (topic.renewing) return;
     topic.renewing = true;
@@ -380,8 +380,8 @@ function rowsOf({ body, count }) {
   return Array.from({ length: count }, (_, i) => row(i));
 }
 
-/** What a user gave to be published: checked, and in memory of its own, since it is sealed later. With `sealed` values are sealed
- * in the same call, and need none. */
+/** Check the arguments of a publish and copy them, because they are sealed later. With `sealed`, values are sealed in the same call and
+ * are not copied. */
 export function readRecords(given, { key, headers, id, route = "", delayMs, ttlMs } = {}, sealed = false) {
   if (!Array.isArray(given)) throw new TypeError("values must be an array");
   const read = {
@@ -421,7 +421,7 @@ function bound(what, size, most) {
   if (size > most) throw new GossipqError("too_large", `${what} of ${size} bytes; at most ${most} are allowed`);
 }
 
-/** Bytes of what a user gave; in memory of their own, unless they are `lent`. */
+/** The bytes of an argument; a copy, unless `lent` is true. */
 function bytes(given, what, lent = false) {
   if (typeof given === "string") return Buffer.from(given);
   if (given instanceof Uint8Array) return lent ? given : Buffer.from(given);

@@ -1,4 +1,4 @@
-// What is consumed: records that came and wait, those that the user has, and the acks on their way.
+// Subscriptions: records that were delivered and wait, records that the user has, and acks in flight.
 
 import { AGAIN_MS, LOST, nowMs } from "./link.js";
 import { ACK, GossipqError, NACK, REFUSED, STARTED, SUBSCRIBE, UNSUBSCRIBE, text, unpack, whole, wholeMs } from "./protocol.js";
@@ -10,7 +10,7 @@ const REASON_MAX = 2048;
 const BEGUN_MS = 5, SLOW_MS = 10, QUIET_ATTEMPTS = 2; // when the leader hears which records are begun
 const RANGES_MAX = 1000;
 const SHOWN = 10; // records in the text of an error
-const HOLDING_MAX = 16_384; // more ranges are refused; what is left out comes again
+const HOLDING_MAX = 16_384; // more ranges are refused; records of the others are redelivered
 const RELEASED = JSON.stringify([-1, false]);
 let numbers = 0;
 
@@ -58,13 +58,13 @@ export class Message {
     return this.#part.settle(this, ACK, "");
   }
 
-  /** It failed, for that reason: it comes again after `delayMs`, -1: as the policy of the group says. */
+  /** Mark the record as failed, with a reason. It is redelivered after `delayMs`; -1: by the policy of the group. */
   async nack(reason = "", options) {
     const { delayMs = -1 } = options ?? {};
     return this.#part.settle(this, NACK, JSON.stringify([wholeMs(delayMs, "delayMs", -1), true, reasonOf(reason)]));
   }
 
-  /** It is not to come again: a dead letter. */
+  /** Make the record a dead letter; it is not redelivered. */
   reject(reason = "") {
     return this.#part.settle(this, NACK, JSON.stringify([-1, true, reasonOf(reason), "rejected"]));
   }
@@ -75,7 +75,7 @@ export class Message {
   }
 }
 
-/** What becomes of a record that was settled. If its user awaits it, the user knows; else flush() and close() tell. */
+/** The outcome of an ack or nack. An error goes to the user who awaits it; otherwise flush() and close() report it. */
 class Outcome extends Promise {
   isAwaited = false;
 
@@ -116,7 +116,7 @@ class Part {
     this.telling = null; // timer
   }
 
-  /** What is said when the shard is joined. */
+  /** The SUBSCRIBE frame for a shard that was joined. */
   greeting() {
     if (this.failed) return [];
     if (this.subscription.over) return [[UNSUBSCRIBE, [this.number]]]; // it has not heard that yet
@@ -134,7 +134,7 @@ class Part {
     return [this.number, group, starts, credit, creditBytes, options, false, holding, routes, true, [], auto, plain, shares];
   }
 
-  /** Its shard gives no more: nobody would work on it. */
+  /** Withdraw the credit from the shard, because the user will not take more records. */
   borrowNoMore() {
     if (this.live) this.subscription.link.say(SUBSCRIBE, this.shard, this.#subscribe());
   }
@@ -171,7 +171,7 @@ class Part {
     this.fail(error);
   }
 
-  /** The shard takes this client no more, or not now: what waits for its answer has none. */
+  /** The shard refuses this client, for ever or for now: fail the requests that wait for its answer. */
   fail(error) {
     const pending = [...this.pending.values()];
     this.pending.clear();
@@ -255,7 +255,7 @@ class Part {
     if (this.live && messages.length) this.subscription.link.say(STARTED, this.shard, [this.number, joined(messages.map((each) => this.#range(each)))]);
   }
 
-  /** Another consumer of the group has nothing to do: it gets the records that wait here, but for `keep`. */
+  /** Another consumer of the group is idle: give it the records that wait here, except for the first `keep`. */
   share([number, keep]) {
     if (number !== this.number || !this.live) return;
     const ranges = this.subscription.cut(this, Math.max(0, keep - this.held.size));
@@ -306,7 +306,7 @@ class Part {
     else waiter.resolve(stored);
   }
 
-  /** Sends what was settled since. What gets no answer is sent again when the shard is joined. */
+  /** Send the acks and nacks since the last call. Those without an answer are sent again when the shard is joined. */
   flush() {
     if (!this.live) return this.rejoin();
     const pending = [...this.pending.values()];
@@ -338,7 +338,7 @@ class Part {
     });
   }
 
-  /** What came of a record meanwhile is as much settled as the one that the user had, or else it is shown. */
+  /** A redelivery that arrived meanwhile shares the outcome of the delivery that the user had. If that failed, the user gets it. */
   #settled(waiter, stored, error) {
     if (error) return this.#tell(waiter, false, error); // the user has it still
     const index = name(waiter.message), again = this.again.get(index);
@@ -361,13 +361,13 @@ export class Subscription {
   #repeats = false; // what waits may have come before
   #wakes = new Set(); // of those that wait in next()
   #error = null;
-  #refused = null; // a shard took this client no more: that is told once, then it is tried again
-  #taken = []; // by a reader, and not lent again yet: {part, message}
+  #refused = null; // error of a shard that refused this client: raised once, then the client tries again
+  #taken = []; // records of a reader whose credit is not returned yet: {part, message}
   #closing = null;
-  #turnedMs = 0; // when the event loop turned last, as far as is known
+  #turnedMs = 0; // last known time at which the event loop turned
   tookMs = null; // how long the user had the record that was settled last
-  unsettled = new Set(); // acks and the like whose outcome is not known
-  untold = []; // acks that were not stored: what flush() and close() tell, unless the user awaits them
+  unsettled = new Set(); // acks and nacks whose outcome is not known
+  untold = []; // failed acks, which flush() and close() report unless the user awaits them
   over = false;
 
   /** `options` are what readSubscribe() gave. */
@@ -472,12 +472,12 @@ export class Subscription {
     for (const wake of [...this.#wakes]) wake();
   }
 
-  /** Ranges of the records of that part that nobody took yet. */
+  /** Ranges of the waiting records of that part. */
   waiting(part) {
     return this.#waiting.filter((each) => each.part === part).map(({ key, first, taken, end }) => [key, first + taken, first + end]);
   }
 
-  /** Takes the records of that part behind the first `kept` that nobody took off the list: their ranges. */
+  /** Remove the waiting records of that part behind the first `kept`, and return their ranges. */
   cut(part, kept) {
     const ranges = [];
     for (const each of this.#waiting) {
@@ -491,13 +491,13 @@ export class Subscription {
     return ranges;
   }
 
-  /** The records of that part that nobody took: they come again. */
+  /** Drop the waiting records of that part. The leader redelivers them. */
   drop(part) {
     this.#waiting = this.#waiting.filter((each) => each.part !== part);
   }
 
-  /** What is acked is not shown again, and what failed not before its pause: a leader that has taken over may give it out before it
-   *  hears that, which is sent again. */
+  /** The user does not see an acked record again, and sees a failed one only after its pause. A new leader may redeliver a record before
+   *  it receives the ack, because the client resends acks after a takeover. */
   settled(part, stored) {
     if (!this.#repeats) return;
     const waiting = this.#waiting.filter((each) => each.repeats);
@@ -566,11 +566,11 @@ export class Subscription {
 }
 
 Part.prototype.settleReader = function (message) {
-  // a reader's ack only lends again what the record took; if it gets lost, the next SUBSCRIBE lends anew
+  // a reader's ack only returns the credit of the record; if the ack gets lost, the next SUBSCRIBE grants the credit anew
   if (this.live) this.subscription.link.say(ACK, this.shard, [this.number, [[this.topic.id * 65536 + message.partition, message.offset, message.offset + 1]]]);
 };
 
-/** What a user asks for, checked before anything is sent. */
+/** Check the options of a subscription before anything is sent. */
 export function readSubscribe({ group = "", start = group ? "first" : "new", mode = null, credit = mode === "exclusive" ? 1 : 1000, creditBytes = 8 << 20, leaseMs = null, routes = [], signal }) {
   if (!Array.isArray(routes)) throw new TypeError("routes must be an array of strings");
   if (!group && (mode ?? leaseMs) !== null) throw new GossipqError("bad_request", "mode or leaseMs without a group", "name one");
@@ -624,7 +624,7 @@ function joined(ranges) {
   return found;
 }
 
-/** Headers that are none come as one, with their bytes: nodes do not look into them. */
+/** Decode headers. Invalid headers become one header with their bytes, because nodes do not check them. */
 function readHeaders(raw) {
   if (!raw.length) return {};
   try {

@@ -1,5 +1,5 @@
-/* load TOPIC RECORDS BATCH SIZE: publishes to the node at $GOSSIPQ_SERVER until the last confirm, BATCH records a call (1: the client
- * packs them), and says how fast that was. perf/bindings.py runs it. */
+/* load TOPIC RECORDS BATCH SIZE: publishes to the node at $GOSSIPQ_SERVER until the last confirm, and prints the rate. BATCH records go in
+ * each call; with 1 the client packs them. perf/bindings.py runs it. */
 #include <gossipq.h>
 #include <stdio.h>
 #include <stdlib.h>

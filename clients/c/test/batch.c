@@ -1,5 +1,5 @@
-/* Seals records of every kind and opens them again; then opens the same bytes with some of them changed, their CRC right: whatever is
- * taken for a batch can be walked without leaving it. For valgrind. */
+/* Seals records of every kind and opens them again. Then opens the same bytes with some of them changed and a correct CRC: a reader of any
+ * accepted batch must stay within its bytes. For valgrind. */
 #include "pack.h"
 
 #include <stdio.h>

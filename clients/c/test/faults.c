@@ -30,7 +30,7 @@ static int refused(gq *mq) {
     return 0;
 }
 
-/* What is said late of a batch that was sent again, and is gone by now. */
+/* A late answer to a batch that was resent and is already confirmed. */
 static int late(gq *mq) {
     for (int i = 0; i < 3; i++) CHECK(!gq_publish(mq, "t", &R, 1, NULL, NULL, WAIT_MS));
     return 0;
@@ -67,7 +67,7 @@ static int subscribe(gq *mq) {
     return 0;
 }
 
-/* Nobody is at the first address, and the second one is none. */
+/* The first address has no node, and the second is not an address. */
 static int nobody(gq *mq) {
     for (int i = 0; i < 3; i++) CHECK(gq_publish(mq, "t", &R, 1, NULL, NULL, 4 * SHORT_MS) == GQ_TIMEOUT);
     return 0;
@@ -84,7 +84,7 @@ static void print_again(gq_subscription *s) {
     }
 }
 
-/* Takes what there is and acks all but offset 2; what is shown behind that came again. `flush`: after the acks are answered. */
+/* Takes all records and acks all but offset 2; later records are redelivered ones. `flush`: wait for the answers to the acks first. */
 static int again(gq *mq, int flush) {
     gq_subscription *s;
     gq_message m;
@@ -121,7 +121,7 @@ static int again_flush(gq *mq) { return again(mq, 1); }
 
 static int again_next(gq *mq) { return again(mq, 0); }
 
-/* Each of so many partitions has a leader of its own, and each of them is heard at once. */
+/* Each of many partitions has a leader of its own, and records of all of them arrive at once. */
 static int many(gq *mq) {
     enum { LEADERS = 40, SOON_S = 3 };
     gq_subscription *s;
@@ -137,7 +137,7 @@ static int many(gq *mq) {
     return 0;
 }
 
-/* While the first publish is under way, t is removed, and made anew: that is nothing to u. */
+/* While the first publish is in flight, topic t is deleted and created again. Topic u is not affected. */
 static int gone(gq *mq) {
     gq_subscription *t, *u;
     gq_message m;
@@ -154,7 +154,7 @@ static int gone(gq *mq) {
     return 0;
 }
 
-/* A reader of what is new that has taken nothing. */
+/* A reader of new records that has not taken a record yet. */
 static int reader(gq *mq) {
     gq_subscription *s;
     gq_message m;
@@ -173,7 +173,7 @@ static int left(gq *mq) {
     return 0;
 }
 
-/* Whoever comes back is refused: what was sent before may be stored. */
+/* Each new session is refused: records that were sent before may be stored. */
 static int unsure(gq *mq) {
     gq_place place;
     CHECK(!gq_publish(mq, "t", &R, 1, NULL, NULL, WAIT_MS));
@@ -182,7 +182,7 @@ static int unsure(gq *mq) {
     return 0;
 }
 
-/* What the user does not have is not acked. */
+/* A record that the user does not have cannot be acked. */
 static int strange(gq *mq) {
     gq_subscription *s;
     gq_message m;
@@ -197,7 +197,7 @@ static int strange(gq *mq) {
     return 0;
 }
 
-/* The first of two records is refused here, the other has no answer before the call ends: what comes later is for nobody. */
+/* The client refuses the first of two records, and the other has no answer before the call ends: its late answer is dropped. */
 static int some(gq *mq) {
     static char large[(16 << 20) + 1];
     const gq_record both[] = {{.value = large, .value_size = sizeof large}, R};
@@ -207,7 +207,7 @@ static int some(gq *mq) {
     return 0;
 }
 
-/* What no node has to be asked about is refused at once. */
+/* Arguments that are always wrong are refused at once, without a node. */
 static int at_once(gq *mq) {
     char route[257] = {0};
     memset(route, 'r', sizeof route - 1);
@@ -267,7 +267,7 @@ static int holding(gq *mq) {
     return 0;
 }
 
-/* What is sent again is refused: the next record is not taken for it. */
+/* A resent record is refused: the client must not mistake the next record for it. */
 static int forbidden(gq *mq) {
     gq_place place;
     CHECK(gq_publish(mq, "t", &R, 1, NULL, &place, WAIT_MS) == GQ_NOT_CONFIRMED && place.code == GQ_NOT_CONFIRMED);
@@ -318,7 +318,7 @@ static int away(gq *mq) {
     return 0;
 }
 
-/* Who waits for nothing gets what has come. */
+/* A call with a timeout of 0 returns a record that has already arrived. */
 static int polls(gq *mq) {
     enum { SOON_NS = 700000000, PAUSE_NS = 1000000 };
     gq_subscription *s;

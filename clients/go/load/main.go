@@ -1,5 +1,5 @@
-// load TOPIC RECORDS BATCH SIZE publishes to the node at $GOSSIPQ_SERVER until the last confirm, BATCH records a call (1: the client packs
-// them), and says how fast that was. perf/bindings.py runs it.
+// load TOPIC RECORDS BATCH SIZE publishes to the node at $GOSSIPQ_SERVER until the last confirm, and prints the rate. BATCH records go in
+// each call; with 1 the client packs them. perf/bindings.py runs it.
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 	ctx := context.Background()
 	mq, err := gossipq.Open()
 	if err == nil {
-		_, err = mq.Publish(ctx, topic, gossipq.Record{Value: []byte("x")}) // the way to the leader is no part of it
+		_, err = mq.Publish(ctx, topic, gossipq.Record{Value: []byte("x")}) // connect to the leader before the clock starts
 	}
 	start := time.Now()
 	var last *gossipq.Pending

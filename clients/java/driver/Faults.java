@@ -2,9 +2,10 @@ import gossipq.Client;
 import gossipq.GossipqException;
 import gossipq.Message;
 
-/** Against a node that answers as tests/bindings/test_faults.py says: prints the code that each call ends with; with "again", as
- * test_repeats.py says: the record that is acked, and what is shown after that; with "failed", of one that fails; with "large", of large records; with "interrupted", what an interrupt ends; with "gone", what each call ends with when the topic is removed
- * that it consumes. */
+/** Runs against the scripted node of tests/bindings/test_faults.py and prints the code that each call ends with. An argument selects
+ * another case. "again" (test_repeats.py) prints the acked record and the records after it. "failed" does the same with a failed record,
+ * "large" with large records. "interrupted" prints the result of an interrupt. "gone" prints the results when the consumed topic is
+ * deleted. */
 public final class Faults {
     public static void main(String[] words) {
         if (words[0].equals("gone")) {

@@ -1,4 +1,4 @@
-// What is consumed and closed at odd moments, or by several at a time; against a node that is none.
+// Consume and close at odd moments, or from several callers at a time, against a scripted node.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

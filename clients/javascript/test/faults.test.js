@@ -1,4 +1,4 @@
-// Against a node that is none, which says at a certain moment what one seldom says.
+// Runs against a scripted node, which sends rare answers at chosen moments.
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -45,8 +45,8 @@ function hasty(lost, late = false, of = ACK) {
   };
 }
 
-/** What is shown of `count` records, of which those below 2 are acked (`settle`), and then of what comes again; `wait`: when the acks are
- *  answered. */
+/** Take `count` records and settle those below 2 (`settle`, by default ack), then take the redelivered ones. Returns all that the user got.
+ *  `wait`: when the node answers the acks. */
 async function shown(mq, count, wait, settle = (message) => message.ack()) {
   const subscription = await mq.subscribe("t", { group: "g" }), found = [], acks = [];
   for (let i = 0; i < count; i++) {

@@ -1,4 +1,4 @@
-// A node that is none, which says at a certain moment what one seldom says.
+// A scripted node, which sends rare answers at chosen moments.
 
 import { setTimeout as sleep } from "node:timers/promises";
 import { decode, encode } from "@msgpack/msgpack";

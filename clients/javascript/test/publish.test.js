@@ -1,4 +1,4 @@
-// Topics that are asked for, and what is published, at odd moments, by several at a time, or with odd values; against a node that is none.
+// Look up topics and publish at odd moments, from several callers at a time, or with odd values, against a scripted node.
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -15,7 +15,7 @@ const values = (body) => {
   return Array.from({ length: opened.count }, (_, i) => opened.at("values", i).toString());
 };
 
-/** What is stored, by value; `slow`: an answer to RESOLVE takes so long. */
+/** Script that notes stored records by value. `slow`: delay of the answer to RESOLVE, in ms. */
 function storing(stored, slow = 0) {
   return async ({ verb, body }) => {
     if (verb === PUBLISH) stored.push(...values(body));
@@ -59,7 +59,7 @@ test("a pattern is no name of a topic", () =>
     assert.ok(!said.includes(RESOLVE));
   }));
 
-/** A node with so many partitions, each of a shard of its own. */
+/** A node with `count` partitions, each in a shard of its own. */
 const wide = (count, answer) => async (said) => {
   if (said.verb !== RESOLVE) return answer(said);
   await said.say(said.request, TOPICS, [[[TOPIC, "t", 1, [1], Array.from({ length: count }, (_, i) => 1 + i)]], ""]);

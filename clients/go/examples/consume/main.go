@@ -23,7 +23,7 @@ func main() {
 		var m *gossipq.Message
 		if m, err = orders.Next(ctx); err == nil {
 			fmt.Printf("%s: %s\n", m.Key, m.Value)
-			err = m.Ack() // or m.Nack(ctx, "no milk"): then it comes again
+			err = m.Ack() // or m.Nack(ctx, "no milk"), to have it redelivered
 		}
 	}
 }

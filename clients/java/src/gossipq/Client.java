@@ -26,9 +26,9 @@ import java.util.zip.CRC32;
 import org.zeromq.ZMQ;
 
 /**
- * A client of gossipq. It belongs to one thread, does one thing at a time, and has no thread of its own: who works on one record for
- * longer than 4 s calls {@link #ping} meanwhile, else the record comes to others. An interrupt of its thread ends a call that waits with
- * IllegalStateException: what it asked for may be done.
+ * A client of gossipq. It belongs to one thread, does one thing at a time, and does not start a thread. If you work on one record for
+ * longer than 4 s, call {@link #ping} meanwhile, or the record is delivered to another consumer. An interrupt of its thread ends a waiting
+ * call with IllegalStateException; its request may be executed nevertheless.
  */
 public final class Client implements AutoCloseable {
     private static final int HELLO = 1, PING = 3, BYE = 5, REFUSED = 6, RESET = 7, CONFIRM = 17, PUBLISH_PLAIN = 18;
