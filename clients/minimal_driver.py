@@ -1,4 +1,4 @@
-"""clients/minimal.py as a driver of `gossipq conformance`."""
+"""clients/minimal.py as a driver of `gossipq client conformance`."""
 
 import json
 import os

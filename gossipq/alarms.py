@@ -150,7 +150,7 @@ KINDS: dict[str, Kind] = {
         "takes over from the "
         "other.",
         "Add a small third host as a witness: it votes and keeps no records.",
-        "gossipq witness --join HOST",
+        "gossipq node --witness --join HOST",
     ),
     "gossip": Kind(
         WARNING,

@@ -40,7 +40,9 @@ TOKEN_BYTES = 32
 USERS_MAX, ROLES_MAX, INVITES_MAX = 1_000, 200, 200
 RULES_MAX, ROLES_OF_USER_MAX, TOKENS_MAX = 64, 32, 8
 CACHED_MAX = 4_096  #: answers cached for one session
-SHOW_CREDENTIALS = "show yours: --credentials FILE or $GOSSIPQ_CREDENTIALS; `gossipq whoami` says who you are"
+SHOW_CREDENTIALS = (
+    "show yours: --credentials FILE or $GOSSIPQ_CREDENTIALS; `gossipq user whoami` says who you are"
+)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]*\Z")
 _PATTERN = re.compile(r"[A-Za-z0-9._*-]+\Z")
 
@@ -154,7 +156,7 @@ def forbidden(user: str, kind: type[Message], permission: str, topic: str) -> Fo
     wanted = "a permission" if permission == ANY else f"the permission {permission}"
     return Forbidden(
         f"{verb_of(kind)} on {on} needs {wanted}, which {user} does not have",
-        hint=SHOW_CREDENTIALS if user == ANONYMOUS else "`gossipq whoami` shows what you may do",
+        hint=SHOW_CREDENTIALS if user == ANONYMOUS else "`gossipq user whoami` shows what you may do",
     )
 
 
@@ -273,7 +275,7 @@ def _check_user(user: User, roles: set[str]) -> None:
     _bound_of(f"roles of {user.name}", len(user.roles), ROLES_OF_USER_MAX)
     _bound_of(f"tokens of {user.name}", len(user.tokens), TOKENS_MAX)
     if unknown := [name for name in user.roles if name not in roles]:
-        raise BadRequest(f"no role {unknown[0]}, which {user.name} has", hint="gossipq role ls")
+        raise BadRequest(f"no role {unknown[0]}, which {user.name} has", hint="gossipq user role ls")
     if user.name == ANONYMOUS and user.tokens:
         raise BadRequest(f"{ANONYMOUS} is who shows no token", hint="choose another name")
     for token in user.tokens:

@@ -86,7 +86,7 @@ def measure(at: Node, folder: Path, size: int, rate: str) -> list[Row]:
     pulse.stop()
     start_s = time.perf_counter()
     subprocess.run(
-        [*GOSSIPQ, "-q", "restore", str(place), "--data", str(folder / "restored")],
+        [*GOSSIPQ, "-q", "store", "restore", str(place), "--data", str(folder / "restored")],
         check=True,
         stdout=subprocess.DEVNULL,
     )

@@ -79,7 +79,6 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
                 for name in (
                     "init",
                     "node",
-                    "witness",
                     "cluster",
                     "store",
                     "config",

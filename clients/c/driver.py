@@ -1,4 +1,4 @@
-"""The C client, its shared library called by ctypes, as a driver of `gossipq conformance`."""
+"""The C client, its shared library called by ctypes, as a driver of `gossipq client conformance`."""
 
 import ctypes as c
 import json

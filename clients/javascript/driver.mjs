@@ -1,4 +1,4 @@
-// This client as a driver of `gossipq conformance`: JSON lines in, JSON lines out.
+// This client as a driver of `gossipq client conformance`: JSON lines in, JSON lines out.
 
 import { createInterface } from "node:readline";
 import { connect } from "./index.js";

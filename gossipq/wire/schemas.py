@@ -138,7 +138,7 @@ class Schema:
         if trouble := self.trouble(value):
             raise SchemaMismatch(
                 f"the value does not fit schema version {self.version} of {self.topic}: {trouble}",
-                hint=f"gossipq schema show {self.topic}",
+                hint=f"gossipq topic schema show {self.topic}",
             )
 
     def decode(self, value: bytes) -> Any:
@@ -440,7 +440,7 @@ def require_follows(old: Schema, new: Shape) -> None:
         more = f"; {len(found) - 1} more" if len(found) > 1 else ""
         raise SchemaMismatch(
             f"what fits version {old.version} of {old.topic} would not fit any more: {found[0]}{more}",
-            hint="add optional fields; for a new beginning: another topic, or gossipq schema rm",
+            hint="add optional fields; for a new beginning: another topic, or gossipq topic schema rm",
         )
 
 

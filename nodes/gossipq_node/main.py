@@ -176,7 +176,7 @@ def belong(
         return become_member(loaded, directory, manifest, mode, log)
     if witness:
         raise ConfigError(
-            "a witness belongs to a cluster", "gossipq witness --join HOST, or --peer tcp://HOST:PORT"
+            "a witness belongs to a cluster", "gossipq node --witness --join HOST, or --peer tcp://HOST:PORT"
         )
     if manifest.pledge:
         raise ConfigError(

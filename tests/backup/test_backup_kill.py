@@ -99,16 +99,18 @@ def test_killed_at_any_point_they_go_on(make_node, tmp_path, seed):
     done = finished(gossipq("backup", "-s", node.endpoint, "--out", place, "--rate", "0"))
     assert done["point"] > points
     while kills["restore"] < KILLS - KILLS // 2:
-        run = gossipq("restore", place, "--data", data)
+        run = gossipq("store", "restore", place, "--data", data)
         if not killed(run, dice.uniform(0.2, 2.0)):
-            run = gossipq("restore", place, "--data", data := tmp_path / f"restored-{kills['restore']}")
+            run = gossipq(
+                "store", "restore", place, "--data", data := tmp_path / f"restored-{kills['restore']}"
+            )
             kills["restore"] += killed(run, 0.6)
         else:
             kills["restore"] += 1
         assert not data.exists() or (data / "manifest.json").exists(), "it appears whole or not at all"
         if data.exists():
             data = tmp_path / f"restored-{kills['restore']}"
-    finished(gossipq("restore", place, "--data", data))
+    finished(gossipq("store", "restore", place, "--data", data))
     assert not data.with_name(data.name + BUILDING).exists()
     assert not data.with_name(data.name + PROGRESS).exists()
     again = RunningNode(data, "--workers", "2").start()

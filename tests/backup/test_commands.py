@@ -1,5 +1,5 @@
-"""`gossipq backup` and `gossipq restore` as an operator runs them: of several nodes, with users, into an
-object store."""
+"""`gossipq backup` and `gossipq store restore` as an operator runs them: of several nodes, with users, into
+an object store."""
 
 import json
 import logging
@@ -51,14 +51,14 @@ def test_from_a_running_node_to_another_one(make_node, ran, tmp_path):
     code, out, _ = ran("-s", node.endpoint, "-o", "json", "backup", "--out", place, "--keep", "7d")
     assert (code, json.loads(out)["point"]) == (0, 2)
     assert json.loads(out)["bytes_new"] < 400_000, "of each shard that went on the newest batch is compared"
-    code, out, _ = ran("-o", "json", "restore", place, "--list")
+    code, out, _ = ran("-o", "json", "store", "restore", place, "--list")
     assert [row["point"] for row in json.loads(out)] == [1, 2]
-    code, out, _ = ran("restore", place, "--data", data)
+    code, out, _ = ran("store", "restore", place, "--data", data)
     assert code == 0
     assert f"gossipq node --data {data} starts there" in out
-    code, out, _ = ran("restore", place, "--data", tmp_path / "some", "-t", "*o*")
+    code, out, _ = ran("store", "restore", place, "--data", tmp_path / "some", "-t", "*o*")
     assert "has 2 topics of point 2" in out
-    code, _, errors = ran("restore", tmp_path, "--list")
+    code, _, errors = ran("store", "restore", tmp_path, "--list")
     assert (code, f"{tmp_path} has no point" in errors) == (0, True)
     again = RunningNode(data, "--workers", "2").start()
     try:
@@ -68,11 +68,14 @@ def test_from_a_running_node_to_another_one(make_node, ran, tmp_path):
     finally:
         again.stop()
     for words, said in (
-        (("restore", place, "--data", data), "is not empty"),
-        (("restore", tmp_path / "none", "--list"), "is no folder"),
-        (("restore", place, "--data", tmp_path / "x", "-t", "orderz"), "no topic orderz"),
-        (("restore", place, "--data", tmp_path / "x", "--as-of", "2020-01-01T00:00Z"), "does not go back"),
-        (("restore", place), "--data"),
+        (("store", "restore", place, "--data", data), "is not empty"),
+        (("store", "restore", tmp_path / "none", "--list"), "is no folder"),
+        (("store", "restore", place, "--data", tmp_path / "x", "-t", "orderz"), "no topic orderz"),
+        (
+            ("store", "restore", place, "--data", tmp_path / "x", "--as-of", "2020-01-01T00:00Z"),
+            "does not go back",
+        ),
+        (("store", "restore", place), "--data"),
         (("-s", "tcp://127.0.0.1:9", "--timeout", "1s", "backup", "--out", place), "127.0.0.1:9"),
         (("-s", node.endpoint, "backup", "--out", node.data / "manifest.json"), "cannot be used"),
         (("-s", node.endpoint, "backup", "--out", "ftp://x"), "nothing is known of ftp://"),
@@ -105,7 +108,7 @@ def test_three_nodes_of_which_one_dies_while_it_is_made(ran, tmp_path):
         assert code == 0, errors
     finally:
         nodes.kill()
-    assert ran("restore", place, "--data", tmp_path / "restored")[0] == 0
+    assert ran("store", "restore", place, "--data", tmp_path / "restored")[0] == 0
     with RunningNode(tmp_path / "restored", "--workers", "2") as again, connect(again.endpoint) as mq:
         values = [value for stretch in mq.batches("orders") for value in stretch.values()]
         assert sorted(values) == sorted(b"%d:" % at * 200 for at in range(2_000))
@@ -161,8 +164,8 @@ def test_an_object_store(shared_node, bucket, ran, tmp_path):
         for _ in range(2):
             mq.publish(name, b"more").result(10)
             assert ran("-s", shared_node.endpoint, "backup", "--out", bucket, "--keep", "0s")[0] == 0
-    code, out, _ = ran("-o", "json", "restore", bucket, "--list")
+    code, out, _ = ran("-o", "json", "store", "restore", bucket, "--list")
     assert (code, len(json.loads(out))) == (0, 1)
-    assert ran("restore", bucket, "--data", tmp_path / "restored", "-t", name)[0] == 0
+    assert ran("store", "restore", bucket, "--data", tmp_path / "restored", "-t", name)[0] == 0
     with RunningNode(tmp_path / "restored", "--workers", "2") as again, connect(again.endpoint) as mq:
         assert sum(len(stretch) for stretch in mq.batches(name)) == 102

@@ -1,7 +1,8 @@
-"""Results of `gossipq conformance -o jsonl` for each client, kept in
+"""Results of `gossipq client conformance -o jsonl` for each client, kept in
 results.jsonl and shown in its README.
 
-    gossipq conformance --driver CMD --takeovers 20 -o jsonl | PYTHONPATH=tests python -m bindings.report c
+    gossipq client conformance --driver CMD --takeovers 20 -o jsonl | \\
+        PYTHONPATH=tests python -m bindings.report c
 """
 
 import json

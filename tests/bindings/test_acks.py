@@ -1,5 +1,5 @@
 """An ack leaves within milliseconds while records wait in the client and its user works: what is done is not
-done again after a crash. (`gossipq conformance` measures it against a real node.)"""
+done again after a crash. (`gossipq client conformance` measures it against a real node.)"""
 
 import subprocess
 import time

@@ -1,4 +1,4 @@
-"""Clients in other languages against real nodes, with the checks of `gossipq conformance`."""
+"""Clients in other languages against real nodes, with the checks of `gossipq client conformance`."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from ports import needs_ipv6
 pytestmark = pytest.mark.e2e
 ALONE = [trial for trial in TRIALS if trial.level == "mini"]
 SMOKE = ALONE[:2]  #: the trials of a short run; the kit has all of them
-TAKEOVERS = 2  #: in a trial of the kit; `gossipq conformance` itself kills more
+TAKEOVERS = 2  #: in a trial of the kit; `gossipq client conformance` itself kills more
 
 
 def skip_if_missing(language: Language) -> None:
@@ -63,7 +63,17 @@ def test_a_node_at_an_address_of_ipv6(language: Language, tmp_path: Path) -> Non
 def test_nodes_that_are_killed(language: Language, tmp_path: Path) -> None:
     """The whole kit, as users run it."""
     skip_if_missing(language)
-    line = [sys.executable, "-m", "gossipq_cli", "conformance", "-o", "jsonl", "--takeovers", str(TAKEOVERS)]
+    line = [
+        sys.executable,
+        "-m",
+        "gossipq_cli",
+        "client",
+        "conformance",
+        "-o",
+        "jsonl",
+        "--takeovers",
+        str(TAKEOVERS),
+    ]
     ran = subprocess.run(
         [*line, "--level", language.level, "--driver", language.command],
         cwd=tmp_path,

@@ -520,7 +520,7 @@ def test_flags_of_node_become_options(runs: list[tuple[Any, bool]], gossipq, tmp
 
 
 def test_witness_is_a_node_that_keeps_nothing(runs: list[tuple[Any, bool]], gossipq) -> None:
-    assert gossipq("witness", "--join", "ada").code == 0
+    assert gossipq("node", "--witness", "--join", "ada").code == 0
     ((loaded, witness),) = runs
     assert (loaded.config.cluster.join, witness) == (("ada",), True)
 

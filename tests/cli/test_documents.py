@@ -67,6 +67,10 @@ def trouble(words: list[str], whole: bool = True) -> str:
         try:
             ctx = root.make_context("gossipq", list(words))
             while isinstance(command, click.Group):
+                if command is root and not {"version", "completion"}.isdisjoint(
+                    name for name, value in ctx.params.items() if value
+                ):
+                    return ""
                 name, found, rest = command.resolve_command(ctx, [*ctx._protected_args, *ctx.args])
                 assert found is not None
                 command = found

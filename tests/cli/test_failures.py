@@ -138,7 +138,7 @@ class Strike:
 
 signal.signal(signal.SIGINT, signal.{heard})
 sys.meta_path.insert(0, Strike())
-sys.argv = ["gossipq", "version"]
+sys.argv = ["gossipq", "--version"]
 from gossipq_cli.entry import run
 run()
 """
@@ -193,7 +193,7 @@ def test_closed_standard_streams_are_no_error() -> None:
         "import os; [os.close(n) for n in range(3)]; os.execv({0!r}, [{0!r}, '-m', 'gossipq_cli', *{1!r}])"
     )
     for words, code in (
-        (["version"], 0),
+        (["--version"], 0),
         (["store", "info", "--data", "nowhere"], 1),
         (["top", "--once"], 69),
     ):

@@ -146,7 +146,8 @@ def test_why_of_a_group_that_is_not_there(client, gossipq) -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", [("why",), ("trace",), ("msg", "show"), ("msg", "cancel", "--yes"), ("msg", "rm", "--yes")]
+    "verb",
+    [("why",), ("why", "--steps"), ("msg", "show"), ("msg", "cancel", "--yes"), ("msg", "rm", "--yes")],
 )
 def test_what_names_no_record(client, gossipq, verb: tuple[str, ...]) -> None:
     ran = gossipq(*verb, "orders")
@@ -182,7 +183,7 @@ def test_an_id_belongs_to_a_topic(client, gossipq) -> None:
 )
 def test_why_of_nothing(client, gossipq, error: Exception, code: int, text: str) -> None:
     client.answers["why"] = client.answers["trace"] = client.answers["show"] = error
-    for verb in (("why",), ("trace",), ("msg", "show")):
+    for verb in (("why",), ("why", "--steps"), ("msg", "show")):
         ran = gossipq(*verb, "orders/0/99")
         assert (ran.code, ran.out) == (code, "")
         assert ran.err.startswith(f"error: {text}")
@@ -197,7 +198,7 @@ def test_trace(client, gossipq) -> None:
         TraceEvent(TIME_MS + 5, "failed", "billing", "ada-1", "no\tbody", 1),
     ]
     client.answers["topics"] = []
-    ran = gossipq("trace", "orders/0/17", "-g", "billing")
+    ran = gossipq("why", "--steps", "orders/0/17", "-g", "billing")
     head, first, second = ran.out.splitlines()
     assert head.split() == ["time", "what", "group", "consumer", "attempt", "reason"]
     assert first.split() == [*TIME.split(), "published", "-", "-", "-", "-"]
@@ -206,7 +207,7 @@ def test_trace(client, gossipq) -> None:
         ("trace", (), {"ref": "orders/0/17", "group": "billing"}),
         ("topics", ("orders",), {}),
     ]
-    rows = json.loads(gossipq("trace", "orders/0/17", "-o", "json").out)
+    rows = json.loads(gossipq("why", "--steps", "orders/0/17", "-o", "json").out)
     assert rows[1] == {
         "time_ms": TIME_MS + 5,
         "what": "failed",
@@ -219,7 +220,7 @@ def test_trace(client, gossipq) -> None:
 
 def test_a_trace_of_nothing_says_why(client, gossipq) -> None:
     client.answers |= {"trace": [], "topics": []}
-    ran = gossipq("trace", "orders/0/17")
+    ran = gossipq("why", "--steps", "orders/0/17")
     assert (ran.code, ran.out) == (0, "")
     assert ran.err == "no steps are kept of it; its topic's `trace` says which are\n"
 
@@ -230,7 +231,7 @@ def test_a_trace_says_when_its_topic_keeps_no_steps(client, gossipq) -> None:
         TraceEvent(TIME_MS + 5, "acked", "billing", "ada-1"),
     ]
     client.answers["topics"] = [TopicInfo(9, "orders", 1, TopicConfig(trace="off"), [1])]
-    ran = gossipq("trace", "orders/0/17")
+    ran = gossipq("why", "--steps", "orders/0/17")
     assert len(ran.out.splitlines()) == 3
     assert ran.err == "its topic keeps no steps (trace = off): what it went through before is not known\n"
 

@@ -71,7 +71,7 @@ def test_a_scheduled_record_is_cancelled(ask, topic: str, ref_of) -> None:
     assert ask("msg", "cancel", topic, "--id", "r-1", "--reason", "paid", "--yes").out == f"cancelled {ref}\n"
     assert states(ask, ref) == ["voided"]
     assert "paid" in ask("why", ref).out
-    assert "paid" in ask("trace", ref).out
+    assert "paid" in ask("why", "--steps", ref).out
     again = ask("msg", "cancel", ref, "--yes")
     assert again.code in (4, 5)
     assert again.err.startswith("error: ")
@@ -199,14 +199,14 @@ def test_a_failure_is_traced(ask, topic: str, mq: Client) -> None:
     mq.flush()
     ref = f"{topic}/0/0"
     until(lambda: states(ask, ref) == ["retrying"])
-    steps = json.loads(ask("trace", ref, "-g", "team", "-o", "json").out)
+    steps = json.loads(ask("why", "--steps", ref, "-g", "team", "-o", "json").out)
     assert ("failed", "the disk is full") in [(step["what"], step["reason"]) for step in steps]
     told = ask("why", ref).out
     assert "team: retrying until " in told
     assert f"next: gossipq msg requeue {ref}" in told
     assert ask("msg", "requeue", ref, "-g", "team").out == f"{ref} is ready for team\n"
     assert ask("sub", topic, "-g", "team", "-n", "1").out == "one\n"
-    assert ask("trace", ref).out.count("acked") == 1
+    assert ask("why", "--steps", ref).out.count("acked") == 1
 
 
 # --- mending
@@ -290,9 +290,9 @@ def test_a_group_is_paused_and_goes_on(ask, topic: str, shared_node) -> None:
     [
         ["why", "{}/0/0", "-g", "nobody"],
         ["msg", "requeue", "{}/0/0", "-g", "nobody"],
-        ["schema", "show", "{}"],
-        ["schema", "check", "{}"],
-        ["schema", "rm", "{}", "--yes"],
+        ["topic", "schema", "show", "{}"],
+        ["topic", "schema", "check", "{}"],
+        ["topic", "schema", "rm", "{}", "--yes"],
     ],
 )
 def test_what_is_not_there_has_one_exit_code(ask, topic: str, line: list[str]) -> None:
@@ -300,7 +300,7 @@ def test_what_is_not_there_has_one_exit_code(ask, topic: str, line: list[str]) -
     ran = ask(*(word.format(topic) for word in line))
     what = "no group nobody on {}" if "nobody" in line else "topic {} has no schema"
     assert (ran.code, ran.err.partition("\n")[0]) == (4, f"error: {what.format(topic)}")
-    if line[0] == "schema":
+    if line[1] == "schema":
         ran = ask(*(word.format("*") for word in line))
         assert (ran.code, ran.err.partition("\n")[0]) == (4, "error: no topic *"), "a pattern is none"
 

@@ -298,10 +298,10 @@ def test_client_kick_of_an_unset_variable_ends_nobody(gossipq: Callable[..., Any
         ),
         (("help", "alarm-nothing"), 4, "no help on alarm-nothing", "`gossipq help` lists what there is"),
         (
-            ("completion", "csh"),
+            ("--completion", "csh"),
             2,
-            "Invalid value for '{bash|zsh|fish}': 'csh' is not one of",
-            "`gossipq completion --help`",
+            "Invalid value for '--completion': 'csh' is not one of",
+            "`gossipq --help`",
         ),
         (
             ("context", "save", "shop"),
@@ -556,7 +556,7 @@ def test_every_page_of_help(gossipq: Callable[..., Any], topic: str) -> None:
     ("shell", "says"), [("bash", "complete -o nosort -F"), ("zsh", "#compdef gossipq"), ("fish", "complete ")]
 )
 def test_completion(gossipq: Callable[..., Any], shell: str, says: str) -> None:
-    assert says in gossipq("completion", shell).out
+    assert says in gossipq("--completion", shell).out
 
 
 def test_completion_completes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -569,7 +569,8 @@ def test_completion_completes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     ):
         monkeypatch.setenv(name, value)
     main([])
-    assert [line.partition(",")[2] for line in capsys.readouterr().out.splitlines()] == ["set", "show"]
+    told = [line.partition(",")[2] for line in capsys.readouterr().out.splitlines()]
+    assert told == ["set", "show", "schema"]
 
 
 def test_config_show_says_where_a_value_comes_from_when_asked(
@@ -878,15 +879,21 @@ def test_times_are_shown_to_people_as_everywhere_and_the_audit_in_their_order(cl
     rows = [later, later | {"time_ms": 1_700_000_000_000, "target": "orders"}]
     client.answers["topics"] = [TopicInfo(1, "_audit", 1, TopicConfig(), [0])]
     client.answers["consume"] = [SimpleNamespace(value=json.dumps(row).encode()) for row in rows]
-    head, first, second = gossipq("audit").out.splitlines()
+    head, first, second = gossipq("user", "audit").out.splitlines()
     assert first.startswith("2023-11-14 22:13:20.000Z")
     assert second.startswith("2023-11-14 22:13:21.000Z")
     assert second[head.index("target") :].split() == ["-", "forbidden"]
-    assert json.loads(gossipq("audit", "-o", "json").out)[0]["time"] == "2023-11-14T22:13:20.000+00:00"
+    assert (
+        json.loads(gossipq("user", "audit", "-o", "json").out)[0]["time"] == "2023-11-14T22:13:20.000+00:00"
+    )
     user = User("ada", [], [Credential(b"", 1_700_000_000_000), Credential(b"", 0)])
     client.answers["access"] = AccessTable(users=[user], closed=True)
     assert gossipq("user", "ls").out.endswith("2023-11-14 22:13:20.000Z, never\n")
-    assert gossipq("role", "ls") == (0, "", "there is no role; gossipq role add NAME makes one\n")
+    assert gossipq("user", "role", "ls") == (
+        0,
+        "",
+        "there is no role; gossipq user role add NAME makes one\n",
+    )
 
 
 @pytest.mark.parametrize(

@@ -730,29 +730,29 @@ def test_demo_interrupted_leaves_nothing(tmp_path: Path, sources: Path, number: 
 def test_schemas(ask, topic: str, tmp_path) -> None:
     file = tmp_path / "order.json"
     file.write_text('{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}')
-    assert ask("schema", "set", topic, str(file)).code == 4, "no such topic"
+    assert ask("topic", "schema", "set", topic, str(file)).code == 4, "no such topic"
     ask("pub", topic, "not so")
-    assert (ask("schema", "show", topic).code, ask("schema", "check", topic).code) == (4, 4)
-    checked = ask("schema", "check", topic, str(file))
+    assert (ask("topic", "schema", "show", topic).code, ask("topic", "schema", "check", topic).code) == (4, 4)
+    checked = ask("topic", "schema", "check", topic, str(file))
     assert checked.code == 1
     assert f"{topic}/0/0: JSON is malformed" in checked.out
     assert "0 of 1 record fit" in checked.out
-    assert ask("schema", "show", topic).code == 4, "nothing was declared"
-    assert f"topic {topic} has schema version 1" in ask("schema", "set", topic, str(file)).out
+    assert ask("topic", "schema", "show", topic).code == 4, "nothing was declared"
+    assert f"topic {topic} has schema version 1" in ask("topic", "schema", "set", topic, str(file)).out
     refused = ask("pub", topic, '{"n": "x"}')
     assert (refused.code, "Expected `int`, got `str` - at `$.n`" in refused.err) == (6, True)
     assert ask("pub", topic, '{"n": 1}').code == 0
     assert f"its value does not fit schema version 1 of {topic}" in ask("why", f"{topic}/0/0").out
     assert "schema" not in ask("why", f"{topic}/0/1").out
-    assert "1 of 2 records fit" in ask("schema", "check", topic, "--last", "5").out
-    assert json.loads(ask("schema", "show", topic).out) == json.loads(file.read_text())
-    listed = json.loads(ask("-o", "json", "schema", "ls").out)
+    assert "1 of 2 records fit" in ask("topic", "schema", "check", topic, "--last", "5").out
+    assert json.loads(ask("topic", "schema", "show", topic).out) == json.loads(file.read_text())
+    listed = json.loads(ask("-o", "json", "topic", "schema", "ls").out)
     assert {"topic": topic, "version": 1, "fields": ["n"]} in listed
     file.write_text('{"type": "object", "properties": {"m": {"type": "integer"}}}')
-    assert "$.n: is gone" in ask("schema", "set", topic, str(file)).err
+    assert "$.n: is gone" in ask("topic", "schema", "set", topic, str(file)).err
     file.write_text("{")
-    assert "the schema is not JSON" in ask("schema", "set", topic, str(file)).err
-    assert ask("--yes", "schema", "rm", topic).code == 0
+    assert "the schema is not JSON" in ask("topic", "schema", "set", topic, str(file)).err
+    assert ask("--yes", "topic", "schema", "rm", topic).code == 0
     assert ask("pub", topic, "anything").code == 0
 
 

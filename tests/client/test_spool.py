@@ -342,7 +342,7 @@ def test_a_spool_is_of_one_client_at_a_time_and_can_be_looked_at_meanwhile(tmp_p
     spool.put([row(0)])
     with pytest.raises(ConfigError, match="another client"):
         connect("tcp://127.0.0.1:9", spool=tmp_path)
-    command = [sys.executable, "-m", "gossipq_cli", "spool", "show", str(tmp_path), "-o", "jsonl"]
+    command = [sys.executable, "-m", "gossipq_cli", "client", "spool", str(tmp_path), "-o", "jsonl"]
     shown = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True)
     assert '"topic":"t"' in shown.stdout.replace(" ", "")
     spool.close()

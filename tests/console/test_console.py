@@ -235,9 +235,9 @@ def test_in_a_closed_cluster_each_sees_and_does_what_it_may(
     admin, ada = str(tmp_path / "admin"), str(tmp_path / "ada")
     gossipq("cluster", "close", "--save", admin, "--secret-file", str(node.data / "secret"))
     by = ("--credentials", admin)
-    gossipq(*by, "role", "add", "clerk")
-    gossipq(*by, "role", "grant", "clerk", "orders", "read")
-    gossipq(*by, "role", "grant", "clerk", "*", "observe")
+    gossipq(*by, "user", "role", "add", "clerk")
+    gossipq(*by, "user", "role", "grant", "clerk", "orders", "read")
+    gossipq(*by, "user", "role", "grant", "clerk", "*", "observe")
     gossipq(*by, "user", "add", "ada", "--role", "clerk", "--save", ada)
 
     began = time.monotonic()

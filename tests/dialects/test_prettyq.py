@@ -135,12 +135,15 @@ def test_a_query_over_http_and_as_a_verb(served: Gateway, shared_node: RunningNo
         assert get(port, f"/prettyq/query?{path}")[0] == 400
     assert get(port, f"/prettyq/query?topic={topic}", "sec-fetch-mode: cors\r\n")[0] == 403
     paths = os.pathsep.join(str(HOME / root) for root in (*ROOTS, "clients/gateway"))
-    line = [sys.executable, "-m", "gossipq_cli", "-s", shared_node.endpoint, "query", topic]
+    line = [sys.executable, "-m", "gossipq_cli", "-s", shared_node.endpoint, "peek", topic]
     ran = [
         subprocess.run(
             [*line, *words], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, check=True
         )
-        for words in (["998", "5", "--frames"], ["7", "1", "-o", "jsonl"])
+        for words in (
+            ["--position", "998", "-n", "5", "--frames"],
+            ["--position", "7", "-n", "1", "-o", "jsonl"],
+        )
     ]
     assert ran[0].stdout == wire.frame(998, b"998") + wire.frame(999, b"999")
     assert json.loads(ran[1].stdout) == {"position": 7, "value": "7", "size": 1}

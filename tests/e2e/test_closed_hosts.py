@@ -101,8 +101,8 @@ def test_three_hosts_by_four_commands(hosts: list[Place], tmp_path: Path) -> Non
     # those were the four. Now it is used, and attacked
     assert all(name in ada.types("gossipq status --wait-healthy 60") for name in NAMES)
     ada.types("gossipq pub orders '17 apples'")
-    ada.types("gossipq role add reader")
-    ada.types("gossipq role grant reader orders read")
+    ada.types("gossipq user role add reader")
+    ada.types("gossipq user role grant reader orders read")
     ada.types("gossipq user add bob --role reader --save bob.token")
     token = bob.home / "bob.token"
     token.write_text((ada.home / "bob.token").read_text())

@@ -88,8 +88,8 @@ def test_a_pod_that_stops_asks_as_the_user_that_it_was_given(
     try:
         node.ready()
         assert stops()
-        ask("role", "add", "observer")
-        ask("role", "grant", "observer", "*", "observe")
+        ask("user", "role", "add", "observer")
+        ask("user", "role", "grant", "observer", "*", "observe")
         ask("user", "add", "observer", "--role", "observer", "--save", str(tmp_path / "made"))
         ask("cluster", "close", "--yes")
         assert main(["-s", here, "topic", "ls"]) == 0

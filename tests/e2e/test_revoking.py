@@ -30,8 +30,8 @@ def _test(roll: Roll, tmp_path: Path) -> None:
 
     close = ("cluster", "close", "--save", str(files["admin"]), "--secret-file", secret)
     assert main(["-s", ada.endpoint, *close]) == 0
-    types("role", "add", "writes")
-    types("role", "grant", "writes", TOPIC, "publish", "read")
+    types("user", "role", "add", "writes")
+    types("user", "role", "grant", "writes", TOPIC, "publish", "read")
     for name in ("writer", "victim"):
         types("user", "add", name, "--role", "writes", "--save", str(files[name]))
         assert "door_" in files[name].read_text()

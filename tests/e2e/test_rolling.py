@@ -43,8 +43,8 @@ class Users:
         assert main(["-s", self._roll.hosts[0].endpoint, *who, "--yes", *line]) == 0, line
 
     def make(self, *secret: str) -> None:
-        self.types("role", "add", "writes", *secret)
-        self.types("role", "grant", "writes", TOPIC, "publish", "read", *secret)
+        self.types("user", "role", "add", "writes", *secret)
+        self.types("user", "role", "grant", "writes", TOPIC, "publish", "read", *secret)
         self.types("user", "add", "writer", "--role", "writes", "--save", str(self.writer), *secret)
 
 

@@ -356,8 +356,8 @@ def test_a_key_is_shown_what_its_user_may_use(node: RunningNode, tmp_path: Path)
 
     secret = ("--secret-file", str(node.data / "secret"))
     assert main(["-s", node.endpoint, "cluster", "close", "--save", str(files["admin"]), *secret]) == 0
-    gossipq("role", "add", "clerk")
-    gossipq("role", "grant", "clerk", "orders", "publish")
+    gossipq("user", "role", "add", "clerk")
+    gossipq("user", "role", "grant", "clerk", "orders", "publish")
     gossipq("user", "add", "ada", "--role", "clerk", "--save", str(files["ada"]))
     tokens = {name: re.search(r"gq_\w+", files[name].read_text()) for name in ("admin", "ada")}
     keys = {name: {"secret": SECRET, "token": found[0]} for name, found in tokens.items() if found}

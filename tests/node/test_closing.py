@@ -64,14 +64,14 @@ def test_closing_using_and_opening(node: RunningNode, gossipq: Callable[..., Any
     assert gossipq("status")[0] != 0
     assert gossipq(*by, "status")[0] == 0
     for line in (
-        ("role", "add", "billing"),
-        ("role", "grant", "billing", "invoices*", "read", "publish"),
+        ("user", "role", "add", "billing"),
+        ("user", "role", "grant", "billing", "invoices*", "read", "publish"),
         ("user", "add", "ada", "--role", "billing", "--expires", "1d", "--save", ada),
     ):
         assert gossipq(*by, *line)[0] == 0, line
     assert gossipq(*by, "user", "test", "ada", "publish", "invoices")[0] == 0
     assert gossipq(*by, "user", "test", "ada", "PURGE_TOPIC", "invoices")[0] == 1
-    code, out, _ = gossipq("--credentials", ada, "whoami", "-o", "names")
+    code, out, _ = gossipq("--credentials", ada, "user", "whoami", "-o", "names")
     assert (code, out) == (0, "ada\n")
     told = gossipq(*by, "user", "rotate", "ada", "--save", ada)[2]
     assert "It never expires, and the one before did" in told
@@ -100,7 +100,7 @@ def test_closing_using_and_opening(node: RunningNode, gossipq: Callable[..., Any
         mq.close(flush=False)
 
     def audited() -> set[tuple[str, str, str]]:
-        _, out, _ = gossipq(*by, "audit", "-o", "jsonl")
+        _, out, _ = gossipq(*by, "user", "audit", "-o", "jsonl")
         rows = [json.loads(line) for line in out.splitlines()]
         return {(row["user"], row["verb"], row["outcome"]) for row in rows}
 
@@ -218,8 +218,8 @@ def test_a_program_goes_on_by_the_token_that_it_finds_in_its_file(
     assert gossipq("cluster", "close", "--save", admin, "--secret-file", str(node.data / "secret"))[0] == 0
     by = ("--credentials", admin)
     for line in (
-        ("role", "add", "writes"),
-        ("role", "grant", "writes", "orders", "create", "publish", "read"),
+        ("user", "role", "add", "writes"),
+        ("user", "role", "grant", "writes", "orders", "create", "publish", "read"),
         ("user", "add", "ada", "--role", "writes", "--save", str(ada)),
     ):
         assert gossipq(*by, *line)[0] == 0, line

@@ -137,7 +137,10 @@ def test_a_secret_that_all_know_lets_them_in(host: Callable[[str], Host], tmp_pa
 def test_a_witness_joins_and_makes_a_pair_take_over(host: Callable[[str], Host]) -> None:
     ada = host("ada").start("--mode", "static").ready()
     bob = host("bob").start("--peer", ada.endpoint).ready()
-    assert "a pair without a witness will not take over by itself: gossipq witness --join HOST" in bob.said
+    assert (
+        "a pair without a witness will not take over by itself: gossipq node --witness --join HOST"
+        in bob.said
+    )
     until(lambda: any("a pair without a witness" in warning for warning in ada.status().warnings))
     will = host("will").start("--peer", ada.endpoint, "--witness").ready()
     assert will.manifest().witness

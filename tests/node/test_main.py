@@ -406,7 +406,7 @@ def test_a_witness_needs_a_cluster_and_a_directory_of_its_own(tmp_path: Path) ->
     with closing(DataDirectory(tmp_path)) as directory:
         with pytest.raises(ConfigError, match="a witness belongs to a cluster") as refused:
             main.belong(alone, directory, "static", True, log)
-        assert "gossipq witness --join HOST" in refused.value.hint
+        assert "gossipq node --witness --join HOST" in refused.value.hint
         assert main.belong(alone, directory, "static", False, log) is not None
         with pytest.raises(ConfigError, match="is that of a full node"):
             main.belong(alone, directory, "static", True, log)

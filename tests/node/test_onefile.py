@@ -53,7 +53,7 @@ def test_it_runs_a_node_and_clients(onefile: Path, tmp_path: Path) -> None:
     assert subprocess.run([python, "-c", "import msgspec"], env=bare, capture_output=True).returncode, (
         "it is bare"
     )
-    assert run("version").startswith("gossipq ")
+    assert run("--version").startswith("gossipq ")
     node = subprocess.Popen(
         [python, str(onefile), "node", "--bind", server, "--workers", "2", "--admin", ""],
         env=bare,

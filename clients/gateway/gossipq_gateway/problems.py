@@ -43,7 +43,7 @@ _NEXT = {
     errors.TopicExists.code: "gossipq topic ls",
     errors.UnknownRecord.code: "gossipq msg find TOPIC",
     errors.WrongState.code: "gossipq why REF",
-    errors.Forbidden.code: "gossipq whoami",
+    errors.Forbidden.code: "gossipq user whoami",
     errors.Unreachable.code: "gossipq status",
     errors.NoQuorum.code: "gossipq status",
     errors.StoreFull.code: "gossipq status",

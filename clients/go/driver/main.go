@@ -1,4 +1,4 @@
-// The Go client as a driver of `gossipq conformance`: JSON lines in, JSON lines out.
+// The Go client as a driver of `gossipq client conformance`: JSON lines in, JSON lines out.
 package main
 
 import (

@@ -15,7 +15,7 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
-/** The Java client as a driver of `gossipq conformance`: JSON lines in, JSON lines out. */
+/** The Java client as a driver of `gossipq client conformance`: JSON lines in, JSON lines out. */
 public final class Driver {
     private static final Map<String, Message> HELD = new HashMap<>();
     private static final BlockingQueue<String> LINES = new LinkedBlockingQueue<>();

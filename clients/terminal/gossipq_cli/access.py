@@ -79,7 +79,9 @@ def role(known: AccessTable, name: str) -> Role:
     found = permissions.role_of(known, name)
     if found is None:
         near = nearest(name, [each.name for each in known.roles])
-        raise failures.Failure("unknown_role", f"no role {name}{near}", "gossipq role ls", failures.NOT_FOUND)
+        raise failures.Failure(
+            "unknown_role", f"no role {name}{near}", "gossipq user role ls", failures.NOT_FOUND
+        )
     return found
 
 

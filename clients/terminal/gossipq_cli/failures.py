@@ -72,8 +72,8 @@ _HINTS = {
 _NO_NUMBER = re.compile(r"is not a valid integer( range)?$")
 #: a command in a hint that asks a cluster; `cluster door` works on that cluster's host only
 _ASKS = re.compile(
-    r"\bgossipq (?=(?:audit|check|client|cluster|dlq|group|msg|peek|pub|query|role|status|sub|top|topic|trace"
-    r"|user|whoami|why)\b)(?!cluster door|\w+(?: \w+)* --help)"
+    r"\bgossipq (?=(?:check|client|cluster|dlq|group|msg|peek|pub|status|sub|top|topic|user|why)\b)"
+    r"(?!cluster door|\w+(?: \w+)* --help)"
 )
 
 

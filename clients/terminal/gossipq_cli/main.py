@@ -2,58 +2,73 @@
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
 from gossipq import __version__
 from gossipq_cli import failures, streams
-from gossipq_cli.options import Choices, Noun
+from gossipq_cli.options import Choices, Noun, pass_choices
 
-#: command -> first line of its help; the click object is `gossipq_cli.commands.<command>.command`
-COMMANDS = {
-    "init": "Make keys, an admin and a context for a closed, encrypted cluster.",
-    "node": "Run a node: the first of a cluster, or one more.",
-    "witness": "Run a witness, which votes so that two nodes can take over from each other.",
-    "pub": "Publish records: an argument, stdin, or a line each.",
-    "sub": "Print records as they come, or from any point of a topic.",
-    "peek": "Look at records without consuming them: nothing is leased, acked or counted.",
-    "query": "Read records of a partition from a position on, as often as you like.",
-    "run": "Run the handlers of an application.",
-    "gateway": "Serve HTTP, a console for browsers, Amazon SQS and the wires of older brokers.",
-    "topic": "List, make, change, show, empty and remove topics.",
-    "schema": "Declare, show, check and remove the schema of a topic's values.",
-    "group": "List, show, change, move, pause, resume and remove consumer groups.",
-    "dlq": "List, show, replay and purge dead letters.",
-    "msg": "Show, find, cancel, move, edit and remove records.",
-    "why": "Explain the state of a record or a group: why it is in it, and what changes that.",
-    "trace": "Show what happened to a record, step by step.",
-    "status": "Show the health of a node and its cluster, or wait until all is well.",
-    "cluster": "List, invite, drain, remove nodes; change options; close it; follow gossip; recover.",
-    "user": "Add, list, remove users; rotate their tokens; test their permissions.",
-    "role": "Add, list, remove roles; grant and revoke permissions on topics.",
-    "audit": "Show what a closed cluster refused, and who mended, operated or changed it.",
-    "whoami": "Show which user you are to the cluster, and what you may do there.",
-    "export": "Write records, acks and states to Parquet or LMDB files.",
-    "backup": "Back up a running cluster, incrementally: all of it at first, later what is new.",
-    "restore": "Restore a backup into a new data directory.",
-    "spark": "Run Spark jobs over exports: import, growth, status, latency, dead, search, dedup, replay.",
-    "top": "Watch the cluster: nodes, topics, groups, clients, messages, growth.",
-    "client": "List who is connected, and end a session.",
-    "check": "Answer a monitoring system: ready, cluster, lag, disk.",
-    "doctor": "Examine this machine: Serf, ports, encryption, disk, limits, clock, versions.",
-    "bench": "Measure publish, consume, end to end, round trip, and latency at a rate.",
-    "demo": "Run a demo once: nodes, a producer, three consumers, some of them killed.",
-    "conformance": "Test a client in another language against nodes that are killed meanwhile.",
-    "config": "Show or check the configuration a node would run with.",
-    "store": "Inspect, check, copy and shrink a data directory, offline.",
-    "context": "Save servers under a name, and choose the default.",
-    "spool": "Inspect the spool of a client, where records wait until they are confirmed.",
-    "completion": "Print what a shell needs to complete these commands.",
-    "help": "Explain a command or a topic: health, exit codes, an alarm, times, refs.",
-    "version": "Print the version.",
+#: group -> command -> first line of its help; the click object is `gossipq_cli.commands.<command>.command`
+GROUPS = {
+    "Use": {
+        "pub": "Publish records: an argument, stdin, or a line each.",
+        "sub": "Print records as they come, or from any point of a topic.",
+        "peek": "Look at records without consuming them.",
+        "msg": "Show, find, cancel, move, edit and remove records.",
+        "run": "Run the handlers of an application.",
+    },
+    "Inspect": {
+        "status": "Show the health of a node and its cluster, or wait for it.",
+        "why": "Explain why a record or a group is in its state, and what changes it.",
+        "top": "Watch nodes, topics, groups, clients, messages and growth.",
+        "check": "Answer a monitoring system: ready, cluster, lag, disk.",
+        "doctor": "Examine this machine: Serf, ports, disk, limits, clock, versions.",
+        "help": "Explain a command or a topic: health, exit codes, an alarm, times.",
+    },
+    "Operate": {
+        "node": "Run a node or a witness: the first of a cluster, or one more.",
+        "gateway": "Serve HTTP, a console for browsers, Amazon SQS and older wires.",
+        "cluster": "List, invite, drain, remove nodes; options; close; recover.",
+        "topic": "List, make, change, show, empty, remove topics and their schemas.",
+        "group": "List, show, change, move, pause, remove consumer groups.",
+        "dlq": "List, show, replay and purge dead letters.",
+        "client": "List and end sessions; inspect a spool; test a new client.",
+    },
+    "Secure": {
+        "init": "Make keys, an admin and a context for a closed, encrypted cluster.",
+        "user": "Manage users, roles and tokens; read the audit log.",
+        "context": "Save servers under a name, and choose the default.",
+    },
+    "Maintain": {
+        "config": "Show or check the configuration a node would run with.",
+        "store": "Inspect, check, copy, shrink, restore a data directory, offline.",
+        "backup": "Back up a running cluster, incrementally.",
+        "export": "Write records, acks and states to Parquet or LMDB files.",
+        "spark": "Run Spark jobs over exports: growth, latency, dead, search, replay.",
+        "bench": "Measure publish, consume, end to end, round trip, and latency.",
+        "demo": "Run a demo: nodes, a producer, consumers, some of them killed.",
+    },
 }
+COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
+#: command of an earlier version -> what does the same now
+MOVED = {
+    "witness": "node --witness",
+    "query": "peek TOPIC --position POS",
+    "trace": "why REF --steps",
+    "role": "user role",
+    "audit": "user audit",
+    "whoami": "user whoami",
+    "schema": "topic schema",
+    "spool": "client spool",
+    "conformance": "client conformance",
+    "restore": "store restore",
+    "completion": "--completion SHELL",
+    "version": "--version",
+}
+SHELLS = ("bash", "zsh", "fish")
+VARIABLE = "_GOSSIPQ_COMPLETE"  #: read by click
 EPILOG = """\b
 Exit codes:
 """ + "\n".join(f"  {number:<4} {text}" for number, text in failures.EXIT_CODES.items())
@@ -73,36 +88,58 @@ class Root(Noun):
         with unknown_unless_known():
             return super().make_context(info_name, args, *more, **options)
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = import_module(f"gossipq_cli.commands.{cmd_name}").command
-        return command
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the new command if an old one is called."""
+        if args and (now := MOVED.get(args[0])):
+            raise click.UsageError(f"no such command: {args[0]}; that is `gossipq {now}` now", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<7}", text) for name, text in group.items()])
 
 
-def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value:
+def _print_version(choices: Choices) -> None:
+    if choices.output not in ("json", "jsonl"):
         click.echo(f"gossipq {__version__}")
-        ctx.exit()
+        return
+    from importlib.metadata import version
+    from platform import python_version
+
+    from gossipq_cli.output import Output
+
+    libraries = {name: version(name) for name in ("pyzmq", "lmdb", "msgspec", "click", "rich")}
+    Output(choices).one({"version": __version__, "python": python_version(), **libraries})
+
+
+def _print_completion(shell: str) -> None:
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows each of SHELLS"
+    click.echo(kind(root, {}, "gossipq", VARIABLE).source())
 
 
 @click.group(
     cls=Root,
+    lazy=tuple(COMMANDS),
     epilog=EPILOG,
-    invoke_without_command=False,
+    invoke_without_command=True,
+    no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
+@click.option("--version", is_flag=True, help="print the version; with -o json also those of libraries")
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="print the version"
+    "--completion",
+    type=click.Choice(SHELLS),
+    help="print what a shell needs to complete these commands, to be added to ~/.bashrc",
 )
-def root() -> None:
+@pass_choices
+@click.pass_context
+def root(ctx: click.Context, choices: Choices, version: bool, completion: str | None) -> None:
     """gossipq: a message broker that keeps what it confirmed.
 
     \b
@@ -113,6 +150,15 @@ def root() -> None:
 
     Data goes to stdout, everything else to stderr. Options below go before or after the command.
     """
+    if version:
+        _print_version(choices)
+    elif completion:
+        _print_completion(completion)
+    elif ctx.invoked_subcommand is None:
+        raise click.UsageError("Missing command.", ctx)
+    else:
+        return
+    ctx.exit()
 
 
 def main(argv: Sequence[str]) -> int:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import click
@@ -135,10 +136,21 @@ class Noun(click.Group):
 
     command_class = Verb
 
-    def __init__(self, *args: Any, **more: Any) -> None:
+    def __init__(self, *args: Any, lazy: Sequence[str] = (), **more: Any) -> None:
+        """`lazy` names commands whose module in `gossipq_cli.commands` is imported when they are called."""
         super().__init__(*args, **more)
         self.params += global_options()
         self.group_class = Noun
+        self._lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), *self._lazy]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._lazy:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = import_module(f"gossipq_cli.commands.{cmd_name}").command
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -177,7 +189,6 @@ POINTERS = {
     "edit": ("set", "topic set", "msg edit"),
     "server": ("node",),
     "start": ("node",),
-    "version": ("version",),
 }
 MAKES_GROUP = "; a group is made by its first consumer: `gossipq sub TOPIC -g GROUP`"
 

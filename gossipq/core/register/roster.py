@@ -180,7 +180,7 @@ class Roster:
         if table.closed and not permissions.Users(table).lets_in():
             raise WrongState(
                 "nobody who has a token could change users any more",
-                hint="gossipq user add NAME --role admin; gossipq role grant admin '*' cluster",
+                hint="gossipq user add NAME --role admin; gossipq user role grant admin '*' cluster",
             )
         self._propose_access(msgspec.structs.replace(asked, version=mine.version), origin, request_id)
 

@@ -11,7 +11,10 @@ from gossipq.types import Now
 from gossipq.values import GossipEvent, Member
 from gossipq_node.ports import Membership, SeenNode
 
-PAIR = "a pair without a witness will not take over by itself: gossipq witness --join HOST on a third host"
+PAIR = (
+    "a pair without a witness will not take over by itself: "
+    "gossipq node --witness --join HOST on a third host"
+)
 OFF = "off"  #: discovery is switched off
 LOOK_MS = 2_000
 EVENTS_MAX = 200  #: number of events in status

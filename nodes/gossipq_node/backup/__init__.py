@@ -1,3 +1,3 @@
-"""`gossipq backup` and `gossipq restore`: points of a running cluster in
+"""`gossipq backup` and `gossipq store restore`: points of a running cluster in
 a folder or object store.
 """

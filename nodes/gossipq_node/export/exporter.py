@@ -196,7 +196,7 @@ class Exporter:
             if before.document != told.document:
                 raise ExportError(
                     f"schema version {each.version} of {each.topic} is another one than in the export",
-                    hint="gossipq schema rm, then declare it once more: it gets another version",
+                    hint="gossipq topic schema rm, then declare it once more: it gets another version",
                 )
             self._declarations[each.topic_id, each.version] = told
 

@@ -275,10 +275,10 @@ def test_what_the_cluster_raises_is_not_said_twice_and_the_worst_comes_first() -
 
 def test_what_a_node_raises_stands_once_though_its_status_and_this_top_know_it_too() -> None:
     pair, alone = "a pair without a witness will not take over by itself", "degraded: nobody answers"
-    raised = [Alarm(name="pair", node=name, text=pair, command="gossipq witness") for name in "ab"]
+    raised = [Alarm(name="pair", node=name, text=pair, command="gossipq node --witness") for name in "ab"]
     nodes = [Node(name="a"), Node(name="b")]
     history = fed(at(0, nodes=nodes, alarms=raised, warnings=[pair]))
-    assert [(alarm.text, alarm.command) for alarm in alarms(history)] == [(pair, "gossipq witness")]
+    assert [(alarm.text, alarm.command) for alarm in alarms(history)] == [(pair, "gossipq node --witness")]
     (early,) = alarms(fed(at(0, serf=alone, warnings=[f"gossip is {alone}"])))
     assert early.command == "gossipq status", "which of the two has a command"
     none = Alarm(name="no_quorum", severity="critical", text="no quorum: 2 of 3 shards have no leader")

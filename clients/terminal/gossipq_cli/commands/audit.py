@@ -1,4 +1,4 @@
-"""`gossipq audit`."""
+"""`gossipq user audit`."""
 
 import json
 
@@ -19,8 +19,8 @@ def command(choices: Choices, start: str, only: str | None) -> None:
     """Show what a closed cluster refused, and who mended, operated or changed it.
 
     \b
-    gossipq audit
-    gossipq audit --from -1h --user ada -o jsonl
+    gossipq user audit
+    gossipq user audit --from -1h --user ada -o jsonl
 
     "admitted" means that the user has the permission: a request may still be refused for another reason.
     """

@@ -35,14 +35,14 @@ PATIENCE_S = 60.0  #: for each part: a disk that is busy with a backup may stall
 )
 @pass_choices
 def command(choices: Choices, /, out: str, rate: int, keep_s: float | None) -> int:
-    """Back up a running cluster, incrementally: all of it at first, later what is new.
+    """Back up a running cluster, incrementally.
 
     \b
     gossipq backup --out backups                   all of it at first, later what came since
     gossipq backup --out s3://bucket/backups       credentials come from the environment
     gossipq backup --out backups --keep 30d        and forget what is older
 
-    It may be interrupted at any time; the next run continues. gossipq restore reads it. In
+    It may be interrupted at any time; the next run continues. gossipq store restore reads it. In
     a cluster with users it needs the permission "cluster". A backup contains all records, so protect it.
     """
     from gossipq_node.backup.backup import Backup, Pace

@@ -17,7 +17,7 @@ from gossipq_cli.output import Output, is_terminal
 
 @click.group(cls=Noun)
 def command() -> None:
-    """Measure publish, consume, end to end, round trip, and latency at a rate.
+    """Measure publish, consume, end to end, round trip, and latency.
 
     \b
     gossipq bench e2e

@@ -14,9 +14,9 @@ from gossipq_cli.output import Column, Output, as_object, counter, span
 SHOWN_BYTES = 4  #: of a session: enough to identify it
 
 
-@click.group(cls=Noun)
+@click.group(cls=Noun, lazy=("spool", "conformance"))
 def command() -> None:
-    """List who is connected, and end a session."""
+    """List and end sessions; inspect a spool; test a new client."""
 
 
 def sessions(rows: list[ClientRow]) -> list[dict[str, Any]]:

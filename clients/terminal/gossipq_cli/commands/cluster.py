@@ -50,7 +50,7 @@ def secret_of(path: str = "") -> bytes:
 
 @click.group(cls=Noun)
 def command() -> None:
-    """List, invite, drain, remove nodes; change options; close it; follow gossip; recover."""
+    """List, invite, drain, remove nodes; options; close; recover."""
 
 
 @command.command("ls")

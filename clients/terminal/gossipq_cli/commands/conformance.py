@@ -1,4 +1,4 @@
-"""`gossipq conformance`."""
+"""`gossipq client conformance`."""
 
 import time
 
@@ -53,8 +53,8 @@ def command(choices: Choices, driver: str, level: str, takeovers: int) -> int:
     """Test a client in another language against nodes that are killed meanwhile.
 
     \b
-    gossipq conformance --driver "python clients/minimal_driver.py"
-    gossipq conformance --driver ./driver --level mini
+    gossipq client conformance --driver "python clients/minimal_driver.py"
+    gossipq client conformance --driver ./driver --level mini
 
     The driver reads JSON lines and answers with JSON lines; it calls the public verbs of its client and has
     no protocol of its own (the module gossipq_cli.conformance.driver has the lines). `again` are records with

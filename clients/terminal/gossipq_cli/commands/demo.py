@@ -44,7 +44,7 @@ PULSE = "python.pulse"  #: published while a node joins
 @click.option("--web", is_flag=True, help="run a shop and the web console instead, until Ctrl-C")
 @pass_choices
 def command(choices: Choices, count: str, source: Path | None, web: bool) -> int:
-    """Run a demo once: nodes, a producer, three consumers, some of them killed.
+    """Run a demo: nodes, a producer, consumers, some of them killed.
 
     \b
     gossipq demo

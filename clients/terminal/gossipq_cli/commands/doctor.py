@@ -109,7 +109,7 @@ def command(
     bundled: str | None,
     logs: tuple[str, ...],
 ) -> int:
-    """Examine this machine: Serf, ports, encryption, disk, limits, clock, versions.
+    """Examine this machine: Serf, ports, disk, limits, clock, versions.
 
     \b
     gossipq doctor

@@ -60,7 +60,7 @@ CALLER_S = 2.0
 @click.option("--dialects", metavar="FILE", help="options of KapokMQ, moonmq, queue_server, xxl-mq (TOML)")
 @pass_choices
 def command(choices: Choices, /, **given: Any) -> None:
-    """Serve HTTP, a console for browsers, Amazon SQS and the wires of older brokers.
+    """Serve HTTP, a console for browsers, Amazon SQS and older wires.
 
     \b
     gossipq gateway

@@ -43,7 +43,7 @@ named_option = click.option("-g", "--group", "named", help="the group, when it i
 
 @click.group(cls=Noun)
 def command() -> None:
-    """List, show, change, move, pause, resume and remove consumer groups."""
+    """List, show, change, move, pause, remove consumer groups."""
 
 
 def counters_of(part: GroupStats) -> dict[str, Any]:

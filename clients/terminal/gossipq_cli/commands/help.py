@@ -55,7 +55,7 @@ One address is enough: the node there tells the others.
 @click.pass_context
 @pass_choices
 def command(choices: Choices, ctx: click.Context, words: tuple[str, ...]) -> None:
-    """Explain a command or a topic: health, exit codes, an alarm, times, refs.
+    """Explain a command or a topic: health, exit codes, an alarm, times.
 
     \b
     gossipq help
@@ -94,8 +94,13 @@ def command(choices: Choices, ctx: click.Context, words: tuple[str, ...]) -> Non
     elif topic in PAGES:
         Output.write(PAGES[topic])
     else:
-        from gossipq_cli.main import COMMANDS
+        from gossipq_cli.main import COMMANDS, MOVED
 
+        if topic in MOVED:
+            text = f"no help on {topic}; that is `gossipq {MOVED[topic]}` now"
+            raise failures.Failure(
+                "unknown_help", text, "`gossipq --help` lists commands", failures.NOT_FOUND
+            )
         known = [*TOPICS, *COMMANDS, *(f"{ALARM}{name}" for name in KINDS)]
         text = f"no help on {topic}{nearest(topic, known)}"
         raise failures.Failure("unknown_help", text, "`gossipq help` lists what there is", failures.NOT_FOUND)

@@ -62,15 +62,33 @@ _OPTIONS = (
 )
 
 
-def common(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of all programs that take part in a cluster."""
+def options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
-def start(config: str | None, given: dict[str, Any], witness: bool = False) -> int:
-    """Start a node. `given` maps flags to values, None or () if not given."""
+@click.command(cls=Verb)
+@options
+@click.option("--witness", is_flag=True, help="run a witness: it votes in elections, and keeps no records")
+@click.option("--workers", type=click.IntRange(min=0), help="worker processes; 0 = one per core")
+@click.option("--cluster", metavar="NAME", help="name of the cluster")
+def command(config: str | None, witness: bool, **given: Any) -> int:
+    """Run a node or a witness: the first of a cluster, or one more.
+
+    \b
+    gossipq node
+    gossipq node --data /var/lib/gossipq --bind tcp://127.0.0.1:7700
+    gossipq node --data b --bind tcp://127.0.0.1:7900 --join 127.0.0.1:7790
+    gossipq node --config cluster.toml
+    gossipq node --witness --join ada
+
+    A witness votes in elections of leaders and keeps no records, so that two nodes can take over from each
+    other. Any third host will do; a cluster of three full nodes needs none.
+
+    SIGTERM or Ctrl-C drains and stops; a second one stops at once. Exits 0 then, 1 when the node cannot
+    start (its directory or port is in use, say), 78 on a bad option or when the cluster refuses it.
+    """
     from gossipq.config import find, load
     from gossipq_node.main import run
 
@@ -78,22 +96,3 @@ def start(config: str | None, given: dict[str, Any], witness: bool = False) -> i
     keys = {"cluster": "cluster.name", "join": "cluster.join"}
     flags = {keys.get(name, f"node.{name}"): value for name, value in said.items()}
     return run(load(find(config, os.environ), os.environ, flags), witness)
-
-
-@click.command(cls=Verb)
-@common
-@click.option("--workers", type=click.IntRange(min=0), help="worker processes; 0 = one per core")
-@click.option("--cluster", metavar="NAME", help="name of the cluster")
-def command(config: str | None, **given: Any) -> int:
-    """Run a node: the first of a cluster, or one more.
-
-    \b
-    gossipq node
-    gossipq node --data /var/lib/gossipq --bind tcp://127.0.0.1:7700
-    gossipq node --data b --bind tcp://127.0.0.1:7900 --join 127.0.0.1:7790
-    gossipq node --config cluster.toml
-
-    SIGTERM or Ctrl-C drains and stops; a second one stops at once. Exits 0 then, 1 when the node cannot
-    start (its directory or port is in use, say), 78 on a bad option or when the cluster refuses it.
-    """
-    return start(config, given)

@@ -1,5 +1,6 @@
 """`gossipq peek`."""
 
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 DONE = ("acked", "dead", "voided", "removed", "skipped")
 LOOKED_MAX = 1_000  #: records of a partition whose state is asked for
 PEEK_MAX = 100
+POSITION_MAX = 1_000_000  #: records from a position on
 
 Row = dict[str, Any]
 
@@ -32,7 +34,12 @@ Row = dict[str, Any]
 @click.argument("topic")
 @click.option("-g", "--group", help="show the next records of this group, and those in flight")
 @click.option(
-    "-n", "--number", type=click.IntRange(1, PEEK_MAX), default=10, show_default=True, help="records at most"
+    "-n",
+    "--number",
+    type=click.IntRange(1, POSITION_MAX),
+    default=10,
+    show_default=True,
+    help=f"records at most; above {PEEK_MAX} only with --position",
 )
 @click.option(
     "--from",
@@ -40,19 +47,49 @@ Row = dict[str, Any]
     metavar="WHERE",
     help="from there on, the oldest first: first, an OFFSET, a TIME, or a time back like -10m",
 )
+@click.option(
+    "--position",
+    type=click.IntRange(0),
+    metavar="POS",
+    help="from this offset of one partition on, to its end",
+)
+@click.option(
+    "--partition", type=click.IntRange(0), default=0, show_default=True, help="the partition of --position"
+)
+@click.option("--frames", is_flag=True, help="with --position: bytes as prettyQ's consumers get them")
 @pass_choices
-def command(choices: Choices, topic: str, group: str | None, number: int, start: str | None) -> None:
-    """Look at records without consuming them: nothing is leased, acked or counted.
+def command(
+    choices: Choices,
+    topic: str,
+    group: str | None,
+    number: int,
+    start: str | None,
+    position: int | None,
+    partition: int,
+    frames: bool,
+) -> None:
+    """Look at records without consuming them.
 
     \b
     gossipq peek orders                       the newest ones
     gossipq peek orders --from -10m           those of the last ten minutes
     gossipq peek orders --group billing       those that billing is not done with, the oldest first
+    gossipq peek orders --position 1000 -n 50
+    gossipq peek orders --position 0 -n 100000 --frames
 
-    One record whole: `gossipq msg show`.
+    Nothing is leased, acked or counted. One record whole: `gossipq msg show`.
     """
     if start is not None and group:
         raise click.UsageError("--from goes without --group: a group has a position of its own")
+    if position is not None:
+        if group or start is not None:
+            raise click.UsageError("--position goes without --group and --from")
+        _from_position(choices, topic, position, number, partition, frames)
+        return
+    if frames:
+        raise click.UsageError("--frames needs --position")
+    if number > PEEK_MAX:
+        raise click.UsageError(f"-n {number} is above {PEEK_MAX}: read more with --position")
     place = None if start is None else _place(start)
     out = Output(choices)
     with ask.connect(choices) as mq:
@@ -73,6 +110,37 @@ def command(choices: Choices, topic: str, group: str | None, number: int, start:
     elif not rows:
         nothing = f"{topic} is empty" if place is None else f"{topic} has no record from there on"
         out.say(f"{group} is done with everything" if group else nothing)
+
+
+def _from_position(
+    choices: Choices, topic: str, position: int, limit: int, partition: int, frames: bool
+) -> None:
+    """Print records of one partition as a table, or as prettyQ's frames."""
+    out = Output(choices)
+    with ask.connect(choices) as mq:
+        if ask.missing(mq, [topic]):
+            raise ask.no_topic(mq, topic)
+        records = islice(_values(mq, topic, position, partition), limit)
+        if frames:
+            from gossipq_gateway.dialects.prettyq import wire
+
+            for offset, value in records:
+                sys.stdout.buffer.write(wire.frame(offset, value))
+            sys.stdout.buffer.flush()
+            return
+        rows = [
+            {"position": offset, "value": value.decode(errors="replace"), "size": len(value)}
+            for offset, value in records
+        ]
+    out.rows([Column("position"), Column("size"), Column("value", _beginning)], rows)
+    if not rows:
+        out.say(f"{topic} has no record at {position} or behind")
+
+
+def _values(mq: "Client", topic: str, position: int, partition: int) -> Iterator[tuple[int, bytes]]:
+    """Yield offsets and values up to the end of the partition."""
+    for stretch in mq.batches(topic, start=position, partition=partition):
+        yield from enumerate(stretch.values(), stretch.first)
 
 
 def _place(text: str) -> str | int | datetime:

@@ -1,4 +1,4 @@
-"""`gossipq restore`."""
+"""`gossipq store restore`."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -45,10 +45,10 @@ def command(
     """Restore a backup into a new data directory.
 
     \b
-    gossipq restore backups --list
-    gossipq restore backups --data restored                        the newest point
-    gossipq restore backups --data restored --as-of 2026-11-21T09:00Z
-    gossipq restore s3://bucket/backups --data restored -t orders -t 'invoices.*'
+    gossipq store restore backups --list
+    gossipq store restore backups --data restored                        the newest point
+    gossipq store restore backups --data restored --as-of 2026-11-21T09:00Z
+    gossipq store restore s3://bucket/backups --data restored -t orders -t 'invoices.*'
 
     The directory appears whole or not at all; a restore that was killed continues when you run it again. The
     node that starts there is a cluster of its own, with records, groups, schedules, dead letters, ids and

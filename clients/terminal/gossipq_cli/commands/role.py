@@ -1,4 +1,4 @@
-"""`gossipq role`."""
+"""`gossipq user role`."""
 
 import click
 from msgspec import structs
@@ -26,12 +26,15 @@ def add(choices: Choices, role: str, secret_file: str) -> None:
     """Add a role without permissions.
 
     \b
-    gossipq role add billing && gossipq role grant billing 'invoices*' read publish
+    gossipq user role add billing && gossipq user role grant billing 'invoices*' read publish
     """
     known = access.table(choices)
     if permissions.role_of(known, role) is not None:
         raise failures.Failure(
-            "role_exists", f"role {role} exists", f"gossipq role grant {role} TOPIC read", failures.CONFLICT
+            "role_exists",
+            f"role {role} exists",
+            f"gossipq user role grant {role} TOPIC read",
+            failures.CONFLICT,
         )
     access.change(choices, AccessChange(roles=[Role(role, [])], version=known.version), secret_file)
     Output(choices).one({"role": role}, f"{role} is there, and has no permission yet", role)
@@ -45,7 +48,7 @@ def remove(choices: Choices, role: str, secret_file: str) -> None:
     """Remove a role, also from the users who have it.
 
     \b
-    gossipq role rm billing
+    gossipq user role rm billing
     """
     known = access.table(choices)
     access.role(known, role)
@@ -69,8 +72,8 @@ def grant(choices: Choices, role: str, topics: str, granted: tuple[str, ...], se
     """Grant a role permissions on a topic or a pattern; '*' also is the cluster as a whole.
 
     \b
-    gossipq role grant billing 'invoices*' read publish
-    gossipq role grant watch '*' observe
+    gossipq user role grant billing 'invoices*' read publish
+    gossipq user role grant watch '*' observe
     """
     known = access.table(choices)
     found = access.role(known, role)
@@ -89,14 +92,17 @@ def revoke(choices: Choices, role: str, topics: str, revoked: tuple[str, ...], s
     """Revoke permissions of a role; without any named, the whole rule of that pattern.
 
     \b
-    gossipq role revoke billing 'invoices*' publish
+    gossipq user role revoke billing 'invoices*' publish
     """
     known = access.table(choices)
     found = access.role(known, role)
     before = next((rule for rule in found.rules if rule.topics == topics), None)
     if before is None:
         raise failures.Failure(
-            "unknown_rule", f"role {role} has no rule for {topics}", "gossipq role ls", failures.NOT_FOUND
+            "unknown_rule",
+            f"role {role} has no rule for {topics}",
+            "gossipq user role ls",
+            failures.NOT_FOUND,
         )
     left = Rule(topics, [each for each in before.permissions if revoked and each not in revoked])
     _put(choices, structs.replace(found, rules=_with(found, left)), known.version, secret_file)
@@ -128,7 +134,7 @@ def ls(choices: Choices) -> None:
     """List roles and their rules.
 
     \b
-    gossipq role ls
+    gossipq user role ls
     """
     known, out = access.table(choices), Output(choices)
     rows = [
@@ -141,4 +147,4 @@ def ls(choices: Choices) -> None:
 
     out.rows([Column("role"), Column("rules", shown), Column("users", ", ".join)], rows)
     if not rows:
-        out.say("there is no role; gossipq role add NAME makes one")
+        out.say("there is no role; gossipq user role add NAME makes one")

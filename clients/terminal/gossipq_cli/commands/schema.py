@@ -1,4 +1,4 @@
-"""`gossipq schema`."""
+"""`gossipq topic schema`."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -30,8 +30,8 @@ def declare(choices: Choices, topic: str, file: BinaryIO) -> None:
     """Declare the schema of a topic: a JSON Schema of an object.
 
     \b
-    gossipq schema set orders order.schema.json
-    gossipq schema set orders - < order.schema.json
+    gossipq topic schema set orders order.schema.json
+    gossipq topic schema set orders - < order.schema.json
 
     Clients check the values that they publish; exports get a typed column beside `value`, and a table of
     records that do not fit. A later version can add optional fields. It is refused if it would refuse a
@@ -50,7 +50,7 @@ def list_schemas(choices: Choices) -> None:
     """List the topics that have a schema.
 
     \b
-    gossipq schema ls
+    gossipq topic schema ls
     """
     with ask.connect(choices) as mq:
         known = mq.admin.schemas().schemas
@@ -68,7 +68,7 @@ def show(choices: Choices, topic: str) -> None:
     """Show the schema of a topic, as JSON Schema.
 
     \b
-    gossipq schema show orders > order.schema.json
+    gossipq topic schema show orders > order.schema.json
     """
     with ask.connect(choices) as mq:
         schema = _schema(mq, topic)
@@ -90,8 +90,8 @@ def check(choices: Choices, topic: str, file: BinaryIO | None, last: int) -> int
     """Check the newest records of a topic against its schema, or against its next one.
 
     \b
-    gossipq schema check orders
-    gossipq schema check orders new.schema.json --last 100000
+    gossipq topic schema check orders
+    gossipq topic schema check orders new.schema.json --last 100000
 
     Nothing is changed. The exit code is 1 when some do not fit.
     """
@@ -112,7 +112,7 @@ def remove(choices: Choices, topic: str) -> None:
     """Remove the schema of a topic; its records stay as they are.
 
     \b
-    gossipq schema rm orders
+    gossipq topic schema rm orders
     """
     ask.sure(choices, "removing a schema", f"Nobody checks values of {topic} any more. Remove its schema?")
     with ask.connect(choices) as mq:
@@ -130,7 +130,7 @@ def _schema(mq: "Client", topic: str) -> "Schema":
         raise failures.Failure(
             "unknown_schema",
             f"topic {topic} has no schema",
-            f"`gossipq schema set {topic} FILE`",
+            f"`gossipq topic schema set {topic} FILE`",
             failures.NOT_FOUND,
         )
     return schema

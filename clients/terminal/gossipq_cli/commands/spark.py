@@ -28,7 +28,7 @@ GAPS_SHOWN = 8
 
 @click.group(cls=Noun)
 def command() -> None:
-    """Run Spark jobs over exports: import, growth, status, latency, dead, search, dedup, replay.
+    """Run Spark jobs over exports: growth, latency, dead, search, replay.
 
     \b
     gossipq export --out export

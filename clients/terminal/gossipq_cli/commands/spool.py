@@ -1,24 +1,19 @@
-"""`gossipq spool`."""
+"""`gossipq client spool`."""
 
 import click
 
-from gossipq_cli.options import Choices, Noun, pass_choices
+from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Column, Output, counter, moment
 
 
-@click.group(cls=Noun)
-def command() -> None:
-    """Inspect the spool of a client, where records wait until they are confirmed."""
-
-
-@command.command("show")
+@click.command(cls=Verb)
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
 @pass_choices
-def show(choices: Choices, directory: str) -> None:
-    """Show what waits in a spool, oldest first; its client may be at work.
+def command(choices: Choices, directory: str) -> None:
+    """Show the records that wait in the spool of a client, oldest first. The client may be running.
 
     \b
-    gossipq spool show spool
+    gossipq client spool DIRECTORY
     """
     from gossipq_client.io import spool
 

@@ -46,7 +46,7 @@ def as_object(view: clusters.ClusterView, nodes: int = 0) -> dict[str, Any]:
 )
 @pass_choices
 def command(choices: Choices, wait_s: float | None, nodes: int) -> int:
-    """Show the health of a node and its cluster, or wait until all is well.
+    """Show the health of a node and its cluster, or wait for it.
 
     \b
     gossipq status
@@ -54,9 +54,8 @@ def command(choices: Choices, wait_s: float | None, nodes: int) -> int:
     gossipq status --wait-healthy 60 --nodes 3
     gossipq status -o json
 
-    Exits 0 when all is well: every shard has a leader (elsewhere called master; followers are slaves), every
-    copy is there and in sync, and publishes are accepted; else 1, and 75 when the wait was too short.
-    `gossipq help health` explains the words.
+    Exits 0 when all is well: every shard has a leader, every copy exists and is in sync, and publishes are
+    accepted; else 1, and 75 when the wait was too short. `gossipq help health` explains the words.
     """
     view = clusters.look(choices) if wait_s is None else ask.wait_healthy(choices, wait_s, nodes)
     out = Output(choices)

@@ -24,9 +24,9 @@ data_option = click.option(
 )
 
 
-@click.group(cls=Noun)
+@click.group(cls=Noun, lazy=("restore",))
 def command() -> None:
-    """Inspect, check, copy and shrink a data directory, offline."""
+    """Inspect, check, copy, shrink, restore a data directory, offline."""
 
 
 @command.command("info")

@@ -80,7 +80,7 @@ class Extent(click.ParamType):  # type: ignore[type-arg]
 )
 @pass_choices
 def command(choices: Choices, /, view: str | None, named: str | None, **given: Any) -> None:
-    """Watch the cluster: nodes, topics, groups, clients, messages, growth.
+    """Watch nodes, topics, groups, clients, messages and growth.
 
     \b
     gossipq top
@@ -91,8 +91,7 @@ def command(choices: Choices, /, view: str | None, named: str | None, **given: A
     gossipq top --record monday.jsonl      and later: gossipq top --replay monday.jsonl
 
     Press ? for the keys. Views: overview, nodes (with events), topics (with partitions), groups (backlog,
-    trend, time left), clients, messages (tail, search, why, trace, replay, edit), growth (the last week). A
-    shard's leader is what others call its master; its followers are slaves.
+    trend, time left), clients, messages (tail, search, why, trace, replay, edit), growth (the last week).
     """
     ui = _ui(view or named or VIEWS[0], given)
     if view and named:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from gossipq_client import Client
 
 
-@click.group(cls=Noun)
+@click.group(cls=Noun, lazy=("schema",))
 def command() -> None:
-    """List, make, change, show, empty and remove topics."""
+    """List, make, change, show, empty, remove topics and their schemas."""
 
 
 NEVER = ("group_idle_ms", "alarm_lag")  #: options for which 0 means never
@@ -50,7 +50,7 @@ POLICY = (
     ),
     click.option("--dedup", type=Duration(), help="deduplication: how long an id is remembered"),
     click.option(
-        "--trace", type=click.Choice(["failures", "all", "off"]), help="steps kept for `gossipq trace`"
+        "--trace", type=click.Choice(["failures", "all", "off"]), help="steps kept for `gossipq why --steps`"
     ),
     click.option(
         "--lease",

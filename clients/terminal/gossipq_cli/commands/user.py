@@ -31,9 +31,9 @@ save_option = click.option(
 )
 
 
-@click.group(cls=Noun)
+@click.group(cls=Noun, lazy=("role", "whoami", "audit"))
 def command() -> None:
-    """Add, list, remove users; rotate their tokens; test their permissions."""
+    """Manage users, roles and tokens; read the audit log."""
 
 
 @command.command("add")

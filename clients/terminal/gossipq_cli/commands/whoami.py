@@ -1,4 +1,4 @@
-"""`gossipq whoami`."""
+"""`gossipq user whoami`."""
 
 import click
 
@@ -13,8 +13,8 @@ def command(choices: Choices) -> None:
     """Show which user you are to the cluster, and what you may do there.
 
     \b
-    gossipq whoami
-    gossipq whoami --credentials ~/ada.token
+    gossipq user whoami
+    gossipq user whoami --credentials ~/ada.token
     """
     with ask.connect(choices) as mq:
         said = mq.admin.whoami()

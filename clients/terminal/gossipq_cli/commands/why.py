@@ -13,7 +13,7 @@ from gossipq_cli import ask, outlook, refs
 from gossipq_cli.commands.group import asking, unknown
 from gossipq_cli.kinds import Duration
 from gossipq_cli.options import Choices, Verb, pass_choices
-from gossipq_cli.output import Column, Output, as_object, moment, printable
+from gossipq_cli.output import Column, Output, as_object, dashed, moment, printable
 
 if TYPE_CHECKING:
     from gossipq_client import Client
@@ -32,6 +32,7 @@ LATER = ("scheduled", "retrying", "in_flight")  #: states with a time in the fut
     "-g", "--group", default="", help="only this group; with a TOPIC: why the group does not progress"
 )
 @refs.id_option
+@click.option("--steps", is_flag=True, help="show what happened to the record, step by step")
 @click.option(
     "--over",
     "over_s",
@@ -42,18 +43,25 @@ LATER = ("scheduled", "retrying", "in_flight")  #: states with a time in the fut
     help="of a group: how long its rates are measured",
 )
 @pass_choices
-def command(choices: Choices, ref: str, group: str, record_id: str | None, over_s: float) -> None:
-    """Explain the state of a record or a group: why it is in it, and what changes that.
+def command(
+    choices: Choices, ref: str, group: str, record_id: str | None, steps: bool, over_s: float
+) -> None:
+    """Explain why a record or a group is in its state, and what changes it.
 
     \b
     gossipq why orders/0/17
     gossipq why orders/0/17 -g billing
     gossipq why orders --id order-17
     gossipq why orders --group billing
+    gossipq why orders/0/17 --steps
 
     A REF is TOPIC/PARTITION/OFFSET, or what `gossipq pub` printed for a record that is not due yet.
+    The topic says which steps are kept: `gossipq topic create --trace failures|all|off`.
     """
     out = Output(choices)
+    if steps:
+        _tell_steps(choices, out, ref, record_id, group)
+        return
     if group and record_id is None and "/" not in ref:
         with ask.connect(choices) as mq:
             try:
@@ -72,6 +80,26 @@ def command(choices: Choices, ref: str, group: str, record_id: str | None, over_
             told = mq.why(**where, group=group)
         misfit = _misfit(mq, topic, where)
     _tell(out, refs.text_of(ref, told.ref), told, misfit)
+
+
+def _tell_steps(choices: Choices, out: Output, ref: str, record_id: str | None, group: str) -> None:
+    where = refs.where(ref, record_id)
+    with ask.connect(choices) as mq:
+        steps = mq.admin.trace(**where, group=group)
+        topics = mq.topics(ref.partition("/")[0])
+    columns = [
+        Column("time_ms", moment, title="time"),
+        Column("what"),
+        Column("group", dashed),
+        Column("consumer", dashed),
+        Column("attempt", lambda attempt: str(attempt or "-"), right=True),
+        Column("reason", dashed),
+    ]
+    out.rows(columns, map(as_object, steps))
+    if any(topic.config.trace == "off" for topic in topics):
+        out.say("its topic keeps no steps (trace = off): what it went through before is not known")
+    elif not steps:
+        out.say("no steps are kept of it; its topic's `trace` says which are")
 
 
 def _misfit(mq: "Client", topic: str, where: dict[str, Any]) -> str:

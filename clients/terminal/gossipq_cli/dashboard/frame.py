@@ -36,7 +36,6 @@ w         save the screen as SVG    b   the marks of charts        q   quit
 In a message: r replay, e edit, d due time, c cancel, x remove; each asks.
 
 ● well  ▲ look at it  ✖ broken  ○ gone.  up: the node that runs longest.
-A shard's leader is what others call master; its followers are slaves.
 A record is ready, in flight, retrying, parked, scheduled, acked, dead,
 voided or removed. records: what can be read. lag: what is not done.
 Growth: flows come with each full minute; levels and marks at once.

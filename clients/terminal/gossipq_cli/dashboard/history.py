@@ -461,7 +461,7 @@ def seen(history: History) -> Iterable[Alarm]:
     full = [node for node in now.nodes if node.state not in ("witness", "left")]
     if len(full) == len(now.nodes) == PAIR:
         text = "two nodes without a witness: when one is gone, nobody takes over by itself"
-        yield Alarm(name="pair", text=text, command="gossipq witness --join HOST, on a third host")
+        yield Alarm(name="pair", text=text, command="gossipq node --witness --join HOST, on a third host")
     for node in now.nodes:
         if node.state == "failed":
             text = f"{node.name} does not answer{_since(node)}"

@@ -31,7 +31,7 @@ class Schemas:
         found = (await self.declared()).schemas.get(info.id)
         if found is None:
             self._client._check_no_more(topic)  # what was known is of another topic of that name, or removed
-            raise BadRequest(f"topic {topic} has no schema", hint=f"gossipq schema set {topic} FILE")
+            raise BadRequest(f"topic {topic} has no schema", hint=f"gossipq topic schema set {topic} FILE")
         self._client._check_by(found)
         return found
 
