@@ -29,6 +29,7 @@ from gossipq_client.aio import connect as aio_connect
 from gossipq_client.io.contexts import read_credentials
 from gossipq_client.session.deliveries import runs_of
 from gossipq_client.session.receipts import PendingReceipts
+from history.record import Call, Recorder
 from waiting import until
 
 TOPIC, GROUP, PARTITIONS = "load", "group", 4
@@ -48,6 +49,19 @@ class Sent(NamedTuple):
     first: int
     count: int
     pending: PendingReceipts
+    call: Call
+
+    @property
+    def names(self) -> list[str]:
+        return [
+            text_of(self.producer, self.partition, number)
+            for number in range(self.first, self.first + self.count)
+        ]
+
+
+def text_of(producer: str, partition: int, number: int) -> str:
+    """The name of a record in a history."""
+    return f"{producer}/{partition}/{number}"
 
 
 def value_of(producer: str, partition: int, number: int) -> bytes:
@@ -58,8 +72,9 @@ def value_of(producer: str, partition: int, number: int) -> bytes:
 class History:
     """Promises to clients, and what clients have seen. All threads write here."""
 
-    def __init__(self) -> None:
+    def __init__(self, recorder: Recorder | None = None) -> None:
         self.lock = threading.Lock()
+        self.recorder = recorder or Recorder()
         self.offsets: dict[Name, int] = {}  # of confirmed records
         self.refused: set[Name] = set()  # for want of space: certainly not stored
         # first numbers of batches stored before their confirm came
@@ -82,13 +97,17 @@ class History:
         """Of a batch that is done, well or not."""
         try:
             receipt = sent.pending.result(0)
-        except StoreFull:
+        except StoreFull as error:
+            sent.call.fail(repr(error))
             with self.lock:
                 self.refused |= {
                     (sent.producer, sent.partition, sent.first + number) for number in range(sent.count)
                 }
                 del self.under_way[sent.producer, sent.partition, sent.first]
             return
+        sent.call.ok(
+            [["send", sent.partition, [receipt.offset + at, name]] for at, name in enumerate(sent.names)]
+        )
         with self.lock:
             for number in range(sent.count):
                 self.offsets[sent.producer, sent.partition, sent.first + number] = receipt.offset + number
@@ -99,6 +118,8 @@ class History:
             self.confirmed_batches[sent.partition] += 1
 
     def ack(self, partition: int, term: int, first: int, end: int) -> None:
+        said = [[partition, first, end, term]]
+        self.recorder.invoke("acked", said).ok(said)
         with self.lock:
             terms = self.acked[partition]
             if not terms or terms[-1][0] != term:
@@ -128,9 +149,12 @@ class Watch:
     """Notes what a client is given and which of its acks are confirmed, each with the term of the message
     that said so."""
 
-    def __init__(self, client: Client, history: History) -> None:
+    def __init__(self, client: Client, history: History, name: str) -> None:
+        """`name`: of the client in the recorded history."""
         session = client._engine.session
-        self._history, self._term = history, 0
+        self.name = name
+        self.terms: dict[tuple[int, int], int] = {}  #: (partition, offset) -> term of its last delivery
+        self.history, self._term = history, 0
         self._handle, self._acked = session._handle, session.consuming._acked
         session._handle = self._on_message  # type: ignore[method-assign]
         session.consuming._acked = self._on_acked  # type: ignore[method-assign]
@@ -140,8 +164,12 @@ class Watch:
         self._term = header.term
         if isinstance(body, Deliver) and header.term >= self._session.links.term(header.shard):
             for piece in body.slices:
+                partition = partition_of(piece.partition)
                 for first, end in runs_of(piece):
-                    self._history.deliver(partition_of(piece.partition), header.term, first, end)
+                    self.history.deliver(partition, header.term, first, end)
+                    self.terms.update(
+                        dict.fromkeys(((partition, at) for at in range(first, end)), header.term)
+                    )
         self._handle(endpoint, header, body, message)
 
     def _on_acked(self, part: Any, ranges: Any, call: Any) -> None:
@@ -150,7 +178,7 @@ class Watch:
             for key, first, end in call.message.ranges:
                 lost = Intervals([(low, high) for other, low, high in call.reply.lost if other == key])
                 for low, high in lost.missing(first, end):
-                    self._history.ack(partition_of(key), self._term, low, high)
+                    self.history.ack(partition_of(key), self._term, low, high)
 
 
 class Actor(threading.Thread):
@@ -207,6 +235,8 @@ class Publisher(Actor):
                 self._collect(under_way)
         finally:
             mq.close(flush=False)
+        for sent in (sent for row in under_way for sent in row):
+            sent.call.info("its client ended without waiting")
         with self.history.lock:
             for sent in (sent for row in under_way for sent in row):
                 self.history.under_way.pop((sent.producer, sent.partition, sent.first))
@@ -217,9 +247,12 @@ class Publisher(Actor):
         with self.history.lock:
             first = self.history.attempted[producer, partition]
             self.history.attempted[producer, partition] += count
-        values = [value_of(producer, partition, number) for number in range(first, first + count)]
+        numbers = range(first, first + count)
+        values = [value_of(producer, partition, number) for number in numbers]
+        asked = [["send", partition, text_of(producer, partition, number)] for number in numbers]
+        call = self.history.recorder.invoke("send", asked, client=producer)
         pending = mq.publish_many(TOPIC, values, partition=partition)
-        sent = Sent(producer, partition, first, count, pending)
+        sent = Sent(producer, partition, first, count, pending, call)
         with self.history.lock:
             self.history.under_way[producer, partition, first] = sent
         under_way[partition].append(sent)
@@ -235,28 +268,42 @@ class Consumer(Actor):
 
     def live(self, life: int) -> None:
         mq = connect(*self.servers, timeout=PATIENCE_S)
-        Watch(mq, self.history)
+        watch = Watch(mq, self.history, f"{self.name}.{life}")
         end = time.monotonic() + self.random.uniform(2, 8)
         try:
             while not self.stopping.is_set() and time.monotonic() < end:
-                take(mq, self.history, self.random.choice((1, 20, 400)), self.random.random())
+                take(mq, watch, self.random.choice((1, 20, 400)), self.random.random())
         finally:
-            mq.close(flush=self.stopping.is_set())
+            with self.history.recorder.call("close", client=watch.name) as call:
+                mq.close(flush=self.stopping.is_set())
+                call.ok()
 
 
-def take(mq: Client, history: History, count: int, mood: float = 0.0) -> int:
+def take(mq: Client, watch: Watch, count: int, mood: float = 0.0) -> int:
     """One fetch: below 0.8 all is acked, below 0.95 every second record, else nothing."""
-    batch = mq.fetch(TOPIC, GROUP, n=count, wait=0.1)
-    for msg in batch:
-        history.values[msg.partition, msg.offset] = hash(msg.value)
-    if mood < 0.8:
-        mq.ack(batch)
-    elif mood < 0.95:
-        for at, msg in enumerate(batch):
-            if at % 2:
-                msg.ack()
-            else:
-                msg.nack(delay=0)
+    history = watch.history
+    with history.recorder.call("fetch", client=watch.name) as call:
+        batch = mq.fetch(TOPIC, GROUP, n=count, wait=0.1)
+        places = [(msg.partition, msg.offset) for msg in batch]
+        history.values |= {place: hash(msg.value) for place, msg in zip(places, batch, strict=True)}
+        call.ok(
+            [
+                [*place, name_text(msg.value), watch.terms[place]]
+                for place, msg in zip(places, batch, strict=True)
+            ]
+        )
+    if mood >= 0.95:
+        return len(batch)
+    with history.recorder.call("settle", places, client=watch.name) as call:
+        if mood < 0.8:
+            mq.ack(batch)
+        else:
+            for at, msg in enumerate(batch):
+                if at % 2:
+                    msg.ack()
+                else:
+                    msg.nack(delay=0)
+        call.ok()
     return len(batch)
 
 
@@ -456,9 +503,10 @@ class Load:
         pulses: int = 0,
         churns: int = 0,
         plains: int = 0,
+        recorder: Recorder | None = None,
     ) -> None:
-        """`pause_s`: between two batches of a publisher, on average."""
-        self.servers, self.history = list(servers), History()
+        """`pause_s`: between two batches of a publisher, on average. `recorder`: writes the history."""
+        self.servers, self.history = list(servers), History(recorder)
         settings = self.servers, self.history
         self.publishers: list[Actor] = [
             Publisher(*settings, number, seed, pause_s) for number in range(publishers)
@@ -468,6 +516,7 @@ class Load:
         self.pulses = [Pulse(*settings, number, seed) for number in range(pulses)]
         self.churns = [Churn(*settings, number, seed) for number in range(churns)]
         self.plains = [Plain(*settings, number, seed) for number in range(plains)]
+        self.others: list[Actor] = []  #: whoever a test adds before it runs
 
     def prepare(self) -> None:
         """The topic and its group, from the first record on."""
@@ -480,7 +529,7 @@ class Load:
         """Publishers end first, so that consumers may see what they sent last."""
         groups: tuple[Iterable[Actor], ...] = (
             self.publishers,
-            [*self.probes, *self.pulses, *self.churns, *self.plains],
+            [*self.probes, *self.pulses, *self.churns, *self.plains, *self.others],
             self.consumers,
         )
         for group in groups:
@@ -499,7 +548,7 @@ class Load:
         assert not self.history.under_way
 
     def check(self) -> None:
-        beside = *self.probes, *self.pulses, *self.churns, *self.plains
+        beside = *self.probes, *self.pulses, *self.churns, *self.plains, *self.others
         for actor in [*self.publishers, *self.consumers, *beside]:
             if actor.error is not None:
                 raise actor.error
@@ -542,10 +591,10 @@ class Load:
 def drain(servers: Sequence[str], history: History) -> None:
     """A fresh consumer gets all that is left, and then nothing is."""
     with connect(*servers, timeout=PATIENCE_S) as mq:
-        Watch(mq, history)
+        watch = Watch(mq, history, "drain")
 
         def empty() -> bool:
-            while take(mq, history, 1_000):
+            while take(mq, watch, 1_000):
                 pass
             mq.flush(PATIENCE_S)
             return all(row.ready == row.in_flight == 0 for row in mq.admin.groups(TOPIC))
@@ -574,13 +623,19 @@ def _loans(mq: Client) -> list[str]:
     ]
 
 
-def read(servers: Sequence[str]) -> dict[int, list[bytes]]:
-    """The records that a reader gets: partition -> values from offset 0 on."""
+def read(servers: Sequence[str], history: History | None = None) -> dict[int, list[bytes]]:
+    """The records that a reader gets: partition -> values from offset 0 on. `history` notes them."""
     found: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
     with connect(*servers, timeout=PATIENCE_S) as mq:
         for msg in mq.consume(TOPIC, start="first", stop_at_end=True):
             assert msg.offset == len(found[msg.partition]), "offsets have no gap"
             found[msg.partition].append(msg.value)
+    if history is not None:
+        rows = {
+            partition: [[offset, name_text(value)] for offset, value in enumerate(values)]
+            for partition, values in found.items()
+        }
+        history.recorder.invoke("poll", [["poll"]], client="read").ok([["poll", rows]])
     return found
 
 
@@ -639,6 +694,12 @@ def account(history: History, log: dict[int, list[bytes]]) -> Account:
         reordered,
         changed,
     )
+
+
+def name_text(value: bytes) -> str:
+    """The name of a record in a history. Bytes that differ from those published get a name of their own."""
+    name = _name_of(value)
+    return f"unknown {value[:40]!r}" if name is None else text_of(*name)
 
 
 def _name_of(value: bytes) -> Name | None:
