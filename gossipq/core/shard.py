@@ -244,7 +244,7 @@ class Shard:
         ]
         self.reconfiguration.resign()
         self.peers.reset()
-        self._delivered += self.dispatch.delivered
+        self._delivered += self.dispatch.turn.delivered
         self._forget()
 
     def propose(
@@ -305,7 +305,7 @@ class Shard:
     @property
     def delivered(self) -> int:
         """Number of delivered records."""
-        return self._delivered + self.dispatch.delivered
+        return self._delivered + self.dispatch.turn.delivered
 
     @property
     def adding(self) -> bool:
@@ -829,14 +829,15 @@ class Shard:
         """True if something can be written with the next sync."""
         ledger, behind = self.ledger, self._sweeper.behind or self.peers.emptying
         unapplied = bool(self._unapplied.entries) and not self.replica.hollow
-        return ledger.dirty or bool(ledger.free) or behind or unapplied or bool(self.dispatch.unlogged)
+        unlogged = bool(self.dispatch.holdings.unlogged)
+        return ledger.dirty or bool(ledger.free) or behind or unapplied or unlogged
 
     def ready(self, sync: bool) -> Ready:
         """Prepare the commit. `sync`: the worker will commit, so lazy writes such as leases
         join.
         """
         must_sync = sync and (self._promised or self.promised or self.pending)
-        if must_sync and self.dispatch.unlogged and self.serving:
+        if must_sync and self.dispatch.holdings.unlogged and self.serving:
             self._guarded("leases", self._outbox.log_leases)
         appends = self.replica.outgoing() if self.replica.progress else []
         return Ready(must_sync, self.replica.take_unsaved() if must_sync else NOTHING_UNSAVED, appends)

@@ -38,7 +38,7 @@ TURNS, EMPTY_FETCHES, ROUNDS_MAX = 60, 5, 500
 
 
 class Leader:
-    """Delivers waiting records against credit, as `gossipq.core.delivery.selection` does."""
+    """Delivers waiting records against credit, as `gossipq.core.delivery.selector` does."""
 
     def __init__(self, hand: Hand, part: Part) -> None:
         self.hand, self.part = hand, part

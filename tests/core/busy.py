@@ -449,9 +449,9 @@ class Busy:
         leased, parking = set(offsets(view.leases)), on_the_way_to_disk(self.shard)
         left = returned(view) | waiting(view.cursor) - leased | parking | set(range(view.next, self.next))
         for at in left - self.anew:
-            for _, key_hash in dispatch.hashes(view, at, at + 1):
+            for _, key_hash in dispatch.key_order.hashes(view, at, at + 1):
                 first_of[key_hash] = min(at, first_of.get(key_hash, NEVER))
         for at in came:
-            for _, key_hash in dispatch.hashes(view, at, at + 1):
+            for _, key_hash in dispatch.key_order.hashes(view, at, at + 1):
                 first = first_of.get(key_hash, NEVER)
                 assert at < first or at in self.anew, f"{at} came before {first}, of the same key"

@@ -50,7 +50,7 @@ def waiting(cursor: Cursor) -> set[Offset]:
 
 def on_the_way_to_disk(shard: Shard) -> set[Offset]:
     """What is to be parked, and is not yet."""
-    found = list(shard.dispatch.parking.values())
+    found = list(shard.dispatch.selector.parking.values())
     decode = msgspec.msgpack.Decoder(payloads.Park).decode
     found += [decode(entry.payload).rows for entry in shard.unapplied() if entry.kind == log.PARK]
     return {at for rows in found for row in rows for at in range(row.first, row.end)}
@@ -88,10 +88,10 @@ def leases_are_kept(dispatch: Dispatch, view: PartitionView) -> None:
             assert lease.first <= first < end <= lease.end, f"{first} to {end} are not of their lease"
     for lease, count in held.items():
         assert lease.open == count, f"a lease counts {lease.open} and holds {count}"
-        assert lease in dispatch._deadlines, "a lease that never ends"
+        assert lease in dispatch.holdings._deadlines, "a lease that never ends"
     known = {
         lease
-        for numbers in dispatch._by_session.values()
+        for numbers in dispatch.holdings._by_session.values()
         for leases in numbers.values()
         for lease in leases
         if lease.view is view
@@ -112,7 +112,7 @@ def keys_are_kept(dispatch: Dispatch, view: PartitionView) -> None:
         at: key_hash
         for low, high, lease in view.leases
         if lease.session
-        for at, key_hash in dispatch.hashes(view, low, high)
+        for at, key_hash in dispatch.key_order.hashes(view, low, high)
         if at >= first
     }
     held = {at: key_hash for at, key_hash in view.keys._held.items() if key_hash}
@@ -124,7 +124,7 @@ def keys_are_kept(dispatch: Dispatch, view: PartitionView) -> None:
         (lease.session, key_hash)
         for low, high, lease in view.leases
         if lease.session in singles_of
-        for _, key_hash in dispatch.hashes(view, low, high)
+        for _, key_hash in dispatch.key_order.hashes(view, low, high)
         if key_hash
     )
     assert max(singles.values(), default=0) <= 1, f"several of a key: {singles}"
@@ -140,7 +140,7 @@ def rows_close_their_keys(dispatch: Dispatch, view: PartitionView) -> None:
     here = returned(view) | set(offsets(view.leases))
     for found in view.cursor.exceptions.scan():
         lane = found.row.lane
-        for at, key_hash in dispatch.hashes(view, found.first, found.end):
+        for at, key_hash in dispatch.key_order.hashes(view, found.first, found.end):
             if at in here:
                 continue
             if key_of(lane):
@@ -154,9 +154,9 @@ def free_keys_go_on(dispatch: Dispatch, view: PartitionView) -> None:
     """What waits in memory or on disk for a key that is free is on its way."""
     if view.keys is None:
         return
-    coming = {
-        key_hash for low, high, _ in view.returned for _, key_hash in dispatch.hashes(view, low, high)
-    } | {key_of(lane) for lane in view.draining}
+    hashes = dispatch.key_order.hashes
+    coming = {key_hash for low, high, _ in view.returned for _, key_hash in hashes(view, low, high)}
+    coming |= {key_of(lane) for lane in view.draining}
     coming |= view.lanes.opened.keys()
     for key_hash, lane in view.lanes.of_keys.items():
         first = min(lane.starts[0], view.keys.on_disk.get(key_hash, NEVER))

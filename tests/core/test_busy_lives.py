@@ -82,7 +82,7 @@ def quiet(busy: Busy) -> None:
     for _ in range(1_000):  # a backlog may take a turn for each record
         busy.turn(limits.LEASE_LOG_MS)
         shard, dispatch = busy.shard, busy.shard.dispatch
-        if not (dispatch.unfinished or dispatch.unlogged or shard.promised or shard.pending):
+        if not (dispatch.unfinished or dispatch.holdings.unlogged or shard.promised or shard.pending):
             break
     else:
         raise AssertionError("it is never quiet")

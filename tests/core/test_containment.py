@@ -14,8 +14,8 @@ from gossipq import limits
 from gossipq.core.copies import Reconfiguration
 from gossipq.core.delivery import Dispatch, Outbox
 from gossipq.core.delivery.consumers import PartitionView, TwoPlaces
-from gossipq.core.delivery.leases import Leases
-from gossipq.core.delivery.selection import Selection
+from gossipq.core.delivery.selector import Selector
+from gossipq.core.delivery.settlement import Settlement
 from gossipq.core.effects import Effects
 from gossipq.core.register import TopicRegister
 from gossipq.core.requests import ConsumeRequests, ExplainRequests, MendRequests, PublishRequests
@@ -304,7 +304,7 @@ def test_a_record_that_would_be_handed_out_twice_is_a_fault(worker: Worker, orde
     """The room that hands out forgets that it did: the next one is told, and all is found on disk again."""
     worker.subscribe(ADA, orders)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Selection, "_used", staticmethod(lambda *args: None))
+        patch.setattr(Selector, "_used", staticmethod(lambda *args: None))
         worker.publish(orders, [b"x"])
     assert [what for what, error in worker.faults if "TwoPlaces" in error] == ["deliveries"]
     worker.taken()
@@ -319,16 +319,16 @@ def test_a_record_that_goes_back_and_is_kept_is_a_fault(worker: Worker, orders: 
     worker.publish(orders, [b"x"])
     back = Nack(1, [(orders, 0, 1)], 0, failed=False)
     with pytest.MonkeyPatch.context() as patch:
-        held = Leases._held
+        held = Settlement.take_held
 
-        def keeping(leases: Leases, view: PartitionView, *rest: Any, **more: Any) -> Any:
+        def keeping(settlement: Settlement, view: PartitionView, *rest: Any, **more: Any) -> Any:
             before = list(view.leases)
-            found = held(leases, view, *rest, **more)
+            found = held(settlement, view, *rest, **more)
             for low, high, lease in before:
                 view.leases.set(low, high, lease)
             return found
 
-        patch.setattr(Leases, "_held", keeping)
+        patch.setattr(Settlement, "take_held", keeping)
         assert code(worker.ask(1, ADA, back)) == "internal"
     assert ["TwoPlaces" in error for _, error in worker.faults] == [True]
     assert worker.shards[1].serving

@@ -12,7 +12,7 @@ from core.harness import FakeWorker, client, counters, single
 from core.test_copies import PARTITION, Copies
 from gossipq import limits
 from gossipq.core import shard
-from gossipq.core.delivery import PartitionView, consumers, selection
+from gossipq.core.delivery import PartitionView, consumers, readback
 from gossipq.core.delivery.routes import matcher
 from gossipq.core.ledger import cursors, retention, schedule
 from gossipq.core.storage import Intervals, log, payloads
@@ -340,7 +340,7 @@ def test_an_ack_may_be_repeated_before_a_majority_has_the_first_one() -> None:
     assert answers == [(MINE, 2, Acked([])), (MINE, 3, Acked([]))]
     (group,) = copies.leader.dispatch.groups.values()
     assert group.views[PARTITION].cursor.state.acked == copies.leader.acked == 1
-    assert not copies.leader.dispatch._acking
+    assert not copies.leader.dispatch.settlement._acking
 
 
 def test_what_was_acked_is_counted_once_and_a_step_counts_too(
@@ -502,7 +502,7 @@ def test_who_has_seen_a_record_may_give_it_back_though_more_came_in_the_same_mil
 def test_routes_that_wait_on_disk_are_read_back_turn_by_turn(
     worker: FakeWorker, orders: PartitionKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selection, "REFILL_ROWS", 16)
+    monkeypatch.setattr(readback, "REFILL_ROWS", 16)
     monkeypatch.setattr(limits, "SLICES_PER_TURN", 16)
     for number in range(400):
         worker.publish(orders, [b"x"], route=b"%s.%d" % ((b"eu", b"us")[number % 2], number))
@@ -671,7 +671,7 @@ def test_the_reason_of_a_failure_is_cut_before_it_waits(
     worker.slow = True
     message = Nack(1, [(orders, 0, 3)], failed=True, reason="no" * limits.MIB)
     worker.turn(lambda: worker.step(1, MINE, 9, ADA, message))
-    waiting = worker.shards[1].dispatch.failed
+    waiting = worker.shards[1].dispatch.holdings.failed
     assert waiting
     assert max(len(each.reason) for each in waiting) <= limits.ERROR_BYTES_MAX
 
@@ -772,7 +772,7 @@ def test_a_number_that_goes_to_another_group_gives_back_what_it_held(
     assert sorted(worker.taken()) == [(ADA.session, 0, 3, 1), (BOB.session, 0, 3, 2)]
     worker.subscribe(ADA, orders, "")
     worker.ask(1, BOB, Ack(1, [(orders, 0, 3)]), origin=(b"c", BOB.session))
-    assert not worker.shards[1].dispatch.holds_some(ADA.session), "nor does a reader hold any"
+    assert not worker.shards[1].dispatch.holdings.holds_any(ADA.session), "nor does a reader hold any"
 
 
 def test_a_record_that_failed_as_often_as_it_may_is_dead_though_another_lies_before_it_in_a_lease(

@@ -12,7 +12,7 @@ from core.harness import FakeWorker, client, single
 from core.places import reopened
 from core.test_corners import calls_of, view_of
 from gossipq import limits
-from gossipq.core.delivery.leases import apart
+from gossipq.core.delivery.settlement import apart
 from gossipq.core.ledger.acks import AckRows, page_of
 from gossipq.core.ledger.exceptions import Exceptions
 from gossipq.core.ledger.records import AckRow, ExceptionRow

@@ -61,10 +61,10 @@ class Twelve(FakeWorker):
 
     def logged(self):
         """The ranges of each row that the lazy log would write for all records."""
-        dispatch = self.shards[1].dispatch
-        dispatch.logged()
-        dispatch.log_later(self.view, 0, 12)
-        (rows,) = dispatch.take_leases(self.boot_ms(), 0).values()
+        holdings = self.shards[1].dispatch.holdings
+        holdings.logged()
+        holdings.log_later(self.view, 0, 12)
+        (rows,) = holdings.take_leases(self.boot_ms(), 0).values()
         return [row.ranges for row in rows]
 
 

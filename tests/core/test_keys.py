@@ -8,9 +8,9 @@ from unittest.mock import patch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gossipq.core.delivery.consumers import KEY_ORDERED, PartitionView
+from gossipq.core.delivery.consumers import KEY_ORDERED, DeliveryTurn, PartitionView
+from gossipq.core.delivery.key_order import KeyOrder
 from gossipq.core.delivery.keys import UNBOUNDED, KeyRuns, Keys
-from gossipq.core.delivery.leases import Leases
 from gossipq.core.ledger import key_lane
 from gossipq.core.storage import RangeMap
 
@@ -24,16 +24,16 @@ def test_a_record_that_failed_goes_on_before_those_on_disk_behind_it() -> None:
     group: Any = SimpleNamespace(id=7, state=state, run_of_key=1)
     cursor: Any = SimpleNamespace(state=SimpleNamespace(cursor=0))
     ledger: Any = None
-    view, leases = PartitionView(group, 1 << 16, cursor), Leases(ledger)
+    view, key_order = PartitionView(group, 1 << 16, cursor), KeyOrder(ledger, DeliveryTurn())
     assert view.keys is not None
     view.keys.failed(KEY, 8)
     view.keys.parked(KEY, 11)
     view.lanes.wait(LANE, 8, 9, 1)
-    leases.let_on(view, KEY)
+    key_order.unblock_key(view, KEY)
     assert (list(view.returned), view.draining) == ([(8, 9, 1)], {})
     view.returned.clear(8, 9)
     view.keys.done(KEY, 8)
-    leases.let_on(view, KEY)
+    key_order.unblock_key(view, KEY)
     assert view.draining == {LANE: 11}
 
 

@@ -12,7 +12,7 @@ import pytest
 from core.harness import FakeWorker, client, single
 from gossipq import limits
 from gossipq.core.delivery.consumers import PartitionView, Subscription
-from gossipq.core.delivery.selection import Selection
+from gossipq.core.delivery.selector import Selector
 from gossipq.messages import Ack, Credit, Nack, Publish, Subscribe, Unsubscribe
 from gossipq.types import ATTEMPTS, KEY_HASH, LEASE, TTL
 from gossipq.values import GroupOptions, Start, TopicOptions
@@ -110,7 +110,7 @@ def test_members_that_nothing_happens_to_cost_nothing(worker, orders, monkeypatc
     worker.publish(orders, [b"x"])
     for each in crowd[:2]:
         worker.ask(1, each, Credit(1, 10, 10_000))
-    asked = counted(monkeypatch, Selection, "next_parts")
+    asked = counted(monkeypatch, Selector, "next_parts")
     looked, told = (
         counted(monkeypatch, PartitionView, "offers"),
         counted(monkeypatch, Subscription, "waiting"),
@@ -131,7 +131,7 @@ def test_who_subscribes_again_keeps_its_place_in_an_exclusive_group(worker, orde
 def test_plain_batches_that_follow_each_other_are_looked_at_once(worker, orders, monkeypatch):
     for number in range(40):
         worker.publish(orders, [b"x"] * (1 + number % 3))
-    asked = counted(monkeypatch, Selection, "next_parts")
+    asked = counted(monkeypatch, Selector, "next_parts")
     worker.seen.clear()
     worker.subscribe(ADA, orders)
     last = worker.shards[1].ledger.partitions[orders].next
@@ -222,5 +222,5 @@ def test_looking_once_hands_out_what_looking_at_each_would(seed, monkeypatch):
         return lives.end()
 
     together = lived()
-    monkeypatch.setattr(Selection, "_hand_on", lambda *given: None)
+    monkeypatch.setattr(Selector, "extend_with_slices", lambda *given: None)
     assert together == lived()

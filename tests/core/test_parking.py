@@ -74,7 +74,7 @@ def test_who_joins_while_records_of_its_route_go_to_disk_gets_them() -> None:
     worker.joins(ADA, 100, options, "eu")
     worker.slow = True
     worker.publish(worker.partition, [b"x"] * 8, route=b"us")
-    assert worker.shards[1].dispatch.parking, "the entry is about to be written"
+    assert worker.shards[1].dispatch.selector.parking, "the entry is about to be written"
     worker.joins(BOB, 100, options, "us")
     assert worker.work_off() == list(range(8))
     assert parked(worker.shards[1]) == 0

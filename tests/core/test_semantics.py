@@ -7,7 +7,7 @@ import pytest
 from core.harness import FakeWorker, client, single
 from core.harness import counters as stats
 from gossipq import limits
-from gossipq.core.delivery import selection
+from gossipq.core.delivery import selector
 from gossipq.core.delivery.routes import check_patterns, matcher
 from gossipq.errors import BadRequest
 from gossipq.messages import (
@@ -392,7 +392,7 @@ def test_a_consumer_that_is_fast_may_have_a_run_of_a_key(worker, orders, lent, r
 
 def test_runs_of_all_keys_leave_half_of_the_credit_to_other_keys(worker, orders):
     lends_for_runs(worker, orders, 64, [key for key in range(1, 17) for _ in range(4)] + [99])
-    worker.tick(selection.BUSY_KEYS_MS)
+    worker.tick(selector.BUSY_KEYS_MS)
     taken = worker.taken()
     assert sum(end - first for _, first, end, _ in taken) == 16 + 32 + 1, "32 have one of their key before"
     assert taken[-1][1:] == (64, 65, 1), "and the key that comes last does not wait"
@@ -419,7 +419,7 @@ def test_a_busy_key_is_looked_past_after_a_moment_also_if_its_records_go_on(work
         worker.ask(1, ADA, Ack(1, [(orders, *each[1:3]) for each in taken]))
         worker.tick(1)
         waited_ms += 1
-        assert waited_ms <= selection.BUSY_KEYS_MS
+        assert waited_ms <= selector.BUSY_KEYS_MS
         taken = worker.taken()
 
 

@@ -546,7 +546,8 @@ class Node:
         found = [
             (shard.id, shard.term, session)
             for shard in self.shards()
-            for session in {*(name[0] for name in shard.dispatch.subscriptions), *shard.dispatch.holders()}
+            for dispatch in (shard.dispatch,)
+            for session in {*(name[0] for name in dispatch.subscriptions), *dispatch.holdings.holders()}
         ]
         self.members = {each: since.get(each, now) for each in found}
         for (shard_id, _, session), since_ms in self.members.items():

@@ -14,15 +14,17 @@ from gossipq import limits
 from gossipq.core.copies import snapshot
 from gossipq.core.copies.peers import Peers
 from gossipq.core.copies.reconfiguration import Reconfiguration
-from gossipq.core.delivery import consumers, dispatch, selection, tries
+from gossipq.core.delivery import consumers, dispatch, selector, tries
+from gossipq.core.delivery.attempts import Attempts, Budget
 from gossipq.core.delivery.consumers import PartitionView, Subscription
 from gossipq.core.delivery.dispatch import Dispatch
 from gossipq.core.delivery.expiry import Expiry
-from gossipq.core.delivery.failures import Budget, Failures
+from gossipq.core.delivery.holdings import Holdings
+from gossipq.core.delivery.key_order import DONE, KeyOrder
 from gossipq.core.delivery.keys import UNBOUNDED, Keys
-from gossipq.core.delivery.leases import DONE, Leases
 from gossipq.core.delivery.outbox import Outbox
-from gossipq.core.delivery.selection import Selection
+from gossipq.core.delivery.selector import Selector
+from gossipq.core.delivery.settlement import Settlement
 from gossipq.core.ledger import outcomes, records
 from gossipq.core.ledger.dedup import Dedup
 from gossipq.core.ledger.ledger import Ledger
@@ -330,7 +332,7 @@ def apply_reads_outside(patch: pytest.MonkeyPatch) -> None:
 
 def handed_out_when_over(patch: pytest.MonkeyPatch) -> None:
     """Nobody looks whether a record has expired."""
-    patch.setattr(Selection, "_over", lambda self, view, first, end, attempts, place: (False, end))
+    patch.setattr(Selector, "is_expired", lambda self, view, first, end, attempts, place: (False, end))
 
 
 def living_records_hide_expired_ones(patch: pytest.MonkeyPatch) -> None:
@@ -374,30 +376,30 @@ def ids_meet_again(patch: pytest.MonkeyPatch) -> None:
 
 def two_at_once(patch: pytest.MonkeyPatch) -> None:
     """An exclusive group gives to everybody, and a key to whoever asks."""
-    patch.setattr(selection, "EXCLUSIVE", "")
-    patch.setattr(dispatch, "EXCLUSIVE", "")
+    for module in (consumers, dispatch, selector):
+        patch.setattr(module, "EXCLUSIVE", "")
     patch.setattr(Keys, "allowed", lambda self, hashes, *rest: len(hashes))
 
 
 def one_attempt_too_many(patch: pytest.MonkeyPatch) -> None:
-    policy = Failures.policy
+    policy = Attempts.policy
 
-    def patient(failing: Failures, view: Any, place: Any) -> Any:
+    def patient(failing: Attempts, view: Any, place: Any) -> Any:
         found = policy(failing, view, place)
         return found._replace(attempts_max=found.attempts_max + 1)
 
-    patch.setattr(Failures, "policy", patient)
+    patch.setattr(Attempts, "policy", patient)
 
 
 def at_most_once_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """What is handed out for good is not stored as done."""
 
-    def ack_all(
-        holding: Leases, subscription: Subscription, view: PartitionView, first: int, end: int
+    def ack_on_delivery(
+        settlement: Settlement, subscription: Subscription, view: PartitionView, first: int, end: int
     ) -> None:
-        holding._let_go(view, first, end, DONE, held=False)
+        settlement.key_order.release_keys(view, first, end, DONE, held=False)
 
-    patch.setattr(Leases, "ack_all", ack_all)
+    patch.setattr(Settlement, "ack_on_delivery", ack_on_delivery)
 
 
 def routes_not_asked(patch: pytest.MonkeyPatch) -> None:
@@ -457,7 +459,7 @@ def delays_go_by_leader_time(patch: pytest.MonkeyPatch) -> None:
 def all_expire_at_once(patch: pytest.MonkeyPatch) -> None:
     """What has failed, or is over, becomes entries in one turn, however much it is."""
     patch.setattr(Budget, "__bool__", lambda budget: True)
-    patch.setattr(Leases, "overdue", property(lambda holding: False))
+    patch.setattr(Holdings, "overdue", property(lambda holdings: False))
 
 
 def group_of_a_topic_that_is_gone(patch: pytest.MonkeyPatch) -> None:
@@ -507,7 +509,7 @@ def disks_are_slow(patch: pytest.MonkeyPatch) -> None:
 
 def acks_believed(patch: pytest.MonkeyPatch) -> None:
     """Whatever a consumer says that it has done is done."""
-    patch.setattr(Leases, "_never_had", staticmethod(lambda view, low, high, had: []))
+    patch.setattr(Settlement, "_never_had", staticmethod(lambda view, low, high, had: []))
 
 
 def snapshot_read_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -608,14 +610,14 @@ def keys_meet_leaders_that_are_cut_off(patch: pytest.MonkeyPatch) -> None:
 
 def key_freed_when_heard(patch: pytest.MonkeyPatch) -> None:
     """A key is free as soon as the leader hears the ack, which perhaps is never stored."""
-    done = Leases._done
+    done = Settlement._finish
 
-    def eager(leases: Leases, view: PartitionView, *rest: Any) -> Any:
-        for first, end in done(leases, view, *rest):
-            leases._let_go(view, first, end, DONE)
+    def eager(settlement: Settlement, view: PartitionView, *rest: Any) -> Any:
+        for first, end in done(settlement, view, *rest):
+            settlement.key_order.release_keys(view, first, end, DONE)
             yield first, end
 
-    patch.setattr(Leases, "_done", eager)
+    patch.setattr(Settlement, "_finish", eager)
 
 
 def commit_without_sync(patch: pytest.MonkeyPatch) -> None:
@@ -657,7 +659,7 @@ def ids_never_leave(patch: pytest.MonkeyPatch) -> None:
 
 def given_back_to_nobody(patch: pytest.MonkeyPatch) -> None:
     """What a consumer gives back, or had when it ended, comes again by the next leader alone."""
-    patch.setattr(Leases, "give_back", lambda leases, view, first, end, tried: None)
+    patch.setattr(Holdings, "give_back", lambda holdings, view, first, end, tried: None)
 
 
 def deliveries_are_attempts(patch: pytest.MonkeyPatch) -> None:
@@ -671,7 +673,7 @@ def retries_of_another_leader(patch: pytest.MonkeyPatch) -> None:
 
     def forgetful(dispatch: Dispatch, view: PartitionView, *clocks: int) -> Any:
         sessions = reopen(dispatch, view, *clocks)
-        dispatch.look_again(view, None)
+        dispatch.readback.set_retry_deadline(view, None)
         return sessions
 
     patch.setattr(Dispatch, "_reopen", forgetful)
@@ -714,7 +716,7 @@ def loans_are_kept(patch: pytest.MonkeyPatch) -> None:
 
 def starts_are_not_heard(patch: pytest.MonkeyPatch) -> None:
     """A leader forgets which records user code has begun with."""
-    patch.setattr(Leases, "start", lambda leases, subscription, ranges: None)
+    patch.setattr(Settlement, "start", lambda settlement, subscription, ranges: None)
 
 
 def windows_are_small(patch: pytest.MonkeyPatch) -> None:
@@ -726,19 +728,23 @@ def windows_are_small(patch: pytest.MonkeyPatch) -> None:
 
 def parked_behind_a_free_key(patch: pytest.MonkeyPatch) -> None:
     """When a key becomes free, what waits for it in memory goes on, and what waits on disk does not."""
-    let_on = Leases.let_on
+    unblock_key = KeyOrder.unblock_key
 
-    def here(leases: Leases, view: PartitionView, key_hash: int) -> None:
+    def here(key_order: KeyOrder, view: PartitionView, key_hash: int) -> None:
         draining = dict(view.draining)
-        let_on(leases, view, key_hash)
+        unblock_key(key_order, view, key_hash)
         view.draining = draining
 
-    patch.setattr(Leases, "let_on", here)
+    patch.setattr(KeyOrder, "unblock_key", here)
 
 
 def members_outlive_their_sessions(patch: pytest.MonkeyPatch) -> None:
     """A session that fell silent gives back what it held, and stays a member of its groups."""
-    patch.setattr(Dispatch, "end_session", lambda dispatch, session, silent: dispatch._end_all(session, ""))
+
+    def end_leases(dispatch: Dispatch, session: bytes, silent: bool) -> None:
+        dispatch.holdings.end_session(session, "")
+
+    patch.setattr(Dispatch, "end_session", end_leases)
 
 
 def clones_are_believed(patch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 reads the ledger and never changes it.
 """
 
+from gossipq.core.delivery.attempts import expiry_times
 from gossipq.core.delivery.consumers import (
     EXCLUSIVE,
     MODES,
@@ -13,11 +14,11 @@ from gossipq.core.delivery.consumers import (
     place_of,
 )
 from gossipq.core.delivery.dispatch import MOVES, Delivery, Dispatch
-from gossipq.core.delivery.failures import expiry_times
-from gossipq.core.delivery.leases import Waiter, apart
+from gossipq.core.delivery.holdings import Waiter
 from gossipq.core.delivery.outbox import Outbox
 from gossipq.core.delivery.policy import NOTHING, NUMBER_MAX, Policy, alarm_lag, check_policy, ruling, within
 from gossipq.core.delivery.routes import check_patterns
+from gossipq.core.delivery.settlement import apart
 
 __all__ = [
     "EXCLUSIVE",

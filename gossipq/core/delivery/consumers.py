@@ -118,6 +118,29 @@ def place_of(ledger: Ledger, cursor: Cursor | None, partition: PartitionKey, off
     )
 
 
+def first_left(ledger: Ledger, view: "PartitionView", first: Offset, end: Offset) -> Offset:
+    """The first record from `first` on that still exists; `end` if there is none before."""
+    state = ledger.partitions.get(view.partition)
+    if state is None:
+        return end
+    kept = view.cursor.exceptions.within(first, end) if view.cursor.exceptional else ()
+    return min(max(first, state.first), next((found.first for found in kept), end), end)
+
+
+class DeliveryTurn:
+    """The current turn of a dispatch, for all of its parts: clocks, budget, and groups to serve."""
+
+    __slots__ = ("boot_ms", "delivered", "dirty", "leader_ms", "looks", "more", "number", "timer_ms")
+
+    def __init__(self) -> None:
+        self.boot_ms = self.leader_ms = self.timer_ms = 0
+        self.number = 0  #: how often `Dispatch.run` has chosen records for consumers
+        self.looks = 0  #: slices that this turn may still look at
+        self.dirty: set[int] = set()  #: groups that may have records to deliver
+        self.more = False  #: some lanes must still be read back
+        self.delivered = 0  #: delivered records of all turns
+
+
 class Lease:
     """Records of a view that a consumer holds until a deadline. With an empty session the records
     are reserved for an entry that moves them.
@@ -401,6 +424,24 @@ class Group:
         self.unended: Members = OrderedDict()
         self.ahead: Members = OrderedDict()  #: members that may hold several records of a key
         self.views: dict[PartitionKey, PartitionView] = {}
+
+    def served_members(self) -> list["Subscription"]:
+        """The members that may be served: only the first of an exclusive group, and none while it
+        is paused.
+        """
+        config = self.state.config
+        if config.paused:
+            return []
+        return list(islice(self.members.values(), 1 if config.mode == EXCLUSIVE else None))
+
+    def sharers(self) -> int:
+        """How many of them have credit."""
+        config = self.state.config
+        if config.paused or not self.lenders:
+            return 0
+        if config.mode == EXCLUSIVE:
+            return int(next(iter(self.members)) in self.lenders)
+        return len(self.lenders)
 
     @property
     def run_of_key(self) -> int:

@@ -1,9 +1,10 @@
 """Dispatch decides which consumer gets which records next. It is the volatile side of a shard's
 leader, rebuilt from the ledger when leadership begins.
 
-Dispatch delivers committed records against credit (`selection`), remembers who holds them until
-when (`leases`), and collects changes that must be logged. It reads the ledger and never changes it;
-nothing here may influence apply.
+Dispatch owns the parts: `selector` chooses records within the credit of a member, `holdings`
+remembers which session holds them until when, `settlement` serves the requests of holders. It
+collects changes that must be logged. Dispatch reads the ledger and never changes it; nothing here
+may influence apply.
 """
 
 from bisect import bisect_right
@@ -15,10 +16,12 @@ import msgspec
 
 from gossipq import limits
 from gossipq.core.delivery import tries
+from gossipq.core.delivery.attempts import Attempts
 from gossipq.core.delivery.consumers import (
     EXCLUSIVE,
     KEY_ORDERED,
     UNKNOWN_NUMBER,
+    DeliveryTurn,
     Group,
     Lease,
     Part,
@@ -27,15 +30,19 @@ from gossipq.core.delivery.consumers import (
     place_of,
 )
 from gossipq.core.delivery.expiry import Expiry
+from gossipq.core.delivery.holdings import Holdings
+from gossipq.core.delivery.key_order import KeyOrder
 from gossipq.core.delivery.keys import Keys
 from gossipq.core.delivery.numbers import Numbers
-from gossipq.core.delivery.selection import Handed, Selection
+from gossipq.core.delivery.readback import Readback
+from gossipq.core.delivery.selector import Handed, Selector
+from gossipq.core.delivery.settlement import Settlement
 from gossipq.core.delivery.surplus import may_be_uneven, uneven
 from gossipq.core.ledger import AT_ONCE_MS, Ledger, key_of
 from gossipq.core.storage import Deadlines, Entry, FailRow, Intervals, log, payloads
 from gossipq.messages import AtEnd, ReadyMessage, Share
 from gossipq.rates import Payer
-from gossipq.types import KEY_HASH, Index, Offset, Origin, PartitionKey, SessionId, topic_id_of
+from gossipq.types import Index, Offset, Origin, PartitionKey, SessionId, topic_id_of
 from gossipq.values import GroupConfig, Message, Range
 
 NO_LEASE_MS = 0
@@ -68,14 +75,28 @@ class Joining(msgspec.Struct):
     credit_bytes: int = 0
 
 
-class Dispatch(Selection):
-    """All deliveries of a shard's groups, as one object in four modules. Each module knows those
-    below it: `leases` (who holds which records), `failures` (what follows a failure), `selection`
-    (which records are next), and this one (members, and the effects of entries).
+class Dispatch:
+    """The members of a shard's groups and its readers, and what entries change for them. Everything
+    else is decided by its parts, each of which knows those made before it.
     """
 
     def __init__(self, ledger: Ledger, cluster: GroupConfig) -> None:
-        super().__init__(ledger, cluster)
+        self._ledger = ledger
+        self.turn = DeliveryTurn()
+        self.attempts = Attempts(ledger, cluster)
+        self.key_order = KeyOrder(ledger, self.turn)
+        self.holdings = Holdings(self.turn, self.key_order)
+        self.settlement = Settlement(ledger, self.turn, self.holdings, self.key_order)
+        self.readback = Readback(self.turn, self.holdings, self.key_order)
+        self.selector = Selector(
+            ledger,
+            self.turn,
+            self.attempts,
+            self.key_order,
+            self.holdings,
+            self.settlement,
+            self.readback,
+        )
         self.groups: dict[int, Group] = {}
         self.subscriptions: dict[tuple[SessionId, int], Subscription] = {}
         #: subscriptions that begin when an entry is stored; of each name the newest
@@ -91,25 +112,29 @@ class Dispatch(Selection):
         self._automatics: dict[SessionId, dict[tuple[SessionId, int], None]] = {}
         #: groups to look at for members with too many records; boot time
         self._uneven: Deadlines[int] = Deadlines()
-        self.expiry = Expiry(self, ledger)
+        self.expiry = Expiry(ledger, self.turn, self.holdings)
         self._cut = False  #: the last run was cut short
         self._last: Index = -1  #: id of the last group that was served
 
     @property
     def unfinished(self) -> bool:
         """True if some work was left for another turn."""
-        return bool(self.failed or self.parking or self.expiry.is_behind or self._cut or self.more)
+        return bool(
+            self.holdings.failed
+            or self.selector.parking
+            or self.expiry.is_behind
+            or self._cut
+            or self.turn.more
+        )
 
     @property
     def awake(self) -> bool:
         """True if `run` has work to do, or if notices wait."""
-        return bool(self.dirty or self._dirty_readers or self.notices or self.unfinished)
+        return bool(self.turn.dirty or self._dirty_readers or self.notices or self.unfinished)
 
     def begin(self, boot_ms: int, leader_ms: int, timer_ms: int) -> None:
         """Sets the clocks of this turn."""
-        self.boot_ms, self.leader_ms, self.timer_ms = boot_ms, leader_ms, timer_ms
-
-    # --- sessions, subscriptions ----------------------------------------------------------------------------
+        self.turn.boot_ms, self.turn.leader_ms, self.turn.timer_ms = boot_ms, leader_ms, timer_ms
 
     def rebuild(self, boot_ms: int, leader_ms: int, timer_ms: int) -> set[SessionId]:
         """Opens every group of the ledger; returns the sessions that hold records."""
@@ -118,7 +143,7 @@ class Dispatch(Selection):
         for partition, cursors in self._ledger.cursors.items():
             for group_id in cursors:
                 sessions |= self._reopen(self._view(group_id, partition), boot_ms, timer_ms)
-        self.logged()
+        self.holdings.logged()
         return sessions
 
     def _reopen(self, view: PartitionView, boot_ms: int, timer_ms: int) -> set[SessionId]:
@@ -137,7 +162,7 @@ class Dispatch(Selection):
                 view.returned.clear(first, end)
                 lease = Lease(view, hold.session, UNKNOWN_NUMBER, hold.consumer, hold.attempt, boot_ms)
                 lease.started = hold.started
-                self.lease(view, first, end, lease, boot_ms + left_ms)
+                self.holdings.lease(view, first, end, lease, boot_ms + left_ms)
             else:
                 for low, high_ in cursor.fresh(first, end):
                     view.returned.set(low, high_, tries.after(hold.attempt, hold.started))
@@ -146,30 +171,10 @@ class Dispatch(Selection):
         view.goes_to(high)
         view.inherited = min(self._ledger.partitions[view.partition].next, view.window_end)
         if cursor.exceptional:
-            self.look_again(view, 0)
+            self.readback.set_retry_deadline(view, 0)
         if view.keys is not None:
-            self._reopen_keys(view)
+            self.key_order.reopen_keys(view)
         return sessions
-
-    def _reopen_keys(self, view: PartitionView) -> None:
-        """Closes the keys of records that wait on disk. The cost grows with keys that
-        have parked records, and with failed records, but not with parked records, which
-        may be a hundred thousand.
-        """
-        assert view.keys is not None
-        exceptions, kept_from = view.cursor.exceptions, self._ledger.partitions[view.partition].first
-        for lane, first in exceptions.fronts():
-            if key_hash := key_of(lane):
-                view.keys.parked(key_hash, first)
-                view.draining[lane] = 0
-        for found in exceptions.retrying() if view.cursor.state.retrying else ():
-            if found.first < kept_from:
-                continue  # the end of this record would not free its key
-            hashes, record = self._ledger.opened.column(found.row.index, KEY_HASH), found.row.record
-            for offset, key_hash in enumerate(
-                hashes[record : record + found.total] if hashes else (), found.first
-            ):
-                view.keys.failed(key_hash, offset)
 
     def _view(self, group_id: int, partition: PartitionKey) -> PartitionView:
         group = self.groups.get(group_id)
@@ -211,7 +216,7 @@ class Dispatch(Selection):
         mine = self.groups.get(group_id) if group_id is not None else None
         if old is not None and (old.group is None or old.group is not mine):
             self._detach(subscription.name)
-            self._end_subscription(subscription.name)
+            self.holdings.end_subscription(subscription.name)
         self._not_automatic(subscription.name)
         self.subscriptions[subscription.name] = subscription
         self.numbers.add(*subscription.name, payers)
@@ -230,9 +235,9 @@ class Dispatch(Selection):
         self._members_changed(group)
 
     def _members_changed(self, group: Group) -> None:
-        self.dirty.add(group.id)
+        self.turn.dirty.add(group.id)
         for view in group.views.values():
-            self.wake_lanes(view)
+            self.readback.wake_lanes(view)
             consumed = self._consumed.setdefault(view.partition, {})
             if group.members:
                 consumed[group.id] = None
@@ -246,8 +251,10 @@ class Dispatch(Selection):
             if (state := self._ledger.partitions.get(partition)) is not None:
                 held.setdefault(partition, Intervals()).add(first, min(end, state.next))
         for view in subscription.views:
-            self._keep(subscription, view, held.get(view.partition, Intervals()), boot_ms, lease_ms)
-            self.dirty.add(view.group.id)
+            self.settlement.keep_claimed(
+                subscription, view, held.get(view.partition, Intervals()), boot_ms, lease_ms
+            )
+            self.turn.dirty.add(view.group.id)
 
     def _detach(self, name: tuple[SessionId, int]) -> None:
         old = self.subscriptions.pop(name, None)
@@ -281,21 +288,21 @@ class Dispatch(Selection):
         self.joining.pop(name, None)
         self._detach(name)
         self.numbers.remove(*name)
-        self._end_subscription(name)
+        self.holdings.end_subscription(name)
 
     def holds(self, session: SessionId) -> bool:
         """True if the session has a subscription or a record here."""
-        return session in self.numbers or self.holds_some(session)
+        return session in self.numbers or self.holdings.holds_any(session)
 
     def sessions(self) -> set[SessionId]:
         """Return the sessions that have a subscription or a record here."""
-        return {*self.numbers.sessions(), *self.holders()}
+        return {*self.numbers.sessions(), *self.holdings.holders()}
 
     def of_session(self, session: SessionId) -> list[tuple[Subscription, int, int]]:
         """The session's subscriptions, how many records each of them holds, and since
         which boot time; 0 = none.
         """
-        held = self.held(session)
+        held = self.holdings.held_in(session)
         found = [self.subscriptions.get((session, number)) for number in self.numbers.of(session)]
         return [(each, *held.get(each.number, (0, 0))) for each in found if each is not None]
 
@@ -306,7 +313,7 @@ class Dispatch(Selection):
         for number in self.numbers.end(session):
             self.joining.pop((session, number), None)
             self._detach((session, number))
-        self._end_all(session, "its consumer fell silent" if silent else "")
+        self.holdings.end_session(session, "its consumer fell silent" if silent else "")
 
     def drop_topic(self, topic_id: int) -> set[Origin]:
         """A topic is gone, and its groups. Returns the connections that subscribed to it."""
@@ -334,30 +341,33 @@ class Dispatch(Selection):
         """The partition's topic is gone."""
         for view in self._views.pop(partition, {}).values():
             del view.group.views[partition]
-            self._drop(view)
+            self._drop_view(view)
         self._consumed.pop(partition, None)
         for subscription in self.subscriptions.values():
             subscription.views = [view for view in subscription.views if view.partition != partition]
             subscription.positions.pop(partition, None)
         self._readers.pop(partition, None)
 
+    def _drop_view(self, view: PartitionView) -> None:
+        """The group or the partition is gone."""
+        self.readback.retry_deadlines.cancel(view)
+        self.holdings.drop_view(view)
+
     def drop_group(self, group_id: int) -> set[Origin]:
         """Ends the group, also for subscriptions that are about to join. Returns the
         connections of its consumers.
         """
         group = self.groups.pop(group_id, None)
-        self._plain.pop(group_id, None)
+        self.attempts.forget_group(group_id)
         if group is None:
             return set()
         origins = {member.origin for member in group.members.values()}
         for name in list(group.members):
             self._leaves(name)
         for view in group.views.values():
-            self._drop(view)
+            self._drop_view(view)
             del self._views[view.partition][group_id]
         return origins
-
-    # --- what entries changed -------------------------------------------------------------------------------
 
     def trim(self, entry: Entry) -> None:
         """Retention removed records: ends their leases and removes them from all places."""
@@ -374,24 +384,11 @@ class Dispatch(Selection):
             for low, high in here:
                 rows = view.cursor.exceptions.overlap(low, high) if view.cursor.exceptional else []
                 for gap in Intervals([(found.first, found.end) for found in rows]).missing(low, high):
-                    self.forget(view, *gap)
+                    self.holdings.forget(view, *gap)
             view.goes_to(max(view.next, first))
             if view.keys is not None:
-                self._trim_keys(view, view.keys, first, bool(here))
-            self.dirty.add(view.group.id)  # its window may have moved
-
-    def _trim_keys(self, view: PartitionView, keys: Keys, first: Offset, some: bool) -> None:
-        """Handles keys of records below `first`. Records that are kept, such as replayed dead
-        letters, have no key any more, so their end would not release records behind them. The same
-        holds for a record that continued and left at once. With `some`, memory had such records.
-        """
-        for lane in {lane for _, _, lane in view.lanes.places.overlap(0, first) if key_of(lane)}:
-            view.empty_lane(lane)
-        touched = keys.trim(first)
-        if some:
-            touched += keys.on_disk
-        for key_hash in touched:
-            self.let_on(view, key_hash)
+                self.key_order.trim_keys(view, view.keys, first, bool(here))
+            self.turn.dirty.add(view.group.id)  # its window may have moved
 
     def voided(self, entry: Entry) -> None:
         """A VOID or EDIT removed a record, and may have added another one."""
@@ -402,23 +399,21 @@ class Dispatch(Selection):
 
     def _void(self, partition: PartitionKey, offset: Offset) -> None:
         for view in self._views.get(partition, {}).values():
-            self.forget(view, offset, offset + 1)
+            self.holdings.forget(view, offset, offset + 1)
             if view.keys is not None:
-                for _, key_hash in self.hashes(view, offset, offset + 1):
-                    self.key_done(view, offset, key_hash)
-            self.dirty.add(view.group.id)
-
-    # --- what entries did -----------------------------------------------------------------------------------
+                for _, key_hash in self.key_order.hashes(view, offset, offset + 1):
+                    self.key_order.key_done(view, offset, key_hash)
+            self.turn.dirty.add(view.group.id)
 
     def applied(self, entry: Entry) -> None:
         """An entry that moved records of a group is applied: one of MOVES."""
         decode = msgspec.msgpack.decode
         if entry.kind == log.ACK:
             ack = decode(entry.payload, type=payloads.AckRanges)
-            self._acked_by((ack.group_id, ack.consumer))
+            self.settlement.ack_applied((ack.group_id, ack.consumer))
             for partition, ranges in groupby(ack.ranges, itemgetter(0)):
                 if (view := self._view_of(ack.group_id, partition)) is not None:
-                    self.acked(view, [(first, end) for _, first, end in ranges])
+                    self.holdings.acks_applied(view, [(first, end) for _, first, end in ranges])
             self._failed(ack.group_id, ack.failed)
         elif entry.kind == log.FAIL:
             fail = decode(entry.payload, type=payloads.Fail)
@@ -427,7 +422,7 @@ class Dispatch(Selection):
             park = decode(entry.payload, type=payloads.Park)
             for row in park.rows:
                 if (view := self._view_of(park.group_id, row.partition)) is not None:
-                    self.parked(view, row.lane, row.first, row.end)
+                    self.readback.parked(view, row.lane, row.first, row.end)
         elif entry.kind == log.DEAD:
             dead = decode(entry.payload, type=payloads.Dead)
             self._buried(dead.group_id, dead.partition, dead.first, dead.end)
@@ -443,7 +438,7 @@ class Dispatch(Selection):
         """That entry is applied, so its records are no longer reserved."""
         view = self._view_of(group_id, partition)
         if view is not None:
-            self.landed(view, first, end)
+            self.holdings.entry_applied(view, first, end)
         return view
 
     def _view_of(self, group_id: int, partition: PartitionKey) -> PartitionView | None:
@@ -461,37 +456,29 @@ class Dispatch(Selection):
         """Records will be delivered again, [first, end) at `due_ms`. Until
         then their keys are closed.
         """
-        self.all_landed(view, [(first, end) for first, end, _ in ranges])
-        self.came_back(view, [(first, end) for first, end, _ in ranges])
+        self.holdings.entries_applied(view, [(first, end) for first, end, _ in ranges])
+        self.holdings.came_back(view, [(first, end) for first, end, _ in ranges])
         due_ms, soonest = min([(due_ms, first) for first, _, due_ms in ranges])
         view.since = min(view.since, (due_ms, soonest))
         if view.due_ms is None or due_ms < view.due_ms:
-            self.look_again(view, due_ms)
+            self.readback.set_retry_deadline(view, due_ms)
         for first, end, _ in ranges if view.keys is not None else ():
-            self._close_keys(view, first, end)
-
-    def _close_keys(self, view: PartitionView, first: Offset, end: Offset) -> None:
-        """Records of a key-ordered group wait for their next attempt."""
-        assert view.keys is not None
-        for found in view.cursor.exceptions.overlap(first, end):
-            if not found.row.lane:
-                for offset, key_hash in self.hashes(view, found.first, found.end):
-                    view.keys.failed(key_hash, offset)
+            self.key_order.close_failed(view, first, end)
 
     def _buried(self, group_id: int, partition: PartitionKey, first: Offset, end: Offset) -> None:
         """Records are dead, dropped or done, so their keys are free."""
         view = self._landed(group_id, partition, first, end)
         if view is not None and view.keys is not None:
-            for offset, key_hash in self.hashes(view, first, end):
+            for offset, key_hash in self.key_order.hashes(view, first, end):
                 if not view.cursor.fresh(offset, offset + 1) and view.cursor.exceptions.at(offset) is None:
-                    self.key_done(view, offset, key_hash)
+                    self.key_order.key_done(view, offset, key_hash)
 
     def changed(self, entry: Entry) -> None:
         """A GROUP entry may have changed the policy of a group."""
         payload = msgspec.msgpack.decode(entry.payload, type=payloads.GroupChange)
         group = self._ledger.group(payload.topic_id, payload.name)
         if group is not None and group.id in self.groups:
-            self.dirty.add(group.id)
+            self.turn.dirty.add(group.id)
             for view in self.groups[group.id].views.values():
                 if (view.keys is not None) != (group.config.mode == KEY_ORDERED):
                     self._remode(view)
@@ -506,18 +493,16 @@ class Dispatch(Selection):
         if view.keys is not None:
             for first, end, lease in view.leases:
                 if lease.session:
-                    self._take_keys(view, first, end, lease)
-            self._reopen_keys(view)
+                    self.key_order.take_keys(view, first, end, lease)
+            self.key_order.reopen_keys(view)
         else:
-            self.wake_lanes(view)
-
-    # --- delivering -----------------------------------------------------------------------------------------
+            self.readback.wake_lanes(view)
 
     def wake(self, partition: PartitionKey) -> None:
         """New records are committed in this partition, or some are gone. Groups
         without consumers need not know.
         """
-        self.dirty.update(self._consumed.get(partition, ()))
+        self.turn.dirty.update(self._consumed.get(partition, ()))
         for subscription in self._readers.get(partition, ()):
             self._dirty_readers[subscription] = None
 
@@ -532,7 +517,7 @@ class Dispatch(Selection):
             self._dirty_readers[subscription] = None
         else:
             subscription.group.file(subscription)
-            self.dirty.add(subscription.group.id)
+            self.turn.dirty.add(subscription.group.id)
 
     def settle(self, subscription: Subscription, ranges: list[Range]) -> None:
         """A consumer with `auto` has finished these records."""
@@ -551,7 +536,7 @@ class Dispatch(Selection):
     def renew(self, session: SessionId, boot_ms: int) -> None:
         """A sign of life: renews the leases of the session's subscriptions with `auto`."""
         for subscription in self._automatic(session):
-            self._renew(subscription, boot_ms)
+            self.holdings.renew(subscription, boot_ms)
 
     def recall(self, subscription: Subscription) -> tuple[int, int]:
         """Withdraws unused credit; returns its records and bytes."""
@@ -566,17 +551,17 @@ class Dispatch(Selection):
         """Boot time at which a lease ends, a record is due again, records lie unevenly, or busy
         keys are passed over. Timer time is `ahead_ms` ahead of boot time.
         """
-        again_ms = self.again.next()
-        times_ms = [self._ends_ms(), self._uneven.next(), self.busy_keys.next()]
+        again_ms = self.readback.retry_deadlines.next()
+        times_ms = [self.holdings.next_deadline(), self._uneven.next(), self.selector.busy_keys.next()]
         times_ms += [again_ms - ahead_ms] if again_ms is not None else []
         return min([each for each in times_ms if each is not None], default=None)
 
     def tick(self, boot_ms: int, timer_ms: int) -> None:
         """Ends leases that are over, and reads back records that are due."""
-        self.expire(boot_ms)
-        for view in self.again.expire(timer_ms):
-            self.dirty.add(view.group.id)
-        self.dirty.update(self.busy_keys.expire(boot_ms))
+        self.holdings.expire(boot_ms)
+        for view in self.readback.retry_deadlines.expire(timer_ms):
+            self.turn.dirty.add(view.group.id)
+        self.turn.dirty.update(self.selector.busy_keys.expire(boot_ms))
         for group_id in self._uneven.expire(boot_ms):
             self._even_out(group_id)
         if self.expiry.is_behind:
@@ -589,10 +574,10 @@ class Dispatch(Selection):
         group = self.groups.get(group_id)
         if group is None or any(map(self.offers, group.views.values())):
             return
-        asked, more = uneven(group, self.held_by, self.boot_ms)
+        asked, more = uneven(group, self.holdings.held_by, self.turn.boot_ms)
         self.notices += [(member.origin, Share(member.number, keep)) for member, keep in asked]
         if more:
-            self._uneven.set(group_id, self.boot_ms + limits.UNEVEN_MS)
+            self._uneven.set(group_id, self.turn.boot_ms + limits.UNEVEN_MS)
 
     def expire_records(self) -> None:
         """Expires records wherever they wait, even if no consumer has asked for them yet."""
@@ -606,28 +591,28 @@ class Dispatch(Selection):
     def run(self) -> list[Delivery]:
         """Delivers records as far as credit allows."""
         deliveries: list[Delivery] = []
-        self.runs += 1
-        self.looks, dirty = limits.SLICES_PER_TURN, sorted(self.dirty)
-        self.dirty, self.more = set(), False
+        self.turn.number += 1
+        self.turn.looks, dirty = limits.SLICES_PER_TURN, sorted(self.turn.dirty)
+        self.turn.dirty, self.turn.more = set(), False
         at = bisect_right(dirty, self._last)  # a group that was cut short comes last
         for group_id in dirty[at:] + dirty[:at]:
-            if self.looks <= 0:
-                self.dirty.add(group_id)
+            if self.turn.looks <= 0:
+                self.turn.dirty.add(group_id)
             elif (group := self.groups.get(group_id)) is not None and group.members:
                 self._last = group_id
                 self._serve(group, deliveries)
-        self._cut = self.looks <= 0
+        self._cut = self.turn.looks <= 0
         self._serve_readers(deliveries)
         return deliveries
 
     def _serve_readers(self, deliveries: list[Delivery]) -> None:
-        self.looks, readers = limits.SLICES_PER_TURN, list(self._dirty_readers)
+        self.turn.looks, readers = limits.SLICES_PER_TURN, list(self._dirty_readers)
         for subscription in readers:
             del self._dirty_readers[subscription]
             while subscription.has_credit and (part := self._read(subscription)):
                 self._add(deliveries, subscription, Handed([part], NO_LEASE_MS))
             self._notify(subscription)
-            if self.looks <= 0:
+            if self.turn.looks <= 0:
                 self._dirty_readers[subscription] = None  # after the other readers
                 self._cut = True
                 return
@@ -635,11 +620,11 @@ class Dispatch(Selection):
     def _serve(self, group: Group, deliveries: list[Delivery]) -> None:
         """Serves the members with credit in turn; a small rest is shared among them."""
         exclusive, lenders, idle = group.state.config.mode == EXCLUSIVE, group.lenders, 0
-        while (sharers := self.sharers(group)) > idle:
+        while (sharers := group.sharers()) > idle:
             member = next(iter((group.members if exclusive else lenders).values()))
-            handed = self.next_parts(member, sharers)
+            handed = self.selector.next_parts(member, sharers)
             takes_all = member.matches is None and len(member.views) == len(group.views)
-            if handed is None and takes_all and not self.held_back:
+            if handed is None and takes_all and not self.selector.held_back:
                 break  # it takes any record, so none is left for others
             if not exclusive:
                 lenders.move_to_end(member.name)
@@ -650,11 +635,11 @@ class Dispatch(Selection):
             self._add(deliveries, member, handed, member if exclusive or not member.ack else None)
         self._notify_group(group)
         if group.id not in self._uneven and may_be_uneven(group):
-            self._uneven.set(group.id, self.boot_ms + limits.UNEVEN_MS)
+            self._uneven.set(group.id, self.turn.boot_ms + limits.UNEVEN_MS)
 
     def offers(self, view: PartitionView) -> bool:
         """True if a consumer with credit may get records of a view now."""
-        return view.offers(self._ledger, self.timer_ms)
+        return view.offers(self._ledger, self.turn.timer_ms)
 
     def _notify_group(self, group: Group) -> None:
         if group.unready or group.unended:
@@ -665,7 +650,7 @@ class Dispatch(Selection):
             if offers or any(view.lanes.routes for view in views):
                 # the other members of an exclusive group get no records, whatever credit they grant
                 exclusive = group.state.config.mode == EXCLUSIVE
-                for member in self.members(group) if exclusive else list(group.unready.values()):
+                for member in group.served_members() if exclusive else list(group.unready.values()):
                     if member.name in group.unready:
                         self._notify(member)
 
@@ -680,7 +665,7 @@ class Dispatch(Selection):
         known, views, parts = self.subscriptions.get(member.name), member.group.views, list[Part]()
         for part in delivery.parts:
             if known is not None and known.group is member.group and part.partition in views:
-                parts += self.still_held(views[part.partition], member, part, delivery.run)
+                parts += self.selector.still_held(views[part.partition], member, part, delivery.run)
         if known is member and member.auto and parts != delivery.parts:
             self._settle_but(member, delivery.parts, parts)
         elif known is member and parts != delivery.parts:
@@ -733,9 +718,9 @@ class Dispatch(Selection):
                     position = state.next
                     break
                 position, end = left
-                if self.looks <= 0:
+                if self.turn.looks <= 0:
                     break
-                self.looks -= 1
+                self.turn.looks -= 1
                 place = place_of(self._ledger, None, partition, position)
                 assert place is not None, "what is committed has a slice row"
                 if not subscription.takes(place.route):
@@ -748,7 +733,7 @@ class Dispatch(Selection):
                 )
                 charge = count * record_bytes
                 subscription.spend(partition, position, position + count, record_bytes)
-                self.delivered += count
+                self.turn.delivered += count
                 whole = place.record == 0 and count == place.batch_count
                 subscription.positions[partition] = position + count
                 return Part(
@@ -780,21 +765,21 @@ class Dispatch(Selection):
                 continue
             subscription.frame_bytes = part.charge
             taker = subscription if subscription.group is None or subscription.auto else None
-            last = Delivery(*name, [part], late, self.runs, taker, subscription.plain)
+            last = Delivery(*name, [part], late, self.turn.number, taker, subscription.plain)
             deliveries.append(last)
 
     def _notify(self, subscription: Subscription) -> None:
         """Sends READY if records wait and there is no credit, or AT_END if all
         readable records were delivered.
         """
-        waiting = subscription.waiting(self._ledger, self.timer_ms)
+        waiting = subscription.waiting(self._ledger, self.turn.timer_ms)
         if waiting and not subscription.has_credit and not subscription.told_ready:
             subscription.told_ready = True
             self.notices.append((subscription.origin, ReadyMessage(subscription.number)))
         elif (
             subscription.notify_end
             and not subscription.told_end
-            and subscription.at_end(self._ledger, self.timer_ms)
+            and subscription.at_end(self._ledger, self.turn.timer_ms)
         ):
             subscription.told_end = True
             self.notices.append(

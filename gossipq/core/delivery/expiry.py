@@ -8,11 +8,11 @@ expires. Partitions without such records are not looked at.
 
 from collections.abc import Iterable
 from itertools import groupby
-from typing import Protocol
 
 from gossipq.core.delivery import tries
-from gossipq.core.delivery.consumers import ExpirySpans, PartitionView, place_of
-from gossipq.core.delivery.failures import expiry_times
+from gossipq.core.delivery.attempts import expiry_times
+from gossipq.core.delivery.consumers import DeliveryTurn, ExpirySpans, PartitionView, place_of
+from gossipq.core.delivery.holdings import Holdings
 from gossipq.core.ledger import Ledger, PartitionState
 from gossipq.core.storage import Intervals, RangeMap
 from gossipq.types import Offset, PartitionKey
@@ -22,19 +22,9 @@ SLICES_PER_LOOK = 512  #: slices of all groups of a shard that one turn reads: a
 SPANS_KEPT = 64  #: spans of a group that are kept without a check whether their records are done
 
 
-class ExpiryHost(Protocol):
-    """Parts of the dispatch that the search for expired records uses."""
-
-    leader_ms: int
-
-    @property
-    def overdue(self) -> bool: ...
-    def bury_expired(self, view: PartitionView, first: Offset, end: Offset, tried: int) -> None: ...
-
-
 class Expiry:
-    def __init__(self, host: ExpiryHost, ledger: Ledger) -> None:
-        self._host, self._ledger = host, ledger
+    def __init__(self, ledger: Ledger, turn: DeliveryTurn, holdings: Holdings) -> None:
+        self._ledger, self.turn, self.holdings = ledger, turn, holdings
         self._looks = 0  # slices that this turn may still read
         self.is_behind = False  #: a look was cut short, and another turn must continue it
 
@@ -62,7 +52,7 @@ class Expiry:
             first, end = known.back.starts[0], known.back.ends[0]
             stop = self._read(view, known, first, min(end, known.next))
             known.back.drop_below(stop if first < stop < end else end)
-        now_ms = self._host.leader_ms
+        now_ms = self.turn.leader_ms
         due = [(first, end) for first, end, at_ms in known.spans if at_ms <= now_ms]
         for first, end in due:
             if self._stops():
@@ -78,7 +68,7 @@ class Expiry:
 
     def _stops(self) -> bool:
         """Whether another turn must continue this look."""
-        stops = self._looks <= 0 or self._host.overdue
+        stops = self._looks <= 0 or self.holdings.overdue
         self.is_behind |= stops
         return stops
 
@@ -89,7 +79,7 @@ class Expiry:
             return True
         part = self._ledger.slices.at(view.partition, first)
         ttl_ms = self._ledger.config(view.partition).ttl_ms
-        return part is None or 0 < ttl_ms <= self._host.leader_ms - part.time_ms
+        return part is None or 0 < ttl_ms <= self.turn.leader_ms - part.time_ms
 
     @staticmethod
     def _next_waiting(view: PartitionView, first: Offset, end: Offset) -> Offset:
@@ -129,9 +119,9 @@ class Expiry:
                 times_ms = expiry_times(self._ledger, view, place, stop - at, tried)
                 for expiry_ms, same in groupby(times_ms):
                     stop = at + sum(1 for _ in same) if len(times_ms) > 1 else stop
-                    if 0 < expiry_ms <= self._host.leader_ms:
+                    if 0 < expiry_ms <= self.turn.leader_ms:
                         view.take_expired(at, stop)
-                        self._host.bury_expired(view, at, stop, tried)
+                        self.holdings.bury_expired(view, at, stop, tried)
                     elif expiry_ms:
                         later_ms.append(expiry_ms)
                     at = stop

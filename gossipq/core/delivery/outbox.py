@@ -5,9 +5,9 @@ requests are answered and waiting deliveries leave.
 from functools import partial
 from typing import Protocol
 
+from gossipq.core.delivery.attempts import Budget
 from gossipq.core.delivery.dispatch import Delivery, Dispatch
-from gossipq.core.delivery.failures import Budget
-from gossipq.core.delivery.leases import Failed, Waiter
+from gossipq.core.delivery.holdings import Failed, Waiter
 from gossipq.core.ledger import Counted, Outcome
 from gossipq.core.raft import Pending, Requester
 from gossipq.core.storage import FailRow, log, payloads
@@ -52,7 +52,7 @@ class Outbox:
         """
         dispatch, host = self._dispatch, self._host
         failed = self._fail()
-        for (group_id, consumer), acks in dispatch.take_acks().items():
+        for (group_id, consumer), acks in dispatch.settlement.take_acks().items():
             if acks.ranges:
                 rows, waiters = failed.pop((group_id, consumer), NONE_FAILED)
                 entry = payloads.AckRanges(group_id, consumer, acks.ranges, rows)
@@ -65,7 +65,7 @@ class Outbox:
             if rows:
                 index = host.propose(log.FAIL, payloads.encode(payloads.Fail(group_id, rows)))
                 self._waits(index, *waiters)
-        parking, dispatch.parking = dispatch.parking, {}
+        parking, dispatch.selector.parking = dispatch.selector.parking, {}
         for group_id, parked in parking.items():
             if parked:
                 host.propose(log.PARK, payloads.encode(payloads.Park(group_id, parked)))
@@ -75,7 +75,7 @@ class Outbox:
         dead letters. Returns, by group and consumer, the records that are tried again, and the
         requests that wait for them.
         """
-        failed, budget, waiters = self._dispatch.failed, Budget(), dict[Waiter, None]()
+        failed, budget, waiters = self._dispatch.holdings.failed, Budget(), dict[Waiter, None]()
         again: dict[tuple[int, str], tuple[list[FailRow], dict[Waiter, None]]] = {}
         while failed and budget and not self._host.crowded:
             each = failed.popleft()
@@ -98,7 +98,7 @@ class Outbox:
         """Buries dead records. Returns the records that are tried again, and
         the rest for another turn.
         """
-        rows, burials, rest = self._dispatch.sort_out(failed, self._host, budget)
+        rows, burials, rest = self._dispatch.attempts.sort_out(failed, self._host, budget)
         for burial in burials:
             index = self._host.propose(log.DEAD, payloads.encode(burial.dead), body=burial.body)
             self._waits(index, *([failed.waiter] if failed.waiter else []))
@@ -110,7 +110,7 @@ class Outbox:
             self._pending.add(index, partial(self._landed, waiter), waiter.origin, waiter.request_id)
 
     def log_leases(self) -> None:
-        leases = self._dispatch.take_leases(self._host.boot_ms, self._host.timer_ms)
+        leases = self._dispatch.holdings.take_leases(self._host.boot_ms, self._host.timer_ms)
         for group_id, rows in leases.items():
             self._host.propose(log.LEASE, payloads.encode(payloads.LeaseRows(group_id, rows)))
 
@@ -150,5 +150,5 @@ class Outbox:
 
     def waiting(self) -> list[tuple[Origin, int]]:
         """Requests whose entries are not proposed yet."""
-        waiters = dict.fromkeys(self._dispatch.waiters())
+        waiters = dict.fromkeys(self._dispatch.settlement.waiters())
         return [(waiter.origin, waiter.request_id) for waiter in waiters]

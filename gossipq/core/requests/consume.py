@@ -393,7 +393,7 @@ class ConsumeRequests:
         if auto and (subscription.group is None or not subscription.ack):
             self._host.reply(origin, request_id, Acked())  # only the credit changes
         else:
-            self._dispatch.ack(subscription, message.ranges, origin, request_id, message.unseen)
+            self._dispatch.settlement.ack(subscription, message.ranges, origin, request_id, message.unseen)
 
     def _ack_delivered(
         self, origin: Origin, request_id: int, client: Client, message: AckDelivered, boot_ms: int
@@ -413,7 +413,7 @@ class ConsumeRequests:
             within("attempt", attempt, 1, NUMBER_MAX - 1)
         # the last delivery of each record counts
         deliveries = list(dict(sorted(message.deliveries)).items())
-        self._dispatch.ack_delivered(view, client.consumer, deliveries, origin, request_id)
+        self._dispatch.settlement.ack_delivered(view, client.consumer, deliveries, origin, request_id)
 
     def _nack(self, origin: Origin, request_id: int, client: Client, message: Nack, boot_ms: int) -> None:
         within("delay_ms", message.delay_ms, -1, DELAY_MS_MAX)
@@ -425,7 +425,7 @@ class ConsumeRequests:
             self._dispatch.settle(subscription, message.ranges)
         reason = message.reason[:ERROR_BYTES_MAX]  # the report may have to wait for its turn
         name = message.delay_ms, message.failed, reason, message.dead
-        self._dispatch.nack(subscription, message.ranges, waiter, *name)
+        self._dispatch.settlement.nack(subscription, message.ranges, waiter, *name)
         if not waiter.entries:
             self._host.reply(origin, request_id, Acked(waiter.lost))
 
@@ -433,13 +433,13 @@ class ConsumeRequests:
         self, origin: Origin, request_id: int, client: Client, message: Started, boot_ms: int
     ) -> None:
         _bounded(message.ranges, MOVED_RANGES_MAX)
-        self._dispatch.start(self.subscription(client, message.subscription), message.ranges)
+        self._dispatch.settlement.start(self.subscription(client, message.subscription), message.ranges)
 
     def _extend(self, origin: Origin, request_id: int, client: Client, message: Extend, boot_ms: int) -> None:
         within("lease_ms", message.lease_ms, 1, LEASE_TOTAL_MS_MAX)
         _bounded(message.ranges, MOVED_RANGES_MAX)
         subscription = self.subscription(client, message.subscription)
-        lost = self._dispatch.extend(subscription, message.ranges, message.lease_ms, boot_ms)
+        lost = self._dispatch.settlement.extend(subscription, message.ranges, message.lease_ms, boot_ms)
         self._host.reply(origin, request_id, Acked(lost))
 
 

@@ -35,7 +35,7 @@ def stats(
     partitions: list[PartitionStats] = []
     groups: list[GroupStats] = []
     consumers: dict[int, Counter[PartitionView]] = {}
-    leader_ms, last = dispatch.leader_ms, after
+    leader_ms, last = dispatch.turn.leader_ms, after
     for partition in sorted(each for each in ledger.partitions if each >= after[0]):
         state = ledger.partitions[partition]
         info = ledger.topics[state.topic_id]

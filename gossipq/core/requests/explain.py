@@ -229,7 +229,7 @@ class ExplainRequests:
             view = self._view(group_id, named.partition)
             if view is None:
                 continue
-            policy = self._dispatch.policy(view, place)
+            policy = self._dispatch.attempts.policy(view, place)
             backoff = ", ".join(map(span, policy.backoff_ms))
             lines.append(
                 f"{view.group.state.name}: lease {span(policy.lease_ms)} ({policy.lease_by}), dead after "
@@ -283,7 +283,7 @@ class ExplainRequests:
         leases = view.leases.overlap(offset, offset + 1) if view else []
         if leases and leases[0][2].session:
             lease = leases[0][2]
-            left_ms = lease.deadline_ms - self._dispatch.boot_ms
+            left_ms = lease.deadline_ms - self._dispatch.turn.boot_ms
             because = f"{lease.consumer} has it for another {span(left_ms)}, attempt {lease.attempt}"
             ends_ms = self._host.leader_ms + left_ms
             return Standing(
@@ -360,7 +360,7 @@ class ExplainRequests:
             return "paused", "the group is paused", f"gossipq group resume {topic} {name}"
         if group is None or not any(view in member.views for member in group.members.values()):
             return "no consumer", "no consumer is there", f"gossipq peek {topic} --group {name}"
-        if not any(member.has_credit for member in self._dispatch.members(group)):
+        if not any(member.has_credit for member in group.served_members()):
             return (
                 "no credit",
                 "its consumers have no credit left: they are busy",

@@ -214,7 +214,7 @@ class OperateRequests:
 
     def _policy(self, group: GroupState) -> list[tuple[str, str, str]]:
         config, topic = group.config, self._ledger.topics[group.topic_id].config
-        rules = ruling(NOTHING, config, topic, self._dispatch.cluster)
+        rules = ruling(NOTHING, config, topic, self._dispatch.attempts.cluster)
         lag = alarm_lag(config, topic)
         return [
             ("mode", config.mode, "group"),

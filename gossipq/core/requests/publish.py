@@ -235,7 +235,7 @@ class PublishRequests:
         acks = apart(message.acks)
         if subscription.auto:
             self._dispatch.settle(subscription, acks)
-        held = self._dispatch.holds_all(subscription, acks)
+        held = self._dispatch.settlement.holds_all(subscription, acks)
         if not held and not self._knows(message.partition, info):
             raise LeaseLost(
                 "the lease of the record has ended: another consumer has it, or it is done",
@@ -247,7 +247,7 @@ class PublishRequests:
         )
         if info.sequence:
             self._bringing[message.partition, info.producer, info.sequence] = index
-        taken = self._dispatch.take(subscription, acks) if held else []
+        taken = self._dispatch.settlement.take(subscription, acks) if held else []
         self._pending.add(index, partial(self._stepped, subscription, taken), origin, request_id)
 
     def _stepped(
@@ -259,7 +259,7 @@ class PublishRequests:
         outcome: Outcome,
     ) -> None:
         """A STEP is applied; `taken` is what it took from its consumer."""
-        acked = self._dispatch.taken(taken, not outcome.error)
+        acked = self._dispatch.settlement.taken(taken, not outcome.error)
         subscription.acked += acked
         self._host.acked += acked
         self._host.answer_publish(*asker, index, outcome)

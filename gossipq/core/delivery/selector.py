@@ -6,13 +6,14 @@ again when that changes. An expired record becomes a dead letter.
 """
 
 from bisect import bisect_right
-from itertools import accumulate, islice, takewhile
+from itertools import accumulate, takewhile
 from typing import NamedTuple
 
 from gossipq.core.delivery import tries
+from gossipq.core.delivery.attempts import RULED, Attempts, expiry_times
 from gossipq.core.delivery.consumers import (
     EXCLUSIVE,
-    Group,
+    DeliveryTurn,
     Lease,
     Part,
     PartitionView,
@@ -20,14 +21,14 @@ from gossipq.core.delivery.consumers import (
     Subscription,
     place_of,
 )
-from gossipq.core.delivery.failures import RULED, Failures, expiry_times
-from gossipq.core.delivery.leases import BACK
-from gossipq.core.ledger import Ledger, clip, key_lane, key_of, ranges_of, route_lane
+from gossipq.core.delivery.holdings import Holdings
+from gossipq.core.delivery.key_order import BACK, KeyOrder
+from gossipq.core.delivery.readback import Readback
+from gossipq.core.delivery.settlement import Settlement
+from gossipq.core.ledger import Ledger, clip, key_lane, key_of, route_lane
 from gossipq.core.storage import Deadlines, ParkRow, RangeMap
 from gossipq.types import KEY_HASH, LEASE, TTL, Offset
-from gossipq.values import GroupConfig
 
-REFILL_ROWS = 512  #: exception rows that are read back at a time
 PARK_ROWS = 2_048  #: rows in one PARK entry
 #: how long new records of busy keys wait for their keys before later records are looked at
 BUSY_KEYS_MS = 10
@@ -48,38 +49,31 @@ class Handed(NamedTuple):
     lease_ms: int
 
 
-class Selection(Failures):
-    def __init__(self, ledger: Ledger, cluster: GroupConfig) -> None:
-        super().__init__(ledger, cluster)
+class Selector:
+    """The records that a member of a group gets next."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        turn: DeliveryTurn,
+        attempts: Attempts,
+        key_order: KeyOrder,
+        holdings: Holdings,
+        settlement: Settlement,
+        readback: Readback,
+    ) -> None:
+        self._ledger = ledger
+        self.turn = turn
+        self.attempts = attempts
+        self.key_order = key_order
+        self.holdings = holdings
+        self.settlement = settlement
+        self.readback = readback
         self.parking: dict[int, list[ParkRow]] = {}  #: rows to log, per group
-        self.boot_ms = self.leader_ms = self.timer_ms = 0  #: of this turn
-        self.delivered = 0  #: delivered records
-        self.more = False  #: some lanes must still be read back
-        self.looks = 0  #: slices that this turn may still look at
         #: groups to look at for records of other keys; boot time
         self.busy_keys: Deadlines[int] = Deadlines()
         self._looks_past = 0
         self.held_back = False  #: the last member that got nothing waits for its keys
-
-    # --- who ------------------------------------------------------------------------------------------------
-
-    def members(self, group: Group) -> list[Subscription]:
-        """The members that may be served: only the first of an exclusive group,
-        and none while it is paused.
-        """
-        config = group.state.config
-        if config.paused:
-            return []
-        return list(islice(group.members.values(), 1 if config.mode == EXCLUSIVE else None))
-
-    def sharers(self, group: Group) -> int:
-        """How many of them have credit."""
-        config = group.state.config
-        if config.paused or not group.lenders:
-            return 0
-        if config.mode == EXCLUSIVE:
-            return int(next(iter(group.members)) in group.lenders)
-        return len(group.lenders)
 
     def next_parts(self, member: Subscription, sharers: int) -> Handed | None:
         """The next parts for a member, with one lease; `sharers` members
@@ -95,16 +89,15 @@ class Selection(Failures):
                 return handed
         return None
 
-    # --- what -----------------------------------------------------------------------------------------------
-
     def _from(self, view: PartitionView, member: Subscription, sharers: int) -> Handed | None:
         if view.due_ms is not None or view.draining or view.waking is not None:
-            self.refill(view)
+            self.readback.refill(view)
         while (candidate := self._candidate(view, member)) is not None:
-            if self.overdue or self.looks <= 0:  # a backlog that has expired, or just a long one: another
-                self.dirty.add(view.group.id)  # another turn continues
+            if self.holdings.overdue or self.turn.looks <= 0:
+                # a backlog that has expired, or just a long one: another turn continues
+                self.turn.dirty.add(view.group.id)
                 return None
-            self.looks -= 1
+            self.turn.looks -= 1
             source, first, end, tried = candidate
             skipped = self._skip_voids(view, candidate)
             if skipped is not None:
@@ -122,14 +115,14 @@ class Selection(Failures):
                 if handed is not None:
                     return handed
             end = min(end, place.end)
-            end = self._living(view, source, first, end, tried, place)
+            end = self.expire_prefix(view, source, first, end, tried, place)
             if end == first:
                 continue
             if member.matches is not None and not member.matches(place.route):
                 self._used(view, source, first, end)
                 view.enters("lane", first, end)
                 view.lanes.wait(route_lane(place.route), first, end, tried)
-                self._let_go(view, first, end, BACK, held=False)
+                self.key_order.release_keys(view, first, end, BACK, held=False)
                 continue
             end = min(end, first + max(1, -(-(candidate.end - first) // sharers)))
             if view.keys is not None:
@@ -140,20 +133,20 @@ class Selection(Failures):
                     continue
             handed = self._hand(view, member, source, first, end, tried, place)
             if source is None and sharers == 1:
-                self._hand_on(view, member, handed, place, candidate.end)
+                self.extend_with_slices(view, member, handed, place, candidate.end)
             return handed
         if view.lanes:
             self._make_way(view, member)
         if view.draining or view.waking is not None:  # another turn continues
-            self.dirty.add(view.group.id)
-            self.more = True
+            self.turn.dirty.add(view.group.id)
+            self.turn.more = True
         return None
 
     def _candidate(self, view: PartitionView, member: Subscription) -> Candidate | None:
         returned = view.returned
         while view.lanes.opened and not returned.starts:
             key_hash, _ = view.lanes.opened.popitem(last=False)
-            self.let_on(view, key_hash)
+            self.key_order.unblock_key(view, key_hash)
         if returned.starts:
             end = returned.ends[0] if view.keys is None else returned.end_of_equal()
             return Candidate(returned, returned.starts[0], end, returned.values[0])
@@ -189,7 +182,7 @@ class Selection(Failures):
             self._used(view, candidate.source, candidate.first, first)
         return first, end
 
-    def _living(
+    def expire_prefix(
         self,
         view: PartitionView,
         source: RangeMap[int] | None,
@@ -201,23 +194,23 @@ class Selection(Failures):
         """The end of the first records that have not expired. If the first has expired, it is
         removed, with those that expired with it.
         """
-        over, end = self._over(view, first, end, tried, place)
+        over, end = self.is_expired(view, first, end, tried, place)
         if not over:
             return end
         self._used(view, source, first, end)
-        self.bury_expired(view, first, end, tried)
+        self.holdings.bury_expired(view, first, end, tried)
         return first
 
-    def _over(
+    def is_expired(
         self, view: PartitionView, first: Offset, end: Offset, tried: int, place: Place
     ) -> tuple[bool, Offset]:
         """Returns whether the first record has expired, and the end of the
         records with the same answer.
         """
         times_ms = expiry_times(self._ledger, view, place, end - first, tried)
-        over = 0 < times_ms[0] <= self.leader_ms
+        over = 0 < times_ms[0] <= self.turn.leader_ms
         if len(times_ms) > 1:  # each record by itself, up to the first with another answer
-            alike = takewhile(lambda time_ms: (0 < time_ms <= self.leader_ms) == over, times_ms)
+            alike = takewhile(lambda time_ms: (0 < time_ms <= self.turn.leader_ms) == over, times_ms)
             end = first + sum(1 for _ in alike)
         return over, end
 
@@ -231,10 +224,10 @@ class Selection(Failures):
                 lease.waits = False
                 place = place_of(self._ledger, view.cursor, part.partition, at)
                 assert place is not None, "what is held is there"
-                over, end = self._over(view, at, min(stop, place.end), lease.before, place)
+                over, end = self.is_expired(view, at, min(stop, place.end), lease.before, place)
                 if over:
-                    self.forget(view, at, end)
-                    self.bury_expired(view, at, end, lease.before)
+                    self.holdings.forget(view, at, end)
+                    self.holdings.bury_expired(view, at, end, lease.before)
                 else:
                     left.append(part.cut(at, end))
                 at = end
@@ -277,8 +270,8 @@ class Selection(Failures):
         longer than BUSY_KEYS_MS.
         """
         if member.blocked_ms is None or not self._looks_past:
-            member.blocked_ms = self.boot_ms
-        if self.boot_ms - member.blocked_ms >= BUSY_KEYS_MS:
+            member.blocked_ms = self.turn.boot_ms
+        if self.turn.boot_ms - member.blocked_ms >= BUSY_KEYS_MS:
             self._looks_past -= 1
             return False
         self.busy_keys.set(view.group.id, member.blocked_ms + BUSY_KEYS_MS)
@@ -303,17 +296,17 @@ class Selection(Failures):
         member.spend(view.partition, first, end, record_bytes)
         if not member.has_credit:
             member.blocked_ms = None
-        self.delivered += count
+        self.turn.delivered += count
         view.delivered += count
         self._used(view, source, first, end)
         lease_ms = 0
         if member.ack:
-            lease_ms = self.policy(view, place).lease_ms
+            lease_ms = self.attempts.policy(view, place).lease_ms
             failed = place.row is not None
-            self.grant(member, view, first, end, tried, self.boot_ms, lease_ms, failed)
+            self.holdings.grant(member, view, first, end, tried, self.turn.boot_ms, lease_ms, failed)
         else:
-            self.reserve(view, first, end)
-            self.ack_all(member, view, first, end)
+            self.holdings.reserve(view, first, end)
+            self.settlement.ack_on_delivery(member, view, first, end)
         whole = place.record == 0 and count == place.batch_count
         part = Part(
             view.partition,
@@ -330,7 +323,7 @@ class Selection(Failures):
         )
         return Handed([part], lease_ms)
 
-    def _hand_on(
+    def extend_with_slices(
         self, view: PartitionView, member: Subscription, handed: Handed, place: Place, end: Offset
     ) -> None:
         """Adds whole slices after the new one at `place`, below `end`, if they need the same
@@ -341,7 +334,7 @@ class Selection(Failures):
         special = view.keys is not None or view.cursor.exceptional or view.draining or view.waking is not None
         if special or not member.ack or place.columns & RULED or partition in ledger.voids:
             return  # a topic's time to live needs no check: a later slice lives longer
-        for each in ledger.slices.whole(partition, first, end, self.looks):
+        for each in ledger.slices.whole(partition, first, end, self.turn.looks):
             record_bytes = -(-each.size // each.batch_count)
             charge = each.count * record_bytes
             alike = each.route == place.route and not each.columns & RULED
@@ -353,10 +346,10 @@ class Selection(Failures):
             stop = each.end
         if stop > first:
             count = stop - first
-            self.looks -= len(handed.parts) - 1
-            self.delivered += count
+            self.turn.looks -= len(handed.parts) - 1
+            self.turn.delivered += count
             view.delivered += count
-            self.grant(member, view, first, stop, 0, self.boot_ms, handed.lease_ms, False)
+            self.holdings.grant(member, view, first, stop, 0, self.turn.boot_ms, handed.lease_ms, False)
             view.goes_to(stop)
 
     def _hand_together(
@@ -388,13 +381,13 @@ class Selection(Failures):
         count = total[len(ranges) - 1]
         view.returned.drop_first(len(ranges))
         member.spend_some(count, record_bytes)
-        self.delivered += count
+        self.turn.delivered += count
         view.delivered += count
-        lease_ms = self.policy(view, place).lease_ms
+        lease_ms = self.attempts.policy(view, place).lease_ms
         attempt = tries.begun(tried) + 1
-        lease = Lease(view, member.session, member.number, member.consumer, attempt, self.boot_ms)
+        lease = Lease(view, member.session, member.number, member.consumer, attempt, self.turn.boot_ms)
         lease.before = tried
-        self.lease_all(view, ranges, lease, self.boot_ms + lease_ms)
+        self.holdings.lease_all(view, ranges, lease, self.turn.boot_ms + lease_ms)
         name = partition, first, place.entry, place.record, count, False
         told = count * record_bytes, place.time_ms, ranges, place.row.failures if place.row else 0
         part = Part(*name, attempt, *told, _again(tried))
@@ -407,103 +400,6 @@ class Selection(Failures):
             return count
         asked = column[place.record]
         return next((n for n in range(1, count) if column[place.record + n] != asked), count)
-
-    # --- what waits on disk ---------------------------------------------------------------------------------
-
-    def refill(self, view: PartitionView) -> None:
-        """Reads back exception rows whose time has come, or whose lane is open."""
-        if len(view.returned) >= REFILL_ROWS:
-            return
-        if view.due_ms is not None and view.due_ms <= self.timer_ms:
-            rows = view.cursor.exceptions.due(view.since, self.timer_ms, REFILL_ROWS)
-            for due_ms, first in rows:
-                view.since = due_ms, first + 1
-                self._read_back(view, first)
-                if len(view.returned) >= 2 * REFILL_ROWS:
-                    break  # a row may have many records
-            else:
-                if len(rows) < REFILL_ROWS:
-                    later = view.cursor.exceptions.due(view.since, 2**62, 1)
-                    self.look_again(view, later[0][0] if later else None)
-        if view.waking is not None:
-            self._wake(view, view.waking)
-        for lane, first in list(islice(view.draining.items(), REFILL_ROWS)):
-            if len(view.returned) >= REFILL_ROWS:
-                return
-            self._drain(view, lane, first)
-
-    def _read_back(self, view: PartitionView, first: Offset) -> None:
-        whole = view.cursor.exceptions.row_at(first)
-        if whole is None:
-            return
-        ranges = clip(ranges_of(whole), first, whole.end)
-        tried = tries.after(whole.row.attempts + whole.row.handed_out, not whole.row.handed_out)
-        if ranges and not view.holds_some(first, whole.end):
-            view.returned.set_all(ranges, tried)
-            return
-        for low, high in ranges:
-            self._come_back(view, low, high, tried)
-
-    @staticmethod
-    def _come_back(view: PartitionView, first: Offset, end: Offset, tried: int) -> None:
-        taken = [(low, high) for low, high, _ in view.leases.overlap(first, end)]
-        # read back before and not leased: memory knows newer tries than the row
-        here = view.returned.overlap(first, end) + view.lanes.overlap(first, end)
-        at = first
-        for low, high in [*taken, (end, end)]:
-            if at < low:
-                view.lanes.leave(at, low)
-                view.returned.set(at, low, tried)
-            at = max(at, high)
-        for low, high, known in here:
-            view.returned.set(low, high, max(known, tried))
-
-    def _drain(self, view: PartitionView, lane: bytes, first: Offset) -> None:
-        """Reads rows of a lane back in order. Records of the lane in memory
-        follow after the last row.
-        """
-        firsts = view.cursor.exceptions.in_lane(lane, first, REFILL_ROWS)
-        for each in firsts:
-            self._read_back(view, each)
-        more = view.cursor.exceptions.in_lane(lane, firsts[-1] + 1, 1) if len(firsts) == REFILL_ROWS else []
-        if view.keys is not None and key_of(lane):
-            view.keys.unparked(key_of(lane), more[0] if more else None)
-        del view.draining[lane]
-        if not more:
-            view.open_lane(lane)
-        elif not key_of(lane):
-            view.draining[lane] = more[0]
-
-    def wake_lanes(self, view: PartitionView) -> None:
-        """Members came or went, or key order ended. Reads back parked rows that a member takes now,
-        or whose key no longer counts, some lanes at a time.
-        """
-        if view.cursor.state.parked:
-            view.waking = b""
-
-    def _wake(self, view: PartitionView, behind: bytes) -> None:
-        lanes = view.cursor.exceptions.lanes(behind, REFILL_ROWS)
-        for lane in lanes:
-            self._wake_lane(view, lane)
-        view.waking = lanes[-1] if len(lanes) == REFILL_ROWS else None
-
-    @staticmethod
-    def _wake_lane(view: PartitionView, lane: bytes) -> None:
-        if view.keys is None if key_of(lane) else view.group.takes(lane[1:]):
-            view.draining.setdefault(lane, 0)
-
-    def parked(self, view: PartitionView, lane: bytes, first: Offset, end: Offset) -> None:
-        """Records have arrived in a lane on disk. Consumers that may have them now did
-        not find them there before.
-        """
-        self.landed(view, first, end)
-        self.came_back(view, [(first, end)])
-        if view.keys is not None and key_of(lane):
-            view.keys.parked(key_of(lane), first)
-            self.let_on(view, key_of(lane))
-        else:
-            self._wake_lane(view, lane)
-        self.dirty.add(view.group.id)
 
     def _make_way(self, view: PartitionView, member: Subscription) -> None:
         """Moves records to disk when they fill the window and no consumer may have them, so
@@ -529,7 +425,7 @@ class Selection(Failures):
                     view.keys.parks(key_of(lane), first)
                 attempts = tries.begun(tried)
                 rows.append(ParkRow(view.partition, first, end, attempts, lane, _again(tried)))
-                self.reserve(view, first, end)
+                self.holdings.reserve(view, first, end)
                 room -= (end - first) if key_of(lane) else 0
 
 

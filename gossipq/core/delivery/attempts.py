@@ -11,15 +11,15 @@ from msgspec import structs
 
 from gossipq import limits
 from gossipq.core.delivery import tries
-from gossipq.core.delivery.consumers import PartitionView, Place, place_of
-from gossipq.core.delivery.leases import Failed, Leases, Ranges
+from gossipq.core.delivery.consumers import PartitionView, Place, first_left, place_of
+from gossipq.core.delivery.holdings import EXPIRED, Failed, Ranges
 from gossipq.core.delivery.policy import NOTHING, Policy, Said, ruling
 from gossipq.core.ledger import Ledger
 from gossipq.core.storage import Dead, FailRow, Opened
 from gossipq.types import ATTEMPTS, BACKOFF, LEASE, TTL, Offset
 from gossipq.values import GroupConfig, TopicConfig
 
-EXPIRED, FAILURES = "expired", "failures"
+FAILURES = "failures"
 #: columns by which records of a batch may have a policy of their own
 RULED = LEASE | ATTEMPTS | BACKOFF | TTL
 
@@ -86,12 +86,17 @@ class Times(Protocol):
     def due_after(self, delay_ms: int) -> int: ...
 
 
-class Failures(Leases):
+class Attempts:
+    """What follows when an attempt at a record ends, by ledger and policy."""
+
     def __init__(self, ledger: Ledger, cluster: GroupConfig) -> None:
-        super().__init__(ledger)
+        self._ledger = ledger
         self.cluster = cluster  #: the cluster's policy, for options that group and topic leave open
         # policies for records without their own, by group id
         self._plain: dict[int, tuple[GroupConfig, TopicConfig, Policy]] = {}
+
+    def forget_group(self, group_id: int) -> None:
+        self._plain.pop(group_id, None)
 
     def policy(self, view: PartitionView, place: Place) -> Policy:
         """The policy for the next attempt at a record, and the origin of each value."""
@@ -118,7 +123,7 @@ class Failures(Leases):
                     some = []
                     place = place_of(self._ledger, failed.view.cursor, failed.view.partition, first)
                     if place is None:  # retention or a purge was faster
-                        first = self._left_from(failed.view, first + 1, end)
+                        first = first_left(self._ledger, failed.view, first + 1, end)
                         continue
                 stop = first + 1 if _special(place) else min(end, _reach(place, first))
                 some.append((first, stop))
@@ -161,14 +166,6 @@ class Failures(Leases):
             rows.append(FailRow(*name, *told, list(ranges) if len(ranges) > 1 else []))
             budget.size -= len(reason)
         return rows, burials, None
-
-    def bury_expired(self, view: PartitionView, first: Offset, end: Offset, tried: int) -> None:
-        """Turns expired records, which were removed from all places, into
-        dead letters, or drops them.
-        """
-        self.reserve(view, first, end)
-        attempts = tries.begun(tried)
-        self.failed.append(Failed(view, first, end, attempts, "", "", counted=False, dead=EXPIRED))
 
     def _burial(self, failed: Failed, first: Offset, end: Offset, place: Place, reason: str) -> Burial:
         view = failed.view

@@ -1,0 +1,394 @@
+"""Holdings: which session holds which records, and until when. Also the records that no consumer
+gets until an entry is applied, and the leases that must be logged.
+
+A record that is simply given back stays in memory (`PartitionView.returned`, lazily logged). A
+failed attempt becomes a `Failed`, which `attempts` turns into entries; until those are applied, no
+consumer gets the records.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from gossipq import limits
+from gossipq.core.delivery import tries
+from gossipq.core.delivery.consumers import EXCLUSIVE, DeliveryTurn, Lease, PartitionView, Subscription
+from gossipq.core.delivery.key_order import BACK, DONE, FAILED, KeyOrder
+from gossipq.core.storage import Deadlines, Intervals, LeaseRow
+from gossipq.types import Offset, Origin, SessionId
+from gossipq.values import Range
+
+Ranges = Sequence[tuple[Offset, Offset]]
+
+EXPIRED = "expired"
+
+
+class Waiter:
+    """A request that waits until its entries are stored, with the ranges that it
+    has lost to other consumers.
+    """
+
+    __slots__ = ("entries", "lost", "origin", "request_id")
+
+    def __init__(self, origin: Origin, request_id: int, lost: list[Range] | None = None) -> None:
+        self.origin, self.request_id = origin, request_id
+        self.lost: list[Range] = [] if lost is None else lost
+        self.entries = 0  #: entries that are not stored yet
+
+
+class Failed(NamedTuple):
+    """An attempt that ended without success. With `delay_ms` -1 the policy gives the pause. `dead`
+    is the reason why no further attempt follows. `ranges`: only these of [first, end).
+    """
+
+    view: PartitionView
+    first: Offset
+    end: Offset
+    attempts: int
+    consumer: str
+    reason: str
+    delay_ms: int = -1
+    counted: bool = True
+    dead: str = ""
+    waiter: Waiter | None = None
+    ranges: Ranges = ()
+
+    @property
+    def of(self) -> Ranges:
+        return self.ranges or [(self.first, self.end)]
+
+
+class Holdings:
+    """Leases by session and deadline."""
+
+    def __init__(self, turn: DeliveryTurn, key_order: KeyOrder) -> None:
+        self.turn, self.key_order = turn, key_order
+        self.failed: deque[Failed] = deque()  #: oldest first
+        self.unlogged: dict[PartitionView, None] = {}  #: views with leases for the lazy log
+        self._deadlines: Deadlines[Lease] = Deadlines()
+        # session -> subscription number -> leases
+        self._by_session: dict[SessionId, dict[int, dict[Lease, None]]] = {}
+
+    def lease(self, view: PartitionView, first: Offset, end: Offset, lease: Lease, deadline_ms: int) -> None:
+        """Leases records that are being delivered. Raises TwoPlaces."""
+        view.enters("leased", first, end)
+        self.open_one(view, first, end, lease, deadline_ms)
+        self.key_order.take_keys(view, first, end, lease)
+
+    def lease_all(self, view: PartitionView, ranges: Ranges, lease: Lease, deadline_ms: int) -> None:
+        """Leases records in rising ranges with gaps, where keys have no order. Raises TwoPlaces."""
+        first, end = ranges[0][0], ranges[-1][1]
+        if view.holds_some(first, end):
+            for each in ranges:
+                view.enters("leased", *each)
+        self.open_all(view, ranges, lease, deadline_ms)
+        self.log_later(view, first, end)
+
+    def open_all(self, view: PartitionView, ranges: Ranges, lease: Lease, deadline_ms: int) -> None:
+        lease.first, lease.end = ranges[0][0], ranges[-1][1]
+        lease.open = sum([high - low for low, high in ranges])
+        view.leases.set_all(list(ranges), lease)
+        self._start(lease, deadline_ms)
+
+    def open_one(
+        self, view: PartitionView, first: Offset, end: Offset, lease: Lease, deadline_ms: int
+    ) -> None:
+        lease.first, lease.end, lease.open = first, end, end - first
+        view.leases.set(first, end, lease)
+        self._start(lease, deadline_ms)
+        self.log_later(view, first, end)
+
+    def _start(self, lease: Lease, deadline_ms: int) -> None:
+        lease.deadline_ms = deadline_ms
+        self._deadlines.set(lease, deadline_ms)
+        self._by_session.setdefault(lease.session, {}).setdefault(lease.number, {})[lease] = None
+
+    def reserve(self, view: PartitionView, first: Offset, end: Offset, number: int = 0) -> None:
+        """Reserves records for an entry that will move them: no consumer gets
+        them until it is applied.
+        """
+        view.leases.set(first, end, self.reserved(view, number))
+
+    @staticmethod
+    def reserved(view: PartitionView, number: int) -> Lease:
+        nobody = view.reserved.get(number)
+        if nobody is None:  # one for all reserved records
+            nobody = view.reserved[number] = Lease(view, b"", number, "", 0, 0)
+        return nobody
+
+    def entry_applied(self, view: PartitionView, first: Offset, end: Offset) -> None:
+        """The entry for which [first, end) was reserved is applied."""
+        leases = view.leases
+        at = leases.place(first, end)
+        parts = [(first, end, leases.values[at])] if at >= 0 else leases.overlap(first, end)
+        for low, high, lease in parts:
+            if not lease.session:
+                leases.clear(low, high)
+        self.turn.dirty.add(view.group.id)
+
+    def entries_applied(self, view: PartitionView, ranges: list[tuple[Offset, Offset]]) -> None:
+        """Like `entry_applied`, for each range."""
+        if view.reserved and view.leases.reaches(min(ranges)[0], max(ranges)[1]):
+            left = view.leases.drop(ranges, view.reserved.values()) if len(ranges) > 1 else ranges
+            for first, end in left:
+                self.entry_applied(view, first, end)
+        self.turn.dirty.add(view.group.id)
+
+    def acks_applied(self, view: PartitionView, ranges: list[tuple[Offset, Offset]]) -> None:
+        """An ACK entry is applied, so the keys of its records are free. They must not be freed
+        earlier. A leader that is cut off would deliver the next records, and the next leader, which
+        never saw the ack, the acked ones again.
+        """
+        self.entries_applied(view, ranges)
+        for first, end in ranges if view.keys is not None else ():
+            self.key_order.release_keys(view, first, end, DONE)
+
+    def grant(
+        self,
+        member: Subscription,
+        view: PartitionView,
+        first: Offset,
+        end: Offset,
+        tried: int,
+        boot_ms: int,
+        lease_ms: int,
+        failed: bool,
+    ) -> None:
+        """Leases [first, end) to a member; `failed` tells whether the records failed before.
+        Extends the last lease if it is of this turn. A lease of the same millisecond that has left
+        already, or did not reach its consumer, is not extended.
+        """
+        leases, deadline_ms = view.leases, boot_ms + lease_ms
+        run = self.turn.number if view.group.state.config.mode == EXCLUSIVE else 0
+        if view.keys is None and leases.ends and leases.ends[-1] == first:
+            last = leases.values[-1]
+            if (
+                last.deadline_ms == deadline_ms
+                and last.before == tried
+                and last.owner == member.name
+                and last.started is member.is_silent
+                and not last.missed
+                and last.run == run
+                and last.failed is failed
+            ):
+                leases.ends[-1] = last.end = end
+                last.open += end - first
+                self.log_later(view, first, end)
+                return
+        owner = member.session, member.number, member.consumer
+        lease = Lease(view, *owner, tries.begun(tried) + 1, boot_ms)
+        lease.before = tried
+        lease.started = member.is_silent
+        lease.failed = failed
+        lease.run, lease.waits = run, run > 0
+        self.lease(view, first, end, lease, deadline_ms)
+
+    def close(self, lease: Lease, count: int) -> None:
+        lease.open -= count
+        if not lease.open:
+            self._gone(lease)
+
+    def _gone(self, lease: Lease) -> None:
+        self._deadlines.cancel(lease)
+        of_session = self._by_session.get(lease.session, {})
+        known = of_session.get(lease.number, {})
+        known.pop(lease, None)
+        if not known and of_session.pop(lease.number, None) is not None and not of_session:
+            del self._by_session[lease.session]
+
+    def leases_of(self, name: tuple[SessionId, int]) -> list[Lease]:
+        """The leases of a subscription."""
+        return list(self._by_session.get(name[0], {}).get(name[1], ()))
+
+    def forget(self, view: PartitionView, first: Offset, end: Offset) -> None:
+        """Ends leases of records that left by themselves, by retention for example."""
+        for low, high, lease in view.leases.pop(first, end):
+            self.close(lease, high - low)
+            if lease.session:
+                self.key_order.release_keys(view, low, high, DONE)
+        view.returned.clear(first, end)
+        view.lanes.leave(first, end)
+
+    def drop_view(self, view: PartitionView) -> None:
+        """Drop the leases and failures of a view that is gone. The requests that wait for these
+        failures are answered.
+        """
+        self.unlogged.pop(view, None)
+        for _, _, lease in view.leases:
+            self._gone(lease)
+        theirs = (
+            each._replace(first=each.end, ranges=()) if each.view is view else each for each in self.failed
+        )
+        self.failed = deque(each for each in theirs if each.first < each.end or each.waiter is not None)
+
+    def give_back(self, view: PartitionView, first: Offset, end: Offset, tried: int) -> None:
+        """Makes records ready again, with their tries. Raises TwoPlaces."""
+        view.enters("returned", first, end)
+        view.returned.set(first, end, tried)
+        self.came_back(view, [(first, end)])
+        self.log_later(view, first, end)
+        self.turn.dirty.add(view.group.id)
+
+    @staticmethod
+    def came_back(view: PartitionView, ranges: Ranges) -> None:
+        """Records wait again, and may have expired meanwhile."""
+        if view.spans is not None:
+            for first, end in ranges:
+                view.spans.back.add(first, end)
+
+    def _end_part(self, view: PartitionView, first: Offset, end: Offset, lease: Lease, why: str) -> None:
+        """Ends a lease. If its holder did not end it (`why` gives the cause), records that were
+        delivered before and have begun now have failed. All others are given back: at the first
+        time, the consumer may just have been stopped.
+        """
+        view.leases.clear(first, end)
+        self.close(lease, end - first)
+        if lease.started and lease.before and why and not lease.waits:
+            self.key_order.release_keys(view, first, end, FAILED)
+            self.fail(Failed(view, first, end, lease.attempt, lease.consumer, why))
+        else:
+            self.key_order.release_keys(view, first, end, BACK)
+            self.give_back(view, first, end, lease.tries)
+
+    def fail(self, failed: Failed) -> None:
+        self.reserve(failed.view, failed.first, failed.end)
+        self.queue_failure(failed)
+
+    def queue_failure(self, failed: Failed) -> None:
+        self.failed.append(failed)
+        if failed.waiter is not None:
+            failed.waiter.entries += 1  # subtracted again when its entries are counted
+
+    @property
+    def overdue(self) -> bool:
+        """True if more failures wait than one turn can turn into entries; expired
+        records are not looked for then.
+        """
+        return len(self.failed) >= limits.FAILURES_PER_TURN
+
+    def holds_any(self, session: SessionId) -> bool:
+        """True if the session holds a record."""
+        return session in self._by_session
+
+    def holders(self) -> Collection[SessionId]:
+        """Return the sessions that hold a record."""
+        return self._by_session.keys()
+
+    def held_in(self, session: SessionId) -> dict[int, tuple[int, int]]:
+        """For each subscription of a session: how many records it holds, and the boot
+        time of its oldest delivery.
+        """
+        return {
+            number: (sum(lease.open for lease in leases), min(lease.since_ms for lease in leases))
+            for number, leases in self._by_session.get(session, {}).items()
+        }
+
+    def held_by(self, name: tuple[SessionId, int]) -> tuple[int, int]:
+        """How many records a subscription holds, and the boot time of its
+        oldest delivery; (0, 0) = none.
+        """
+        leases = self._by_session.get(name[0], {}).get(name[1], ())
+        return sum(lease.open for lease in leases), min((lease.since_ms for lease in leases), default=0)
+
+    def end_session(self, session: SessionId, why: str) -> None:
+        """Ends all leases of a session."""
+        for number in list(self._by_session.get(session, ())):
+            self.end_subscription((session, number), why)
+
+    def end_subscription(self, name: tuple[SessionId, int], why: str = "") -> None:
+        """Ends all leases of a subscription; without `why` the client ended it."""
+        self.end(self.leases_of(name), why)
+
+    def end(self, leases: list[Lease], why: str) -> None:
+        for first, end, lease in self.parts_of(leases):
+            self._end_part(lease.view, first, end, lease, why)
+
+    @staticmethod
+    def parts_of(leases: list[Lease]) -> Iterator[tuple[Offset, Offset, Lease]]:
+        """The ranges of these leases, view by view. Leases may overlap; no
+        place is looked at twice.
+        """
+        spans: dict[PartitionView, Intervals] = {}
+        for lease in leases:
+            spans.setdefault(lease.view, Intervals()).add(lease.first, lease.end)
+        these = set(leases)
+        for view, span in spans.items():
+            for low, high in span:
+                for part in view.leases.overlap(low, high):
+                    if part[2] in these:
+                        yield part
+
+    def next_deadline(self) -> int | None:
+        """When the next lease ends."""
+        return self._deadlines.next()
+
+    def expire(self, boot_ms: int) -> None:
+        """Ends the leases that are over by now."""
+        self.end(self._deadlines.expire(boot_ms), "its lease ended")
+
+    def renew(self, subscription: Subscription, boot_ms: int) -> None:
+        """Renews leases of a subscription that are half over, up to the longest lease allowed."""
+        for lease in self.leases_of(subscription.name):
+            deadline_ms = min(boot_ms + subscription.lease_ms, lease.since_ms + limits.LEASE_TOTAL_MS_MAX)
+            if deadline_ms - lease.deadline_ms > subscription.lease_ms // 2 and not lease.missed:
+                lease.deadline_ms = deadline_ms
+                self._deadlines.set(lease, deadline_ms)
+                self.log_later(lease.view, lease.first, lease.end)
+
+    def replace(
+        self, view: PartitionView, first: Offset, end: Offset, old: Lease, lease: Lease, deadline_ms: int
+    ) -> None:
+        self.close(old, end - first)
+        self.open_one(view, first, end, lease, deadline_ms)
+
+    def log_later(self, view: PartitionView, first: Offset, end: Offset) -> None:
+        if view.unlogged and view.unlogged[-1][1] == first:
+            first = view.unlogged.pop()[0]
+        view.unlogged.append((first, end))
+        self.unlogged[view] = None
+
+    def logged(self) -> None:
+        """Forgets what `log_later` noted: leases that were opened from
+        the log are in it already.
+        """
+        for view in self.unlogged:
+            view.unlogged.clear()
+        self.unlogged.clear()
+
+    def take_leases(self, boot_ms: int, timer_ms: int) -> dict[int, list[LeaseRow]]:
+        """Rows per group of all records that are still leased or given back; records
+        acked meanwhile cost nothing.
+        """
+        taken: dict[int, list[LeaseRow]] = {}
+        views, self.unlogged = self.unlogged, {}
+        for view in views:
+            spans, held, back = Intervals(), dict[Lease, list[tuple[Offset, Offset]]](), []
+            for low, high in sorted(view.unlogged):
+                spans.add(low, high)
+            view.unlogged.clear()
+            for low, high in spans:
+                for first, end, lease in view.leases.overlap(low, high):
+                    held.setdefault(lease, []).append((first, end))
+                back += view.returned.overlap(low, high) if view.returned else []
+                if view.lanes:  # it waits for a consumer of its route or key now
+                    back += view.lanes.back(low, high)
+            rows = taken.setdefault(view.group.id, [])
+            for lease, ranges in held.items():
+                if lease.session:
+                    deadline_ms = timer_ms + lease.deadline_ms - boot_ms
+                    whole = view.partition, ranges[0][0], ranges[-1][1], lease.session, deadline_ms
+                    told = lease.attempt, lease.consumer, lease.started
+                    rows.append(LeaseRow(*whole, *told, ranges if len(ranges) > 1 else []))
+            for first, end, tried in back:
+                attempt = tries.newest(tried)
+                started = 0 < attempt == tries.begun(tried)
+                rows.append(LeaseRow(view.partition, first, end, b"", 0, attempt, started=started))
+        return {group_id: rows for group_id, rows in taken.items() if rows}
+
+    def bury_expired(self, view: PartitionView, first: Offset, end: Offset, tried: int) -> None:
+        """Turns expired records, which were removed from all places, into
+        dead letters, or drops them.
+        """
+        self.reserve(view, first, end)
+        attempts = tries.begun(tried)
+        self.failed.append(Failed(view, first, end, attempts, "", "", counted=False, dead=EXPIRED))

@@ -1,0 +1,617 @@
+"""Settlement: requests of consumers about records that they hold. They ack records, give them back,
+extend their leases, and claim them again after a lost connection.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+
+from gossipq import limits
+from gossipq.core.delivery import tries
+from gossipq.core.delivery.consumers import UNKNOWN_NUMBER, DeliveryTurn, Lease, PartitionView, Subscription
+from gossipq.core.delivery.holdings import Failed, Holdings, Waiter
+from gossipq.core.delivery.key_order import BACK, DONE, FAILED, KeyOrder
+from gossipq.core.delivery.policy import NUMBER_MAX
+from gossipq.core.ledger import Ledger
+from gossipq.core.storage import Intervals
+from gossipq.errors import BadRequest, Busy
+from gossipq.types import Offset, Origin, PartitionKey, SessionId
+from gossipq.values import Range
+
+MOVING_MS = 20  #: pause before a client asks again for a record that an entry is moving
+OVER = -1  #: in place of an attempt number: the record is acked or was removed
+#: in place of a subscription: a repeated ack of these records is not reported as lost
+ACKED_NUMBER = -2
+
+
+class Acks:
+    """Ranges that one group and consumer has acked, collected over a turn."""
+
+    __slots__ = ("_found", "_sorted", "ranges", "waiters")
+
+    def __init__(self) -> None:
+        self.ranges: list[Range] = []
+        self.waiters: list[Waiter] = []
+        self._found: dict[PartitionKey, Intervals] = {}  # intervals of the first `_sorted` ranges
+        self._sorted = 0
+
+    def add(self, partition: PartitionKey, first: Offset, end: Offset) -> None:
+        if self.ranges and self.ranges[-1][0] == partition and self.ranges[-1][2] == first:
+            first = self.ranges.pop()[1]
+        self.ranges.append((partition, first, end))
+
+    def add_all(self, ranges: list[Range]) -> None:
+        self.add(*ranges[0])
+        self.ranges += ranges[1:]
+
+    def without(
+        self, partition: PartitionKey, parts: list[tuple[Offset, Offset]]
+    ) -> list[tuple[Offset, Offset]]:
+        """The parts that are not among the ranges. This is rarely asked, so ranges that came since
+        the last call are sorted only now.
+        """
+        for number, first, end in self.ranges[self._sorted :]:
+            self._found.setdefault(number, Intervals()).add(first, end)
+        self._sorted = max(0, len(self.ranges) - 1)  # the last one may still grow
+        found = self._found.get(partition)
+        return parts if found is None else [left for part in parts for left in found.missing(*part)]
+
+
+def _moves(offset: Offset) -> Busy:
+    return Busy(f"an entry that moves offset {offset} is being stored", retry_after_ms=MOVING_MS)
+
+
+def apart(ranges: list[Range]) -> list[Range]:
+    """The same records without overlaps, partition by partition. So each record costs once, and a
+    look-up is shared by neighbours.
+    """
+    ends: dict[PartitionKey, Offset] = {}
+    last = None
+    for partition, first, end in ranges if len(ranges) > 1 else ():
+        if partition in ends and (partition != last or first < ends[partition]):
+            break
+        ends[partition], last = max(end, first), partition
+    else:
+        return ranges
+    found: dict[PartitionKey, Intervals] = {}
+    for partition, first, end in sorted(ranges):
+        found.setdefault(partition, Intervals()).add(first, end)
+    return [(partition, *part) for partition, parts in found.items() for part in parts]
+
+
+class Settlement:
+    """Ends and extends leases for the sessions that hold them, and collects acks for entries."""
+
+    def __init__(self, ledger: Ledger, turn: DeliveryTurn, holdings: Holdings, key_order: KeyOrder) -> None:
+        self._ledger, self.turn, self.holdings, self.key_order = ledger, turn, holdings, key_order
+        self._acks: dict[tuple[int, str], Acks] = {}
+        #: by the same names: acks in entries that are not applied, the oldest first
+        self._acking: dict[tuple[int, str], deque[Acks]] = {}
+
+    def take_held(
+        self,
+        view: PartitionView,
+        session: SessionId,
+        low: Offset,
+        high: Offset,
+        lost: list[Range],
+        waiting: bool = True,
+    ) -> list[tuple[Offset, Offset, Lease]]:
+        """Removes leases of `session` in [low, high); with `waiting` also those of deliveries that
+        have not left yet. Records of other consumers stay and are added to `lost`.
+        """
+        mine: list[tuple[Offset, Offset, Lease]] = []
+        leases = view.leases
+        at = leases.around(low, high)
+        if at >= 0 and (lease := leases.values[at]).session == session and (waiting or not lease.waits):
+            leases.cut(at, low, high)
+            self.holdings.close(lease, high - low)
+            return [(low, high, lease)]
+        for first, end, lease in leases.overlap(low, high):
+            if lease.session == session and (waiting or not lease.waits):
+                mine.append((first, end, lease))
+            elif lease.session or lease.number != ACKED_NUMBER:
+                lost.append((view.partition, first, end))
+        for first, end, lease in mine:
+            leases.clear(first, end)
+            self.holdings.close(lease, end - first)
+        return mine
+
+    def take_whole_leases(
+        self, subscription: Subscription, ranges: list[Range], number: int, waiting: bool = False
+    ) -> list[tuple[Lease, list[tuple[Offset, Offset]]]] | None:
+        """Removes records from leases, and reserves those that have an exception row. It is a fast
+        form of `take_held` for many ranges. It needs ranges in one partition, each within one lease of
+        the subscription's session. Otherwise it changes nothing and returns None.
+        """
+        if not ranges:
+            return None
+        (partition, low, _), (_, _, high), group = ranges[0], ranges[-1], subscription.group
+        view = group.views.get(partition) if group is not None else None
+        state = self._ledger.partitions.get(partition)
+        if view is None or state is None or view.keys is not None:
+            return None
+        if low < (0 if view.cursor.exceptional else state.first) or high > min(view.next, state.next):
+            return None
+        if any(each[0] != partition for each in ranges):
+            return None
+        session = subscription.session
+        nobody = None
+        if number != ACKED_NUMBER or view.cursor.exceptional:
+            nobody = self.holdings.reserved(view, number)
+        found = view.leases.carve(
+            [(first, end) for _, first, end in ranges],
+            lambda lease: lease.session == session and (waiting or not lease.waits),
+            nobody,
+        )
+        for lease, parts in found or ():
+            self.holdings.close(lease, sum([end - first for first, end in parts]))
+        if found is not None:
+            self.turn.dirty.add(view.group.id)
+        return found
+
+    def ack(
+        self,
+        subscription: Subscription,
+        ranges: list[Range],
+        origin: Origin,
+        request_id: int,
+        unseen: bool = False,
+    ) -> None:
+        """Acks records. An ack is lost if another consumer holds or has acked the record, or if it
+        was never delivered. The last holder may be late: its lease is over, or the leader is new.
+        With `unseen` records that were never delivered are acked, too.
+        """
+        acks = self._acks_of(subscription)
+        waiter = Waiter(origin, request_id)
+        if self.take_whole_leases(subscription, ranges, ACKED_NUMBER, waiting=True) is not None:
+            acks.add_all(ranges)
+            acks.waiters.append(waiter)
+            subscription.acked += sum([end - first for _, first, end in ranges])
+            return
+        for view, low, high in self._by_view(subscription, ranges, waiter.lost):
+            for first, end in self._finish(view, subscription, low, high, waiter.lost, unseen):
+                acks.add(view.partition, first, end)
+                subscription.acked += end - first
+        acks.waiters.append(waiter)
+
+    def ack_delivered(
+        self,
+        view: PartitionView,
+        consumer: str,
+        deliveries: list[tuple[Offset, int]],
+        origin: Origin,
+        request_id: int,
+    ) -> None:
+        """Ack deliveries of committed records by (offset, attempt),
+        whichever sessions they went to.
+
+        A record is lost to the caller if it was delivered again since, was never delivered, or is a
+        dead letter. A record that is acked already, or was removed, counts as acked. Raises Busy,
+        before anything changes, while an entry that moves one of the records is being stored.
+        """
+        waiter, mine = Waiter(origin, request_id), list[Offset]()
+        for offset, attempt in deliveries:
+            last = self._last_attempt(view, offset)
+            if last > attempt:
+                waiter.lost.append((view.partition, offset, offset + 1))
+            elif last != OVER:
+                mine.append(offset)
+        acks = self._acks.setdefault((view.group.id, consumer), Acks())
+        for offset in mine:
+            self.mark_handed_out(view, offset, offset + 1)
+            for _, _, lease in view.leases.pop(offset, offset + 1):
+                self.holdings.close(lease, 1)
+            view.returned.clear(offset, offset + 1)
+            view.lanes.leave(offset, offset + 1)
+            # it may have a row, which would be read back when it is due
+            if view.cursor.exceptional:
+                self.holdings.reserve(view, offset, offset + 1, ACKED_NUMBER)
+            acks.add(view.partition, offset, offset + 1)
+        self.turn.dirty.add(view.group.id)
+        acks.waiters.append(waiter)
+
+    @staticmethod
+    def _last_attempt(view: PartitionView, offset: Offset) -> int:
+        """The attempt number of a record's last delivery. OVER if it is acked or was removed,
+        NUMBER_MAX if it was never delivered or is a dead letter. Raises Busy.
+        """
+        cursor, end = view.cursor, offset + 1
+        for _, _, lease in view.leases.overlap(offset, end):
+            if not lease.session:
+                raise _moves(offset)
+            return lease.attempt
+        for _, _, tried in view.returned.overlap(offset, end) + view.lanes.overlap(offset, end):
+            return tries.newest(tried)
+        if cursor.fresh(offset, end):
+            if offset < view.next:  # it is in no place because its ack is being stored
+                raise _moves(offset)
+            # an earlier leader may have delivered it
+            return 0 if offset < view.inherited else NUMBER_MAX
+        waiting = cursor.exceptions.at(offset) if cursor.exceptional else None
+        if waiting is not None:
+            return waiting.row.attempts + waiting.row.handed_out
+        return NUMBER_MAX if cursor.state.dead and cursor.dead.at(offset) is not None else OVER
+
+    def _acks_of(self, subscription: Subscription) -> Acks:
+        assert subscription.group is not None, "readers are refused before"
+        return self._acks.setdefault((subscription.group.id, subscription.consumer), Acks())
+
+    def ack_on_delivery(
+        self, subscription: Subscription, view: PartitionView, first: Offset, end: Offset
+    ) -> None:
+        """Acks records on delivery, for subscriptions with at most once."""
+        self._acks_of(subscription).add(view.partition, first, end)
+        self.key_order.release_keys(view, first, end, DONE, held=False)
+        if view.cursor.exceptional:
+            self.holdings.reserve(view, first, end, ACKED_NUMBER)
+
+    def _finish(
+        self,
+        view: PartitionView,
+        subscription: Subscription,
+        low: Offset,
+        high: Offset,
+        lost: list[Range],
+        unseen: bool,
+    ) -> Iterator[tuple[Offset, Offset]]:
+        """Yields the parts of [low, high) that this ack finishes, and removes
+        them from all places here.
+        """
+        kept = len(lost)
+        known = NUMBER_MAX if unseen else view.inherited
+        self.mark_handed_out(view, low, min(high, known))
+        mine = self.take_held(view, subscription.session, low, high, lost)
+        if len(mine) == 1 and mine[0][:2] == (low, high):  # the usual case: it is in no other place
+            self.turn.dirty.add(view.group.id)
+            if view.cursor.exceptional:
+                self.holdings.reserve(view, low, high, ACKED_NUMBER)
+            yield low, high
+            return
+        if sum(end - first for first, end, _ in mine) < high - low:
+            had = Intervals([(first, end) for first, end, _ in mine])
+            self.find_lost(view, subscription.consumer, low, high, had, known, lost)
+            never = self._never_had(view, max(low, known), high, had)
+            lost += self._not_repeated(view, subscription.consumer, never) if never else ()
+        self.turn.dirty.add(view.group.id)
+        at, gaps = low, sorted((first, end) for _, first, end in lost[kept:]) if len(lost) > kept else []
+        for first, end in [*gaps, (high, high)]:
+            if at < first:
+                if view.returned:
+                    view.returned.clear(at, first)
+                view.lanes.leave(at, first)
+                if view.cursor.exceptional:  # otherwise its row would bring it back when it is due
+                    self.holdings.reserve(view, at, first, ACKED_NUMBER)
+                yield at, first
+            at = max(at, end)
+
+    def _not_repeated(
+        self, view: PartitionView, consumer: str, parts: list[tuple[Offset, Offset]]
+    ) -> list[Range]:
+        """The parts without those that this consumer acked by an entry on its
+        way: an ACK may be repeated.
+        """
+        name = view.group.id, consumer
+        for acks in (*self._acking.get(name, ()), self._acks[name]):
+            parts = acks.without(view.partition, parts)
+        return [(view.partition, *part) for part in parts]
+
+    @staticmethod
+    def mark_handed_out(view: PartitionView, low: Offset, end: Offset) -> None:
+        """Treats new records below `end` as delivered, since a consumer has [low, end)."""
+        if end > view.next:
+            for first, stop in view.new(view.next, min(low, end)):
+                view.returned.set(first, stop, 0)
+            for first, stop in view.new(low, end):
+                view.returned.set(first, stop, 1)
+            view.goes_to(end)
+
+    @staticmethod
+    def _never_had(
+        view: PartitionView, low: Offset, high: Offset, had: Intervals
+    ) -> list[tuple[Offset, Offset]]:
+        """The parts of [low, high) that were never delivered to the group.
+
+        An earlier leader may have delivered everything in its window without an entry:
+        short leases are not logged, and a leader that is cut off delivers until its own
+        lease ends. Only entries move the cursor, so its window ended where the window that
+        this leader found ends (`PartitionView.inherited`). Records of other consumers count
+        as delivered; they are lost already.
+        """
+        low = max(low, view.cursor.state.cursor)
+        fresh = view.cursor.fresh(low, high) if low < high else []
+        if not fresh:
+            return []
+        seen = Intervals()
+        for start, stop in had:
+            seen.add(start, stop)
+        for start, stop, _ in view.leases.overlap(low, high):
+            seen.add(start, stop)
+        for start, stop, tried in view.returned.overlap(low, high) + view.lanes.overlap(low, high):
+            if tried:
+                seen.add(start, stop)
+        return [part for first, end in fresh for part in seen.missing(first, end)]
+
+    def find_lost(
+        self,
+        view: PartitionView,
+        consumer: str,
+        low: Offset,
+        high: Offset,
+        had: Intervals,
+        known: Offset,
+        lost: list[Range],
+    ) -> None:
+        """Adds records that the cursor has passed to `lost`. Three kinds are left out: those in
+        `had`, those with an exception row that were delivered (below `known` all may have been),
+        and those that this consumer acked. It looks at a bounded number of rows and adds the rest.
+        """
+        cursor = view.cursor
+        if low >= cursor.state.cursor and not cursor.passed.starts:
+            return
+        passed = [(low, min(high, cursor.state.cursor)), *cursor.passed.overlap(low, high)]
+        fine, end = Intervals(), passed[-1][1]
+        for first, stop in had:
+            fine.add(first, stop)
+        rows = cursor.exceptions.within(low, end) if cursor.exceptional and low < end else ()
+        for found in islice(rows, limits.RANGES_MAX):
+            if found.row.attempts or found.row.handed_out or found.first < known:
+                fine.add(found.first, found.end)
+        for at, row in islice(cursor.acks.within(low, end), limits.RANGES_MAX):
+            if row.consumer == consumer:
+                fine.add(max(at, low), min(row.end, end))
+        for first, stop in passed:
+            lost += [(view.partition, *missing) for missing in fine.missing(first, stop)]
+
+    def nack(
+        self,
+        subscription: Subscription,
+        ranges: list[Range],
+        waiter: Waiter,
+        delay_ms: int,
+        failed: bool,
+        reason: str,
+        dead: str,
+    ) -> None:
+        """Ends an attempt, counted or not, with a pause or without. Records that the
+        session does not hold are lost.
+        """
+        plain = not failed and not dead and delay_ms <= 0
+        counted = failed or bool(dead)
+        ended = partial(Failed, delay_ms=delay_ms, counted=counted, dead=dead, waiter=waiter)
+        taken = None if plain else self.take_whole_leases(subscription, ranges, 0)
+        for lease, parts in taken or ():
+            subscription.failed += sum([end - first for first, end in parts]) if failed or dead else 0
+            whole = lease.view, parts[0][0], parts[-1][1], lease.attempt
+            self.holdings.queue_failure(
+                ended(*whole, subscription.consumer, reason, ranges=parts if len(parts) > 1 else ())
+            )
+        if taken is not None:
+            return
+        for view, low, high in self._by_view(subscription, ranges, waiter.lost):
+            mine = self.take_held(view, subscription.session, low, high, [], waiting=False)
+            if len(mine) != 1 or mine[0][:2] != (low, high):
+                gaps = Intervals([(first, end) for first, end, _ in mine]).missing(low, high)
+                waiter.lost += [(view.partition, *gap) for gap in gaps]
+            for first, end, lease in mine:
+                if plain:
+                    self.key_order.release_keys(view, first, end, BACK)
+                    self.holdings.give_back(view, first, end, lease.tries)
+                else:
+                    self.key_order.release_keys(view, first, end, FAILED)
+                    subscription.failed += end - first if failed or dead else 0
+                    self.holdings.fail(ended(view, first, end, lease.attempt, subscription.consumer, reason))
+
+    def start(self, subscription: Subscription, ranges: list[Range]) -> None:
+        """Notes that user code has begun these records: they count as an
+        attempt when their lease ends.
+        """
+        begun: dict[Lease, list[tuple[Offset, Offset]]] = {}
+        for view, low, high in self._by_view(subscription, ranges):
+            for first, end, lease in view.leases.overlap(low, high):
+                if lease.session == subscription.session and not lease.started:
+                    begun.setdefault(lease, []).append((first, end))
+        for old, parts in begun.items():
+            view, count = old.view, sum([end - first for first, end in parts])
+            if count == old.open and old.owner == subscription.name:
+                old.started = True
+            else:
+                lease = self._renewed(subscription, view, old)
+                lease.started = True
+                self.holdings.close(old, count)
+                self.holdings.open_all(view, parts, lease, old.deadline_ms)
+            for first, end in parts:  # the records between may belong to the leases of many others
+                self.holdings.log_later(view, first, end)
+
+    def extend(
+        self, subscription: Subscription, ranges: list[Range], lease_ms: int, boot_ms: int
+    ) -> list[Range]:
+        """Moves deadlines, up to the longest lease allowed. Returns the ranges that
+        the session no longer holds.
+        """
+        lost: list[Range] = []
+        for view, low, high in self._by_view(subscription, ranges, lost):
+            at = low
+            for first, end, old in view.leases.overlap(low, high):
+                if at < first:
+                    lost.append((view.partition, at, first))
+                at = end
+                if old.session != subscription.session:
+                    lost.append((view.partition, first, end))
+                    continue
+                deadline_ms = min(boot_ms + lease_ms, old.since_ms + limits.LEASE_TOTAL_MS_MAX)
+                self.holdings.replace(
+                    view, first, end, old, self._renewed(subscription, view, old), deadline_ms
+                )
+            if at < high:
+                lost.append((view.partition, at, high))
+        return lost
+
+    @staticmethod
+    def _renewed(subscription: Subscription, view: PartitionView, old: Lease) -> Lease:
+        lease = Lease(
+            view, subscription.session, subscription.number, subscription.consumer, old.attempt, old.since_ms
+        )
+        lease.started, lease.run, lease.waits = old.started, old.run, old.waits
+        lease.before = old.before
+        return lease
+
+    def holds_all(self, subscription: Subscription, ranges: list[Range]) -> bool:
+        """True if the session holds every record of the ranges."""
+        found = 0
+        for view, low, high in self._by_view(subscription, ranges):
+            rows = view.leases.overlap(low, high)
+            found += sum(end - first for first, end, lease in rows if lease.session == subscription.session)
+        return found == sum(end - first for _, first, end in apart(ranges))
+
+    def take(
+        self, subscription: Subscription, ranges: list[Range]
+    ) -> list[tuple[PartitionView, Offset, Offset, Lease]]:
+        """An entry that acks these records is on its way. Returns the
+        leases to restore if it fails.
+        """
+        taken = []
+        for view, low, high in self._by_view(subscription, ranges):
+            for first, end, lease in self.take_held(view, subscription.session, low, high, []):
+                self.holdings.reserve(view, first, end)
+                taken.append((view, first, end, lease))
+        return taken
+
+    def taken(self, taken: list[tuple[PartitionView, Offset, Offset, Lease]], done: bool) -> int:
+        """That entry is applied: acks the records, or gives back those that are still open, because
+        it was refused or was a repeat that acked nothing. Returns how many are acked.
+        """
+        count = 0
+        for view, first, end, lease in taken:
+            cursor, left = view.cursor, Intervals()
+            for low, high in cursor.fresh(first, end):
+                left.add(low, high)
+            for found in cursor.exceptions.within(first, end) if cursor.exceptional else ():
+                left.add(found.first, found.end)
+            self.holdings.entry_applied(view, first, end)
+            for low, high in left.missing(first, end):
+                self.key_order.release_keys(view, low, high, DONE)
+                count += high - low
+            for low, high in left:
+                self.key_order.release_keys(view, low, high, BACK)
+                self.holdings.give_back(view, low, high, lease.tries)
+        return count if done else 0
+
+    def keep_claimed(
+        self,
+        subscription: Subscription,
+        view: PartitionView,
+        kept: Intervals,
+        boot_ms: int,
+        lease_ms: int,
+    ) -> None:
+        """After a lost connection the client keeps what it still holds, unless other consumers hold
+        it; its other records are given back.
+        """
+        before = self.holdings.leases_of(subscription.name) + self.holdings.leases_of(
+            (subscription.session, UNKNOWN_NUMBER)
+        )
+        for low, high, lease in self.holdings.parts_of([lease for lease in before if lease.view is view]):
+            for first, end in kept.missing(low, high):
+                self.key_order.release_keys(view, first, end, BACK)
+                view.leases.clear(first, end)
+                self.holdings.close(lease, end - first)
+                self.holdings.give_back(view, first, end, lease.tries)
+        for first, end in kept:
+            # the records between were delivered, too, and lost
+            self.mark_handed_out(view, view.next, min(end, view.inherited))
+            for low, high, tried in view.returned.pop(first, end):
+                # never delivered, and a claim cannot change that
+                if not tried and high > view.inherited:
+                    view.returned.set(max(low, view.inherited), high, 0)
+                    high = max(low, view.inherited)
+                    if low == high:
+                        continue
+                owner = subscription.session, subscription.number, subscription.consumer
+                lease = Lease(view, *owner, max(1, tries.newest(tried)), boot_ms)
+                lease.started = tries.begun(tried) == lease.attempt
+                barred = self._barred(view, subscription.session, low, high)
+                for start, stop in barred:
+                    view.returned.set(start, stop, tried)
+                for start, stop in barred.missing(low, high):
+                    self.holdings.lease(view, start, stop, lease, boot_ms + lease_ms)
+
+    def _barred(self, view: PartitionView, session: SessionId, low: Offset, high: Offset) -> Intervals:
+        """The part of [low, high) that a claim must not take, because other consumers
+        have records of its keys now.
+        """
+        found = Intervals()
+        if view.keys is None:
+            return found
+        for at, key_hash in self.key_order.hashes(view, low, high):
+            if view.keys.barred(key_hash, at, session):
+                found.add(at, at + 1)
+        return found
+
+    def _by_view(
+        self, subscription: Subscription, ranges: list[Range], lost: list[Range] | None = None
+    ) -> Iterator[tuple[PartitionView, Offset, Offset]]:
+        """Ranges by view, as far as the records exist; others are added to `lost`, except those
+        that retention removed completely. Raises BadRequest before the first range.
+        """
+        assert subscription.group is not None, "readers are refused before"
+        ranges = apart(ranges)
+        for _, low, high in ranges:
+            if low < 0 or high > NUMBER_MAX:
+                raise BadRequest(f"range {low} to {high}", hint=f"offsets are 0 to {NUMBER_MAX}")
+        for partition, low, high in ranges:
+            view, state = subscription.group.views.get(partition), self._ledger.partitions.get(partition)
+            if view is None or state is None:
+                if lost is not None and low < high:
+                    lost.append((partition, low, high))
+                continue
+            if lost is not None and max(low, state.next) < high:
+                lost.append((partition, max(low, state.next), high))
+            low, high = max(low, 0), min(high, state.next)
+            if low < (removed := min(high, state.first)):
+                yield from self._removed(view, low, removed, lost)
+                low = removed
+            if low < high:
+                yield view, low, high
+
+    @staticmethod
+    def _removed(
+        view: PartitionView, low: Offset, high: Offset, lost: list[Range] | None
+    ) -> Iterator[tuple[PartitionView, Offset, Offset]]:
+        """Of records that retention removed, yields those that still wait: they were dead letters,
+        which have a body. Dead letters are added to `lost`, acked records are not. It looks at a
+        bounded number of rows and adds the rest to `lost`.
+        """
+        cursor, most = view.cursor, limits.RANGES_MAX
+        waiting: list[tuple[Offset, Offset]] = []
+        if cursor.exceptional:
+            waiting = [(row.first, row.end) for row in islice(cursor.exceptions.within(low, high), most)]
+        if lost is not None:
+            letters: list[tuple[Offset, Offset]] = []
+            if cursor.state.dead:
+                letters = [(row.first, row.end) for row in islice(cursor.dead.within(low, high), most)]
+            rests = [(some[-1][1], high) for some in (letters, waiting) if len(some) == most]
+            lost += [(view.partition, *each) for each in (*letters, *rests)]
+        for first, end in waiting:
+            yield view, first, end
+
+    def take_acks(self) -> dict[tuple[int, str], Acks]:
+        taken, self._acks = self._acks, {}
+        for name, acks in taken.items():
+            if acks.ranges:
+                self._acking.setdefault(name, deque()).append(acks)
+        return taken
+
+    def ack_applied(self, name: tuple[int, str]) -> None:
+        """The oldest of these entries is applied."""
+        entries = self._acking.get(name)
+        if entries is not None:
+            entries.popleft()
+            if not entries:
+                del self._acking[name]
+
+    def waiters(self) -> list[Waiter]:
+        """Requests that wait for changes which are not in the log yet."""
+        found = [waiter for acks in self._acks.values() for waiter in acks.waiters]
+        return found + [each.waiter for each in self.holdings.failed if each.waiter is not None]
