@@ -20,8 +20,6 @@ KIND ?=
 TIMES ?= 10
 FIRST ?= 0
 BUILD ?= build/docs
-REFERENCE := gossipq_client gossipq_client.aio gossipq_client.embedded gossipq_client.testing gossipq_client.lake
-REFERENCE += $(subst /,.,$(patsubst clients/python/%.py,%,$(wildcard clients/python/gossipq_client/api/sync/[a-z]*.py)))
 PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc libc6-dev
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
@@ -220,7 +218,7 @@ slow-consumer: $(STAMP)  ## one consumer at 50 ms a record beside one that is ki
 e2e: $(SPARK) serf  ## only the tests that start real nodes
 	$(BIN)/python -m pytest -m e2e $(PYTEST_ARGS)
 
-fuzz: $(STAMP)  ## mutated conversations against all that reads what strangers send: INPUTS=1000000; counts go to docs/SECURITY.md
+fuzz: $(STAMP)  ## mutated conversations against all that reads what strangers send: INPUTS=1000000; counts go to docs/operate/security.md
 	PYTHONPATH=.:nodes:clients/python:clients/terminal:tests $(BIN)/python -m attacks.fuzzing --inputs $(or $(INPUTS),100000)
 
 siege: $(STAMP)  ## all attacks at once on three nodes under honest load: MINUTES=10; NICE=19: attackers take no time from others
@@ -239,8 +237,8 @@ chaos-kinds: $(STAMP)  ## one kind of fault after the other, each TIMES=10 times
 power: $(STAMP)  ## what power cuts may leave of a node's disk, IMAGES=20000 for more; of those of three nodes at once, THREES=40
 	GOSSIPQ_IMAGES=$(IMAGES) GOSSIPQ_THREES=$(THREES) $(BIN)/python -m pytest tests/power -s $(PYTEST_ARGS)
 
-docs: $(STAMP)  ## the reference of the Python client, made from its docstrings, as HTML in build/docs (BUILD=)
-	PYTHONPATH=.:clients/python $(BIN)/python -m pdoc $(REFERENCE) -o $(BUILD)
+docs: $(USED)  ## the documentation as a site, with search, in build/docs (BUILD=); it needs no network to be read
+	@PYTHON=$(PYTHON) BIN=$(BIN) .ci/docs $(BUILD)
 
 perf: $(STAMP)  ## measure against the raw loop of perf/limit.py; rows go to perf/RESULTS.md
 	$(BIN)/python perf/bench.py

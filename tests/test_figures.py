@@ -15,7 +15,7 @@ from conftest import HOME
 from sim import tally
 from sim.planted import PLANTED
 
-README, PROOF = (HOME / name for name in ("README.md", "docs/PROOF.md"))
+README, PROOF = (HOME / name for name in ("README.md", "docs/internals/testing.md"))
 MEASURED = {
     *("e2e-500", "e2e-64", "publish-one", "consume-one", "rtt"),
     *("copies-500", "copies-64", "copies-rtt"),
@@ -104,7 +104,7 @@ def test_each_planted_bug_was_hunted_and_seen_by_its_check_in_nine_of_ten_tries(
 
 
 def kills_told(lines: list[str]) -> str:
-    """Sums of the runs in tests/export/kills.jsonl, as docs/EXPORT.md shows them."""
+    """Sums of the runs in tests/export/kills.jsonl, as docs/how-to/export.md shows them."""
     clean = [run for run in map(json.loads, lines) if not run["commit"].endswith("-dirty")]
     runs = [run for run in clean if "failed" not in run]
     kills: Counter[str] = Counter()
@@ -118,7 +118,7 @@ def kills_told(lines: list[str]) -> str:
 
 def test_counts_of_killed_exports_are_those_of_the_file() -> None:
     told = kills_told((HOME / "tests" / "export" / "kills.jsonl").read_text("utf-8").splitlines())
-    assert told in (HOME / "docs" / "EXPORT.md").read_text("utf-8"), f"now: {told}"
+    assert told in (HOME / "docs" / "how-to" / "export.md").read_text("utf-8"), f"now: {told}"
 
 
 RUN = {

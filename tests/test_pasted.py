@@ -10,7 +10,7 @@ import pytest
 HOME = Path(__file__).resolve().parent.parent
 DOCUMENTS = [
     *sorted(path for path in HOME.glob("*.md") if path.name != "CHANGELOG.md"),
-    *sorted((HOME / "docs").glob("*.md")),
+    *sorted((HOME / "docs").rglob("*.md")),
     *sorted((HOME / "clients").glob("*/README.md")),
     *sorted((HOME / "nodes").rglob("*.md")),
     HOME / "spark" / "README.md",

@@ -1,32 +1,54 @@
-"""`make docs`: the reference of the client contains every public name with its docstring."""
+"""The documentation site: every link leads to a file, and the reference has every public name."""
 
-import subprocess
+import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import gossipq_client
 from conftest import HOME
 
-pytest.importorskip("pdoc")
+
+@pytest.fixture(scope="module")
+def made() -> Any:
+    """The names of docs/pages.py."""
+    return runpy.run_path(str(HOME / "docs" / "pages.py"))
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_every_public_name_is_in_the_reference(tmp_path: Path) -> None:
-    done = subprocess.run(
-        ["make", "-s", "docs", f"BUILD={tmp_path}"], cwd=HOME, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    page = (tmp_path / "gossipq_client.html").read_text()
-    for name in gossipq_client.__all__:
-        assert f'id="{name}"' in page, name
-    for page, names in {
-        "consumer": ["Consumers.consume", "Consumers.fetch", "Message.ack"],
-        "producer": ["Producers.publish_many"],
-        "admin": ["Admin.alarms"],
-    }.items():
-        text = (tmp_path / "gossipq_client" / "api" / "sync" / f"{page}.html").read_text()
-        for name in names:
-            assert f'id="{name}"' in text, name
-    assert "api/sync/consumer.html#Consumers.consume" in (tmp_path / "gossipq_client.html").read_text()
+@pytest.fixture(scope="module")
+def site(made: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """The folder of the assembled pages, and their `Site`."""
+    out = tmp_path_factory.mktemp("pages")
+    built = made["Site"](out)
+    built.write()
+    return out, built
+
+
+def test_every_link_leads_to_a_file(site: tuple[Path, Any]) -> None:
+    assert site[1].broken == []
+
+
+def test_every_public_name_of_the_client_is_in_the_reference(site: tuple[Path, Any]) -> None:
+    text = "\n".join(path.read_text("utf-8") for path in (site[0] / "reference" / "python").glob("*.md"))
+    for name in ("connect", "Producers.publish_many", "Consumers.consume", "Message.ack", "Admin.alarms"):
+        assert f" {name}\n" in text, name
+    told = text + (site[0] / "reference" / "errors.md").read_text("utf-8")
+    assert [name for name in gossipq_client.__all__ if name not in told] == []
+
+
+def test_every_option_is_in_the_reference(site: tuple[Path, Any]) -> None:
+    text = (site[0] / "reference" / "configuration.md").read_text("utf-8")
+    options = [line.split(" = ")[0] for line in (HOME / "cluster.toml").read_text("utf-8").splitlines()]
+    assert [name for name in options if name.isidentifier() and f"| `{name}` |" not in text] == []
+
+
+def test_every_written_page_is_in_the_navigation(site: tuple[Path, Any]) -> None:
+    navigation = (HOME / "mkdocs.yml").read_text("utf-8")
+    pages = [*site[1].pages.values(), *site[1].made]
+    assert [page for page in pages if f": {page}\n" not in navigation] == []
+
+
+def test_pages_that_are_kept_are_those_made_from_code(made: Any) -> None:
+    differ = [path.name for path, text in made["kept"]().items() if path.read_text("utf-8") != text]
+    assert differ == [], "python docs/pages.py --keep writes them again"

@@ -1,6 +1,6 @@
 """The layout of an export: files of rows, and manifests that list the valid files.
 
-docs/EXPORT.md describes the layout.
+docs/how-to/export.md describes the layout.
 
     DIR/manifests/0000000007.json              one increment, published last and never changed
     DIR/messages/orders/40-0-00000000000000000000-00000000000000065536-1f3a5c7e9b2d.parquet

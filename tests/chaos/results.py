@@ -1,5 +1,5 @@
 """What the runs in results.jsonl add up to: `python tests/chaos/results.py` prints the row that
-docs/PROOF.md has of it, and its rows for each kind of fault.
+docs/internals/testing.md has of it, and its rows for each kind of fault.
 
 Runs on committed code count, and no others: whoever wants to see one again can check out what ran. Of a run
 that ended early nothing but that is counted, since it has no account.

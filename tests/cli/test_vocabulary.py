@@ -81,7 +81,7 @@ def test_type_checkers_find_what_make_install_installs(tmp_path: Path) -> None:
     assert 'Argument 1 to "publish"' in ran.stdout
 
 
-#: what a flag means, wherever it stands -> words that it is not called by; docs/GUIDE.md has the table
+#: what a flag means, wherever it stands -> words that it is not called by; docs/how-to/guide.md has the table
 FLAGS = {
     "-n, --number": ("--limit", "--max"),
     "--from": ("--start", "--since", "--begin"),
@@ -120,7 +120,7 @@ def test_a_thing_has_one_flag_in_all_verbs() -> None:
 
 
 def test_the_table_of_flags_is_in_the_guide() -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "GUIDE.md").read_text("utf-8")
+    guide = (Path(__file__).parents[2] / "docs" / "how-to" / "guide.md").read_text("utf-8")
     for words in FLAGS:
         assert f"| `{words.replace(', ', '`, `')}`" in guide, words
 

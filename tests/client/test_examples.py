@@ -27,7 +27,7 @@ EXAMPLES = sorted(
     path for path in FOLDER.glob("*.py") if not path.name.startswith("test_") and path.stem not in OWN_TESTS
 )
 PATIENCE_S = 30
-SHOWN_IN = ("README.md", "docs/GUIDE.md")
+SHOWN_IN = ("README.md", "docs/how-to/guide.md")
 EXCERPT = re.compile(r"^ *# -- in the guide\n(.*?)^ *# --\n", re.DOTALL | re.MULTILINE)
 EXCERPT_LINES_MAX = 5
 
@@ -200,7 +200,7 @@ def test_one_effect_for_each_record_over_kill_9(node: RunningNode, tmp_path: Pat
     assert applied(database) == TRANSFERS + 3
 
 
-# --- README.md and docs/GUIDE.md ----------------------------------------------------------------------------
+# --- README.md and docs/how-to/guide.md ---------------------------------------------------------------------
 
 
 def excerpts(source: str) -> list[str]:
@@ -234,5 +234,5 @@ def test_documents_show_examples_that_are_run() -> None:
     }
     assert [name for part, name in parts.items() if part not in shown] == [], "marked and not shown"
     assert [name for name in known.values() if f"`{name}`" not in text] == [], (
-        "README.md or docs/GUIDE.md names every example"
+        "README.md or docs/how-to/guide.md names every example"
     )

@@ -2,7 +2,7 @@
 stored once, acked records do not come again, nothing is lost and nothing hangs.
 
 GOSSIPQ_STRIKES=10000 GOSSIPQ_COUNTS=FILE counts a longer run into a file; signals.json has the sum
-of such runs, in which every check held, and docs/PROOF.md states it.
+of such runs, in which every check held, and docs/internals/testing.md states it.
 """
 
 import asyncio
@@ -268,5 +268,5 @@ def test_signals_that_cancel_what_an_asyncio_client_does(
 def test_the_document_states_what_was_counted() -> None:
     counts = json.loads(Path(__file__).with_name("signals.json").read_text("utf-8"))
     signals = sum(each["interrupts"] for each in counts.values())
-    told = " ".join((HOME / "docs" / "PROOF.md").read_text("utf-8").split())
+    told = " ".join((HOME / "docs" / "internals" / "testing.md").read_text("utf-8").split())
     assert f"{signals:,} signals at random microseconds" in told

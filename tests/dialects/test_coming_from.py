@@ -1,4 +1,4 @@
-"""docs/COMING-FROM.md: what it says is kept is shown by a test, and its options are those that there are."""
+"""docs/migrate/coming-from.md: a test shows each promise, and each option exists."""
 
 import re
 import tomllib
@@ -9,7 +9,7 @@ from conftest import HOME
 from gossipq_gateway.dialects.names import topic_of
 from gossipq_gateway.dialects.options import DialectOptions
 
-TEXT = (HOME / "docs" / "COMING-FROM.md").read_text("utf-8")
+TEXT = (HOME / "docs" / "migrate" / "coming-from.md").read_text("utf-8")
 ANCESTORS = {
     "KapokMQ": "kapokmq",
     "moonmq": "moonmq",

@@ -299,7 +299,7 @@ def test_the_document_opens_the_tables_that_the_exporter_made(mq, open_folder, t
     mq.publish_many("orders", [b"x"] * 6).result(10)
     Exporter(mq, folder).run()
     Iceberg(folder, iceberg.catalog(place)).commit()
-    text = (HOME / "docs" / "EXPORT.md").read_text("utf-8")
+    text = (HOME / "docs" / "how-to" / "export.md").read_text("utf-8")
     code = text[text.index("from pyiceberg.catalog import") :].partition("```")[0]
     found = {}
     exec(code.replace("/data/tables", place), found)

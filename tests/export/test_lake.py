@@ -144,7 +144,7 @@ def test_what_is_said(mq, open_folder, filled, tmp_path):
 
 def test_the_document_shows_what_runs(filled, monkeypatch, capsys):
     pytest.importorskip("polars"), pytest.importorskip("duckdb")
-    text = (HOME / "docs" / "EXPORT.md").read_text("utf-8")
+    text = (HOME / "docs" / "how-to" / "export.md").read_text("utf-8")
     (shown,) = (code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "lake.open" in code)
     monkeypatch.chdir(Path(filled).parent)
     code, last = shown.rstrip().rsplit("\n", 1)

@@ -1,4 +1,4 @@
-"""docs/HTTP.md and openapi.json say what is so: each example is run, each operation is asked."""
+"""docs/reference/http.md and openapi.json say what is so: each example is run, each operation is asked."""
 
 import re
 import subprocess
@@ -23,7 +23,7 @@ from gossipq_gateway.v1 import openapi
 from gossipq_gateway.v1.table import OPERATIONS
 
 pytestmark = pytest.mark.e2e
-DOCUMENT = HOME / "docs" / "HTTP.md"
+DOCUMENT = HOME / "docs" / "reference" / "http.md"
 ADDRESS = "http://127.0.0.1:7781"
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 

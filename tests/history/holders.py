@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from history.record import Operation
 
-#: a lease never ends sooner, even if the connection of its consumer breaks (docs/GUARANTEES.md, Limits)
+#: a lease never ends sooner, even if the connection of its consumer breaks (guarantees.md, Limits)
 LEASE_MIN_NS = 1_000_000_000
 
 

@@ -1,6 +1,7 @@
 """Dedup: within its window an id is stored once, however often and by whomever it is published.
 
-The rule is that of docs/GUARANTEES.md, and of Kafka's idempotent producer (KIP-98) for repeats by its client.
+The rule is that of docs/concepts/guarantees.md, and of Kafka's idempotent producer (KIP-98) for repeats by
+its client.
 The histories must be shorter than the window, and must have fewer ids than it.
 """
 

@@ -1,5 +1,5 @@
-"""Every verb with every permission, as the table in docs/SECURITY.md says; closing, opening and revoking at
-a worker and at a frontdoor. Over fakes of their ports: nothing waits."""
+"""Every verb with every permission, as the table in docs/operate/security.md says. Closing, opening and
+revoking at a worker and at a frontdoor. Over fakes of their ports: nothing waits."""
 
 import re
 from itertools import count
@@ -61,7 +61,7 @@ NOTHING, ALL = "nothing", "all"
 ROLES = (*PERMISSIONS, NOTHING, ALL)
 META = (Resolve, CreateTopic, messages.BindTopic, messages.DropTopic, operator_messages.SetTopic)
 META += (messages.AskAccess, messages.SetAccess, messages.AskMembers, messages.SetMember, messages.SetOptions)
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "SECURITY.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "operate" / "security.md"
 NODE = Hello(ownership.session_of(ownership.key_of_node(TOKEN, b"n" * 16)), "node", "0")
 NODE = structs.replace(NODE, key=ownership.key_of_node(TOKEN, b"n" * 16))
 numbers = count(1)

@@ -167,7 +167,7 @@ def main(words: list[str]) -> int:
             f"error: the format {name} changed, and its version did not", *found, sep="\n  ", file=sys.stderr
         )
     if broken:
-        print(" hint: docs/COMPATIBILITY.md says which version to raise", file=sys.stderr)
+        print(" hint: docs/reference/compatibility.md says which version to raise", file=sys.stderr)
         return 1
     FILE.write_text(json.dumps(after, indent=1) + "\n")
     return 0

@@ -11,7 +11,7 @@ from release import formats
 def test_formats_are_those_on_record() -> None:
     before, after = formats.recorded(), formats.current()
     broken = {name: found for name in before if (found := formats.breaks(before[name], after[name]))}
-    assert broken == {}, "raise the version of the format (docs/COMPATIBILITY.md)"
+    assert broken == {}, "raise the version of the format (docs/reference/compatibility.md)"
     assert json.dumps(after, indent=1) + "\n" == formats.FILE.read_text(), (
         "what was added has to be recorded: python tests/release/formats.py"
     )

@@ -1,5 +1,5 @@
 """Adds up the runs in seeds.jsonl and the hunts in hunts.jsonl: `python tests/sim/tally.py` prints
-the rows for docs/PROOF.md.
+the rows for docs/internals/testing.md.
 
 Only runs on committed code count. A seed that failed once stays counted after the fix; for each
 bug the newest hunt counts.

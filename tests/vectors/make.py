@@ -72,7 +72,7 @@ VERBS_ABOUT = (
     "Every message of the protocol and every value inside one, made of the classes of the code. 'fields' are "
     "in wire order. The type of a field is int, text, bytes, bool, range ([int, int, int]), a list or a map "
     "of these, a tuple in brackets, or the name of a value. Its default is '-' when it is required, else as "
-    "docs/VERBS.md writes it. Verbs from 96 on are between nodes."
+    "docs/reference/verbs.md writes it. Verbs from 96 on are between nodes."
 )
 
 

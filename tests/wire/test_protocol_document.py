@@ -1,5 +1,5 @@
-"""PROTOCOL.md, docs/VERBS.md, docs/PEERS.md and the code agree: verbs, fields, defaults, error
-codes, limits, kinds of log entries, and the frames of the quick start.
+"""PROTOCOL.md, docs/reference/verbs.md, docs/internals/peers.md and the code agree: verbs, fields, defaults,
+error codes, limits, kinds of log entries, and the frames of the quick start.
 """
 
 import re
@@ -20,7 +20,8 @@ from vectors import make
 
 HOME = Path(__file__).resolve().parents[2]
 PAGES = [
-    (HOME / name).read_text(encoding="utf-8") for name in ("PROTOCOL.md", "docs/VERBS.md", "docs/PEERS.md")
+    (HOME / name).read_text(encoding="utf-8")
+    for name in ("PROTOCOL.md", "docs/reference/verbs.md", "docs/internals/peers.md")
 ]
 TEXT = "\n".join(PAGES)
 WORDS_MAX = 12_000  #: words of PROTOCOL.md, so that a client's author can read it in an afternoon

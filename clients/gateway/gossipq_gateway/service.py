@@ -39,7 +39,9 @@ def dialects(settings: Settings, callers: Callers) -> list[Dialect]:
         from gossipq_gateway.sqs.dialect import Sqs
 
         if not settings.sqs_keys:
-            raise ConfigError("--sqs needs access keys", "--sqs-keys FILE; docs/HTTP.md says what is in it")
+            raise ConfigError(
+                "--sqs needs access keys", "--sqs-keys FILE; docs/reference/http.md describes it"
+            )
         found.append(Sqs(callers, settings.sqs_keys, settings.public_url))
     if settings.kapokmq is not None:
         from gossipq_gateway.dialects.kapokmq import KapokMq

@@ -1,1 +1,1 @@
-"""Export of a cluster to files, by an ordinary client. See docs/EXPORT.md."""
+"""Export of a cluster to files, by an ordinary client. See docs/how-to/export.md."""

@@ -1,4 +1,4 @@
-"""The pictures of docs/TOP.md and of the README, drawn from what `scene` has recorded of a real cluster.
+"""The pictures of docs/operate/top.md and of the README, drawn from a recording of a real cluster.
 
 Run as a program it draws them anew."""
 

@@ -71,9 +71,9 @@ def test_a_picture_is_whole_and_fetches_nothing(board: Board) -> None:
 
 def test_the_pictures_show_what_it_looks_like_now(pictures, scene) -> None:
     """Of a real cluster under a real load, which `make pictures` records anew."""
-    page = (pictures.HOME / "docs" / "TOP.md").read_text("utf-8")
+    page = (pictures.HOME / "docs" / "operate" / "top.md").read_text("utf-8")
     for path, text in pictures.pictures(scene.kept()):
         assert words(path.read_text("utf-8")) == words(text), (
             "python tests/cli/dashboard/pictures.py draws them anew"
         )
-        assert f"](pictures/{path.name})" in page
+        assert f"](../pictures/{path.name})" in page

@@ -77,4 +77,5 @@ def read(path: str) -> DialectOptions:
         found = tomllib.loads(Path(path).read_text("utf-8"))
         return msgspec.convert(found, DialectOptions)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise ConfigError(f"{path}: {error}", "docs/COMING-FROM.md has the keys of each dialect") from None
+        hint = "docs/migrate/coming-from.md has the keys of each dialect"
+        raise ConfigError(f"{path}: {error}", hint) from None

@@ -76,7 +76,7 @@ def of_doors(members: Sequence[Member]) -> "list[Check]":
         encrypted = sum(member.encrypts for member in members)
         text = f"all {len(asked)} of {many(len(members), 'node')} are reached, {encrypted} encrypt"
         return [Check("cluster doors", GOOD, text)] if asked else []
-    remedy = "is the node up? let these ports through the firewall: docs/SECURITY.md has the port plan"
+    remedy = "is the node up? let these ports through the firewall: docs/operate/security.md has the ports"
     return [
         Check("cluster doors", WARNING, f"{name}: {', '.join(ports)} are not reached from here", remedy)
         for name, ports in shut.items()
