@@ -93,7 +93,7 @@ def schedule(scale: float) -> list[Figure]:
             mq.create_topic("later", partitions=2)
             empty_mb, start = memory_mb(at.pid, "Pss_Anon"), time.perf_counter()
             for _ in batches(records):
-                mq.publish_many(
+                mq.post_many(
                     "later", [VALUE] * BATCH, delays=[draw.uniform(*HORIZON_S) for _ in range(BATCH)]
                 )
             mq.flush()
@@ -133,9 +133,9 @@ def expire(scale: float) -> list[Figure]:
         mq.create_topic("other")
         mq.fetch("old", "late", n=1, wait=0.0)
         for _ in batches(records):
-            mq.publish_many("old", [VALUE] * BATCH)
+            mq.post_many("old", [VALUE] * BATCH)
         mq.flush()
-        mq.publish("other", VALUE).result()
+        mq.publish("other", VALUE)
         laps_ms, quiet_ms, most_mb = list[float](), list[float](), 0.0
         before_mb = memory_mb(at.pid, "Pss_Anon")
         for _ in range(QUIET):
@@ -199,7 +199,7 @@ def command_s(at: Node, *line: str) -> float:
 
 def confirmed_ms(mq: Client) -> float:
     start = time.perf_counter()
-    mq.publish("other", VALUE).result()
+    mq.publish("other", VALUE)
     return (time.perf_counter() - start) * 1_000
 
 
@@ -237,7 +237,7 @@ def lateness_ms(mq: Client, records: int, spread_s: float) -> list[float]:
         now = time.monotonic()
         delays = [int((first_due + draw.uniform(0, spread_s) - now) * 1_000) + 1 for _ in range(BATCH)]
         values = [STAMP.pack(now + delay / 1_000).ljust(SIZE, b"\0") for delay in delays]
-        mq.publish_many("soon", values, delays=[delay / 1_000 for delay in delays])
+        mq.post_many("soon", values, delays=[delay / 1_000 for delay in delays])
     mq.flush()
     if time.monotonic() > first_due:
         raise SystemExit(f"publishing {records:,} records took longer than {LEAD_S:g} s")
@@ -265,7 +265,7 @@ class Work(NamedTuple):
 
 
 def plain(mq: Client, topic: str, numbers: range) -> None:
-    mq.publish_many(topic, [STAMP.pack(number).ljust(SIZE, b"\0") for number in numbers])
+    mq.post_many(topic, [STAMP.pack(number).ljust(SIZE, b"\0") for number in numbers])
 
 
 def number_of(message: Message) -> int:
@@ -336,7 +336,7 @@ def keys(scale: float) -> list[Figure]:
 
     def publish(mq: Client, topic: str, numbers: range, count: int = KEYS) -> None:
         values = [STAMP.pack(number).ljust(SIZE, b"\0") for number in numbers]
-        mq.publish_many(topic, values, keys=[b"%d" % (number % count) for number in numbers])
+        mq.post_many(topic, values, keys=[b"%d" % (number % count) for number in numbers])
 
     def publish_many(mq: Client, topic: str, numbers: range) -> None:
         publish(mq, topic, numbers, MANY_KEYS)
@@ -386,7 +386,7 @@ def routes(scale: float) -> list[Figure]:
 
     def publish(mq: Client, topic: str, numbers: range) -> None:
         values = [STAMP.pack(number).ljust(SIZE, b"\0") for number in numbers]
-        mq.publish_many(topic, values, route="eu.fr" if numbers.start // BATCH % 2 else "us.ny")
+        mq.post_many(topic, values, route="eu.fr" if numbers.start // BATCH % 2 else "us.ny")
 
     taken = sum(len(numbers) for numbers in batches(records) if numbers.start // BATCH % 2)
     with node() as at:
@@ -412,11 +412,11 @@ def steps(scale: float) -> list[Figure]:
     records = sized(STEPS, scale)
 
     def two(mq: Client, topic: str, message: Message) -> None:
-        mq.publish(topic, VALUE)
+        mq.post(topic, VALUE)
         message.ack()
 
     def one(mq: Client, topic: str, message: Message) -> None:
-        message.ack_with(topic, VALUE)
+        message.post_with(topic, VALUE)
 
     def stepped_per_s(mq: Client, name: str, step: Callable[[Client, str, Message], None]) -> float:
         source, out = f"{name}-in", f"{name}-out"
@@ -527,7 +527,7 @@ def vanish(scale: float) -> list[Figure]:
         mq.fetch("crowd", "g", n=1, wait=0.0)
         mq.flush()
         with crowd(at, "crowd", consumers):
-            mq.publish("other", VALUE).result()
+            mq.publish("other", VALUE)
             quiet_ms = [confirmed_ms(mq) for _ in range(QUIET)]
         laps_ms, end = list[float](), time.perf_counter() + WATCH_S
         while time.perf_counter() < end:
@@ -552,7 +552,7 @@ def ids(scale: float) -> list[Figure]:
             made = [[b"order-%d" % number for number in numbers] for numbers in batches(records)]
             watch = Watch(at.pid)
             for ids in made:
-                mq.publish_many(topic, [VALUE] * BATCH, ids=ids if named else None)
+                mq.post_many(topic, [VALUE] * BATCH, ids=ids if named else None)
             mq.flush()
             return watch.spent().of_each(records)
 

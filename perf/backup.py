@@ -33,7 +33,7 @@ def fill(server: str, size: int) -> int:
         mq.create_topic("ballast", partitions=32)
         for first in range(0, records, BATCH):
             starts = [(first + at) * 7_919 % RECORD for at in range(BATCH)]
-            mq.publish_many("ballast", [noise[at : at + RECORD] for at in starts])
+            mq.post_many("ballast", [noise[at : at + RECORD] for at in starts])
         mq.flush(600)
     return records
 
@@ -53,7 +53,7 @@ class Pulse(threading.Thread):
             mq.create_topic("pulse", partitions=4, if_not_exists=True)
             while not self._over.is_set():
                 start_s = time.perf_counter()
-                mq.publish("pulse", b"x" * 1_000).result(60)
+                mq.publish("pulse", b"x" * 1_000, timeout=60)
                 self.waits.append(time.perf_counter() - start_s)
                 time.sleep(max(0.0, PERIOD_S - self.waits[-1]))
 

@@ -191,7 +191,7 @@ import sys, threading, time
 from gossipq_client import connect
 {SPENT}
 with connect(sys.argv[1]) as mq:
-    mq.publish_and_wait("idle", b"x")
+    mq.publish("idle", b"x")
     with mq.subscribe("idle", "g", start="new") as subscription:
         threading.Thread(target=lambda: [None for _ in subscription]).start()
         spent()
@@ -202,7 +202,7 @@ import sys, time
 from gossipq_client import connect
 {SPENT}
 with connect(sys.argv[1]) as mq:
-    mq.publish_and_wait("idle", b"x")
+    mq.publish("idle", b"x")
     spent()
 """
 ASYNCIO = f"""
@@ -211,7 +211,7 @@ from gossipq_client.aio import connect
 {SPENT}
 async def main():
     async with connect(sys.argv[1]) as mq:
-        await mq.publish_and_wait("idle", b"x")
+        await mq.publish("idle", b"x")
         subscription = mq.subscribe("idle", "g", start="new")
         async def consume():
             async for _ in subscription:

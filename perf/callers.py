@@ -68,14 +68,14 @@ async def gossipq_tasks(server: str, tasks: int) -> Any:
     from gossipq_client.aio import connect
 
     async with connect(server) as mq:
-        yield lambda: mq.publish_and_wait(NAME, RECORD)
+        yield lambda: mq.publish(NAME, RECORD)
 
 
 def gossipq_alone(server: str) -> Callable[[], Any]:
     from gossipq_client import connect
 
     mq = connect(server)
-    return lambda: mq.publish_and_wait(NAME, RECORD)
+    return lambda: mq.publish(NAME, RECORD)
 
 
 # --- Redis --------------------------------------------------------------------------------------------------

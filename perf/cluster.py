@@ -171,9 +171,7 @@ class Load:
             number = 0
             while not self._over.is_set():
                 try:
-                    mq.publish_many(f"load{number % LOAD_TOPICS}", [bytes(100)] * LOAD_BATCH).result(
-                        timeout=30
-                    )
+                    mq.publish_many(f"load{number % LOAD_TOPICS}", [bytes(100)] * LOAD_BATCH, timeout=30)
                 except GossipqError as error:
                     self.errors.append(str(error))
                 self.confirmed.append(time.monotonic())
@@ -204,7 +202,7 @@ def measure_join(gigabytes: float = JOIN_GB) -> list[Row]:
         with connect(servers) as mq:
             rest = int(gigabytes * 1e9)
             while rest > 0:
-                receipts = [mq.publish_many(f"data{n}", [bytes(1_000)] * 1_000) for n in range(16)]
+                receipts = [mq.post_many(f"data{n}", [bytes(1_000)] * 1_000) for n in range(16)]
                 for receipt in receipts:
                     receipt.result(timeout=60)
                 rest -= 16_000_000
@@ -238,7 +236,7 @@ def _steady(servers: list[str], topic: str, confirmed: list[float], over: thread
     """One publish after the other."""
     with connect(servers) as mq:
         while not over.wait(PUBLISH_EVERY_S):
-            mq.publish(topic, b"steady").result(timeout=30)
+            mq.publish(topic, b"steady", timeout=30)
             confirmed.append(time.monotonic())
 
 

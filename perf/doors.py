@@ -84,7 +84,7 @@ def published(mq: Client, at: Node, topic: str, batches: int, of: int) -> Measur
     values = [bytes(SIZE)] * of
     watch = Watch(at.pid)
     for _ in range(batches):
-        mq.publish_many(topic, values)
+        mq.post_many(topic, values)
     mq.flush()
     left = batches * of
     while left:
@@ -99,7 +99,7 @@ def in_flight(mq: Client, at: Node, rounds: int) -> Measured:
     """One publish in flight."""
     watch = Watch(at.pid)
     for _ in range(rounds):
-        mq.publish("one", bytes(SIZE)).result(PATIENCE_S)
+        mq.publish("one", bytes(SIZE), timeout=PATIENCE_S)
     return watch.spent().of_each(rounds)
 
 
@@ -109,7 +109,7 @@ def turn(at: Node, credentials: "Path | bytes", scale: float) -> tuple[Measured,
     with connect(at.server, credentials=credentials, timeout=PATIENCE_S) as mq:
         for topic in ("many", "few", "one"):
             mq.create_topic(topic, partitions=4, retention=0, if_not_exists=True)
-            mq.publish(topic, b"first").result(PATIENCE_S)
+            mq.publish(topic, b"first", timeout=PATIENCE_S)
             mq.ack(mq.fetch(topic, group="g", n=1_000, wait=5.0))
         mq.flush()
         return (

@@ -39,7 +39,7 @@ def publish(server: str, records: int) -> None:
         for _ in range(records // BATCH):
             noise = dice.randbytes(BATCH * (SIZE - len(text)))
             step = SIZE - len(text)
-            mq.publish_many("orders", [noise[at * step : (at + 1) * step] + text for at in range(BATCH)])
+            mq.post_many("orders", [noise[at * step : (at + 1) * step] + text for at in range(BATCH)])
         mq.flush(600)
 
 
@@ -58,7 +58,7 @@ def publish_typed(server: str, records: int) -> None:
     line = b'{"user":"u%05d","n":%d,"amount":%d.25,"note":"' + note.encode() + b'"}'
     with connect(server) as mq:
         for first in range(0, records, BATCH):
-            mq.publish_many(topic, [line % (at % 10_000, at, at % 997) for at in range(first, first + BATCH)])
+            mq.post_many(topic, [line % (at % 10_000, at, at % 997) for at in range(first, first + BATCH)])
         mq.flush(600)
 
 

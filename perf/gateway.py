@@ -154,15 +154,15 @@ async def straight(
 
 
 async def publish_lines(mq: Client) -> object:
-    return await (await mq.publish_many("lines", [VALUE] * LINES)).result(10)
+    return await mq.publish_many("lines", [VALUE] * LINES, timeout=10)
 
 
 async def publish_one(mq: Client) -> object:
-    return await mq.publish_and_wait("single", VALUE)
+    return await mq.publish("single", VALUE)
 
 
 async def publish_batch(mq: Client) -> object:
-    return await (await mq.publish_many("queue", [VALUE] * BATCH)).result(10)
+    return await mq.publish_many("queue", [VALUE] * BATCH, timeout=10)
 
 
 class Figure(NamedTuple):

@@ -36,7 +36,7 @@ def spent_s(mq: Client, pid: int, topic: str, batches: int) -> float:
     before = cpu_s(pid)
     left = dict.fromkeys(range(CONSUMED), batches * BATCH)
     for _ in range(batches):
-        mq.publish_many(topic, values)
+        mq.post_many(topic, values)
     mq.flush()
     while any(left.values()):
         for number in [each for each, count in left.items() if count]:

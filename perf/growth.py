@@ -72,7 +72,7 @@ def batch_ms(pids: list[int], mq: Client, idle: float, group: str = GROUP) -> fl
     """Processor time of nodes for each batch, above what they spend idle."""
     before, start = sum(map(cpu_s, pids)), time.perf_counter()
     for _ in range(BATCHES):
-        mq.publish_many(USED, [VALUE] * BATCH)
+        mq.post_many(USED, [VALUE] * BATCH)
     mq.flush()
     left = BATCHES * BATCH
     while left > 0:
@@ -127,7 +127,7 @@ def with_records(size: int) -> Found:
     def fill(at: Node, mq: Client) -> None:
         mq.create_topic("stored", 4)
         for _ in range(0, size, BATCH):
-            mq.publish_many("stored", [VALUE] * BATCH)
+            mq.post_many("stored", [VALUE] * BATCH)
         mq.flush()
 
     return one_node(fill)
@@ -137,7 +137,7 @@ def publish_each(server: str, count: int) -> None:
     """Store `count` batches of one record: each publish waits for its confirm."""
     with connect(server, timeout=PATIENCE_S) as mq:
         for _ in range(count):
-            mq.publish_and_wait(USED, VALUE)
+            mq.publish(USED, VALUE)
 
 
 def with_batches(size: int) -> Found:
@@ -175,7 +175,7 @@ def publishing(servers: list[str]) -> Iterator[list[float]]:
         with connect(servers) as mq:
             while not over.wait(0.01):
                 try:
-                    mq.publish(USED, b"steady").result(timeout=PATIENCE_S)
+                    mq.publish(USED, b"steady", timeout=PATIENCE_S)
                     confirmed.append(time.monotonic())
                 except GossipqError as error:
                     print(error, file=sys.stderr)

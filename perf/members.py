@@ -40,7 +40,7 @@ class Spent(NamedTuple):
 def place(mq: Client, topic: str, group: str = "g") -> Place:
     """Return the endpoint of the leader of the topic's only partition."""
     mq.create_topic(topic, 1, if_not_exists=True)
-    mq.publish_and_wait(topic, b"")
+    mq.publish(topic, b"")
     session = mq._engine.session
     (writer,) = session.publishing.topics[topic].writers
     return session.links.leaders.routes[writer.shard].endpoint, writer.shard, writer.partition, group
@@ -88,7 +88,7 @@ def spent(at: Node, mq: Client, topic: str, batches: int, size: int = BATCH, pau
     idle, memory = idle_share(at), memory_mb(at.pid)
     before, start = cpu_s(at.pid), time.perf_counter()
     for _ in range(batches):
-        sent = mq.publish_many(topic, [VALUE] * size)
+        sent = mq.post_many(topic, [VALUE] * size)
         if pause_s:
             sent.result()
             time.sleep(pause_s)

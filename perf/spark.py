@@ -246,7 +246,7 @@ def lag(spark: Any, server: str, folder: Path) -> list[Row]:
         def load(seconds: float) -> None:
             end_s = time.perf_counter() + seconds
             while time.perf_counter() < end_s:
-                mq.publish_many("ticks", [b"x" * 100] * (LAG_RATE // 20)).result(10)
+                mq.publish_many("ticks", [b"x" * 100] * (LAG_RATE // 20), timeout=10)
                 time.sleep(1 / 20)
 
         try:
@@ -275,7 +275,7 @@ def live_a_little(server: str) -> None:
     with connect(server) as mq:
         for step in range(CHART_STEPS):
             for number, topic in enumerate(("orders", "payments", "clicks"), 1):
-                mq.publish_many(topic, [b"x" * 100] * (CHART_RECORDS * number * (1 + step % 3))).result(10)
+                mq.publish_many(topic, [b"x" * 100] * (CHART_RECORDS * number * (1 + step % 3)), timeout=10)
             time.sleep(1)
 
 

@@ -156,5 +156,6 @@ class Bell:
             key="/".join(key_of(alarm)),
             route=f"{alarm.severity}.{alarm.name}",
             id="/".join((event, str(alarm.since_ms), *key_of(alarm))),
-        ).result(ASK_S)
+            timeout=ASK_S,
+        )
         log.warning("alarm %s: %s: %s", event, alarm.name, alarm.text)

@@ -77,5 +77,5 @@ class Scribe:
             while rows and not self._ends.is_set():
                 row = rows[0]
                 value = msgspec.json.encode(Noted(node=self._node, **msgspec.structs.asdict(row)))
-                mq.publish(TOPIC, value, route=row.outcome).result(ASK_S)
+                mq.publish(TOPIC, value, route=row.outcome, timeout=ASK_S)
                 rows.popleft()

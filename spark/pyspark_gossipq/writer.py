@@ -195,13 +195,13 @@ class Task:
         )
         if plain and len(set(topics)) == 1:
             self._require(topics[0])
-            self._wait(self._mq.publish_many(topics[0], values, keys=keys, ids=ids))
+            self._wait(self._mq.post_many(topics[0], values, keys=keys, ids=ids))
             return
         for row in range(count):
             self._require(topics[row])
             told = {name: column[row] for name, column in columns.items()}
             headers, route = self._headers(told), told.get("route") or ""
-            receipt = self._mq.publish(
+            receipt = self._mq.post(
                 topics[row], values[row], key=told.get("key"), headers=headers, route=route, id=ids[row]
             )
             self._wait(receipt, RUN)

@@ -128,7 +128,7 @@ def test_no_process_ends_in_a_flood_of_connections(
     node.start()
     info = topic_of(node, raw, "flooded")
     with connect(node.endpoint) as mq:
-        mq.publish("flooded", bytes(1 << 20)).result(30)
+        mq.publish("flooded", bytes(1 << 20), timeout=30)
         mq.flush(30)
     pids, flood = node.pids(), Flood(node, info)
     flood.run()

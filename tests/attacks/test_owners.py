@@ -141,7 +141,7 @@ def test_owners_stay_owners_over_a_takeover(tmp_path: Path, raw: Connect) -> Non
 
 def test_a_client_has_a_key_of_its_own(served: Node, raw: Connect) -> None:
     with connect(served.endpoint) as ada, connect(served.endpoint) as bob:
-        assert ada.publish("own", b"x").result(10).ref != bob.publish("own", b"y").result(10).ref
+        assert ada.publish("own", b"x", timeout=10).ref != bob.publish("own", b"y", timeout=10).ref
         sessions = {row.session for row in ada.admin.clients()}
     assert all(session[0] & ownership.OWNED for session in sessions)
     assert len(sessions) >= 2

@@ -66,7 +66,7 @@ def test_topics_and_partitions(tight: Node, raw: Connect) -> None:
         if not isinstance(answer, Topics):
             refused(answer, "topics")
     with connect(tight.endpoint) as mq:
-        mq.publish("one", b"x").result(10)
+        mq.publish("one", b"x", timeout=10)
         assert len(mq.topics()) <= TIGHT["topics"]
 
 
@@ -88,14 +88,14 @@ def test_groups_and_subscriptions(tight: Node, raw: Connect) -> None:
 
 def test_sessions(tight: Node, raw: Connect) -> None:
     with connect(tight.endpoint) as mq:
-        mq.publish("served", b"x").result(10)
+        mq.publish("served", b"x", timeout=10)
         crowd = raw(tight.worker(0))
         hellos = [Hello(bytes((1, *bytes(14), at)), "crowd", "1") for at in range(20)]
         answers = [crowd.ask(hello, META_SHARD) for hello in hellos]
         assert isinstance(answers[0], Welcome)
         refused(answers[-1], "sessions")
         assert getattr(answers[-1], "retry_after_ms", 0) > 0
-        mq.publish("served", b"y").result(10)
+        mq.publish("served", b"y", timeout=10)
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_an_address_asks_so_much_a_second(slow: Node, raw: Connect, step: int) -
         assert (refusal.code, refusal.retry_after_ms > 0) == ("busy", True)
     flood.alive(META_SHARD)
     with connect(slow.endpoint) as mq:
-        mq.publish("served", b"x").result(30)
+        mq.publish("served", b"x", timeout=30)
         if step:  # a worker tells how many
             until(lambda: sum(worker.over_quota for worker in mq.admin.status().workers) >= len(refusals))
 
@@ -158,7 +158,7 @@ def test_a_store_beyond_its_quota_serves(make: Callable[..., Node], raw: Connect
     node.environment["GOSSIPQ_CLUSTER__QUOTA__PARTITIONS"] = "20"
     node.start()
     with connect(node.endpoint) as mq:
-        mq.publish("before", b"x").result(10)
+        mq.publish("before", b"x", timeout=10)
     refused(raw(node.worker(0)).hello(META_SHARD).ask(CreateTopic("after"), META_SHARD), "partitions")
 
 

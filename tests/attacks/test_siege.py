@@ -37,7 +37,7 @@ pytestmark = [
 
 def facts(nodes: Cluster) -> Facts:
     with connect(nodes.servers) as mq:
-        mq.publish(LARGE, bytes(2 << 20)).result(30)
+        mq.publish(LARGE, bytes(2 << 20), timeout=30)
         (info,) = mq.topics(LARGE)
         name = mq.admin.status().cluster
     ports = [member.port for member in nodes.members]
@@ -53,7 +53,7 @@ def waits_ms(nodes: Cluster, seconds: float) -> list[int]:
         while time.monotonic() < end:
             started_s = time.monotonic()
             with suppress(GossipqError):
-                mq.publish("honest", b"x").result(60)
+                mq.publish("honest", b"x", timeout=60)
             found.append(int((time.monotonic() - started_s) * 1_000))
             time.sleep(PUBLISH_EVERY_S)
     return found

@@ -51,7 +51,7 @@ def roster(served: Node, raw: Connect) -> Members:
 
 def serves(served: Node) -> None:
     with connect(served.endpoint) as mq:
-        mq.publish("kept", b"x").result(10)
+        mq.publish("kept", b"x", timeout=10)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_a_stranger_says_to_the_ports_of_nodes_changes_nothing(
     served: Node, raw: Connect, said: Message
 ) -> None:
     with connect(served.endpoint) as mq:
-        mq.publish("kept", b"x").result(10)
+        mq.publish("kept", b"x", timeout=10)
         status = mq.admin.status()
     before, pids = roster(served, raw), served.pids()
     sender = said.leader if isinstance(said, Append | Snapshot) else status.copy

@@ -38,7 +38,7 @@ class Life:
             more["ids"] = [f"id-{dice.randrange(500)}" for _ in values]
         if dice.random() < 0.2:
             more["delay"] = "2h"
-        self.mq.publish_many(topic, values, partition=dice.randrange(3), **more).result(10)
+        self.mq.publish_many(topic, values, partition=dice.randrange(3), **more, timeout=10)
 
     def consume(self):
         dice, topic, group = self.dice, self.dice.choice(TOPICS), self.dice.choice(("billing", "stock"))

@@ -80,7 +80,7 @@ def test_killed_at_any_point_they_go_on(make_node, tmp_path, seed):
     with connect(node.endpoint) as mq:  # more than a moment's work
         mq.create_topic("ballast", partitions=16)
         for _ in range(60):
-            mq.publish_many("ballast", [os.urandom(50_000)] * 10)
+            mq.post_many("ballast", [os.urandom(50_000)] * 10)
         mq.flush(60)
     load = Load(node.endpoint, seed)
     load.start()

@@ -49,8 +49,8 @@ def test_the_restored_cluster_is_the_one_that_was_backed_up(mq, back_up, restore
 def test_what_goes_on_with_it_goes_on_where_it_was(broker, mq, back_up, restore):
     """Schedules come due, ids are known, groups go on, dead letters can be replayed, new topics be made."""
     mq.create_topic("orders", dedup="1h")
-    mq.publish_many("orders", [b"later"], delay="1s").result(10)
-    mq.publish_many("orders", [b"%d" % at for at in range(10)], ids=[str(at) for at in range(10)]).result(10)
+    mq.publish_many("orders", [b"later"], delay="1s", timeout=10)
+    mq.publish_many("orders", [b"%d" % at for at in range(10)], ids=[str(at) for at in range(10)], timeout=10)
     batch = mq.fetch("orders", "billing", n=4, wait=2.0)
     batch[0].reject("never")
     for message in batch[1:]:
@@ -58,14 +58,14 @@ def test_what_goes_on_with_it_goes_on_where_it_was(broker, mq, back_up, restore)
     mq.flush()
     back_up()
     again = restore()
-    assert again.publish("orders", b"0", id="0").result(10).duplicate
+    assert again.publish("orders", b"0", id="0", timeout=10).duplicate
     assert again.admin.replay_dead("orders", "billing") == 1
     got = []
     while batch := again.fetch("orders", "billing", n=20, wait=2.0):
         got += [message.value for message in batch]
         again.ack(batch)
     assert sorted(got) == sorted([b"0", b"4", b"5", b"6", b"7", b"8", b"9", b"later"])
-    again.publish("brand.new", b"x").result(10)
+    again.publish("brand.new", b"x", timeout=10)
     assert [info.name for info in again.topics("brand*")] == ["brand.new"]
     ids = [info.id for info in (*mq.topics(), *again.topics("brand*"))]
     assert len(ids) == len(set(ids))
@@ -73,11 +73,11 @@ def test_what_goes_on_with_it_goes_on_where_it_was(broker, mq, back_up, restore)
 
 def test_only_what_is_new_is_asked_for(life, mq, back_up, tmp_path):
     life.go_on(40)
-    mq.publish_many("orders", [b"x" * 50_000] * 40).result(10)
+    mq.publish_many("orders", [b"x" * 50_000] * 40, timeout=10)
     first = back_up()
     # once a minute each shard has an entry for its growth, and what it keeps is new
     assert min(back_up().bytes_new for _ in range(2)) < 10_000
-    mq.publish("orders", b"y" * 50_000).result(10)
+    mq.publish("orders", b"y" * 50_000, timeout=10)
     second = back_up()
     assert 50_000 < second.bytes_new < first.bytes_new / 3
     assert [each.index for each in first.point.shards] <= [each.index for each in second.point.shards]
@@ -94,7 +94,7 @@ def test_single_topics_are_restored_with_all_that_is_theirs(life, mq, back_up, r
     for name in ("orders", "dead.or.alive"):
         mine = {key: value for key, value in before.items() if key == name or key[0] == name}
         assert {key: value for key, value in after.items() if key == name or key[0] == name} == mine
-    again.publish("payments", b"made anew").result(10)
+    again.publish("payments", b"made anew", timeout=10)
     with pytest.raises(UnknownTopic, match="orderz") as caught:
         restore(topics=["orderz"])
     assert caught.value.hint == f"it has {', '.join(sorted(info.name for info in mq.topics()))}"
@@ -105,7 +105,7 @@ def test_topics_that_come_and_go_while_a_backup_is_made(broker, mq, tmp_path, re
     """The register comes last: what it has and a shard has not is made there; the other way round goes."""
     for topic in TOPICS:
         mq.create_topic(topic, partitions=8)
-        mq.publish(topic, b"x", partition=0).result(10)
+        mq.publish(topic, b"x", partition=0, timeout=10)
 
     class Meddled:
         status = staticmethod(mq.admin.status)
@@ -113,7 +113,7 @@ def test_topics_that_come_and_go_while_a_backup_is_made(broker, mq, tmp_path, re
         def backup_part(self, shard, request):
             if shard == 0 and not request.index:  # all others are done
                 mq.create_topic("late", partitions=8)
-                mq.publish_many("late", [b"y"] * 8).result(10)
+                mq.publish_many("late", [b"y"] * 8, timeout=10)
                 mq.admin.delete_topic("orders")
             return mq.admin.backup_part(shard, request)
 
@@ -123,7 +123,7 @@ def test_topics_that_come_and_go_while_a_backup_is_made(broker, mq, tmp_path, re
     assert {info.name for info in again.topics()} == {"late", *TOPICS} - {"orders"}
     (late,) = again.topics("late")
     for number in range(8):
-        again.publish("late", b"z", partition=number).result(10)
+        again.publish("late", b"z", partition=number, timeout=10)
     assert len(late.shards) == 8
     stats = again.admin.stats()
     assert "orders" not in {row.topic for row in stats.partitions}
@@ -132,7 +132,7 @@ def test_topics_that_come_and_go_while_a_backup_is_made(broker, mq, tmp_path, re
 def test_a_point_that_is_gone_is_made_again_and_keeps_what_was_brought(mq, tmp_path, restore, monkeypatch):
     monkeypatch.setattr(backups, "FILE_BYTES", 100_000)
     mq.create_topic("orders", partitions=4)
-    mq.publish_many("orders", [b"x" * 50_000] * 40).result(10)
+    mq.publish_many("orders", [b"x" * 50_000] * 40, timeout=10)
     before, dice, asked = picture(mq), random.Random(3), []
 
     class Forgetful:
@@ -195,7 +195,7 @@ def test_a_batch_that_its_leader_had_lost_is_said(mq, tmp_path, restore, delay):
     """A shard over such a directory would stop when somebody reads it."""
     mq.create_topic("orders", partitions=1)
     for value in (b"first", b"second"):
-        mq.publish("orders", value, delay=delay).result(10)
+        mq.publish("orders", value, delay=delay, timeout=10)
 
     class Holed:
         status = staticmethod(mq.admin.status)
@@ -216,7 +216,7 @@ def test_a_batch_that_its_leader_had_lost_is_said(mq, tmp_path, restore, delay):
 def test_a_batch_that_was_about_to_go_is_not_missed(mq, tmp_path, restore):
     """Points that were made before such batches were left out say that they are there."""
     mq.create_topic("orders", partitions=1)
-    mq.publish("orders", b"first").result(10)
+    mq.publish("orders", b"first", timeout=10)
 
     class Early:
         status = staticmethod(mq.admin.status)
@@ -376,7 +376,7 @@ def test_a_restore_goes_on_with_no_point_of_another_folder(mq, back_up, tmp_path
 
     for number, place in enumerate(("old", "new")):
         for topic in range(8):
-            mq.publish(f"orders{topic}", b"%d" % number).result()
+            mq.publish(f"orders{topic}", b"%d" % number)
         back_up(str(tmp_path / place))
     for place, shard in (("old", cut_short), ("new", stored)):
         made.clear()

@@ -37,9 +37,9 @@ def test_from_a_running_node_to_another_one(make_node, ran, tmp_path):
     node, place, data = make_node().start(), tmp_path / "backup", tmp_path / "restored"
     with connect(node.endpoint) as mq:
         mq.create_topic("orders", partitions=4)
-        mq.publish_many("orders", [b"x" * 1_000] * 500).result(30)
+        mq.publish_many("orders", [b"x" * 1_000] * 500, timeout=30)
         mq.create_topic("notes")
-        mq.publish("notes", b"n").result(10)
+        mq.publish("notes", b"n", timeout=10)
         mq.create_topic("bills")
         secret = (node.data / "secret").read_bytes().strip()
         role, user = Role("clerk", [Rule("orders", ["read"])]), User("ada", ["clerk"])
@@ -96,7 +96,7 @@ def test_three_nodes_of_which_one_dies_while_it_is_made(ran, tmp_path):
         with connect(a.endpoint, b.endpoint) as mq:
             mq.create_topic("orders", partitions=12)
             for number in range(40):
-                mq.publish_many("orders", [b"%d:" % (number * 50 + at) * 200 for at in range(50)])
+                mq.post_many("orders", [b"%d:" % (number * 50 + at) * 200 for at in range(50)])
             mq.flush(60)
             batch = mq.fetch("orders", "billing", n=100, wait=10.0)
             mq.ack(batch)
@@ -122,7 +122,7 @@ def test_a_disk_that_stands_still_for_seconds_does_not_end_it(make_node, ran, tm
     with connect(node.endpoint) as mq:
         mq.create_topic("orders", partitions=8)
         for _ in range(20):
-            mq.publish_many("orders", [os.urandom(1_000)] * 100)
+            mq.post_many("orders", [os.urandom(1_000)] * 100)
         mq.flush(30)
         pids = [worker.pid for worker in mq.admin.status().workers]
     stop = threading.Timer(1.5, lambda: [os.kill(pid, signal.SIGSTOP) for pid in pids])
@@ -160,9 +160,9 @@ def bucket(monkeypatch):
 def test_an_object_store(shared_node, bucket, ran, tmp_path):
     with connect(shared_node.endpoint) as mq:
         name = f"t-{uuid.uuid4().hex[:8]}"
-        mq.publish_many(name, [b"x" * 1_000] * 100).result(10)
+        mq.publish_many(name, [b"x" * 1_000] * 100, timeout=10)
         for _ in range(2):
-            mq.publish(name, b"more").result(10)
+            mq.publish(name, b"more", timeout=10)
             assert ran("-s", shared_node.endpoint, "backup", "--out", bucket, "--keep", "0s")[0] == 0
     code, out, _ = ran("-o", "json", "store", "restore", bucket, "--list")
     assert (code, len(json.loads(out))) == (0, 1)

@@ -45,9 +45,9 @@ def drivers() -> Iterator[dict[str, Driver]]:
 def publish(by: str, drivers: dict[str, Driver], mq: Client, topic: str) -> None:
     if by == "python":
         for record in [*RECORDS, RECORDS[-1]]:
-            mq.publish(topic, **record)
-        mq.publish(topic, **ROUTED, route="eu.fr")
-        mq.publish(topic, **DELAYED, delay=DELAY_MS / 1_000)
+            mq.post(topic, **record)
+        mq.post(topic, **ROUTED, route="eu.fr")
+        mq.post(topic, **DELAYED, delay=DELAY_MS / 1_000)
         mq.flush()
         return
     driver = drivers[by]

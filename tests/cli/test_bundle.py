@@ -26,7 +26,9 @@ def test_all_that_helps_and_no_record_and_no_secret(
     shared_node: RunningNode, gossipq, tmp_path: Path
 ) -> None:
     with connect(shared_node.endpoint) as mq:
-        mq.publish("bundled", b"the body of a record", key="a key of one", headers={"h": "of one"}).result(10)
+        mq.publish(
+            "bundled", b"the body of a record", key="a key of one", headers={"h": "of one"}, timeout=10
+        )
     (tmp_path / "node.log").write_text(f"started\nshown {TOKEN}\n")
     out = tmp_path / "fault.tar.gz"
     log, gone = str(tmp_path / "node.log"), str(tmp_path / "gone.log")

@@ -106,7 +106,7 @@ def start(tmp_path: Path, mq: testing.Client) -> Iterator[Callable[..., Running]
 def test_a_signal_finishes_what_runs_and_gives_the_rest_back(
     start: Callable[..., Running], mq: testing.Client, source: str, number: int
 ) -> None:
-    mq.publish_many("orders", [b"%d" % at for at in range(10)]).result(PATIENCE_S)
+    mq.publish_many("orders", [b"%d" % at for at in range(10)], timeout=PATIENCE_S)
     running = start(source=source, work_s=0.3)
     running.until(lambda: len(running.words("begin")) == 2)
     assert running.end(number) == 0
@@ -116,7 +116,7 @@ def test_a_signal_finishes_what_runs_and_gives_the_rest_back(
 
 
 def test_a_second_signal_does_not_wait(start: Callable[..., Running], mq: testing.Client) -> None:
-    mq.publish("orders", b"x").result(PATIENCE_S)
+    mq.publish("orders", b"x", timeout=PATIENCE_S)
     running = start(work_s=60)
     running.until(lambda: len(running.words("begin")) == 1)
     running.process.terminate()
@@ -128,19 +128,19 @@ def test_a_second_signal_does_not_wait(start: Callable[..., Running], mq: testin
 def test_several_processes_end_together(start: Callable[..., Running], mq: testing.Client) -> None:
     running = start("app:mq", "--processes", "3", work_s=0.2)
     running.until(lambda: sum(row.consumers for row in mq.admin.groups("orders") if mq.topics("orders")) == 3)
-    mq.publish_many("orders", [b"%d" % at for at in range(30)]).result(PATIENCE_S)
+    mq.publish_many("orders", [b"%d" % at for at in range(30)], timeout=PATIENCE_S)
     running.until(lambda: len({process for process, *_ in running.words("begin")}) == 3)
     assert running.end() == 0
     assert sorted(running.words("begin")) == sorted(running.words("end"))
 
 
 def test_a_process_that_dies_is_started_again(start: Callable[..., Running], mq: testing.Client) -> None:
-    mq.publish("orders", b"die").result(PATIENCE_S)
+    mq.publish("orders", b"die", timeout=PATIENCE_S)
     running = start("app:mq", "--processes", "2")
     running.until(lambda: "ended with code 9" in running.said)
 
     def three_have_worked() -> bool:
-        mq.publish("orders", b"live").result(PATIENCE_S)
+        mq.publish("orders", b"live", timeout=PATIENCE_S)
         return len({process for process, *_ in running.words("begin")}) == 3
 
     running.until(three_have_worked)
@@ -155,7 +155,7 @@ def test_a_signal_while_they_start_is_no_failure(start: Callable[..., Running], 
 
 
 def test_processes_end_with_their_parent(start: Callable[..., Running], mq: testing.Client) -> None:
-    mq.publish_many("orders", [b"1", b"2"]).result(PATIENCE_S)
+    mq.publish_many("orders", [b"1", b"2"], timeout=PATIENCE_S)
     running = start("app:mq", "--processes", "2")
     running.until(lambda: len(running.words("end")) == 2)
     running.process.kill()
@@ -178,13 +178,13 @@ def test_a_changed_file_is_a_new_start(
 
     second_ns = 1_700_000_000_000_000_000
     write(SYNC, second_ns)
-    mq.publish("orders", b"old").result(PATIENCE_S)
+    mq.publish("orders", b"old", timeout=PATIENCE_S)
     running = start("app:mq", "--reload", source=None)
     running.until(lambda: len(running.words("end")) == 1)
     write("this is no Python\n", second_ns + 1_000_000)
     running.until(lambda: "SyntaxError" in running.said)
     write(SYNC.replace('say("end")', 'say("new")'), second_ns + 2_000_000)
-    mq.publish("orders", b"fresh").result(PATIENCE_S)
+    mq.publish("orders", b"fresh", timeout=PATIENCE_S)
     running.until(lambda: len(running.words("new")) == 1)
     assert running.end() == 0
 

@@ -249,7 +249,7 @@ def test_sub_waits_for_the_first_alarm(node, gossipq) -> None:
         )
         with Client([node.endpoint], "a node", 5.0, key_of_node(node.token(), bytes(16))) as mq:
             mq.create_topic("_alarms")
-            mq.publish("_alarms", "low disk").result(5)
+            mq.publish("_alarms", "low disk", timeout=5)
         out, _ = process.communicate(timeout=30)
     finally:
         process.kill()
@@ -794,7 +794,7 @@ def test_who_would_take_work_from_consumers_is_asked_first(shared_node, topic: s
         mq.create_topic(topic, partitions=1)
         with mq.subscribe(topic, group="billing", credit=1):
             until(lambda: any(row.consumers for row in mq.admin.groups(topic)))
-            mq.publish(topic, "17 apples").result(10)
+            mq.publish(topic, "17 apples", timeout=10)
             asked = Teletype(endpoint, "sub", topic, "-g", "billing")
             try:
                 asked.sees(

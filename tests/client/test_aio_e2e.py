@@ -17,13 +17,13 @@ PATIENCE_S = 25  #: less than a lease: a redelivery must not wait for its end
 def test_publish_consume_fetch(shared_node: RunningNode, topic: str) -> None:
     async def main() -> None:
         async with connect(shared_node.endpoint) as mq:
-            receipt = await (await mq.publish(topic, "one", key="k", headers={"h": "v"}, route="r"))
+            receipt = await mq.publish(topic, "one", key="k", headers={"h": "v"}, route="r")
             assert (receipt.topic, receipt.offset) == (topic, 0)
-            pending = [await mq.publish(topic, b"%d" % number) for number in range(2_000)]
+            pending = [mq.post(topic, b"%d" % number) for number in range(2_000)]
             receipts = await asyncio.gather(*pending)
             assert [each.offset for each in receipts] == list(range(1, 2_001))
             assert pending[-1].done()
-            assert (await (await mq.publish_many(topic, [b"a", b"b"])).result(PATIENCE_S)).count == 2
+            assert (await mq.publish_many(topic, [b"a", b"b"], timeout=PATIENCE_S)).count == 2
             seen = []
             async for msg in mq.consume(topic, "g", stop_at_end=True):
                 async with msg:
@@ -55,7 +55,7 @@ def test_failures_come_again_and_leases_are_held(shared_node: RunningNode, topic
 
     async def main() -> None:
         async with connect(shared_node.endpoint) as mq:
-            await (await mq.publish(topic, b"x"))
+            await mq.publish(topic, b"x")
             with pytest.raises(ZeroDivisionError):
                 await work(mq, fail=True)
             assert await work(mq, fail=False) == 2
@@ -96,10 +96,10 @@ def test_publishes_survive_a_killed_node(make_node: Callable[..., RunningNode], 
 
     async def main() -> None:
         async with connect(node.endpoint) as mq:
-            pending = [await mq.publish(topic, b"%d" % number) for number in range(1_000)]
+            pending = [mq.post(topic, b"%d" % number) for number in range(1_000)]
             await pending[0]
             await asyncio.to_thread(node.kill)
-            late = await mq.publish(topic, b"late")
+            late = mq.post(topic, b"late")
             with pytest.raises(NotConfirmed):
                 await late.result(0.1)
             await asyncio.to_thread(node.start)
@@ -115,14 +115,14 @@ def test_an_idle_client_leaves_its_sockets_alone_until_its_pings_are_answered(
 
     async def main() -> None:
         async with connect(shared_node.endpoint) as mq:
-            await mq.publish_and_wait(topic, b"x")
+            await mq.publish(topic, b"x")
             rest, published = Client._rest, list[asyncio.Task[Receipt]]()
 
             def resting(client: Client) -> None:
                 rest(client)
                 assert not client._watched
                 if len(published) < 2:
-                    published.append(asyncio.create_task(client.publish_and_wait(topic, b"y")))
+                    published.append(asyncio.create_task(client.publish(topic, b"y")))
 
             monkeypatch.setattr(Client, "_rest", resting)
             async with asyncio.timeout(PATIENCE_S):

@@ -75,10 +75,10 @@ class Noting(Middleware):
 def test_middleware_hears_of_what_is_published_in_an_atomic_step(mq: testing.Client) -> None:
     mq.create_topic("step.source")
     mq.create_topic("step.outcome", beside="step.source")
-    mq.publish_and_wait("step.source", b"x")
+    mq.publish("step.source", b"x")
     mq.add_middleware(Noting("seen", []))
     (msg,) = mq.fetch("step.source", "g", n=1, wait=PATIENCE_S)
-    msg.ack_with("step.outcome", b"y").result(PATIENCE_S)
+    msg.ack_with("step.outcome", b"y", timeout=PATIENCE_S)
     (found,) = mq.consume("step.outcome", start="first", stop_at_end=True)
     assert found.headers == {"seen": "step.outcome"}
 
@@ -95,8 +95,8 @@ def test_middleware_stands_around_handlers_and_before_publishes(mq: testing.Clie
             raise Reject("no luck")
         return "done"
 
-    mq.publish("wared", b"good", headers={"mine": "1"}).result(PATIENCE_S)
-    mq.publish_many("wared", [b"bad"]).result(PATIENCE_S)
+    mq.publish("wared", b"good", headers={"mine": "1"}, timeout=PATIENCE_S)
+    mq.publish_many("wared", [b"bad"], timeout=PATIENCE_S)
     mq.run(stop_at_end=True)
     assert headers == [
         {"mine": "1", "outer": "wared", "inner": "wared"},
@@ -126,7 +126,7 @@ def test_middleware_that_raises_fails_the_message_and_nothing_else(mq: testing.C
     def work(value: bytes) -> None:
         notes.append("never")
 
-    mq.publish("broken", b"x").result(PATIENCE_S)
+    mq.publish("broken", b"x", timeout=PATIENCE_S)
     mq.run(stop_at_end=True)
     assert notes == ["outer before x", "outer error not today"]
     assert [letter.error for letter in mq.admin.dead_letters("broken", "g")] == ["not today"]
@@ -139,15 +139,15 @@ def test_headers_passed_on_as_bytes_meet_middleware_that_adds_its_own(mq: testin
     """Tracing raised TypeError, so that a handler that passed a record on failed until it was dead."""
     mq.create_topic("relay.source")
     mq.create_topic("relay.copy", beside="relay.source")
-    mq.publish_and_wait("relay.source", b"x", headers={"b": b"\xff\x00", "t": "text"})
-    mq.publish_and_wait("relay.source", b"x", headers=FOREIGN)
+    mq.publish("relay.source", b"x", headers={"b": b"\xff\x00", "t": "text"})
+    mq.publish("relay.source", b"x", headers=FOREIGN)
     mq.add_middleware(Noting("seen", []))
     mq.add_middleware(Tracing(TracerProvider().get_tracer("test")))
     for msg in mq.fetch("relay.source", "g", n=2, wait=PATIENCE_S):
-        for verb in (mq.publish, mq.publish_and_wait):
+        for verb in (mq.post, mq.publish):
             verb("relay.copy", b"x", headers=msg.header_bytes)
-        mq.publish_many("relay.copy", [b"x"], headers=msg.header_bytes)
-        msg.ack_with("relay.copy", b"x", headers=msg.header_bytes).result(PATIENCE_S)
+        mq.post_many("relay.copy", [b"x"], headers=msg.header_bytes)
+        msg.ack_with("relay.copy", b"x", headers=msg.header_bytes, timeout=PATIENCE_S)
     found = [each.headers for each in mq.consume("relay.copy", start="first", stop_at_end=True)]
     own = [{name: headers.pop(name) for name in ("seen", "traceparent")} for headers in found]
     assert {headers["seen"] for headers in own} == {"relay.copy"}
@@ -168,7 +168,7 @@ def test_headers_that_middleware_does_not_change_go_on_byte_for_byte(mq: testing
     long_form = b"\xde\x00\x01\xa1a\xa1b"  # another encoder would write \x81
     other = msgspec.msgpack.encode({"c": "d"})
     for headers in (FOREIGN, long_form, {"of": other}, None):
-        mq.publish_and_wait("unchanged", b"x", headers=headers)
+        mq.publish("unchanged", b"x", headers=headers)
     found = [each.header_bytes for each in mq.consume("unchanged", start="first", stop_at_end=True)]
     assert found == [FOREIGN, long_form, other, b""]
 
@@ -181,7 +181,7 @@ def test_headers_of_another_form_are_refused_with_and_without_middleware(
         mq.add_middleware(Tracing())
     pairs: Any = [("a", "b")]
     with pytest.raises(BadRequest, match="headers must be a mapping of names to values, not list"):
-        mq.publish("pairs", b"x", headers=pairs)
+        mq.post("pairs", b"x", headers=pairs)
 
 
 @pytest.mark.parametrize("headers", [b"\x81\xa1a\xa1b", {"a": "b"}, FOREIGN])
@@ -222,8 +222,8 @@ def test_handlers_get_what_was_published(mq: testing.Client, value: Any) -> None
 
     work.__annotations__["value"] = type(value)
     mq.consumer(topic, group="g", create=True)(work)
-    mq.publish_and_wait(topic, value)
-    mq.publish_many(topic, [value]).result(PATIENCE_S)
+    mq.publish(topic, value)
+    mq.publish_many(topic, [value], timeout=PATIENCE_S)
     mq.run(stop_at_end=True)
     assert got == [value, value]
 
@@ -235,13 +235,13 @@ def test_values_that_json_has_no_form_for_are_refused_by_each_verb(
     """NaN and infinity came out as null."""
     mq.create_topic("unsaid", 1, if_not_exists=True)
     mq.create_topic("unsaid-results", beside="unsaid", if_not_exists=True)
-    receipt = mq.publish_and_wait("unsaid", b"source")
+    receipt = mq.publish("unsaid", b"source")
     with connect(broker.endpoint, spool=tmp_path) as spooling:
         verbs: list[Callable[[Any], Any]] = [
+            partial(mq.post, "unsaid"),
             partial(mq.publish, "unsaid"),
-            partial(mq.publish_and_wait, "unsaid"),
-            lambda value: mq.publish_many("unsaid", [b"first", value]),
-            partial(spooling.publish, "unsaid"),
+            lambda value: mq.post_many("unsaid", [b"first", value]),
+            partial(spooling.post, "unsaid"),
             partial(mq.fetch("unsaid", "g", n=1)[0].ack_with, "unsaid-results"),
         ]
         if value is not None:  # leaves the value as it is
@@ -265,11 +265,11 @@ def test_a_handler_that_returns_nan_has_failed(mq: testing.Client) -> None:
 
 
 def test_publish_and_wait_is_one_call_in_both_twins(broker: testing.Broker, mq: testing.Client) -> None:
-    assert mq.publish_and_wait("waited", b"x", timeout="60s").offset == 0
+    assert mq.publish("waited", b"x", timeout="60s").offset == 0
 
     async def main() -> int:
         async with aio.connect(broker.endpoint) as twin:
-            return (await twin.publish_and_wait("waited", b"y")).offset
+            return (await twin.publish("waited", b"y")).offset
 
     assert asyncio.run(main()) == 1
 
@@ -291,7 +291,7 @@ def test_a_handler_that_takes_too_long_has_failed(mq: testing.Client) -> None:
     async def in_a_task(value: bytes) -> None:
         await asyncio.sleep(PATIENCE_S)
 
-    mq.publish("slow", b"x").result(PATIENCE_S)
+    mq.publish("slow", b"x", timeout=PATIENCE_S)
     with running(mq):
         until(lambda: len(list(mq.admin.dead_letters("slow"))) == 2)
         free.set()
@@ -314,7 +314,7 @@ def test_an_asyncio_handler_that_takes_too_long_has_failed(broker: testing.Broke
             def in_a_thread(value: bytes) -> None:
                 free.wait(PATIENCE_S)
 
-            await mq.publish_and_wait("aslow", b"x")
+            await mq.publish("aslow", b"x")
             run = asyncio.create_task(mq.run(signals=False))
             dead = list[str]()
             while len(dead) < 2:
@@ -347,7 +347,7 @@ def late_work(free: threading.Event, late: list[str]) -> Callable[[Message], Non
 
     def work(msg: Message) -> None:
         free.wait(PATIENCE_S)
-        for act in (msg.ack, lambda: msg.ack_with("overdue.more", b"y"), lambda: msg.extend("5s")):
+        for act in (msg.ack, lambda: msg.post_with("overdue.more", b"y"), lambda: msg.extend("5s")):
             try:
                 act()
             except LeaseLost as lost:
@@ -367,7 +367,7 @@ def test_a_handler_that_goes_on_beyond_its_limit_has_lost_its_message(
     mq.create_topic("overdue.more", beside="overdue")
     mq.add_middleware(seen)
     mq.consumer("overdue", group="g", workers=2, time_limit="50ms")(late_work(free, late))
-    ref = mq.publish("overdue", b"x").result(PATIENCE_S).ref
+    ref = mq.publish("overdue", b"x", timeout=PATIENCE_S).ref
     with caplog.at_level("INFO", "gossipq_client"), running(mq):
         until(lambda: len(list(mq.admin.dead_letters("overdue"))) == 1 and seen.refs)
         assert (
@@ -398,7 +398,7 @@ def test_a_handler_that_ends_with_its_time_limit_has_failed_by_that(
         told(*about)
 
     monkeypatch.setattr(Runner, "_expire", slowly)
-    mq.publish("limits", b"x").result(PATIENCE_S)
+    mq.publish("limits", b"x", timeout=PATIENCE_S)
 
     @mq.consumer("limits", group="narrow", time_limit="50ms", attempts_max=1)
     def work(msg: Message) -> None:
@@ -518,7 +518,7 @@ def test_lines_of_the_log_have_topic_and_ref(mq: testing.Client) -> None:
         raise Reject("no")
 
     try:
-        ref = mq.publish("logged", b"x").result(PATIENCE_S).ref
+        ref = mq.publish("logged", b"x", timeout=PATIENCE_S).ref
         mq.run(stop_at_end=True)
         logging.getLogger("shop").warning("outside")
     finally:
@@ -554,7 +554,7 @@ def test_a_failure_that_is_retried_is_one_line_of_the_log(
 ) -> None:
     """Each of them had a traceback of 18 lines."""
     caplog.set_level(logging.WARNING, "gossipq_client")
-    mq.publish_and_wait("unlucky", b"x")
+    mq.publish("unlucky", b"x")
     *retried, last = failures(mq, "unlucky", caplog)
     assert retried == [("WARNING", 1, 1), ("WARNING", 2, 1)]
     assert last[:2] == ("ERROR", 3)
@@ -565,7 +565,7 @@ def test_tracebacks_of_retried_failures_come_on_request(
     mq: testing.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "gossipq_client")
-    mq.publish_and_wait("traced", b"x")
+    mq.publish("traced", b"x")
     assert all(lines > 5 for _, _, lines in failures(mq, "traced", caplog))
 
 
@@ -573,7 +573,7 @@ def test_the_last_attempt_is_that_of_the_record_if_it_names_one(
     mq: testing.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "gossipq_client")
-    mq.publish_and_wait("own", b"x", attempts_max=1)
+    mq.publish("own", b"x", attempts_max=1)
     assert [entry[:2] for entry in failures(mq, "own", caplog)] == [("ERROR", 1)]
 
 
@@ -586,7 +586,7 @@ def test_a_failure_that_nobody_retries_has_its_traceback(
     def fail(value: bytes) -> None:
         raise ValueError("no luck")
 
-    mq.publish_and_wait("read", b"x")
+    mq.publish("read", b"x")
     mq.run(stop_at_end=True)
     assert [record.exc_info is not None for record in caplog.records if record.name == "gossipq_client"] == [
         True
@@ -610,7 +610,7 @@ def test_a_trace_goes_from_the_publish_to_the_handler(mq: testing.Client, handle
 
     mq.consumer(topic, group="g", create=True)(work if handler == "def" else awork)
     for value in ("good", "bad"):
-        mq.publish(topic, value).result(PATIENCE_S)
+        mq.publish(topic, value, timeout=PATIENCE_S)
     mq.run(stop_at_end=True)
     found = spans.get_finished_spans()
     sent = [span for span in found if span.kind is SpanKind.PRODUCER]
@@ -638,8 +638,8 @@ def test_metrics_count_what_goes_out_and_comes_in(mq: testing.Client, handler: s
         work(value)
 
     mq.consumer(topic, group="g", create=True)(work if handler == "def" else awork)
-    mq.publish(topic, "bad").result(PATIENCE_S)
-    mq.publish_many(topic, ["good", "good"]).result(PATIENCE_S)
+    mq.publish(topic, "bad", timeout=PATIENCE_S)
+    mq.publish_many(topic, ["good", "good"], timeout=PATIENCE_S)
     mq.run(stop_at_end=True)
     data = reader.get_metrics_data()
     assert data is not None
@@ -670,7 +670,7 @@ def test_metrics_count_what_goes_on_beyond_its_time_limit(mq: testing.Client) ->
             for point in metric.data.data_points
         ]
 
-    mq.publish("metered.long", b"x").result(PATIENCE_S)
+    mq.publish("metered.long", b"x", timeout=PATIENCE_S)
     with running(mq):
         until(lambda: expired() == [1])
         free.set()

@@ -623,7 +623,7 @@ def test_lists_are_asked_page_by_page(movable: testing.Client, monkeypatch: pyte
     names = [f"t{number:02}" for number in range(30)]
     for name in names:
         movable.create_topic(name)
-        movable.publish(name, name.encode()).result()
+        movable.publish(name, name.encode())
         assert movable.fetch(name, group="g", n=1, wait=5)
     whole = movable.admin.stats()
     monkeypatch.setattr(limits, "LIST_ROWS_MAX", 4)

@@ -36,7 +36,7 @@ def mq(broker: testing.Broker) -> Iterator[testing.Client]:
 
 
 def publish(mq: testing.Client, count: int) -> None:
-    mq.publish_many("orders", [b'{"id": %d}' % at for at in range(count)]).result(PATIENCE_S)
+    mq.publish_many("orders", [b'{"id": %d}' % at for at in range(count)], timeout=PATIENCE_S)
 
 
 def acked(mq: testing.Client) -> tuple[int, int]:
@@ -78,7 +78,7 @@ def test_records_that_come_within_the_wait_join_the_batch(mq: testing.Client) ->
 
 def test_messages_of_a_batch_fail_alone(mq: testing.Client) -> None:
     publish(mq, 3)
-    mq.publish("orders", b"no JSON").result(PATIENCE_S)
+    mq.publish("orders", b"no JSON", timeout=PATIENCE_S)
     publish(mq, 2)
     seen: list[list[int]] = []
 
@@ -137,7 +137,7 @@ def test_middleware_hears_of_each_message(mq: testing.Client) -> None:
 
 def test_one_record_of_a_key_in_each_batch(mq: testing.Client) -> None:
     values = [b'{"id": %d}' % at for at in range(6)]
-    mq.publish_many("orders", values, keys=["a", "b"] * 3).result(PATIENCE_S)
+    mq.publish_many("orders", values, keys=["a", "b"] * 3, timeout=PATIENCE_S)
     batches: list[list[int]] = []
 
     @mq.consumer("orders", group="g", mode="key_ordered", batch_size=5, batch_wait=0.1)

@@ -29,7 +29,7 @@ def slowly(messages: Iterable[Any]) -> list[Any]:
 @pytest.fixture
 def broker() -> Iterator[testing.Broker]:
     with testing.Broker() as broker, connect(broker.endpoint) as mq:
-        mq.publish_many("t", [b"x"] * RECORDS).result(PATIENCE_S)
+        mq.publish_many("t", [b"x"] * RECORDS, timeout=PATIENCE_S)
         yield broker
 
 
@@ -63,7 +63,7 @@ def test_a_program_that_sleeps(
 ) -> None:
     """`company`: another thread waits for something else meanwhile, and so does the I/O."""
     with connect(broker.endpoint) as mq:
-        mq.publish("other", b"x", delay="1h").result(PATIENCE_S)
+        mq.publish("other", b"x", delay="1h", timeout=PATIENCE_S)
         waiting = threading.Thread(target=lambda: mq.fetch("other", "g", wait=4 * RECORDS * PAUSE_S))
         if company:
             waiting.start()

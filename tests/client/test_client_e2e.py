@@ -37,8 +37,8 @@ PATIENCE_S = 25  #: less than a lease: a redelivery must not wait for its end
 class TestPublish:
     def test_a_record_keeps_everything_it_was_given(self, mq: Client, topic: str) -> None:
         receipt = mq.publish(
-            topic, "café", key="ada", headers={"a": "b", "raw": b"\xff"}, route="eu.fr"
-        ).result(PATIENCE_S)
+            topic, "café", key="ada", headers={"a": "b", "raw": b"\xff"}, route="eu.fr", timeout=PATIENCE_S
+        )
         assert (receipt.topic, receipt.partition, receipt.offset, receipt.copies) == (topic, 0, 0, 1)
         assert not receipt.duplicate
         (msg,) = mq.fetch(topic, "g")
@@ -52,22 +52,22 @@ class TestPublish:
         assert abs(msg.publish_time - time.time()) < 60
 
     def test_many_single_publishes_arrive_in_order(self, mq: Client, topic: str) -> None:
-        receipts = [mq.publish(topic, b"%d" % number) for number in range(20_000)]
+        receipts = [mq.post(topic, b"%d" % number) for number in range(20_000)]
         mq.flush(PATIENCE_S)
         assert [receipt.result().offset for receipt in receipts] == list(range(20_000))
         assert receipts[-1].done()
         assert mq.fetch(topic, "g", n=20_000).values()[:3] == [b"0", b"1", b"2"]
 
     def test_a_list_has_one_receipt(self, mq: Client, topic: str) -> None:
-        receipt = mq.publish_many(topic, [b"x" * 100] * 10_000).result(PATIENCE_S)
+        receipt = mq.publish_many(topic, [b"x" * 100] * 10_000, timeout=PATIENCE_S)
         assert (receipt.offset, receipt.count) == (0, 10_000)
         assert sum(each.count for each in receipt.receipts) == 10_000
-        assert mq.publish_many(topic, []).result().count == 0
+        assert mq.publish_many(topic, []).count == 0
 
     def test_keys_choose_the_partition_and_none_is_not_empty(self, mq: Client, topic: str) -> None:
         mq.create_topic(topic, partitions=4)
         keys = [b"a", None, b"", b"b", b"a", None]
-        mq.publish_many(topic, [b"0", b"1", b"2", b"3", b"4", b"5"], keys=keys).result(PATIENCE_S)
+        mq.publish_many(topic, [b"0", b"1", b"2", b"3", b"4", b"5"], keys=keys, timeout=PATIENCE_S)
         found = {msg.value: msg for msg in mq.consume(topic, "g", stop_at_end=True)}
         assert [found[b"%d" % at].key for at in range(6)] == keys
         assert found[b"0"].partition == found[b"4"].partition
@@ -75,39 +75,39 @@ class TestPublish:
 
     @pytest.mark.parametrize("size", [0, 1, limits.BATCH_BYTES_MAX + 1, limits.VALUE_BYTES_MAX])
     def test_sizes(self, mq: Client, topic: str, size: int) -> None:
-        mq.publish(topic, bytes(size)).result(PATIENCE_S)
+        mq.publish(topic, bytes(size), timeout=PATIENCE_S)
         assert [len(value) for value in mq.fetch(topic, "g", wait=PATIENCE_S).values()] == [size]
 
     def test_one_more_byte_is_too_large(self, mq: Client, topic: str) -> None:
         with pytest.raises(TooLarge, match=str(limits.VALUE_BYTES_MAX)):
-            mq.publish(topic, bytes(limits.VALUE_BYTES_MAX + 1))
+            mq.post(topic, bytes(limits.VALUE_BYTES_MAX + 1))
         with pytest.raises(TooLarge, match="key"):
-            mq.publish(topic, b"", key=bytes(limits.KEY_BYTES_MAX + 1))
+            mq.post(topic, b"", key=bytes(limits.KEY_BYTES_MAX + 1))
         with pytest.raises(TooLarge, match="headers"):
-            mq.publish(topic, b"", headers={"h": bytes(limits.HEADERS_BYTES_MAX)})
+            mq.post(topic, b"", headers={"h": bytes(limits.HEADERS_BYTES_MAX)})
         with pytest.raises(BadRequest):
-            mq.publish(topic, object())
+            mq.post(topic, object())
 
     def test_who_says_how_long_to_wait_joins_the_open_batch_at_once(
         self, mq: Client, topic: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        mq.publish(topic, b"0").result(PATIENCE_S)
+        mq.publish(topic, b"0", timeout=PATIENCE_S)
         with monkeypatch.context() as patched:
             patched.setattr(mq._engine.transport, "receive", list)  # no confirm comes
             for value in (b"1", b"2"):  # the second opens a batch
-                mq.publish(topic, value)
+                mq.post(topic, value)
             exchanges = mq._exchanges
-            mq.publish(topic, b"3", wait=5, key=None)
-            mq.publish(topic, b"4", wait=0.5)
+            mq.post(topic, b"3", wait=5, key=None)
+            mq.post(topic, b"4", wait=0.5)
             assert mq._exchanges == exchanges
             for wrong in (True, -1, "soon"):
                 with pytest.raises(BadRequest):
-                    mq.publish(topic, b"no", wait=wrong)  # type: ignore[arg-type]
+                    mq.post(topic, b"no", wait=wrong)  # type: ignore[arg-type]
         mq.flush(PATIENCE_S)
         assert mq.fetch(topic, "g", wait=PATIENCE_S).values() == [b"0", b"1", b"2", b"3", b"4"]
 
     def test_level_none_promises_nothing_and_arrives(self, mq: Client, topic: str) -> None:
-        receipt = mq.publish(topic, b"fast", level="none").result(0)
+        receipt = mq.publish(topic, b"fast", level="none", timeout=0)
         assert (receipt.offset, receipt.copies) == (-1, 0)
         mq.flush(PATIENCE_S)
         assert mq.fetch(topic, "g", wait=PATIENCE_S).values() == [b"fast"]
@@ -115,22 +115,22 @@ class TestPublish:
     def test_block_false_says_when_the_window_is_full(self, mq: Client, topic: str) -> None:
         values = [bytes(limits.MIB)] * 24
         with pytest.raises(Backpressure):
-            any(mq.publish_many(topic, values, wait=0) is None for _ in range(5))
+            any(mq.post_many(topic, values, wait=0) is None for _ in range(5))
         mq.flush(PATIENCE_S)
 
     def test_bad_options(self, mq: Client, topic: str) -> None:
         with pytest.raises(BadName):
-            mq.publish("a/b", b"")
+            mq.post("a/b", b"")
         with pytest.raises(BadName):
-            mq.publish("x" * 300, b"")
+            mq.post("x" * 300, b"")
         with pytest.raises(BadName, match="is a pattern"):
-            mq.publish("a.*", b"")
+            mq.post("a.*", b"")
         with pytest.raises(BadRequest):
-            mq.publish(topic, b"", partition=7)
+            mq.post(topic, b"", partition=7)
         with pytest.raises(BadRequest):
-            mq.publish_many(topic, [b"a"], keys=[])
+            mq.post_many(topic, [b"a"], keys=[])
         with pytest.raises(BadRequest):
-            mq.publish(topic, b"", level="maybe")
+            mq.post(topic, b"", level="maybe")
 
 
 class TestConsume:
@@ -141,18 +141,18 @@ class TestConsume:
         with connect(shared_node.endpoint) as mq, connect(shared_node.endpoint) as other:
             mq.create_topic(topic)
             for _ in range(before):
-                mq.publish(topic, b"early").result(PATIENCE_S)
+                mq.publish(topic, b"early", timeout=PATIENCE_S)
                 mq.ack(mq.fetch(topic, "g", n=10))
             assert not mq.fetch(topic, "g", n=10, wait=0.1)
             assert not other.fetch(topic, "g", n=10, wait=0)
-            other.publish_many(topic, [b"late"] * 5).result(PATIENCE_S)
+            other.publish_many(topic, [b"late"] * 5, timeout=PATIENCE_S)
             found: list[bytes] = []
             while len(found) < 5 and (batch := other.fetch(topic, "g", n=10, wait=PATIENCE_S)):
                 found += batch.values()
             assert found == [b"late"] * 5
 
     def test_leaving_well_acks_and_an_exception_gives_back(self, mq: Client, topic: str) -> None:
-        mq.publish_many(topic, [b"good", b"bad"]).result(PATIENCE_S)
+        mq.publish_many(topic, [b"good", b"bad"], timeout=PATIENCE_S)
         attempts = []
 
         def work(bad: bytes) -> None:
@@ -176,7 +176,7 @@ class TestConsume:
         assert list(mq.consume(topic, "g", create=True, stop_at_end=True)) == []
 
     def test_messages_can_be_acked_after_the_loop(self, mq: Client, topic: str) -> None:
-        mq.publish_many(topic, [b"1", b"2", b"3"]).result(PATIENCE_S)
+        mq.publish_many(topic, [b"1", b"2", b"3"], timeout=PATIENCE_S)
         loop = mq.consume(topic, "g")
         first, second = next(loop), next(loop)
         loop.close()  # type: ignore[attr-defined]
@@ -190,8 +190,8 @@ class TestConsume:
         mq.create_topic(f"{topic}.a", partitions=16)
         mq.create_topic(f"{topic}.b")
         for number in range(200):
-            mq.publish(f"{topic}.a", b"a%d" % number, key=b"%d" % number)
-            mq.publish(f"{topic}.b", b"b%d" % number)
+            mq.post(f"{topic}.a", b"a%d" % number, key=b"%d" % number)
+            mq.post(f"{topic}.b", b"b%d" % number)
         mq.flush(PATIENCE_S)
         for topics in (f"{topic}.*", [f"{topic}.a", f"{topic}.b"]):
             seen = set()
@@ -205,12 +205,12 @@ class TestConsume:
     def test_a_pattern_meets_topics_made_later(self, shared_node: RunningNode, topic: str) -> None:
         with connect(shared_node.endpoint) as watching, connect(shared_node.endpoint) as mq:
             loop = watching.consume(f"{topic}.*", "g", start="first")
-            mq.publish(f"{topic}.late", b"here").result(PATIENCE_S)
+            mq.publish(f"{topic}.late", b"here", timeout=PATIENCE_S)
             with next(loop) as msg:
                 assert msg.value == b"here"
 
     def test_readers_replay_from_anywhere(self, mq: Client, topic: str) -> None:
-        mq.publish_many(topic, [b"%d" % number for number in range(10)]).result(PATIENCE_S)
+        mq.publish_many(topic, [b"%d" % number for number in range(10)], timeout=PATIENCE_S)
         long_ago = datetime.fromtimestamp(time.time() - 3600, UTC)
         for start, first in (("first", b"0"), (7, b"7"), (long_ago, b"0"), ("-1h", b"0")):
             got = [msg.value for msg in mq.consume(topic, start=start, stop_at_end=True)]
@@ -220,7 +220,7 @@ class TestConsume:
 
     def test_a_reader_that_stops_at_the_end_begins_at_the_first_record(self, mq: Client, topic: str) -> None:
         """It began behind the last record, so that it read nothing."""
-        mq.publish_many(topic, [b"1", b"2"]).result(timeout=5)
+        mq.publish_many(topic, [b"1", b"2"], timeout=5)
         assert [msg.value for msg in mq.consume(topic, stop_at_end=True)] == [b"1", b"2"]
         assert [msg.value for msg in mq.consume(topic, order="time", stop_at_end=True)] == [b"1", b"2"]
 
@@ -239,7 +239,7 @@ class TestConsume:
         for name in names:
             mq.create_topic(name, partitions=3)
             for number in range(3):
-                mq.publish_many(name, [b"%d" % at for at in range(5)], partition=number).result(PATIENCE_S)
+                mq.publish_many(name, [b"%d" % at for at in range(5)], partition=number, timeout=PATIENCE_S)
         loop = mq.consume(f"{topic}.*", start={names[0]: {0: 3, 1: 5}}, stop_at_end=True)
         seen: dict[tuple[str, int], list[int]] = {}
         for msg in loop:
@@ -264,7 +264,7 @@ class TestConsume:
                         with msg:
                             seen.append(msg.value)
 
-            mq.publish_many(topic, [b"%d" % number for number in range(5_000)]).result(PATIENCE_S)
+            mq.publish_many(topic, [b"%d" % number for number in range(5_000)], timeout=PATIENCE_S)
             threads = [threading.Thread(target=work) for _ in range(2)]
             for thread in threads:
                 thread.start()
@@ -273,7 +273,7 @@ class TestConsume:
             assert sorted(map(int, seen)) == list(range(5_000))
 
     def test_a_slow_handler_keeps_its_lease(self, mq: Client, shared_node: RunningNode, topic: str) -> None:
-        mq.publish(topic, b"slow").result(PATIENCE_S)
+        mq.publish(topic, b"slow", timeout=PATIENCE_S)
         with connect(shared_node.endpoint) as other:
             for msg in mq.consume(topic, "g", lease="1s"):
                 with msg:
@@ -289,7 +289,7 @@ class TestConsume:
         self, extended: bool, advanced: str, kept: int
     ) -> None:
         with testing.Broker() as broker, broker.connect() as mq:
-            mq.publish("orders", b"x").result(PATIENCE_S)
+            mq.publish("orders", b"x", timeout=PATIENCE_S)
             (msg,) = mq.fetch("orders", "g")
             if extended:
                 msg.extend("1h")
@@ -304,7 +304,7 @@ class TestConsume:
 
 class TestFetch:
     def test_several_messages_are_acked_in_one_call(self, mq: Client, topic: str) -> None:
-        mq.publish_many(topic, [b"a", b"b", b"c"]).result(10)
+        mq.publish_many(topic, [b"a", b"b", b"c"], timeout=10)
         batch = mq.fetch(topic, "g", n=3, wait=10)
         mq.ack([batch[0], batch[2]])
         mq.ack(message for message in [batch[1]])
@@ -320,7 +320,7 @@ class TestFetch:
         mq.ack(batch)
 
     def test_n_is_a_maximum_and_views_agree(self, mq: Client, topic: str) -> None:
-        mq.publish_many(topic, [b"%d" % number for number in range(100)]).result(PATIENCE_S)
+        mq.publish_many(topic, [b"%d" % number for number in range(100)], timeout=PATIENCE_S)
         batch = mq.fetch(topic, "g", n=30)
         assert len(batch) == 30
         assert [msg.value for msg in batch] == batch.values() == [batch[at].value for at in range(30)]
@@ -337,7 +337,7 @@ class TestFetch:
 
     def test_what_was_fetched_ahead_goes_back_at_close(self, shared_node: RunningNode, topic: str) -> None:
         with connect(shared_node.endpoint) as mq:
-            mq.publish_many(topic, [b"x"] * 1_000).result(PATIENCE_S)
+            mq.publish_many(topic, [b"x"] * 1_000, timeout=PATIENCE_S)
             for _ in range(2):
                 mq.ack(mq.fetch(topic, "g", n=10))
         with connect(shared_node.endpoint) as mq:
@@ -357,7 +357,7 @@ class TestTopics:
         with pytest.raises(TopicExists, match="is there with 3 partitions, not 4"):
             mq.create_topic(topic, partitions=4, if_not_exists=True)
         assert [each.name for each in mq.topics(f"{topic[:-1]}*")] == [topic]
-        mq.publish(topic, b"x").result(PATIENCE_S)
+        mq.publish(topic, b"x", timeout=PATIENCE_S)
         mq.admin.delete_topic(topic)
         assert mq.topics(topic) == []
         with pytest.raises(UnknownTopic):
@@ -365,18 +365,18 @@ class TestTopics:
 
     def test_a_topic_made_anew_takes_what_is_published(self, shared_node: RunningNode, topic: str) -> None:
         with connect(shared_node.endpoint) as mq, connect(shared_node.endpoint) as admin:
-            mq.publish(topic, b"old").result(PATIENCE_S)
+            mq.publish(topic, b"old", timeout=PATIENCE_S)
             admin.admin.delete_topic(topic)
             admin.create_topic(topic)
-            assert mq.publish(topic, b"new").result(PATIENCE_S).offset == 0
+            assert mq.publish(topic, b"new", timeout=PATIENCE_S).offset == 0
             assert mq.fetch(topic, "g").values() == [b"new"]
 
     def test_a_topic_that_is_gone_is_said(self, shared_node: RunningNode, topic: str) -> None:
         with connect(shared_node.endpoint) as mq, connect(shared_node.endpoint) as admin:
-            mq.publish(topic, b"old").result(PATIENCE_S)
+            mq.publish(topic, b"old", timeout=PATIENCE_S)
             admin.admin.delete_topic(topic)
             with pytest.raises(UnknownTopic):
-                mq.publish(topic, b"new").result(PATIENCE_S)
+                mq.publish(topic, b"new", timeout=PATIENCE_S)
 
     def test_status(self, mq: Client) -> None:
         status = mq.admin.status()
@@ -395,26 +395,26 @@ class TestEnds:
         mq.close()
         mq.close()
         with pytest.raises(ClientClosed):
-            mq.publish("t", b"")
+            mq.post("t", b"")
 
     def test_a_forked_child_is_told(self, mq: Client, topic: str) -> None:
-        mq.publish(topic, b"parent").result(PATIENCE_S)
+        mq.publish(topic, b"parent", timeout=PATIENCE_S)
         child = os.fork()
         if child == 0:
             try:
-                mq.publish(topic, b"child")
+                mq.post(topic, b"child")
                 os._exit(1)
             except ForkedClient:
                 os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
-        mq.publish(topic, b"parent").result(PATIENCE_S)
+        mq.publish(topic, b"parent", timeout=PATIENCE_S)
 
     def test_other_threads_publish_while_one_waits(self, mq: Client, topic: str) -> None:
         got: list[bytes] = []
         mq.create_topic(topic)
         thread = threading.Thread(target=lambda: got.extend(mq.fetch(topic, "g", wait=PATIENCE_S).values()))
         thread.start()
-        mq.publish(topic, b"from another thread").result(PATIENCE_S)
+        mq.publish(topic, b"from another thread", timeout=PATIENCE_S)
         thread.join()
         assert got == [b"from another thread"]
 
@@ -425,10 +425,10 @@ class TestFaults:
     ) -> None:
         node = make_node().start()
         with connect(node.endpoint) as mq:
-            receipts = [mq.publish(topic, b"%d" % number) for number in range(5_000)]
+            receipts = [mq.post(topic, b"%d" % number) for number in range(5_000)]
             receipts[0].result(PATIENCE_S)
             node.kill()
-            receipts += [mq.publish(topic, b"%d" % number) for number in range(5_000, 10_000)]
+            receipts += [mq.post(topic, b"%d" % number) for number in range(5_000, 10_000)]
             node.start()
             mq.flush(3 * PATIENCE_S)
             assert all(receipt.result().offset == at for at, receipt in enumerate(receipts))
@@ -443,7 +443,7 @@ class TestFaults:
     ) -> None:
         node = make_node().start()
         with connect(node.endpoint) as mq:
-            mq.publish_many(topic, [b"%d" % number for number in range(1_000)]).result(PATIENCE_S)
+            mq.publish_many(topic, [b"%d" % number for number in range(1_000)], timeout=PATIENCE_S)
             seen: list[int] = []
             for msg in mq.consume(topic, "g", credit=100):
                 with msg:
@@ -461,20 +461,20 @@ class TestFaults:
     def test_a_reader_goes_on_where_it_was(self, make_node: Callable[..., RunningNode], topic: str) -> None:
         node = make_node().start()
         with connect(node.endpoint) as mq:
-            mq.publish_many(topic, [b"%d" % number for number in range(100)]).result(PATIENCE_S)
+            mq.publish_many(topic, [b"%d" % number for number in range(100)], timeout=PATIENCE_S)
             loop = mq.consume(topic, start="first")
             assert [int(next(loop).value) for _ in range(100)] == list(range(100))
             node.kill()
             node.start()
-            mq.publish_many(topic, [b"100", b"101"]).result(3 * PATIENCE_S)
+            mq.publish_many(topic, [b"100", b"101"], timeout=3 * PATIENCE_S)
             assert [int(next(loop).value) for _ in range(2)] == [100, 101]
 
     def test_a_node_that_stays_away(self, make_node: Callable[..., RunningNode], topic: str) -> None:
         node = make_node().start()
         mq = connect(node.endpoint)
-        mq.publish(topic, b"kept").result(PATIENCE_S)
+        mq.publish(topic, b"kept", timeout=PATIENCE_S)
         node.stop()
-        receipt = mq.publish(topic, b"lost?")
+        receipt = mq.post(topic, b"lost?")
         with pytest.raises(NotConfirmed):
             receipt.result(0.2)
         with pytest.raises(NotConfirmed):
@@ -486,7 +486,7 @@ class TestEmbedded:
     def test_two_clients_of_one_directory(self, tmp_path_factory: pytest.TempPathFactory) -> None:
         directory = tmp_path_factory.mktemp("embedded")
         with embedded.open(directory) as mq:
-            mq.publish("orders", b"one").result(PATIENCE_S)
+            mq.publish("orders", b"one", timeout=PATIENCE_S)
             with embedded.open(directory) as second:
                 batch = second.fetch("orders", "g")
                 assert batch.values() == [b"one"]

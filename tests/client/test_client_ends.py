@@ -45,9 +45,9 @@ def test_who_waits_together_for_the_window_goes_one_by_one(broker: testing.Broke
 
             async def publish(number: int) -> None:
                 nonlocal high
-                pending = await mq.publish_many("crowd", [b"%d" % number])
+                sent = await mq._send_list("crowd", *mq._prepared_list("crowd", [b"%d" % number], {}))
                 high = max(high, len(mq._engine.session.publishing.topics["crowd"].writers[0].flights))
-                await pending
+                await mq._receipt(sent, None)
 
             real = mq._engine.transport.receive
             mq._engine.transport.receive = list  # type: ignore[method-assign]  # the confirms come all at once
@@ -68,15 +68,17 @@ def test_who_waits_for_the_window_goes_before_who_comes_later(broker: testing.Br
     async def main() -> list[bytes]:
         async with connect(broker.endpoint, timeout=60) as mq:
             await mq.create_topic("queue", 1)
-            await mq.publish_and_wait("queue", b"first")
+            await mq.publish("queue", b"first")
             real = mq._engine.transport.receive
             mq._engine.transport.receive = list  # type: ignore[method-assign]  # the confirms come all at once
             for _ in range(WINDOW_BATCHES):
-                await mq.publish_many("queue", [b"filling"], keys=KEY)
+                mq.post_many("queue", [b"filling"], keys=KEY)
+            await mq._posts_sent(PATIENCE_S)
 
             async def publish(number: int) -> None:
                 for turn in range(2):
-                    await mq.publish_many("queue", [b"%d.%d" % (turn, number)], keys=KEY)
+                    listed = mq._prepared_list("queue", [b"%d.%d" % (turn, number)], {"keys": KEY})
+                    await mq._send_list("queue", *listed)
                     if not number and not turn:
                         for values in ([b"no"], [b"no", b"no"]):
                             with pytest.raises(Backpressure):
@@ -102,12 +104,13 @@ def test_a_list_of_more_batches_than_the_window_has_goes_at_once_where_nothing_w
 ) -> None:
     count = (UNCONFIRMED_MAX + 5) * BATCH_RECORDS_MAX
     values = [b""] * count
-    receipt = mq.publish_many("long", values, wait=0, partition=0).result(PATIENCE_S)
+    receipt = mq.publish_many("long", values, wait=0, partition=0, timeout=PATIENCE_S)
     assert (receipt.count, len(receipt.receipts)) == (count, UNCONFIRMED_MAX + 5)
 
     async def main() -> None:
         async with connect(broker.endpoint) as mq:
-            pending = await mq.publish_many("long", values, wait=0, partition=0)
+            pending = mq.post_many("long", values, wait=0, partition=0)
+            await mq._posts_sent(PATIENCE_S)
             with pytest.raises(Backpressure):
                 await mq.publish_many("long", [b"no"], wait=0, partition=0)
             assert (await pending.result(PATIENCE_S)).offset == count
@@ -118,10 +121,10 @@ def test_a_list_of_more_batches_than_the_window_has_goes_at_once_where_nothing_w
 def test_steps_wait_for_the_window(mq: Client) -> None:
     mq.create_topic("in", 1)
     mq.create_topic("out", 1, beside="in")
-    mq.publish_many("in", [b"%d" % number for number in range(1_000)]).result(PATIENCE_S)
+    mq.publish_many("in", [b"%d" % number for number in range(1_000)], timeout=PATIENCE_S)
     high = 0
     for msg in mq.consume("in", group="g", stop_at_end=True):
-        msg.ack_with("out", b"x")
+        msg.post_with("out", b"x")
         high = max(high, len(mq._engine.session.publishing.topics["out"].writers[0].flights))
     assert high <= WINDOW_BATCHES
 
@@ -132,7 +135,7 @@ def test_asyncio_steps_wait_for_the_window(broker: testing.Broker) -> None:
         async with connect(broker.endpoint) as mq:
             await mq.create_topic("source", 1)
             await mq.create_topic("sink", 1, beside="source")
-            await (await mq.publish_many("source", [b"%d" % number for number in range(1_000)]))
+            await mq.publish_many("source", [b"%d" % number for number in range(1_000)])
             async for msg in mq.consume("source", group="g", stop_at_end=True):
                 await msg.ack_with("sink", b"x")
                 high = max(high, len(mq._engine.session.publishing.topics["sink"].writers[0].flights))
@@ -144,7 +147,7 @@ def test_asyncio_steps_wait_for_the_window(broker: testing.Broker) -> None:
 def test_the_keeper_survives_an_error(
     mq: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mq.publish("kept", b"x").result(PATIENCE_S)
+    mq.publish("kept", b"x", timeout=PATIENCE_S)
     batch = mq.fetch("kept", "g", n=1, wait=PATIENCE_S)
     real, failed = mq._engine.exchange, threading.Event()
 
@@ -165,7 +168,7 @@ def test_the_keeper_survives_an_error(
 
 
 def test_the_keeper_stands_aside_while_a_caller_waits_and_is_back_when_none_does(mq: Client) -> None:
-    mq.publish("aside", b"x").result(PATIENCE_S)
+    mq.publish("aside", b"x", timeout=PATIENCE_S)
 
     def aside(wanted: bool) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -187,7 +190,7 @@ def test_the_keeper_stands_aside_while_a_caller_waits_and_is_back_when_none_does
         consumer = threading.Thread(target=consume)
         consumer.start()
         aside(True)
-        mq.publish("aside", b"y").result(PATIENCE_S)
+        mq.publish("aside", b"y", timeout=PATIENCE_S)
         assert taken.wait(PATIENCE_S)
         aside(False)
         deadline = time.monotonic() + PATIENCE_S
@@ -208,7 +211,7 @@ def test_the_asyncio_client_turns_on_after_an_error(broker: testing.Broker) -> N
             lambda loop, context: errors.append(context["exception"])
         )
         async with connect(broker.endpoint) as mq:
-            await (await mq.publish("going", b"x"))
+            await mq.publish("going", b"x")
             real = mq._engine.exchange
 
             def exchange(thorough: bool = False) -> bool:
@@ -241,7 +244,7 @@ def test_without_descriptors_a_client_waits_for_some(
     with broker.connect() as mq:
         assert left == [0]
         left[0] = 3
-        assert mq.publish("later", b"x").result(PATIENCE_S).offset == 0
+        assert mq.publish("later", b"x", timeout=PATIENCE_S).offset == 0
         assert left == [0]
     assert "no descriptor is left" in caplog.text
 
@@ -254,7 +257,7 @@ class Publishing(logging.Handler):
         self._mq, self._pool, self.stored = mq, ThreadPoolExecutor(1), queue.Queue[Offset]()
 
     def emit(self, record: logging.LogRecord) -> None:
-        pending = self._pool.submit(self._mq.publish_and_wait, "log", record.getMessage().encode())
+        pending = self._pool.submit(self._mq.publish, "log", record.getMessage().encode())
         self.stored.put(pending.result(PATIENCE_S).offset)
 
 
@@ -262,7 +265,7 @@ def test_the_log_may_go_to_the_broker_by_the_client_that_writes_it(mq: Client) -
     """A thread that writes a log line waits for the log's handlers, so it must not
     hold the client meanwhile.
     """
-    mq.publish_and_wait("log", b"first")
+    mq.publish("log", b"first")
     publishing, log = Publishing(mq), logging.getLogger("gossipq_client")
     log.addHandler(publishing)
     try:
@@ -284,7 +287,7 @@ def test_two_threads_may_close(broker: testing.Broker) -> None:
     told: list[BaseException] = []
     for _ in range(10):
         mq = broker.connect()
-        mq.publish("closing", b"x")
+        mq.post("closing", b"x")
         threads = [threading.Thread(target=closing, args=(mq, True, told)) for _ in range(3)]
         for thread in threads:
             thread.start()
@@ -298,13 +301,13 @@ def test_what_others_publish_during_a_close_is_stored_or_refused(broker: testing
     record that was never sent.
     """
     mq, told = broker.connect(), list[Exception]()
-    mq.publish_and_wait("published.late", b"0")
+    mq.publish("published.late", b"0")
     shut = mq._shut
 
     def publish() -> None:
         try:
             for _ in range(100):
-                mq.publish("published.late", b"late")
+                mq.post("published.late", b"late")
         except ClientClosed as error:
             told.append(error)
 
@@ -355,8 +358,8 @@ def test_who_closes_with_a_flush_hears_that_somebody_closed_without() -> None:
     told: list[BaseException] = []
     with testing.Broker() as broker:
         mq = broker.connect()
-        mq.publish("t", b"x").result(PATIENCE_S)
-    pending = mq.publish("t", b"y")
+        mq.publish("t", b"x", timeout=PATIENCE_S)
+    pending = mq.post("t", b"y")
     thread = threading.Thread(target=closing, args=(mq, True, told))
     thread.start()
     time.sleep(0.3)
@@ -382,10 +385,10 @@ def test_who_waits_for_a_record_that_a_close_gets_confirmed_hears_so(broker: tes
 
     for number in range(2):
         mq, ready = broker.connect(), threading.Event()
-        mq.publish_and_wait("waited", b"x")
+        mq.publish("waited", b"x")
         real = mq._engine.transport.receive
         mq._engine.transport.receive = list  # type: ignore[method-assign]  # it is confirmed by the close
-        pending = mq.publish_many("waited", [b"x"]) if number % 2 else mq.publish("waited", b"x")
+        pending = mq.post_many("waited", [b"x"]) if number % 2 else mq.post("waited", b"x")
         thread = threading.Thread(target=wait, args=(pending, ready))
         thread.start()
         ready.wait()
@@ -404,8 +407,8 @@ def test_who_waits_for_a_record_that_a_close_gets_confirmed_hears_so(broker: tes
 def test_an_asyncio_result_whose_time_ends_with_the_confirm_is_the_receipt(broker: testing.Broker) -> None:
     async def main() -> None:
         async with connect(broker.endpoint) as mq:
-            await (await mq.publish("in.time", b"x"))
-            pending = await mq.publish("in.time", b"y")
+            await mq.publish("in.time", b"x")
+            pending = mq.post("in.time", b"y")
             result = asyncio.create_task(pending.result(0.02))
             await asyncio.sleep(0)
             real = mq._engine.transport.receive
@@ -423,7 +426,7 @@ def test_asyncio_waiters_for_what_a_close_gets_confirmed_hear_so(broker: testing
     async def main() -> None:
         for number in range(10):
             mq = connect(broker.endpoint)
-            pending = await mq.publish("awaited", b"x")
+            pending = mq.post("awaited", b"x")
             result = asyncio.create_task(pending.result(PATIENCE_S))
             await asyncio.sleep(0)
             await mq.close()
@@ -442,9 +445,9 @@ def test_asyncio_closes_leave_nothing_behind() -> None:
         )
         broker = await asyncio.to_thread(testing.Broker)
         mq = await connect(broker.endpoint)
-        await (await mq.publish("t", b"x"))
+        await mq.publish("t", b"x")
         await asyncio.to_thread(broker.close)
-        pending = await mq.publish("t", b"y")
+        pending = mq.post("t", b"y")
         with pytest.raises(NotConfirmed):
             await pending.result(0.1)
         first = asyncio.create_task(mq.close())
@@ -466,7 +469,7 @@ def test_asyncio_closes_leave_nothing_behind() -> None:
 
 def test_an_ack_after_the_close_is_refused(broker: testing.Broker) -> None:
     mq = broker.connect()
-    mq.publish_many("acks", [b"1", b"2"]).result(PATIENCE_S)
+    mq.publish_many("acks", [b"1", b"2"], timeout=PATIENCE_S)
     batch = mq.fetch("acks", "g", n=2, wait=PATIENCE_S)
     message = batch[0]
     mq.close()
@@ -500,7 +503,7 @@ def test_what_a_waiter_meets_is_its_own(broker: testing.Broker, mq: Client) -> N
 
             async def publish() -> None:
                 while True:
-                    await (await mq.publish("other", b"x"))
+                    await mq.publish("other", b"x")
                     await asyncio.sleep(0.01)
 
             other = asyncio.create_task(publish())
@@ -522,7 +525,7 @@ def test_a_fetch_that_is_broken_off_keeps_nothing_lent(
     broker: testing.Broker, mq: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mq.create_topic("broken", 1)
-    mq.publish("broken", b"first").result(PATIENCE_S)
+    mq.publish("broken", b"first", timeout=PATIENCE_S)
     with broker.connect() as other:
         assert other.fetch("broken", "g", n=1, wait=PATIENCE_S).values() == [b"first"]
 
@@ -535,7 +538,7 @@ def test_a_fetch_that_is_broken_off_keeps_nothing_lent(
             with pytest.raises(KeyboardInterrupt):
                 other.fetch("broken", "g", n=10)
         assert lent(other) == 0
-        mq.publish("broken", b"second").result(PATIENCE_S)
+        mq.publish("broken", b"second", timeout=PATIENCE_S)
         assert mq.fetch("broken", "g", n=10, wait=PATIENCE_S).values() == [b"second"]
         mq.close()  # the records it holds are given back
         assert other.fetch("broken", "g", n=10, wait=PATIENCE_S).values() == [b"second"], (
@@ -544,7 +547,7 @@ def test_a_fetch_that_is_broken_off_keeps_nothing_lent(
 
 
 def test_an_asyncio_fetch_that_is_cancelled_keeps_nothing_lent(broker: testing.Broker, mq: Client) -> None:
-    mq.publish("cancelled", b"first").result(PATIENCE_S)
+    mq.publish("cancelled", b"first", timeout=PATIENCE_S)
 
     async def main() -> None:
         async with connect(broker.endpoint) as other:
@@ -555,7 +558,7 @@ def test_an_asyncio_fetch_that_is_cancelled_keeps_nothing_lent(broker: testing.B
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert lent(other) == 0
-            await asyncio.to_thread(mq.publish("cancelled", b"second").result, PATIENCE_S)
+            await asyncio.to_thread(mq.publish, "cancelled", b"second", timeout=PATIENCE_S)
             batch = await asyncio.to_thread(mq.fetch, "cancelled", "g", n=10, wait=PATIENCE_S)
             assert batch.values() == [b"second"]
 
@@ -565,7 +568,7 @@ def test_an_asyncio_fetch_that_is_cancelled_keeps_nothing_lent(broker: testing.B
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda mq: mq.publish("\udcff", b"x"),
+        lambda mq: mq.post("\udcff", b"x"),
         lambda mq: mq.fetch("\udcff*", "g", wait=0.0),
         lambda mq: mq.fetch("saying", "\udcff", wait=0.0),
         lambda mq: mq.create_topic("saying", 2**64),
@@ -579,15 +582,15 @@ def test_what_no_frame_can_carry_is_refused_and_the_client_goes_on(
     """It was asked again at each exchange, which failed by that: nothing went through this client any
     more."""
     mq = broker.connect()
-    mq.publish_and_wait("saying", b"before")
+    mq.publish("saying", b"before")
     with pytest.raises(BadRequest):
         ask(mq)
-    mq.publish_and_wait("saying", b"after")
+    mq.publish("saying", b"after")
     mq.close()
 
 
 def test_the_values_of_a_batch_belong_to_the_user(mq: Client) -> None:
-    mq.publish_many("values", [b"1", b"2", b"3"]).result(PATIENCE_S)
+    mq.publish_many("values", [b"1", b"2", b"3"], timeout=PATIENCE_S)
     batch = mq.fetch("values", "g", n=3, wait=PATIENCE_S)
     batch.values().reverse()
     assert [(msg.offset, msg.value) for msg in batch] == [(0, b"1"), (1, b"2"), (2, b"3")]
@@ -597,7 +600,7 @@ def test_a_pause_right_after_a_record_was_taken_leaves_it_to_the_user(
     mq: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mq.create_topic("paused", 1)
-    mq.publish_many("paused", [b"%d" % number for number in range(5)]).result(PATIENCE_S)
+    mq.publish_many("paused", [b"%d" % number for number in range(5)], timeout=PATIENCE_S)
     messages = mq.consume("paused", group="g")
     held, pauses = next(messages)._held, [1]
     held.lost.append((10**9, 10**9 + 1))  # so that it is looked at

@@ -37,7 +37,7 @@ def await_waiting(mq: Client, count: int) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("use", [lambda mq: mq.publish("t", b"x"), lambda mq: mq._open(1.0)])
+@pytest.mark.parametrize("use", [lambda mq: mq.post("t", b"x"), lambda mq: mq._open(1.0)])
 def test_a_connect_that_fails_leaves_others_their_own_time(nobody: str, use: Callable[[Client], Any]) -> None:
     mq = connect(nobody, timeout=1)
     first, fails = in_thread(lambda: mq._open(0.5))
@@ -69,7 +69,7 @@ def test_an_interrupted_connect_leaves_others_theirs(broker: testing.Broker) -> 
 
     def interrupt() -> None:
         await_waiting(mq, 1)
-        thread, outcome = in_thread(lambda: mq.publish("interrupted", b"x").result(PATIENCE_S).offset)
+        thread, outcome = in_thread(lambda: mq.publish("interrupted", b"x", timeout=PATIENCE_S).offset)
         threads.append(thread)
         waits.append(outcome)
         await_waiting(mq, 2)
@@ -95,7 +95,7 @@ def test_an_asyncio_connect_that_ends_leaves_others_theirs(broker: testing.Broke
     async def main() -> None:
         mq = aio.connect(broker.endpoint)
         first, second = asyncio.create_task(mq._start()), asyncio.create_task(mq._start())
-        third = asyncio.create_task(mq.publish_and_wait("cancelled", b"x"))
+        third = asyncio.create_task(mq.publish("cancelled", b"x"))
         await asyncio.sleep(0)
         first.cancel()
         await second
@@ -119,16 +119,16 @@ def test_an_asyncio_connect_that_ends_leaves_others_theirs(broker: testing.Broke
 
 def test_who_uses_a_closed_client_is_told(broker: testing.Broker) -> None:
     mq = broker.connect()
-    pending = mq.publish("closed", b"x")
+    pending = mq.post("closed", b"x")
     mq.close()
     with pytest.raises(ClientClosed, match="closed") as told:
-        mq.publish("closed", b"x")
+        mq.post("closed", b"x")
     assert told.value.hint == "call connect() again"
     assert pending.done()
 
     async def main() -> None:
         mq = aio.connect(broker.endpoint)
-        pending = await mq.publish("closed", b"x")
+        pending = mq.post("closed", b"x")
         await mq.close()
         with pytest.raises(ClientClosed) as told:
             await mq

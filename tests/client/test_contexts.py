@@ -73,7 +73,7 @@ def test_a_program_connects_by_the_name_of_a_context() -> None:
     with testing.Broker() as broker:
         Contexts({"shop": [broker.endpoint]}, "").save()
         with gossipq_client.connect("shop") as mq:
-            assert mq.publish("orders", b"x").result(20).offset == 0
+            assert mq.publish("orders", b"x", timeout=20).offset == 0
 
 
 def test_who_has_no_home_has_no_contexts_and_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ def test_what_is_described_is_what_is_checked(
 
 @pytest.mark.parametrize("client", [gossipq_client.Client, aio.Client])
 def test_help_shows_each_option_and_what_it_means(client: type) -> None:
-    publish = client.publish  # type: ignore[attr-defined]
+    publish = client.post  # type: ignore[attr-defined]
     assert "ttl: " in str(inspect.signature(publish))
     for name in PublishOptions.__annotations__:
         assert f"{name}: " in (inspect.getdoc(publish) or "")

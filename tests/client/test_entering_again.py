@@ -33,10 +33,10 @@ def test_a_with_connects_a_closed_client_again(broker: testing.Broker) -> None:
 
     for number in range(3):
         with mq:
-            mq.publish_and_wait("again", b"%d" % number)
+            mq.publish("again", b"%d" % number)
             mq.run(stop_at_end=True)
         with pytest.raises(ClientClosed):
-            mq.publish("again", b"x")
+            mq.post("again", b"x")
     assert seen == [b"0", b"1", b"2"]
 
 
@@ -44,14 +44,14 @@ def test_one_that_was_closed_before_it_was_used_connects(broker: testing.Broker)
     mq = connect(broker.endpoint)
     mq.close()
     with mq:
-        mq.publish_and_wait("unused", b"x")
+        mq.publish("unused", b"x")
 
 
 def test_what_is_left_of_an_earlier_life_fails(broker: testing.Broker) -> None:
     """In the new session the same numbers name other records."""
     mq = connect(broker.endpoint)
     with mq:
-        receipt = mq.publish_many("left", [b"0", b"1", b"2"])
+        receipt = mq.post_many("left", [b"0", b"1", b"2"])
         fetcher = mq.fetcher("left", group="g")
         batch = fetcher.fetch(2)
         loop = mq.subscribe("left", group="h")
@@ -75,7 +75,7 @@ def test_a_spool_is_used_again(broker: testing.Broker, tmp_path: Path) -> None:
     mq = connect(broker.endpoint, spool=tmp_path)
     for number in range(2):
         with mq:
-            mq.publish_and_wait("spooled", b"%d" % number)
+            mq.publish("spooled", b"%d" % number)
     with mq:
         assert [msg.value for msg in mq.consume("spooled", stop_at_end=True)] == [b"0", b"1"]
 
@@ -88,7 +88,7 @@ def test_it_connects_to_where_the_environment_says_then(
     mq = connect()
     monkeypatch.setenv("GOSSIPQ_SERVER", broker.endpoint)
     with mq:
-        mq.publish_and_wait("here", b"x")
+        mq.publish("here", b"x")
     with testing.Broker() as other:
         monkeypatch.setenv("GOSSIPQ_SERVER", other.endpoint)
         with mq:
@@ -124,9 +124,9 @@ def test_asyncio_clients_live_in_one_event_loop_after_the_other(
 
     async def main(number: int) -> None:
         async with mq:
-            await mq.publish_and_wait("loops", b"%d" % number)
+            await mq.publish("loops", b"%d" % number)
             await mq.run(stop_at_end=True, signals=False)
-            await asyncio.gather(*(mq.publish("crowd", b"x") for _ in range(20)))
+            await asyncio.gather(*(mq.post("crowd", b"x") for _ in range(20)))
         with pytest.raises(ClientClosed):
             await mq.publish("loops", b"x")
 

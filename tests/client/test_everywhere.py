@@ -39,7 +39,7 @@ SYNC = """
 from gossipq_client import connect
 
 with connect(sys.argv[1]) as mq:
-    mq.publish_many("orders", [b"1", b"2"]).result(10)
+    mq.publish_many("orders", [b"1", b"2"], timeout=10)
     for msg in mq.consume("orders", group="billing", stop_at_end=True):
         with msg:
             print(msg.value.decode())

@@ -78,7 +78,7 @@ LOGS = {"handlers": r"pack: .* is a dead letter: .*\n"}
 def orders(shared_node: RunningNode) -> RunningNode:
     """A node with the records of publish.py."""
     with connect(shared_node.endpoint) as mq:
-        mq.publish_many("orders", [b"17 apples", b"3 pears", b"9 plums", b"1 quince"]).result(PATIENCE_S)
+        mq.publish_many("orders", [b"17 apples", b"3 pears", b"9 plums", b"1 quince"], timeout=PATIENCE_S)
     return shared_node
 
 
@@ -144,7 +144,7 @@ def test_django_closes_old_connections_around_each_message(
             if value == b"bad":
                 raise ValueError
 
-        mq.publish_many("orders", ["good", "bad"]).result(PATIENCE_S)
+        mq.publish_many("orders", ["good", "bad"], timeout=PATIENCE_S)
         mq.run(stop_at_end=True)
     assert done == ["close", "good", "close", "close", "bad", "close"]
 
@@ -169,7 +169,7 @@ def applied(database: Path) -> int:
 def test_one_effect_for_each_record_over_kill_9(node: RunningNode, tmp_path: Path) -> None:
     database, line = tmp_path / "accounts.db", [sys.executable, str(FOLDER / "inbox.py")]
     with connect(node.endpoint) as mq:
-        mq.publish_many("transfers", [b"1"] * TRANSFERS, key="eve").result(PATIENCE_S)
+        mq.publish_many("transfers", [b"1"] * TRANSFERS, key="eve", timeout=PATIENCE_S)
         for number in range(1, KILLS + 1):
             running = subprocess.Popen(
                 line, env=environment(node.endpoint), cwd=tmp_path, stdout=subprocess.DEVNULL

@@ -22,7 +22,7 @@ def broker() -> Iterator[testing.Broker]:
 
 def test_an_ack_that_was_waited_for_is_stored(broker: testing.Broker) -> None:
     with broker.connect() as mq:
-        mq.publish_many("orders", [b"%d" % number for number in range(10)]).result()
+        mq.publish_many("orders", [b"%d" % number for number in range(10)])
         batch = mq.fetcher("orders", group="billing").fetch(10)
         mq.ack_and_wait([batch[1], batch[3]])
         assert mq.admin.groups("orders")[0].acked == 2
@@ -33,7 +33,7 @@ def test_an_ack_that_was_waited_for_is_stored(broker: testing.Broker) -> None:
 
 def test_an_ack_of_what_others_have_is_told(broker: testing.Broker) -> None:
     with broker.connect() as mq, broker.connect() as other:
-        mq.publish_many("orders", [b"one", b"two"]).result()
+        mq.publish_many("orders", [b"one", b"two"])
         (first, second) = mq.fetcher("orders", group="billing").fetch(2)
         broker.advance("31s")
         (taken,) = other.fetch("orders", group="billing", n=1)
@@ -47,7 +47,7 @@ def test_an_ack_of_what_others_have_is_told(broker: testing.Broker) -> None:
 def test_no_wait_is_as_long_as_no_number(broker: testing.Broker) -> None:
     nan = float("nan")
     with broker.connect() as mq:
-        receipt = mq.publish_many("orders", [b"one", b"two"])
+        receipt = mq.post_many("orders", [b"one", b"two"])
         fetcher = mq.fetcher("orders", group="billing")
         batch = fetcher.fetch(1)
         for wait in (
@@ -63,7 +63,7 @@ def test_no_wait_is_as_long_as_no_number(broker: testing.Broker) -> None:
 
 def test_an_ack_that_was_refused_is_told(broker: testing.Broker) -> None:
     with broker.connect() as mq:
-        mq.publish_many("orders", [b"one", b"two"]).result()
+        mq.publish_many("orders", [b"one", b"two"])
         batch = mq.fetcher("orders", group="billing").fetch(2)
         mq.admin.delete_topic("orders")
         with pytest.raises(NoSubscription):
@@ -72,7 +72,7 @@ def test_an_ack_that_was_refused_is_told(broker: testing.Broker) -> None:
 
 def test_what_a_fetcher_does_not_need_goes_to_others(broker: testing.Broker) -> None:
     with broker.connect() as mq, broker.connect() as other:
-        mq.publish_many("orders", [b"%d" % number for number in range(100)]).result()
+        mq.publish_many("orders", [b"%d" % number for number in range(100)])
         fetcher = mq.fetcher("orders", group="billing")
         batches = [fetcher.fetch(2) for _ in range(10)]
         fetcher.rest()
@@ -83,13 +83,13 @@ def test_what_a_fetcher_does_not_need_goes_to_others(broker: testing.Broker) -> 
         assert sorted(map(int, seen)) == list(range(100))
         # withdraws the credit that it had granted
         assert not other.fetch("orders", group="billing", n=100, wait=0.2)
-        mq.publish("orders", b"more").result()
+        mq.publish("orders", b"more")
         assert fetcher.fetch(1, wait=10).values() == [b"more"]
 
 
 def test_who_does_not_fetch_ahead_holds_what_it_was_given_and_no_more(broker: testing.Broker) -> None:
     with broker.connect() as mq, broker.connect() as other:
-        mq.publish_many("orders", [b"%d" % number for number in range(100)]).result()
+        mq.publish_many("orders", [b"%d" % number for number in range(100)])
         fetcher = mq.fetcher("orders", group="billing", ahead=False)
         for count in range(1, 11):
             assert len(fetcher.fetch(2)) == 2
@@ -101,7 +101,7 @@ def test_who_knows_a_delivery_can_ack_it(broker: testing.Broker) -> None:
     with broker.connect() as mq, broker.connect() as other:
         mq.create_topic("orders", partitions=2)
         for number in range(2):
-            mq.publish_many("orders", [b"x"] * 3, partition=number).result()
+            mq.publish_many("orders", [b"x"] * 3, partition=number)
         fetcher, messages = mq.fetcher("orders", group="billing", ahead=False), list[Message]()
         while len(messages) < 6:
             messages += fetcher.fetch(6)
@@ -117,7 +117,7 @@ def test_who_knows_a_delivery_can_ack_it(broker: testing.Broker) -> None:
 
 def test_the_end_of_a_fetcher_leaves_what_is_in_hand(broker: testing.Broker) -> None:
     with broker.connect() as mq:
-        mq.publish_many("orders", [b"one", b"two"]).result()
+        mq.publish_many("orders", [b"one", b"two"])
         fetcher = mq.fetcher("orders", group="billing")
         (first,) = fetcher.fetch(1)
         fetcher.close()
@@ -133,7 +133,7 @@ def test_an_asyncio_client_runs_on_uvloop(broker: testing.Broker) -> None:
 
     async def whole() -> int:
         async with aio.connect(broker.endpoint) as mq:
-            receipts = [await mq.publish("orders", b"x") for _ in range(200)]
+            receipts = [mq.post("orders", b"x") for _ in range(200)]
             await asyncio.gather(*(receipt.result(5) for receipt in receipts))
             batch = await mq.fetch("orders", group="billing", n=200)
             await mq.ack_and_wait(batch)
@@ -163,7 +163,7 @@ def test_a_wait_for_the_next_message_is_left_alone_by_who_wants_it_too(broker: t
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
-            await (await mq.publish("orders", b"one"))
+            await mq.publish("orders", b"one")
             async with asyncio.timeout(10):
                 assert (await anext(subscription)).value == b"one"
             await subscription.aclose()
@@ -174,7 +174,7 @@ def test_a_wait_for_the_next_message_is_left_alone_by_who_wants_it_too(broker: t
 @pytest.mark.parametrize("group", ["g", None])
 def test_a_subscription_that_was_closed_hands_out_nothing(broker: testing.Broker, group: str | None) -> None:
     with broker.connect() as mq:
-        mq.publish_many("orders", [b"one", b"two", b"three"], partition=0).result()
+        mq.publish_many("orders", [b"one", b"two", b"three"], partition=0)
         subscription = mq.subscribe("orders", group, start="first")
         assert next(subscription).value == b"one"
         subscription.close()
@@ -184,8 +184,8 @@ def test_a_subscription_that_was_closed_hands_out_nothing(broker: testing.Broker
 def test_a_client_acks_only_what_it_was_given(broker: testing.Broker) -> None:
     """The numbers in an ack belong to a session: in that of another client they name other records."""
     with broker.connect() as mq, broker.connect() as other:
-        mq.publish_many("orders", [b"one", b"two"]).result()
-        mq.publish_many("bills", [b"one", b"two"]).result()
+        mq.publish_many("orders", [b"one", b"two"])
+        mq.publish_many("bills", [b"one", b"two"])
         orders, bills = mq.fetch("orders", "g", n=2), other.fetch("bills", "g", n=2)
         for done in (orders, orders[0], list(orders), [*bills, orders[1]]):
             with pytest.raises(BadRequest, match="was given to another client") as refused:
@@ -206,7 +206,7 @@ def test_a_client_acks_only_what_it_was_given(broker: testing.Broker) -> None:
 def test_an_asyncio_client_acks_only_what_it_was_given(broker: testing.Broker) -> None:
     async def main() -> None:
         async with aio.connect(broker.endpoint) as mq, aio.connect(broker.endpoint) as other:
-            await (await mq.publish_many("orders", [b"one", b"two"]))
+            await mq.publish_many("orders", [b"one", b"two"])
             batch = await mq.fetch("orders", "g", n=2)
             for verb in (other.ack, other.ack_and_wait):
                 for done in (batch, batch[0], list(batch)):
@@ -224,13 +224,13 @@ def test_a_fetch_of_a_topic_that_was_missing_finds_it(broker: testing.Broker) ->
         for _ in range(2):
             with pytest.raises(UnknownTopic):
                 mq.fetch("orders", "g")
-        mq.publish("orders", b"one").result()
+        mq.publish("orders", b"one")
         assert mq.fetch("orders", "g", wait=10).values() == [b"one"]
         with pytest.raises(UnknownTopic):
             mq.fetch("bills", "g")
         assert not mq.fetch("bills", "g", create=True, wait=0)
         mq.admin.delete_topic("bills")
-        mq.publish("bills", b"two").result()
+        mq.publish("bills", b"two")
         try:
             values = mq.fetch("bills", "g", wait=10).values()
         except UnknownTopic:  # the subscription to the one that was removed
@@ -241,7 +241,7 @@ def test_a_fetch_of_a_topic_that_was_missing_finds_it(broker: testing.Broker) ->
 def test_nothing_stays_of_fetches_from_topics_that_were_removed(broker: testing.Broker) -> None:
     with broker.connect() as mq:
         for number in range(20):
-            mq.publish(f"orders{number}", b"one").result()
+            mq.publish(f"orders{number}", b"one")
             assert mq.fetch(f"orders{number}", "g", wait=10).values() == [b"one"]
             mq.admin.delete_topic(f"orders{number}")
         assert len(mq._fetchers) < 5, "the last ones may not have heard of it"
@@ -258,7 +258,7 @@ def test_another_thread_may_begin_to_fetch_while_fetchers_are_looked_through(bro
 
         other = mq.fetcher("orders", "others", create=True)
         mq._fetchers[("orders",), "slow"] = cast(Fetcher, Meanwhile())
-        mq.publish("orders", b"one").result()
+        mq.publish("orders", b"one")
         assert mq.fetch("orders", "g", wait=10).values() == [b"one"]
         del mq._fetchers[("orders",), "slow"]
 
@@ -269,7 +269,7 @@ def test_an_asyncio_fetch_of_a_topic_that_was_missing_finds_it(broker: testing.B
             for _ in range(2):
                 with pytest.raises(UnknownTopic):
                     await mq.fetch("orders", "g")
-            await (await mq.publish("orders", b"one"))
+            await mq.publish("orders", b"one")
             assert (await mq.fetch("orders", "g", wait=10)).values() == [b"one"]
 
     asyncio.run(main())
@@ -277,7 +277,7 @@ def test_an_asyncio_fetch_of_a_topic_that_was_missing_finds_it(broker: testing.B
 
 def put(broker: testing.Broker, topic: str, count: int) -> None:
     with broker.connect() as mq:
-        mq.publish_many(topic, [b"x"] * count).result(5)
+        mq.publish_many(topic, [b"x"] * count, timeout=5)
 
 
 @pytest.mark.parametrize(

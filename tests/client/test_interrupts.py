@@ -95,13 +95,13 @@ def publish_some(mq: Client, ledger: Ledger, batch: bool) -> None:
     if batch:
         values = [ledger.next() for _ in range(3)]
         ledger.maybe.update(values)
-        mq.publish_many(ledger.topic, values)
+        mq.post_many(ledger.topic, values)
         ledger.sure.update(values)
         return
     for key in (None, b"k", None):
         value = ledger.next()
         ledger.maybe.add(value)
-        mq.publish(ledger.topic, value, key=key)
+        mq.post(ledger.topic, value, key=key)
         ledger.sure.add(value)
 
 
@@ -128,7 +128,7 @@ def test_publishing(broker: testing.Broker) -> None:
     ledger, struck, at, named = Ledger("published"), 0, 0, 0
     with broker.connect() as mq:
         mq.create_topic("published", 2)
-        mq.publish("published", ledger.next()).result(PATIENCE_S)
+        mq.publish("published", ledger.next(), timeout=PATIENCE_S)
         ledger.sure.add(b"1")
         for number in range(ROUNDS):
 
@@ -150,17 +150,17 @@ def test_publishing_and_waiting(broker: testing.Broker) -> None:
     ledger, at, hit = Ledger("awaited"), 0, True
     with broker.connect() as mq:
         mq.create_topic("awaited", 1)
-        mq.publish_and_wait("awaited", ledger.next())
+        mq.publish("awaited", ledger.next())
         ledger.sure.add(b"1")
         while hit:
             value = ledger.next()
             ledger.maybe.add(value)
-            hit = strike(at, lambda value=value: mq.publish_and_wait("awaited", value))
+            hit = strike(at, lambda value=value: mq.publish("awaited", value))
             if not hit:
                 ledger.sure.add(value)
             at += 1
             value = ledger.next()
-            mq.publish_and_wait("awaited", value)
+            mq.publish("awaited", value)
             ledger.sure.add(value)
     assert at > ROUNDS
     ledger.judge(everything(broker, "awaited"), 0)
@@ -181,7 +181,7 @@ def work_through(
     acked, handed = set[bytes](), set[bytes]()
     with broker.connect() as mq:
         mq.create_topic(topic, 2)
-        mq.publish_many(topic, [b"%d" % number for number in range(count)]).result(PATIENCE_S)
+        mq.publish_many(topic, [b"%d" % number for number in range(count)], timeout=PATIENCE_S)
         at = struck = 0
         for _ in range(ROUNDS):
             taken: list[bytes] = []
@@ -230,8 +230,8 @@ def test_reading_without_a_group(broker: testing.Broker) -> None:
         mq.fetch(topic, n=1, start="first", wait=0.01)
         at = struck = 0
         for number in range(ROUNDS):
-            mq.publish_many(topic, [b"%d" % each for each in range(3 * number, 3 * number + 3)]).result(
-                PATIENCE_S
+            mq.publish_many(
+                topic, [b"%d" % each for each in range(3 * number, 3 * number + 3)], timeout=PATIENCE_S
             )
             taken: list[bytes] = []
 
@@ -356,7 +356,7 @@ def test_a_farewell_that_is_broken_off_is_said_again(
         raise Interrupt
 
     mq = broker.connect()
-    mq.publish_and_wait("farewells", b"x")
+    mq.publish("farewells", b"x")
     with monkeypatch.context() as patched:
         patched.setattr(mq._engine.session, "farewell", interrupt)
         with pytest.raises(Interrupt):

@@ -25,7 +25,7 @@ def test_making_a_client_does_nothing(nobody: str) -> None:
     mq.stop()
     mq.close()
     with pytest.raises(ClientClosed):
-        mq.publish("orders", b"x")
+        mq.post("orders", b"x")
 
 
 def test_who_waits_hears_at_once(nobody: str) -> None:
@@ -37,7 +37,7 @@ def test_the_first_use_says_that_nobody_is_there_and_the_next_one_tries_again(no
     mq = connect(nobody, timeout="50ms")
     for _ in range(2):
         with pytest.raises(Unreachable):
-            mq.publish("orders", b"x")
+            mq.post("orders", b"x")
     with pytest.raises(Unreachable), mq:
         pass
 
@@ -58,13 +58,13 @@ def test_a_program_that_starts_before_its_broker_works_once_that_is_there(tmp_pa
 
         running = asyncio.create_task(mq.run(signals=False))
         with pytest.raises(Unreachable):
-            await mq.publish_and_wait("early", b"too early")
+            await mq.publish("early", b"too early")
         assert not running.done()
         await asyncio.to_thread(node.start)
         async with asyncio.timeout(60):
             while not got:
                 with suppress(Unreachable, NotConfirmed):
-                    await mq.publish_and_wait("early", b"x")
+                    await mq.publish("early", b"x")
                 await asyncio.sleep(0.05)
             await running
         await mq.close()
@@ -83,7 +83,7 @@ def test_threads_may_be_the_first_at_the_same_time(broker: testing.Broker) -> No
     def work() -> None:
         at_once.wait()
         try:
-            mq.publish("orders", b"x").result(20)
+            mq.publish("orders", b"x", timeout=20)
         except BaseException as error:
             errors.append(error)
 
@@ -106,7 +106,7 @@ def test_an_asyncio_client_belongs_to_the_loop_that_uses_it_first(
     async def bill(order: bytes) -> None: ...
 
     async def main() -> None:
-        receipt = await (await mq.publish("lazily", b"x")).result(20)
+        receipt = await mq.publish("lazily", b"x", timeout=20)
         assert receipt.offset == 0
         await mq.close()
         with pytest.raises(Unreachable):
@@ -134,7 +134,7 @@ def test_an_asyncio_client_whose_loop_has_ended_says_so(broker: testing.Broker) 
 
     async def second() -> None:
         for attempt in (
-            lambda: mq.publish("ended", b"2"),
+            lambda: mq.post("ended", b"2"),
             lambda: mq.fetch("ended", "g", n=1, wait=0),
             lambda: mq.ack(batch),
             batch[0].ack,
@@ -158,5 +158,5 @@ def test_what_is_no_address_is_told_and_leaves_nothing_open(address: str) -> Non
     """A socket that stayed open kept `close` from ending."""
     mq = connect(address, timeout=5)
     with pytest.raises(Unreachable, match="is not an address"):
-        mq.publish("t", b"x")
+        mq.post("t", b"x")
     mq.close(0)

@@ -22,7 +22,7 @@ def broker() -> Iterator[testing.Broker]:
 
 def take(mq: testing.Client, topic: str) -> list[Message]:
     """Two records, of which the first is in other hands by now, which this client does not know."""
-    mq.publish_many(topic, [b"0", b"1"]).result(5)
+    mq.publish_many(topic, [b"0", b"1"], timeout=5)
     taken = list(mq.fetcher(topic, group="g").fetch(2))
     lose_first(mq.broker, topic)
     return taken
@@ -70,7 +70,7 @@ def test_who_waited_for_the_ack_itself_hears_it_once(broker: testing.Broker) -> 
 def test_asyncio_flushes_raise_for_acks_that_are_not_stored(broker: testing.Broker) -> None:
     async def main() -> None:
         async with asyncio_client.connect(broker.endpoint) as mq:
-            await (await mq.publish_many("async", [b"0", b"1"]))
+            await mq.publish_many("async", [b"0", b"1"])
             taken = list(await mq.fetcher("async", group="g").fetch(2))
             await asyncio.to_thread(lose_first, broker, "async")
             for message in taken:

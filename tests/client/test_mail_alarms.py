@@ -94,8 +94,8 @@ def ring(mq: testing.Client, event: str, subject: str) -> None:
         "subject": subject,
         "text": text,
     }
-    mq.publish("_alarms", json.dumps(said | {"command": "gossipq why", "since_ms": 1, "time_ms": 2})).result(
-        10
+    mq.publish(
+        "_alarms", json.dumps(said | {"command": "gossipq why", "since_ms": 1, "time_ms": 2}), timeout=10
     )
 
 

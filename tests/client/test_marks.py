@@ -23,7 +23,7 @@ MANY = 5_000
 def broker() -> Iterator[testing.Broker]:
     with testing.Broker() as broker:
         with broker.connect() as mq:
-            mq.publish_many("many", [b"x"] * MANY, partition=0).result(PATIENCE_S)
+            mq.publish_many("many", [b"x"] * MANY, partition=0, timeout=PATIENCE_S)
         yield broker
 
 
@@ -70,11 +70,11 @@ def going_on(work: Callable[[], object]) -> Iterator[threading.Thread]:
 def test_a_flush_ends_while_others_ack_and_publish(broker: testing.Broker) -> None:
     with broker.connect() as mq:
         left = acking_on(mq, mq.fetch("many", "flush", n=MANY, wait=PATIENCE_S))
-        first = mq.publish("single", b"x")
+        first = mq.post("single", b"x")
         mq.flush(PATIENCE_S)
         assert left
         assert first.done()
-        with going_on(lambda: mq.publish("single", b"x")) as publishing:
+        with going_on(lambda: mq.post("single", b"x")) as publishing:
             mq.flush(PATIENCE_S)
             assert publishing.is_alive()
 
@@ -82,7 +82,7 @@ def test_a_flush_ends_while_others_ack_and_publish(broker: testing.Broker) -> No
 def test_a_close_ends_while_others_ack_and_ask(broker: testing.Broker) -> None:
     mq = broker.connect()
     left = acking_on(mq, mq.fetch("many", "close", n=MANY, wait=PATIENCE_S))
-    pending = mq.publish("closed", b"x")
+    pending = mq.post("closed", b"x")
     with going_on(lambda: mq.admin.groups("many")):
         mq.close()
     assert left
@@ -91,7 +91,7 @@ def test_a_close_ends_while_others_ack_and_ask(broker: testing.Broker) -> None:
 
 def test_what_was_acked_before_a_flush_is_stored(broker: testing.Broker) -> None:
     with broker.connect() as mq, broker.connect() as other:
-        mq.publish_many("stored", [b"x"] * 10).result(PATIENCE_S)
+        mq.publish_many("stored", [b"x"] * 10, timeout=PATIENCE_S)
         mq.ack(mq.fetch("stored", "g", n=10, wait=PATIENCE_S))
         mq.flush(PATIENCE_S)
         assert [each.acked for each in other.admin.groups("stored")] == [10]
@@ -104,8 +104,8 @@ def test_a_run_ends_while_others_publish(broker: testing.Broker) -> None:
         def one(value: bytes) -> None:
             mq.stop()
 
-        mq.publish("single", b"x").result(PATIENCE_S)
-        with going_on(lambda: mq.publish("single", b"x")) as publishing:
+        mq.publish("single", b"x", timeout=PATIENCE_S)
+        with going_on(lambda: mq.post("single", b"x")) as publishing:
             runs = threading.Thread(target=mq.run)
             runs.start()
             runs.join(PATIENCE_S)
@@ -117,11 +117,11 @@ def test_asyncio_flushes_and_closes_end_while_others_ack(broker: testing.Broker)
     async def main() -> None:
         mq = connect(broker.endpoint)
         left = acking_on(mq, await mq.fetch("many", "asyncio", n=MANY, wait=PATIENCE_S))
-        first, before = await mq.publish("asyncio", b"x"), len(left)
+        first, before = mq.post("asyncio", b"x"), len(left)
         await mq.flush(PATIENCE_S)
         assert first.done()
         assert 0 < len(left) < before
-        second = await mq.publish("asyncio", b"x")
+        second = mq.post("asyncio", b"x")
         await mq.close()
         assert left
         assert (await second).offset == 1

@@ -32,7 +32,7 @@ def state(mq: Client, topic: str, offset: int, group: str = "g") -> str:
 
 def bury(mq: Client, topic: str, *values: bytes, group: str = "g") -> None:
     """Publishes values and makes dead letters of them."""
-    mq.publish_many(topic, list(values), attempts_max=1).result(PATIENCE_S)
+    mq.publish_many(topic, list(values), attempts_max=1, timeout=PATIENCE_S)
     for msg in mq.consume(topic, group, stop_at_end=True):
         msg.nack(reason="no luck")
     mq.flush(PATIENCE_S)
@@ -40,7 +40,7 @@ def bury(mq: Client, topic: str, *values: bytes, group: str = "g") -> None:
 
 class TestExplain:
     def test_the_life_of_a_record(self, mq: Client, topic: str) -> None:
-        receipt = mq.publish(topic, b"v", delay="1h", id="i").result(PATIENCE_S)
+        receipt = mq.publish(topic, b"v", delay="1h", id="i", timeout=PATIENCE_S)
         named = [{"ref": receipt.ref}, {"topic": topic, "id": "i"}]
         assert {mq.why(**how).standings[0].state for how in named} == {"scheduled"}  # type: ignore[arg-type]
         mq.reschedule(ref=receipt.ref, delay=0)
@@ -56,16 +56,16 @@ class TestExplain:
             assert [step.what for step in mq.admin.trace(**how)][-2:] == ["due", "acked"]  # type: ignore[arg-type]
 
     def test_the_commands_that_it_names_can_be_pasted(self, mq: Client, topic: str) -> None:
-        mq.publish(topic, b"v").result(PATIENCE_S)
+        mq.publish(topic, b"v", timeout=PATIENCE_S)
         drain(mq, topic)
         (standing,) = mq.why(topic, 0, 0, group="g").standings
         assert standing.next == f"gossipq msg requeue {topic}/0/0 --group g"
 
     def test_why_a_group_stands_still(self, mq: Client, topic: str) -> None:
         mq.create_topic(topic, partitions=3)
-        mq.publish_many(topic, [b"v"] * 9, keys=[b"%d" % at for at in range(9)]).result(PATIENCE_S)
+        mq.publish_many(topic, [b"v"] * 9, keys=[b"%d" % at for at in range(9)], timeout=PATIENCE_S)
         drain(mq, topic, topic)
-        mq.publish(topic, b"w", partition=1).result(PATIENCE_S)
+        mq.publish(topic, b"w", partition=1, timeout=PATIENCE_S)
         mq.admin.pause(topic, topic)
         rows = mq.admin.why_group(topic, topic)
         assert [row.partition for row in rows] == [0, 1, 2]
@@ -75,8 +75,8 @@ class TestExplain:
     def test_show(self, mq: Client, topic: str) -> None:
         before = time.time()
         receipt = mq.publish(
-            topic, "café", key="k", headers={"h": "1"}, route="eu.fr", id="i", delay="1h"
-        ).result(PATIENCE_S)
+            topic, "café", key="k", headers={"h": "1"}, route="eu.fr", id="i", delay="1h", timeout=PATIENCE_S
+        )
         for shown in (mq.admin.show(ref=receipt.ref), mq.admin.show(topic, id="i")):
             assert (shown.value, shown.key, shown.headers, shown.route) == (
                 "café".encode(),
@@ -94,13 +94,13 @@ class TestExplain:
             assert all(abs(at - before) < 60 for at in (shown.publish_time, shown.stored_time))
 
     def test_one_of_many(self, mq: Client, topic: str) -> None:
-        mq.publish_many(topic, [b"%d" % at for at in range(1_000)]).result(PATIENCE_S)
+        mq.publish_many(topic, [b"%d" % at for at in range(1_000)], timeout=PATIENCE_S)
         assert mq.admin.show(topic, 0, 617).value == b"617"
 
     def test_an_id_with_a_key_is_found_where_the_key_put_it(self, mq: Client, topic: str) -> None:
         mq.create_topic(topic, partitions=4)
         receipts = [
-            mq.publish(topic, b"v", key=b"%d" % at, id=b"i%d" % at).result(PATIENCE_S) for at in range(6)
+            mq.publish(topic, b"v", key=b"%d" % at, id=b"i%d" % at, timeout=PATIENCE_S) for at in range(6)
         ]
         assert [mq.admin.show(topic, id=b"i%d" % at).ref for at in range(6)] == [
             receipt.ref for receipt in receipts
@@ -111,7 +111,7 @@ class TestExplain:
         verb = getattr(mq if ask in ("why", "cancel") else mq.admin, ask)
         with pytest.raises(UnknownTopic, match=topic):
             verb(topic, 0, 0)
-        mq.publish(topic, b"v").result(PATIENCE_S)
+        mq.publish(topic, b"v", timeout=PATIENCE_S)
         for how in ({"topic": topic, "id": "nothere"}, {"ref": f"{topic}/0/@99.0"}, {"ref": f"{topic}/0/5"}):
             with pytest.raises(UnknownRecord):
                 verb(**how)
@@ -124,9 +124,9 @@ class TestExplain:
 class TestMendOne:
     def test_cancel(self, movable: testing.Client, topic: str) -> None:
         mq = movable
-        scheduled = mq.publish(topic, b"never", delay="1h").result(PATIENCE_S)
-        kept = mq.publish(topic, b"kept").result(PATIENCE_S)
-        ready = mq.publish(topic, b"neither").result(PATIENCE_S)
+        scheduled = mq.publish(topic, b"never", delay="1h", timeout=PATIENCE_S)
+        kept = mq.publish(topic, b"kept", timeout=PATIENCE_S)
+        ready = mq.publish(topic, b"neither", timeout=PATIENCE_S)
         assert mq.cancel(ref=scheduled.ref, reason="too late") == scheduled.ref
         assert mq.cancel(ref=ready.ref) == ready.ref
         mq.advance("2h")
@@ -137,7 +137,7 @@ class TestMendOne:
                 mq.cancel(ref=ref)
 
     def test_what_a_consumer_holds_is_not_cancelled(self, mq: Client, topic: str) -> None:
-        mq.publish(topic, b"v").result(PATIENCE_S)
+        mq.publish(topic, b"v", timeout=PATIENCE_S)
         (msg,) = mq.fetch(topic, "g", wait=PATIENCE_S)
         with pytest.raises(WrongState, match="in flight to") as refused:
             mq.cancel(topic, 0, 0)
@@ -145,8 +145,8 @@ class TestMendOne:
         msg.ack()
 
     def test_reschedule(self, mq: Client, topic: str) -> None:
-        first = mq.publish(topic, b"first", delay="1h").result(PATIENCE_S)
-        second = mq.publish(topic, b"second", delay="1h").result(PATIENCE_S)
+        first = mq.publish(topic, b"first", delay="1h", timeout=PATIENCE_S)
+        second = mq.publish(topic, b"second", delay="1h", timeout=PATIENCE_S)
         mq.reschedule(ref=second.ref, delay="50ms")
         mq.reschedule(ref=first.ref, at=datetime.now(UTC).timestamp() + 0.3)
         got = []
@@ -163,7 +163,7 @@ class TestMendOne:
                 mq.reschedule(ref=first.ref, **wrong)  # type: ignore[arg-type]
 
     def test_requeue(self, mq: Client, topic: str) -> None:
-        mq.publish_many(topic, [b"0", b"1", b"2"]).result(PATIENCE_S)
+        mq.publish_many(topic, [b"0", b"1", b"2"], timeout=PATIENCE_S)
         drain(mq, topic)
         assert mq.admin.requeue(topic, 0, 1, group="g") == f"{topic}/0/1"
         assert drain(mq, topic) == [b"1"]
@@ -171,7 +171,7 @@ class TestMendOne:
             mq.admin.requeue(topic, 0, 1, group="other")
 
     def test_edit(self, mq: Client, topic: str) -> None:
-        old = mq.publish(topic, b"old", key="k", headers={"a": "b"}, route="eu", id="i").result(PATIENCE_S)
+        old = mq.publish(topic, b"old", key="k", headers={"a": "b"}, route="eu", id="i", timeout=PATIENCE_S)
         new = mq.admin.edit(ref=old.ref, value=b"new")
         assert (new.offset, new.duplicate) == (1, False)
         shown = mq.admin.show(ref=new.ref)
@@ -185,7 +185,7 @@ class TestMendOne:
             mq.admin.edit(ref=new.ref)
 
     def test_an_edited_record_stays_scheduled(self, mq: Client, topic: str) -> None:
-        old = mq.publish(topic, b"old", delay="2s", attempts_max=3).result(PATIENCE_S)
+        old = mq.publish(topic, b"old", delay="2s", attempts_max=3, timeout=PATIENCE_S)
         new = mq.admin.edit(ref=old.ref, headers={"x": "y"})
         assert new.offset == -1
         assert mq.admin.show(ref=new.ref).value == b"old"
@@ -196,8 +196,8 @@ class TestMendOne:
 
 class TestDeadLetters:
     def test_they_come_with_everything(self, mq: Client, topic: str) -> None:
-        mq.publish(topic, b"v", key="k", headers={"h": "1"}, route="eu", id="i", attempts_max=1).result(
-            PATIENCE_S
+        mq.publish(
+            topic, b"v", key="k", headers={"h": "1"}, route="eu", id="i", attempts_max=1, timeout=PATIENCE_S
         )
         for msg in mq.consume(topic, "g", stop_at_end=True):
             msg.nack(reason="no luck")
@@ -249,7 +249,7 @@ class TestDeadLetters:
 
     def test_a_replay_into_a_deleted_topic_loses_nothing(self, mq: Client, topic: str) -> None:
         mq.create_topic(f"{topic}.gone")
-        mq.publish(f"{topic}.gone", b"v").result(PATIENCE_S)
+        mq.publish(f"{topic}.gone", b"v", timeout=PATIENCE_S)
         mq.admin.delete_topic(f"{topic}.gone")
         bury(mq, topic, b"0")
         with pytest.raises(UnknownTopic, match="gone"):
@@ -270,20 +270,20 @@ class TestDeadLetters:
 
 class TestGroups:
     def test_pause_and_resume(self, mq: Client, topic: str) -> None:
-        mq.publish(topic, b"before").result(PATIENCE_S)
+        mq.publish(topic, b"before", timeout=PATIENCE_S)
         assert drain(mq, topic, topic) == [b"before"]
         mq.admin.pause(topic, topic)
-        mq.publish(topic, b"v").result(PATIENCE_S)
+        mq.publish(topic, b"v", timeout=PATIENCE_S)
         assert not mq.fetch(topic, topic, wait=0.3)
         assert [row.paused for row in mq.admin.groups(topic)] == [True]
         mq.admin.resume(topic, topic)
         assert mq.fetch(topic, topic, wait=PATIENCE_S).values() == [b"v"]
 
     def test_set_group(self, mq: Client, topic: str) -> None:
-        mq.publish(topic, b"v").result(PATIENCE_S)
+        mq.publish(topic, b"v", timeout=PATIENCE_S)
         drain(mq, topic, topic)
         mq.admin.set_group(topic, topic, attempts_max=1, backoff=["1s", "2s"], lease="9s")
-        mq.publish(topic, b"v").result(PATIENCE_S)
+        mq.publish(topic, b"v", timeout=PATIENCE_S)
         line = " ".join(mq.why(topic, 0, 1, group=topic).lines)
         assert "lease 9 s (group), dead after 1 failure (group), pauses 1 s, 2 s (group)" in line
         with pytest.raises(BadRequest, match="nothere"):
@@ -296,8 +296,8 @@ class TestFind:
     def test_by_everything(self, mq: Client, topic: str) -> None:
         mq.create_topic(topic, partitions=2)
         values = [b"%d apples" % at for at in range(2_000)]
-        mq.publish_many(topic, values, keys=[b"%d" % (at % 10) for at in range(2_000)]).result(PATIENCE_S)
-        mq.publish(topic, b"pears", headers={"kind": "fruit"}).result(PATIENCE_S)
+        mq.publish_many(topic, values, keys=[b"%d" % (at % 10) for at in range(2_000)], timeout=PATIENCE_S)
+        mq.publish(topic, b"pears", headers={"kind": "fruit"}, timeout=PATIENCE_S)
         told: list[tuple[int, int]] = []
         assert [
             msg.value for msg in mq.admin.find(topic, contains="1999", progress=lambda *at: told.append(at))
@@ -309,11 +309,11 @@ class TestFind:
         assert list(mq.admin.find(topic, key="7", contains="pears")) == []
 
     def test_between_offsets_and_times(self, mq: Client, topic: str) -> None:
-        mq.publish_many(topic, [b"0", b"1", b"2"]).result(PATIENCE_S)
+        mq.publish_many(topic, [b"0", b"1", b"2"], timeout=PATIENCE_S)
         time.sleep(0.05)
         middle = datetime.now(UTC)
         time.sleep(0.05)
-        mq.publish_many(topic, [b"3", b"4"]).result(PATIENCE_S)
+        mq.publish_many(topic, [b"3", b"4"], timeout=PATIENCE_S)
         assert [msg.value for msg in mq.admin.find(topic, start=1, end=4)] == [b"1", b"2", b"3"]
         assert [msg.value for msg in mq.admin.find(topic, end=middle)] == [b"0", b"1", b"2"]
         assert [msg.value for msg in mq.admin.find(topic, start=middle)] == [b"3", b"4"]
@@ -329,7 +329,7 @@ class TestFind:
                 next(mq.admin.find(topic, **wrong))  # type: ignore[arg-type]
 
     def test_it_holds_nobody_up_and_leaves_nothing_behind(self, mq: Client, topic: str) -> None:
-        mq.publish_many(topic, [b"v"] * 10).result(PATIENCE_S)
+        mq.publish_many(topic, [b"v"] * 10, timeout=PATIENCE_S)
         found = mq.admin.find(topic)
         assert next(found).offset == 0
         assert drain(mq, topic) == [b"v"] * 10
@@ -339,7 +339,7 @@ class TestFind:
 def test_asyncio_says_the_same(shared_node: RunningNode, topic: str) -> None:
     async def work() -> None:
         async with aio_connect(shared_node.endpoint) as mq:
-            receipt = await (await mq.publish(topic, b"v", delay="1h", id="i"))
+            receipt = await mq.publish(topic, b"v", delay="1h", id="i")
             assert (await mq.why(ref=receipt.ref)).standings[0].state == "scheduled"
             assert await mq.reschedule(topic, id="i", delay=0) == receipt.ref
             with pytest.raises(BadRequest):

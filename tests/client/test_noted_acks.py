@@ -105,7 +105,7 @@ def left(broker: testing.Broker, topic: str) -> list[bytes]:
 @pytest.mark.e2e
 class TestClient:
     def test_an_ack_waits_for_nobody_who_is_at_work(self, broker: testing.Broker, mq: Client) -> None:
-        mq.publish_many("free", [b"1", b"2"]).result(PATIENCE_S)
+        mq.publish_many("free", [b"1", b"2"], timeout=PATIENCE_S)
         batch = mq.fetch("free", "g", n=2, wait=PATIENCE_S)
         with mq._lock:  # somebody else does an exchange
             acking = threading.Thread(target=batch[0].ack)
@@ -120,7 +120,7 @@ class TestClient:
     def test_a_signal_handler_may_ack_in_the_middle_of_a_step(
         self, broker: testing.Broker, mq: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        mq.publish_many("handled", [b"1", b"2"]).result(PATIENCE_S)
+        mq.publish_many("handled", [b"1", b"2"], timeout=PATIENCE_S)
         message = next(iter(mq.fetch("handled", "g", n=1, wait=PATIENCE_S)))
         receive, struck = mq._engine.transport.receive, list[bool]()
 
@@ -133,7 +133,7 @@ class TestClient:
         monkeypatch.setattr(mq._engine.transport, "receive", strike)
         before = signal.signal(signal.SIGUSR1, lambda *_: message.ack())
         try:
-            mq.publish("handled", b"3").result(PATIENCE_S)
+            mq.publish("handled", b"3", timeout=PATIENCE_S)
         finally:
             signal.signal(signal.SIGUSR1, before)
         assert struck
@@ -142,7 +142,7 @@ class TestClient:
         assert left(broker, "handled") == [b"2", b"3"]
 
     def test_the_end_takes_what_is_noted(self, broker: testing.Broker, mq: Client) -> None:
-        mq.publish_many("ended", [b"1", b"2", b"3"]).result(PATIENCE_S)
+        mq.publish_many("ended", [b"1", b"2", b"3"], timeout=PATIENCE_S)
         batch = mq.fetch("ended", "g", n=3, wait=PATIENCE_S)
         mq._keeper.stop()  # otherwise it would join them
         for message in batch:
@@ -152,7 +152,7 @@ class TestClient:
         assert left(broker, "ended") == []
 
     def test_acks_of_many_threads_are_all_stored(self, broker: testing.Broker, mq: Client) -> None:
-        mq.publish_many("many", [b"%d" % number for number in range(8_000)]).result(PATIENCE_S)
+        mq.publish_many("many", [b"%d" % number for number in range(8_000)], timeout=PATIENCE_S)
         messages = list(mq.fetch("many", "g", n=8_000, wait=PATIENCE_S))
         while len(messages) < 8_000:
             messages += mq.fetch("many", "g", n=8_000, wait=PATIENCE_S)
@@ -177,7 +177,7 @@ class TestClient:
     ) -> None:
         """It has looked for the last time, and does not yet say that it is to be woken. `aside`: somebody
         waits meanwhile, and minds the sockets."""
-        mq.publish("slept", b"1").result(PATIENCE_S)
+        mq.publish("slept", b"1", timeout=PATIENCE_S)
         other = mq.subscribe("idle", "g", create=True)
         waiting = threading.Thread(target=lambda: list(other))
         if aside:
@@ -225,7 +225,7 @@ class TestClient:
         mq.flush(PATIENCE_S)
 
     def test_what_a_closed_client_refuses_is_not_kept(self, mq: Client) -> None:
-        mq.publish("late", b"1").result(PATIENCE_S)
+        mq.publish("late", b"1", timeout=PATIENCE_S)
         message = mq.fetch("late", "g", n=1, wait=PATIENCE_S)[0]
         mq.close()
         for _ in range(3):
@@ -239,7 +239,7 @@ class TestClient:
         at, struck = 0, True
         while struck:
             at += 1
-            mq.publish_many("struck", [b"%d" % number for number in range(8)]).result(PATIENCE_S)
+            mq.publish_many("struck", [b"%d" % number for number in range(8)], timeout=PATIENCE_S)
             messages = list(mq.fetch("struck", "g", n=8, wait=PATIENCE_S))
             assert len(messages) == 8
             held, left = messages[0]._held, [at]

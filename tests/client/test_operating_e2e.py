@@ -41,8 +41,8 @@ def test_a_topic_is_changed(mq: Client, topic: str) -> None:
 def test_a_topic_is_purged_over_all_its_partitions(mq: Client, topic: str) -> None:
     mq.create_topic(topic, partitions=3)
     for number in range(30):
-        mq.publish(topic, b"x", key=b"%d" % number)
-    mq.publish(topic, b"later", delay="1h").result(PATIENCE_S)
+        mq.post(topic, b"x", key=b"%d" % number)
+    mq.publish(topic, b"later", delay="1h", timeout=PATIENCE_S)
     mq.flush(PATIENCE_S)
     assert mq.admin.purge_topic(topic, dry_run=True) == 30
     first = mq.admin.purge_topic(topic, partition=0)
@@ -57,7 +57,7 @@ def test_a_topic_is_purged_over_all_its_partitions(mq: Client, topic: str) -> No
 def test_a_group_goes_back_and_forth_over_all_shards(mq: Client, topic: str) -> None:
     mq.create_topic(topic, partitions=4)
     for number in range(40):
-        mq.publish(topic, b"x", key=b"%d" % number)
+        mq.post(topic, b"x", key=b"%d" % number)
     mq.flush(PATIENCE_S)
     assert len(list(mq.consume(topic, "g", ack=False, stop_at_end=True))) == 40
     back = mq.admin.seek_group(topic, "g", "first", dry_run=True)
@@ -76,7 +76,7 @@ def test_a_group_goes_back_and_forth_over_all_shards(mq: Client, topic: str) -> 
 def test_a_group_that_has_not_been_everywhere_is_moved_everywhere(mq: Client, topic: str) -> None:
     mq.create_topic(topic, partitions=8)
     for number in range(40):
-        mq.publish(topic, b"x", partition=number % 8)
+        mq.post(topic, b"x", partition=number % 8)
     mq.flush(PATIENCE_S)
     work(mq, topic, 1)
     until(
@@ -89,7 +89,7 @@ def test_a_group_that_has_not_been_everywhere_is_moved_everywhere(mq: Client, to
 
 
 def test_a_group_in_use_stays_where_it_is(mq: Client, topic: str) -> None:
-    mq.publish_many(topic, [b"x"] * 5).result(PATIENCE_S)
+    mq.publish_many(topic, [b"x"] * 5, timeout=PATIENCE_S)
     loop = mq.consume(topic, "g")
     next(loop).ack()
     for verb in (lambda: mq.admin.seek_group(topic, "g", "first"), lambda: mq.admin.delete_group(topic, "g")):
@@ -99,7 +99,7 @@ def test_a_group_in_use_stays_where_it_is(mq: Client, topic: str) -> None:
 
 def test_a_group_is_removed(mq: Client, topic: str) -> None:
     mq.create_topic(topic, partitions=4)
-    mq.publish(topic, b"x").result(PATIENCE_S)
+    mq.publish(topic, b"x", timeout=PATIENCE_S)
     assert len(list(mq.consume(topic, "g", ack=False, stop_at_end=True))) == 1
     assert mq.admin.delete_group(topic, "g") > 0
     assert mq.admin.groups(topic) == []
@@ -110,7 +110,7 @@ def test_a_group_is_removed(mq: Client, topic: str) -> None:
 
 
 def test_a_group_shows_what_rules_it(mq: Client, topic: str) -> None:
-    mq.publish(topic, b"x").result(PATIENCE_S)
+    mq.publish(topic, b"x", timeout=PATIENCE_S)
     loop = mq.consume(topic, "g", lease="9s")
     next(loop).ack()
     shown = mq.admin.group_policy(topic, "g")
@@ -123,7 +123,7 @@ def test_a_group_shows_what_rules_it(mq: Client, topic: str) -> None:
 
 def test_who_is_connected_and_who_is_thrown_out(mq: Client, shared_node: RunningNode, topic: str) -> None:
     with connect(shared_node.endpoint, name="ada", timeout=3) as ada:
-        ada.publish_many(topic, [b"x"] * 10).result(PATIENCE_S)
+        ada.publish_many(topic, [b"x"] * 10, timeout=PATIENCE_S)
         loop = ada.consume(topic, "g", credit=5)
         held = next(loop)
         mine = [row for row in mq.admin.clients() if row.client == "ada"]
@@ -168,7 +168,7 @@ def test_the_node_tells_its_options_and_no_alarms(mq: Client, shared_node: Runni
 def test_the_asyncio_twin_does_the_same(shared_node: RunningNode, topic: str) -> None:
     async def life() -> None:
         async with aio_connect(shared_node.endpoint) as mq:
-            await (await mq.publish(topic, b"x"))
+            await mq.publish(topic, b"x")
             assert (await mq.admin.set_topic(topic, alarm_lag=3)).config.alarm_lag == 3
             async for msg in mq.consume(topic, "g", stop_at_end=True):
                 await msg.ack()
@@ -195,8 +195,8 @@ def test_growth_is_one_curve_over_all_shards_and_topics() -> None:
         mq.create_topic("mails")
         for minute in range(4):
             for number in range(6):
-                mq.publish("orders", b"x", key=b"%d" % number)
-            mq.publish_many("mails", [b"y"] * minute).result(PATIENCE_S) if minute else None
+                mq.post("orders", b"x", key=b"%d" % number)
+            mq.publish_many("mails", [b"y"] * minute, timeout=PATIENCE_S) if minute else None
             mq.flush(PATIENCE_S)
             for _ in range(60):
                 broker.advance("1s")
@@ -217,7 +217,7 @@ def test_growth_is_one_curve_over_all_shards_and_topics() -> None:
 def test_an_alarm_is_raised_and_cleared_by_a_node() -> None:
     with testing.Broker() as broker, broker.connect() as mq:
         mq.create_topic("orders", alarm_lag=10)
-        mq.publish_many("orders", [b"x"] * 30).result(PATIENCE_S)
+        mq.publish_many("orders", [b"x"] * 30, timeout=PATIENCE_S)
         work(mq, "orders", 1)
         end = time.monotonic() + PATIENCE_S
 
@@ -249,7 +249,7 @@ def test_a_purge_that_a_kill_cut_short_is_taken_up_again(make_node: Callable[...
     with connect(node.endpoint) as mq:
         info = mq.create_topic("orders")
         for number in range(1_500):
-            mq.publish("orders", b"x", route=f"r{number % 2}")  # a batch has one route
+            mq.post("orders", b"x", route=f"r{number % 2}")  # a batch has one route
         mq.flush(PATIENCE_S)
         work(mq, "orders", 3)
         key = partition_key(info.id, 0)
@@ -262,7 +262,7 @@ def test_a_purge_that_a_kill_cut_short_is_taken_up_again(make_node: Callable[...
         assert mq.admin.purge_topic("orders") == 1_500 - step.count
         (row,) = mq.admin.groups("orders")
         assert (row.acked, row.removed, row.ready, row.unaccounted) == (3, 1_497, 0, 0)
-        mq.publish("orders", b"new").result(PATIENCE_S)
+        mq.publish("orders", b"new", timeout=PATIENCE_S)
         assert [msg.value for msg in mq.consume("orders", "g", stop_at_end=True)] == [b"new"]
 
 
@@ -270,8 +270,8 @@ def test_what_was_changed_is_there_after_a_kill(make_node: Callable[..., Running
     node = make_node().start()
     with connect(node.endpoint) as mq:
         mq.create_topic("orders", partitions=4)
-        mq.publish_many("orders", [b"x"] * 40, keys=[b"%d" % number for number in range(40)]).result(
-            PATIENCE_S
+        mq.publish_many(
+            "orders", [b"x"] * 40, keys=[b"%d" % number for number in range(40)], timeout=PATIENCE_S
         )
         for group in ("moved", "gone"):
             assert len(list(mq.consume("orders", group, ack=False, stop_at_end=True))) == 40

@@ -47,7 +47,7 @@ def test_a_slow_consumer_keeps_what_it_holds_when_another_one_is_killed(node: Ru
     seen: Counter[int] = Counter()
     with connect(node.endpoint) as mq:
         mq.create_topic("slow")
-        mq.publish_many("slow", [b"x"] * RECORDS).result()
+        mq.publish_many("slow", [b"x"] * RECORDS)
     with neighbour(node.endpoint) as other, connect(node.endpoint) as mq:
         assert other.stdout is not None
         theirs = [int(other.stdout.readline())]
@@ -82,7 +82,7 @@ def test_what_a_busy_consumer_has_not_begun_goes_to_one_that_has_nothing_to_do(n
     begun, over = Event(), Event()
     with connect(node.endpoint) as mq:
         mq.create_topic("uneven")
-        mq.publish_many("uneven", [b"x"] * 24).result()
+        mq.publish_many("uneven", [b"x"] * 24)
 
     subscriptions: list[Subscription] = []
 

@@ -17,8 +17,8 @@ def topic(mq: Client) -> str:
     """Two partitions of 25,000 and 40 records: more than a group may have in flight."""
     name = f"t-{uuid.uuid4().hex[:12]}"
     mq.create_topic(name, partitions=2)
-    mq.publish_many(name, [b"x"] * 25_000, partition=0).result(5)
-    mq.publish_many(name, [b"y"] * 40, partition=1).result(5)
+    mq.publish_many(name, [b"x"] * 25_000, partition=0, timeout=5)
+    mq.publish_many(name, [b"y"] * 40, partition=1, timeout=5)
     return name
 
 

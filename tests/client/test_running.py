@@ -44,7 +44,7 @@ def mq(broker: testing.Broker) -> Iterator[testing.Client]:
 
 
 def publish(mq: testing.Client, count: int, keys: list[str | None] | None = None) -> None:
-    mq.publish_many("orders", [b'{"id": %d}' % at for at in range(count)], keys=keys).result(PATIENCE_S)
+    mq.publish_many("orders", [b'{"id": %d}' % at for at in range(count)], keys=keys, timeout=PATIENCE_S)
 
 
 def in_time(what: Callable[[], bool]) -> None:
@@ -95,8 +95,8 @@ class TestOutcomes:
         )
 
     def test_what_a_handler_says_of_a_record(self, mq: testing.Client) -> None:
-        mq.publish_many("orders", [b'{"id": "x"}', b'{"id": 1}', b'{"id": 2}', b'{"id": 3}']).result(
-            PATIENCE_S
+        mq.publish_many(
+            "orders", [b'{"id": "x"}', b'{"id": 1}', b'{"id": 2}', b'{"id": 3}'], timeout=PATIENCE_S
         )
         attempts: Counter[int] = Counter()
 
@@ -242,7 +242,7 @@ class TestWhatIsReturned:
         """As a client of another make may publish them: one such record was the end of the run."""
         monkeypatch.setattr(inputs, "header_bytes", lambda headers: b"\x81\xa1a\x01" if headers else b"")
         for value in ("left alone", "read"):
-            mq.publish("orders", value, headers={"a": "b"}).result(PATIENCE_S)
+            mq.publish("orders", value, headers={"a": "b"}, timeout=PATIENCE_S)
 
         def work(value: str, msg: Message) -> object:
             return msg.headers if value == "read" else "done"
@@ -435,7 +435,7 @@ class TestStopping:
 
         thread = threading.Thread(target=mq.run)
         thread.start()
-        mq.publish("orders.late", "here").result(PATIENCE_S)
+        mq.publish("orders.late", "here", timeout=PATIENCE_S)
         thread.join(PATIENCE_S)
         assert seen == ["here"]
 
@@ -590,7 +590,7 @@ class TestAsyncio:
             async with aio_connect(broker.endpoint) as client:
                 loop = client.consume("orders", "g", attempts_max=1, backoff="1h")
                 async with await anext(loop) as msg:
-                    await (await msg.ack_with("bills", b"0"))
+                    await msg.ack_with("bills", b"0")
                     with pytest.raises(BadRequest, match="nothing to ack"):
                         await msg.ack_with("bills", b"twice")
                 async with await anext(loop):
@@ -709,8 +709,8 @@ class TestRequests:
 
         mq.consumer("stern", group="g", create=True, attempts_max=1)(lambda msg: b"!")
         mq.add_middleware(Stern())
-        mq.publish("stern", b"1", headers={TO: REPLIES}).result(PATIENCE_S)
-        mq.publish("stern", b"2").result(PATIENCE_S)
+        mq.publish("stern", b"1", headers={TO: REPLIES}, timeout=PATIENCE_S)
+        mq.publish("stern", b"2", timeout=PATIENCE_S)
         mq.run(stop_at_end=True)
         assert [letter.value for letter in mq.admin.dead_letters("stern", "g")] == [b"1"]
 
@@ -832,17 +832,17 @@ class TestMessages:
         }
 
     def test_who_is_and_what_it_was_published_with(self, mq: testing.Client) -> None:
-        mq.publish("orders", b"x", id="order-17", key="ada", headers={"a": "b"}, route="eu.fr").result(
-            PATIENCE_S
+        mq.publish(
+            "orders", b"x", id="order-17", key="ada", headers={"a": "b"}, route="eu.fr", timeout=PATIENCE_S
         )
-        mq.publish("orders", b"y").result(PATIENCE_S)
+        mq.publish("orders", b"y", timeout=PATIENCE_S)
         first, second = mq.fetch("orders", "g", n=2)
         assert (first.id, first.key, first.headers, first.route) == ("order-17", b"ada", {"a": "b"}, "eu.fr")
         assert (second.id, second.route) == (None, "")
 
     def test_routes(self, mq: testing.Client) -> None:
         for route in ("eu.fr", "eu.de", "us", "eu.fr.paris", ""):
-            mq.publish("orders", route, route=route)
+            mq.post("orders", route, route=route)
         mq.flush(PATIENCE_S)
         assert [msg.value for msg in mq.consume("orders", start="first", route="eu.*", stop_at_end=True)] == [
             b"eu.fr",
@@ -878,7 +878,7 @@ class TestMessages:
         for name in ("one", "two"):
             mq.create_topic(name)
         mq.admin.bind_topic("both", ["one", "two"])
-        mq.publish("both", b"x").result(PATIENCE_S)
+        mq.publish("both", b"x", timeout=PATIENCE_S)
         with pytest.raises(BadRequest, match="virtual") as refused:
             next(mq.consume("both", "g"))
         assert "one, two" in refused.value.hint
@@ -932,11 +932,13 @@ class TestMessages:
         for msg in mq.consume("orders", "g", stop_at_end=True):
             with msg:
                 assert (
-                    msg.ack_with("bills", msg.value, headers={"of": str(msg.offset)}).result(PATIENCE_S).topic
+                    msg.ack_with(
+                        "bills", msg.value, headers={"of": str(msg.offset)}, timeout=PATIENCE_S
+                    ).topic
                     == "bills"
                 )
                 with pytest.raises(BadRequest, match="nothing to ack"):
-                    msg.ack_with("bills", b"twice")
+                    msg.post_with("bills", b"twice")
         assert [msg.headers["of"] for msg in mq.consume("bills", start="first", stop_at_end=True)] == [
             "0",
             "1",
@@ -950,7 +952,7 @@ class TestMessages:
         publish(mq, 1)
         (msg,) = mq.fetch("orders", "g")
         with pytest.raises(BadRequest, match="one shard") as refused:
-            msg.ack_with("elsewhere", b"x", partition=1 - msg.partition).result(PATIENCE_S)
+            msg.ack_with("elsewhere", b"x", partition=1 - msg.partition, timeout=PATIENCE_S)
         assert "beside=" in refused.value.hint
         msg.ack()
 
@@ -964,7 +966,7 @@ class TestMessages:
             broker.advance("1h")
             (taken,) = other.fetch("orders", "g", wait=PATIENCE_S)
             with pytest.raises(LeaseLost):
-                msg.ack_with("bills", b"x").result(PATIENCE_S)
+                msg.ack_with("bills", b"x", timeout=PATIENCE_S)
             taken.ack()
         assert list(mq.consume("bills", start="first", stop_at_end=True)) == []
 

@@ -28,10 +28,8 @@ def batches(client: Any, topic: str) -> int:
 def test_tasks_of_one_turn_share_a_batch(shared_node: RunningNode, topic: str) -> None:
     async def main() -> None:
         async with aio.connect(shared_node.endpoint) as mq:
-            await mq.publish_and_wait(topic, b"first")
-            receipts = await asyncio.gather(
-                *(mq.publish_and_wait(topic, b"%d" % number) for number in range(TASKS))
-            )
+            await mq.publish(topic, b"first")
+            receipts = await asyncio.gather(*(mq.publish(topic, b"%d" % number) for number in range(TASKS)))
             assert [each.offset for each in receipts] == list(range(1, TASKS + 1))
             assert batches(mq, topic) == 2
 
@@ -42,7 +40,7 @@ def test_a_task_that_is_alone_waits_for_nobody(shared_node: RunningNode, topic: 
     async def main() -> None:
         async with aio.connect(shared_node.endpoint) as mq:
             for number in range(10):
-                await mq.publish_and_wait(topic, b"x")
+                await mq.publish(topic, b"x")
                 assert batches(mq, topic) == number + 1
 
     asyncio.run(main())
@@ -52,7 +50,7 @@ def test_records_that_ask_for_different_things_share_a_batch(shared_node: Runnin
     async def main() -> None:
         async with aio.connect(shared_node.endpoint) as mq:
             await mq.create_topic(topic, dedup="1m")
-            await mq.publish_and_wait(topic, b"first", key="k")
+            await mq.publish(topic, b"first", key="k")
             options: list[dict[str, Any]] = [
                 {"key": "a"},
                 {"key": "b", "headers": {"h": "v"}},
@@ -60,7 +58,7 @@ def test_records_that_ask_for_different_things_share_a_batch(shared_node: Runnin
                 {"key": "a", "id": "one"},
                 {"key": "c", "ttl": "1h", "attempts_max": 2},
             ]
-            receipts = await asyncio.gather(*(mq.publish_and_wait(topic, b"x", **each) for each in options))
+            receipts = await asyncio.gather(*(mq.publish(topic, b"x", **each) for each in options))
             assert [each.offset for each in receipts] == [1, 2, 3, 3, 4]
             assert [each.duplicate for each in receipts] == [False, False, False, True, False]
             assert batches(mq, topic) == 2
@@ -79,17 +77,17 @@ def test_records_that_ask_for_different_things_share_a_batch(shared_node: Runnin
 def test_one_that_is_refused_takes_no_other_along(shared_node: RunningNode, topic: str) -> None:
     async def main() -> None:
         async with aio.connect(shared_node.endpoint) as mq:
-            await mq.publish_and_wait(topic, b"first")
+            await mq.publish(topic, b"first")
 
             async def refused(kind: type[GossipqError], call: Awaitable[object]) -> None:
                 with pytest.raises(kind):
                     await call
 
-            good = [mq.publish_and_wait(topic, b"%d" % number) for number in range(TASKS)]
+            good = [mq.publish(topic, b"%d" % number) for number in range(TASKS)]
             await asyncio.gather(
-                refused(BadName, mq.publish_and_wait("no topic!", b"x")),
+                refused(BadName, mq.publish("no topic!", b"x")),
                 *good[:20],
-                refused(TooLarge, mq.publish_and_wait(topic, bytes(VALUE_BYTES_MAX + 1))),
+                refused(TooLarge, mq.publish(topic, bytes(VALUE_BYTES_MAX + 1))),
                 *good[20:],
             )
             assert len(await mq.fetch(topic, "g", n=100)) == TASKS + 1
@@ -131,10 +129,10 @@ def test_tasks_that_wait_for_their_acks_share_a_request(
 def test_tasks_that_flush_share_a_batch(shared_node: RunningNode, topic: str) -> None:
     async def main() -> None:
         async with aio.connect(shared_node.endpoint) as mq:
-            await mq.publish_and_wait(topic, b"first")
+            await mq.publish(topic, b"first")
 
             async def caller() -> None:
-                pending = await mq.publish(topic, b"x")
+                pending = mq.post(topic, b"x")
                 await mq.flush(PATIENCE_S)
                 assert pending.done()
 
@@ -147,10 +145,10 @@ def test_tasks_that_flush_share_a_batch(shared_node: RunningNode, topic: str) ->
 def test_threads_share_batches(shared_node: RunningNode, topic: str) -> None:
     each = 20
     with connect(shared_node.endpoint) as mq, ThreadPoolExecutor(TASKS) as threads:
-        mq.publish_and_wait(topic, b"first")
+        mq.publish(topic, b"first")
 
         def caller(number: int) -> list[int]:
-            return [mq.publish_and_wait(topic, b"%d" % number).offset for _ in range(each)]
+            return [mq.publish(topic, b"%d" % number).offset for _ in range(each)]
 
         offsets = [offset for found in threads.map(caller, range(TASKS)) for offset in found]
         assert sorted(offsets) == list(range(1, TASKS * each + 1))

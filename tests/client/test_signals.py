@@ -135,12 +135,12 @@ def test_signals_that_raise_in_a_sync_client(broker: testing.Broker, seed: int, 
 
     def publish() -> None:
         for value in book.values():
-            mq.publish("t", value, key=value if chance.random() < 0.3 else None)
+            mq.post("t", value, key=value if chance.random() < 0.3 else None)
             published.append(value)
 
     def publish_list() -> None:
         values = book.values()
-        mq.publish_many("t", values)
+        mq.post_many("t", values)
         published.extend(values)
 
     def fetch() -> None:

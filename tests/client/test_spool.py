@@ -182,13 +182,13 @@ def test_a_signal_handler_that_closes_it_lets_what_it_is_at_end_first(tmp_path: 
 def test_a_thread_that_publishes_while_another_closes_is_told(broker: testing.Broker, tmp_path: Path) -> None:
     """It was an error of LMDB; what was on the disk by then stays there, and the error says so."""
     mq = connect(broker.endpoint, spool=tmp_path)
-    mq.publish_and_wait("ending", b"first")
+    mq.publish("ending", b"first")
     closing = threading.Timer(0.05, mq.close)
     closing.start()
 
     def publish() -> None:
         while True:
-            mq.publish("ending", b"more")
+            mq.post("ending", b"more")
 
     with pytest.raises(ClientClosed):
         publish()
@@ -236,7 +236,7 @@ def test_a_child_that_was_forked_amid_a_publish_does_not_wait_for_it(tmp_path: P
     if not child:
         signal.alarm(10)
         try:
-            mq.publish("t", b"x")
+            mq.post("t", b"x")
         except ForkedClient:
             os._exit(0)
         os._exit(1)
@@ -378,11 +378,11 @@ def test_what_could_not_be_sent_goes_at_the_next_start(broker: testing.Broker, t
     away = connect(f"tcp://127.0.0.1:{settled_port()}", spool=tmp_path, timeout="20ms")
     for number in range(3):
         with pytest.raises(Unreachable, match=r".*") as told:
-            away.publish("spooled", b"%d" % number)
+            away.post("spooled", b"%d" % number)
     assert "spool" in told.value.hint
     away.close()
     with connect(broker.endpoint, spool=tmp_path) as mq:
-        mq.publish("spooled", b"3").result(PATIENCE_S)
+        mq.publish("spooled", b"3", timeout=PATIENCE_S)
         mq.flush(PATIENCE_S)
     with broker.connect() as reader:
         assert everything(reader, "spooled") == [b"0", b"1", b"2", b"3"]
@@ -397,10 +397,10 @@ def test_what_no_row_can_say_is_refused_and_leaves_the_rest(
 ) -> None:
     """An unreadable row on the disk once blocked every later publish and start."""
     with connect(broker.endpoint, spool=tmp_path) as mq:
-        for publish in (mq.publish, mq.publish_many):
+        for publish in (mq.post, mq.post_many):
             with pytest.raises(BadRequest, match="must be"):
-                publish(topic, [b"x"] if publish == mq.publish_many else b"x", partition=partition)
-        assert mq.publish("orders", b"1", partition=False).result(PATIENCE_S).partition == 0
+                publish(topic, [b"x"] if publish == mq.post_many else b"x", partition=partition)
+        assert mq.publish("orders", b"1", partition=False, timeout=PATIENCE_S).partition == 0
     assert spools.show(str(tmp_path)) == []
 
 
@@ -417,7 +417,7 @@ def test_a_client_that_could_not_connect_leaves_the_spool_to_others(tmp_path: Pa
     for number in range(2):
         for attempt in (
             mq.__enter__,
-            lambda number=number: mq.publish("t", b"%d" % number),
+            lambda number=number: mq.post("t", b"%d" % number),
             lambda: connect(away, spool=tmp_path, wait="20ms"),
             lambda: asyncio.run(awaited()),
         ):
@@ -428,7 +428,7 @@ def test_a_client_that_could_not_connect_leaves_the_spool_to_others(tmp_path: Pa
     spool = Spool(tmp_path)
     assert [found.value for _, found in spool.unsent()] == [b"0", b"1"]
     with pytest.raises(ConfigError, match="another client"):
-        mq.publish("t", b"2")
+        mq.post("t", b"2")
     spool.rest()
     mq.close()
     spool.put([row(2)])
@@ -508,7 +508,7 @@ def test_who_begins_while_another_publishes_sends_nothing_of_that(
 ) -> None:
     """Both sent it: the receipt could call a new record a duplicate."""
     mq = connect(broker.endpoint, spool=tmp_path)
-    mq.publish_and_wait("shared", b"0")
+    mq.publish("shared", b"0")
     assert mq._spool is not None
     put, sent, numbers = mq._spool.put, mq._spool.sent, list[int]()
     begins = threading.Thread(target=mq.__enter__)
@@ -525,7 +525,7 @@ def test_who_begins_while_another_publishes_sends_nothing_of_that(
 
     monkeypatch.setattr(mq._spool, "put", put_and_begin)
     monkeypatch.setattr(mq._spool, "sent", noted)
-    assert not mq.publish_and_wait("shared", b"1", timeout=PATIENCE_S).duplicate
+    assert not mq.publish("shared", b"1", timeout=PATIENCE_S).duplicate
     begins.join()
     assert len(numbers) == len(set(numbers)) == 1
     mq.close()
@@ -542,7 +542,7 @@ def test_who_breaks_off_a_close_leaves_the_spool_to_others(
         raise KeyboardInterrupt
 
     mq = connect(broker.endpoint, spool=tmp_path)
-    pending = mq.publish("broken", b"x")
+    pending = mq.post("broken", b"x")
     with monkeypatch.context() as patched:
         patched.setattr(mq, "_until", interrupt)
         with pytest.raises(KeyboardInterrupt):
@@ -559,12 +559,12 @@ def test_a_signal_handler_that_interrupts_a_publish_hears_that_its_own_is_not_ke
 ) -> None:
     """At any point of one: it heard of an error of LMDB, or that nothing can be done, and it was kept."""
     mq = connect(broker.endpoint, spool=tmp_path)
-    mq.publish_and_wait("handled", b"first")
+    mq.publish("handled", b"first")
     kept = list[bytes]()
 
     def handler(value: bytes) -> None:
         with pytest.raises(RuntimeError, match="nothing was done"):
-            mq.publish("handled", value)
+            mq.post("handled", value)
 
     def interrupted(name: str, of: Any) -> None:
         real = getattr(of, name)
@@ -576,7 +576,7 @@ def test_a_signal_handler_that_interrupts_a_publish_hears_that_its_own_is_not_ke
 
         with monkeypatch.context() as patched:
             patched.setattr(of, name, work)
-            mq.publish("handled", name.upper().encode())
+            mq.post("handled", name.upper().encode())
             kept.append(name.upper().encode())
 
     assert mq._spool is not None
@@ -593,7 +593,7 @@ def test_what_is_refused_at_a_later_start_stays(broker: testing.Broker, tmp_path
     """Its publisher was told that it is in the spool, and could not learn of its removal."""
     with broker.connect() as mq:
         mq.create_topic("narrow", bytes_max=1_000_000)
-        mq.publish("narrow", bytes(900_000)).result(PATIENCE_S)
+        mq.publish("narrow", bytes(900_000), timeout=PATIENCE_S)
         left = Spool(tmp_path)
         left.put([Spooled("narrow", b"kept" + bytes(200_000), b"id")])
         left.close()
@@ -618,10 +618,10 @@ def test_a_full_spool_empties_by_publishing(broker: testing.Broker, tmp_path: Pa
     mq = connect(broker.endpoint, spool=tmp_path, spool_bytes_max=1 << 20)
     deadline = time.monotonic() + PATIENCE_S
     with pytest.raises(Backpressure, match="is full"):
-        mq.publish("filled", bytes(10_000))
+        mq.post("filled", bytes(10_000))
     while time.monotonic() < deadline:
         try:
-            mq.publish("filled", b"last" + bytes(10_000)).result(PATIENCE_S)
+            mq.publish("filled", b"last" + bytes(10_000), timeout=PATIENCE_S)
             break
         except Backpressure:
             time.sleep(0.01)
@@ -635,18 +635,18 @@ def test_lists_go_through_it_too(broker: testing.Broker, tmp_path: Path) -> None
     """In order with single records, once, all of a list or none, and with the options of each record."""
     away = connect(f"tcp://127.0.0.1:{settled_port()}", spool=tmp_path, timeout="20ms")
     with pytest.raises(Unreachable):
-        away.publish_many("lists", [b"0", b"1"], ids=["zero", None], keys=["k", None], headers={"a": "b"})
+        away.post_many("lists", [b"0", b"1"], ids=["zero", None], keys=["k", None], headers={"a": "b"})
     with pytest.raises(BadRequest):
-        away.publish_many("lists", [b"never"], keys=[])
+        away.post_many("lists", [b"never"], keys=[])
     away.close()
     assert [(row.value, row.key) for _, row in spools.show(str(tmp_path))] == [(b"0", b"k"), (b"1", None)]
     with connect(broker.endpoint, spool=tmp_path) as mq:
-        assert mq.publish_many("lists", []).result(PATIENCE_S).count == 0
-        receipt = mq.publish_many("lists", [b"2", b"3"]).result(PATIENCE_S)
+        assert mq.publish_many("lists", [], timeout=PATIENCE_S).count == 0
+        receipt = mq.publish_many("lists", [b"2", b"3"], timeout=PATIENCE_S)
         assert (receipt.count, receipt.offset) == (2, 2)
-        assert mq.publish("lists", b"again", id="zero").result(PATIENCE_S).duplicate
+        assert mq.publish("lists", b"again", id="zero", timeout=PATIENCE_S).duplicate
         with pytest.raises(BadRequest):
-            mq.publish_many("lists", [b"4"], partition=99)
+            mq.post_many("lists", [b"4"], partition=99)
     with broker.connect() as reader:
         found = list(reader.consume("lists", start="first", stop_at_end=True))
     assert [(msg.value, msg.key, msg.headers) for msg in found] == [
@@ -682,7 +682,7 @@ def test_a_list_that_ends_half_way_keeps_what_is_under_way(
         admin.create_topic("halves", 2)
     keys = [f"{at}" for at in range(20)]
     with pytest.raises(Backpressure, match="of the list are on their way"):
-        half_way.publish_many("halves", [key.encode() for key in keys], keys=keys)
+        half_way.post_many("halves", [key.encode() for key in keys], keys=keys)
     spool = half_way._spool
     assert spool is not None
     kept = [row.value for number, row in spools.read(spool._rows, 0, 20) if number not in spool._gone]
@@ -701,7 +701,7 @@ def test_a_copy_that_only_one_topic_gets_is_kept_too(
         admin.create_topic("there")
         admin.admin.bind_topic("both", ["here", "there"])
     with pytest.raises(Backpressure):
-        half_way.publish("both", b"x")
+        half_way.post("both", b"x")
     assert half_way._spool is not None
     assert len(half_way._spool) == 1
     half_way.close()
@@ -715,13 +715,13 @@ def test_an_atomic_step_needs_none(broker: testing.Broker, tmp_path: Path) -> No
     with broker.connect() as mq:
         mq.create_topic("source")
         mq.create_topic("outcome", beside="source")
-        mq.publish_and_wait("source", b"x")
+        mq.publish("source", b"x")
     spool = Spool(tmp_path)
     spool.put([Spooled("outcome", b"before", b"id-before")])
     spool.close()
     mq = connect(broker.endpoint, spool=tmp_path)
     (msg,) = mq.fetch("source", "g", n=1, wait=PATIENCE_S)
-    msg.ack_with("outcome", b"after").result(PATIENCE_S)
+    msg.ack_with("outcome", b"after", timeout=PATIENCE_S)
     mq.close()
     assert spools.show(str(tmp_path)) == []
     with broker.connect() as reader:
@@ -732,8 +732,8 @@ def test_an_atomic_step_needs_none(broker: testing.Broker, tmp_path: Path) -> No
 def test_the_asyncio_client_has_it_too(broker: testing.Broker, tmp_path: Path) -> None:
     async def main() -> None:
         async with aio.connect(broker.endpoint, spool=tmp_path) as mq:
-            pending = [await mq.publish("aspooled", b"%d" % at) for at in range(5)]
-            pending.append(await mq.publish_many("aspooled", [b"5", b"6"]))
+            pending = [mq.post("aspooled", b"%d" % at) for at in range(5)]
+            pending.append(mq.post_many("aspooled", [b"5", b"6"]))
             for each in pending:
                 await each.result(PATIENCE_S)
 

@@ -52,10 +52,10 @@ def broker() -> Iterator[testing.Broker]:
 def test_a_lone_publish_takes_few_calls(broker: testing.Broker) -> None:
     counts = list[int]()
     with broker.connect() as mq:
-        mq.publish_and_wait("lone", b"first")
+        mq.publish("lone", b"first")
         for _ in range(PUBLISHES):
             with Counter() as counter:
-                mq.publish_and_wait("lone", b"x")
+                mq.publish("lone", b"x")
             counts.append(counter.calls)
     assert median(counts) <= SYNC_CALLS_MAX
 
@@ -65,10 +65,10 @@ def test_a_lone_publish_takes_few_calls_in_an_event_loop(broker: testing.Broker)
 
     async def main() -> None:
         async with aio.connect(broker.endpoint) as mq:
-            await mq.publish_and_wait("lone", b"first")
+            await mq.publish("lone", b"first")
             for _ in range(PUBLISHES):
                 with Counter() as counter:
-                    await mq.publish_and_wait("lone", b"x")
+                    await mq.publish("lone", b"x")
                 counts.append(counter.calls)
 
     asyncio.run(main())
@@ -78,11 +78,11 @@ def test_a_lone_publish_takes_few_calls_in_an_event_loop(broker: testing.Broker)
 def test_tasks_that_share_a_batch_share_its_calls(broker: testing.Broker) -> None:
     async def main() -> float:
         async with aio.connect(broker.endpoint) as mq:
-            await mq.publish_and_wait("shared", b"first")
+            await mq.publish("shared", b"first")
 
             async def publish() -> None:
                 for _ in range(PUBLISHES):
-                    await mq.publish_and_wait("shared", b"x")
+                    await mq.publish("shared", b"x")
 
             with Counter() as counter:
                 await asyncio.gather(*(publish() for _ in range(TASKS)))
@@ -98,6 +98,6 @@ def test_a_client_that_is_entered_again_still_checks_values(broker: testing.Brok
         mq.schema("checked", Order)
     with mq:
         for _ in range(100):  # one of them opens a batch, which later records join
-            mq.publish("checked", Order(1))
+            mq.post("checked", Order(1))
             with pytest.raises(SchemaMismatch):
-                mq.publish("checked", b"no object")
+                mq.post("checked", b"no object")

@@ -29,9 +29,9 @@ def take(mq: Client, topic: str, count: int, group: str = "g") -> list[tuple[byt
 class TestDueTimes:
     def test_never_early_and_not_late(self, movable: testing.Client, topic: str) -> None:
         movable.create_topic(topic)
-        receipt = movable.publish(topic, b"d", delay="1h").result(PATIENCE_S)
-        movable.publish(topic, b"a", at=datetime.now(UTC) + timedelta(hours=2))
-        movable.publish(topic, b"n").result(PATIENCE_S)
+        receipt = movable.publish(topic, b"d", delay="1h", timeout=PATIENCE_S)
+        movable.post(topic, b"a", at=datetime.now(UTC) + timedelta(hours=2))
+        movable.publish(topic, b"n", timeout=PATIENCE_S)
         assert (receipt.offset, receipt.ref.count("@")) == (-1, 1)
         for values in ([b"n"], [b"n"], [b"n", b"d"], [b"n", b"d"], [b"n", b"d", b"a"]):
             assert [msg.value for msg in movable.consume(topic, start="first", stop_at_end=True)] == values
@@ -39,7 +39,7 @@ class TestDueTimes:
 
     def test_offsets_are_given_in_the_order_of_due_times(self, movable: testing.Client, topic: str) -> None:
         mq, delays = movable, ["4h", "1h", 0, "3h", None, "2h", "1h"]
-        receipt = mq.publish_many(topic, [b"%d" % at for at in range(7)], delays=delays).result(PATIENCE_S)
+        receipt = mq.publish_many(topic, [b"%d" % at for at in range(7)], delays=delays, timeout=PATIENCE_S)
         assert [each.offset for each in receipt.receipts] == [-1, -1, 0, -1, 1, -1, -1]
         mq.advance("4h")
         assert [value for value, _ in take(mq, topic, 7)] == [b"2", b"4", b"1", b"6", b"5", b"3", b"0"]
@@ -52,13 +52,13 @@ class TestDueTimes:
         delays = [0.05 + (at * 7_919 % 1_000) / 2_500 for at in range(1_000)]
         values = [b"%d" % at for at in range(1_000)]
         due = time.monotonic()
-        mq.publish_many(topic, values, delays=delays, keys=values).result(PATIENCE_S)
+        mq.publish_many(topic, values, delays=delays, keys=values, timeout=PATIENCE_S)
         found = take(mq, topic, 1_000)
         assert sorted(int(value) for value, _ in found) == list(range(1_000))
         assert all(came - due >= delays[int(value)] for value, came in found)
 
     def test_single_publishes_pile_up_into_sorted_batches(self, mq: Client, topic: str) -> None:
-        receipts = [mq.publish(topic, b"%d" % at, delay=f"{400 - at}ms") for at in range(300)]
+        receipts = [mq.post(topic, b"%d" % at, delay=f"{400 - at}ms") for at in range(300)]
         mq.flush(PATIENCE_S)
         refs = [receipt.result().ref for receipt in receipts]
         assert len(set(refs)) == 300
@@ -70,14 +70,14 @@ class TestDueTimes:
     ) -> None:
         node = make_node().start()
         with connect(node.endpoint) as mq:
-            kept = mq.publish("t", b"far", delay="1h", id="order-17").result(PATIENCE_S)
+            kept = mq.publish("t", b"far", delay="1h", id="order-17", timeout=PATIENCE_S)
             due = time.monotonic() + 4
-            mq.publish("t", b"later", delay=4).result(PATIENCE_S)
-            missed = mq.publish("t", b"soon", delay="50ms").result(PATIENCE_S)
+            mq.publish("t", b"later", delay=4, timeout=PATIENCE_S)
+            missed = mq.publish("t", b"soon", delay="50ms", timeout=PATIENCE_S)
         node.kill()
         node.start()
         with connect(node.endpoint) as mq:
-            again = mq.publish("t", b"far", delay=60, id="order-17").result(PATIENCE_S)
+            again = mq.publish("t", b"far", delay=60, id="order-17", timeout=PATIENCE_S)
             assert (again.duplicate, again.ref) == (True, kept.ref)
             (first, _), (second, came) = take(mq, "t", 2)
             assert (first, second) == (b"soon", b"later")
@@ -91,8 +91,8 @@ class TestTtl:
         mq.create_topic(topic, ttl="10m")
         for msg in mq.consume(topic, "g", stop_at_end=True):
             msg.ack()
-        mq.publish(topic, b"short", ttl="5m")
-        mq.publish(topic, b"long").result(PATIENCE_S)
+        mq.post(topic, b"short", ttl="5m")
+        mq.publish(topic, b"long", timeout=PATIENCE_S)
         mq.advance("5m")
         assert [value for value, _ in take(mq, topic, 1)] == [b"long"]
         (letter,) = mq.admin.dead_letters(topic, "g")
@@ -102,8 +102,8 @@ class TestTtl:
         mq = movable
         mq.create_topic(topic, ttl="5m", expire="drop")
         assert not list(mq.consume(topic, "g", stop_at_end=True))
-        mq.publish(topic, b"short").result(PATIENCE_S)
-        mq.publish(topic, b"long", ttl="10m").result(PATIENCE_S)
+        mq.publish(topic, b"short", timeout=PATIENCE_S)
+        mq.publish(topic, b"long", ttl="10m", timeout=PATIENCE_S)
         mq.advance("5m")
         assert [value for value, _ in take(mq, topic, 1)] == [b"long"]
         mq.flush(PATIENCE_S)
@@ -114,17 +114,17 @@ class TestTtl:
 class TestIds:
     def test_the_same_id_is_stored_once(self, mq: Client, topic: str) -> None:
         mq.create_topic(topic, partitions=4)
-        first = mq.publish(topic, b"one", id="order-17").result(PATIENCE_S)
-        again = mq.publish(topic, b"two", id=b"order-17").result(PATIENCE_S)
-        other = mq.publish(topic, b"three", id="order-18").result(PATIENCE_S)
+        first = mq.publish(topic, b"one", id="order-17", timeout=PATIENCE_S)
+        again = mq.publish(topic, b"two", id=b"order-17", timeout=PATIENCE_S)
+        other = mq.publish(topic, b"three", id="order-18", timeout=PATIENCE_S)
         assert (first.duplicate, again.duplicate, other.duplicate) == (False, True, False)
         assert (again.ref, again.partition) == (first.ref, first.partition)
         assert mq.admin.show(topic, id="order-17").value == b"one"
 
     def test_lists_tell_which_were_known(self, mq: Client, topic: str) -> None:
-        mq.publish_many(topic, [b"a", b"b"], ids=["1", "2"]).result(PATIENCE_S)
-        receipt = mq.publish_many(topic, [b"x", b"b", b"c", b"c"], ids=[None, "2", "3", "3"]).result(
-            PATIENCE_S
+        mq.publish_many(topic, [b"a", b"b"], ids=["1", "2"], timeout=PATIENCE_S)
+        receipt = mq.publish_many(
+            topic, [b"x", b"b", b"c", b"c"], ids=[None, "2", "3", "3"], timeout=PATIENCE_S
         )
         assert [(each.offset, each.duplicate) for each in receipt.receipts] == [
             (2, False),
@@ -135,26 +135,26 @@ class TestIds:
         assert [value for value, _ in take(mq, topic, 4)] == [b"a", b"b", b"x", b"c"]
 
     def test_a_scheduled_record_has_an_id_too(self, mq: Client, topic: str) -> None:
-        first = mq.publish(topic, b"v", id="i", delay="1h").result(PATIENCE_S)
-        again = mq.publish(topic, b"v", id="i").result(PATIENCE_S)
+        first = mq.publish(topic, b"v", id="i", delay="1h", timeout=PATIENCE_S)
+        again = mq.publish(topic, b"v", id="i", timeout=PATIENCE_S)
         assert (again.ref, again.offset, again.duplicate) == (first.ref, -1, True)
         assert mq.cancel(topic, id="i") == first.ref
 
     def test_an_id_is_forgotten_when_its_window_is_over(self, movable: testing.Client, topic: str) -> None:
         mq = movable
         mq.create_topic(topic, dedup="10m")
-        mq.publish(topic, b"v", id="i").result(PATIENCE_S)
+        mq.publish(topic, b"v", id="i", timeout=PATIENCE_S)
         mq.advance("5m")
-        assert mq.publish(topic, b"v", id="i").result(PATIENCE_S).duplicate
+        assert mq.publish(topic, b"v", id="i", timeout=PATIENCE_S).duplicate
         mq.advance("5m")
-        assert not mq.publish(topic, b"v", id="i").result(PATIENCE_S).duplicate
+        assert not mq.publish(topic, b"v", id="i", timeout=PATIENCE_S).duplicate
 
 
 class TestPolicies:
     def test_what_the_record_says_rules(self, mq: Client, topic: str) -> None:
         mq.create_topic(topic, lease="1m", attempts_max=7, backoff=["2s", "3s"])
-        mq.publish(topic, b"own", attempts_max=1, backoff="10ms", lease="9s")
-        mq.publish(topic, b"topic").result(PATIENCE_S)
+        mq.post(topic, b"own", attempts_max=1, backoff="10ms", lease="9s")
+        mq.publish(topic, b"topic", timeout=PATIENCE_S)
         mq.fetch(topic, topic, wait=PATIENCE_S)
         lines = [" ".join(mq.why(topic, 0, offset, group=topic).lines) for offset in (0, 1)]
         assert "lease 9 s (record)" in lines[0]
@@ -162,7 +162,7 @@ class TestPolicies:
         assert "lease 1 min (topic), dead after 7 failures (topic), pauses 2 s, 3 s (topic)" in lines[1]
 
     def test_one_failure_is_enough(self, mq: Client, topic: str) -> None:
-        mq.publish(topic, b"own", attempts_max=1).result(PATIENCE_S)
+        mq.publish(topic, b"own", attempts_max=1, timeout=PATIENCE_S)
         for msg in mq.consume(topic, "g", stop_at_end=True):
             msg.nack(reason="no luck")
         mq.flush(PATIENCE_S)
@@ -211,7 +211,7 @@ class TestVirtualTopics:
         names = [f"{topic}.a", f"{topic}.b"]
         info = mq.admin.bind_topic(topic, names)
         assert (info.name, info.config.virtual, info.shards) == (topic, names, [])
-        receipt = mq.publish(topic, b"v", key="k", headers={"h": "1"}, route="eu").result(PATIENCE_S)
+        receipt = mq.publish(topic, b"v", key="k", headers={"h": "1"}, route="eu", timeout=PATIENCE_S)
         assert [each.ref for each in receipt.receipts] == [f"{name}/0/0" for name in names]
         copies = [mq.admin.show(ref=each.ref) for each in receipt.receipts]
         assert {(copy.value, copy.key, copy.headers["h"], copy.route) for copy in copies} == {
@@ -223,16 +223,16 @@ class TestVirtualTopics:
     def test_its_ids_are_unique_in_all_topics(self, mq: Client, topic: str) -> None:
         names = [f"{topic}.a", f"{topic}.b"]
         mq.admin.bind_topic(topic, names)
-        mq.publish(names[1], b"early", id="i").result(PATIENCE_S)
-        receipt = mq.publish(topic, b"v", id="i").result(PATIENCE_S)
+        mq.publish(names[1], b"early", id="i", timeout=PATIENCE_S)
+        receipt = mq.publish(topic, b"v", id="i", timeout=PATIENCE_S)
         assert (receipt.duplicate, [each.duplicate for each in receipt.receipts]) == (False, [False, True])
-        assert mq.publish(topic, b"v", id="i").result(PATIENCE_S).duplicate
+        assert mq.publish(topic, b"v", id="i", timeout=PATIENCE_S).duplicate
 
     def test_lists_and_due_times(self, movable: testing.Client, topic: str) -> None:
         mq = movable
         names = [f"{topic}.a", f"{topic}.b"]
         mq.admin.bind_topic(topic, names)
-        receipt = mq.publish_many(topic, [b"0", b"1", b"2"], delays=["2h", "1h", None]).result(PATIENCE_S)
+        receipt = mq.publish_many(topic, [b"0", b"1", b"2"], delays=["2h", "1h", None], timeout=PATIENCE_S)
         assert (receipt.count, [each.count for each in receipt.receipts]) == (3, [3, 3])
         mq.advance("2h")
         for name in names:
@@ -243,10 +243,10 @@ class TestVirtualTopics:
     ) -> None:
         with connect(shared_node.endpoint) as other:
             mq.admin.bind_topic(topic, [f"{topic}.a"])
-            other.publish(topic, b"v").result(PATIENCE_S)
+            other.publish(topic, b"v", timeout=PATIENCE_S)
             mq.admin.bind_topic(topic, [f"{topic}.b"])
             end = time.monotonic() + PATIENCE_S
-            while other.publish(topic, b"v").result(PATIENCE_S).topic != f"{topic}.b":
+            while other.publish(topic, b"v", timeout=PATIENCE_S).topic != f"{topic}.b":
                 assert time.monotonic() < end
                 time.sleep(0.2)
 
@@ -273,20 +273,20 @@ class TestVirtualTopics:
                 ask()
             assert names[0] in refused.value.hint
         with pytest.raises(BadRequest, match="partitions 0 to 0, not 3"):
-            mq.publish(topic, b"v", partition=3)
+            mq.post(topic, b"v", partition=3)
         assert [row.published for row in mq.admin.stats(names).partitions] == [0, 0]
 
     def test_a_pattern_reads_the_real_topics(self, mq: Client, topic: str) -> None:
         mq.admin.bind_topic(topic, [f"{topic}.a", f"{topic}.b"])
-        mq.publish(topic, b"v").result(PATIENCE_S)
+        mq.publish(topic, b"v", timeout=PATIENCE_S)
         found = [(msg.topic, msg.value) for msg in mq.consume(f"{topic}*", "g", stop_at_end=True)]
         assert sorted(found) == [(f"{topic}.a", b"v"), (f"{topic}.b", b"v")]
 
     def test_it_goes_with_its_name(self, mq: Client, topic: str) -> None:
         mq.admin.bind_topic(topic, [f"{topic}.a"])
-        mq.publish(topic, b"v").result(PATIENCE_S)
+        mq.publish(topic, b"v", timeout=PATIENCE_S)
         mq.admin.delete_topic(topic)
-        assert mq.publish(topic, b"real").result(PATIENCE_S).topic == topic
+        assert mq.publish(topic, b"real", timeout=PATIENCE_S).topic == topic
         with pytest.raises(UnknownTopic):
             mq.admin.delete_topic(f"{topic}.b")
 
@@ -295,7 +295,7 @@ def test_block_false_says_when_the_window_is_full_before_any_copy_goes(mq: Clien
     mq.admin.bind_topic(topic, [f"{topic}.a", f"{topic}.b"])
     values = [bytes(1 << 20)] * 12
     with pytest.raises(Backpressure):
-        any(mq.publish_many(topic, values, wait=0) is None for _ in range(5))
+        any(mq.post_many(topic, values, wait=0) is None for _ in range(5))
     mq.flush(PATIENCE_S)
     first, second = (row.published for row in mq.admin.stats([f"{topic}.a", f"{topic}.b"]).partitions)
     assert first == second
@@ -305,11 +305,11 @@ def test_asyncio_publishes_all_of_it(shared_node: RunningNode, topic: str) -> No
     async def work() -> None:
         async with aio_connect(shared_node.endpoint) as mq:
             start = time.monotonic()
-            scheduled = await (await mq.publish(topic, b"never", delay="1h", id="i"))
-            again = await (await mq.publish(topic, b"never", id="i"))
+            scheduled = await mq.publish(topic, b"never", delay="1h", id="i")
+            again = await mq.publish(topic, b"never", id="i")
             assert (again.duplicate, again.ref, again.offset) == (True, scheduled.ref, -1)
             await mq.publish(topic, b"late", delay="2s")
-            many = await (await mq.publish_many(topic, [b"b", b"a"], delays=["100ms", None], ttl=60))
+            many = await mq.publish_many(topic, [b"b", b"a"], delays=["100ms", None], ttl=60)
             assert [each.offset for each in many.receipts] == [-1, 0]
             found = []
             async for msg in mq.consume(topic, "g"):
@@ -320,9 +320,9 @@ def test_asyncio_publishes_all_of_it(shared_node: RunningNode, topic: str) -> No
             assert found == [b"a", b"b", b"late"]
             assert time.monotonic() - start >= 0.2
             await mq.admin.bind_topic(f"{topic}.v", [f"{topic}.a", f"{topic}.b"])
-            copied = await (await mq.publish(f"{topic}.v", b"v"))
+            copied = await mq.publish(f"{topic}.v", b"v")
             assert [each.topic for each in copied.receipts] == [f"{topic}.a", f"{topic}.b"]
-            lists = await (await mq.publish_many(f"{topic}.v", [b"v", b"w"]))
+            lists = await mq.publish_many(f"{topic}.v", [b"v", b"w"])
             assert [each.count for each in lists.receipts] == [2, 2]
             with pytest.raises(BadRequest):
                 await mq.publish(topic, b"", delay=-1)
@@ -354,7 +354,7 @@ class TestAbsentTopics:
         loop = mq.consume([topic, f"{topic}-b"], "g", wait="30s", stop_at_end=True)
         with connect(shared_node.endpoint) as other:
             for name in (topic, f"{topic}-b"):
-                other.publish(name, name).result(PATIENCE_S)
+                other.publish(name, name, timeout=PATIENCE_S)
         assert {message.topic for message in loop} == {topic, f"{topic}-b"}
 
     def test_waiting_ends(self, mq: Client, topic: str) -> None:
@@ -364,8 +364,8 @@ class TestAbsentTopics:
 
 def test_durations_are_numbers_or_text_everywhere(shared_node: RunningNode, topic: str) -> None:
     with connect(shared_node.endpoint, timeout="10s") as mq:
-        receipt = mq.publish(topic, b"v").result("10s")
-        mq.publish_many(topic, [b"w"]).result(timedelta(seconds=10))
+        receipt = mq.publish(topic, b"v", timeout="10s")
+        mq.publish_many(topic, [b"w"], timeout=timedelta(seconds=10))
         mq.flush("10s")
         (message,) = mq.fetch(topic, "g", n=1, wait="10s")
         assert message.ref == receipt.ref
@@ -373,7 +373,7 @@ def test_durations_are_numbers_or_text_everywhere(shared_node: RunningNode, topi
 
     async def main() -> None:
         async with aio_connect(shared_node.endpoint, timeout="10s") as twin:
-            await (await twin.publish(topic, b"v")).result("10s")
+            await twin.publish(topic, b"v", timeout="10s")
             await twin.flush("10s")
 
     asyncio.run(main())

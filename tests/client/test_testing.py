@@ -57,7 +57,7 @@ def test_a_failure_comes_again(mq):
 def test_another_one_begins_with_nothing(mq, gossipq_broker):
     assert mq.topics() == []
     with connect() as other:
-        other.publish("orders", b"x").result(5)
+        other.publish("orders", b"x", timeout=5)
     assert mq.fetch("orders", "g").values() == [b"x"]
     gossipq_broker.advance(1)
 """
@@ -93,7 +93,7 @@ class TestClock:
 
     def test_what_falls_due_has_happened(self) -> None:
         with testing.Broker() as broker, broker.connect() as mq:
-            mq.publish_many("orders", [b"b", b"a"], delays=["2h", "1h"])
+            mq.post_many("orders", [b"b", b"a"], delays=["2h", "1h"])
             mq.advance("3599s")
             assert mq.fetch("orders", "g", wait=0).values() == []
             mq.advance("2s")
@@ -105,7 +105,7 @@ class TestClock:
         with testing.Broker() as broker, broker.connect() as mq:
             mq.create_topic("orders")
             assert list(mq.consume("orders", "g", stop_at_end=True)) == []
-            mq.publish("orders", b"x", ttl="1h").result(PATIENCE_S)
+            mq.publish("orders", b"x", ttl="1h", timeout=PATIENCE_S)
             mq.advance("61m")
             assert list(mq.consume("orders", "g", stop_at_end=True)) == []
             letters = [(letter.value, letter.reason) for letter in mq.admin.dead_letters("orders", "g")]
@@ -113,7 +113,7 @@ class TestClock:
 
     def test_an_idle_client_outlives_the_jump(self) -> None:
         with testing.Broker() as broker, broker.connect() as mq:
-            mq.publish_many("orders", [b"1", b"2"]).result(PATIENCE_S)
+            mq.publish_many("orders", [b"1", b"2"], timeout=PATIENCE_S)
             loop = mq.consume("orders", "g")
             with next(loop):
                 pass
@@ -126,7 +126,7 @@ class TestClock:
 
     def test_a_lease_that_ends_by_it_is_lost(self) -> None:
         with testing.Broker() as broker, broker.connect() as hung, broker.connect() as mq:
-            mq.publish("orders", b"x").result(PATIENCE_S)
+            mq.publish("orders", b"x", timeout=PATIENCE_S)
             loop = hung.consume("orders", "g", credit=1)
             assert next(loop).attempt == 1
             time.sleep(BEGUN_S)
@@ -147,7 +147,7 @@ def test_brokers_side_by_side_and_their_threads_end() -> None:
         assert one.endpoint != two.endpoint
         for number, broker in enumerate((one, two)):
             with connect(broker.endpoint) as mq:
-                mq.publish("t", b"%d" % number).result(PATIENCE_S)
+                mq.publish("t", b"%d" % number, timeout=PATIENCE_S)
                 assert mq.fetch("t", "g", wait=PATIENCE_S).values() == [b"%d" % number]
         one.close()
     end = time.monotonic() + PATIENCE_S

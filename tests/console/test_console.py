@@ -96,8 +96,8 @@ def shop(endpoint: str) -> None:
     with gossipq_client.connect(endpoint) as mq:
         mq.create_topic("orders", partitions=1)
         for value in ("17 apples", "3 pears", "<b>5 plums</b>"):
-            mq.publish("orders", value, key="ada").result(PATIENCE_S)
-        mq.publish("orders", "later", delay="1h").result(PATIENCE_S)
+            mq.publish("orders", value, key="ada", timeout=PATIENCE_S)
+        mq.publish("orders", "later", delay="1h", timeout=PATIENCE_S)
         first, second = mq.fetch("orders", "billing", n=2, wait=5)
         first.ack()
         second.reject("no such customer")
@@ -227,7 +227,7 @@ def test_in_a_closed_cluster_each_sees_and_does_what_it_may(
 ) -> None:
     shop(node.endpoint)
     with gossipq_client.connect(node.endpoint) as mq:
-        mq.publish("secrets", b"x").result(PATIENCE_S)
+        mq.publish("secrets", b"x", timeout=PATIENCE_S)
 
     def gossipq(*line: str) -> None:
         assert main(["-s", node.endpoint, *line]) == 0, capsys.readouterr().err

@@ -263,7 +263,7 @@ def test_what_a_consumer_does_not_read_goes_to_others(
         stalled = stack.enter_context(_raw(dialect.at.port, f"Consumers/Conn/{topic}/1"))
         until(lambda: b"succeeded" in stalled.recv(4_096))
         mq, texts = stack.enter_context(connect_gossipq(shared_node.endpoint)), set[str]()
-        mq.publish_many(topic, [f"{at:03}".encode() + b"x" * 100_000 for at in range(count)]).result(20)
+        mq.publish_many(topic, [f"{at:03}".encode() + b"x" * 100_000 for at in range(count)], timeout=20)
         until(lambda: [row.in_flight for row in mq.admin.groups(topic)] != [0])
         time.sleep(0.5)
         reader = dialled(stack, f"ws://127.0.0.1:{dialect.at.port}/Consumers/Conn/{topic}/2")

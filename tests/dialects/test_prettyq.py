@@ -87,7 +87,7 @@ def test_a_layout_is_read_back(tmp_path: Path) -> None:
 def test_an_export_is_read_by_its_layout(tmp_path: Path) -> None:
     values = [b"%d" % at * (at % 7) for at in range(2_000)]
     with testing.Broker() as broker, broker.connect() as mq:
-        mq.publish_many("my_orders", values).result()
+        mq.publish_many("my_orders", values)
         assert prettyq.export(mq, ["my_orders"], tmp_path, 10_000) == 2_000
         with pytest.raises(Failure, match="there already"):
             prettyq.export(mq, ["my_orders"], tmp_path)
@@ -116,7 +116,7 @@ def get(port: int, path: str, more: str = "") -> tuple[int, str, bytes]:
 def test_a_query_over_http_and_as_a_verb(served: Gateway, shared_node: RunningNode) -> None:
     topic, port = f"t-{uuid.uuid4().hex[:8]}", served.http.port
     with connect(shared_node.endpoint) as mq:
-        mq.publish_many(topic, [b"%d" % at for at in range(1_000)]).result()
+        mq.publish_many(topic, [b"%d" % at for at in range(1_000)])
     status, head, body = get(port, f"/prettyq/query?topic={topic}&pos=100&limit=300")
     assert status == 200
     assert "x-next-pos: 400" in head

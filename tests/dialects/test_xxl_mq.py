@@ -124,7 +124,7 @@ def test_a_topic_that_was_removed_and_made_anew_is_pulled_again(
         asked = {"appname": app.app, "instanceUuid": app.instance, "topicList": [topic]}
         until(lambda: app.post("pullAndLock", asked)["code"] != 200)
         mq.create_topic(topic)
-        mq.publish(topic, b"two").result()
+        mq.publish(topic, b"two")
     (again,) = until(lambda: app.post("pullAndLock", asked)["data"])
     assert again["data"] == "two"
 

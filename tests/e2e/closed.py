@@ -48,7 +48,7 @@ class Load(threading.Thread):
             while not self._ends.is_set() and self.error is None:
                 value = f"{self.name} {len(self.confirmed)}".encode()
                 try:
-                    mq.publish(TOPIC, value, id=value.decode()).result(8)
+                    mq.publish(TOPIC, value, id=value.decode(), timeout=8)
                     self.last_s = time.monotonic()
                     self.confirmed.append(value)
                 except GossipqError as error:

@@ -251,7 +251,7 @@ class Publisher(Actor):
         values = [value_of(producer, partition, number) for number in numbers]
         asked = [["send", partition, text_of(producer, partition, number)] for number in numbers]
         call = self.history.recorder.invoke("send", asked, client=producer)
-        pending = mq.publish_many(TOPIC, values, partition=partition)
+        pending = mq.post_many(TOPIC, values, partition=partition)
         sent = Sent(producer, partition, first, count, pending, call)
         with self.history.lock:
             self.history.under_way[producer, partition, first] = sent
@@ -322,7 +322,7 @@ class Probe(Actor):
             mq.create_topic(self.topic, if_not_exists=True)
             while not self.stopping.is_set():
                 with suppress(StoreFull):
-                    mq.publish(self.topic, b"%d" % len(self.confirmed_s)).result(PATIENCE_S)
+                    mq.publish(self.topic, b"%d" % len(self.confirmed_s), timeout=PATIENCE_S)
                     self.confirmed_s.append(time.monotonic())
                 batch = mq.fetch(self.topic, "probe", n=100, wait=PROBE_S)
                 if batch:
@@ -352,7 +352,7 @@ class AioProbe(Probe):
             await mq.create_topic(self.topic, if_not_exists=True)
             while not self.stopping.is_set():
                 with suppress(StoreFull):
-                    await (await mq.publish(self.topic, b"%d" % len(self.confirmed_s))).result(PATIENCE_S)
+                    await mq.publish(self.topic, b"%d" % len(self.confirmed_s), timeout=PATIENCE_S)
                     self.confirmed_s.append(time.monotonic())
                 batch = await mq.fetch(self.topic, "probe", n=100, wait=PROBE_S)
                 if batch:
@@ -386,7 +386,7 @@ class Plain(Actor):
         acked = set[tuple[int, int]]()
         client.subscribe(self.TOPIC, GROUP)
         while not self.stopping.is_set():
-            place = client.publish(self.TOPIC, b"plain", key=self.random.randbytes(2))
+            place = client.post(self.TOPIC, b"plain", key=self.random.randbytes(2))
             while place not in acked and not self.stopping.is_set():
                 record = client.next(PROBE_S)
                 if record is not None:
@@ -430,7 +430,7 @@ class Pulse(Actor):
                         if pending is not None:
                             pending.result(0)
                             self.confirmed_s[partition].append(time.monotonic())
-                        waiting[partition] = mq.publish_many(self.TOPIC, [b"pulse"], partition=partition)
+                        waiting[partition] = mq.post_many(self.TOPIC, [b"pulse"], partition=partition)
                 time.sleep(PAUSE_S)
 
     def gap_ms(self, since_s: float) -> int:
@@ -476,7 +476,7 @@ class Churn(Actor):
 
     def _use(self, mq: Client, name: str, values: list[bytes]) -> None:
         for value in values:
-            mq.publish(name, value, key=value)
+            mq.post(name, value, key=value)
         mq.flush(PATIENCE_S)
         found = [msg.value for msg in mq.consume(name, start="first", stop_at_end=True)]
         assert sorted(found) == sorted(values), f"topic {name}: {len(values)} stored, {len(found)} found"

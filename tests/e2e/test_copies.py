@@ -80,7 +80,7 @@ def _fresh(mq: Client) -> str:
 def _original(mq: Client, sent: Sequence[Published]) -> str:
     topic = _fresh(mq)
     for each in sent:
-        mq.publish(
+        mq.post(
             topic,
             each.value,
             key=each.key,
@@ -107,14 +107,14 @@ def by_client(mq: Client, gateway: RunningGateway, topic: str, copy: str) -> Non
     for message in mq.consume(topic, start="first", stop_at_end=True):
         own: dict[str, Any] = message.own_options
         key, headers, name = message.key, message.header_bytes, message.id_bytes
-        mq.publish(copy, message.value, key=key, headers=headers, id=name, route=message.route, **own)
+        mq.post(copy, message.value, key=key, headers=headers, id=name, route=message.route, **own)
 
 
 def by_json_lines(mq: Client, gateway: RunningGateway, topic: str, copy: str) -> None:
     """As `gossipq sub TOPIC --from first --exit-at-end -o jsonl | gossipq pub COPY --jsonl`."""
     for number, message in enumerate(mq.consume(topic, start="first", stop_at_end=True)):
         record = records.from_json(records.to_json(message), number)
-        mq.publish(copy, record.value, key=record.key, headers=record.headers, **record.options)
+        mq.post(copy, record.value, key=record.key, headers=record.headers, **record.options)
 
 
 def by_looking(mq: Client, gateway: RunningGateway, topic: str, copy: str) -> None:
@@ -122,7 +122,7 @@ def by_looking(mq: Client, gateway: RunningGateway, topic: str, copy: str) -> No
     for message in mq.consume(topic, start="first", stop_at_end=True):
         row = {"ref": message.ref} | records.as_row(mq.admin.show(ref=message.ref))
         record = records.from_json(json.dumps(row).encode(), 1)
-        mq.publish(copy, record.value, key=record.key, headers=record.headers, **record.options)
+        mq.post(copy, record.value, key=record.key, headers=record.headers, **record.options)
 
 
 def by_dead_letters(mq: Client, gateway: RunningGateway, topic: str, copy: str) -> None:

@@ -74,7 +74,7 @@ class TestDirectory:
         assert code == 1
         assert f"in use by process {first.pids()[0]}" in log
         with connect(first.endpoint) as mq:
-            mq.publish("t", b"x").result(PATIENCE_S)
+            mq.publish("t", b"x", timeout=PATIENCE_S)
 
     def test_the_store_of_a_worker_in_use(self, make: Make) -> None:
         """Two nodes that were tricked into different directories with the same stores inside."""
@@ -94,7 +94,7 @@ class TestDirectory:
     def test_of_another_worker_count(self, make: Make) -> None:
         node = make(workers=3).start()
         with connect(node.endpoint) as mq:
-            mq.publish("t", b"kept").result(PATIENCE_S)
+            mq.publish("t", b"kept", timeout=PATIENCE_S)
         node.stop()
         code, log = make(data=node.data, workers=2).fail_to_start()
         assert code == 78
@@ -133,7 +133,7 @@ class TestDirectory:
         node.log_path = small_disk.path.parent / "node.log"
         node.start()
         with connect(node.endpoint) as mq:
-            mq.publish("t", b"kept").result(PATIENCE_S)
+            mq.publish("t", b"kept", timeout=PATIENCE_S)
         node.stop()
         small_disk.read_only(True)
         for data in (node.data, small_disk.path / "new"):
@@ -161,7 +161,7 @@ def publish_until_full(
     while len(confirmed) * size < 2 * DISK_BYTES:
         value = b"%d " % len(confirmed) + os.urandom(size)
         try:
-            assert mq.publish(topic, value).result(PATIENCE_S).offset == len(confirmed)
+            assert mq.publish(topic, value, timeout=PATIENCE_S).offset == len(confirmed)
         except Refused as error:
             return confirmed, error
         confirmed.append(value)
@@ -173,7 +173,7 @@ def publishes_again(node: Node, topic: str) -> None:
     def stored() -> bool:
         with connect(node.endpoint) as mq:
             try:
-                mq.publish(topic, b"again").result(PATIENCE_S)
+                mq.publish(topic, b"again", timeout=PATIENCE_S)
             except StoreFull:
                 return False
             return True
@@ -207,7 +207,7 @@ class TestFullDisk:
             mq.flush(PATIENCE_S)
             assert sum(row.acked for row in mq.admin.groups("t")) == len(got) > 0
             with pytest.raises(StoreFull):
-                mq.publish("t", b"still full").result(PATIENCE_S)
+                mq.publish("t", b"still full", timeout=PATIENCE_S)
             small_disk.free()
             publishes_again(node, "t")
             assert values(mq, "t") == [*confirmed, b"again"]
@@ -220,7 +220,7 @@ class TestFullDisk:
         with connect(node.endpoint) as mq:
             mq.create_topic("kept")
             mq.create_topic("waste", beside="kept")
-            mq.publish("kept", b"kept").result(PATIENCE_S)
+            mq.publish("kept", b"kept", timeout=PATIENCE_S)
             assert isinstance(publish_until_full(mq, "waste", 64 * limits.KIB, 0.01)[1], StoreFull)
             mq.admin.delete_topic("waste")
             publishes_again(node, "kept")
@@ -239,7 +239,7 @@ class TestFullDisk:
             assert isinstance(publish_until_full(mq, other, limits.KIB, 0.01)[1], StoreFull)
             until(lambda: [worker.state for worker in workers(mq)] == ["full", "full"])
             with pytest.raises(StoreFull):
-                mq.publish(other, b"no").result(PATIENCE_S)
+                mq.publish(other, b"no", timeout=PATIENCE_S)
             mq.admin.purge_topic(waste)
             until(lambda: [worker.state for worker in workers(mq)] == ["ready", "ready"], PATIENCE_S)
             publishes_again(node, other)
@@ -263,7 +263,7 @@ class TestFullDisk:
             while time.monotonic() < end:
                 states |= {worker.state for worker in workers(mq)}
                 try:  # what the journal gives back when it begins anew may be room for one more
-                    mq.publish("t", bytes(64 * limits.KIB)).result(PATIENCE_S)
+                    mq.publish("t", bytes(64 * limits.KIB), timeout=PATIENCE_S)
                     confirmed.append(bytes(64 * limits.KIB))
                 except StoreFull:
                     refused += 1
@@ -290,7 +290,7 @@ class TestFullDisk:
             sent = []
             for number in range(6_000):
                 value = b"%d " % number + bytes(4 * limits.KIB)
-                sent.append((value, mq.publish("t", value)))
+                sent.append((value, mq.post("t", value)))
             confirmed, refused = [], []
             for value, pending in sent:
                 try:
@@ -314,8 +314,8 @@ class TestDamage:
             good = next(name for name in names if mq.create_topic(name).shards[0] not in (bad, 0))
             marker = os.urandom(64)
             for value in (b"before", marker, b"after"):
-                mq.publish("bad", value).result(PATIENCE_S)
-            mq.publish(good, b"well").result(PATIENCE_S)
+                mq.publish("bad", value, timeout=PATIENCE_S)
+            mq.publish(good, b"well", timeout=PATIENCE_S)
         node.stop()
         flip(node.store_file(bad % 2), marker)
         damaged = store_tool.verify(node.data).damaged
@@ -330,8 +330,8 @@ class TestDamage:
             status = until(lambda: (found := mq.admin.status()).led == limits.SHARDS - 1 and found)
             assert "is damaged" in status.workers[bad % 2].detail
             with pytest.raises(Refused, match=f"shard {bad} stopped"):
-                mq.publish("bad", b"no").result(PATIENCE_S)
-            mq.publish(good, b"on").result(PATIENCE_S)
+                mq.publish("bad", b"no", timeout=PATIENCE_S)
+            mq.publish(good, b"on", timeout=PATIENCE_S)
             assert values(mq, good) == [b"well", b"on"]
         line = next(line for line in node.log().splitlines() if "stops" in line)
         assert f"shard {bad}" in line

@@ -81,7 +81,7 @@ def _serves_on(served: Node) -> Iterator[None]:
 
 def serve_one(node: Node) -> None:
     with connect(node.endpoint) as mq:
-        offset = mq.publish("served", b"normal", key=b"k").result(PATIENCE_S).offset
+        offset = mq.publish("served", b"normal", key=b"k", timeout=PATIENCE_S).offset
         for msg in mq.consume("served", start=offset):
             assert msg.value == b"normal"
             break

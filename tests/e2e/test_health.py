@@ -105,7 +105,7 @@ class Town:
     # --- surfaces: each answers with a word
 
     def publish(self) -> str:
-        return self._met(lambda mq: mq.publish("orders", b"x").result(timeout=10))
+        return self._met(lambda mq: mq.publish("orders", b"x", timeout=10))
 
     def fetch(self) -> str:
         return self._met(lambda mq: mq.fetch("orders", group="billing", n=1, wait=0.1, create=True))

@@ -38,7 +38,7 @@ Make = Callable[..., Node]
 def roundtrip(mq: Client, topic: str, count: int = 1_000) -> None:
     """Publishes, consumes and acks."""
     values = [b"%d" % number for number in range(count)]
-    mq.publish_many(topic, values).result(PATIENCE_S)
+    mq.publish_many(topic, values, timeout=PATIENCE_S)
     got: list[bytes] = []
     while len(got) < count:
         batch = mq.fetch(topic, "roundtrip", n=count, wait=PATIENCE_S)
@@ -76,7 +76,7 @@ class Load(threading.Thread):
                 if len(under_way) < UNDER_WAY_MAX:
                     values = [b"%d" % number for number in range(self.sent, self.sent + 20)]
                     under_way.append(
-                        (values, mq.publish_many(self.topic, values, partition=self.sent // 20 % 2))
+                        (values, mq.post_many(self.topic, values, partition=self.sent // 20 % 2))
                     )
                     self.sent += len(values)
                 self._collect(under_way)
@@ -193,7 +193,7 @@ class TestCrowds:
             roundtrip(mq, "t", 100)
             before = node.memory_bytes()
             for _ in range(16):
-                mq.publish_many("t", [bytes(100 * limits.KIB)] * 160).result(PATIENCE_S)
+                mq.publish_many("t", [bytes(100 * limits.KIB)] * 160, timeout=PATIENCE_S)
             grown = node.memory_bytes() - before
             print(f"256 MB for one who never reads: the node grew by {grown >> 20} MiB")
             assert grown < GROWTH_BYTES_MAX
@@ -204,11 +204,11 @@ class TestCrowds:
         node = make().start()
         with connect(node.endpoint) as mq, connect(node.endpoint) as slow:
             loop = slow.consume("t", "g", start="first")
-            mq.publish("t", b"first").result(PATIENCE_S)
+            mq.publish("t", b"first", timeout=PATIENCE_S)
             assert next(loop).value == b"first"
             before = node.memory_bytes()
             for _ in range(8):
-                mq.publish_many("t", [bytes(100 * limits.KIB)] * 160).result(PATIENCE_S)
+                mq.publish_many("t", [bytes(100 * limits.KIB)] * 160, timeout=PATIENCE_S)
             assert node.memory_bytes() - before < GROWTH_BYTES_MAX
             roundtrip(mq, "others")
 
@@ -236,14 +236,14 @@ class TestNeverFinished:
         node.environment["GOSSIPQ_NODE__MEMORY_BYTES_MAX"] = str(200 * limits.MIB)
         node.start()
         with connect(node.endpoint) as mq:
-            kept = [mq.publish("t", b"before", partition=0).result(PATIENCE_S).offset]
+            kept = [mq.publish("t", b"before", partition=0, timeout=PATIENCE_S).offset]
             tcp = Tcp(node.port + 1).handshake()
             endless(tcp, 400 * limits.MIB)
             tcp.close()
             assert node.memory_bytes() < 4 * 200 * limits.MIB, (
                 "supervisor, frontdoor and two workers at their bounds"
             )
-            kept.append(mq.publish("t", b"after", partition=0).result(PATIENCE_S).offset)
+            kept.append(mq.publish("t", b"after", partition=0, timeout=PATIENCE_S).offset)
             assert kept == [0, 1]
             assert [message.value for message in mq.fetch("t", group="g", n=2, wait=PATIENCE_S)] == [
                 b"before",
@@ -264,13 +264,13 @@ class TestDeaths:
         """Half a frame arrived: none of it is stored, and no other client waits for it."""
         node = make().start()
         with connect(node.endpoint) as mq:
-            before = mq.publish("t", b"before").result(PATIENCE_S)
+            before = mq.publish("t", b"before", timeout=PATIENCE_S)
             shard = mq.topics("t")[0].shards[0]
             tcp = Tcp(node.port + 1 + shard % 2).handshake()
             tcp.head(10 * limits.MIB, more=True)
             tcp.socket.sendall(bytes(3 * limits.MIB))
             tcp.close()
-            assert mq.publish("t", b"after").result(PATIENCE_S).offset == before.offset + 1
+            assert mq.publish("t", b"after", timeout=PATIENCE_S).offset == before.offset + 1
             assert [msg.value for msg in mq.consume("t", start="first", stop_at_end=True)] == [
                 b"before",
                 b"after",
@@ -293,7 +293,7 @@ class TestDeaths:
         )
         with connect(node.endpoint) as mq:
             values = [b"%d" % number for number in range(500)]
-            mq.publish_many("t", values).result(PATIENCE_S)
+            mq.publish_many("t", values, timeout=PATIENCE_S)
             paths = ":".join(str(HOME / root) for root in ROOTS)
             victim = subprocess.Popen(
                 [sys.executable, "-c", script, node.endpoint],

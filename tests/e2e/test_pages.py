@@ -28,7 +28,7 @@ MEMORY_GROWTH_BYTES_MAX = 12 * limits.MIB
 def pass_through(mq: Client, topic: str, count: int) -> None:
     """Publishes `count` records and consumes them to the last."""
     value, half = b"x" * VALUE_BYTES, count // PARTITIONS
-    waiting = [mq.publish_many(topic, [value] * half, partition=partition) for partition in range(PARTITIONS)]
+    waiting = [mq.post_many(topic, [value] * half, partition=partition) for partition in range(PARTITIONS)]
     for pending in waiting:
         pending.result(PATIENCE_S)
     got = 0

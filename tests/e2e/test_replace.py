@@ -28,7 +28,7 @@ def test_a_dead_node_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[s
         nodes.wait_healthy(patience_s=120)
         with connect(*nodes.servers) as mq:
             mq.create_topic("orders", partitions=8)
-            mq.publish_many("orders", [b"%d" % at for at in range(1_000)]).result(60)
+            mq.publish_many("orders", [b"%d" % at for at in range(1_000)], timeout=60)
         code, said = gossipq("c", "--yes")
         assert (code, "c answers" in said) == (5, True), said
         assert "no node is named" in gossipq("x", "--yes")[1]

@@ -85,7 +85,7 @@ def test_the_secret_is_replaced(tmp_path: Path) -> None:
             pytest.raises(GossipqError, match="no node answers"),
             connect(*roll.servers, credentials=before, timeout=3, wait=3) as mq,
         ):
-            mq.publish_and_wait(TOPIC, b"by the key of doors that are not there any more")
+            mq.publish(TOPIC, b"by the key of doors that are not there any more")
         (tmp_path / "stolen").write_text(OLD)
         line = ("cluster", "open", "--secret-file", str(tmp_path / "stolen"))
         nobody = tmp_path / "nobody.credentials"

@@ -49,20 +49,20 @@ def values(mq: Client, topic: str) -> list[bytes]:
 def test_who_declares_or_asks_publishes_nothing_that_does_not_fit(
     shared_node: RunningNode, mq: Client, topic: str
 ) -> None:
-    mq.publish(topic, b"as it was before").result()
+    mq.publish(topic, b"as it was before")
     made = mq.schema(topic, Order)
     assert (made.version, mq.schema(topic, Order).version) == (1, 1)
-    mq.publish(topic, Order("ada", 1)).result()
-    mq.publish_many(topic, [{"user": "bob", "n": 2}, b'{"user":"eve","n":3}']).result()
+    mq.publish(topic, Order("ada", 1))
+    mq.publish_many(topic, [{"user": "bob", "n": 2}, b'{"user":"eve","n":3}'])
     with connect(shared_node.endpoint) as other:
-        other.publish(topic, b"{}").result()  # did not ask
+        other.publish(topic, b"{}")  # did not ask
         assert other.schema(topic).decode(b'{"user":"ada","n":1}') == {"user": "ada", "n": 1}
         for value in (b"{}", '{"user":"ada","n":"1"}', {"user": "ada"}, 7):
             with pytest.raises(SchemaMismatch, match=f"schema version 1 of {topic}"):
-                other.publish(topic, value)
+                other.post(topic, value)
         with pytest.raises(SchemaMismatch):
-            other.publish_many(topic, [b'{"user":"x","n":1}', b""])
-        other.publish(topic, Order("zoe", 9)).result()
+            other.post_many(topic, [b'{"user":"x","n":1}', b""])
+        other.publish(topic, Order("zoe", 9))
     assert values(mq, topic) == [
         b"as it was before",
         b'{"user":"ada","n":1}',
@@ -75,10 +75,10 @@ def test_who_declares_or_asks_publishes_nothing_that_does_not_fit(
 
 def test_what_comes_of_a_record_is_checked_too(mq: Client, topic: str) -> None:
     mq.schema(topic, Order)
-    mq.publish(topic, Order("ada", 1)).result()
+    mq.publish(topic, Order("ada", 1))
     for msg in mq.consume(topic, "g", stop_at_end=True):
         with pytest.raises(SchemaMismatch):
-            msg.ack_with(topic, b"{}")
+            msg.post_with(topic, b"{}")
         msg.ack()
     assert len(values(mq, topic)) == 1
 
@@ -91,10 +91,10 @@ def test_versions_follow_and_a_topic_made_anew_has_none(
     assert mq.schema(topic, Order).version == 2, "an older program starts again"
     with pytest.raises(SchemaMismatch, match=r"\$.note: is gone"):
         mq.admin.next_schema(topic, Order)
-    mq.publish(topic, Wider("ada", 1, "x")).result()
+    mq.publish(topic, Wider("ada", 1, "x"))
     mq.admin.delete_schema(topic)
     mq.admin.delete_schema(topic)
-    mq.publish(topic, b"{}").result()
+    mq.publish(topic, b"{}")
     with pytest.raises(BadRequest, match="has no schema"):
         mq.schema(topic)
     assert mq.schema(topic, Order).version == 4
@@ -103,13 +103,13 @@ def test_versions_follow_and_a_topic_made_anew_has_none(
         mq.schema(topic)
     mq.create_topic(topic)
     assert mq.admin.known_schema(topic) is None
-    mq.publish(topic, b"{}").result()
+    mq.publish(topic, b"{}")
     mq.schema(topic, Order)
     with connect(shared_node.endpoint) as other:
         other.admin.delete_schema(topic)
     with pytest.raises(BadRequest, match="has no schema"):
         mq.schema(topic)
-    mq.publish(topic, b"{}").result()
+    mq.publish(topic, b"{}")
 
 
 def test_topics_that_can_have_none(mq: Client, topic: str) -> None:

@@ -188,7 +188,7 @@ def handle(history: History, group: str, msg: Message) -> None:
     with history.lock:
         history.ack_tried.add(place)
     if is_step(number):
-        pending = msg.ack_with(RESULTS, "{} {} {}".format(*place), partition=msg.partition)
+        pending = msg.post_with(RESULTS, "{} {} {}".format(*place), partition=msg.partition)
         history.steps.append((place, pending))
 
 
@@ -288,7 +288,7 @@ class Publisher(Worker):
 
     def _send(self, mq: Client, made: Made) -> None:
         self.history.ask(made)
-        self.under_way.append(([made], mq.publish(SOURCE, b"%d" % made.number, **made.options)))
+        self.under_way.append(([made], mq.post(SOURCE, b"%d" % made.number, **made.options)))
         if "id" in made.options and not may_be_cancelled(made.number):
             self.named.append(made)
 
@@ -301,7 +301,7 @@ class Publisher(Worker):
             row[at] = made._replace(options=each)
             self.history.ask(row[at])
         columns = {f"{name}s": [made.options.get(name) for made in row] for name in ("key", "id", "delay")}
-        pending = mq.publish_many(SOURCE, [b"%d" % made.number for made in row], **columns)
+        pending = mq.post_many(SOURCE, [b"%d" % made.number for made in row], **columns)
         self.under_way.append((row, pending))
 
     def _collect(self) -> None:

@@ -32,7 +32,7 @@ def hung(tmp_path: Path) -> Iterator[tuple[Node, str]]:
         with connect(node.endpoint) as mq:
             names = (f"t{number}" for number in range(100))
             name = next(each for each in names if mq.create_topic(each).shards[0] % 2)
-            mq.publish(name, b"before").result(PATIENCE_S)
+            mq.publish(name, b"before", timeout=PATIENCE_S)
             (pid,) = {worker.pid for worker in mq.admin.status().workers if worker.worker == 1}
         with stopped(pid):
             yield node, name
@@ -72,7 +72,7 @@ def test_a_fetch_in_hand_is_told_when_its_leader_stops(tmp_path: Path) -> None:
         with stopped(worker.pid), pytest.raises(Unreachable):
             mq.fetch("t", "g", wait=PATIENCE_S)
         deadline = time.monotonic() + PATIENCE_S
-        mq.publish("t", b"x").result(PATIENCE_S)
+        mq.publish("t", b"x", timeout=PATIENCE_S)
         found: list[bytes] = []
         while not found and time.monotonic() < deadline:
             with contextlib.suppress(Unreachable):
@@ -122,7 +122,7 @@ def test_a_publish_beyond_the_window_is_told_who_does_not_answer(hung: tuple[Nod
 def publish_all(mq: Client, name: str) -> None:
     """More than a window takes."""
     for _ in range(1_000):
-        mq.publish(name, b"y" * 100_000)
+        mq.post(name, b"y" * 100_000)
 
 
 def test_an_asyncio_publish_beyond_the_window_is_told_who_does_not_answer(hung: tuple[Node, str]) -> None:
@@ -198,7 +198,7 @@ def test_a_client_is_told_within_its_timeout(hung: tuple[Node, str]) -> None:
     node, name = hung
     with connect(node.endpoint, timeout=2) as mq:
         with pytest.raises(GossipqError):
-            mq.publish(name, b"x").result(2)
+            mq.publish(name, b"x", timeout=2)
         with pytest.raises(GossipqError):
             mq.admin.stats([name])
         mq.close(flush=False)

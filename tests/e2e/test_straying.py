@@ -39,7 +39,7 @@ def bodies(member: Member) -> dict[int, int]:
 def publish(servers: list[str], number: int) -> None:
     with connect(*servers) as mq:
         for i in range(COUNT):
-            mq.publish(TOPIC, b"%d/%d." % (number, i) + b"x" * 8_000, key=b"%d" % (i % 64))
+            mq.post(TOPIC, b"%d/%d." % (number, i) + b"x" * 8_000, key=b"%d" % (i % 64))
         mq.flush()
 
 

@@ -66,7 +66,7 @@ class Load(threading.Thread):
                 topic, partition = dice.choice(["007", "orders", "big"]), dice.randrange(2)
                 value = b"%d:" % number * (100_000 if topic == "big" else dice.randrange(1, 50))
                 extra = {"key": b"k", "headers": {"n": str(number)}} if dice.random() < 0.1 else {}
-                receipt = mq.publish(topic, value, partition=partition, **extra).result(30)
+                receipt = mq.publish(topic, value, partition=partition, **extra, timeout=30)
                 self.confirmed[topic, receipt.partition, receipt.offset] = value
                 number += 1
                 if dice.random() < 0.2:
@@ -133,7 +133,7 @@ def test_a_follower_lives_through_the_death_of_the_node(make_node, tmp_path):
     node, out = make_node(), tmp_path / "out"
     node.start()
     with connect(node.endpoint) as mq:
-        mq.publish_many("orders", [b"x"] * 10).result(10)
+        mq.publish_many("orders", [b"x"] * 10, timeout=10)
     follower = export(node, out, "--follow", "--every", "0.1s", "--roll", "0s", "--timeout", "1s")
     try:
         assert json.loads(follower.stdout.readline())["records"] == 10
@@ -141,7 +141,7 @@ def test_a_follower_lives_through_the_death_of_the_node(make_node, tmp_path):
         time.sleep(2.0)
         node.start()
         with connect(node.endpoint) as mq:
-            mq.publish_many("orders", [b"y"] * 10).result(10)
+            mq.publish_many("orders", [b"y"] * 10, timeout=10)
         assert json.loads(follower.stdout.readline())["records"] == 10
     finally:
         follower.send_signal(signal.SIGINT)
@@ -156,7 +156,7 @@ def test_what_the_command_says(make_node, tmp_path):
     node, out = make_node(), tmp_path / "out"
     node.start()
     with connect(node.endpoint) as mq:
-        mq.publish_many("orders", [b"x"] * 100).result(10)
+        mq.publish_many("orders", [b"x"] * 100, timeout=10)
     told, _ = finish(export(node, out))
     assert json.loads(told)["records"] == 100
     told, _ = finish(export(node, out))
@@ -168,7 +168,7 @@ def test_what_the_command_says(make_node, tmp_path):
         assert follower.stdout is not None
         assert json.loads(follower.stdout.readline())["records"] == 0
         with connect(node.endpoint) as mq:
-            mq.publish("orders", b"y").result(10)
+            mq.publish("orders", b"y", timeout=10)
         assert json.loads(follower.stdout.readline())["records"] == 1
         _, errors = finish(export(node, out), code=1)
         assert "is being exported to already" in errors

@@ -44,7 +44,7 @@ BIG = os.urandom(1 << 20)
 
 
 def publish(mq, topic, count, first=0, **options):
-    mq.publish_many(topic, [b"%d" % number for number in range(first, first + count)], **options).result(10)
+    mq.publish_many(topic, [b"%d" % number for number in range(first, first + count)], **options, timeout=10)
 
 
 def run(mq, folder, *topics, **options):
@@ -65,11 +65,12 @@ def fill(mq):
         route="eu.fr",
         id="i-1",
         partition=1,
-    ).result(5)
-    mq.publish("007", b"", partition=1).result(5)
-    mq.publish("007", b"later", delay="1h", partition=2).result(5)
+        timeout=5,
+    )
+    mq.publish("007", b"", partition=1, timeout=5)
+    mq.publish("007", b"later", delay="1h", partition=2, timeout=5)
     for _ in range(3):
-        mq.publish("big", BIG).result(5)
+        mq.publish("big", BIG, timeout=5)
     mq.advance("2h")
     mq.fetch("007", "late", n=600)  # what is due has its offset
     deadline = time.monotonic() + 10
@@ -750,7 +751,7 @@ def test_merged_files_are_bounded_by_what_they_are_in_memory(mq, open_folder, mo
     """Compressible data fits a small file but exceeds memory."""
     folder = open_folder()
     for _ in range(6):
-        mq.publish("t", bytes(40_000)).result(5)
+        mq.publish("t", bytes(40_000), timeout=5)
         run(mq, folder)
     assert sum(file.bytes for file in folder.read().files) < 40_000
     monkeypatch.setattr(compaction, "FILE_BYTES", 100_000)

@@ -28,7 +28,7 @@ from gossipq_node.export.iceberg import Iceberg
 
 
 def publish(mq, topic, count, first=0, **options):
-    mq.publish_many(topic, [b"%d" % number for number in range(first, first + count)], **options).result(10)
+    mq.publish_many(topic, [b"%d" % number for number in range(first, first + count)], **options, timeout=10)
 
 
 def rows(catalog, data_set="messages", namespace="gossipq"):
@@ -296,7 +296,7 @@ def test_the_document_opens_the_tables_that_the_exporter_made(mq, open_folder, t
     from conftest import HOME
 
     folder, place = open_folder(), str(tmp_path / "tables")
-    mq.publish_many("orders", [b"x"] * 6).result(10)
+    mq.publish_many("orders", [b"x"] * 6, timeout=10)
     Exporter(mq, folder).run()
     Iceberg(folder, iceberg.catalog(place)).commit()
     text = (HOME / "docs" / "how-to" / "export.md").read_text("utf-8")

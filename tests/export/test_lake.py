@@ -21,7 +21,7 @@ from gossipq_node.export.exporter import Exporter
 
 
 def publish(mq, topic, count, first=0, **options):
-    mq.publish_many(topic, [b"%d" % number for number in range(first, first + count)], **options).result(10)
+    mq.publish_many(topic, [b"%d" % number for number in range(first, first + count)], **options, timeout=10)
 
 
 @pytest.fixture

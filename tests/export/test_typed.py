@@ -78,14 +78,14 @@ def test_typed_beside_the_bytes_and_misfits_with_place_error_and_bytes(
     mq.create_topic("orders")
     mq.create_topic("plain")
     mq.schema("orders", Order)
-    mq.publish("plain", b"{}").result()
+    mq.publish("plain", b"{}")
     good = [
         msgspec.json.encode(FULL),
         msgspec.json.encode(Order("bob", -1)),
         b'{"n":1,"user":"eve","more":[]}',
     ]
     with broker.connect() as other:  # who does not ask
-        other.publish_many("orders", [good[0], *BAD, *good[1:]]).result()
+        other.publish_many("orders", [good[0], *BAD, *good[1:]])
     done = Exporter(mq, folder, format=format).run()
     assert (done.records, done.misfits) == (len(good) + len(BAD) + 1, len(BAD))
     if format == "lmdb":
@@ -122,7 +122,7 @@ def test_what_no_column_can_hold_is_a_misfit_and_loses_nothing(mq, broker, open_
     mq.schema("orders", Order)
     ends = [b"0001-01-01T00:00:00+23:59", b"9999-12-31T23:59:59-23:59", b"2026-11-22T00:00:00"]
     with broker.connect() as other:
-        other.publish_many("orders", [b'{"user":"a","n":1,"at":"%s"}' % at for at in ends]).result()
+        other.publish_many("orders", [b'{"user":"a","n":1,"at":"%s"}' % at for at in ends])
     Exporter(mq, folder).run()
     found = rows(folder)
     assert [row["data"] is None for row in found] == [True, True, False]
@@ -133,14 +133,14 @@ def test_what_no_column_can_hold_is_a_misfit_and_loses_nothing(mq, broker, open_
 def test_versions_lie_side_by_side_and_merging_keeps_them(mq, open_folder, tmp_path) -> None:
     folder = open_folder()
     mq.create_topic("orders")
-    mq.publish("orders", b"before").result()
+    mq.publish("orders", b"before")
     Exporter(mq, folder).run()
     for number, kind in enumerate((Order, Order, Longer, Longer)):
         mq.schema("orders", kind)
-        mq.publish("orders", kind("ada", number)).result()
+        mq.publish("orders", kind("ada", number))
         Exporter(mq, folder).run()
     mq.admin.delete_schema("orders")
-    mq.publish("orders", b"after").result()
+    mq.publish("orders", b"after")
     Exporter(mq, folder).run()
     before = rows(folder)
     assert [row["data"] and (row["data"]["n"], row["data"]["note"]) for row in before] == [
@@ -161,7 +161,7 @@ def test_versions_lie_side_by_side_and_merging_keeps_them(mq, open_folder, tmp_p
         (5, 6, 0),
     ]
     mq.schema("orders", {"type": "object", "properties": {"user": {"type": "integer"}}})
-    mq.publish("orders", {"user": 7}).result()
+    mq.publish("orders", {"user": 7})
     Exporter(mq, folder).run()
     assert "data" not in lake.open(str(folder.root)).table("orders").column_names, (
         "two that exclude each other"
@@ -170,9 +170,9 @@ def test_versions_lie_side_by_side_and_merging_keeps_them(mq, open_folder, tmp_p
 
 def test_tables_know_it_too(mq) -> None:
     mq.create_topic("orders")
-    mq.publish("orders", b"before").result()
+    mq.publish("orders", b"before")
     mq.schema("orders", Order)
-    mq.publish("orders", Order("ada", 1)).result()
+    mq.publish("orders", Order("ada", 1))
     assert [data and data["user"] for data in mq.table("orders").column("data").to_pylist()] == [None, "ada"]
 
 
@@ -182,11 +182,11 @@ def test_a_table_of_iceberg_for_each_topic_with_a_schema(mq, open_folder, tmp_pa
 
     folder, catalog = open_folder(), iceberg.catalog(str(tmp_path / "tables"))
     mq.create_topic("orders")
-    mq.publish("orders", b"before").result()
+    mq.publish("orders", b"before")
     for number, kind in enumerate((Order, Longer)):
         Exporter(mq, folder).run()
         schema = mq.schema("orders", kind)
-        mq.publish("orders", kind("ada", number)).result()
+        mq.publish("orders", kind("ada", number))
         Exporter(mq, folder).run()
         iceberg.Iceberg(folder, catalog).commit()
     table = catalog.load_table(f"gossipq.orders_{schema.topic_id}").scan().to_arrow()
@@ -205,12 +205,12 @@ def test_a_schema_that_is_declared_anew_has_a_table_of_its_own(mq, open_folder, 
     more = {"type": "object", "properties": {**other["properties"], "note": {"type": "string"}}}
     for declared, value in ((Order, Order("ada", 1)), (Longer, Longer("bob", 2)), (other, {"user": 3})):
         schema = mq.schema("orders", declared)
-        mq.publish("orders", value).result()
+        mq.publish("orders", value)
         Exporter(mq, folder).run()
         mq.admin.delete_schema("orders")
         iceberg.Iceberg(folder, catalog).commit()
     mq.schema("orders", more)
-    mq.publish("orders", {"user": 4, "note": "x"}).result()
+    mq.publish("orders", {"user": 4, "note": "x"})
     Exporter(mq, folder).run()
     compact(folder, keep_s=0)
     assert iceberg.Iceberg(folder, catalog).commit().records == 1
@@ -230,7 +230,7 @@ def test_no_manifest_has_misfits_without_their_records(mq, broker, open_folder, 
     mq.create_topic("orders")
     mq.schema("orders", Order)
     with broker.connect() as other:
-        other.publish_many("orders", [b"no"] * 3).result()
+        other.publish_many("orders", [b"no"] * 3)
 
     class Killed(Exception):
         pass
@@ -259,7 +259,7 @@ def test_files_of_a_run_that_failed_keep_their_schema(mq, open_folder, monkeypat
 
     for number, kind in enumerate((Order, Longer)):
         mq.schema("orders", kind)
-        mq.publish("orders", kind("ada", number)).result()
+        mq.publish("orders", kind("ada", number))
         with monkeypatch.context() as patch:
             patch.setattr(exporter, "_states", busy)
             with pytest.raises(Busy):
@@ -276,13 +276,13 @@ def test_a_version_that_is_another_schema_by_now_is_refused(mq, open_folder) -> 
     folder = open_folder()
     mq.create_topic("orders")
     mq.schema("orders", Order)
-    mq.publish("orders", Order("ada", 1)).result()
+    mq.publish("orders", Order("ada", 1))
     Exporter(mq, folder).run()
     before = rows(folder)
     mq.admin.delete_topic("_schemas")
     other = {"type": "object", "properties": {"user": {"type": "integer"}}}
     assert mq.schema("orders", other).version == 1
-    mq.publish("orders", {"user": 7}).result()
+    mq.publish("orders", {"user": 7})
     with pytest.raises(ExportError, match="schema version 1 of orders is another one than in the export"):
         Exporter(mq, folder).run()
     assert rows(folder) == before

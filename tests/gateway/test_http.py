@@ -143,7 +143,7 @@ def test_a_fetch_waits_for_what_comes(http: httpx.Client, shared_node: RunningNo
     assert fetch(http, "poll", wait="300ms") == []
     assert 0.25 < time.monotonic() - began < 5
     with connect(shared_node.endpoint) as mq:
-        mq.publish("poll", b"x").result()
+        mq.publish("poll", b"x")
     assert [record["value"] for record in fetch(http, "poll")] == ["x"]
 
 

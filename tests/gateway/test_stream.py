@@ -79,7 +79,7 @@ def mq(shared_node: RunningNode) -> Iterator[Client]:
 
 
 def put(mq: Client, topic: str, partition: int = 0, count: int = 1) -> None:
-    mq.publish_many(topic, [b"x"] * count, partition=partition).result(PATIENCE_S)
+    mq.publish_many(topic, [b"x"] * count, partition=partition, timeout=PATIENCE_S)
 
 
 def test_events_are_told_as_they_come(http: httpx.Client) -> None:

@@ -511,7 +511,7 @@ def test_a_node_is_scraped_and_a_worker_that_hangs_shows(make_node: Callable[...
     port = settled_port()
     node = make_node("--admin", f"127.0.0.1:{port}").start()
     with connect(node.endpoint) as mq:
-        mq.publish_many("orders", [b"x"] * 100).result(timeout=10)
+        mq.publish_many("orders", [b"x"] * 100, timeout=10)
         batch = mq.fetch("orders", group="billing", n=40, wait=10)
         mq.ack(batch)
         mq.flush()

@@ -96,7 +96,7 @@ def test_a_bell_that_starts_again_goes_on_from_what_it_said(
     Ringing(name, shared_node.endpoint, shared_node.token()).look(lag(name), lag(name, "mails/x"))
     key = key_of_node(shared_node.token(), bytes(16))
     with Client([shared_node.endpoint], "another node", 5.0, key) as other:
-        other.publish("_alarms", b"not ours").result(10)
+        other.publish("_alarms", b"not ours", timeout=10)
     again = Ringing(name, shared_node.endpoint, shared_node.token())
     again.look(lag(name, since_ms=99))
     assert [(rung.event, rung.subject, rung.since_ms) for rung in told(mq, name)][2:] == [
@@ -107,10 +107,10 @@ def test_a_bell_that_starts_again_goes_on_from_what_it_said(
 def test_only_nodes_write_what_nodes_say(mq: Client, shared_node: RunningNode, name: str) -> None:
     Ringing(name, shared_node.endpoint, shared_node.token()).look(lag(name))
     with pytest.raises(BadRequest, match="_alarms is written by nodes only"):
-        mq.publish("_alarms", b"all is well").result(10)
+        mq.publish("_alarms", b"all is well", timeout=10)
     stranger = key_of_node(b"another secret", bytes(16))
     with Client([shared_node.endpoint], "", 5.0, stranger) as other, pytest.raises(BadRequest):
-        other.publish("_alarms", b"all is well").result(10)
+        other.publish("_alarms", b"all is well", timeout=10)
     assert [rung.event for rung in told(mq, name)] == ["raised"]
 
 
@@ -170,7 +170,7 @@ def test_a_lag_alarm_over_a_kill_of_the_node(make_node: Callable[..., RunningNod
     node.start()
     with connect(node.endpoint) as mq:
         mq.create_topic("orders", alarm_lag=10)
-        mq.publish_many("orders", [b"x"] * 50).result(10)
+        mq.publish_many("orders", [b"x"] * 50, timeout=10)
         batch = mq.fetch("orders", group="billing", n=1, wait=10)
         mq.ack(batch)
         mq.flush()

@@ -54,11 +54,11 @@ def test_closing_using_and_opening(node: RunningNode, gossipq: Callable[..., Any
     secret = ("--secret-file", str(node.data / "secret"))
     admin, ada = str(tmp_path / "admin.token"), str(tmp_path / "ada.token")
     with connect(node.endpoint) as stranger:
-        stranger.publish("invoices", b"1").result(PATIENCE_S)
-        stranger.publish("orders", b"1").result(PATIENCE_S)
+        stranger.publish("invoices", b"1", timeout=PATIENCE_S)
+        stranger.publish("orders", b"1", timeout=PATIENCE_S)
         assert gossipq("cluster", "close", "--save", admin, *secret)[0] == 0
         assert os.stat(admin).st_mode & 0o777 == 0o600
-        assert refused(lambda: stranger.publish("invoices", b"2").result(PATIENCE_S)) == "forbidden"
+        assert refused(lambda: stranger.publish("invoices", b"2", timeout=PATIENCE_S)) == "forbidden"
         assert refused(stranger.admin.status) == "forbidden"
     by = ("--credentials", admin)
     assert gossipq("status")[0] != 0
@@ -85,15 +85,15 @@ def test_closing_using_and_opening(node: RunningNode, gossipq: Callable[..., Any
     assert "PURGE_TOPIC on topic invoices needs the permission operate, which ada does not have" in err
 
     with connect(node.endpoint, credentials=ada) as mq:
-        mq.publish("invoices", b"2").result(PATIENCE_S)
+        mq.publish("invoices", b"2", timeout=PATIENCE_S)
         got = mq.consume("invoices", group="g", start="first")
         assert [next(got).value for _ in range(2)] == [b"1", b"2"]
         gossipq(*by, "user", "set", "ada")
-        assert refused(lambda: mq.publish("invoices", b"3").result(PATIENCE_S)) == "forbidden"
+        assert refused(lambda: mq.publish("invoices", b"3", timeout=PATIENCE_S)) == "forbidden"
         gossipq(*by, "user", "set", "ada", "--role", "billing")
-        until(lambda: goes(lambda: mq.publish("invoices", b"4").result(PATIENCE_S)))
+        until(lambda: goes(lambda: mq.publish("invoices", b"4", timeout=PATIENCE_S)))
         gossipq(*by, "user", "rm", "ada")
-        last = mq.publish("invoices", b"5")
+        last = mq.post("invoices", b"5")
         until(lambda: mq._engine.session.links.refusal is not None)
         with pytest.raises(NotConfirmed, match="no user has the token"):
             last.result(1)
@@ -224,15 +224,15 @@ def test_a_program_goes_on_by_the_token_that_it_finds_in_its_file(
     ):
         assert gossipq(*by, *line)[0] == 0, line
     with connect(node.endpoint, credentials=ada) as mq:
-        mq.publish_and_wait("orders", b"before")
+        mq.publish("orders", b"before")
         token = ada.read_text()
         ada.write_text("half of a tok")
         time.sleep(1.2)  # it is looked at once a second
-        mq.publish_and_wait("orders", b"meanwhile")
+        mq.publish("orders", b"meanwhile")
         ada.write_text(token)
         assert gossipq(*by, "user", "rotate", "ada", "--now", "--save", str(ada))[0] == 0
         assert ada.read_text() != token
-        assert mq.publish("orders", b"after").result(PATIENCE_S)
+        assert mq.publish("orders", b"after", timeout=PATIENCE_S)
         assert mq.admin.whoami().user == "ada"
     # like a full disk: the command fails before the cluster learns a token that could not be saved
     nowhere = str(ada / "file")

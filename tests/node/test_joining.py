@@ -156,7 +156,7 @@ def test_a_witness_joins_and_makes_a_pair_take_over(host: Callable[[str], Host])
 def test_a_node_listens_at_an_address_of_ipv6(host: Callable[..., Host]) -> None:
     ada = host("ada", "[::1]").start("--mode", "standalone").ready()
     with connect(ada.endpoint) as mq:
-        mq.publish("first", b"one").result(PATIENCE_S)
+        mq.publish("first", b"one", timeout=PATIENCE_S)
         assert [msg.value for msg in mq.fetch("first", "group", wait=PATIENCE_S)] == [b"one"]
         assert [member.endpoint for member in mq.admin.status().members] == [ada.endpoint]
 
@@ -171,7 +171,7 @@ def test_nodes_meet_at_addresses_of_ipv6(host: Callable[..., Host]) -> None:
     until(lambda: all(each.names() == ["ada", "bob"] for each in (ada, bob)))
     until(lambda: [each.status().gossip for each in (ada, bob)] == [""] * 2)
     with connect(bob.endpoint) as mq:
-        mq.publish("both", b"one").result(PATIENCE_S)
+        mq.publish("both", b"one", timeout=PATIENCE_S)
 
 
 @pytest.mark.slow
@@ -211,13 +211,13 @@ def test_without_agents_everything_goes_on_but_discovery(host: Callable[[str], H
     until(lambda: all(each.names() == ["ada", "bob", "cat"] for each in hosts))
     until(lambda: sum(row.role == "leader" for each in hosts for row in each.status().copies) == 4)
     with connect([each.endpoint for each in hosts], timeout=20) as mq:
-        mq.publish("orders", b"0").result(timeout=20)
+        mq.publish("orders", b"0", timeout=20)
         end, number = time.monotonic() + 4.0, 1
         while time.monotonic() < end:
             for each in hosts:
                 if agent := each.agent():
                     os.kill(agent, signal.SIGKILL)
-            mq.publish("orders", b"%d" % number).result(timeout=20)
+            mq.publish("orders", b"%d" % number, timeout=20)
             number += 1
             time.sleep(0.05)
         assert all(each.status().gossip for each in hosts)

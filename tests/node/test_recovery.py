@@ -196,7 +196,7 @@ def test_a_survivor_goes_on_with_every_record_and_the_others_are_turned_away(
     )
     with connect(ada.endpoint, timeout=20) as mq:
         for number in range(50):
-            mq.publish("orders", b"%d" % number).result(timeout=20)
+            mq.publish("orders", b"%d" % number, timeout=20)
     ada.kill()
     bob.kill()
     rows = recovery.outlook(bob.data)
@@ -207,7 +207,7 @@ def test_a_survivor_goes_on_with_every_record_and_the_others_are_turned_away(
     with connect(bob.endpoint, timeout=20) as mq:
         batch = mq.fetch("orders", group="all", n=100, wait=10.0)
         assert [message.value for message in batch] == [b"%d" % number for number in range(50)]
-        mq.publish("orders", b"50").result(timeout=20)
+        mq.publish("orders", b"50", timeout=20)
     ada.log.unlink()
     ada.start("--mode", "static")
     assert ada.ended() == 78, ada.said

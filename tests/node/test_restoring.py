@@ -39,7 +39,7 @@ def in_step(*hosts: Host) -> bool:
 def publish(at: Host, topic: str, count: int) -> None:
     with connect(at.endpoint, timeout=20) as mq:
         for number in range(count):
-            mq.publish(topic, b"%d" % number).result(timeout=20)
+            mq.publish(topic, b"%d" % number, timeout=20)
 
 
 def topics(at: Host) -> dict[str, int]:

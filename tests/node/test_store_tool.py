@@ -133,10 +133,10 @@ def test_verify_names_shards_that_no_node_would_open(data: Path) -> None:
 def test_verify_misses_the_batches_of_records(tmp_path: Path, host: Callable[[str], Host]) -> None:
     node = host("ada").start("--mode", "standalone").ready()
     with connect(node.endpoint) as mq:
-        mq.publish("orders", b"purged").result(10)
+        mq.publish("orders", b"purged", timeout=10)
         mq.admin.purge_topic("orders")
-        mq.publish("orders", b"stays").result(10)
-        mq.publish("orders", b"is scheduled", delay="1h").result(10)
+        mq.publish("orders", b"stays", timeout=10)
+        mq.publish("orders", b"is scheduled", delay="1h", timeout=10)
     node.kill()
     removes_the_last_needed_batch_and_is_told(node.data)
 
@@ -149,7 +149,7 @@ def test_verify_misses_the_batch_of_a_dead_letter(
     """It is a batch of its own, which outlives the record: of one that is replayed, too."""
     node = host("ada").start("--mode", "standalone").ready()
     with connect(node.endpoint) as mq:
-        mq.publish("orders", b"is rejected").result(10)
+        mq.publish("orders", b"is rejected", timeout=10)
         (message,) = mq.fetch("orders", "billing", n=1, wait=10.0)
         message.reject("never")
         mq.flush()

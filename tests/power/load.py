@@ -64,7 +64,7 @@ def run(endpoint: str, mark: Callable[[bytes], None], batches: int) -> None:
                         value_of(topic, partition, end + each) for each in range((1, 1, 3, 20)[number % 4])
                     ]
                     end += len(values)
-                    under_way.append((end, mq.publish_many(topic, values, partition=partition)))
+                    under_way.append((end, mq.post_many(topic, values, partition=partition)))
                 if under_way and (number >= batches or len(under_way) >= UNDER_WAY_MAX):
                     confirmed, pending = under_way.popleft()
                     receipt = pending.result(PATIENCE_S)
@@ -110,8 +110,8 @@ def read(endpoint: str) -> dict[int, int]:
             assert message.value == value_of(KEPT, message.partition, message.offset)
             found[message.partition] += 1
         for partition, count in found.items():
-            receipt = mq.publish(KEPT, value_of(KEPT, partition, count), partition=partition).result(
-                PATIENCE_S
+            receipt = mq.publish(
+                KEPT, value_of(KEPT, partition, count), partition=partition, timeout=PATIENCE_S
             )
             assert receipt.offset == count
     return found

@@ -36,7 +36,7 @@ print("table", read_table(spark, table).count())
 def test_spark_reads_and_imports_from_an_object_store(place: str, tmp_path: Path) -> None:
     with testing.Broker() as broker, broker.connect() as mq, folder_at(place) as folder:
         for _ in range(2):
-            mq.publish_many("t", [b"x"] * 10).result(10)
+            mq.publish_many("t", [b"x"] * 10, timeout=10)
             Exporter(mq, folder).run()
     roots = ("", "spark", "nodes", "clients/python", "clients/terminal")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(HOME / root) for root in roots)}

@@ -204,7 +204,7 @@ def test_what_cannot_be_imported(spark, exporter: Exporter, tmp_path: Path) -> N
     imports.import_export(spark, str(exporter), table)
     other = Exporter(tmp_path / "other", cluster="0c" * 16)
     other.messages("007", 0, 10)
-    other.publish()
+    other.post()
     with pytest.raises(ExportError, match="holds records of cluster c0c0"):
         imports.import_export(spark, str(other), table)
     later = Exporter(tmp_path / "later")
@@ -245,16 +245,16 @@ def test_values_of_topics_with_schemas_are_typed_in_a_table(spark, shared_node, 
     names = {kind: f"{kind}-{uuid.uuid4().hex[:8]}" for kind in ("integer", "string", "plain")}
 
     def grown(kind: str, value: Any) -> None:
-        mq.publish(names[kind], value).result(60)
+        mq.publish(names[kind], value, timeout=60)
         assert main(["-s", shared_node.endpoint, "-q", "export", "--out", out, "--format", form]) == 0
         imports.import_export(spark, out, table)
 
     with connect(shared_node.endpoint) as mq:
         for kind in ("integer", "string"):
-            mq.publish(names[kind], b"before").result(60)
+            mq.publish(names[kind], b"before", timeout=60)
             mq.schema(names[kind], {"type": "object", "properties": {"n": {"type": kind}}})
         grown("integer", {"n": 7})
-        mq.publish(names["plain"], b"x").result(60)
+        mq.publish(names["plain"], b"x", timeout=60)
         grown("string", {"n": "seven"})
         more = {"n": {"type": "integer"}, "more": {"type": "boolean"}}
         mq.schema(names["integer"], {"type": "object", "properties": more})
@@ -556,8 +556,8 @@ def test_from_a_node_to_a_table_and_back(gossipq, shared_node, spark, tmp_path: 
     """The whole way: publish, export, import twice, replay a part twice under one name."""
     export_to, table = tmp_path / "export", tmp_path / "table"
     with connect(shared_node.endpoint) as mq:
-        mq.publish_many("007", [b"%d" % at for at in range(1_000)]).result(5)
-        mq.publish("007", b"x" * (1 << 20), key=b"big", headers={"h": "v"}).result(5)
+        mq.publish_many("007", [b"%d" % at for at in range(1_000)], timeout=5)
+        mq.publish("007", b"x" * (1 << 20), key=b"big", headers={"h": "v"}, timeout=5)
         mq.create_topic("nobody")
         assert main(["-s", shared_node.endpoint, "export", "--out", str(export_to)]) == 0
         for _ in range(2):

@@ -559,7 +559,7 @@ def test_values_of_a_topic_with_a_schema_are_typed(spark, shared_node, tmp_path)
             mq.schema("typed", {"type": "object", "properties": properties})
             record = {"n": 1, "at": "2026-11-22T00:00:00Z", "tags": {"x": 1}, "lines": [{"sku": "a"}]}
             with connect(shared_node.endpoint) as other:
-                other.publish_many("typed", [msgspec.json.encode(record), b"no"]).result(60)
+                other.publish_many("typed", [msgspec.json.encode(record), b"no"], timeout=60)
             assert main(["-s", shared_node.endpoint, "-q", "export", "typed", "--out", out]) == 0
     by_python = spark.read.format("gossipq").options(topics="typed").load(out)
     for frame in (read_export(spark, out, "typed"), by_python):

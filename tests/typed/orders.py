@@ -14,7 +14,7 @@ class Order:
 
 
 def publish(mq: Client, orders: list[Order]) -> list[Receipt]:
-    pending = [mq.publish("orders", order, key=order.id, ttl="1h", id=order.id) for order in orders]
+    pending = [mq.post("orders", order, key=order.id, ttl="1h", id=order.id) for order in orders]
     receipts: list[Receipt] = []
     for each in pending:
         try:
@@ -43,7 +43,7 @@ def work(mq: Client) -> int:
 def main() -> None:
     with connect("tcp://127.0.0.1:7700", timeout=5) as mq:
         mq.create_topic("orders", 4, retention="7d", if_not_exists=True)
-        first: Receipt = mq.publish_and_wait("orders", Order("a", 1), timeout=5)
+        first: Receipt = mq.publish("orders", Order("a", 1), timeout=5)
         print(first.ref, publish(mq, [Order("b", 2)]))
         try:
             print(work(mq))

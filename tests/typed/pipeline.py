@@ -9,7 +9,7 @@ async def produce(mq: aio.Client, count: int) -> list[Receipt]:
     pending: list[aio.PendingReceipt] = []
     for number in range(count):
         try:
-            pending.append(await mq.publish("lines", f"{number}", wait=1.0, headers={"n": str(number)}))
+            pending.append(mq.post("lines", f"{number}", wait=1.0, headers={"n": str(number)}))
         except Backpressure:
             await mq.flush("5s")
     return [await each for each in pending]
@@ -18,7 +18,7 @@ async def produce(mq: aio.Client, count: int) -> list[Receipt]:
 async def step(mq: aio.Client) -> int:
     done = 0
     for msg in await mq.fetch("lines", "steps", n=10, wait="100ms"):
-        receipt = await (await msg.ack_with("counts", msg.value)).result(5)
+        receipt = await msg.ack_with("counts", msg.value, timeout=5)
         done += receipt.count
     async for msg in mq.consume("counts", "sums", stop_at_end=True):
         async with msg:
@@ -37,7 +37,7 @@ async def main() -> None:
         await mq.create_topic("lines", if_not_exists=True)
         await mq.create_topic("counts", beside="lines", if_not_exists=True)
         receipts = await produce(mq, 100)
-        last: Receipt = await mq.publish_and_wait("lines", b"end")
+        last: Receipt = await mq.publish("lines", b"end")
         print(len(receipts), last.offset, await step(mq))
 
 

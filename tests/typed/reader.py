@@ -5,14 +5,14 @@ from gossipq_client import embedded, testing
 
 def total(directory: str) -> int:
     with embedded.open(directory, timeout="10s") as mq:
-        receipt = mq.publish_many("rows", [b"1", "2", {"n": 3}], keys=["a", None, "b"]).result()
+        receipt = mq.publish_many("rows", [b"1", "2", {"n": 3}], keys=["a", None, "b"])
         size = sum(len(stretch.values()) for stretch in mq.batches("rows", start="first", end=None))
         return size + receipt.count
 
 
 def rehearse() -> list[bytes]:
     with testing.Broker() as broker, broker.connect() as mq:
-        mq.publish("reminders", b"tea", delay="5m")
+        mq.post("reminders", b"tea", delay="5m")
         mq.advance("5m")
         batch = mq.fetch("reminders", "ada", n=1)
         mq.ack(batch)

@@ -3,7 +3,7 @@
 from gossipq_client import connect
 
 with connect() as mq:
-    mq.publish_many("ticks", [b"17.3", b"17.4"]).result(timeout=5)
+    mq.publish_many("ticks", [b"17.3", b"17.4"])
     # -- in the guide
     for msg in mq.consume("ticks", group="screen", ack=False, stop_at_end=True):
         print(msg.value.decode())  # nothing to ack; what is on its way when this dies is not sent again

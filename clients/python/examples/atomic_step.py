@@ -7,10 +7,10 @@ with connect() as mq:
     mq.create_topic("words", if_not_exists=True)
     mq.create_topic("lengths", beside="words", if_not_exists=True)  # in one shard: one entry of its log
     # --
-    mq.publish_many("words", [b"apple", b"fig"]).result(timeout=5)
+    mq.publish_many("words", [b"apple", b"fig"])
     # -- in the guide
     for msg in mq.consume("words", group="measure", stop_at_end=True):
-        msg.ack_with("lengths", f"{msg.value.decode()} {len(msg.value)}").result(timeout=5)  # or neither
+        msg.ack_with("lengths", f"{msg.value.decode()} {len(msg.value)}")  # or neither
     # --
     for msg in mq.consume("lengths", start="first", stop_at_end=True):
         print(msg.value.decode())

@@ -24,7 +24,7 @@ def load(clicks: list[Click], messages: list[Message]) -> None:
 
 
 if __name__ == "__main__":
-    mq.publish_many("clicks", [b'{"page": "/", "ms": %d}' % ms for ms in range(-1, 99)]).result(timeout=5)
+    mq.publish_many("clicks", [b'{"page": "/", "ms": %d}' % ms for ms in range(-1, 99)])
     mq.run(stop_at_end=True)
     for letter in mq.admin.dead_letters("clicks", "warehouse"):
         print(letter.reason, letter.error)

@@ -3,7 +3,7 @@
 from gossipq_client import connect
 
 with connect() as mq:
-    mq.publish_many("invoices", [b"17 for ada", b"3 for nobody"]).result(timeout=5)
+    mq.publish_many("invoices", [b"17 for ada", b"3 for nobody"])
     for msg in mq.consume("invoices", group="books", stop_at_end=True):
         if b"nobody" in msg.value:
             msg.reject("no such customer")

@@ -8,7 +8,7 @@ with connect() as mq:
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     # -- in the guide
     mq.publish("reminders", "tea is ready", delay="1s", ttl="10m")  # useless after ten minutes
-    call = mq.publish("reminders", "call ada", at=tomorrow).result(timeout=5)
+    call = mq.publish("reminders", "call ada", at=tomorrow)
     mq.reschedule(ref=call.ref, delay="2s")  # or mq.cancel(ref=call.ref)
     # --
     print("scheduled as", call.ref)

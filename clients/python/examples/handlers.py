@@ -25,7 +25,7 @@ def pack(order: Order) -> None:  # or bytes, str, dict, a Struct; async def; the
 # --
 if __name__ == "__main__":
     orders = [b'{"item": "apples", "count": 17}', b'{"item": "pears", "count": "some"}']
-    mq.publish_many("shop", orders).result(timeout=5)
+    mq.publish_many("shop", orders)
     mq.run(stop_at_end=True)  # without it: until SIGTERM or Ctrl-C, which let running handlers finish
     for letter in mq.admin.dead_letters("shop", "packers"):
         print(letter.reason, letter.error)

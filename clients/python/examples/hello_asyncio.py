@@ -8,7 +8,7 @@ from gossipq_client.aio import connect
 async def main() -> None:
     async with connect() as mq:
         receipt = await mq.publish("hello", "one")
-        print("on disk at offset", (await receipt).offset)
+        print("on disk at offset", receipt.offset)
         async for msg in mq.consume("hello", group="greeters", stop_at_end=True):
             async with msg:
                 print(msg.offset, msg.value.decode())

@@ -5,6 +5,6 @@ from gossipq_client import connect
 with connect() as mq:
     # -- in the guide
     for _ in range(2):  # say, a program that was not sure and started over
-        receipt = mq.publish("incoming", b"17 apples", id="order-17").result(timeout=5)
+        receipt = mq.publish("incoming", b"17 apples", id="order-17")
         print(receipt.ref, "known already" if receipt.duplicate else "new")
     # --

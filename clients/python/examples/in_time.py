@@ -5,7 +5,7 @@ from gossipq_client import connect
 with connect() as mq:
     mq.create_topic("trips", partitions=4, if_not_exists=True)
     for number in range(20):
-        mq.publish("trips", b"trip %d" % number, key=b"car %d" % (number % 7)).result(timeout=5)
+        mq.publish("trips", b"trip %d" % number, key=b"car %d" % (number % 7))
     # -- in the guide
     for msg in mq.consume("trips", order="time", late_after="10s", start="first", stop_at_end=True):
         print(msg.value.decode(), "late" if msg.late else "in time")

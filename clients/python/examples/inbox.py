@@ -21,7 +21,7 @@ add = "insert into account values (?, ?) on conflict do update set balance = bal
 with connect() as mq:
     ids = [f"transfer-{number}" for number in range(len(TRANSFERS))]  # a second run publishes nothing
     names, amounts = zip(*TRANSFERS, strict=True)
-    mq.publish_many("transfers", amounts, keys=names, ids=ids).result(5)
+    mq.publish_many("transfers", amounts, keys=names, ids=ids)
     # -- in the guide
     for msg in mq.consume("transfers", group=GROUP, credit=100, stop_at_end=True):
         with msg, db:  # one transaction; the ack comes after it

@@ -4,7 +4,7 @@ gossipq node"""
 from gossipq_client import connect
 
 with connect() as mq:
-    mq.publish_many("letters", [b"Dear Ada", b"Deer Bob"]).result(timeout=5)
+    mq.publish_many("letters", [b"Dear Ada", b"Deer Bob"])
     # -- in the guide
     for msg in mq.admin.find("letters", contains="Deer", start="-1h", limit=10):
         new = mq.admin.edit(msg.topic, msg.partition, msg.offset, value="Dear Bob")  # both or neither

@@ -3,7 +3,7 @@
 from gossipq_client import embedded
 
 with embedded.open("queue") as mq:
-    mq.publish("jobs", b"resize cat.png", headers={"width": "640"}).result(timeout=5)
+    mq.publish("jobs", b"resize cat.png", headers={"width": "640"})
     batch = mq.fetch("jobs", group="workers", n=10)
     for msg in batch:
         print(msg.offset, msg.value.decode(), msg.headers["width"])

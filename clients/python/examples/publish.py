@@ -4,6 +4,6 @@ from gossipq_client import connect
 
 with connect() as mq:
     one = mq.publish("orders", b"17 apples", key=b"ada", headers={"shop": "north"})
-    print("on disk at offset", one.result(timeout=5).offset)
-    many = mq.publish_many("orders", [b"3 pears", b"9 plums", b"1 quince"]).result(timeout=5)
+    print("on disk at offset", one.offset)
+    many = mq.publish_many("orders", [b"3 pears", b"9 plums", b"1 quince"])
     print(many.count, "more from offset", many.offset)

@@ -6,7 +6,7 @@ from gossipq_client import connect
 with connect() as mq:
     # -- in the guide
     mq.publish("trades", b"17 apples", route="eu.fr")
-    mq.publish("trades", b"3 pears", route="us.ny").result(timeout=5)
+    mq.publish("trades", b"3 pears", route="us.ny")
     for msg in mq.consume("trades", group="desk", route=["eu.*", "asia.#"], stop_at_end=True):
         with msg:
             print(msg.route, msg.value.decode())

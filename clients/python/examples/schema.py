@@ -15,8 +15,8 @@ with connect() as mq:
     mq.create_topic("sales", if_not_exists=True)
     # -- in the guide
     mq.schema("sales", Sale)  # also a dataclass, or a JSON Schema; later: mq.schema("sales")
-    mq.publish("sales", Sale("ada", 12.5)).result(timeout=5)
-    mq.publish("sales", b'{"user": "bob", "amount": 3}').result(timeout=5)
+    mq.publish("sales", Sale("ada", 12.5))
+    mq.publish("sales", b'{"user": "bob", "amount": 3}')
     # --
     try:
         mq.publish("sales", b'{"user": "eve", "amount": "3"}')

@@ -36,8 +36,8 @@ def main() -> None:
     old, new = AESGCM.generate_key(256), AESGCM.generate_key(256)  # from where your secrets are
     with connect() as mq:
         before, now = Sealer({1: old}, using=1), Sealer({1: old, 2: new}, using=2)
-        mq.publish("patients", before.seal(b"ada: 37.2", "patients")).result(timeout=5)
-        mq.publish("patients", now.seal(b"bob: 38.9", "patients")).result(timeout=5)
+        mq.publish("patients", before.seal(b"ada: 37.2", "patients"))
+        mq.publish("patients", now.seal(b"bob: 38.9", "patients"))
         for record in mq.consume("patients", start="first", stop_at_end=True):
             assert b"ada" not in record.value
             print(record.value[0], now.open(record.value, "patients").decode())

@@ -3,7 +3,7 @@
 from gossipq_client import connect
 
 with connect() as mq:
-    mq.publish("sensors.rain", b"3 mm").result(timeout=5)
+    mq.publish("sensors.rain", b"3 mm")
     # -- in the guide
     for msg in mq.consume("sensors.*", group="weather"):  # or ["sensors.rain", "sensors.wind"]
         with msg:

@@ -5,7 +5,7 @@ from gossipq_client import connect
 with connect() as mq:
     # -- in the guide
     mq.admin.bind_topic("new-orders", ["billing-in", "audit-in"])
-    mq.publish("new-orders", b"17 apples").result(timeout=5)  # done when both have it
+    mq.publish("new-orders", b"17 apples")  # done when both have it
     # --
     for name in ("billing-in", "audit-in"):
         for msg in mq.consume(name, group="copies", stop_at_end=True):

@@ -33,5 +33,5 @@ app = FastAPI(lifespan=lifespan)
 
 @app.post("/signups/{name}")
 async def sign_up(name: str) -> dict[str, str]:
-    receipt = await mq.publish_and_wait("signups", {"name": name})
+    receipt = await mq.publish("signups", {"name": name})
     return {"ref": receipt.ref}

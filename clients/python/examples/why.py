@@ -3,7 +3,7 @@
 from gossipq_client import connect
 
 with connect() as mq:
-    parcel = mq.publish("parcels", b"to ada", delay="1h").result(timeout=5)
+    parcel = mq.publish("parcels", b"to ada", delay="1h")
     # -- in the guide
     for standing in mq.why(ref=parcel.ref).standings:
         print(standing.state, "-", standing.because, "-", standing.next)

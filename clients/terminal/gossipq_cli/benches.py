@@ -69,12 +69,12 @@ def publish(mq: "Client", load: Load, pool: list[list[bytes]], progress: Connect
     receipts: list[PendingReceipt] = []
     start = time.perf_counter()
     if load.batch == 1:
-        single, values = mq.publish, [batch[0] for batch in pool]
+        single, values = mq.post, [batch[0] for batch in pool]
         for number in range(batches):
             single(topic, values[number % POOL_BATCHES])
         mq.flush()
     else:
-        many = mq.publish_many
+        many = mq.post_many
         seen, ahead = 0, load.ahead
         for number in range(batches):
             receipts.append(many(topic, pool[number % POOL_BATCHES]))
@@ -205,10 +205,10 @@ def run_rtt(choices: Choices, load: Load) -> dict[str, Any]:
     """Measure one publish in flight: the next is sent after the confirm of the last."""
     value, laps = os.urandom(load.size), []
     with ask.connect(choices) as mq:
-        mq.publish(load.topic, value).result(choices.timeout_s)
+        mq.publish(load.topic, value, timeout=choices.timeout_s)
         before = start = time.perf_counter()
         for _ in range(load.records):
-            mq.publish(load.topic, value).result(choices.timeout_s)
+            mq.publish(load.topic, value, timeout=choices.timeout_s)
             now = time.perf_counter()
             laps.append(now - before)
             before = now

@@ -88,7 +88,7 @@ async def _publish(mq: "Client", offer: Offer, seen: "Histogram") -> float:
     """
     receipts: asyncio.Queue[tuple[int, PendingReceipt]] = asyncio.Queue()
     rest = os.urandom(max(0, offer.size - DUE_BYTES))
-    await mq.publish_and_wait(offer.topic, bytes(DUE_BYTES))  # connects to the leader, not counted
+    await mq.publish(offer.topic, bytes(DUE_BYTES))  # connects to the leader, not counted
     start_ns = time.monotonic_ns() + LEAD_NS
     confirmed = asyncio.ensure_future(_confirmed(receipts, offer, seen))
     try:
@@ -99,9 +99,9 @@ async def _publish(mq: "Client", offer: Offer, seen: "Histogram") -> float:
                 break  # it failed
             record = due_ns.to_bytes(DUE_BYTES) + rest
             if offer.batch == 1:
-                receipts.put_nowait((due_ns, await mq.publish(offer.topic, record)))
+                receipts.put_nowait((due_ns, mq.post(offer.topic, record)))
             else:
-                receipts.put_nowait((due_ns, await mq.publish_many(offer.topic, [record] * offer.batch)))
+                receipts.put_nowait((due_ns, mq.post_many(offer.topic, [record] * offer.batch)))
         await confirmed
     finally:
         confirmed.cancel()

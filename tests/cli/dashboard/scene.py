@@ -71,7 +71,7 @@ class Load:
             busy = 0.6 + 0.4 * chance.random() + 0.5 * (int(time.time()) // 20 % 2)
             count = max(1, round(rate * PAUSE_S * busy))
             values = [b'{"id":%d,"sum":%d}' % (chance.randrange(10**6), number) for number in range(count)]
-            mq.publish_many(topic, values)
+            mq.post_many(topic, values)
 
     def _consume(self, mq: Client, topic: str, group: str, record_s: float) -> None:
         chance = random.Random(group)

@@ -157,7 +157,7 @@ def mq(shared_node) -> Iterator[Client]:
 
 def test_a_record_from_its_birth_to_its_end(mq: Client, topic: str) -> None:
     desk = Desk(mq, nobody)
-    mq.publish(topic, b"17 apples", key=b"ada", headers={"k": b"v"}).result(5)
+    mq.publish(topic, b"17 apples", key=b"ada", headers={"k": b"v"}, timeout=5)
     mq.fetch(topic, "billing", n=1, wait=2.0)[0].reject("rotten")
     mq.flush()
     opened = desk.answer(Open(f"{topic}/0/0"))
@@ -186,7 +186,7 @@ def test_a_record_from_its_birth_to_its_end(mq: Client, topic: str) -> None:
 
 
 def test_a_search(mq: Client, topic: str) -> None:
-    mq.publish_many(topic, [b"m %d" % number for number in range(50)]).result(5)
+    mq.publish_many(topic, [b"m %d" % number for number in range(50)], timeout=5)
     found = Desk(mq, nobody).answer(Find(topic, "m 4"))
     assert isinstance(found, Records)
     assert [record.value for record in found.records] == [
@@ -196,7 +196,7 @@ def test_a_search(mq: Client, topic: str) -> None:
 
 
 def test_a_record_that_is_not_due_is_opened_and_moved(mq: Client, topic: str) -> None:
-    ref = mq.publish(topic, b"later", delay="1h").result(5).ref
+    ref = mq.publish(topic, b"later", delay="1h", timeout=5).ref
     desk = Desk(mq, nobody)
     opened = desk.answer(Open(ref))
     assert isinstance(opened, Opened)
@@ -228,7 +228,7 @@ def told(desk: Desk, verb: str, subject: Subject, text: str = "") -> tuple[str, 
 
 def test_verbs_of_a_group_are_tried_and_then_done(mq: Client, shared_node, topic: str) -> None:
     group = Subject("group", (topic, "billing"))
-    mq.publish_many(topic, [b"m %d" % number for number in range(6)]).result(5)
+    mq.publish_many(topic, [b"m %d" % number for number in range(6)], timeout=5)
     with connect(shared_node.endpoint) as consumer:
         taken = 0
         while taken < 4:

@@ -71,8 +71,8 @@ def watched(node, pane: Pane) -> Callable[[], None]:
     with connect(node.endpoint) as mq:
         mq.create_topic("orders", partitions=1)
         for value in ("17 apples", "3 pears"):
-            mq.publish("orders", value, key="ada").result(5)
-        mq.publish("orders", "later", delay="1h").result(5)
+            mq.publish("orders", value, key="ada", timeout=5)
+        mq.publish("orders", "later", delay="1h", timeout=5)
         batch = mq.fetch("orders", "billing", n=1, wait=2.0)
         mq.ack(batch)
         mq.flush()
@@ -196,7 +196,7 @@ def test_a_node_of_three_that_is_killed_turns_red_and_comes_back(pane: Pane, tmp
         first, victim = nodes.members[0], nodes.members[-1]
         with connect(first.endpoint) as mq:
             mq.create_topic("orders", partitions=6)
-            mq.publish_many("orders", [b"17 apples"] * 60).result(10)
+            mq.publish_many("orders", [b"17 apples"] * 60, timeout=10)
         pane.type(f"{sys.executable} -m gossipq_cli -s {first.endpoint} top nodes", "Enter")
         pane.until(r"● 3/3 nodes")
         died = time.monotonic()

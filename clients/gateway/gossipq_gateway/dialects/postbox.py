@@ -103,7 +103,7 @@ class Postbox:
 
     async def _send(self, topic: str, wish: Wish, parcels: list[Parcel]) -> None:
         try:
-            pending = await self._desk.mq.publish_many(
+            pending = self._desk.mq.post_many(
                 topic,
                 [parcel.value for parcel in parcels],
                 route=wish.route,

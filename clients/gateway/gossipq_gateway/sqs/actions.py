@@ -276,7 +276,7 @@ class Actions:
                 options["headers"] = messages.headers(
                     made, said.message_attributes, said.message_system_attributes
                 )
-                pending.append((at, await mq.publish(queue.name, said.message_body.encode(), **options)))
+                pending.append((at, mq.post(queue.name, said.message_body.encode(), **options)))
                 found.append(_told(said, made))
             except SqsFault as fault:
                 found.append(fault)
@@ -398,7 +398,7 @@ class Actions:
         try:
             with self._order(asked, queue).kept(found) if queue.fifo else nullcontext():
                 for msg in over:
-                    await mq.publish_and_wait(
+                    await mq.publish(
                         target, msg.value, key=msg.key, headers=msg.header_bytes, id=f"{queue.name}/{msg.ref}"
                     )
                 await mq.ack_and_wait(over)

@@ -284,7 +284,7 @@ class Queues:
     async def put(self, queue: Queue) -> None:
         """Change a queue. Returns when the change is stored, and read back."""
         try:
-            receipt = await self.mq.publish_and_wait(TOPIC, msgspec.json.encode(queue), key=queue.name)
+            receipt = await self.mq.publish(TOPIC, msgspec.json.encode(queue), key=queue.name)
             async with asyncio.timeout(SEEN_S), self._changed:
                 await self._changed.wait_for(lambda: self._seen >= receipt.offset)
         except (GossipqError, TimeoutError) as error:

@@ -90,7 +90,7 @@ async def _published(caller: Caller, topic: str, value: bytes, given: dict[str, 
     Simultaneous records of several connections share a batch. A single one
     does not wait for others.
     """
-    pending = await caller.mq.publish(topic, value, **given)
+    pending = caller.mq.post(topic, value, **given)
     caller.publishing += 1
     try:
         await asyncio.sleep(COMPANY_S if caller.publishing > 1 else 0)
@@ -132,7 +132,7 @@ async def _publish_slim(
     if any(delay is not None for delay in delays):
         common = given.pop("delay", None)
         given["delays"] = [common if delay is None else delay for delay in delays]
-    pending = await mq.publish_many(topic, values, **given)
+    pending = mq.post_many(topic, values, **given)
     return await pending.result(CONFIRM_S)
 
 
@@ -158,7 +158,7 @@ async def _publish_list(
     pending = []
     for at, (value, own) in enumerate([plain.published(record) for record in records]):
         made = {"id": f"{again}/{at}"} if again else {}
-        pending.append(await mq.publish(topic, value, **{**common, **made, **own}))
+        pending.append(mq.post(topic, value, **{**common, **made, **own}))
     receipts = [await each.result(CONFIRM_S) for each in pending]
     first = receipts[0]
     return Receipt(

@@ -131,8 +131,8 @@ class Engine:
         #: work that finalizers leave for the next step; doing it twice is harmless
         self.later: deque[Callable[[], None]] = deque()
         #: messages for the log, which are never logged within a step: a log handler may wait for
-        #: the owner of this client
-        self.untold: deque[tuple[str, Exception | None]] = deque()
+        #: the owner of this client. Calls of users that wait for the outcome of a publish are like these
+        self.untold: deque[tuple[str, Exception | None] | Callable[[], object]] = deque()
         self.on_fork = on_fork
         self._due_ms = 0
         #: boot time. A wait after `exchange` that ends by then need not ask for `timeout_ms`: the
@@ -274,6 +274,19 @@ class Engine:
             consuming.warnings.clear()
         return moved
 
+    def when_done(self, flights: list[Flight], call: Callable[[], object]) -> bool:
+        """Let `tell` make a call once all of these flights are done. Return False if they are done now. Call
+        within a step."""
+
+        def heard() -> None:
+            if all(flight.done for flight in flights):
+                self.untold.append(call)
+
+        under_way = [flight for flight in flights if not flight.done]
+        for flight in under_way:
+            flight.calls = [*(flight.calls or ()), heard]
+        return bool(under_way)
+
     def _tick(self) -> None:
         """Let time pass in the session."""
         session, links = self.session, self.session.links
@@ -283,12 +296,19 @@ class Engine:
         self._due_ms = min(session.deadline_ms(), links.now_ms + TICK_MS_MAX)
 
     def tell(self) -> None:
-        """Writes waiting messages to the log. Call it outside of a step
-        and without holding locks.
+        """Write waiting messages to the log, and make calls that wait for an outcome. Call it outside of a
+        step and without holding locks.
         """
         while self.untold:
-            text, error = self.untold.popleft()
-            log.log(logging.ERROR if error else logging.WARNING, text, exc_info=error)
+            told = self.untold.popleft()
+            if isinstance(told, tuple):
+                text, error = told
+                log.log(logging.ERROR if error else logging.WARNING, text, exc_info=error)
+                continue
+            try:
+                told()
+            except Exception:
+                log.exception("a done callback of a receipt raised an error")
 
     def begin(self, held: Held, offset: Offset) -> None:
         """User code begins a record. If the leader must know that before, only

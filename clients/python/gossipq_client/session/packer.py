@@ -67,6 +67,7 @@ class Flight:
 
     __slots__ = (
         "batch",
+        "calls",
         "copies",
         "count",
         "done",
@@ -105,6 +106,7 @@ class Flight:
         self.done = level == "none"
         self.offset, self.copies, self.duplicate = UNKNOWN_OFFSET, 0, False
         self.error: GossipqError | None = None
+        self.calls: list[Callable[[], None]] | None = None  #: made once, when it is done
 
     @property
     def sealed(self) -> bool:
@@ -236,7 +238,7 @@ class Flight:
     def settle(self, offset: int, copies: int, duplicate: bool) -> None:
         self.offset, self.copies, self.duplicate, self.done = offset, copies, duplicate, True
         self.batch = NO_BATCH
-        if self.special is not None:
+        if self.special is not None or self.calls is not None:
             self.tell()
 
     def fail(self, error: GossipqError) -> None:
@@ -255,13 +257,16 @@ class Flight:
         return self.error is not None and (self.told is None or 0 in self.told)
 
     def tell(self) -> None:
-        """Tells the outcome to the waiting function. The function is forgotten afterwards, so that
-        a torn call can be repeated.
+        """Tell the outcome to the functions that wait for it. They are forgotten afterwards, so that a torn
+        call can be repeated.
         """
         special = self.special
         if special is not None and special.then is not None:
             special.then(self)
             special.then = None
+        for call in self.calls or ():
+            call()
+        self.calls = None
 
 
 class Writer:

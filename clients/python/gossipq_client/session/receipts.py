@@ -2,8 +2,9 @@
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import NamedTuple, Protocol, overload
 
@@ -272,24 +273,46 @@ class Waiter(Protocol):
         closed and no more will come.
         """
 
+    def _when_done(self, flights: list[Flight], call: Callable[[], object]) -> None:
+        """Calls it once all are done."""
+
 
 class PendingReceipt(Struct, eq=False):
-    """The receipt of a publish, which may not be certain yet."""
+    """The future of a receipt."""
 
     def done(self) -> bool:
         """True if `result` returns or raises at once."""
         raise NotImplementedError
 
     def result(self, timeout: inputs.Duration | None = None) -> Receipt:
-        """Waits for the receipt, in seconds or as "5s". Raises NotConfirmed (may be stored) or
-        Refused (certainly not stored). For a list it raises the first error; records of other
-        batches may be stored then.
+        """Wait for the receipt, `timeout` at most, in seconds or as "5s"; None = for ever.
+
+        Raises NotConfirmed (may be stored) or Refused (certainly not stored). For a list it raises the first
+        error; records of other batches may be stored then.
+        """
+        raise NotImplementedError
+
+    def exception(self, timeout: inputs.Duration | None = None) -> GossipqError | None:
+        """Wait as `result` does, also in seconds, and return the error that it raises, or None. Raises
+        NotConfirmed when the time is over.
+        """
+        try:
+            self.result(timeout)
+        except GossipqError as error:
+            if not self.done():
+                raise
+            return error
+        return None
+
+    def add_done_callback(self, call: "Callable[[PendingReceipt], object]") -> None:
+        """Call `call` with this receipt once it is done: in this thread if it is done now, else in a thread
+        of the client, which it must not hold up for long.
         """
         raise NotImplementedError
 
 
 class PendingRecord(PendingReceipt, eq=False):
-    """The receipt of one record. A struct, since there is one for each `publish`."""
+    """The receipt of one record. A struct, since there is one for each `post`."""
 
     _client: Waiter
     _flight: Flight
@@ -304,6 +327,9 @@ class PendingRecord(PendingReceipt, eq=False):
         if not self._flight.done:
             self._client._await_flights([self._flight], inputs.limit_s(timeout))
         return receipt_of(self._flight, self._index)
+
+    def add_done_callback(self, call: Callable[[PendingReceipt], object]) -> None:
+        self._client._when_done([self._flight], partial(call, self))
 
 
 class PendingReceipts(PendingReceipt, eq=False):
@@ -321,3 +347,6 @@ class PendingReceipts(PendingReceipt, eq=False):
     def result(self, timeout: inputs.Duration | None = None) -> Receipt:
         self._client._await_flights(self._awaited.flights, inputs.limit_s(timeout))
         return self._awaited.receipt()
+
+    def add_done_callback(self, call: Callable[[PendingReceipt], object]) -> None:
+        self._client._when_done(self._awaited.flights, partial(call, self))

@@ -11,7 +11,7 @@ from gossipq_client.values.credentials import (
     text_of,
 )
 from gossipq_client.values.growth import series
-from gossipq_client.values.inputs import duration_ms, start_of
+from gossipq_client.values.inputs import UNSET, duration_ms, start_of
 from gossipq_client.values.outcomes import (
     GIVEN_BACK,
     Outcome,
@@ -56,6 +56,7 @@ __all__ = [
     "NOTHING",
     "NO_CREDENTIALS",
     "PLAIN",
+    "UNSET",
     "WHILE_CONFIRMED",
     "Address",
     "Backoff",

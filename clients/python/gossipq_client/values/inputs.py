@@ -4,9 +4,10 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from enum import Enum
 from fnmatch import fnmatchcase
 from operator import index
-from typing import Any, SupportsIndex
+from typing import Any, Final, Literal, SupportsIndex
 
 import msgspec
 
@@ -21,6 +22,20 @@ Start = str | int | datetime
 Starts = Mapping[str, Mapping[int, int]]  #: topic -> partition -> offset
 Value = bytes | bytearray | memoryview | str
 Headers = Mapping[str, str | bytes]
+
+
+class Unset(Enum):
+    """The default of an argument that also takes None."""
+
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+UNSET: Final = Unset.UNSET
+#: how long a call waits: without it the client's timeout, None = for ever, 0 = not at all
+Timeout = Duration | None | Literal[Unset.UNSET]
 
 DURATION_MS_MAX = 100 * limits.DELAY_MS_MAX
 OFFSET_END = 2**63  #: end of the offsets that the wire can carry

@@ -131,7 +131,7 @@ def grow(mq: "Client", cluster: Nodes, shown: Screen) -> dict[str, int]:
 
     def has_its_share() -> bool:
         nonlocal led
-        mq.publish(PULSE, b"one more").result(READY_S)
+        mq.publish(PULSE, b"one more", timeout=READY_S)
         before, led = led, cluster.led()
         if led != before:
             shown.say("leading: " + "  ".join(f"{name} {count}" for name, count in led.items()))

@@ -221,7 +221,7 @@ def _send(mq: "Client", topic: str, what: What, tally: Tally, rate: float | None
             time.sleep(early_s)
         options: dict[str, Any] = {**record.options, "wait": tally.timeout_s}
         options |= {"key": record.key, "headers": record.headers}
-        tally.add(partial(mq.publish, topic, record.value, **options))
+        tally.add(partial(mq.post, topic, record.value, **options))
 
 
 def _row(topic: str, receipt: "Receipt") -> dict[str, Any]:

@@ -149,7 +149,7 @@ def records_reach_another_language(stage: Stage) -> None:
         assert msg.id_bytes == record["id"]
     mine = {key: {place[0] for r, place in zip(sent, places, strict=True) if r["key"] == key} for key in KEYS}
     for key in KEYS[1:]:
-        theirs = stage.mq.publish_and_wait(topic, b"", key=key)
+        theirs = stage.mq.publish(topic, b"", key=key)
         assert mine[key] == {theirs.partition}, f"key {key[:10]!r} goes elsewhere than with the Python client"
 
 
@@ -158,7 +158,7 @@ def records_come_from_another_language(stage: Stage) -> None:
     topic = stage.topic()
     sent = [(key, value, b"\xfe", b"\xff%d" % at) for at, (key, value) in enumerate(product(KEYS, VALUES))]
     for key, value, header, name in sent:
-        stage.mq.publish(topic, value, key=key, headers={"h": header}, id=name)
+        stage.mq.post(topic, value, key=key, headers={"h": header}, id=name)
     stage.mq.flush()
     consuming = stage.consuming(topic)
     came = [(taken.key, taken.value, taken.headers["h"], taken.id) for taken in consuming.take(len(sent))]
@@ -194,7 +194,7 @@ def a_key_waits_for_its_record_that_failed(stage: Stage) -> None:
     stage.mq.fetch(topic, "g", n=1, wait=0.1, mode="key_ordered", create=True)  # makes the group
     for number in range(3):
         for key in (b"ada", b"bob"):
-            stage.mq.publish(topic, b"%d" % number, key=key)
+            stage.mq.post(topic, b"%d" % number, key=key)
     stage.mq.flush()
     stage.driver.ask("subscribe", topic=topic, group="g")
     done: dict[bytes, list[bytes]] = {b"ada": [], b"bob": []}
@@ -218,7 +218,7 @@ def acks_reach_the_node_within_milliseconds(stage: Stage) -> Counts:
     """
     topic = stage.topic()
     for number in range(2 * ACK_ROUNDS * ACKS):
-        stage.mq.publish(topic, b"%d" % number, key=b"k")
+        stage.mq.post(topic, b"%d" % number, key=b"k")
     stage.mq.flush()
     stage.driver.ask("subscribe", topic=topic, group="g")
     took_ms = []
@@ -240,7 +240,7 @@ def a_consumer_with_nothing_gets_records_that_wait(stage: Stage) -> None:
     """While the client's user is still busy with its first record."""
     topic = stage.topic()
     for number in range(WAITING):
-        stage.mq.publish(topic, b"%d" % number)
+        stage.mq.post(topic, b"%d" % number)
     stage.mq.flush()
     stage.driver.ask("subscribe", topic=topic, group="g")
     mine = stage.driver.next(COME_S)
@@ -332,7 +332,7 @@ def a_leader_that_is_killed_while_nothing_comes(stage: Stage) -> Counts:
     for fault in range(takeovers):
         _take_over(stage, topic)
         for i in range(RECORDS):
-            stage.mq.publish(topic, b"%d/%d" % (fault, i), key=b"k%d" % (i % 7))
+            stage.mq.post(topic, b"%d/%d" % (fault, i), key=b"k%d" % (i % 7))
         stage.mq.flush()
         consuming.take(RECORDS, COME_S)
     consuming.nothing_more(1.0)

@@ -43,7 +43,7 @@ class Play:
 
     def publish(self, files: list[tuple[bytes, list[bytes]]]) -> None:
         for name, lines in files:
-            self.open.append((self.mq.publish_many(TOPIC, lines, key=name), checksums(lines)))
+            self.open.append((self.mq.post_many(TOPIC, lines, key=name), checksums(lines)))
             self.account.published += len(lines)
             self.look(0.0)
         self.mq.flush(QUIET_S)

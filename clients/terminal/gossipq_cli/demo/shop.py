@@ -48,7 +48,7 @@ class Shop:
         with self._connect("shop") as mq:
             for wares in WARES:
                 mq.create_topic(wares.topic, partitions=wares.partitions, if_not_exists=True)
-            mq.publish("mails", "a reminder", delay="2h").result()
+            mq.publish("mails", "a reminder", delay="2h")
         for thread in self._threads:
             thread.start()
         return self
@@ -72,7 +72,7 @@ class Shop:
                         json.dumps({"customer": dice.randrange(900), "item": dice.choice(ITEMS)})
                         for _ in range(dice.randrange(wares.rate, 2 * wares.rate))
                     ]
-                    mq.publish_many(wares.topic, rows)
+                    mq.post_many(wares.topic, rows)
 
     def _consume(self, wares: Wares) -> None:
         dice = random.Random()

@@ -73,12 +73,13 @@ class Connection(Driver):
         """
         seconds = inputs.limit_s(timeout)
         await self._let_others()
+        await self._posts_sent(seconds)
         await self._flush(self._do(self._engine.session.mark), seconds)
 
     async def _flush(self, settled: Callable[[], bool], seconds: float | None) -> None:
         if not await self._until(settled, seconds):
             raise self._engine.lost()
-        failure = self._engine.session.failure()
+        failure = self._unsent_error() or self._engine.session.failure()
         if failure is not None:
             raise failure
 
@@ -107,6 +108,7 @@ class Connection(Driver):
                 return
             if seconds:
                 self._before_flush()
+                await self._posts_sent(seconds)
                 await self._flush(self._do(self._engine.take_leave), seconds)
             self._shut()
         except ClientClosed:  # by somebody else meanwhile

@@ -5,7 +5,7 @@ ahead, and the verbs for these.
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import Self, Unpack, cast
+from typing import Any, Self, Unpack, cast
 
 from gossipq import limits
 from gossipq.errors import BadRequest, ClientClosed, LeaseLost, NotConfirmed
@@ -15,13 +15,16 @@ from gossipq_client.api.aio.producer import Producers
 from gossipq_client.handlers import shows
 from gossipq_client.io import log
 from gossipq_client.session import (
+    Awaited,
     ConsumeOptions,
     FetchedBatch,
     FetchOptions,
+    Flight,
     Held,
     Joining,
     More,
     Piece,
+    Receipt,
     Record,
     credit,
     credit_of,
@@ -29,6 +32,7 @@ from gossipq_client.session import (
     more_of,
 )
 from gossipq_client.values import (
+    UNSET,
     Common,
     Outcome,
     PublishOptions,
@@ -91,30 +95,50 @@ class Message(Record, eq=False):
 
     @shows(publish_options, Common, PublishOptions)
     async def ack_with(
-        self, topic: str, value: inputs.Value, **options: Unpack[PublishOptions]
-    ) -> PendingReceipt:
-        """The message is done, and a new record results from it: the ack and the publish are one
-        atomic step. If that fails, the message has failed.
+        self,
+        topic: str,
+        value: Any,
+        *,
+        timeout: inputs.Timeout = UNSET,
+        **options: Unpack[PublishOptions],
+    ) -> Receipt:
+        """Ack the message and publish a record that results from it, as one atomic step, and wait until both
+        are stored. If that fails, the message has failed.
 
-        The receipt raises LeaseLost if another consumer had the record. Raises BadRequest unless
-        both lie in one shard, as with `create_topic(topic, beside=...)`.
+        `timeout` and options are those of `publish`. Raises what `publish` raises, LeaseLost if another
+        consumer had the record, and BadRequest unless both lie in one shard, as with
+        `create_topic(topic, beside=...)`.
         """
-        held, offset = self._held, self.offset
+        seconds = self._client._seconds(timeout)
+        self._begin_step()
+        return await self._client._receipt(await self._step(topic, value, options), seconds)
+
+    @shows(publish_options, Common, PublishOptions)
+    def post_with(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
+        """Do what `ack_with` does, and return at once: the receipt says when both are stored."""
+        self._begin_step()
+        return self._client._posted(topic, 0, self._step(topic, value, options))
+
+    def _begin_step(self) -> None:
+        """Raises LeaseLost, and BadRequest for a message with nothing to ack."""
         self._require_lease()
-        if self._settled or not held.part.subscription.leased:
+        if self._settled or not self._held.part.subscription.leased:
             hint = "it acks once, and only what a group consumes with ack=True"
             raise BadRequest(f"{self!r} has nothing to ack", hint=hint)
-        consuming = self._client._engine.session.consuming
-        pending = await self._client._step(
-            held,
-            offset,
-            lambda flight: consuming.stepped(held, offset, flight.error),
-            topic,
-            value,
-            **options,
-        )
         self._settled = True
-        return pending
+
+    async def _step(self, topic: str, value: Any, options: PublishOptions) -> Awaited:
+        held, offset, consuming = self._held, self.offset, self._client._engine.session.consuming
+
+        def then(flight: Flight) -> None:
+            consuming.stepped(held, offset, flight.error)
+
+        try:
+            return await self._client._step(held, offset, then, topic, value, **options)
+        except BaseException as error:
+            self._settled = False
+            self.settle(outcomes.of(error))
+            raise
 
     async def extend(self, seconds: inputs.Duration) -> None:
         """Keeps the message for this long from now, in seconds or as "5m". Raises LeaseLost."""

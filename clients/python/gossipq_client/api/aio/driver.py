@@ -5,12 +5,15 @@ import asyncio
 import math
 from asyncio import get_running_loop
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
-from gossipq.errors import ClientClosed, GossipqError
+from gossipq.errors import Backpressure, ClientClosed, GossipqError
+from gossipq.limits import PUBLISH_WINDOW_BYTES
+from gossipq.texts import many
 from gossipq_client.io import PAUSE_SECONDS, Engine, exits
 from gossipq_client.session import Awaited, Flight, Held, Patience, Receipt, Record, Writer
 from gossipq_client.values import NO_CREDENTIALS, Credentials, Options, inputs
@@ -19,29 +22,136 @@ T = TypeVar("T")
 Place = tuple[str, int]  #: a partition by topic and number, which outlive its writer
 Gate = asyncio.Lock  #: one after the other
 BUSY_TURNS = 3  #: a client that has turned so often since its timer fired sees to the timer again soon
+POSTS_MAX = 10_000  #: posts that wait for room, at most
 BREATH_S = 0.01  #: who goes on without waiting lets others have the loop so often
 
 
 class PendingReceipt:
-    """A receipt before and after it is certain: `await` it, or `await receipt.result(timeout)`."""
+    """The future of a receipt: `await` it, or `await receipt.result(timeout=5)`."""
 
-    __slots__ = ("_awaited", "_client", "_flights")
+    __slots__ = ("_awaited", "_client")
 
     def __init__(self, client: "Driver", awaited: Awaited) -> None:
-        self._client, self._awaited, self._flights = client, awaited, awaited.flights
+        self._client, self._awaited = client, awaited
 
     def done(self) -> bool:
-        """Whether `result` returns or raises at once."""
-        return all(flight.done for flight in self._flights) or not self._client._engine.usable
+        """True if `result` returns or raises at once."""
+        return _are_done(self._awaited.flights) or not self._client._engine.usable
 
     async def result(self, timeout: inputs.Duration | None = None) -> Receipt:
-        """Waits `timeout` at most, in seconds or as "5s"; None = for ever. Raises NotConfirmed (may be
-        stored) or Refused (certainly not stored)."""
-        await self._client._await_flights(self._flights, inputs.limit_s(timeout))
+        """Wait for the receipt, `timeout` at most, in seconds or as "5s"; None = for ever.
+
+        Raises NotConfirmed (may be stored) or Refused (certainly not stored).
+        """
+        await self._client._await_flights(self._awaited.flights, inputs.limit_s(timeout))
         return self._awaited.receipt()
+
+    async def exception(self, timeout: inputs.Duration | None = None) -> GossipqError | None:
+        """Wait as `result` does, also in seconds, and return the error that it raises, or None. Raises
+        NotConfirmed when the time is over."""
+        try:
+            await self.result(timeout)
+        except GossipqError as error:
+            if not self.done():
+                raise
+            return error
+        return None
+
+    def add_done_callback(self, call: "Callable[[PendingReceipt], object]") -> None:
+        """Call `call` with this receipt once it is done. The event loop calls it, soon if it is done now."""
+        self._client._when_done(self._awaited.flights, partial(call, self))
 
     def __await__(self) -> Generator[Any, None, Receipt]:
         return self.result().__await__()
+
+
+class PendingPost(PendingReceipt):
+    """The receipt of a record that still waits for room, or for what the client must look up."""
+
+    __slots__ = ("_error", "_is_seen", "_task")
+
+    def __init__(self, client: "Driver") -> None:
+        self._client = client
+        self._error: BaseException | None = None  #: why it was not sent
+        self._is_seen = False  #: whether the user has seen that error, or waits for it
+        self._task: asyncio.Task[None]
+
+    async def send(self, turn: "Turn", sending: Coroutine[Any, Any, Awaited]) -> None:
+        """Send it once earlier posts to the same topic were sent. Raises nothing."""
+        try:
+            async with turn:
+                self._awaited = await sending
+        except BaseException as error:
+            self._error = error
+            self._client._unsent.append(self)
+        finally:
+            sending.close()
+
+    def done(self) -> bool:
+        if not self._task.done():
+            return not self._client._engine.usable
+        return self._error is not None or super().done()
+
+    async def result(self, timeout: inputs.Duration | None = None) -> Receipt:
+        seconds, since_ms = inputs.limit_s(timeout), self._client._engine.now_ms()
+        self._is_seen = True  # who waits for the error sees it
+        try:
+            await asyncio.wait([self._task], timeout=seconds)
+        finally:
+            self._is_seen = self._task.done()
+        if not self._task.done():
+            raise self._client._engine.unconfirmed(seconds)
+        if isinstance(self._error, asyncio.CancelledError):
+            raise ClientClosed("the event loop ended before the record was sent", hint="await flush() first")
+        if self._error is not None:
+            raise self._error
+        left_s = None
+        if seconds is not None:
+            left_s = max(0.0, seconds - (self._client._engine.now_ms() - since_ms) / 1000)
+        return await super().result(left_s)
+
+    def add_done_callback(self, call: "Callable[[PendingReceipt], object]") -> None:
+        def heard(_: object) -> None:
+            if self._error is None:
+                self._client._when_done(self._awaited.flights, partial(call, self))
+            else:
+                call(self)
+
+        self._task.add_done_callback(heard)
+
+
+class Line:
+    """Posts to one topic that were not sent yet, in order."""
+
+    def __init__(self) -> None:
+        self.waiting = 0  #: posts, and publishes that came after them
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._last: asyncio.Future[None] | None = None  #: done when the last of them was sent
+
+    def join(self) -> "Turn":
+        """Wait behind all that joined before: `async with` the turn that this returns."""
+        turn = Turn(self._last)
+        self._last = turn.over
+        return turn
+
+
+class Turn:
+    """A place in a line."""
+
+    def __init__(self, before: "asyncio.Future[None] | None") -> None:
+        self._before, self.over = before, asyncio.get_running_loop().create_future()
+
+    async def __aenter__(self) -> None:
+        try:
+            if self._before is not None:
+                await asyncio.wait([self._before])
+        except BaseException:  # cancelled: who is behind waits for who is before
+            assert self._before is not None
+            self._before.add_done_callback(lambda _: self.over.cancel())
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self.over.set_result(None)
 
 
 class Opened:
@@ -80,6 +190,9 @@ class Driver:
         self._limit_ms = math.inf  #: the first of these times, or earlier
         self._gates: defaultdict[Place, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._queued: Counter[Place] = Counter()  #: how many wait for room there, or to be let through
+        self._posting: dict[str, Line] = {}  #: by topic, posts that were not sent yet
+        self._posts = self._posts_bytes = 0  #: how many they are
+        self._unsent: list[PendingPost] = []  #: posts that could not be sent
         self._turns_soon = False  #: whether it turns once this turn of the event loop is over
         self._turns = 0  #: since the timer fired
         self._resting = False  #: whether they are left alone until the next turn
@@ -179,6 +292,71 @@ class Driver:
 
     def _pending(self, awaited: Awaited) -> PendingReceipt:
         return PendingReceipt(self, awaited)
+
+    def _posted(self, topic: str, size: int, sending: Coroutine[Any, Any, Awaited]) -> PendingReceipt:
+        """Send `size` bytes in a task, behind what was posted to the topic before. Raises Backpressure."""
+        if self._posts >= POSTS_MAX or self._posts_bytes >= PUBLISH_WINDOW_BYTES:
+            sending.close()
+            hint = "await flush(), or the receipt of an earlier post"
+            raise Backpressure(f"{many(self._posts, 'post')} wait to be sent", hint=hint)
+        pending, line = PendingPost(self), self._posting.setdefault(topic, Line())
+        self._posts, self._posts_bytes, line.waiting = (
+            self._posts + 1,
+            self._posts_bytes + size,
+            line.waiting + 1,
+        )
+        turn = line.join()
+        pending._task = self._loop.create_task(pending.send(turn, sending))
+        line.tasks.add(pending._task)
+
+        def sent(task: asyncio.Task[None]) -> None:
+            self._posts, self._posts_bytes = self._posts - 1, self._posts_bytes - size
+            line.tasks.discard(task)
+            if task.cancelled():  # before it began
+                pending._error = asyncio.CancelledError()
+                self._unsent.append(pending)
+                sending.close()
+                turn.over.cancel()
+            self._leave_line(topic, line)
+
+        pending._task.add_done_callback(sent)
+        return pending
+
+    async def _in_turn(self, topic: str, sending: Coroutine[Any, Any, T]) -> T:
+        """Await `sending` once earlier posts to the topic were sent."""
+        line = self._posting.get(topic)
+        if line is None:
+            return await sending
+        line.waiting += 1
+        try:
+            async with line.join():
+                return await sending
+        finally:
+            sending.close()
+            self._leave_line(topic, line)
+
+    def _leave_line(self, topic: str, line: Line) -> None:
+        line.waiting -= 1
+        if not line.waiting and self._posting.get(topic) is line:
+            del self._posting[topic]
+
+    async def _posts_sent(self, seconds: float | None) -> None:
+        """Wait until earlier posts were sent. Raises NotConfirmed when the time is over."""
+        tasks = [task for line in self._posting.values() for task in line.tasks]
+        if tasks and (await asyncio.wait(tasks, timeout=seconds))[1]:
+            raise self._engine.lost()
+
+    def _unsent_error(self) -> BaseException | None:
+        """The error of a post that could not be sent, unless its user has seen it. Each is reported once."""
+        errors = [post._error for post in self._unsent if not post._is_seen]
+        self._unsent.clear()
+        return errors[0] if errors else None
+
+    def _when_done(self, flights: list[Flight], call: Callable[[], object]) -> None:
+        """Call `call` in the event loop once all flights are done."""
+        later = partial(self._loop.call_soon, call)
+        if not self._do(lambda: self._engine.when_done(flights, later)):
+            later()
 
     def _ack_one(self, record: Record) -> None:
         """Notes an ack, to be sent within milliseconds. Raises ClientClosed, ForkedClient."""
@@ -421,7 +599,7 @@ class Driver:
         """As `Engine.append`, in a step of its own; None also where others wait for room: they go first.
         Nothing is sent yet: see `_depart` and `_await_flights`."""
         engine = self._engine
-        if self._queued:
+        if self._queued or topic in self._posting:
             return None
         if get_running_loop() is not self._loop:
             self._require_loop()
@@ -495,7 +673,8 @@ class Driver:
 
     def _unconfirmed(self) -> int:
         """Records without a confirm."""
-        return self._engine.session.publishing.unconfirmed_records()
+        unseen = sum(not post._is_seen for post in self._unsent)
+        return self._engine.session.publishing.unconfirmed_records() + self._posts + unseen
 
     def _leave(self, seconds: float) -> GossipqError | None:
         """Closes at the end of the program, for good; see `exits`. The loop is gone by then, or runs in a
@@ -522,6 +701,10 @@ def started(items: AsyncIterator[Item]) -> AsyncIterator[Item]:
     except StopIteration:
         pass
     return items
+
+
+def _are_done(flights: list[Flight]) -> bool:
+    return all(flight.done for flight in flights)
 
 
 def _place(writer: Writer) -> Place:

@@ -42,8 +42,7 @@ class Requester:
         deadline_ms = client._engine.now_ms() + seconds * 1000
         try:
             options["headers"] = requests.headers(correlation, options.get("headers"))
-            pending = await client.publish(topic, value, **options)
-            await pending.result(seconds)
+            await client.publish(topic, value, timeout=seconds, **options)
             left_s = max(0.0, deadline_ms - client._engine.now_ms()) / 1000
             await client._until(lambda: requests.reply(correlation, consuming) is not None, left_s)
             reply = client._do(lambda: requests.reply(correlation, consuming))

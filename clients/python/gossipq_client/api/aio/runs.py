@@ -59,7 +59,7 @@ class Run:
             result = whole(await self._limited(crew, message, handler.arguments(message)))
             around.end(result)
             if (reply := answer(message, result)) is not None:
-                await client.publish_and_wait(reply.topic, reply.value, **reply.options)
+                await client.publish(reply.topic, reply.value, **reply.options)
             await message.ack()
         except BaseException as error:
             await self._failed(handler, message, around, error)
@@ -121,7 +121,7 @@ class Run:
                 raise error
             around.end(None)
             if (reply := answer(message, None)) is not None:
-                await self._client.publish_and_wait(reply.topic, reply.value, **reply.options)
+                await self._client.publish(reply.topic, reply.value, **reply.options)
             await message.ack()
         except BaseException as failed:
             await self._failed(handler, message, around, failed)
@@ -162,6 +162,6 @@ class Run:
         """Who asked hears at once that it failed."""
         if (reply := failure(message, error)) is not None:
             try:
-                await self._client.publish(reply.topic, reply.value, **reply.options)
+                self._client.post(reply.topic, reply.value, **reply.options)
             except Exception as lost:  # middleware hears of it, and may raise what it likes
                 untold(handler, message, lost)

@@ -73,7 +73,7 @@ class Schemas:
             version = known.versions.get(info.id, 0) + 1
             entry = schemas.encode(Declaration(info.name, info.id, version, document))
             await self._client._ask(CreateTopic(schemas.TOPIC, SCHEMAS_CONFIG, True), META_SHARD, Topics)
-            await self._client.publish_and_wait(schemas.TOPIC, entry, key=info.name)
+            await self._client.publish(schemas.TOPIC, entry, key=info.name)
         raise Busy(
             f"others declare schemas of {info.name} at the same time, again and again", hint="try again"
         )

@@ -17,7 +17,7 @@ class Client(Facade):
     """A connection to a cluster. Safe to share between threads; not across fork. Use `connect` to make
     one."""
 
-    _steps: Engine  #: `_engine` once it is made: for `publish`, where the look-up of a descriptor counts
+    _steps: Engine  #: `_engine` once it is made: for `post`, where the look-up of a descriptor counts
 
     def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
         super().__init__(addresses, name, timeout, key)
@@ -45,7 +45,7 @@ class Client(Facade):
         super()._look_at_each()
         self._plain = {}  # nothing passes by the checks
 
-    def publish(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
+    def post(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
         if type(value) is bytes and (not options or _asks_nothing(options)):
             added = len(value)
             with self._lock:
@@ -58,10 +58,10 @@ class Client(Facade):
                         flight.count, flight.size = index + 1, size
                         values.append(value)
                         return PendingRecord(self, flight, index)
-        return super().publish(topic, value, **options)
+        return super().post(topic, value, **options)
 
-    publish.__doc__ = Facade.publish.__doc__
-    publish.__signature__ = signature(Facade.publish)  # type: ignore[attr-defined]
+    post.__doc__ = Facade.post.__doc__
+    post.__signature__ = signature(Facade.post)  # type: ignore[attr-defined]
 
 
 def _asks_nothing(options: PublishOptions) -> bool:

@@ -74,12 +74,13 @@ class Connection(Driver):
         """
         seconds = inputs.limit_s(timeout)
         self._let_others()
+        self._posts_sent(seconds)
         self._flush(self._do(self._engine.session.mark), seconds)
 
     def _flush(self, settled: Callable[[], bool], seconds: float | None) -> None:
         if not self._until(settled, seconds):
             raise self._engine.lost()
-        failure = self._engine.session.failure()
+        failure = self._unsent_error() or self._engine.session.failure()
         if failure is not None:
             raise failure
 
@@ -108,6 +109,7 @@ class Connection(Driver):
                 return
             if seconds:
                 self._before_flush()
+                self._posts_sent(seconds)
                 self._flush(self._do(self._engine.take_leave), seconds)
             self._shut()
         except ClientClosed:  # by somebody else meanwhile

@@ -147,6 +147,26 @@ class Driver:
     def _pending(self, awaited: Awaited) -> PendingReceipt:
         return PendingReceipts(self, awaited)
 
+    def _posted(self, topic: str, size: int, sent: Awaited) -> PendingReceipt:
+        """The receipt of what was sent."""
+        return PendingReceipts(self, sent)
+
+    def _in_turn(self, topic: str, sent: Awaited) -> Awaited:
+        """What is posted here is sent at once, in order."""
+        return sent
+
+    def _posts_sent(self, seconds: float | None) -> None:
+        """What is posted here is sent at once."""
+
+    def _unsent_error(self) -> BaseException | None:
+        """What cannot be sent raises where it is posted."""
+        return None
+
+    def _when_done(self, flights: list[Flight], call: Callable[[], object]) -> None:
+        """Call `call` once all flights are done: here, or in the thread of the keeper."""
+        if not self._do(lambda: self._engine.when_done(flights, call)):
+            call()
+
     def _ack_one(self, record: Record) -> None:
         """Notes an ack, to be sent within milliseconds: no lock is taken, and no moment is too early to do it
         again. Raises ClientClosed, ForkedClient."""

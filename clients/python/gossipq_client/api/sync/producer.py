@@ -32,6 +32,7 @@ from gossipq_client.session import (
 )
 from gossipq_client.values import (
     PLAIN,
+    UNSET,
     Common,
     ListOptions,
     Many,
@@ -116,27 +117,83 @@ class Producers(Connection):
         return raw
 
     @shows(publish_options, Common, PublishOptions)
-    def publish(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
-        """Sends one record: bytes or text as they are, what else JSON can say as JSON (dict, list, a
-        dataclass, a msgspec.Struct), which handlers get as the type that they name.
-        Batches form by themselves while earlier ones wait for their confirm. When it returns, the record is
-        on its way; its receipt says when it is kept.
+    def publish(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        timeout: inputs.Timeout = UNSET,
+        **options: Unpack[PublishOptions],
+    ) -> Receipt:
+        """Publish one record and wait until it is stored.
 
-        Waits while the window is full, and raises Backpressure when nothing has been confirmed for the
-        client's timeout; with wait= when that is over (None: never). Raises TooLarge, BadRequest (as for NaN
-        in a value, or a type that JSON cannot express), UnknownTopic, SchemaMismatch before anything is
-        sent.
+        Bytes and text are sent as they are. Everything else that JSON can express (a dict, a list, a
+        dataclass, a msgspec.Struct) is sent as JSON, and a handler gets it as the type that it names. Records
+        that several callers publish at the same time share a batch.
+
+        `timeout`: how long it waits for the confirm; without it the client's timeout, None: for ever. Raises
+        NotConfirmed when that is over (the record may be stored) and Refused if it is certainly not stored.
+        Raises TooLarge, BadRequest (as for NaN in a value, or a type that JSON cannot express), UnknownTopic
+        and SchemaMismatch before anything is sent, and Backpressure if the window stays full.
         """
+        seconds = self._seconds(timeout)
+        if self._direct:
+            fits = type(value) is bytes and len(value) <= VALUE_BYTES_MAX
+            raw = value if fits else inputs.value_bytes(value)
+            checked = publish_options(self._engine.clock.now, **options) if options else PLAIN
+            added = self._append_now(topic, raw, checked)
+            if added is not None:
+                flight, index = added
+                self._landing(flight, seconds)
+                if not flight.done:
+                    raise self._engine.unconfirmed(seconds)
+                return receipt_of(flight, index)
+        else:
+            raw, checked = self._prepared(topic, value, options)
+        sent = self._in_turn(topic, self._send(topic, raw, checked))
+        return self._receipt(sent, seconds)
+
+    @shows(publish_options, Common, PublishOptions)
+    def post(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PendingReceipt:
+        """Publish one record and return at once: its receipt says when it is stored.
+
+        Values and options are those of `publish`, and so are the errors of what is wrong before anything is
+        sent. Batches form by themselves while earlier ones wait for their confirm. While the window is full,
+        the sync client waits here, and raises Backpressure if nothing is confirmed for the client's timeout.
+        The asyncio client keeps the record until there is room. It raises Backpressure here if too many wait,
+        and `flush` waits for them.
+        """
+        raw, checked = self._prepared(topic, value, options)
+        if self._spool is None:
+            added = self._append_now(topic, raw, checked)
+            if added is not None:
+                self._depart()
+                return self._pending(One(*added))
+        return self._posted(topic, len(raw), self._send(topic, raw, checked))
+
+    def _prepared(self, topic: str, value: Any, options: Mapping[str, Any]) -> tuple[bytes, Options]:
+        """A value as bytes and its options, checked. Raises BadRequest, TooLarge, SchemaMismatch."""
         if self._wares:
             options = self._changed(topic, options)
         raw = self._raw(topic, value)
         # with a spool before there is a connection
         now = self._engine.clock.now if self._spool is None else self._spool.now
         checked = publish_options(now, **options) if options else PLAIN
+        return raw, checked if self._spool is None else checked.with_id(Engine.made_ids(1)[0])
+
+    def _send(self, topic: str, raw: bytes, checked: Options) -> Awaited:
         if self._spool is not None:
-            checked = checked.with_id(Engine.made_ids(1)[0])
-            return self._pending(self._publish_spooled(self._spool, topic, [raw], checked))
-        return self._pending(self._sent(topic, raw, checked))
+            return self._publish_spooled(self._spool, topic, [raw], checked)
+        return self._sent(topic, raw, checked)
+
+    def _receipt(self, sent: Awaited, seconds: float | None) -> Receipt:
+        """Wait for the confirms of what was sent. Raises NotConfirmed and what they say."""
+        self._await_flights(sent.flights, seconds)
+        return sent.receipt()
+
+    def _seconds(self, timeout: inputs.Timeout) -> float | None:
+        """The time that a call waits; None = for ever. Raises BadRequest."""
+        return self._timeout if timeout is UNSET else inputs.limit_s(timeout)
 
     def _publish_spooled(
         self, spool: Spool, topic: str, raws: list[bytes], checked: Options | Many
@@ -210,35 +267,6 @@ class Producers(Connection):
                 raise half_way(error, ids) if copies else error from None
         return Copied(copies, ids)
 
-    @shows(publish_options, Common, PublishOptions)
-    def publish_and_wait(
-        self,
-        topic: str,
-        value: Any,
-        *,
-        timeout: inputs.Duration | None = None,
-        **options: Unpack[PublishOptions],
-    ) -> Receipt:
-        """Publishes one record and waits until it is kept: `publish` and `result` in one call.
-
-        `timeout` is in seconds, or "5s"; None: that of `connect`. Raises NotConfirmed (may be stored),
-        Refused (certainly not stored), and what `publish` raises.
-        """
-        seconds = self._timeout if timeout is None else inputs.duration_ms(timeout, "timeout", 1) / 1000
-        if self._direct:
-            fits = type(value) is bytes and len(value) <= VALUE_BYTES_MAX
-            raw = value if fits else inputs.value_bytes(value)
-            checked = publish_options(self._engine.clock.now, **options) if options else PLAIN
-            added = self._append_now(topic, raw, checked)
-            if added is not None:
-                flight, index = added
-                self._landing(flight, seconds)
-                if not flight.done:
-                    raise self._engine.unconfirmed(seconds)
-                return receipt_of(flight, index)
-        pending = self.publish(topic, value, **options)
-        return pending.result(seconds)
-
     def _append(self, topic: Topic, raw: bytes, options: Options) -> One:
         publishing, writer = self._engine.session.publishing, topic.writer(options.chooser, options.partition)
         return One(
@@ -249,14 +277,40 @@ class Producers(Connection):
 
     @shows(list_options, Common, ListOptions)
     def publish_many(
-        self, topic: str, values: Iterable[Any], **options: Unpack[ListOptions]
-    ) -> PendingReceipt:
-        """Sends a list in order, packed, under one receipt. Options as in `publish`, and for each value one
-        of `keys`, `ids`, `delays`. Records that are due later go in the order of their due
-        times. A spool takes all of them by one sync, or none.
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        timeout: inputs.Timeout = UNSET,
+        **options: Unpack[ListOptions],
+    ) -> Receipt:
+        """Publish a list in order, packed, and wait until all of it is stored.
 
-        A short list of plain values shares a batch with its neighbours, as records of `publish` do, while
-        earlier batches wait for their confirm."""
+        Options are those of `publish`, and for each value one of `keys`, `ids`, `delays`. Records that are
+        due later go in the order of their due times. A spool takes all of them by one sync, or none. A short
+        list of plain values shares a batch with its neighbours while earlier batches wait for their confirm.
+
+        Returns one receipt for the list. Raises what `publish` raises: the first error of a record, and then
+        records of other batches may be stored.
+        """
+        seconds = self._seconds(timeout)
+        raws, many = self._prepared_list(topic, values, options)
+        sent = self._in_turn(topic, self._send_list(topic, raws, many))
+        return self._receipt(sent, seconds)
+
+    @shows(list_options, Common, ListOptions)
+    def post_many(self, topic: str, values: Iterable[Any], **options: Unpack[ListOptions]) -> PendingReceipt:
+        """Publish a list as `publish_many` does, and return at once: its receipt says when all is stored.
+
+        While the window is full, it does what `post` does.
+        """
+        raws, many = self._prepared_list(topic, values, options)
+        return self._posted(topic, sum(map(len, raws)), self._send_list(topic, raws, many))
+
+    def _prepared_list(
+        self, topic: str, values: Iterable[Any], options: Mapping[str, Any]
+    ) -> tuple[list[bytes], Many]:
+        """Values as bytes and their options, checked. Raises BadRequest, TooLarge, SchemaMismatch."""
         if topic in self._checking:
             values = [self._raw(topic, value) for value in values]
         raws = inputs.values_of(values)
@@ -264,10 +318,12 @@ class Producers(Connection):
             options = self._changed(topic, options, len(raws))
         now = self._engine.clock.now if self._spool is None else self._spool.now
         many = list_options(len(raws), now, **options)
+        return raws, many.with_ids(Engine.made_ids(len(raws))) if self._spool is not None else many
+
+    def _send_list(self, topic: str, raws: list[bytes], many: Many) -> Awaited:
         if self._spool is not None and raws:
-            many = many.with_ids(Engine.made_ids(len(raws)))
-            return self._pending(self._publish_spooled(self._spool, topic, raws, many))
-        return self._pending(self._sent_list(topic, raws, many))
+            return self._publish_spooled(self._spool, topic, raws, many)
+        return self._sent_list(topic, raws, many)
 
     def _sent_list(
         self, topic: str, raws: list[bytes], many: Many, parts: list[Awaited] | None = None
@@ -311,7 +367,7 @@ class Producers(Connection):
         topic: str,
         value: Any,
         **options: Unpack[PublishOptions],
-    ) -> PendingReceipt:
+    ) -> Awaited:
         """Publishes what comes of a record in hand and acks it, as one atomic step; `then` hears when it is
         done, well or not. It needs no spool: until the step is stored, the record in hand is not acked, and
         comes again.
@@ -332,7 +388,7 @@ class Producers(Connection):
         def send(heir: Writer) -> Flight:
             return publishing.step(heir, checked, raw, held.part.number, acks, then)
 
-        return self._pending(One(self._in_window(writer, checked.wait_s, send), 0))
+        return One(self._in_window(writer, checked.wait_s, send), 0)
 
     def _targets(self, topic: Topic) -> list[Topic]:
         """What a virtual topic is bound to."""

@@ -43,8 +43,7 @@ class Requester:
         deadline_ms = client._engine.now_ms() + seconds * 1000
         try:
             options["headers"] = requests.headers(correlation, options.get("headers"))
-            pending = client.publish(topic, value, **options)
-            pending.result(seconds)
+            client.publish(topic, value, timeout=seconds, **options)
             left_s = max(0.0, deadline_ms - client._engine.now_ms()) / 1000
             client._until(lambda: requests.reply(correlation, consuming) is not None, left_s)
             reply = client._do(lambda: requests.reply(correlation, consuming))

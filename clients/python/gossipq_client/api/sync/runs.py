@@ -60,7 +60,7 @@ class Run:
             result = whole(self._limited(crew, message, handler.arguments(message)))
             around.end(result)
             if (reply := answer(message, result)) is not None:
-                client.publish_and_wait(reply.topic, reply.value, **reply.options)
+                client.publish(reply.topic, reply.value, **reply.options)
             message.ack()
         except BaseException as error:
             self._failed(handler, message, around, error)
@@ -120,7 +120,7 @@ class Run:
                 raise error
             around.end(None)
             if (reply := answer(message, None)) is not None:
-                self._client.publish_and_wait(reply.topic, reply.value, **reply.options)
+                self._client.publish(reply.topic, reply.value, **reply.options)
             message.ack()
         except BaseException as failed:
             self._failed(handler, message, around, failed)
@@ -161,6 +161,6 @@ class Run:
         """Who asked hears at once that it failed."""
         if (reply := failure(message, error)) is not None:
             try:
-                self._client.publish(reply.topic, reply.value, **reply.options)
+                self._client.post(reply.topic, reply.value, **reply.options)
             except Exception as lost:  # middleware hears of it, and may raise what it likes
                 untold(handler, message, lost)
