@@ -218,7 +218,7 @@ slow-consumer: $(STAMP)  ## one consumer at 50 ms a record beside one that is ki
 e2e: $(SPARK) serf  ## only the tests that start real nodes
 	$(BIN)/python -m pytest -m e2e $(PYTEST_ARGS)
 
-fuzz: $(STAMP)  ## mutated conversations against all that reads what strangers send: INPUTS=1000000; counts go to docs/operate/security.md
+fuzz: $(STAMP)  ## mutated conversations against all that reads what strangers send: INPUTS=1000000; counts go to docs/internals/attacks.md
 	PYTHONPATH=.:nodes:clients/python:clients/terminal:tests $(BIN)/python -m attacks.fuzzing --inputs $(or $(INPUTS),100000)
 
 siege: $(STAMP)  ## all attacks at once on three nodes under honest load: MINUTES=10; NICE=19: attackers take no time from others

@@ -32,7 +32,7 @@ def test_what_was_found_stays_mended() -> None:
 
 
 def test_the_documents_say_how_many_inputs_there_were() -> None:
-    text = (HOUSE / "docs" / "operate" / "security.md").read_text()
+    text = (HOUSE / "docs" / "internals" / "attacks.md").read_text()
     by_commit = counts()
     assert f"{sum(sum(fed.values()) for fed in by_commit.values()):,} inputs" in text
     commit, fed = list(by_commit.items())[-1]

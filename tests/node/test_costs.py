@@ -1,5 +1,5 @@
-"""What one request may cost: the table of docs/operate/security.md, tried with the largest arguments that are
-allowed, and with more than that.
+"""What one request may cost: the table of docs/internals/attacks.md, tried with the largest arguments that
+are allowed, and with more than that.
 
 Work is counted, not timed: the calls of functions that one turn makes. A turn must stay below so many for
 each thing that the bound of the table counts, however much there is.
@@ -57,7 +57,7 @@ BASE = 6_000  #: calls of a turn beside what its request costs
 
 def table() -> dict[str, list[int]]:
     """The numbers of each bound, by request."""
-    text = (HOME / "docs" / "operate" / "security.md").read_text("utf-8")
+    text = (HOME / "docs" / "internals" / "attacks.md").read_text("utf-8")
     part = text[text.index("## What one request may cost") :].split("\n## ")[0]
     rows = re.findall(r"^\| (.*?) \| (.*?) \| (.*?) \|$", part, re.MULTILINE)
     return {
