@@ -15,7 +15,7 @@ from conftest import HOME
 from sim import tally
 from sim.planted import PLANTED
 
-README, PROOF = (HOME / name for name in ("README.md", "docs/internals/testing.md"))
+BENCHMARKS, PROOF = (HOME / name for name in ("perf/README.md", "docs/internals/testing.md"))
 MEASURED = {
     *("e2e-500", "e2e-64", "publish-one", "consume-one", "rtt"),
     *("copies-500", "copies-64", "copies-rtt"),
@@ -34,17 +34,17 @@ def newest(results_text: str) -> dict[str, tuple[str, str]]:
     return {cells[0]: (cells[1], cells[3]) for cells in rows(results_text) if len(cells) == 6}
 
 
-def told(readme: str) -> dict[str, tuple[str, str]]:
-    """The same, as the table of README.md has them."""
-    table = readme[readme.index("| figure | what |") :]
+def told(page: str) -> dict[str, tuple[str, str]]:
+    """The same, as the table of perf/README.md has them."""
+    table = page[page.index("| figure | what |") :]
     return {
         cells[0]: (cells[2], cells[3]) for cells in rows(table) if len(cells) == 4 and cells[0] in MEASURED
     }
 
 
-def test_the_readme_tells_the_newest_figures() -> None:
+def test_the_benchmarks_page_has_the_newest_figures() -> None:
     measured = newest((HOME / "perf" / "RESULTS.md").read_text("utf-8"))
-    assert told(README.read_text("utf-8")) == {figure: measured[figure] for figure in MEASURED}
+    assert told(BENCHMARKS.read_text("utf-8")) == {figure: measured[figure] for figure in MEASURED}
 
 
 def test_the_newest_run_of_each_figure_is_on_top() -> None:
