@@ -33,9 +33,9 @@ Topics = str | Sequence[str] | None
 def open(path: str, as_of: datetime | str | None = None, verify: bool | None = None) -> "Lake":
     """An export at a path or URI (s3://bucket/lake).
 
-    as_of: as it was at an aware datetime, an ISO time (UTC unless it says otherwise), or so long ago ("-1h");
-    as far as the export goes back, which `gossipq export --keep` decides. verify: SHA-256 of each file that
-    is read; None: of up to 256 MiB. Raises TornExport, ExportVersion, ExportError, BadRequest."""
+    as_of: open the export as it was at an aware datetime, at an ISO time (UTC by default), or some time ago
+    ("-1h"). `gossipq export --keep` decides how far back that can be. verify: check the SHA-256 of each file
+    that is read; None: of files up to 256 MiB. Raises TornExport, ExportVersion, ExportError, BadRequest."""
     columns.arrow("a lake")
     return Lake(path, _until_us(as_of), verify)
 
@@ -83,9 +83,9 @@ class Lake:
     ) -> "Dataset":
         """A pyarrow.dataset.Dataset, which reads no more than a query needs.
 
-        topics: names, also with *; None: all. data_set: messages, which of one topic that has a schema have
-        the column `data`; misfits, which do not fit theirs; acks; or deliveries, which say of each record and
-        group where it stands now. Raises UnknownTopic, TornExport, and DataLoss for records that
+        topics: names or patterns with *; None: all. data_set: "messages" (with a column `data` if one topic
+        with a schema is read), "misfits" (values that do not fit their schema), "acks", or "deliveries" (the
+        state of each record in each group). Raises UnknownTopic, TornExport, and DataLoss for records that
         were lost before their export, unless `allow_gap`."""
         from pyarrow import dataset
 

@@ -1,5 +1,5 @@
-"""What a publish may ask for, checked before anything is sent: the options of one record, of a list, and
-their columns."""
+"""Options of a publish, checked before anything is sent: those of one record, those of a list, and their
+columns."""
 
 from array import array
 from collections.abc import Callable, Sequence
@@ -18,22 +18,22 @@ Clock = Callable[[], Now]
 BACKOFF_MS_MAX = 2**32 - 1  #: a column of 4 bytes
 WHILE_CONFIRMED = (
     -1.0
-)  #: a wait that nobody bounded: it ends when no confirm has come for the client's timeout
+)  #: a wait without a limit of its own: it ends after the client's timeout without a confirm
 
 
 class Common(TypedDict, total=False):
     """Options of one record, or of each of a list; durations are seconds, a timedelta, or text as "5m":
 
     key: chooses the partition, so that records of one key stay in order
-    headers: text to text or bytes; or the header_bytes of another record, which go on unchanged
+    headers: text to text or bytes; or the header_bytes of another record, which are sent unchanged
     route: matched by consumers, as in "eu.fr"
     level: "stored" (confirmed means kept) or "none" (no confirm); None = as the topic says
     partition: its number, in place of the choice by key or id
-    wait: raises Backpressure when the window stays full for so long; 0 = at once, None = never; not said:
-    when it is full and no batch has been confirmed for the client's timeout
+    wait: time to wait for room in the window, then Backpressure is raised; 0 = do not wait, None = no limit.
+    Default: wait while confirms arrive, at most the client's timeout without one
     delay: delay from now on until it is due; until then it is scheduled and has no offset
     at: due then: an aware datetime, or seconds since 1970
-    ttl: expires so long after it is due
+    ttl: time to live, counted from when it is due
     lease: how long a consumer may be silent with it
     attempts_max: failures after which it is a dead letter
     backoff: pause after each failure
@@ -61,7 +61,7 @@ class PublishOptions(Common, total=False):
 
 
 class ListOptions(Common, total=False):
-    """One entry for each value, None = this record has none:
+    """One entry for each value; None = not set for this record:
 
     keys: in place of key
     ids: each as `id` of a single record
@@ -74,7 +74,7 @@ class ListOptions(Common, total=False):
 
 
 class Terms(NamedTuple):
-    """What one record asks for beyond key, headers, route and level; 0 and b"" = not said."""
+    """Options of one record beyond key, headers, route and level; 0 and b"" = not set."""
 
     due_ms: int = 0  #: boot time; a record that has one is scheduled
     ttl_ms: int = 0
@@ -100,12 +100,12 @@ class Options(NamedTuple):
 
     @property
     def chooser(self) -> bytes | None:
-        """What chooses the partition."""
+        """Return the bytes that choose the partition."""
         return self.key if self.key is not None or self.terms is None else self.terms.id or None
 
     @property
     def record(self) -> tuple[bytes | None, bytes, bytes, str, Terms | None]:
-        """What goes with its value."""
+        """Return the columns that travel with its value."""
         return self[:5]
 
     @property
@@ -133,11 +133,11 @@ class Many(NamedTuple):
     terms: Terms | list[Terms] | None
     partition: int | None
     wait_s: float | None
-    ids: list[bytes] | None = None  #: b"" = this record has none
+    ids: list[bytes] | None = None  #: b"" = a record without an id
 
     @property
     def choosers(self) -> Sequence[bytes | None] | None:
-        """What chooses the partition of each; None: nothing does."""
+        """Return the bytes that choose the partition of each record; None: the client chooses."""
         if self.ids is None or not any(self.ids):
             return self.keys
         if self.keys is None:
@@ -150,7 +150,7 @@ class Many(NamedTuple):
         return self.ids or []
 
     def each(self, count: int) -> list[Options]:
-        """Those of the records one by one."""
+        """Return the options of each record."""
         terms = self.terms if isinstance(self.terms, list) else [self.terms] * count
         if self.ids is not None:
             terms = [
@@ -162,7 +162,7 @@ class Many(NamedTuple):
         ]
 
     def with_ids(self, made: list[bytes]) -> "Many":
-        """The same with an id for each record that has none."""
+        """Return the same options, with a new id for each record without one."""
         given = self.ids or [b""] * len(made)
         return self._replace(ids=[mine or its for mine, its in zip(given, made, strict=True)])
 
@@ -265,7 +265,7 @@ def _policy(
 
 
 def _due_ms(now: Clock, delay: inputs.Duration | None, at: inputs.Time | None) -> int:
-    """Boot time; 0 = at once, as for what is due already."""
+    """Return boot time in ms; 0 = at once, also for records that are due already."""
     if delay is not None and at is not None:
         raise BadRequest("delay= and at= are two due times", hint="pass one of them")
     if delay is not None:

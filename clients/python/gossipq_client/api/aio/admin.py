@@ -21,12 +21,12 @@ class Admin(Menders):
     letters.
 
     A record is named by (topic, partition, offset), by ref= (of its receipt), or by topic and id=.
-    Each verb raises Unreachable when nobody answers within the client's timeout.
+    Each verb raises Unreachable if no node answers within the client's timeout.
     """
 
     async def alarms(self) -> list[Alarm]:
-        """What the node that this client is connected to has to say now; the topic `_alarms` has that of all,
-        over time."""
+        """Return the alarms that the connected node raises now. The topic `_alarms` has the alarms of all
+        nodes, over time."""
         return await self._talk(self._asking.alarms())
 
     async def running_config(self) -> list[ConfigRow]:
@@ -41,12 +41,12 @@ class Admin(Menders):
         return await self._talk(self._asking.growth(topics, hours, since_ms))
 
     async def clients(self) -> list[ClientRow]:
-        """Who is connected: a row for each session and worker that knows it."""
+        """List the connected clients: a row for each session and worker that knows it."""
         return await self._talk(self._asking.clients())
 
     async def kick(self, session: bytes, for_ms: int = limits.KICK_MS) -> int:
-        """Ends a session at every worker: what it holds goes back, and it is not greeted for so long. Returns
-        how many knew it."""
+        """End a client's session at every worker. Its unacked records are redelivered, and it cannot connect
+        again for this time. Returns the number of workers that knew it."""
         return await self._talk(self._asking.kick(session, for_ms))
 
     @shows(topic_options, TopicPolicy)
@@ -62,7 +62,7 @@ class Admin(Menders):
     async def seek_group(
         self, topic: str, group: str, to: inputs.Start, *, dry_run: bool = False
     ) -> list[SoughtRow]:
-        """A group goes on from somewhere else: "first", "new", an offset, an aware datetime, "-10m". Its
+        """Move a group to another position: "first", "new", an offset, an aware datetime, "-10m". Its
         counters start over.
 
         Raises WrongState while it has consumers or dead letters."""
@@ -76,8 +76,8 @@ class Admin(Menders):
         return await self._talk(self._asking.delete_group(topic, group, dead))
 
     async def group_policy(self, topic: str, group: str) -> GroupRules:
-        """What rules the records of a group, who said so, and its consumers. Raises BadRequest when there is
-        no such group."""
+        """Return the policy of a group, the origin of each value, and its consumers. Raises BadRequest for an
+        unknown group."""
         return group_rules(await self._talk(self._asking.group_policy(topic, group)))
 
     # --- how topics and nodes are
@@ -104,7 +104,7 @@ class Admin(Menders):
     # --- schemas
 
     async def schemas(self) -> Declared:
-        """What topics declared so far, by topic id; `versions` also of those that have none any more."""
+        """Return the declared schemas by topic id. `versions` includes topics whose schema was removed."""
         return await self._schemas.declared()
 
     async def known_schema(self, topic: str) -> Schema | None:
@@ -112,12 +112,12 @@ class Admin(Menders):
         return await self._schemas.of(topic)
 
     async def next_schema(self, topic: str, declared: Any) -> Schema:
-        """What `mq.schema(topic, declared)` would declare; nothing is changed. Raises UnknownTopic,
+        """Return what `mq.schema(topic, declared)` would declare, and change nothing. Raises UnknownTopic,
         BadRequest, SchemaMismatch as that does."""
         return await self._schemas.next(topic, declared)
 
     async def delete_schema(self, topic: str) -> None:
-        """From now on the topic has none; its records stay as they are. Raises UnknownTopic."""
+        """Remove the schema of a topic; its records stay as they are. Raises UnknownTopic."""
         await self._schemas.delete(topic)
 
     # --- exports
@@ -125,9 +125,9 @@ class Admin(Menders):
     async def spans(
         self, topics: Sequence[TopicInfo], start: inputs.Start = "first"
     ) -> dict[PartitionKey, Span]:
-        """The first offset of each partition of these topics, or the one where a reader from `start` on would
-        begin, and the one behind its last record. `stats` tells them too, and also where a leader has just
-        begun, or is none any more; this waits for one that knows. Raises UnknownTopic, OffsetOutOfRange."""
+        """Return (start, end) offsets of each partition of these topics. `start` is the first offset, or the
+        one where a reader from `start` would begin; `end` is one past the last record. Waits for a leader of
+        each shard, which `stats` does not. Raises UnknownTopic, OffsetOutOfRange."""
         where = inputs.start_of(start, self._client._engine.clock.now().wall_ms)
         return await self._talk(self._asking.spans(topics, where))
 
@@ -138,10 +138,10 @@ class Admin(Menders):
         return await self._talk(self._asking.acks(topic, partition, since))
 
     async def state_pages(self, topic: TopicInfo, partition: int) -> list[States]:
-        """Where all records of a partition stand, for each group."""
+        """Return the state of each record of a partition, for each group."""
         return await self._talk(self._asking.states(topic, partition))
 
     async def backup_part(self, shard: int, request: BackUp) -> tuple[BackedUp, bytes]:
-        """A part of a point of a shard, as its leader hands it out for `gossipq backup`. Raises WrongState
-        when the point is gone."""
+        """Return a part of a restore point of a shard, as its leader sends it for `gossipq backup`. Raises
+        WrongState when the point is gone."""
         return await self._talk(self._asking.backup_part(shard, request))

@@ -81,17 +81,18 @@ class Facade(Consumers):
         batch_wait: inputs.Duration | None = None,
         **options: Unpack[ConsumeOptions],
     ) -> Callable[[Function], Function]:
-        """Makes a function the handler of records, once `run` is called; the function itself stays as it is.
+        """Register a function as the handler of a topic's records. `run` calls it; the function is unchanged.
 
         It takes the value, as the type of its argument says (bytes, str; from JSON: dict, list, a dataclass,
-        a msgspec.Struct), or the message (no type, or Message), or one of each. Returning acks; Retry, Reject
-        and other exceptions mean the same as in `with msg:`; what cannot be decoded is a dead letter. What it
-        returns is the reply to a `request`. `workers` records are worked on at a time: the sync client runs
-        functions in threads and coroutine functions on an event loop of their own, the asyncio client
-        coroutine functions in tasks and all others in threads. A coroutine function that blocks the loop of
-        an asyncio client for 5 s loses its records: the client falls silent. Who takes longer than
-        `time_limit` (seconds, or "30s") has failed: a coroutine function is cancelled; a function in a
-        thread cannot be stopped, and goes on without its message.
+        a msgspec.Struct), or the message (no type, or Message), or one of each. Returning acks the record.
+        Retry, Reject and other exceptions mean the same as in `with msg:`. A value that cannot be decoded
+        becomes a dead letter. The return value is the reply to a `request`.
+
+        `workers` records are handled at a time. The sync client runs functions in threads, and coroutine
+        functions on an event loop of their own. The asyncio client runs coroutine functions in tasks, and all
+        others in threads. A coroutine function that blocks the loop of an asyncio client for 5 s loses its
+        records, because the client falls silent. A handler that exceeds `time_limit` (seconds, or "30s")
+        counts as failed. A coroutine is cancelled; a thread cannot be, so it keeps running.
 
         With `batch_size` the function takes a list of values (list[Order]), a list of messages, or both in
         the same order. It gets `batch_size` records, or fewer if no more came within `batch_wait` (1 s) after
@@ -109,14 +110,13 @@ class Facade(Consumers):
         )
 
     async def run(self, *, stop_at_end: bool = False, signals: bool = True) -> None:
-        """Runs the handlers until `stop`, SIGTERM or Ctrl-C: then what runs is finished, and the rest goes
-        back.
+        """Run the handlers until `stop`, SIGTERM or Ctrl-C. Then it finishes running handlers and gives the
+        other records back.
 
-        With stop_at_end it ends when all records that can be delivered now have been handled; it does not
-        wait for records that are delayed or wait for another attempt. It takes SIGTERM and SIGINT while
-        it runs in the main thread; with signals=False not even there, for who has a server of its own to
-        stop. Raises what a subscription was refused with, and BadRequest when it runs
-        already, or there is no handler.
+        With stop_at_end it ends when all records that can be delivered now have been handled. It does not
+        wait for records that are delayed or wait for another attempt. It handles SIGTERM and SIGINT while it
+        runs in the main thread. With signals=False it leaves signals to the program, such as a web server.
+        Raises the error of a refused subscription, and BadRequest if it runs already, or without a handler.
         """
         self._engine.check()
         if self._runner is not None:
@@ -143,11 +143,11 @@ class Facade(Consumers):
         timeout: inputs.Duration = REQUEST_SECONDS,
         **options: Unpack[PublishOptions],
     ) -> Message:
-        """Publishes a request and waits for the reply: what the handler that works on it returns.
+        """Publish a request and wait for the reply: the return value of its handler.
 
-        Options as in `publish`. Raises UnknownTopic, and NoReply at once when nobody consumes the topic, when
-        the handler failed (with its error) or returned nothing, else after `timeout` (seconds, or "5s"); what
-        a handler has begun with goes on all the same.
+        Options as in `publish`. Raises UnknownTopic. Raises NoReply at once if the topic is without
+        consumers, or if the handler failed (with its error) or returned None; otherwise after `timeout`
+        (seconds, or "5s"). A started handler continues then.
         """
         return await self._requester.request(topic, value, timeout, **options)
 
@@ -162,9 +162,9 @@ class Facade(Consumers):
         if_not_exists: bool = False,
         **policy: Unpack[TopicPolicy],
     ) -> TopicInfo:
-        """Makes a topic of so many partitions, which are for its life (None: as the cluster says). With
-        `if_not_exists` a topic that is there stays as it is. Raises TopicExists, also for one with other
-        partitions; BadName, BadRequest.
+        """Create a topic with this number of partitions, which cannot be changed later (None: the cluster's
+        default). With `if_not_exists` an existing topic stays as it is. Raises TopicExists, also for a topic
+        with another number of partitions; BadName, BadRequest.
         """
         config = topic_options(partitions, **policy)
         return as_asked(
@@ -177,13 +177,13 @@ class Facade(Consumers):
         return await self._talk(self._engine.asking.topics(pattern))
 
     async def schema(self, topic: str, declared: Any = None) -> Schema:
-        """The schema of a topic. From now on this client publishes nothing to it that does not fit (it raises
-        SchemaMismatch), and `publish` takes what JSON can say besides bytes and text.
+        """Return the schema of a topic, and check against it all that this client publishes there from now
+        on. A value that does not fit raises SchemaMismatch.
 
-        declared: a msgspec.Struct, a dataclass or a JSON Schema, which becomes the topic's schema unless it
-        is already, or newer versions have followed it. Fields may be added if they are optional; what would
-        refuse what fitted before raises SchemaMismatch. Raises UnknownTopic, and BadRequest for what is no
-        schema, or when there is none."""
+        declared: a msgspec.Struct, a dataclass or a JSON Schema. It becomes the topic's schema, unless it is
+        the schema already, or newer versions have followed it. Optional fields may be added. A schema that
+        refuses values which fitted before raises SchemaMismatch. Raises UnknownTopic, and BadRequest for an
+        invalid schema, or if the topic is without one."""
         return await self._schemas.use(topic, declared)
 
     # --- single records
@@ -198,7 +198,7 @@ class Facade(Consumers):
         id: inputs.Value | None = None,
         group: str = "",
     ) -> Explained:
-        """Where a record stands for a group, or for each: its state, because of what, and the command that
+        """Explain a record for a group, or for each group: its state, the reason, and the command that
         changes it."""
         return await self._talk(self._engine.asking.why(address(topic, partition, offset, ref, id), group))
 
@@ -245,9 +245,9 @@ class Facade(Consumers):
         end: inputs.Start | None = None,
         partition: int | None = None,
     ) -> AsyncIterator[Stretch]:
-        """What lies between `start` and `end` (offsets, aware datetimes, "-10m"; default: all there is now),
-        batch by batch, in order within each partition. Raises UnknownTopic, BadRequest, Busy, and
-        OffsetOutOfRange when retention removed `start`."""
+        """Read the records between `start` and `end` (offsets, aware datetimes, "-10m"; default: all records
+        that exist now), batch by batch, in order within each partition. Raises UnknownTopic, BadRequest,
+        Busy, and OffsetOutOfRange if retention has removed `start`."""
         return self._reader.batches(topic, start=start, end=end, partition=partition)
 
     async def table(

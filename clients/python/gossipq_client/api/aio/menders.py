@@ -29,7 +29,7 @@ class Menders:
     """The part of `mq.admin` that explains and mends.
 
     A record is named by (topic, partition, offset), by ref= (of its receipt), or by topic and id=. Raises
-    UnknownRecord when there is none, WrongState when it is not where the verb wants it, BadRequest,
+    UnknownRecord for an unknown record, WrongState if it is not in the state that the verb needs, BadRequest,
     UnknownTopic.
     """
 
@@ -56,7 +56,7 @@ class Menders:
         id: inputs.Value | None = None,
         group: str = "",
     ) -> list[TraceEvent]:
-        """What happened to a record, as far as the topic's `trace` keeps it."""
+        """Return the steps in the life of a record, as far as the topic's `trace` keeps them."""
         return await self._talk(self._asking.trace(address(topic, partition, offset, ref, id), group))
 
     async def show(
@@ -177,7 +177,7 @@ class Menders:
     # --- groups and virtual topics
 
     async def pause(self, topic: str, group: str) -> None:
-        """Nothing is handed out to the group until `resume`."""
+        """Stop delivering to a group until `resume`."""
         await self._talk(self._asking.set_group(topic, group, GroupOptions(paused=True)))
 
     async def resume(self, topic: str, group: str) -> None:
@@ -186,8 +186,8 @@ class Menders:
 
     @shows(group_options, GroupPolicy)
     async def set_group(self, topic: str, group: str, **policy: Unpack[GroupPolicy]) -> None:
-        """Changes the policy of a group in the shards of a topic. Raises BadRequest when there is no such
-        group, and WrongState for another mode while the group has consumers."""
+        """Change the policy of a group in the shards of a topic. Raises BadRequest for an unknown group, and
+        WrongState for another mode while the group has consumers."""
         await self._talk(self._asking.set_group(topic, group, group_options(**policy)))
 
     async def positions(self, topic: str, start: inputs.Start = "first") -> dict[int, Span]:
@@ -196,9 +196,9 @@ class Menders:
         return await self._talk(progress.positions(self._asking, topic, where))
 
     async def ack_below(self, topic: str, group: str, ends: Mapping[int, int]) -> None:
-        """Acks for a group everything below these offsets (partition -> offset) but what its consumers hold:
-        for who reads without a group and keeps positions of its own, as Spark does, so that its lag is seen
-        and retention waits for it. A new group begins at the first record."""
+        """Ack for a group all records below these offsets (partition -> offset), except those that its
+        consumers hold. A reader that keeps positions of its own, such as Spark, uses it to show its lag and
+        to make retention wait for it. A new group begins at the first record."""
         await self._talk(progress.ack_below(self._asking, self._client._engine.session, topic, group, ends))
 
     async def ack_delivered(self, topic: str, group: str, deliveries: Collection[Delivery]) -> set[Delivery]:
@@ -232,7 +232,8 @@ class Menders:
     # --- users
 
     async def whoami(self) -> Identity:
-        """Who this client is to the node that it is connected to, and what it may do in a closed cluster."""
+        """Return the user of this client, as the connected node sees it, and its permissions in a closed
+        cluster."""
         return await self._talk(self._asking.whoami())
 
     async def access(self) -> AccessTable:

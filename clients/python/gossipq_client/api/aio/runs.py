@@ -151,7 +151,8 @@ class Run:
     def _returned(
         self, crew: Crew, message: "Message", exceeded: TimeLimitExceeded, error: BaseException | None
     ) -> None:
-        """It is through at last. Raises TimeLimitExceeded, and what is no Exception."""
+        """Note that an overdue handler has ended. Raises TimeLimitExceeded, or the handler's
+        BaseException."""
         crew.overdue.remove(message)
         returned(crew, message, error)
         if error is None or isinstance(error, Exception):
@@ -159,7 +160,7 @@ class Run:
         raise error
 
     async def _tell_asker(self, handler: Handler, message: "Message", error: Exception) -> None:
-        """Who asked hears at once that it failed."""
+        """Tell the requester at once that the handler failed."""
         if (reply := failure(message, error)) is not None:
             try:
                 self._client.post(reply.topic, reply.value, **reply.options)

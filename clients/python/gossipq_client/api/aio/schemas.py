@@ -1,4 +1,5 @@
-"""Schemas of topics: declared as records of the topic `_schemas`, checked by whoever publishes here."""
+"""Schemas of topics. They are declared as records of the topic `_schemas`; the publishing client checks
+them."""
 
 from typing import Any
 
@@ -45,12 +46,12 @@ class Schemas:
         return made
 
     async def delete(self, topic: str) -> None:
-        """Declare that a topic has no schema from now on."""
+        """Remove the schema of a topic."""
         await self._declare(await self._known_topic(topic), None)
         self._client._check_no_more(topic)
 
     async def _known_topic(self, name: str) -> TopicInfo:
-        """Raises UnknownTopic, and BadRequest for a topic that has no records of its own."""
+        """Raise UnknownTopic, or BadRequest for a topic without records of its own."""
         client = self._client
         found = [info for info in await client._talk(client._engine.asking.topics(name)) if info.name == name]
         if not found:
@@ -79,7 +80,7 @@ class Schemas:
         )
 
     async def declared(self) -> Declared:
-        """What was declared so far, by topic id; empty for a client that may not read it."""
+        """Return the declared schemas by topic id; empty for a client that may not read them."""
         try:
             if not (await self._client._ask(Resolve([schemas.TOPIC]), META_SHARD, Topics)).topics:
                 return Declared()

@@ -93,7 +93,7 @@ class Producers(Connection):
         self._look_at_each()
 
     def _check_no_more(self, topic: str) -> None:
-        """What is published to a topic is not checked from now on."""
+        """Stop checking the values that are published to a topic."""
         self._checking.pop(topic, None)
 
     def _changed(self, topic: str, options: Mapping[str, Any], count: int = 1) -> Any:
@@ -187,7 +187,8 @@ class Producers(Connection):
         return self._sent(topic, raw, checked)
 
     def _receipt(self, sent: Awaited, seconds: float | None) -> Receipt:
-        """Wait for the confirms of what was sent. Raises NotConfirmed and what they say."""
+        """Wait for the confirms of all sent records. Raises NotConfirmed, and the errors of refused
+        records."""
         self._await_flights(sent.flights, seconds)
         return sent.receipt()
 
@@ -391,7 +392,7 @@ class Producers(Connection):
         return One(self._in_window(writer, checked.wait_s, send), 0)
 
     def _targets(self, topic: Topic) -> list[Topic]:
-        """What a virtual topic is bound to."""
+        """Return the real topics of a virtual topic."""
         return [self._topic(name, create=False) for name in topic.virtual]
 
     def _topic(self, name: str, create: bool = True) -> Topic:

@@ -1,5 +1,6 @@
 # Made by clients/python/make_twins.py from api/aio/schemas.py: change that, then run it.
-"""Schemas of topics: declared as records of the topic `_schemas`, checked by whoever publishes here."""
+"""Schemas of topics. They are declared as records of the topic `_schemas`; the publishing client checks
+them."""
 
 from typing import Any
 
@@ -46,12 +47,12 @@ class Schemas:
         return made
 
     def delete(self, topic: str) -> None:
-        """Declare that a topic has no schema from now on."""
+        """Remove the schema of a topic."""
         self._declare(self._known_topic(topic), None)
         self._client._check_no_more(topic)
 
     def _known_topic(self, name: str) -> TopicInfo:
-        """Raises UnknownTopic, and BadRequest for a topic that has no records of its own."""
+        """Raise UnknownTopic, or BadRequest for a topic without records of its own."""
         client = self._client
         found = [info for info in client._talk(client._engine.asking.topics(name)) if info.name == name]
         if not found:
@@ -80,7 +81,7 @@ class Schemas:
         )
 
     def declared(self) -> Declared:
-        """What was declared so far, by topic id; empty for a client that may not read it."""
+        """Return the declared schemas by topic id; empty for a client that may not read them."""
         try:
             if not (self._client._ask(Resolve([schemas.TOPIC]), META_SHARD, Topics)).topics:
                 return Declared()
