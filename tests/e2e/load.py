@@ -386,7 +386,7 @@ class Plain(Actor):
         acked = set[tuple[int, int]]()
         client.subscribe(self.TOPIC, GROUP)
         while not self.stopping.is_set():
-            place = client.post(self.TOPIC, b"plain", key=self.random.randbytes(2))
+            place = client.publish(self.TOPIC, b"plain", key=self.random.randbytes(2))
             while place not in acked and not self.stopping.is_set():
                 record = client.next(PROBE_S)
                 if record is not None:

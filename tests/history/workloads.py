@@ -51,8 +51,13 @@ class Names(Actor):
         name = f"{self.number}/{number}"
         call = self.history.recorder.invoke("publish", [name, name], client=self.name, topic=IDS_TOPIC)
         try:
-            pending = mq.publish(IDS_TOPIC, name.encode(), id=name.encode(), partition=number % PARTITIONS)
-            receipt = pending.result(PATIENCE_S)
+            receipt = mq.publish(
+                IDS_TOPIC,
+                name.encode(),
+                id=name.encode(),
+                partition=number % PARTITIONS,
+                timeout=PATIENCE_S,
+            )
         except StoreFull as error:
             call.fail(repr(error))
         except BaseException as error:
@@ -74,7 +79,7 @@ class Delays(Actor):
                 count += 1
                 call = recorder.invoke("schedule", [name, delay_ms], client=self.name, topic=DELAYS_TOPIC)
                 try:
-                    mq.publish(DELAYS_TOPIC, name.encode(), delay=delay_ms / 1_000).result(PATIENCE_S)
+                    mq.publish(DELAYS_TOPIC, name.encode(), delay=delay_ms / 1_000, timeout=PATIENCE_S)
                 except StoreFull as error:
                     call.fail(repr(error))
                 except BaseException as error:
