@@ -246,7 +246,7 @@ def lateness_ms(mq: Client, records: int, spread_s: float) -> list[float]:
         batch = mq.fetch("soon", "bench", wait=1.0, create=True)
         now = time.monotonic()
         late_ms += [(now - STAMP.unpack_from(value)[0]) * 1_000 for value in batch.values()]
-        mq.ack(batch)
+        mq.ack_soon(batch)
     return late_ms
 
 
@@ -273,7 +273,7 @@ def number_of(message: Message) -> int:
 
 
 def ack(message: Message) -> bool:
-    message.ack()
+    message.ack_soon()
     return True
 
 
@@ -413,7 +413,7 @@ def steps(scale: float) -> list[Figure]:
 
     def two(mq: Client, topic: str, message: Message) -> None:
         mq.post(topic, VALUE)
-        message.ack()
+        message.ack_soon()
 
     def one(mq: Client, topic: str, message: Message) -> None:
         message.post_with(topic, VALUE)
@@ -461,14 +461,14 @@ def acks(scale: float) -> list[Figure]:
     def acked_per_s(mq: Client, messages: list[Message]) -> float:
         start = time.perf_counter()
         for message in messages:
-            message.ack()
+            message.ack_soon()
         mq.flush()
         return len(messages) / (time.perf_counter() - start)
 
     def cpu_ms_of_one(mq: Client, pid: int, messages: list[Message]) -> float:
         before = cpu_s(pid)
         for message in messages:
-            message.ack()
+            message.ack_soon()
             mq.flush()
         return (cpu_s(pid) - before) * 1_000 / len(messages)
 

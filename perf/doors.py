@@ -89,7 +89,7 @@ def published(mq: Client, at: Node, topic: str, batches: int, of: int) -> Measur
     left = batches * of
     while left:
         got = mq.fetch(topic, group="g", n=1_000, wait=5.0)
-        mq.ack(got)
+        mq.ack_soon(got)
         left -= len(got)
     mq.flush()
     return watch.spent().of_each(batches * of)
@@ -110,7 +110,7 @@ def turn(at: Node, credentials: "Path | bytes", scale: float) -> tuple[Measured,
         for topic in ("many", "few", "one"):
             mq.create_topic(topic, partitions=4, retention=0, if_not_exists=True)
             mq.publish(topic, b"first", timeout=PATIENCE_S)
-            mq.ack(mq.fetch(topic, group="g", n=1_000, wait=5.0))
+            mq.ack_soon(mq.fetch(topic, group="g", n=1_000, wait=5.0))
         mq.flush()
         return (
             published(mq, at, "many", much[KINDS[0]], BATCH),

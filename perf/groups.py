@@ -41,7 +41,7 @@ def spent_s(mq: Client, pid: int, topic: str, batches: int) -> float:
     while any(left.values()):
         for number in [each for each, count in left.items() if count]:
             batch = mq.fetch(topic, group=f"g{number}", n=BATCH, wait=1.0)
-            mq.ack(batch)
+            mq.ack_soon(batch)
             left[number] -= len(batch)
     mq.flush()
     return (cpu_s(pid) - before) / batches

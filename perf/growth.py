@@ -79,7 +79,7 @@ def batch_ms(pids: list[int], mq: Client, idle: float, group: str = GROUP) -> fl
         batch = mq.fetch(USED, group=group, n=1_000, wait=PATIENCE_S)
         if not batch:
             raise SystemExit(f"{left} records did not come")
-        mq.ack(batch)
+        mq.ack_soon(batch)
         left -= len(batch)
     mq.flush()
     took_s = time.perf_counter() - start

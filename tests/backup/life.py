@@ -46,7 +46,7 @@ class Life:
             for message in other.fetch(topic, group, n=dice.randrange(1, 12), wait=0.05):
                 deed = dice.random()
                 if deed < 0.6:
-                    message.ack()
+                    message.ack_soon()
                 elif deed < 0.8:
                     message.nack(delay="3h", reason="later")
                 else:

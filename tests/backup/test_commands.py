@@ -99,7 +99,7 @@ def test_three_nodes_of_which_one_dies_while_it_is_made(ran, tmp_path):
                 mq.post_many("orders", [b"%d:" % (number * 50 + at) * 200 for at in range(50)])
             mq.flush(60)
             batch = mq.fetch("orders", "billing", n=100, wait=10.0)
-            mq.ack(batch)
+            mq.ack_soon(batch)
             mq.flush(60)
         late = threading.Timer(1.5, nodes.members[2].kill)
         late.start()

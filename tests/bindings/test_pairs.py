@@ -69,7 +69,7 @@ def seen_by_python(mq: Client, topic: str, total: int) -> list[Seen]:
         for each in batch:
             seen = each.value, each.key or b"", dict(each.headers or {}), _raw(each.id), each.route or ""
             found[each.partition, each.offset] = (*seen, each.partition)
-        mq.ack(batch)
+        mq.ack_soon(batch)
     return list(found.values())
 
 

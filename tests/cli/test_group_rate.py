@@ -44,7 +44,7 @@ def test_of_a_consumer_that_acks_and_fails(shared_node: RunningNode, gossipq) ->
             while not over.is_set():
                 mq.post_many("rated", [b"x"] * 10)
                 for number, message in enumerate(mq.fetch("rated", "g", n=10, wait=0.5)):
-                    message.reject("no") if number % 5 == 4 else message.ack()
+                    message.reject("no") if number % 5 == 4 else message.ack_soon()
 
     thread = threading.Thread(target=consume)
     thread.start()

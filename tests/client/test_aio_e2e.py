@@ -35,7 +35,7 @@ def test_publish_consume_fetch(shared_node: RunningNode, topic: str) -> None:
                 == [msg.value for msg in batch]
                 == [b"one", *(b"%d" % number for number in range(9))]
             )
-            await mq.ack(batch)
+            mq.ack_soon(batch)
             assert len(await mq.fetch(topic, "h", n=5_000)) == 1_993
             await mq.flush(PATIENCE_S)
             assert {row.group: row.acked for row in await mq.admin.groups(topic)} == {"g": 2_003, "h": 10}

@@ -264,7 +264,7 @@ def test_a_handler_that_returns_nan_has_failed(mq: testing.Client) -> None:
             mq.request("ratios", b"0/0")
 
 
-def test_publish_and_wait_is_one_call_in_both_twins(broker: testing.Broker, mq: testing.Client) -> None:
+def test_publish_is_one_call_in_both_twins(broker: testing.Broker, mq: testing.Client) -> None:
     assert mq.publish("waited", b"x", timeout="60s").offset == 0
 
     async def main() -> int:
@@ -347,7 +347,7 @@ def late_work(free: threading.Event, late: list[str]) -> Callable[[Message], Non
 
     def work(msg: Message) -> None:
         free.wait(PATIENCE_S)
-        for act in (msg.ack, lambda: msg.post_with("overdue.more", b"y"), lambda: msg.extend("5s")):
+        for act in (msg.ack_soon, lambda: msg.post_with("overdue.more", b"y"), lambda: msg.extend("5s")):
             try:
                 act()
             except LeaseLost as lost:

@@ -106,7 +106,7 @@ def test_an_exception_fails_what_is_not_settled(mq: testing.Client) -> None:
 
     @mq.consumer("orders", group="g", batch_size=3)
     def work(messages: list[Message]) -> None:
-        messages[0].ack()
+        messages[0].ack_soon()
         raise Reject("the database is gone")
 
     mq.run(stop_at_end=True)

@@ -142,7 +142,7 @@ class TestConsume:
             mq.create_topic(topic)
             for _ in range(before):
                 mq.publish(topic, b"early", timeout=PATIENCE_S)
-                mq.ack(mq.fetch(topic, "g", n=10))
+                mq.ack_soon(mq.fetch(topic, "g", n=10))
             assert not mq.fetch(topic, "g", n=10, wait=0.1)
             assert not other.fetch(topic, "g", n=10, wait=0)
             other.publish_many(topic, [b"late"] * 5, timeout=PATIENCE_S)
@@ -180,8 +180,8 @@ class TestConsume:
         loop = mq.consume(topic, "g")
         first, second = next(loop), next(loop)
         loop.close()  # type: ignore[attr-defined]
-        second.ack()
-        first.ack()
+        second.ack_soon()
+        first.ack_soon()
         mq.flush(PATIENCE_S)
         (row,) = mq.admin.groups(topic)
         assert (row.cursor, row.ready, row.consumers) == (2, 1, 0)
@@ -297,7 +297,7 @@ class TestConsume:
             (row,) = mq.admin.groups("orders")
             assert (row.in_flight, row.ready) == (kept, 1 - kept)
             if kept:
-                msg.ack()
+                msg.ack_soon()
                 mq.flush(PATIENCE_S)
                 assert mq.admin.groups("orders")[0].acked == 1
 
@@ -306,9 +306,9 @@ class TestFetch:
     def test_several_messages_are_acked_in_one_call(self, mq: Client, topic: str) -> None:
         mq.publish_many(topic, [b"a", b"b", b"c"], timeout=10)
         batch = mq.fetch(topic, "g", n=3, wait=10)
-        mq.ack([batch[0], batch[2]])
-        mq.ack(message for message in [batch[1]])
-        mq.ack([])
+        mq.ack_soon([batch[0], batch[2]])
+        mq.ack_soon(message for message in [batch[1]])
+        mq.ack_soon([])
         mq.flush(10)
         assert sum(row.acked for row in mq.admin.groups(topic)) == 3
 
@@ -317,7 +317,7 @@ class TestFetch:
         batch = mq.fetch(topic, "g", wait=0.2, create=True)
         assert (len(batch), batch.values(), list(batch)) == (0, [], [])
         assert time.monotonic() - began < 1
-        mq.ack(batch)
+        mq.ack_soon(batch)
 
     def test_n_is_a_maximum_and_views_agree(self, mq: Client, topic: str) -> None:
         mq.publish_many(topic, [b"%d" % number for number in range(100)], timeout=PATIENCE_S)
@@ -326,11 +326,11 @@ class TestFetch:
         assert [msg.value for msg in batch] == batch.values() == [batch[at].value for at in range(30)]
         assert batch[-1].value == b"29"
         assert [msg.offset for msg in batch[5:8]] == [5, 6, 7]
-        mq.ack(batch)
+        mq.ack_soon(batch)
         rest = 0
         while len(batch := mq.fetch(topic, "g", n=30, wait=0.3)):
             rest += len(batch)
-            mq.ack(batch)
+            mq.ack_soon(batch)
         assert rest == 70
         mq.flush(PATIENCE_S)
         assert mq.admin.groups(topic)[0].cursor == 100
@@ -339,7 +339,7 @@ class TestFetch:
         with connect(shared_node.endpoint) as mq:
             mq.publish_many(topic, [b"x"] * 1_000, timeout=PATIENCE_S)
             for _ in range(2):
-                mq.ack(mq.fetch(topic, "g", n=10))
+                mq.ack_soon(mq.fetch(topic, "g", n=10))
         with connect(shared_node.endpoint) as mq:
             assert mq.fetch(topic, "g", n=1_000, wait=PATIENCE_S)[0].offset == 20
             (row,) = mq.admin.groups(topic)
@@ -435,7 +435,7 @@ class TestFaults:
             got: list[bytes] = []
             while len(got) < 10_000 and (batch := mq.fetch(topic, "g", n=10_000, wait=PATIENCE_S)):
                 got += batch.values()
-                mq.ack(batch)
+                mq.ack_soon(batch)
             assert got == [b"%d" % number for number in range(10_000)]
 
     def test_a_consumer_goes_on_after_a_restart(
@@ -490,7 +490,7 @@ class TestEmbedded:
             with embedded.open(directory) as second:
                 batch = second.fetch("orders", "g")
                 assert batch.values() == [b"one"]
-                second.ack(batch)
+                second.ack_soon(batch)
         assert not list(directory.glob("node.sock*")), "sockets leave with their node"
         with embedded.open(directory) as mq:
             assert len(mq.fetch("orders", "g", wait=0.2)) == 0

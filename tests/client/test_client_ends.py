@@ -159,7 +159,7 @@ def test_the_keeper_survives_an_error(
 
     monkeypatch.setattr(mq._engine, "exchange", exchange)
     assert failed.wait(PATIENCE_S)
-    mq.ack(batch)
+    mq.ack_soon(batch)
     deadline = time.monotonic() + PATIENCE_S
     while not mq._engine.session.settled:
         assert time.monotonic() < deadline, "nobody told the ack"
@@ -182,7 +182,7 @@ def test_the_keeper_stands_aside_while_a_caller_waits_and_is_back_when_none_does
 
         def consume() -> None:
             for message in subscription:
-                message.ack()
+                message.ack_soon()
                 taken.set()
                 time.sleep(1.5)  # at work, while somebody pings and sends the ack
                 break
@@ -474,9 +474,9 @@ def test_an_ack_after_the_close_is_refused(broker: testing.Broker) -> None:
     message = batch[0]
     mq.close()
     with pytest.raises(ClientClosed):
-        message.ack()
+        message.ack_soon()
     with pytest.raises(ClientClosed):
-        mq.ack(batch)
+        mq.ack_soon(batch)
 
     async def main() -> None:
         mq = await connect(broker.endpoint)
@@ -484,9 +484,9 @@ def test_an_ack_after_the_close_is_refused(broker: testing.Broker) -> None:
         message = batch[0]
         await mq.close()
         with pytest.raises(ClientClosed):
-            await message.ack()
+            message.ack_soon()
         with pytest.raises(ClientClosed):
-            await mq.ack(batch)
+            mq.ack_soon(batch)
 
     asyncio.run(main())
 

@@ -60,9 +60,9 @@ def test_what_is_left_of_an_earlier_life_fails(broker: testing.Broker) -> None:
         assert receipt.result(5).count == 3
         assert [len(mq.fetch("left", "g", n=3, wait=5))] == [3]
         with pytest.raises(LeaseLost):
-            in_hand.ack()
+            in_hand.ack_soon()
         with pytest.raises(BadRequest):
-            mq.ack(batch)
+            mq.ack_soon(batch)
         with pytest.raises(ClientClosed):
             fetcher.fetch(1)
         with pytest.raises(ClientClosed):

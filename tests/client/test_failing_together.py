@@ -25,7 +25,7 @@ def test_each_that_failed_comes_again_as_itself(node: RunningNode) -> None:
             if fails:
                 message.nack(reason=f"attempt {message.attempt}")
             else:
-                message.ack()
+                message.ack_soon()
                 done += 1
                 if done == RECORDS:
                     break

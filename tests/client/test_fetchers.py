@@ -24,11 +24,11 @@ def test_an_ack_that_was_waited_for_is_stored(broker: testing.Broker) -> None:
     with broker.connect() as mq:
         mq.publish_many("orders", [b"%d" % number for number in range(10)])
         batch = mq.fetcher("orders", group="billing").fetch(10)
-        mq.ack_and_wait([batch[1], batch[3]])
+        mq.ack([batch[1], batch[3]])
         assert mq.admin.groups("orders")[0].acked == 2
-        mq.ack_and_wait(batch)
+        mq.ack(batch)
         assert mq.admin.groups("orders")[0].acked == 10
-        mq.ack_and_wait(batch)
+        mq.ack(batch)
 
 
 def test_an_ack_of_what_others_have_is_told(broker: testing.Broker) -> None:
@@ -39,7 +39,7 @@ def test_an_ack_of_what_others_have_is_told(broker: testing.Broker) -> None:
         (taken,) = other.fetch("orders", group="billing", n=1)
         assert taken.offset == first.offset
         with pytest.raises(LeaseLost):
-            mq.ack_and_wait([first, second])
+            mq.ack([first, second])
         assert (first.lost, second.lost) == (True, False)
         assert mq.admin.groups("orders")[0].acked == 1
 
@@ -53,7 +53,7 @@ def test_no_wait_is_as_long_as_no_number(broker: testing.Broker) -> None:
         for wait in (
             lambda: receipt.result(nan),
             lambda: mq.flush(nan),
-            lambda: mq.ack_and_wait(batch, timeout=nan),
+            lambda: mq.ack(batch, timeout=nan),
             lambda: fetcher.fetch(1, wait=nan),
             lambda: mq.fetch("orders", group="billing", wait=nan),
         ):
@@ -67,7 +67,7 @@ def test_an_ack_that_was_refused_is_told(broker: testing.Broker) -> None:
         batch = mq.fetcher("orders", group="billing").fetch(2)
         mq.admin.delete_topic("orders")
         with pytest.raises(NoSubscription):
-            mq.ack_and_wait(batch)
+            mq.ack(batch)
 
 
 def test_what_a_fetcher_does_not_need_goes_to_others(broker: testing.Broker) -> None:
@@ -123,7 +123,7 @@ def test_the_end_of_a_fetcher_leaves_what_is_in_hand(broker: testing.Broker) -> 
         fetcher.close()
         fetcher.close()
         assert len(fetcher.fetch(1, wait=0.0)) == 0
-        mq.ack_and_wait(first)
+        mq.ack(first)
         (second,) = mq.fetcher("orders", group="billing").fetch(5)
         assert second.value == b"two"
 
@@ -136,7 +136,7 @@ def test_an_asyncio_client_runs_on_uvloop(broker: testing.Broker) -> None:
             receipts = [mq.post("orders", b"x") for _ in range(200)]
             await asyncio.gather(*(receipt.result(5) for receipt in receipts))
             batch = await mq.fetch("orders", group="billing", n=200)
-            await mq.ack_and_wait(batch)
+            await mq.ack(batch)
             return (await mq.admin.groups("orders"))[0].acked
 
     assert uvloop.run(whole()) == 200
@@ -189,15 +189,15 @@ def test_a_client_acks_only_what_it_was_given(broker: testing.Broker) -> None:
         orders, bills = mq.fetch("orders", "g", n=2), other.fetch("bills", "g", n=2)
         for done in (orders, orders[0], list(orders), [*bills, orders[1]]):
             with pytest.raises(BadRequest, match="was given to another client") as refused:
-                other.ack_and_wait(done)
+                other.ack(done)
             assert "msg.ack()" in refused.value.hint
         for done in (orders, orders[0], list(orders)):
             with pytest.raises(BadRequest, match="was given to another client"):
-                other.ack(done)
+                other.ack_soon(done)
         other.flush(5)
         assert [mq.admin.groups(topic)[0].acked for topic in ("orders", "bills")] == [0, 0]
-        mq.ack(orders)
-        other.ack(list(bills))
+        mq.ack_soon(orders)
+        other.ack_soon(list(bills))
         mq.flush(5)
         other.flush(5)
         assert [mq.admin.groups(topic)[0].acked for topic in ("orders", "bills")] == [2, 2]
@@ -208,13 +208,13 @@ def test_an_asyncio_client_acks_only_what_it_was_given(broker: testing.Broker) -
         async with aio.connect(broker.endpoint) as mq, aio.connect(broker.endpoint) as other:
             await mq.publish_many("orders", [b"one", b"two"])
             batch = await mq.fetch("orders", "g", n=2)
-            for verb in (other.ack, other.ack_and_wait):
+            for verb in (other.ack_soon, other.ack):
                 for done in (batch, batch[0], list(batch)):
                     with pytest.raises(BadRequest, match="was given to another client"):
                         await verb(done)
-            await mq.ack_and_wait(batch)
+            await mq.ack(batch)
             with broker.connect() as sync, pytest.raises(BadRequest, match="was given to another client"):
-                sync.ack(batch)  # type: ignore[arg-type]
+                sync.ack_soon(batch)  # type: ignore[arg-type]
 
     asyncio.run(main())
 
@@ -303,7 +303,7 @@ def test_a_fetch_waits_for_more(broker: testing.Broker, options: dict[str, float
         batch = mq.fetch(topic, "g", **options)  # type: ignore[arg-type]
         later.join()
         assert len(batch) == found
-        mq.ack_and_wait(batch)
+        mq.ack(batch)
         assert len(mq.fetch(topic, "g", n=3)) == 3 - found
         mq.flush()
 

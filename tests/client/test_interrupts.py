@@ -202,7 +202,7 @@ def test_fetching_and_acking(broker: testing.Broker) -> None:
     def work(mq: testing.Client, taken: list[bytes]) -> None:
         batch = mq.fetch("fetched", "g", n=2, wait=0.05)
         taken.extend(batch.values())
-        mq.ack(batch)
+        mq.ack_soon(batch)
         mq.flush(PATIENCE_S)
 
     work_through(broker, "fetched", 2 * ROUNDS, work)
@@ -312,7 +312,7 @@ def test_signals_at_any_time(broker: testing.Broker, seed: int) -> None:
                 signal.setitimer(signal.ITIMER_REAL, dice.uniform(1e-6, 4e-3))
                 publish_some(mq, ledger, dice.random() < 0.5)
                 if dice.random() < 0.5:
-                    mq.ack(mq.fetch("signals", "g", n=5, wait=0.01))
+                    mq.ack_soon(mq.fetch("signals", "g", n=5, wait=0.01))
                 if dice.random() < 0.3:
                     mq.flush(PATIENCE_S)
                 ends["well"] += 1

@@ -136,8 +136,8 @@ def test_an_asyncio_client_whose_loop_has_ended_says_so(broker: testing.Broker) 
         for attempt in (
             lambda: mq.post("ended", b"2"),
             lambda: mq.fetch("ended", "g", n=1, wait=0),
-            lambda: mq.ack(batch),
-            batch[0].ack,
+            lambda: mq.ack_soon(batch),
+            batch[0].ack_soon,
             mq.topics,
             mq.flush,
         ):

@@ -34,14 +34,14 @@ def lose_first(broker: testing.Broker, topic: str) -> None:
     with broker.connect() as other:
         (message,) = other.fetch(topic, group="g", n=1, wait=5)
         assert message.offset == 0
-        other.ack_and_wait(message)
+        other.ack(message)
 
 
 def test_a_flush_raises_for_acks_that_are_not_stored_once(broker: testing.Broker) -> None:
     """It returned, and a warning followed in the log."""
     with broker.connect() as mq:
         for message in take(mq, "late"):
-            message.ack()
+            message.ack_soon()
         with pytest.raises(LeaseLost, match=r"1 ack came too late.*late/0/0") as told:
             mq.flush()
         assert told.value.refs == ("late/0/0",)
@@ -63,7 +63,7 @@ def test_a_close_raises_for_acks_that_are_not_stored(broker: testing.Broker) -> 
 def test_who_waited_for_the_ack_itself_hears_it_once(broker: testing.Broker) -> None:
     with broker.connect() as mq:
         with pytest.raises(LeaseLost):
-            mq.ack_and_wait(take(mq, "waited"))
+            mq.ack(take(mq, "waited"))
         mq.flush()
 
 

@@ -92,7 +92,7 @@ def test_a_close_ends_while_others_ack_and_ask(broker: testing.Broker) -> None:
 def test_what_was_acked_before_a_flush_is_stored(broker: testing.Broker) -> None:
     with broker.connect() as mq, broker.connect() as other:
         mq.publish_many("stored", [b"x"] * 10, timeout=PATIENCE_S)
-        mq.ack(mq.fetch("stored", "g", n=10, wait=PATIENCE_S))
+        mq.ack_soon(mq.fetch("stored", "g", n=10, wait=PATIENCE_S))
         mq.flush(PATIENCE_S)
         assert [each.acked for each in other.admin.groups("stored")] == [10]
 

@@ -46,7 +46,7 @@ class TestExplain:
         mq.reschedule(ref=receipt.ref, delay=0)
         (msg,) = mq.fetch(topic, "g", wait=PATIENCE_S)
         assert state(mq, topic, 0) == "in_flight"
-        msg.ack()
+        msg.ack_soon()
         mq.flush(PATIENCE_S)
         found = mq.why(topic, 0, 0, group="g")
         assert (found.ref.offset, found.standings[0].state, found.standings[0].group) == (0, "acked", "g")
@@ -142,7 +142,7 @@ class TestMendOne:
         with pytest.raises(WrongState, match="in flight to") as refused:
             mq.cancel(topic, 0, 0)
         assert refused.value.hint
-        msg.ack()
+        msg.ack_soon()
 
     def test_reschedule(self, mq: Client, topic: str) -> None:
         first = mq.publish(topic, b"first", delay="1h", timeout=PATIENCE_S)
@@ -191,7 +191,7 @@ class TestMendOne:
         assert mq.admin.show(ref=new.ref).value == b"old"
         (msg,) = mq.fetch(topic, "g", wait=PATIENCE_S)
         assert (msg.value, msg.headers) == (b"old", {"x": "y"})
-        msg.ack()
+        msg.ack_soon()
 
 
 class TestDeadLetters:

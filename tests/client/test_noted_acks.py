@@ -108,11 +108,11 @@ class TestClient:
         mq.publish_many("free", [b"1", b"2"], timeout=PATIENCE_S)
         batch = mq.fetch("free", "g", n=2, wait=PATIENCE_S)
         with mq._lock:  # somebody else does an exchange
-            acking = threading.Thread(target=batch[0].ack)
+            acking = threading.Thread(target=batch[0].ack_soon)
             acking.start()
             acking.join(PATIENCE_S)
             assert not acking.is_alive()
-        mq.ack(batch)
+        mq.ack_soon(batch)
         mq.flush(PATIENCE_S)
         mq.close()
         assert left(broker, "free") == []
@@ -131,7 +131,7 @@ class TestClient:
             return receive()
 
         monkeypatch.setattr(mq._engine.transport, "receive", strike)
-        before = signal.signal(signal.SIGUSR1, lambda *_: message.ack())
+        before = signal.signal(signal.SIGUSR1, lambda *_: message.ack_soon())
         try:
             mq.publish("handled", b"3", timeout=PATIENCE_S)
         finally:
@@ -146,7 +146,7 @@ class TestClient:
         batch = mq.fetch("ended", "g", n=3, wait=PATIENCE_S)
         mq._keeper.stop()  # otherwise it would join them
         for message in batch:
-            message.ack()
+            message.ack_soon()
         assert mq._engine.noted
         mq._engine.farewell()
         assert left(broker, "ended") == []
@@ -201,7 +201,7 @@ class TestClient:
             if not (mine and begun and stands) or waits:
                 begun.clear()
                 return real_timeout_ms()
-            message.ack()
+            message.ack_soon()
             waits.append(0)
             return 60_000
 
@@ -230,7 +230,7 @@ class TestClient:
         mq.close()
         for _ in range(3):
             with pytest.raises(ClientClosed):
-                message.ack()
+                message.ack_soon()
         assert mq._engine.noted == []
 
     @pytest.mark.parametrize("shuffled", [False, True])
@@ -254,7 +254,7 @@ class TestClient:
 
             with mq._lock:  # the keeper stays out
                 for message in sorted(messages, key=lambda each: each.offset % 3) if shuffled else messages:
-                    message.ack()
+                    message.ack_soon()
                 sys.settrace(strike)
                 with suppress(KeyboardInterrupt):
                     mq._exchange()

@@ -23,7 +23,7 @@ PATIENCE_S = 25  #: less than a lease: a redelivery must not wait for its end
 def work(mq: Client, topic: str, count: int, group: str = "g") -> None:
     """Acks `count` records."""
     for _, msg in zip(range(count), mq.consume(topic, group, credit=1), strict=False):
-        msg.ack()
+        msg.ack_soon()
     mq.flush(PATIENCE_S)
 
 
@@ -91,7 +91,7 @@ def test_a_group_that_has_not_been_everywhere_is_moved_everywhere(mq: Client, to
 def test_a_group_in_use_stays_where_it_is(mq: Client, topic: str) -> None:
     mq.publish_many(topic, [b"x"] * 5, timeout=PATIENCE_S)
     loop = mq.consume(topic, "g")
-    next(loop).ack()
+    next(loop).ack_soon()
     for verb in (lambda: mq.admin.seek_group(topic, "g", "first"), lambda: mq.admin.delete_group(topic, "g")):
         with pytest.raises(WrongState, match="group g has 1 consumer"):
             verb()
@@ -112,7 +112,7 @@ def test_a_group_is_removed(mq: Client, topic: str) -> None:
 def test_a_group_shows_what_rules_it(mq: Client, topic: str) -> None:
     mq.publish(topic, b"x", timeout=PATIENCE_S)
     loop = mq.consume(topic, "g", lease="9s")
-    next(loop).ack()
+    next(loop).ack_soon()
     shown = mq.admin.group_policy(topic, "g")
     assert ("lease_ms", "9000", "group") in [tuple(row) for row in shown.policy]
     assert len(shown.consumers) == 1
@@ -171,7 +171,7 @@ def test_the_asyncio_twin_does_the_same(shared_node: RunningNode, topic: str) ->
             await mq.publish(topic, b"x")
             assert (await mq.admin.set_topic(topic, alarm_lag=3)).config.alarm_lag == 3
             async for msg in mq.consume(topic, "g", stop_at_end=True):
-                await msg.ack()
+                msg.ack_soon()
             await mq.flush()
             assert (await mq.admin.group_policy(topic, "g")).config.mode == "shared"
             assert [row.again for row in await mq.admin.seek_group(topic, "g", "first")] == [1]

@@ -55,7 +55,7 @@ def test_a_slow_consumer_keeps_what_it_holds_when_another_one_is_killed(node: Ru
         for msg in mq.consume("slow", group="g", lease=LEASE_S, stop_at_end=True):
             seen[msg.offset] += 1
             time.sleep(RECORD_S)
-            msg.ack()
+            msg.ack_soon()
             if len(seen) == KILLED_AFTER:
                 other.send_signal(signal.SIGKILL)
                 theirs += [int(line) for line in other.stdout.read().split()]
@@ -93,7 +93,7 @@ def test_what_a_busy_consumer_has_not_begun_goes_to_one_that_has_nothing_to_do(n
                 done[name].append(msg.offset)
                 begun.set()
                 over.wait(0.25)
-                msg.ack()
+                msg.ack_soon()
                 if len(done["first"]) + len(done["second"]) >= 24:
                     over.set()
 

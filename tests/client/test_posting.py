@@ -1,4 +1,4 @@
-"""Publish waits until a record is stored; post returns the future of its receipt."""
+"""Publish and ack wait until they are stored; post returns the future of a receipt, and ack_soon nothing."""
 
 import asyncio
 import threading
@@ -151,6 +151,28 @@ def test_a_step_is_awaited_once_and_settles_its_message(broker: testing.Broker) 
             assert (await mq.admin.groups("step.in"))[0].acked == 2
             again = (await mq.fetch("step.in", "g", n=1, wait=PATIENCE_S))[0]
             assert (again.value, again.attempt) == (b"2", 2), "a step that failed fails its message"
-            await again.ack()
+            again.ack_soon()
 
+    asyncio.run(main())
+
+
+def test_an_ack_is_stored_when_it_returns(broker: testing.Broker, mq: Client) -> None:
+    def acked() -> int:
+        return mq.admin.groups("acked")[0].acked
+
+    async def main() -> None:
+        async with aio.connect(broker.endpoint) as twin:
+            first, second = await twin.fetch("acked", "g", n=2, wait=PATIENCE_S)
+            await first.ack()
+            assert acked() == 3
+            second.ack_soon()
+            await second.ack(timeout=PATIENCE_S)
+            assert acked() == 4
+
+    mq.publish_many("acked", [b"0", b"1", b"2", b"3"])
+    batch = mq.fetch("acked", "g", n=2)
+    batch[0].ack()
+    assert acked() == 1
+    mq.ack(batch)
+    assert acked() == 2
     asyncio.run(main())

@@ -108,7 +108,7 @@ class TestOutcomes:
             if order.id == 2 and msg.attempt == 1:
                 raise Retry("1h", "not yet")
             if order.id == 3:
-                msg.ack()
+                msg.ack_soon()
                 raise RuntimeError("too late")
 
         mq.run(stop_at_end=True)
@@ -869,7 +869,7 @@ class TestMessages:
         with broker.connect() as other:
             assert len(other.fetch("orders", "g", mode="exclusive", wait=0.2)) == 0
             assert mq.admin.groups("orders")[0].in_flight == 1
-            msg.ack()
+            msg.ack_soon()
             first.close()  # type: ignore[attr-defined]
             (taken,) = other.fetch("orders", "g", mode="exclusive", wait=PATIENCE_S)
             assert taken.offset == 1
@@ -954,7 +954,7 @@ class TestMessages:
         with pytest.raises(BadRequest, match="one shard") as refused:
             msg.ack_with("elsewhere", b"x", partition=1 - msg.partition, timeout=PATIENCE_S)
         assert "beside=" in refused.value.hint
-        msg.ack()
+        msg.ack_soon()
 
     def test_a_step_after_the_lease_is_lost(self, mq: testing.Client, broker: testing.Broker) -> None:
         mq.create_topic("orders")
@@ -967,7 +967,7 @@ class TestMessages:
             (taken,) = other.fetch("orders", "g", wait=PATIENCE_S)
             with pytest.raises(LeaseLost):
                 msg.ack_with("bills", b"x", timeout=PATIENCE_S)
-            taken.ack()
+            taken.ack_soon()
         assert list(mq.consume("bills", start="first", stop_at_end=True)) == []
 
 

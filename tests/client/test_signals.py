@@ -146,7 +146,7 @@ def test_signals_that_raise_in_a_sync_client(broker: testing.Broker, seed: int, 
     def fetch() -> None:
         batch = mq.fetch("t", "g", n=BATCH, wait=0.02)
         taken.extend(batch.values())
-        mq.ack(batch)
+        mq.ack_soon(batch)
         mq.flush(PATIENCE_S)
 
     def consume() -> None:
@@ -220,7 +220,7 @@ def test_signals_that_cancel_what_an_asyncio_client_does(
         async def fetch() -> None:
             batch = await mq.fetch("t", "g", n=BATCH, wait=0.02)
             taken.extend(batch.values())
-            await mq.ack(batch)
+            mq.ack_soon(batch)
             await mq.flush(PATIENCE_S)
 
         async def consume() -> None:

@@ -90,7 +90,7 @@ class TestTtl:
         mq = movable
         mq.create_topic(topic, ttl="10m")
         for msg in mq.consume(topic, "g", stop_at_end=True):
-            msg.ack()
+            msg.ack_soon()
         mq.post(topic, b"short", ttl="5m")
         mq.publish(topic, b"long", timeout=PATIENCE_S)
         mq.advance("5m")

@@ -93,7 +93,7 @@ def test_a_client_has_few_names() -> None:
     assert sorted(name for name in dir(gossipq_client.Client) if not name.startswith("_")) == [
         *(
             "ack",
-            "ack_and_wait",
+            "ack_soon",
             "add_middleware",
             "admin",
             "batches",

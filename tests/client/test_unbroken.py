@@ -269,10 +269,10 @@ class TestSignals:
         before = signal.signal(signal.SIGUSR1, lambda *_: mq.post("handled", b"2"))
         try:
             with pytest.raises(RuntimeError, match="signal handler"):
-                mq.ack(batch)
+                mq.ack_soon(batch)
         finally:
             signal.signal(signal.SIGUSR1, before)
-        mq.ack(batch)
+        mq.ack_soon(batch)
         mq.flush(PATIENCE_S)
         mq.close()
         with broker.connect() as other:
@@ -285,7 +285,7 @@ class TestSignals:
         loops = [mq.consume("dropped", group="other")]
         batch = mq.fetch("dropped", "g", n=2, wait=PATIENCE_S)
         in_an_ack(mq, monkeypatch, loops.clear)
-        mq.ack(batch)
+        mq.ack_soon(batch)
         mq.flush(PATIENCE_S)
         mq.close()
         with broker.connect() as other:

@@ -99,7 +99,7 @@ def shop(endpoint: str) -> None:
             mq.publish("orders", value, key="ada", timeout=PATIENCE_S)
         mq.publish("orders", "later", delay="1h", timeout=PATIENCE_S)
         first, second = mq.fetch("orders", "billing", n=2, wait=5)
-        first.ack()
+        first.ack_soon()
         second.reject("no such customer")
         mq.flush()
 

@@ -296,11 +296,11 @@ def take(mq: Client, watch: Watch, count: int, mood: float = 0.0) -> int:
         return len(batch)
     with history.recorder.call("settle", places, client=watch.name) as call:
         if mood < 0.8:
-            mq.ack(batch)
+            mq.ack_soon(batch)
         else:
             for at, msg in enumerate(batch):
                 if at % 2:
-                    msg.ack()
+                    msg.ack_soon()
                 else:
                     msg.nack(delay=0)
         call.ok()
@@ -327,7 +327,7 @@ class Probe(Actor):
                 batch = mq.fetch(self.topic, "probe", n=100, wait=PROBE_S)
                 if batch:
                     self.pushed_s.append(time.monotonic())
-                mq.ack(batch)
+                mq.ack_soon(batch)
 
     @property
     def topic(self) -> str:
@@ -357,7 +357,7 @@ class AioProbe(Probe):
                 batch = await mq.fetch(self.topic, "probe", n=100, wait=PROBE_S)
                 if batch:
                     self.pushed_s.append(time.monotonic())
-                await mq.ack(batch)
+                mq.ack_soon(batch)
 
 
 class Plain(Actor):
@@ -480,7 +480,7 @@ class Churn(Actor):
         mq.flush(PATIENCE_S)
         found = [msg.value for msg in mq.consume(name, start="first", stop_at_end=True)]
         assert sorted(found) == sorted(values), f"topic {name}: {len(values)} stored, {len(found)} found"
-        mq.ack(mq.fetch(name, GROUP, n=len(values) or 1, wait=0))
+        mq.ack_soon(mq.fetch(name, GROUP, n=len(values) or 1, wait=0))
 
 
 def _gap_ms(times_s: list[float], since_s: float) -> int:

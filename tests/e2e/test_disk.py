@@ -203,7 +203,7 @@ class TestFullDisk:
             assert error.hint
             until(lambda: any(worker.state == "full" and worker.detail for worker in workers(mq)))
             got = mq.fetch("t", "g", n=len(confirmed), wait=PATIENCE_S)
-            mq.ack(got)
+            mq.ack_soon(got)
             mq.flush(PATIENCE_S)
             assert sum(row.acked for row in mq.admin.groups("t")) == len(got) > 0
             with pytest.raises(StoreFull):

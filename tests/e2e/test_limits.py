@@ -44,7 +44,7 @@ def roundtrip(mq: Client, topic: str, count: int = 1_000) -> None:
         batch = mq.fetch(topic, "roundtrip", n=count, wait=PATIENCE_S)
         assert len(batch)
         got += batch.values()
-        mq.ack(batch)
+        mq.ack_soon(batch)
     assert got == values
     mq.flush(PATIENCE_S)
 
@@ -311,7 +311,7 @@ class TestDeaths:
                 for msg in mq.fetch("t", "g", n=500, wait=3):
                     assert msg.attempt == 2, f"{msg} after {time.monotonic() - began:.2f} s"
                     got.append(msg.value)
-                    msg.ack()
+                    msg.ack_soon()
             took = time.monotonic() - began
         print(f"500 records in flight came to another consumer after {took:.1f} s")
         assert sorted(got) == sorted(values)
@@ -392,7 +392,7 @@ class TestPauses:
                     while not enough.is_set():
                         batch = consumer.fetch("t", "g", n=200, wait=0.2)
                         taken.extend((msg.value, msg.attempt) for msg in batch)
-                        consumer.ack(batch)
+                        consumer.ack_soon(batch)
                     consumer.flush(PATIENCE_S)
                 except BaseException as error:
                     errors.append(error)

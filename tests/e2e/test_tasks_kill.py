@@ -35,7 +35,7 @@ class Run:
             count += 1
             value = b"%d/%d" % (number, count)
             try:
-                receipt = await mq.publish_and_wait("jobs", value)
+                receipt = await mq.publish("jobs", value)
             except GossipqError:
                 self.unknown.add(value)
             else:

@@ -70,10 +70,10 @@ class Load(threading.Thread):
                 self.confirmed[topic, receipt.partition, receipt.offset] = value
                 number += 1
                 if dice.random() < 0.2:
-                    mq.ack(mq.fetch("007", "g", n=dice.randrange(1, 5), wait=0.05))
+                    mq.ack_soon(mq.fetch("007", "g", n=dice.randrange(1, 5), wait=0.05))
                 time.sleep(0.002)
             while batch := mq.fetch("007", "g", n=1_000, wait=0.2):
-                mq.ack(batch)
+                mq.ack_soon(batch)
             mq.flush()
 
     def stop(self):

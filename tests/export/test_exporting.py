@@ -182,7 +182,7 @@ def test_a_topic_that_is_hidden_is_not_gone(mq, open_folder, monkeypatch):
     folder = open_folder()
     publish(mq, "mine", 3)
     publish(mq, "theirs", 3)
-    mq.ack(mq.fetch("theirs", "g", n=3))
+    mq.ack_soon(mq.fetch("theirs", "g", n=3))
     mq.flush()
     run(mq, folder)
     topics = mq.topics
@@ -227,7 +227,7 @@ def test_a_topic_that_leaves_during_its_export_is_gone_in_the_next_run(mq, open_
     """A follower waits out what is Busy."""
     publish(mq, "t", 3)
     publish(mq, "u", 3)
-    mq.ack(mq.fetch("t", "g", n=3))
+    mq.ack_soon(mq.fetch("t", "g", n=3))
     mq.flush()
     exporter = Exporter(mq, open_folder())
     before = getattr(exporter, step)
@@ -313,7 +313,7 @@ def test_where_every_record_stands(mq, open_folder):
     publish(mq, "t", 10)
     messages = list(mq.fetch("t", "g", n=6))
     for message in messages[:2]:
-        message.ack()
+        message.ack_soon()
     messages[2].reject("no such account")
     messages[3].nack(delay="1h", reason="bank asleep")
     mq.flush()
@@ -373,7 +373,7 @@ def test_acks_come_once_and_states_as_they_are_last(mq, open_folder):
     publish(mq, "t", 9)
     folder = open_folder()
     for acked in (3, 6, 9):
-        mq.ack(mq.fetch("t", "g", n=3))
+        mq.ack_soon(mq.fetch("t", "g", n=3))
         mq.flush()
         run(mq, folder)
         assert [(row["start_offset"], row["end_offset"]) for row in read(folder, "acks")] == [
@@ -385,7 +385,7 @@ def test_acks_come_once_and_states_as_they_are_last(mq, open_folder):
     mq.admin.requeue("t", 0, 4, group="g")
     run(mq, folder)
     assert states(folder, "t")[0, 4] == "retrying"
-    mq.ack(mq.fetch("t", "g", n=3))
+    mq.ack_soon(mq.fetch("t", "g", n=3))
     mq.flush()
     run(mq, folder)
     assert set(states(folder, "t").values()) == {"done"}
@@ -404,7 +404,7 @@ def test_a_disk_that_refused_a_file_once_is_asked_again_by_the_next_run(
     """As with --follow: one exporter, run after run."""
     mq.create_topic("t")
     publish(mq, "t", 9)
-    mq.ack(mq.fetch("t", "g", n=9))
+    mq.ack_soon(mq.fetch("t", "g", n=9))
     mq.flush()
     folder = open_folder()
     exporter, whole = Exporter(mq, folder), segments.PartitionFiles.whole
@@ -726,7 +726,7 @@ def test_compacting_changes_no_row(mq, open_folder, tmp_path, form):
     mq.create_topic("t", partitions=2)
     for first in range(0, 60, 10):
         publish(mq, "t", 10, first, partition=first // 10 % 2)
-        mq.ack(mq.fetch("t", "g", n=5))
+        mq.ack_soon(mq.fetch("t", "g", n=5))
         mq.flush()
         run(mq, folder, format=form)
     before = {data_set: read(folder, data_set) for data_set in export.SCHEMAS}
@@ -823,7 +823,7 @@ def test_a_crash_at_any_step_leaves_a_readable_export(mq, open_folder, step):
     mq.create_topic("t", partitions=2)
     for number in range(1, 100):
         publish(mq, "t", 10, number * 10, partition=number % 2)
-        mq.ack(mq.fetch("t", "g", n=10))
+        mq.ack_soon(mq.fetch("t", "g", n=10))
         mq.flush()
         folder = open_folder()
         with pytest.MonkeyPatch.context() as patch:
@@ -840,7 +840,7 @@ def test_a_crash_at_any_step_leaves_a_readable_export(mq, open_folder, step):
             break
     assert number > 1, "it did crash"
     while batch := mq.fetch("t", "g", n=1_000, wait=0.2):
-        mq.ack(batch)
+        mq.ack_soon(batch)
     mq.flush()
     run(mq, open_folder())
     assert sorted(map(int, values(open_folder()).values())) == list(range(10, number * 10 + 10))

@@ -40,7 +40,7 @@ def publish(mq, topic, count, first=0, **options):
 def ack(broker, topic, group, count):
     """By a consumer that leaves."""
     with broker.connect() as mq:
-        mq.ack(mq.fetch(topic, group, n=count, wait=1.0))
+        mq.ack_soon(mq.fetch(topic, group, n=count, wait=1.0))
         mq.flush()
 
 

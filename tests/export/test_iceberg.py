@@ -55,7 +55,7 @@ def test_every_record_and_ack_once(mq, broker, open_folder, catalog, monkeypatch
         with broker.connect() as other:
             batch = other.fetch("t", "g", n=5, wait=1.0)
             acked += len(batch)
-            other.ack(batch)
+            other.ack_soon(batch)
             other.flush()
         Exporter(mq, folder).run()
         done = Iceberg(folder, catalog).commit()

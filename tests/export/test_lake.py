@@ -35,7 +35,7 @@ def filled(mq, broker, open_folder, tmp_path):
         Exporter(mq, folder).run()
     with broker.connect() as other:
         while batch := other.fetch("orders", "billing", n=30, wait=0.5):
-            other.ack(batch)
+            other.ack_soon(batch)
         other.flush()
     Exporter(mq, folder).run()
     return str(tmp_path / "lake")

@@ -51,11 +51,11 @@ class Caller:
         came, self.came = self.came, []
         return came
 
-    async def publish_and_wait(self, *what: object, **options: object) -> None:
+    async def publish(self, *what: object, **options: object) -> None:
         self.published.append((what, options))
         await self._publish()
 
-    async def ack_and_wait(self, what: object) -> None:
+    async def ack(self, what: object) -> None:
         pass
 
 

@@ -95,7 +95,7 @@ def arrive(actor: Actor, mq: Client, wait_s: float) -> int:
     with actor.history.recorder.call("arrive", client=actor.name, topic=DELAYS_TOPIC) as call:
         batch = mq.fetch(DELAYS_TOPIC, "due", n=100, wait=wait_s)
         call.ok([msg.value.decode() for msg in batch])
-        mq.ack(batch)
+        mq.ack_soon(batch)
     return len(batch)
 
 

@@ -172,7 +172,7 @@ def test_a_lag_alarm_over_a_kill_of_the_node(make_node: Callable[..., RunningNod
         mq.create_topic("orders", alarm_lag=10)
         mq.publish_many("orders", [b"x"] * 50, timeout=10)
         batch = mq.fetch("orders", group="billing", n=1, wait=10)
-        mq.ack(batch)
+        mq.ack_soon(batch)
         mq.flush()
         (raised,) = await_told(mq, "ada", 1)
         assert (raised.event, raised.name, raised.subject) == ("raised", "lag", "orders/billing")
@@ -182,7 +182,7 @@ def test_a_lag_alarm_over_a_kill_of_the_node(make_node: Callable[..., RunningNod
         time.sleep(bells.LOOK_S * 3)
         assert len(told(mq, "ada")) == 1, "what lasts is not raised again"
         for msg in mq.consume("orders", group="billing", stop_at_end=True):
-            msg.ack()
+            msg.ack_soon()
         mq.flush()
         assert [rung.event for rung in await_told(mq, "ada", 2)] == ["raised", "cleared"]
 

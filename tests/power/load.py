@@ -81,7 +81,7 @@ def run(endpoint: str, mark: Callable[[bytes], None], batches: int) -> None:
                     assert message.offset == ends[message.partition]
                     ends[message.partition] += 1
                     last = time.monotonic()
-                mq.ack(batch)
+                mq.ack_soon(batch)
                 mq.flush(PATIENCE_S)
                 for partition, end in ends.items():
                     note(ACKED, topic, partition, end)

@@ -107,7 +107,7 @@ def _test(roll: Roll, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None
 
     # --- what is used
     with connect(*roll.servers, credentials=user, timeout=30) as mq:
-        mq.publish_and_wait(TOPIC, BODY.encode(), key=KEY)
+        mq.publish(TOPIC, BODY.encode(), key=KEY)
         for line in (
             ("user", "ls"),
             ("client", "ls"),

@@ -15,7 +15,7 @@ def rehearse() -> list[bytes]:
         mq.post("reminders", b"tea", delay="5m")
         mq.advance("5m")
         batch = mq.fetch("reminders", "ada", n=1)
-        mq.ack(batch)
+        mq.ack_soon(batch)
         return batch.values()
 
 

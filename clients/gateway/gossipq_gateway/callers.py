@@ -173,7 +173,7 @@ class Caller:
         by_topic: dict[str, list[Lease[Message]]] = {}
         for lease in leases:
             by_topic.setdefault(lease.record.topic, []).append(lease)
-        asked = (self.mq.ack_and_wait([lease.record for lease in some]) for some in by_topic.values())
+        asked = (self.mq.ack([lease.record for lease in some]) for some in by_topic.values())
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         acked, unknown = set[Lease[Message]](), list[BaseException]()
         why: LeaseLost | None = None

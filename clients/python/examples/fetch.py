@@ -5,4 +5,4 @@ from gossipq_client import connect
 with connect() as mq:
     while batch := mq.fetch("orders", group="archive", n=1000, wait=0.5):
         print(len(batch), "records,", sum(map(len, batch.values())), "bytes")
-        mq.ack(batch)
+        mq.ack_soon(batch)

@@ -40,7 +40,6 @@ def send(mq: Client, smtp: str, sender: str, to: str) -> int:
             server.send_message(report(events, sender, to))
         for batch in batches:
             mq.ack(batch)
-        mq.flush()
     return len(events)
 
 

@@ -108,7 +108,7 @@ def consume(mq: "Client", load: Load, progress: Connection | None = None) -> Con
             batch = mq.fetch(load.topic, GROUP, n=load.fetch, wait=FETCH_WAIT_S, create=True)
             values = batch.values()
             found = crc32(b"".join(values), found)
-            mq.ack(batch)
+            mq.ack_soon(batch)
             before, seen = seen, seen + len(values)
             if load.marks and before // load.marks != seen // load.marks:
                 marks.append(time.perf_counter())

@@ -135,7 +135,7 @@ def consume(choices: Choices, offer: Offer, pipe: Connection) -> None:
             for head, records in groupby(value[:DUE_BYTES] for value in batch.values()):
                 if due_ns := int.from_bytes(head):
                     _count(seen, due_ns, sum(1 for _ in records))
-            mq.ack(batch)
+            mq.ack_soon(batch)
         mq.flush()
     pipe.send(seen.encode())
 

@@ -81,10 +81,10 @@ class Load:
                 if chance.random() < BAD_SHARE:
                     message.reject(chance.choice(ERRORS))
                 else:
-                    message.ack()
+                    message.ack_soon()
             time.sleep(record_s * len(batch))
             if group != "billing":
-                mq.ack(batch)
+                mq.ack_soon(batch)
 
     def stop(self) -> None:
         self._over.set()

@@ -74,7 +74,7 @@ def watched(node, pane: Pane) -> Callable[[], None]:
             mq.publish("orders", value, key="ada", timeout=5)
         mq.publish("orders", "later", delay="1h", timeout=5)
         batch = mq.fetch("orders", "billing", n=1, wait=2.0)
-        mq.ack(batch)
+        mq.ack_soon(batch)
         mq.flush()
     pane.type(f"{sys.executable} -m gossipq_cli -s {node.endpoint} top", "Enter")
     pane.until(r"billing · orders +\d")

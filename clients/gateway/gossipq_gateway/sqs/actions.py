@@ -401,7 +401,7 @@ class Actions:
                     await mq.publish(
                         target, msg.value, key=msg.key, headers=msg.header_bytes, id=f"{queue.name}/{msg.ref}"
                     )
-                await mq.ack_and_wait(over)
+                await mq.ack(over)
         except BaseException:
             for msg in reversed(found):
                 msg.settle(GIVEN_BACK)

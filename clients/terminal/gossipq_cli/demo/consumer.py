@@ -43,4 +43,4 @@ def take(mq: gossipq_client.Client, topic: str, group: str, pipe: Connection) ->
         found = [row for _, row in run]
         report += pack_run(partition, found[0][0].offset, checksums(value for _, value in found))
     pipe.send_bytes(report)
-    mq.ack(batch)
+    mq.ack_soon(batch)

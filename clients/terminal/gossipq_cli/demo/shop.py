@@ -83,4 +83,4 @@ class Shop:
                     if dice.random() < FAILS:
                         msg.reject(dice.choice(ERRORS))
                     else:
-                        msg.ack()
+                        msg.ack_soon()

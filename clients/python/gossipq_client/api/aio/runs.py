@@ -60,7 +60,7 @@ class Run:
             around.end(result)
             if (reply := answer(message, result)) is not None:
                 await client.publish(reply.topic, reply.value, **reply.options)
-            await message.ack()
+            message.ack_soon()
         except BaseException as error:
             await self._failed(handler, message, around, error)
         finally:
@@ -122,7 +122,7 @@ class Run:
             around.end(None)
             if (reply := answer(message, None)) is not None:
                 await self._client.publish(reply.topic, reply.value, **reply.options)
-            await message.ack()
+            message.ack_soon()
         except BaseException as failed:
             await self._failed(handler, message, around, failed)
 

@@ -56,9 +56,18 @@ class Message(Record, eq=False):
     _client: "Consumers"
     _settled: bool = False
 
-    def ack(self) -> None:
-        """The message is done. The ack is sent within milliseconds, together with others; `flush`
-        waits until it is stored.
+    def ack(self, timeout: inputs.Timeout = UNSET) -> None:
+        """Ack the message and wait until the ack is stored.
+
+        `timeout` is in seconds, or "5s"; without it the client's timeout, None: for ever. Raises NotConfirmed
+        when that is over (the ack may be stored), LeaseLost if another consumer has the record, and
+        ClientClosed.
+        """
+        self._client.ack(self, timeout=timeout)
+
+    def ack_soon(self) -> None:
+        """Ack the message without waiting, as leaving its `with` block does. The ack is sent within
+        milliseconds, together with others; `flush` waits until it is stored.
 
         Raises LeaseLost if another consumer is known to have the record now, or ClientClosed.
         """
@@ -159,7 +168,9 @@ class Message(Record, eq=False):
         if error is None:
             if self._held.lost:
                 self._ack_late()
-            elif not self._settled:  # as in `ack`; inlined because it runs for each of very many messages
+            elif (
+                not self._settled
+            ):  # as in `ack_soon`; inlined because it runs for each of very many messages
                 self._client._ack_one(self)
                 self._settled = True
             return False
@@ -168,7 +179,7 @@ class Message(Record, eq=False):
 
     def _ack_late(self) -> None:
         try:
-            self.ack()
+            self.ack_soon()
         except LeaseLost as lost:  # it ends this message, not the loop
             log.warning("%s", lost)
             note_lost = self._client._engine.session.consuming.note_lost
@@ -505,11 +516,11 @@ class Consumers(Producers):
         """A fetcher with its own options, which can be ended; see `Fetcher`. Raises BadRequest."""
         return Fetcher(self, self._engine.made_subscription(joining(topics, group, **options), False))
 
-    def ack(self, done: FetchedBatch[Message] | Message | Iterable[Message]) -> None:
-        """Acks one message, several, or all of a fetched batch; a batch has no cost per message.
-        Acks are sent within milliseconds; `flush` waits until they are stored. Raises LeaseLost for
-        a message that another consumer is known to have, and BadRequest for one that another client
-        got. Messages before it are acked.
+    def ack_soon(self, done: FetchedBatch[Message] | Message | Iterable[Message]) -> None:
+        """Ack one message, several, or all of a fetched batch without waiting; a batch has no cost per
+        message. Acks are sent within milliseconds; `flush` waits until they are stored. Raises LeaseLost for
+        a message that another consumer is known to have, and BadRequest for one that another client got.
+        Messages before it are acked.
         """
         if isinstance(done, FetchedBatch):
             self._require_own(done, done.engine is self._engine)
@@ -518,34 +529,33 @@ class Consumers(Producers):
             return
         for message in [done] if isinstance(done, Message) else done:
             self._require_own(message, message._client is self)
-            message.ack()
+            message.ack_soon()
 
-    def ack_and_wait(
+    def ack(
         self,
         done: FetchedBatch[Message] | Message | Iterable[Message],
         *,
-        timeout: inputs.Duration | None = None,
+        timeout: inputs.Timeout = UNSET,
     ) -> None:
-        """Acks, and waits until the acks are stored. `timeout` is in seconds, or
-        "5s"; None: that of `connect`.
+        """Ack one message, several, or all of a fetched batch, and wait until the acks are stored.
 
-        Raises NotConfirmed when the time is over (the acks may be stored). Raises the error of a
-        refused ack, for example when its topic was removed. Raises LeaseLost, after all others are
-        stored, for messages that other consumers have; see `Message.lost`. Raises BadRequest, and
-        acks none, if another client got one of them.
+        `timeout` is in seconds, or "5s"; without it the client's timeout, None: for ever. Raises NotConfirmed
+        when that is over (the acks may be stored). Raises the error of a refused ack, for example when its
+        topic was removed. Raises LeaseLost, after all others are stored, for messages that other consumers
+        have; see `Message.lost`. Raises BadRequest, and acks none, if another client got one of them.
         """
+        seconds = self._seconds(timeout)
         messages = [done] if isinstance(done, Message) else list(done)
         for message in messages:
             self._require_own(message, message._client is self)
         for message in messages:
             if not message.lost:
-                message.ack()
+                message.ack_soon()
         self._let_others()
         consuming = self._engine.session.consuming
         places = [
             (each._held.part, each._held.partition, [(each.offset, each.offset + 1)]) for each in messages
         ]
-        seconds = self._timeout if timeout is None else inputs.seconds(timeout, "timeout")
         if not self._until(lambda: all(consuming.told(*place) for place in places), seconds):
             raise NotConfirmed(f"no answer to an ack within {seconds} s", hint="it may be stored")
         for place in places:

@@ -61,7 +61,7 @@ class Run:
             around.end(result)
             if (reply := answer(message, result)) is not None:
                 client.publish(reply.topic, reply.value, **reply.options)
-            message.ack()
+            message.ack_soon()
         except BaseException as error:
             self._failed(handler, message, around, error)
         finally:
@@ -121,7 +121,7 @@ class Run:
             around.end(None)
             if (reply := answer(message, None)) is not None:
                 self._client.publish(reply.topic, reply.value, **reply.options)
-            message.ack()
+            message.ack_soon()
         except BaseException as failed:
             self._failed(handler, message, around, failed)
 
