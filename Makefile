@@ -13,6 +13,7 @@ JOBS ?= 4
 SEEDS ?= 2000
 KILLS ?= 6
 MINUTES ?= 8
+HISTORY ?= build/history
 IMAGES ?= 2000
 THREES ?= 4
 ONEFILE ?= dist/gossipq.pyz
@@ -224,9 +225,9 @@ fuzz: $(STAMP)  ## mutated conversations against all that reads what strangers s
 siege: $(STAMP)  ## all attacks at once on three nodes under honest load: MINUTES=10; NICE=19: attackers take no time from others
 	GOSSIPQ_SIEGE_NICE=$(NICE) GOSSIPQ_SIEGE_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/attacks/test_siege.py -s $(PYTEST_ARGS)
 
-chaos: $(STAMP)  ## random faults on real nodes: MINUTES=30 of 3 and 5 nodes, and all features on one that is killed: KILLS=20
+chaos: $(STAMP)  ## random faults on real nodes: MINUTES=30 of 3 and 5 nodes, all features on a killed one: KILLS=20; histories in HISTORY=
 	GOSSIPQ_KILLS=$(KILLS) $(BIN)/python -m pytest tests/e2e/test_semantics_kill.py --timeout 1800 $(PYTEST_ARGS)
-	GOSSIPQ_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/chaos -s $(PYTEST_ARGS)
+	GOSSIPQ_HISTORY=$(HISTORY) GOSSIPQ_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/chaos -s $(PYTEST_ARGS)
 
 chaos-hours: $(STAMP)  ## random faults until the runs of this commit add up to HOURS=3; ended, it goes on with the next call
 	PYTHONPATH=.:nodes:clients:clients/python:clients/terminal:tests $(BIN)/python -m chaos.until $(or $(HOURS),3)

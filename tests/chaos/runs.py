@@ -19,6 +19,9 @@ from e2e.load import TOPIC, Account, Load, account, drain, read
 from e2e.replicas import records
 from gossipq.limits import SESSION_SILENCE_MS
 from gossipq_client import connect
+from history import judge, workloads
+from history.record import Recorder
+from history.record import load as load_history
 from waiting import until
 
 SEED = int(os.environ.get("GOSSIPQ_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
@@ -52,13 +55,37 @@ def finish(nodes: Cluster, load: Load) -> tuple[Account, int]:
     nodes.wait_healthy(len(nodes.members), still=True, patience_s=90)
     drain(load.servers, load.history)
     load.check()
-    seen = read(load.servers)
+    if load.others:
+        workloads.finish(load)
+    seen = read(load.servers, load.history)
     found = account(load.history, seen)
     nodes.wait_healthy(len(nodes.members), still=True, patience_s=90)
     time.sleep(SETTLE_S)
     until(lambda: not members(nodes), GHOST_S, "all clients have ended, and groups count consumers")
     nodes.stop()
     return found, sum(records(member.data, TOPIC) == seen for member in nodes.members)
+
+
+@contextmanager
+def recorded(place: Path, name: str) -> Iterator[Recorder]:
+    """A recorder that writes NAME.jsonl into $GOSSIPQ_HISTORY, or else into `place`."""
+    kept = Path(os.environ.get("GOSSIPQ_HISTORY") or place)
+    kept.mkdir(parents=True, exist_ok=True)
+    with Recorder(kept / f"{name}.jsonl") as recorder:
+        yield recorder
+
+
+def judged(load: Load) -> dict[str, int]:
+    """Check the history of a load that has ended and write it as EDN. Returns counts of its operations."""
+    recorder = load.history.recorder
+    assert recorder.path is not None
+    recorder.close()
+    history = load_history(recorder.path)
+    files = judge.write_edn(history, recorder.path)
+    found = judge.failures(history)
+    print(f"history in {recorder.path} and {', '.join(file.name for file in files)}")
+    assert not found, f"{len(found)} failures: {found[:5]}"
+    return judge.counts(history)
 
 
 def percentile(values: list[int], share: float) -> int:

@@ -3,7 +3,8 @@ run's choices.
 
 Each run ends with the account of all that was promised, as a reader and as every replica has it, and is
 appended as one line of JSON to tests/chaos/results.jsonl (or $GOSSIPQ_RESULTS), with seed and commit, the
-faults, and how many takeovers there really were."""
+faults, and how many takeovers there really were. The history of each run is written into $GOSSIPQ_HISTORY as
+JSON and EDN, and checked by tests/history."""
 
 import os
 import random
@@ -16,10 +17,11 @@ import pytest
 
 from chaos import faults
 from chaos.places import places
-from chaos.runs import COMMIT, SEED, finish, noted, percentile
+from chaos.runs import COMMIT, SEED, finish, judged, noted, percentile, recorded
 from e2e.cluster import Cluster, cluster
 from e2e.load import Load
 from gossipq.errors import GossipqError
+from history import workloads
 
 MINUTES = float(os.environ.get("GOSSIPQ_MINUTES", "0"))
 pytestmark = [
@@ -55,10 +57,13 @@ class Chaos:
         name = fault.__name__
         self.counts[name] += 1
         since_s = time.monotonic()
+        recorder = self.load.history.recorder
+        recorder.fault(name, begins=True, value=self.nodes.members[victim].name)
         with fault(self.arena, victim):
             time.sleep(hold_s)
             if hold_s >= faults.TAKEOVER_S and fault not in faults.STANDSTILLS:
                 self.load.wait_going()  # while it lasts
+        recorder.fault(name, begins=False, value=self.nodes.members[victim].name)
         self.load.wait_going()
         gap_ms = max(self.load.gaps_ms(since_s))
         took_over = (
@@ -92,11 +97,13 @@ def test_random_faults(tmp_path: Path, count: int) -> None:
     with (
         places(tmp_path, count) as stage,
         cluster(tmp_path, count, dress=stage.dress) as nodes,
+        recorded(tmp_path, f"chaos-{count}-{SEED}") as recorder,
         noted(row, nodes),
     ):
         nodes.wait_healthy(count, patience_s=90)
-        load = Load(nodes.servers, SEED, publishers=1, pause_s=PAUSE_S, churns=1, plains=1)
+        load = Load(nodes.servers, SEED, publishers=1, pause_s=PAUSE_S, churns=1, plains=1, recorder=recorder)
         load.prepare()
+        workloads.add_to(load, SEED)
         arena = faults.Arena(nodes, stage, random.Random(f"{SEED} {count} faults"))
         chaos = Chaos(nodes, load, arena, faults.possible(stage, count))
         row |= {"faults": chaos.counts, "missing": stage.missing}
@@ -114,5 +121,6 @@ def test_random_faults(tmp_path: Path, count: int) -> None:
         row |= {"account": found._asdict(), "replicas_whole": whole, "deliveries": load.history.deliveries}
         assert found.clean, found
         assert whole == count
+        row["history"] = judged(load)
         assert chaos.takeovers, "a run without a takeover proves nothing"
         assert "Traceback" not in nodes.logs()

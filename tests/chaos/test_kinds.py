@@ -13,7 +13,7 @@ import pytest
 
 from chaos import faults
 from chaos.places import places
-from chaos.runs import COMMIT, SEED, finish, noted, percentile
+from chaos.runs import COMMIT, SEED, finish, judged, noted, percentile, recorded
 from e2e.cluster import cluster
 from e2e.load import Load, Pulse
 
@@ -43,10 +43,11 @@ def test_no_partition_is_long_without_a_confirm(tmp_path: Path, kind: str) -> No
     with (
         places(tmp_path, NODES, small_disks=NODES) as stage,
         cluster(tmp_path, NODES, dress=stage.dress) as nodes,
+        recorded(tmp_path, f"kind-{kind}-{SEED}") as recorder,
         noted(row, nodes),
     ):
         nodes.wait_healthy(NODES, patience_s=90)
-        load = Load(nodes.servers, SEED, publishers=1, probes=0, pulses=1, pause_s=PAUSE_S)
+        load = Load(nodes.servers, SEED, publishers=1, probes=0, pulses=1, pause_s=PAUSE_S, recorder=recorder)
         load.prepare()
         arena = faults.Arena(nodes, stage, random.Random(f"{SEED} {kind}"))
         fault = faults.by_name(stage, NODES)[kind]
@@ -68,6 +69,7 @@ def test_no_partition_is_long_without_a_confirm(tmp_path: Path, kind: str) -> No
         found, whole = finish(nodes, load)
         row["gap_ms"] = {"p50": percentile(gaps_ms, 0.5), "max": max(gaps_ms), "of": gaps_ms}
         row |= {"account": found._asdict(), "replicas_whole": whole, "deliveries": load.history.deliveries}
+        row["history"] = judged(load)
         assert found.clean, found
         assert whole == NODES
         assert "Traceback" not in nodes.logs()
