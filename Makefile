@@ -17,6 +17,7 @@ HISTORY ?= build/history
 IMAGES ?= 2000
 THREES ?= 4
 ONEFILE ?= dist/gossipq.pyz
+FUZZED := .:nodes:clients:clients/python:clients/terminal:clients/gateway:tests
 KIND ?=
 TIMES ?= 10
 FIRST ?= 0
@@ -219,8 +220,11 @@ slow-consumer: $(STAMP)  ## one consumer at 50 ms a record beside one that is ki
 e2e: $(SPARK) serf  ## only the tests that start real nodes
 	$(BIN)/python -m pytest -m e2e $(PYTEST_ARGS)
 
-fuzz: $(STAMP)  ## mutated conversations against all that reads what strangers send: INPUTS=1000000; counts go to docs/internals/attacks.md
-	PYTHONPATH=.:nodes:clients/python:clients/terminal:tests $(BIN)/python -m attacks.fuzzing --inputs $(or $(INPUTS),100000)
+fuzz: $(STAMP)  ## inputs of strangers: mutated conversations (INPUTS=1000000), and each decoder by coverage for MINUTES=10 in all
+	PYTHONPATH=$(FUZZED) $(BIN)/python -m attacks.fuzzing --inputs $(or $(INPUTS),100000)
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check atheris || \
+	  { echo "note: Atheris has no wheel for this Python: decoders are not fuzzed by coverage" >&2; exit 0; }; \
+	PYTHONPATH=$(FUZZED) $(BIN)/python -m attacks.guided --minutes $(MINUTES)
 
 siege: $(STAMP)  ## all attacks at once on three nodes under honest load: MINUTES=10; NICE=19: attackers take no time from others
 	GOSSIPQ_SIEGE_NICE=$(NICE) GOSSIPQ_SIEGE_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/attacks/test_siege.py -s $(PYTEST_ARGS)

@@ -226,7 +226,7 @@ def decode(raw: bytes, name: str = "manifest") -> Manifest:
                 hint="pip install -U gossipq",
             )
         return msgspec.json.decode(raw, type=Manifest)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise TornExport(
             f"{name} is not a whole manifest: {error}", hint="restore it from a copy of the export"
         ) from None

@@ -20,8 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
-from zlib import crc32
 
+from attacks.decoders import resealed
 from gossipq.errors import GossipqError
 from gossipq.messages import MESSAGES, Bye
 from gossipq.peer_messages import Bundle
@@ -83,11 +83,6 @@ def _batch(random: Random) -> bytes:
     return bytes(batches.seal(values, producer=PRODUCER, sequence=random.choice((0, 1, 9, 10)), **extras))
 
 
-def _resealed(batch: bytes) -> bytes:
-    """With a right CRC over whatever it says."""
-    return batch[:4] + crc32(batch[8:]).to_bytes(4, "little") + batch[8:]
-
-
 def _conversation(random: Random, fuzz: Fuzz, shard: int, peers: bool) -> Iterator[Frames]:
     kinds = [
         kind for verb, kind in sorted(MESSAGES.items()) if (kind in OF_NODES) == peers and kind is not Bye
@@ -102,7 +97,7 @@ def _conversation(random: Random, fuzz: Fuzz, shard: int, peers: bool) -> Iterat
         before = control
         if random.random() < 0.3:
             batch = _batch(random)
-            frames.append(_resealed(mutated(random, batch, before)) if random.random() < 0.8 else batch)
+            frames.append(resealed(mutated(random, batch, before)) if random.random() < 0.8 else batch)
         yield frames
 
 
@@ -165,7 +160,7 @@ def batch(random: Random, fed: list[Frames]) -> Iterator[None]:
     before = b"\0"
     while True:
         whole = _batch(random)
-        frames = [_resealed(mutated(random, whole, before))]
+        frames = [resealed(mutated(random, whole, before))]
         before = whole
         fed.append(frames)
         with suppress(GossipqError):
@@ -257,7 +252,7 @@ def counts() -> dict[str, dict[str, int]]:
     return found
 
 
-def _commit() -> str:
+def commit_of_the_tree() -> str:
     asked = ["git", "-C", str(HOME), "log", "-1", "--format=%h", "--abbrev=7"]
     return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
 
@@ -269,7 +264,7 @@ def main() -> int:
     chosen = parser.parse_args()
     logging.disable(logging.CRITICAL)
     by_commit, crashes, seed = counts(), 0, chosen.first
-    fed = by_commit.setdefault(commit := _commit(), {})
+    fed = by_commit.setdefault(commit := commit_of_the_tree(), {})
     end = sum(fed.values()) + chosen.inputs
     shares = ("worker", "frontdoor", "worker", "frontdoor", "batch", "batch", "gossip")
     while sum(fed.values()) < end:

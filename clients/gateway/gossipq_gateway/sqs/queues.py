@@ -211,7 +211,7 @@ def _check_redrive_allow(value: str) -> None:
         return
     try:
         policy = msgspec.json.decode(value, type=RedriveAllow)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         raise bad_attribute("RedriveAllowPolicy", value) from None
     named = len(policy.source_queue_arns)
     if named > SOURCES_MAX or (named > 0) != (policy.redrive_permission == "byQueue"):
@@ -224,7 +224,7 @@ def _check_redrive(name: str, value: str) -> None:
     try:
         redrive = msgspec.json.decode(value, type=Redrive)
         count = int(redrive.max_receive_count)
-    except (msgspec.DecodeError, ValueError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         raise bad_attribute("RedrivePolicy", value) from None
     target = name_of(redrive.dead_letter_target_arn)
     if not 1 <= count <= 1_000 or target == name or target.endswith(".fifo") != name.endswith(".fifo"):
