@@ -15,6 +15,7 @@ PACKAGES = {
     "gossipq_node": HOME / "nodes" / "gossipq_node",
     "gossipq_client": HOME / "clients" / "python" / "gossipq_client",
     "gossipq_cli": HOME / "clients" / "terminal" / "gossipq_cli",
+    "gossipq_ops": HOME / "clients" / "terminal" / "gossipq_ops",
     "gossipq_gateway": HOME / "clients" / "gateway" / "gossipq_gateway",
     "pyspark_gossipq": HOME / "spark" / "pyspark_gossipq",
 }
@@ -56,17 +57,8 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
     "actors": (4, ("gossipq_node.actors",)),
     # plays the nodes that a client is tested with
     "stand_ins": (4, ("gossipq_cli.conformance.between",)),
-    # what dashboards share: snapshots, their history, the table of verbs, and how both are told
-    "panel": (
-        4,
-        tuple(
-            f"gossipq_cli.{name}"
-            for name in (
-                *("dashboard", "ask", "clusters", "contexts", "failures", "files", "kinds", "names"),
-                *("options", "outlook", "output", "reach", "records"),
-            )
-        ),
-    ),
+    # the model of operating, which all surfaces for people render
+    "ops": (4, ("gossipq_ops",)),
     "gateway": (5, ("gossipq_gateway",)),
     "process": (5, ("gossipq_node",)),
     "cli": (6, ("gossipq_cli",)),
@@ -98,7 +90,6 @@ CORE_TOP = 5  #: modules right in gossipq.core
 BESIDE = {
     ("adapters", "ports"),
     ("cli", "cli_offline"),
-    ("panel", "cli_offline"),  # who drains a node shows the secret of the cluster
     ("cli_offline", "cli"),
     ("cli_offline", "process"),
     ("spark", "client"),
@@ -114,7 +105,7 @@ FORBIDDEN = {
     },
     **{
         (mine, room): "the command line only asks, over the public client"
-        for mine in ("cli", "panel")
+        for mine in ("cli", "ops")
         for room in ("core", "wire", "ports", "adapters", "actors", "process", "config")
     },
     **{
@@ -157,6 +148,8 @@ PURE_STDLIB = frozenset(
     )
 )
 PURE_ROOMS = {"vocabulary", "core", "wire"}
+#: the modules of the model of operating that start threads or ask the system
+OPS_IMPURE = {"gossipq_ops.gather", "gossipq_ops.process"}
 #: the only rooms and modules of the client that touch sockets, threads, clocks or processes
 CLIENT_IMPURE = {
     "gossipq_client." + name
@@ -255,13 +248,13 @@ IMPORTERS = {
     "obstore": ("gossipq_node.bucket",),
     "msgspec": (
         *("gossipq", "gossipq_node", "gossipq_client", "gossipq_cli"),
-        *("gossipq_gateway", "pyspark_gossipq"),
+        *("gossipq_ops", "gossipq_gateway", "pyspark_gossipq"),
     ),
     "pytest": ("gossipq_client.pytest_plugin",),
 }
 #: who may read a clock or throw dice
 CLOCKS = {"time", "random", "secrets", "uuid"}
-CLOCK_ROOMS = {"clock", "adapters", "client", "process", "panel", "cli", "cli_offline", "spark", "stand_ins"}
+CLOCK_ROOMS = {"clock", "adapters", "client", "process", "ops", "cli", "cli_offline", "spark", "stand_ins"}
 FUNCTION_LINES_MAX = 60
 
 
@@ -305,8 +298,10 @@ def imports(tree: ast.AST, known: set[str]) -> Iterator[tuple[int, str]]:
 
 
 def is_pure(module: str) -> bool:
-    return room_of(module) in PURE_ROOMS or (
-        inside(module, "gossipq_client") and not any(inside(module, impure) for impure in CLIENT_IMPURE)
+    return (
+        room_of(module) in PURE_ROOMS
+        or (room_of(module) == "ops" and module not in OPS_IMPURE)
+        or (inside(module, "gossipq_client") and not any(inside(module, impure) for impure in CLIENT_IMPURE))
     )
 
 
@@ -514,6 +509,19 @@ def test_module_keeps_the_house_rules(module: str) -> None:
     assert violations(module, HOUSE[module].read_text("utf-8"), set(HOUSE)) == []
 
 
+def test_packages_of_clients_import_in_one_direction() -> None:
+    """The command line asks the gateway's package to serve; both render `gossipq_ops`; none imports back."""
+    order = ("gossipq_client", "gossipq_ops", "gossipq_gateway", "gossipq_cli")
+    found = {
+        (module.split(".")[0], target.split(".")[0])
+        for module, path in HOUSE.items()
+        for _, target in imports(ast.parse(path.read_text("utf-8")), set(HOUSE))
+    }
+    upward = {(low, high) for at, low in enumerate(order) for high in order[at + 1 :]} & found
+    assert upward == set()
+    assert {("gossipq_cli", "gossipq_ops"), ("gossipq_gateway", "gossipq_ops")} <= found
+
+
 def test_every_room_of_the_house_is_seen() -> None:
     assert {
         "gossipq.core.storage.tables",
@@ -571,6 +579,8 @@ INJECTED = [
     ("gossipq_gateway.service", "from gossipq.core.ledger import Ledger", "only asks"),
     ("gossipq_gateway.service", "import gossipq_node.actors.worker", "only asks"),
     ("gossipq_gateway.service", "import gossipq_cli.main", "imports point down"),
+    ("gossipq_ops.sums", "import time", "is pure"),
+    ("gossipq_ops.sums", "from gossipq_cli.output import Column", "imports point down"),
     ("gossipq_gateway.service", "import time", "gossipq.clock"),
     ("gossipq_node.main", "import rich", "may"),
     ("gossipq_node.main", "import requests", "nobody"),

@@ -14,12 +14,12 @@ import gossipq_client
 from gossipq import errors
 from gossipq.messages import Members, StatusReply
 from gossipq.values import CopyStats, GossipEvent, Member
-from gossipq_cli import ask, clusters, reach
+from gossipq_cli import ask, reach
 from gossipq_cli.commands import top
-from gossipq_cli.dashboard.asked import Act, Done, Subject, Try
 from gossipq_cli.dashboard.sources import Asker
 from gossipq_cli.options import Choices
 from gossipq_client.values import Credentials
+from gossipq_ops.questions import Act, Done, Subject, Try
 
 NAMES = ("ada", "bob", "cat")
 MEMBERS = [Member(f"{name}.copy", name, f"tcp://{name}:7700", 2, version="0.1.0") for name in NAMES]
@@ -561,5 +561,5 @@ def test_other_nodes_have_as_long_to_answer_as_who_asks_says(monkeypatch: pytest
         return reply(name, [])
 
     monkeypatch.setattr(ask, "status", status)
-    clusters.look(Choices(timeout_s=7.0))
+    ask.look(Choices(timeout_s=7.0))
     assert given == dict.fromkeys(NAMES, 7.0)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from gossipq_cli.commands.demo import next_commands
-from gossipq_cli.dashboard.rows import Node, Snapshot
 from gossipq_cli.demo import source, stage
 from gossipq_cli.demo.account import Account, checksums, pack_run, unpack_runs
 from gossipq_cli.demo.takeover import Takeover
 from gossipq_cli.options import Choices
+from gossipq_ops.rows import Node, Snapshot
 
 LINES = [b"import this", b"", b"import this"]
 

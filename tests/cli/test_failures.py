@@ -14,9 +14,9 @@ import pytest
 from gossipq import errors
 from gossipq_cli import failures
 from gossipq_cli.commands.cluster import _change
-from gossipq_cli.kinds import place_of
 from gossipq_cli.main import main
 from gossipq_client.io.contexts import UnknownContext
+from gossipq_ops.inputs import place_of
 
 CODES = {
     errors.UnknownTopic: 4,

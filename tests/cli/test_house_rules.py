@@ -154,6 +154,7 @@ def helped(topic: str) -> bool:
         "nodes/gossipq_node",
         "clients/python/gossipq_client",
         "clients/terminal/gossipq_cli",
+        "clients/terminal/gossipq_ops",
         "clients/gateway/gossipq_gateway",
     ],
 )

@@ -15,11 +15,11 @@ import pytest
 
 from gossipq import errors
 from gossipq.messages import Explained, StatsReply
+from gossipq.texts import moment
 from gossipq.types import partition_key
 from gossipq.values import Ref, Standing, TopicConfig, TopicInfo, TraceEvent
 from gossipq_cli import ask
 from gossipq_cli.options import Choices
-from gossipq_cli.output import moment
 from gossipq_client.operations import GroupStand
 
 TIME_MS = 1_767_323_045_678

@@ -3,7 +3,7 @@
 import pytest
 
 from gossipq.values import ClientRow, Consuming, GroupStats, PartitionStats
-from gossipq_cli.outlook import lines, look, outlook
+from gossipq_ops.outlook import lines, look, outlook
 
 Pair = tuple[int, int]
 Worker = tuple[str, int, int, int, int]

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from gossipq.texts import many, size
+from gossipq.texts import brief, many, moment, printable, readable, size, typed
 from gossipq_cli.options import Choices
-from gossipq_cli.output import Column, Output, brief, counter, moment, printable, readable, span
+from gossipq_cli.output import Column, Output, counter
 
 ROWS = [{"topic": "orders", "records": 1234567}, {"topic": "b", "records": 0}]
 COLUMNS = [Column("topic"), counter("records")]
@@ -138,7 +138,7 @@ def test_size(value: int, text: str) -> None:
     ],
 )
 def test_span(value_ms: int, text: str) -> None:
-    assert span(value_ms) == text
+    assert typed(value_ms) == text
 
 
 LAG = (

@@ -21,6 +21,7 @@ import pytest
 import gossipq_client
 from conftest import RunningNode
 from dialects.harness import Gateway, gateway_of
+from gossipq_cli.commands.cluster import means
 from gossipq_cli.main import main
 from gossipq_client import Client
 from gossipq_gateway.console import Console
@@ -82,7 +83,7 @@ def console_of(endpoint: str) -> Console:
     def connect(other: str, token: bytes | None) -> Client:
         return gossipq_client.connect(other or endpoint, timeout=10, wait=10, credentials=token or b"")
 
-    return Console(connect, endpoint)
+    return Console(connect, endpoint, means)
 
 
 @pytest.fixture

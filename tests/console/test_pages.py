@@ -14,7 +14,12 @@ from gossipq.errors import Unreachable
 from gossipq.messages import StatusReply
 from gossipq.values import Member
 from gossipq_cli.commands.gateway import console
-from gossipq_cli.dashboard.asked import (
+from gossipq_cli.options import Choices
+from gossipq_client.values import Credentials
+from gossipq_gateway.console import charts, pages, views
+from gossipq_gateway.console.console import PAGES, PLAIN, RESOURCES
+from gossipq_ops.history import History
+from gossipq_ops.questions import (
     Act,
     Dead,
     Failed,
@@ -26,8 +31,7 @@ from gossipq_cli.dashboard.asked import (
     Subject,
     Taken,
 )
-from gossipq_cli.dashboard.history import History
-from gossipq_cli.dashboard.rows import (
+from gossipq_ops.rows import (
     Alarm,
     Client,
     Group,
@@ -38,11 +42,7 @@ from gossipq_cli.dashboard.rows import (
     Subscription,
     Topic,
 )
-from gossipq_cli.dashboard.verbs import VERBS, verbs_of
-from gossipq_cli.options import Choices
-from gossipq_client.values import Credentials
-from gossipq_gateway.console import charts, pages, views
-from gossipq_gateway.console.console import PAGES, PLAIN, RESOURCES
+from gossipq_ops.verbs import VERBS, verbs_of
 
 EVIL = "<script>alert(1)</script>\"'&"
 KNOWN = [name for name, made in STATES.items() if made().history.count]
@@ -306,7 +306,7 @@ def test_the_console_asks_the_node_of_this_machine_unless_it_is_told(
 ) -> None:
     monkeypatch.delenv("GOSSIPQ_SERVER", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr("gossipq_gateway.console.Console", lambda connect, server: server)
+    monkeypatch.setattr("gossipq_gateway.console.Console", lambda connect, server, means: server)
     assert console(Choices(servers=given)) == asked  # type: ignore[comparison-overlap]
 
 
@@ -323,7 +323,7 @@ def test_the_console_has_the_key_of_the_doors_of_other_nodes(monkeypatch: pytest
         return home
 
     monkeypatch.setattr("gossipq_client.connect", connected)
-    monkeypatch.setattr("gossipq_gateway.console.Console", lambda connect, server: connect)
+    monkeypatch.setattr("gossipq_gateway.console.Console", lambda connect, server, means: connect)
     connect: Any = console(Choices(servers=["tcp://127.0.0.1:7700"]))
     for _ in range(2):
         connect(bob, b"t" * 32)

@@ -7,10 +7,11 @@ import pytest
 
 from gossipq.clock import SystemClock
 from gossipq.errors import Forbidden, GossipqError, TurnedAway
-from gossipq_cli.dashboard.rows import Snapshot
+from gossipq_cli.commands.cluster import means
 from gossipq_client import Client
 from gossipq_gateway.console import watches
 from gossipq_gateway.console.watches import Watches
+from gossipq_ops.rows import Snapshot
 
 
 class Gathering:
@@ -54,7 +55,7 @@ def test_who_made_room_for_others_is_not_looked_for_any_more(monkeypatch: pytest
     monkeypatch.setattr(watches, "WATCHES_MAX", 1)
 
     async def scene() -> None:
-        known = Watches(connect, "here", SystemClock())
+        known = Watches(connect, "here", means, SystemClock())
         first = await known.of(b"1")
         second = await known.of(b"2")
         assert (first.closed, second.closed) == (True, False)
@@ -81,7 +82,7 @@ def test_who_is_refused_meanwhile_does_not_see_the_last_snapshot(
         error.why = Forbidden.code
 
     async def scene() -> None:
-        known = Watches(connect, "here", SystemClock())
+        known = Watches(connect, "here", means, SystemClock())
         first = await known.of(b"1")
         assert first.history.count
         with monkeypatch.context() as patch:

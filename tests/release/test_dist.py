@@ -19,6 +19,7 @@ PACKAGES = (
     "gossipq_client",
     "gossipq_gateway",
     "gossipq_node",
+    "gossipq_ops",
     "pyspark_gossipq",
 )
 CLIENT_LIBRARIES = {"gossipq", "msgspec", "pyzmq"}

@@ -11,12 +11,12 @@ import click
 
 from gossipq import permissions
 from gossipq.errors import Busy, NotConfirmed, NotLeader, Unreachable
-from gossipq.texts import printable
+from gossipq.texts import iso, printable
 from gossipq.values import AccessChange, AccessTable, Credential, Role, User
 from gossipq_cli import ask, failures
 from gossipq_cli.files import written
 from gossipq_cli.options import Choices, nearest
-from gossipq_cli.output import is_special, iso
+from gossipq_cli.output import is_special
 
 if TYPE_CHECKING:
     from gossipq_client import Client

@@ -1,7 +1,5 @@
 """The client through which commands talk to a node."""
 
-import os
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -16,11 +14,12 @@ from gossipq.messages import StatusReply
 from gossipq_cli import failures, reach
 from gossipq_cli.contexts import servers_of
 from gossipq_cli.options import Choices, nearest
+from gossipq_ops.process import own_name
 
 if TYPE_CHECKING:
     from gossipq.values import GroupStats
-    from gossipq_cli.clusters import ClusterView
     from gossipq_client import Client
+    from gossipq_ops.clusters import ClusterView
 
 ASK_AGAIN_S = 0.1  #: pause between two questions of `wait_healthy`
 
@@ -82,11 +81,6 @@ def elsewhere(choices: Choices, address: str, asked: StatusReply) -> Choices:
     return replace(choices, servers=[address], credentials=path, door=door)
 
 
-def own_name() -> str:
-    """Return the name of this process's clients."""
-    return f"gossipq-{os.getpid()}@{socket.gethostname()}"
-
-
 def missing(mq: "Client", names: Iterable[str]) -> list[str]:
     """Return the names without a topic. Patterns are ignored."""
     return [
@@ -127,6 +121,14 @@ def sure(choices: Choices, doing: str, question: str) -> None:
         raise click.Abort
 
 
+def look(choices: Choices) -> "ClusterView":
+    """Ask one node for the members, and then each of them. Raises errors of the first question."""
+    from gossipq_ops.gather import view_of
+
+    asked = status(choices)
+    return view_of(asked, lambda address: status(elsewhere(choices, address, asked)))
+
+
 def status(choices: Choices) -> StatusReply:
     with connect(choices) as mq:
         return mq.admin.status()
@@ -137,12 +139,12 @@ def wait_healthy(choices: Choices, wait_s: float, nodes: int = 0) -> "ClusterVie
 
     Raises Failure when the time is over.
     """
-    from gossipq_cli import clusters
+    from gossipq_ops import clusters
 
     deadline, last = time.monotonic() + wait_s, "no answer"
     while (left_s := deadline - time.monotonic()) > 0:
         try:
-            view = clusters.look(replace(choices, timeout_s=min(choices.timeout_s, left_s)))
+            view = look(replace(choices, timeout_s=min(choices.timeout_s, left_s)))
         except GossipqError as error:
             if not error.retryable or failures.explain(error).exit_code == failures.REFUSED:
                 raise

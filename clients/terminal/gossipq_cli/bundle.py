@@ -19,7 +19,7 @@ import msgspec
 from gossipq import __version__
 from gossipq.errors import GossipqError
 from gossipq.texts import many
-from gossipq_cli import ask, clusters
+from gossipq_cli import ask
 from gossipq_cli.files import written
 from gossipq_cli.options import Choices
 from gossipq_cli.output import as_object
@@ -66,7 +66,7 @@ def write(
 
 def _of_cluster(choices: Choices) -> Iterator[tuple[str, Callable[[], Any]]]:
     def nodes() -> Any:
-        view = clusters.look(choices)
+        view = ask.look(choices)
         return {node.member.name: node.status or "does not answer" for node in view.nodes}
 
     def asked(what: Callable[[Any], Any]) -> Callable[[], Any]:

@@ -10,7 +10,9 @@ from typing import NamedTuple
 import click
 
 from gossipq import errors
-from gossipq_cli.output import json_text, printable
+from gossipq.texts import printable
+from gossipq_cli.output import json_text
+from gossipq_ops import hints
 
 DONE, FAILED, USAGE, PARTLY, NOT_FOUND, CONFLICT, REFUSED = range(7)
 UNREACHABLE, TIMED_OUT, BAD_CONFIG, INTERRUPTED = 69, 75, 78, 130
@@ -52,21 +54,6 @@ _EXITS: tuple[tuple[type[errors.GossipqError], int], ...] = (
     (errors.ConfigError, BAD_CONFIG),
     (errors.GossipqError, FAILED),
 )
-_HINTS = {
-    errors.UnknownTopic.code: "`gossipq topic ls` lists topics, `gossipq topic create NAME` makes one",
-    errors.UnknownRecord.code: (
-        "a ref is TOPIC/PARTITION/OFFSET, as `gossipq pub` and `gossipq msg find` print it"
-    ),
-    errors.WrongState.code: "`gossipq why REF` says where it stands",
-    errors.TopicExists.code: "`gossipq topic create --if-not-exists ...` leaves it as it is",
-    errors.Unreachable.code: (
-        "start one with `gossipq node`, or point elsewhere: `gossipq -s tcp://HOST:7700 status`"
-    ),
-    errors.NotConfirmed.code: (
-        "it may be stored: `gossipq sub TOPIC --from -1m --exit-at-end` shows the last minute"
-    ),
-    errors.StoreFull.code: "free disk space or shorten retention; `gossipq status` shows the store",
-}
 
 
 _NO_NUMBER = re.compile(r"is not a valid integer( range)?$")
@@ -100,12 +87,7 @@ def explain(error: BaseException) -> Told:
         exit_code = next(number for kind, number in _EXITS if isinstance(error, kind))
         if isinstance(error, errors.TurnedAway) and error.why == errors.Forbidden.code:
             exit_code = REFUSED  # the token is refused
-        return Told(
-            exit_code,
-            error.code,
-            error.message or error.code.replace("_", " "),
-            error.hint or _HINTS.get(error.code, ""),
-        )
+        return Told(exit_code, error.code, hints.message_of(error), hints.hint_of(error))
     if isinstance(error, click.UsageError):
         where = error.ctx.command_path if error.ctx else "gossipq"
         text = _NO_NUMBER.sub("is not a whole number", error.format_message().rstrip("."))

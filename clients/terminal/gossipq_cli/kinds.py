@@ -1,12 +1,19 @@
 """Types of options: convert the user's text for the client, or raise a usage error that helps."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import click
 
 _BYTES = {"": 1, "b": 1} | {f"{letter}b": 1_000**power for power, letter in enumerate("kmgt", 1)}
 _BYTES |= {f"{letter}{tail}": 1_024**power for power, letter in enumerate("kmgt", 1) for tail in ("", "ib")}
+
+
+def inputs() -> Any:
+    """Import the parsers when the first value is parsed, because they need the client."""
+    from gossipq_ops import inputs
+
+    return inputs
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
@@ -19,27 +26,12 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         try:
-            seconds = seconds_of(value)
+            seconds: float = inputs().seconds_of(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if self._lasting and not seconds:
             self.fail("0 is over at once", param, ctx)
         return seconds
-
-
-def seconds_of(value: Any) -> float:
-    """Return seconds. Raises ValueError with a text for people."""
-    from gossipq.errors import BadRequest
-    from gossipq_client.values import duration_ms
-
-    try:
-        given = float(value) if isinstance(value, str) else value
-    except ValueError:
-        given = value
-    try:
-        return duration_ms(given) / 1_000
-    except BadRequest as error:
-        raise ValueError(f"{error.message}; {error.hint}") from None
 
 
 class Durations(click.ParamType):  # type: ignore[type-arg]
@@ -51,7 +43,7 @@ class Durations(click.ParamType):  # type: ignore[type-arg]
         if isinstance(value, list):
             return value
         try:
-            return [seconds_of(part.strip()) for part in str(value).split(",")]
+            return [inputs().seconds_of(part.strip()) for part in str(value).split(",")]
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -67,22 +59,10 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
         if isinstance(value, datetime):
             return value
         try:
-            return moment_of(str(value))
+            found: datetime = inputs().moment_of(str(value))
+            return found
         except ValueError as error:
             self.fail(str(error), param, ctx)
-
-
-def moment_of(text: str) -> datetime:
-    """Return a point in time. Raises ValueError with a text for people."""
-    back_s = seconds_of(text[1:]) if text.startswith("-") else None
-    try:
-        if back_s is not None:
-            return datetime.now(UTC) - timedelta(seconds=back_s)
-        return datetime.fromisoformat(text).astimezone()  # without a zone: local time
-    except (ValueError, OverflowError):
-        raise ValueError(
-            f"{text!r} is no time; write 2026-11-21T09:00Z, 2026-11-21 09:00, or -10m for 10 minutes ago"
-        ) from None
 
 
 class Rate(click.ParamType):  # type: ignore[type-arg]
@@ -100,24 +80,6 @@ class Rate(click.ParamType):  # type: ignore[type-arg]
         if not 0.01 <= rate <= 1e8:
             self.fail(f"{value!r} is no rate; write 500, 20k or 1.5m records a second", param, ctx)
         return rate
-
-
-def place_of(text: str) -> str | int | datetime:
-    """Return a position for a group, as the client takes it. Raises
-    ValueError with a text for people.
-    """
-    if text in ("first", "new"):
-        return text
-    if text.isdecimal():
-        return int(text)
-    if text.removeprefix("-").isdecimal():  # the user may mean an offset from the end
-        raise ValueError(
-            f"{text!r} is no place; write {text}s for {text[1:]} seconds ago, first, new, or an offset"
-        )
-    try:
-        return moment_of(text)
-    except ValueError as error:
-        raise ValueError(f"{error}; or first, new, or an offset") from None
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from gossipq_cli import clusters
 from gossipq_cli.output import Column, counter
+from gossipq_ops import clusters
 
 NODE_COLUMNS = [
     Column("name", title="node"),

@@ -8,10 +8,9 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gossipq.texts import printable as printable
+from gossipq.texts import number, printable
 from gossipq_cli.options import Choices
 
 if TYPE_CHECKING:
@@ -36,68 +35,13 @@ class Column(NamedTuple):
         return self.title or self.name
 
 
-def number(value: int | float) -> str:
-    return f"{value:,}"
-
-
 def as_object(struct: "Struct") -> dict[str, Any]:
     """Return a struct that is an array on the wire as an object."""
     return {field: getattr(struct, field) for field in struct.__struct_fields__}
 
 
-def span(value_ms: int) -> str:
-    """Format milliseconds for people: 7d, 1h30m, 4.2s, 12ms."""
-    if value_ms < 1_000:
-        return f"{value_ms}ms"
-    if value_ms < 60_000:
-        return f"{value_ms / 1_000:g}s"
-    parts, rest = [], value_ms // 1_000
-    for unit, seconds in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
-        if rest >= seconds:
-            parts.append(f"{rest // seconds}{unit}")
-            rest %= seconds
-    return "".join(parts[:2])
-
-
-def iso(unix_ms: int) -> str | None:
-    """Return 2026-11-21T08:03:12.345+00:00; None for an impossible time,
-    as a producer may send it.
-    """
-    try:
-        return datetime.fromtimestamp(unix_ms / 1_000, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError, OSError):
-        return None
-
-
-def moment(unix_ms: int) -> str:
-    """Format a point in time for people: 2026-11-21 08:03:12.345Z."""
-    text = iso(unix_ms)
-    return f"{unix_ms} ms" if text is None else spaced(text)
-
-
-def spaced(text: str | None) -> str:
-    """Format the result of `iso` like `moment`. Other texts are unchanged."""
-    return dashed(text).replace("T", " ").replace("+00:00", "Z")
-
-
-def readable(value: bytes, keep: str = "") -> str:
-    r"""Decode bytes of a record for people: UTF-8, other bytes as \\xNN, no control characters."""
-    return printable(value.decode(errors="backslashreplace"), keep)
-
-
-def brief(value: bytes, width: int = 60) -> str:
-    """Like `readable`, cut to one line."""
-    text = readable(value[: 4 * width])
-    return text if len(value) <= 4 * width and len(text) <= width else f"{text[:width]}..."
-
-
 def counter(name: str, title: str = "") -> Column:
     return Column(name, number, right=True, title=title)
-
-
-def dashed(value: Any) -> str:
-    """Return a dash for an empty value."""
-    return str(value) if value not in (None, "") else "-"
 
 
 def is_special(path: str | os.PathLike[str]) -> bool:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
-from gossipq.texts import size
+from gossipq.texts import iso, moment, printable, readable, size
 from gossipq_cli import failures
-from gossipq_cli.kinds import moment_of, seconds_of
 from gossipq_cli.options import nearest
-from gossipq_cli.output import iso, json_text, moment, printable, readable
+from gossipq_cli.output import json_text
+from gossipq_ops.answers import header_text, published_ms
+from gossipq_ops.inputs import moment_of, seconds_of
 
 SCREEN_BYTES, SCREEN_LINES = 4_096, 40  #: of a value on screen
 
@@ -162,11 +163,6 @@ def as_row(record: Any) -> dict[str, Any]:
     return row | {"time": iso(published_ms(record))} | content(record)
 
 
-def published_ms(record: Any) -> int:
-    seconds: float = record.publish_time
-    return round(seconds * 1_000)
-
-
 def content(record: Any) -> dict[str, Any]:
     """Return the producer's content, byte for byte."""
     row: dict[str, Any] = {"key": None}
@@ -230,10 +226,6 @@ def text_or_base64(name: str, value: bytes) -> dict[str, str]:
         return {name: value.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": base64.b64encode(value).decode()}
-
-
-def header_text(value: str | bytes) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def _headers(message: "Message") -> bytes:

@@ -6,7 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from gossipq_cli.dashboard.asked import (
+from gossipq_cli.dashboard.state import Board
+from gossipq_cli.dashboard.still import recorded
+from gossipq_ops.questions import (
     Dead,
     Find,
     Open,
@@ -19,9 +21,7 @@ from gossipq_cli.dashboard.asked import (
     Stands,
     Taken,
 )
-from gossipq_cli.dashboard.rows import Snapshot
-from gossipq_cli.dashboard.state import Board
-from gossipq_cli.dashboard.still import recorded
+from gossipq_ops.rows import Snapshot
 
 
 def _module(name: str) -> ModuleType:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from gossipq_cli.dashboard.frame import screen
 from gossipq_cli.dashboard.painter import svg
-from gossipq_cli.dashboard.rows import Snapshot
 from gossipq_cli.dashboard.state import Ui
 from gossipq_cli.dashboard.still import recorded
+from gossipq_ops.rows import Snapshot
 
 HOME = Path(__file__).resolve().parents[3]
 FOLDER = HOME / "docs" / "pictures"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from gossipq_cli.dashboard.rows import (
+from gossipq_ops.rows import (
     Alarm,
     Client,
     Copy,

@@ -16,11 +16,11 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from gossipq.errors import GossipqError
-from gossipq_cli.ask import own_name
 from gossipq_cli.dashboard.recordings import Recording, written
-from gossipq_cli.dashboard.rows import Snapshot
 from gossipq_cli.dashboard.sources import News, Watch
 from gossipq_client import Client, connect
+from gossipq_ops.process import own_name
+from gossipq_ops.rows import Snapshot
 from hosts import Host
 
 FILE = Path(__file__).with_name("scene.jsonl.gz")

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from gossipq.errors import GossipqError, StillJoining, TurnedAway, Unreachable
 from gossipq.messages import StatsReply, StatusReply
 from gossipq.values import CopyStats, GroupStats, Lead, Member, PartitionStats, WorkerStats
-from gossipq_cli.dashboard.collect import Heard, Told, snapshot
 from gossipq_cli.dashboard.frame import screen
 from gossipq_cli.dashboard.sources import fault
 from gossipq_cli.dashboard.state import Board, Ui
+from gossipq_ops.collect import Heard, Told, snapshot
 
 FOLDER = Path(__file__).with_name("screens")
 SIZES = ((60, 20), (80, 24), (120, 40), (200, 60))

@@ -16,8 +16,8 @@ from gossipq.values import (
     Route,
     WorkerStats,
 )
-from gossipq_cli.dashboard.collect import Heard, Told, event_rows, snapshot
-from gossipq_cli.dashboard.rows import UNKNOWN, Copy, Shard, Snapshot, Subscription
+from gossipq_ops.collect import Heard, Told, event_rows, snapshot
+from gossipq_ops.rows import UNKNOWN, Copy, Shard, Snapshot, Subscription
 
 SHARDS = 3
 

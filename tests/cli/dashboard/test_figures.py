@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipq_cli.dashboard.figures import (
+from gossipq_ops.figures import (
     GRAPHS,
     axed,
     bar,

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from gossipq.errors import UnknownVerb, Unreachable
 from gossipq.messages import StatsReply, StatusReply
 from gossipq.values import ClientRow, GroupStats, Member, PartitionStats, WorkerStats
-from gossipq_cli.ask import own_name
-from gossipq_cli.dashboard.gather import ClusterTeller, Gathering, NodeTeller, Slow, carried, once, pause_s
+from gossipq_ops.gather import ClusterTeller, Gathering, NodeTeller, Slow, carried, once, pause_s
+from gossipq_ops.process import own_name
 from waiting import until
 
 
@@ -132,8 +132,8 @@ def test_who_left_the_roster_is_asked_no_more() -> None:
 
 def test_snapshots_come_at_the_pace_that_was_asked_for_also_after_a_slow_begin() -> None:
     """A node that is away for a while when it all begins costs no more than that while."""
-    from gossipq_cli.dashboard.rows import Snapshot
     from gossipq_cli.dashboard.sources import Watch
+    from gossipq_ops.rows import Snapshot
 
     node, told = Node(), []
     node.there = False

@@ -6,10 +6,10 @@ import xml.etree.ElementTree as ET
 from rich.cells import cell_len
 from rich.text import Text
 
-from gossipq_cli.dashboard.figures import GRAPHS
 from gossipq_cli.dashboard.frame import screen
 from gossipq_cli.dashboard.painter import BEGIN, END, Painter, in_ascii, svg
 from gossipq_cli.dashboard.state import Board, Ui
+from gossipq_ops.figures import GRAPHS
 
 
 def words(picture: str) -> str:

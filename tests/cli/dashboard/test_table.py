@@ -147,7 +147,7 @@ def test_fit_counts_wide_letters() -> None:
 def test_wrapped_text_keeps_its_width_and_its_letters(text: str, width: int) -> None:
     lines = [line.plain for line in wrapped(text, width)]
     assert all(cell_len(line) <= width for line in lines)
-    from gossipq_cli.output import printable
+    from gossipq.texts import printable
 
     assert "".join("".join(lines).split()) == "".join(printable(text).split())
 

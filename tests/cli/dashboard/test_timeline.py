@@ -4,10 +4,10 @@ yet."""
 import pytest
 
 from gossipq.limits import HOUR_MS, MINUTE_MS
-from gossipq_cli.dashboard.figures import chart
-from gossipq_cli.dashboard.history import History
-from gossipq_cli.dashboard.rows import Copy, Event, Group, Growth, Partition, Shard, Snapshot
 from gossipq_cli.dashboard.timeline import Axis, hourly, steps
+from gossipq_ops.figures import chart
+from gossipq_ops.history import History
+from gossipq_ops.rows import Copy, Event, Group, Growth, Partition, Shard, Snapshot
 
 TEN = 10 * HOUR_MS
 

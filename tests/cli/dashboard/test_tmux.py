@@ -117,7 +117,7 @@ def test_each_key_and_each_view(watched: Pane, node, tmp_path: Path) -> None:
     pane.type("Escape", "4", "/", "nobody", "Enter")
     pane.until("no group matches")
     pane.type("Escape", "s", "?")
-    pane.until("what others call master")
+    pane.until("Exact numbers")
     pane.type("x", "p")
     pane.until("paused")
     pane.type("p", "+")

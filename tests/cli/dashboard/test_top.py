@@ -17,11 +17,11 @@ from gossipq.errors import Unreachable
 from gossipq.messages import StatusReply
 from gossipq_cli import ask
 from gossipq_cli.commands import top
-from gossipq_cli.dashboard.figures import GRAPHS
 from gossipq_cli.dashboard.recordings import Recording
 from gossipq_cli.dashboard.state import VIEWS
 from gossipq_cli.dashboard.views.topics import by_name
 from gossipq_cli.options import Choices
+from gossipq_ops.figures import GRAPHS
 
 
 def test_what_the_command_knows_without_importing_the_dashboard_is_so() -> None:

@@ -12,15 +12,16 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from gossipq import limits
-from gossipq_cli.dashboard import keys, rows
-from gossipq_cli.dashboard.asked import Failed, Open, Opened, Page, Record, Records, Stands, Subject
+from gossipq_cli.dashboard import keys
 from gossipq_cli.dashboard.frame import BAD, OLD, WARN, header, plain, screen
-from gossipq_cli.dashboard.history import History
 from gossipq_cli.dashboard.state import VIEWS, Board, Fault, Menu, Prompt, Ui
 from gossipq_cli.dashboard.table import Sorting
-from gossipq_cli.dashboard.verbs import NAMES as KINDS
-from gossipq_cli.dashboard.verbs import name_of
 from gossipq_cli.dashboard.views import view_of
+from gossipq_ops import rows
+from gossipq_ops.history import History
+from gossipq_ops.questions import Failed, Open, Opened, Page, Record, Records, Stands, Subject
+from gossipq_ops.verbs import NAMES as KINDS
+from gossipq_ops.verbs import name_of
 
 SIZES = ((60, 20), (80, 24), (120, 40), (250, 80))
 PLACES = {name: Ui(view=name) for name in VIEWS} | {

@@ -23,7 +23,17 @@ from gossipq import limits
 from gossipq.clock import SystemClock
 from gossipq.errors import Forbidden, GossipqError
 from gossipq.permissions import WHOLE
-from gossipq_cli.dashboard.asked import (
+from gossipq.texts import readable
+from gossipq_client import Client
+from gossipq_client.values import series
+from gossipq_gateway.console import pages, views
+from gossipq_gateway.console.watches import Connect, MeansOf, Watch, Watches
+from gossipq_gateway.dialect import Desk
+from gossipq_gateway.dialects.numbers import whole
+from gossipq_gateway.manners import STREAMED
+from gossipq_gateway.problems import is_forbidden
+from gossipq_ops.collect import growth_rows
+from gossipq_ops.questions import (
     Act,
     Answer,
     Failed,
@@ -36,17 +46,7 @@ from gossipq_cli.dashboard.asked import (
     Subject,
     Try,
 )
-from gossipq_cli.dashboard.collect import growth_rows
-from gossipq_cli.dashboard.verbs import Verb, command_of, name_of, question_of, verbs_of
-from gossipq_cli.output import readable
-from gossipq_client import Client
-from gossipq_client.values import series
-from gossipq_gateway.console import pages, views
-from gossipq_gateway.console.watches import Connect, Watch, Watches
-from gossipq_gateway.dialect import Desk
-from gossipq_gateway.dialects.numbers import whole
-from gossipq_gateway.manners import STREAMED
-from gossipq_gateway.problems import is_forbidden
+from gossipq_ops.verbs import Verb, command_of, name_of, question_of, verbs_of
 
 ROOT = "/console"
 COOKIE = "gossipq_console"
@@ -79,9 +79,9 @@ class Console:
 
     name = "console"
 
-    def __init__(self, connect: Connect, server: str) -> None:
-        """`server` is shown as the name of a cluster without a name."""
-        self._watches = Watches(connect, server, SystemClock())
+    def __init__(self, connect: Connect, server: str, means: MeansOf) -> None:
+        """`server` is shown as the name of a cluster without a name. `means`: for verbs of nodes."""
+        self._watches = Watches(connect, server, means, SystemClock())
 
     @asynccontextmanager
     async def serve(self, desk: Desk) -> AsyncIterator[None]:

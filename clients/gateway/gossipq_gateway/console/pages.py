@@ -6,9 +6,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from gossipq.texts import many, printable
-from gossipq_cli.dashboard import figures
-from gossipq_cli.output import moment, readable
+from gossipq.texts import many, moment, printable, readable
+from gossipq_ops import figures
 
 
 def _clock(unix_ms: int) -> str:

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gossipq.limits import FRESH_MS
-from gossipq.texts import many
-from gossipq_cli.dashboard.history import GroupSum, History, TopicSum, alarms
-from gossipq_cli.dashboard.rows import Alarm, Client, Event, Growth, Node, Shard
-from gossipq_cli.dashboard.verbs import NAMES
-from gossipq_cli.outlook import Holder, Look, lines, outlook
-from gossipq_cli.output import moment
+from gossipq.texts import many, moment
 from gossipq_gateway.console.charts import Bars, Curve, bars, curve
+from gossipq_ops.history import History, alarms
+from gossipq_ops.outlook import Holder, Look, lines, outlook
+from gossipq_ops.rows import Alarm, Client, Event, Growth, Node, Shard
+from gossipq_ops.sums import GroupSum, TopicSum
+from gossipq_ops.verbs import NAMES
 
 SERIES = 120  #: values of a curve with one value a second
 SPARK = (120, 24)

@@ -13,14 +13,17 @@ from gossipq.clock import Clock
 from gossipq.errors import GossipqError
 from gossipq.limits import FRESH_MS
 from gossipq.permissions import Rights
-from gossipq_cli.dashboard.asked import Answer, Ask, Failed, Find
-from gossipq_cli.dashboard.desk import Desk
-from gossipq_cli.dashboard.gather import Gathering
-from gossipq_cli.dashboard.history import History
 from gossipq_client import Client
 from gossipq_gateway.problems import is_forbidden
+from gossipq_ops.actions import Connect as ConnectNode
+from gossipq_ops.actions import Means
+from gossipq_ops.answers import Answerer
+from gossipq_ops.gather import Gathering
+from gossipq_ops.history import History
+from gossipq_ops.questions import Answer, Ask, Failed, Find
 
 T = TypeVar("T")
+MeansOf = Callable[[ConnectNode], Means]
 Connect = Callable[[str, bytes | None], Client]  #: (a node or "", token; None = without a token)
 EVERY_S = 1.0  #: between two snapshots
 LOOK_S = 0.1
@@ -35,8 +38,11 @@ class Watch:
     `top`, for any number of pages.
     """
 
-    def __init__(self, connect: Connect, server: str, token: bytes | None, clock: Clock) -> None:
-        self._connect, self._server, self._token, self.clock = connect, server, token, clock
+    def __init__(
+        self, connect: Connect, server: str, means: MeansOf, token: bytes | None, clock: Clock
+    ) -> None:
+        self._connect, self._server, self._means = connect, server, means
+        self._token, self.clock = token, clock
         self.history = History()
         self.rights: Rights | None = None  #: None: everything
         self.user = ""
@@ -123,14 +129,14 @@ class Watch:
 
     async def answer(self, ask: Ask) -> Answer:
         """Return an answer. Faults become a Failed; a search ends after a while."""
-        desk: list[Desk] = []
+        answerers: list[Answerer] = []
 
         def serve(mq: Client) -> Answer:
-            desk.append(Desk(mq, self._reach))
-            return desk[0].answer(ask)
+            answerers.append(Answerer(mq, self._means(self._reach)))
+            return answerers[0].answer(ask)
 
         def stop() -> None:
-            for each in desk:
+            for each in answerers:
                 each.stop()
 
         if isinstance(ask, Find):
@@ -151,7 +157,8 @@ class Watch:
 class Watches:
     """The watches of all users by token. Cookies have the tokens, so a restart loses nothing."""
 
-    def __init__(self, connect: Connect, server: str, clock: Clock) -> None:
+    def __init__(self, connect: Connect, server: str, means: MeansOf, clock: Clock) -> None:
+        self._means = means
         self._connect, self._server, self._clock = connect, server, clock
         self._of: OrderedDict[bytes, Watch] = OrderedDict()
         self._key = os.urandom(32)
@@ -167,7 +174,7 @@ class Watches:
             await watch.close()
             watch = self._of.get(name)
         if watch is None:
-            watch = self._of[name] = Watch(self._connect, self._server, token, self._clock)
+            watch = self._of[name] = Watch(self._connect, self._server, self._means, token, self._clock)
         try:
             await watch.ready()
         except BaseException:

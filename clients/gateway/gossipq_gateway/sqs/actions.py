@@ -22,6 +22,7 @@ from gossipq_gateway.sqs.faults import SqsFault, bad_handle, bad_value, fault_of
 from gossipq_gateway.sqs.fifo import Order
 from gossipq_gateway.sqs.messages import Attribute
 from gossipq_gateway.sqs.queues import GROUP, Queue, Queues
+from gossipq_ops.sums import waiting_of
 
 CONFIRM_S = 10.0
 SHORT_S = 0.25  #: a short poll waits this long, because the leaders must be asked
@@ -195,7 +196,7 @@ class Actions:
             if group is None:
                 ready += row.next - row.first
             else:
-                ready += group.ready + group.parked + group.retrying
+                ready += waiting_of(group)
                 hidden += group.in_flight
         return {
             "ApproximateNumberOfMessages": str(ready),

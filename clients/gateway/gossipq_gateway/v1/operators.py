@@ -3,9 +3,10 @@
 from typing import Any
 
 from gossipq.types import partition_of
-from gossipq.values import GroupStats, TopicInfo
+from gossipq.values import TopicInfo
 from gossipq_gateway.v1 import plain, shapes
 from gossipq_gateway.v1.operation import Call
+from gossipq_ops.sums import GroupSum, group_sums
 
 TRACE_SECONDS = 1000
 
@@ -66,28 +67,26 @@ async def purge_topic(call: Call) -> shapes.Counted:
 # --- groups
 
 
-def _group(rows: list[GroupStats]) -> shapes.Group:
-    return shapes.Group(
-        group=rows[0].group,
-        lag=sum(row.ready + row.in_flight + row.retrying + row.parked for row in rows),
-        ready=sum(row.ready for row in rows),
-        in_flight=sum(row.in_flight for row in rows),
-        retrying=sum(row.retrying for row in rows),
-        parked=sum(row.parked for row in rows),
-        dead=sum(row.dead for row in rows),
-        acked=sum(row.acked for row in rows),
-        consumers=max(row.consumers for row in rows),
-        paused=any(row.paused for row in rows),
-        oldest_s=max(row.oldest_ms for row in rows) / 1000,
+def _group(found: GroupSum) -> shapes.Group:
+    same = (
+        "group",
+        "lag",
+        "ready",
+        "in_flight",
+        "retrying",
+        "parked",
+        "dead",
+        "acked",
+        "consumers",
+        "paused",
     )
+    return shapes.Group(oldest_s=found.oldest_ms / 1000, **{name: getattr(found, name) for name in same})
 
 
 async def groups(call: Call) -> shapes.Groups:
     """List the groups of a topic with their counters."""
-    rows: dict[str, list[GroupStats]] = {}
-    for row in await call.caller.mq.admin.groups(call.path["topic"]):
-        rows.setdefault(row.group, []).append(row)
-    return shapes.Groups(groups=[_group(rows[name]) for name in sorted(rows)])
+    found = group_sums(await call.caller.mq.admin.groups(call.path["topic"]))
+    return shapes.Groups(groups=[_group(found[name]) for name in sorted(found)])
 
 
 async def set_group(call: Call) -> None:

@@ -4,9 +4,10 @@ import json
 
 import click
 
+from gossipq.texts import dashed, iso, spaced
 from gossipq_cli import ask
 from gossipq_cli.options import Choices, Verb, pass_choices
-from gossipq_cli.output import Column, Output, dashed, iso, spaced
+from gossipq_cli.output import Column, Output
 
 TOPIC = "_audit"
 

@@ -9,12 +9,13 @@ import click
 from gossipq.errors import ConfigError, GossipqError, UnknownTopic
 from gossipq.health import State, of_error, of_node
 from gossipq.messages import StatusReply
-from gossipq.texts import many, size
+from gossipq.texts import many, printable, size
 from gossipq.values import Alarm
 from gossipq_cli import ask, failures
-from gossipq_cli.clusters import health, look
 from gossipq_cli.options import Choices, Noun, pass_choices
-from gossipq_cli.output import Output, json_text, printable
+from gossipq_cli.output import Output, json_text
+from gossipq_ops.clusters import health
+from gossipq_ops.sums import lag_of
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
@@ -150,7 +151,7 @@ def cluster(choices: Choices) -> int:
 
     def judge() -> Verdict:
         status, alarms = _state(choices)
-        view = look(choices)
+        view = ask.look(choices)
         figures = (("led", len(view.leads), "", ""), ("shards", status.shards, "", ""))
         state = health(view)
         if state.findings and state.state is not State.DEGRADED:
@@ -199,7 +200,7 @@ def lag(choices: Choices, topic: str | None, group: str | None, warn: int | None
         for row in rows:
             if group in (None, row.group):
                 name = row.topic, row.group
-                behind[name] = behind.get(name, 0) + row.ready + row.in_flight + row.retrying + row.parked
+                behind[name] = behind.get(name, 0) + lag_of(row)
         if group and not behind:
             return Verdict(UNKNOWN, f"no group {group}" + (f" on {topic}" if topic else ""))
         if not behind:

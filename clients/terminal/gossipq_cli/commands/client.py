@@ -4,12 +4,12 @@ from typing import Any
 
 import click
 
-from gossipq.texts import many, size
+from gossipq.texts import many, size, typed
 from gossipq.values import ClientRow
 from gossipq_cli import ask, failures
 from gossipq_cli.kinds import Duration
 from gossipq_cli.options import Choices, Noun, pass_choices
-from gossipq_cli.output import Column, Output, as_object, counter, span
+from gossipq_cli.output import Column, Output, as_object, counter
 
 SHOWN_BYTES = 4  #: of a session: enough to identify it
 
@@ -63,8 +63,8 @@ def list_clients(choices: Choices) -> None:
         Column("session", lambda text: text[: 2 * SHOWN_BYTES]),
         Column("client"),
         Column("version"),
-        Column("age_ms", span, right=True, title="age"),
-        Column("silent_ms", span, right=True, title="silent"),
+        Column("age_ms", typed, right=True, title="age"),
+        Column("silent_ms", typed, right=True, title="silent"),
         *map(counter, ("connections", "published")),
         Column("bytes", size, right=True),
         counter("in_flight"),
@@ -109,5 +109,5 @@ def kick(choices: Choices, session: str, for_s: float) -> None:
         mq.admin.kick(bytes.fromhex(row["session"]), round(for_s * 1_000))
     told = {"session": row["session"], "client": row["client"], "for_ms": round(for_s * 1_000)}
     held = many(row["in_flight"], "record")
-    text = f"{what} may not reconnect for {span(round(for_s * 1_000))}; {held} redelivered"
+    text = f"{what} may not reconnect for {typed(round(for_s * 1_000))}; {held} redelivered"
     Output(choices).one(told, text, row["session"])

@@ -12,15 +12,19 @@ from gossipq import limits
 from gossipq.endpoints import KEY_BYTES, Invitation
 from gossipq.errors import Busy, GossipqError, WrongState
 from gossipq.health import REPLICATED, VOTERS
+from gossipq.messages import StatusReply
 from gossipq.permissions import ADMIN, Users, digest
-from gossipq.texts import many
+from gossipq.texts import iso, many, moment
 from gossipq.values import AccessChange, GossipEvent, Invite, Member, User
-from gossipq_cli import access, ask, clusters, failures
+from gossipq_cli import access, ask, failures
 from gossipq_cli.access import secret_option
 from gossipq_cli.kinds import Duration
 from gossipq_cli.nodes import NODE_COLUMNS, node_row, node_rows
 from gossipq_cli.options import Choices, Noun, nearest, pass_choices
-from gossipq_cli.output import Column, Output, counter, iso, moment
+from gossipq_cli.output import Column, Output, counter
+from gossipq_ops import clusters
+from gossipq_ops.actions import Connect, Means
+from gossipq_ops.gather import view_of
 
 if TYPE_CHECKING:
     from gossipq_node.plan import ShardPlan
@@ -48,6 +52,16 @@ def secret_of(path: str = "") -> bytes:
     return trust.known(path)
 
 
+def means(connect: Connect) -> Means:
+    """Return what the verbs of dashboards need. `connect` reaches each node."""
+
+    def status_at(address: str) -> StatusReply:
+        with connect(address) as mq:
+            return mq.admin.status()
+
+    return Means(lambda asked: view_of(asked, status_at), secret_of, plans_of)
+
+
 @click.group(cls=Noun)
 def command() -> None:
     """List, invite, drain, remove nodes; options; close; recover."""
@@ -65,7 +79,7 @@ def ls(choices: Choices) -> None:
     "away": in the roster, and does not answer. "lost": silent for so long that its copies are rebuilt
     elsewhere.
     """
-    Output(choices).rows(NODE_COLUMNS, node_rows(clusters.look(choices)))
+    Output(choices).rows(NODE_COLUMNS, node_rows(ask.look(choices)))
 
 
 @command.command("show")
@@ -77,7 +91,7 @@ def show(choices: Choices, node: str) -> None:
     \b
     gossipq cluster show ada
     """
-    view, out = clusters.look(choices), Output(choices)
+    view, out = ask.look(choices), Output(choices)
     found = _node(view, node)
     roles = clusters.roles_of(found.member.copy, view.copies)
     shards = {role: roles.get(role, []) for role in ("leader", "follower", "witness", "learner")}
@@ -119,7 +133,7 @@ def drain(choices: Choices, node: str, undo: bool, wait_s: float | None, secret_
     gossipq cluster drain ada --wait 10m && gossipq cluster rm ada
     gossipq cluster drain ada --undo
     """
-    view, out = clusters.look(choices), Output(choices)
+    view, out = ask.look(choices), Output(choices)
     found = _node(view, node)
     with ask.connect(choices) as mq:
         mq.admin.set_member(node, "in" if undo else "leaving", secret_of(secret_file))
@@ -136,7 +150,7 @@ def _await_empty(choices: Choices, copy: str, name: str, wait_s: float) -> None:
     """Wait until the node has no copies. A learner of shard 0 does not count: every node is one."""
     deadline = time.monotonic() + wait_s
     while True:
-        view = clusters.look(choices)
+        view = ask.look(choices)
         left = [row for row in view.copies if row.copy == copy and row.role in VOTERS]
         if not left and not clusters.unhealthy(view):
             return
@@ -164,7 +178,7 @@ def rm(choices: Choices, node: str, force: bool, secret_file: str) -> None:
 
     A node that comes back after this needs an empty data directory.
     """
-    view = clusters.look(choices)
+    view = ask.look(choices)
     found = _node(view, node)
     votes = clusters.votes(view, found.member.copy)
     if votes and not force:
@@ -202,7 +216,7 @@ def replace_node(choices: Choices, node: str, by: str | None, wait_s: float, sec
     Start the new node first: it joins with an empty directory. The one that is replaced must be silent; if it
     comes back, it needs an empty directory, too.
     """
-    view = clusters.look(choices)
+    view = ask.look(choices)
     found, others = _node(view, node), [each for each in view.nodes if each.member.name != node]
     if found.status is not None:
         raise failures.Failure(
@@ -272,7 +286,7 @@ def rebalance(choices: Choices, plan: bool, copies: str | None, everything: bool
         raise click.UsageError(
             "the cluster moves its shards by itself: `--plan` shows the moves that it plans"
         )
-    view, out = clusters.look(choices), Output(choices)
+    view, out = ask.look(choices), Output(choices)
     plans = plans_of(view, int(copies) if copies else 0)
     moving = [row for row in plans if row.moves]
     columns = [counter("shard"), *(Column(name) for name in ("leader", "leads_then"))]

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gossipq.texts import many
+from gossipq.texts import brief, dashed, many, moment, printable
 from gossipq.values import TraceEvent
 from gossipq_cli import ask, failures, records, refs
 from gossipq_cli.commands.group import found, group_option, totals
 from gossipq_cli.options import Choices, Noun, pass_choices
-from gossipq_cli.output import Column, Output, as_object, brief, counter, dashed, moment, printable
+from gossipq_cli.output import Column, Output, as_object, counter
 
 if TYPE_CHECKING:
     from gossipq_client.operations import DeadLetter
@@ -108,7 +108,7 @@ def _line(error: str) -> str:
 
 
 def _count_errors(choices: Choices, out: Output, topic: str, group: str | None) -> None:
-    from gossipq_cli.dashboard.desk import dead_by_error
+    from gossipq_ops.answers import dead_by_error
 
     with ask.connect(choices) as mq:
         found(mq, topic, group)

@@ -14,9 +14,10 @@ from gossipq.health import MEANINGS, State, of_error, wrong_clocks
 from gossipq.limits import DOOR_PORT_STEP
 from gossipq.texts import many
 from gossipq.values import Member
-from gossipq_cli import clusters, failures, reach
+from gossipq_cli import ask, failures, reach
 from gossipq_cli.options import Choices, Verb, pass_choices
 from gossipq_cli.output import Output
+from gossipq_ops import clusters
 
 if TYPE_CHECKING:
     from gossipq_node.doctor import Check
@@ -34,7 +35,7 @@ def of_cluster(choices: Choices) -> "list[Check]":
     from gossipq_node.doctor import BAD, GOOD, WARNING, Check
 
     try:
-        view = clusters.look(replace(choices, timeout_s=min(ASK_S, choices.timeout_s)))
+        view = ask.look(replace(choices, timeout_s=min(ASK_S, choices.timeout_s)))
     except GossipqError as error:
         if not choices.servers:
             return []

@@ -111,10 +111,12 @@ def command(choices: Choices, /, **given: Any) -> None:
 def console(choices: Choices) -> "Console":
     """Return the console, in which each user is a client with its own token."""
     import gossipq_client
+    from gossipq_cli.commands.cluster import means
     from gossipq_cli.contexts import servers_of
     from gossipq_client.io import addresses_of, contexts
     from gossipq_client.values import Credentials
     from gossipq_gateway.console import Console
+    from gossipq_ops.process import own_name
 
     home = ask.Home()
 
@@ -135,11 +137,11 @@ def console(choices: Choices) -> "Console":
     def client(servers: Sequence[str], shown: bytes | Credentials) -> "Client":
         return gossipq_client.connect(
             *servers,
-            name=ask.own_name(),
+            name=own_name(),
             timeout=choices.timeout_s,
             wait=choices.timeout_s,
             credentials=shown,
             insecure=choices.insecure,
         )
 
-    return Console(connect, addresses_of(servers_of(choices.servers))[0])
+    return Console(connect, addresses_of(servers_of(choices.servers))[0], means)

@@ -9,31 +9,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gossipq.errors import BadRequest
-from gossipq.texts import many
+from gossipq.texts import many, number, typed
 from gossipq.types import partition_of
 from gossipq.values import ClientRow, GroupStats
 from gossipq_cli import ask, failures
 from gossipq_cli.commands.topic import NEVER
-from gossipq_cli.kinds import Duration, Durations, place_of
+from gossipq_cli.kinds import Duration, Durations
 from gossipq_cli.options import Choices, Noun, nearest, pass_choices
-from gossipq_cli.output import Column, Output, as_object, counter, number, span
+from gossipq_cli.output import Column, Output, as_object, counter
+from gossipq_ops.inputs import place_of
+from gossipq_ops.sums import ADDED, OPEN, group_sums, lag_of
 
 if TYPE_CHECKING:
     from gossipq_client import Client
 
-#: states that count as lag: published and not finished
-OPEN = ("ready", "in_flight", "retrying", "parked")
-STORED = (
-    *OPEN,
-    "acked",
-    "dead",
-    "voided",
-    "dropped",
-    "removed",
-    "redelivered",
-    "unmatched",
-    "blocked_by_key",
-)
 COUNTERS = ("lag", *OPEN, "acked", "dead", "redelivered", "consumers")
 
 group_option = click.option("-g", "--group", required=True, help="the group")
@@ -47,29 +36,15 @@ def command() -> None:
 
 
 def counters_of(part: GroupStats) -> dict[str, Any]:
-    """Return counters of one partition; lag = published and not finished."""
-    counts = {name: getattr(part, name) for name in STORED}
-    lag = sum(counts[name] for name in OPEN)
-    return {"lag": lag, **counts, "consumers": part.consumers, "paused": part.paused}
+    """Return counters of one partition."""
+    counts = {name: getattr(part, name) for name in ADDED}
+    return {"lag": lag_of(part), **counts, "consumers": part.consumers, "paused": part.paused}
 
 
 def totals(groups: Iterable[GroupStats]) -> list[dict[str, Any]]:
     """Return one row for each group and topic."""
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for part in groups:
-        counts = counters_of(part)
-        row = rows.setdefault(
-            (part.topic, part.group), {"group": part.group, "topic": part.topic, "partitions": 0}
-        )
-        row["partitions"] += 1
-        for name in ("lag", *STORED):
-            row[name] = row.get(name, 0) + counts[name]
-        # a consumer of many partitions is one consumer
-        row["consumers"] = max(row.get("consumers", 0), part.consumers)
-        row["paused"] = row.get("paused", False) or part.paused
-        # it is computed for each shard
-        row["goes_ms"] = min(filter(None, (row.get("goes_ms", 0), part.goes_ms)), default=0)
-    return [rows[at] for at in sorted(rows)]
+    sums = sorted(group_sums(groups).values(), key=lambda found: (found.topic, found.group))
+    return [{"group": found.group, **found._asdict()} for found in sums]
 
 
 def unknown(topic: str, group: str, known: Iterable[GroupStats] = ()) -> failures.Failure:
@@ -126,7 +101,7 @@ def list_groups(choices: Choices, topic: str | None) -> None:
     if any(row["paused"] for row in rows):
         columns.append(Column("paused", lambda paused: "paused" if paused else ""))
     if any(row["goes_ms"] for row in rows):  # unused, by the topic's policy
-        columns.append(Column("goes_ms", lambda goes_ms: span(goes_ms) if goes_ms else "", title="goes in"))
+        columns.append(Column("goes_ms", lambda goes_ms: typed(goes_ms) if goes_ms else "", title="goes in"))
     out.rows(columns, rows)
     if not groups:
         _say_none(out, topic)
@@ -274,16 +249,17 @@ def show(choices: Choices, topic: str, group: str | None, named: str | None) -> 
         partitions = list(map(_by_partition, parts))
         out.one(row | {"policy": policy, "consumer_names": rules.consumers, "partitions": partitions})
         return
+    goes_ms, oldest_ms = row["goes_ms"], row["oldest_ms"]
     shown = {
-        name.replace("_", " "): number(value) if type(value) is int else value for name, value in row.items()
+        name.replace("_", " "): number(value) if type(value) is int else value
+        for name, value in row.items()
+        if name not in ("goes_ms", "oldest_ms", "alarm_lag")
     }
-    shown.pop("goes ms")
-    if goes_ms := row["goes_ms"]:
-        shown["goes in"] = span(goes_ms)
-    oldest_ms = max(part.oldest_ms for part in parts)
-    shown |= {"paused": "yes" if row["paused"] else "no", "oldest": span(oldest_ms) if oldest_ms else "-"}
+    if goes_ms:
+        shown["goes in"] = typed(goes_ms)
+    shown |= {"paused": "yes" if row["paused"] else "no", "oldest": typed(oldest_ms) if oldest_ms else "-"}
     for name, value, origin in rules.policy:
-        text = ", ".join(span(int(each)) for each in value.split(", ")) if name.endswith("_ms") else value
+        text = ", ".join(typed(int(each)) for each in value.split(", ")) if name.endswith("_ms") else value
         text = "never" if name in NEVER and value == "0" else text
         said = "" if origin in ("group", "none") else f"  (as the {origin} says)"
         shown[name.removesuffix("_ms").replace("_", " ")] = text + said

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gossipq.errors import GossipqError
-from gossipq.texts import many
+from gossipq.texts import brief, dashed, many, moment
 from gossipq_cli import ask, failures, records, refs
 from gossipq_cli.commands.group import asking
-from gossipq_cli.kinds import Duration, Moment, moment_of
+from gossipq_cli.kinds import Duration, Moment
 from gossipq_cli.options import Choices, Noun, pass_choices
-from gossipq_cli.output import Output, brief, dashed, moment
+from gossipq_cli.output import Output
 from gossipq_cli.progress import Progress
+from gossipq_ops.answers import published_ms
+from gossipq_ops.inputs import moment_of
 
 if TYPE_CHECKING:
     from gossipq_client import Message
@@ -125,7 +127,7 @@ def _rows(found: "Iterator[Message]", progress: Progress) -> Iterator[tuple[dict
         progress.clear()
         ref = f"{record.topic}/{record.partition}/{record.offset}"
         key = dashed(brief(record.key, 20) if record.key is not None else None)
-        line = f"{ref}  {moment(records.published_ms(record))}  {key}  {brief(record.value)}"
+        line = f"{ref}  {moment(published_ms(record))}  {key}  {brief(record.value)}"
         yield {"ref": ref} | records.as_row(record), line
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gossipq.errors import UnknownRecord
-from gossipq.texts import many
+from gossipq.texts import brief, dashed, many, spaced
 from gossipq.types import partition_of
 from gossipq.values import GroupStats
 from gossipq_cli import ask, records
 from gossipq_cli.commands.group import found
-from gossipq_cli.kinds import place_of
 from gossipq_cli.options import Choices, Verb, pass_choices
-from gossipq_cli.output import Column, Output, brief, dashed, spaced
+from gossipq_cli.output import Column, Output
+from gossipq_ops.inputs import place_of
 
 if TYPE_CHECKING:
     from gossipq_client import Client, Message

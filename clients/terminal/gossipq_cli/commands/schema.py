@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from gossipq.texts import many
+from gossipq.texts import many, printable
 from gossipq_cli import ask, failures
 from gossipq_cli.options import Choices, Noun, pass_choices
-from gossipq_cli.output import Column, Output, json_text, printable
+from gossipq_cli.output import Column, Output, json_text
 
 if TYPE_CHECKING:
     from gossipq_client import Client, Schema

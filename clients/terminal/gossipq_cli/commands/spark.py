@@ -13,12 +13,12 @@ from typing import Any
 
 import click
 
-from gossipq.texts import many, size
+from gossipq.texts import brief, dashed, many, readable, size
 from gossipq_cli import failures
 from gossipq_cli.files import save_picture
 from gossipq_cli.kinds import Moment
 from gossipq_cli.options import Choices, Noun, pass_choices
-from gossipq_cli.output import Column, Output, brief, counter, dashed, readable
+from gossipq_cli.output import Column, Output, counter
 
 Spark = Any  #: a SparkSession
 Frame = Any  #: a DataFrame

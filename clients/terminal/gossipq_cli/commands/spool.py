@@ -2,8 +2,9 @@
 
 import click
 
+from gossipq.texts import moment
 from gossipq_cli.options import Choices, Verb, pass_choices
-from gossipq_cli.output import Column, Output, counter, moment
+from gossipq_cli.output import Column, Output, counter
 
 
 @click.command(cls=Verb)

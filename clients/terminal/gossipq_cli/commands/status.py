@@ -7,12 +7,13 @@ import click
 import msgspec
 
 from gossipq.health import wrong_clocks
-from gossipq.texts import size
-from gossipq_cli import ask, clusters, failures
+from gossipq.texts import size, typed
+from gossipq_cli import ask, failures
 from gossipq_cli.kinds import Duration
 from gossipq_cli.nodes import NODE_COLUMNS, node_rows
 from gossipq_cli.options import Choices, Verb, pass_choices
-from gossipq_cli.output import Column, Output, counter, span
+from gossipq_cli.output import Column, Output, counter
+from gossipq_ops import clusters
 
 ROWS = ("workers", "routes", "members", "leads", "copies", "events")
 
@@ -57,7 +58,7 @@ def command(choices: Choices, wait_s: float | None, nodes: int) -> int:
     Exits 0 when all is well: every shard has a leader, every copy exists and is in sync, and publishes are
     accepted; else 1, and 75 when the wait was too short. `gossipq help health` explains the words.
     """
-    view = clusters.look(choices) if wait_s is None else ask.wait_healthy(choices, wait_s, nodes)
+    view = ask.look(choices) if wait_s is None else ask.wait_healthy(choices, wait_s, nodes)
     out = Output(choices)
     if out.for_machines or out.form == "names":
         out.one(as_object(view, nodes), name=view.asked.node)
@@ -88,14 +89,14 @@ def unanswered(view: clusters.ClusterView, known: Collection[str]) -> Iterator[s
     for node in view.nodes:
         rows = [row for row in view.copies if row.copy == node.member.copy and row.role != "leader"]
         if node.status is None and rows and node.member.name not in known:
-            ago = span(max(row.silent_ms for row in rows))
+            ago = typed(max(row.silent_ms for row in rows))
             yield f"{node.member.name} does not answer: what stands here of it the others heard {ago} ago"
 
 
 def _print(out: Output, view: clusters.ClusterView, nodes: int) -> None:
     status = view.asked
     out.write(
-        f"{status.node}  {status.mode}  cluster {status.cluster_name}  up {span(status.uptime_ms)}  gossipq "
+        f"{status.node}  {status.mode}  cluster {status.cluster_name}  up {typed(status.uptime_ms)}  gossipq "
         f"{status.version}"
     )
     health = clusters.health(view, nodes)

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from gossipq.texts import many, size
+from gossipq.texts import dashed, many, size
 from gossipq_cli import failures
 from gossipq_cli.files import written
 from gossipq_cli.options import Choices, Noun, pass_choices
-from gossipq_cli.output import Column, Output, counter, dashed
+from gossipq_cli.output import Column, Output, counter
 from gossipq_cli.reach import CONNECT_S, trouble_of
 
 if TYPE_CHECKING:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gossipq import alarms, errors
+from gossipq.texts import readable
 from gossipq_cli import ask, failures, records
-from gossipq_cli.kinds import Durations, moment_of
+from gossipq_cli.kinds import Durations
 from gossipq_cli.options import Choices, Verb, pass_choices
-from gossipq_cli.output import Output, is_terminal, readable
+from gossipq_cli.output import Output, is_terminal
+from gossipq_ops.inputs import moment_of
 
 if TYPE_CHECKING:
     from gossipq.values import GroupStats

@@ -108,8 +108,8 @@ def command(choices: Choices, /, view: str | None, named: str | None, **given: A
 
 
 def _ui(view: str, given: dict[str, Any]) -> "Ui":
-    from gossipq_cli.dashboard.figures import graph_of
     from gossipq_cli.dashboard.state import RATES_S, Ui
+    from gossipq_ops.figures import graph_of
 
     if view not in VIEWS:
         raise click.UsageError(f"no view {view!r}{nearest(view, VIEWS) or '; there are ' + ', '.join(VIEWS)}")
@@ -204,11 +204,11 @@ def _once(
     picture: Path | None,
 ) -> None:
     from gossipq_cli.dashboard import still
-    from gossipq_cli.dashboard.figures import speaks_unicode
     from gossipq_cli.dashboard.frame import plain, screen
-    from gossipq_cli.dashboard.history import LENGTH
     from gossipq_cli.dashboard.painter import in_ascii, svg
     from gossipq_cli.files import save_picture
+    from gossipq_ops.figures import speaks_unicode
+    from gossipq_ops.history import LENGTH
 
     if snapshots is not None:
         board = still.recorded(snapshots[-LENGTH:])
@@ -229,8 +229,8 @@ def _record(choices: Choices, ui: "Ui", file: Path) -> None:
     """Record without a screen until it is stopped. Raises Failure if the file cannot be written."""
     from queue import SimpleQueue
 
-    from gossipq_cli.dashboard.rows import Snapshot
     from gossipq_cli.dashboard.sources import News, Recorder, Watch
+    from gossipq_ops.rows import Snapshot
 
     news: SimpleQueue[News] = SimpleQueue()
     recorder = Recorder(file)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gossipq import errors
-from gossipq.texts import many, size
+from gossipq.texts import dashed, many, size, typed
 from gossipq.types import partition_of
 from gossipq.values import PartitionStats, TopicInfo
 from gossipq_cli import ask, failures, names
 from gossipq_cli.kinds import Duration, Durations, Size
 from gossipq_cli.options import Choices, Noun, pass_choices
-from gossipq_cli.output import Column, Output, counter, dashed, span
+from gossipq_cli.output import Column, Output, counter
 
 if TYPE_CHECKING:
     from gossipq_client import Client
@@ -95,10 +95,10 @@ def _shown(name: str, value: Any) -> Any:
     if value in ("", []) or (name == "ttl_ms" and not value):
         return "none"
     if name == "backoff_ms":
-        return ", ".join(map(span, value))
+        return ", ".join(map(typed, value))
     if isinstance(value, list):
         return ", ".join(value)
-    return span(value) if name.endswith("_ms") else value
+    return typed(value) if name.endswith("_ms") else value
 
 
 def _row(topic: TopicInfo, mine: list[PartitionStats]) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def list_topics(choices: Choices, pattern: str) -> None:
     with ask.connect(choices) as mq:
         topics, stats = mq.topics(pattern), mq.admin.stats()
     columns = [Column("topic"), counter("partitions"), counter("records"), Column("bytes", size, right=True)]
-    columns += [counter("published"), Column("retention_ms", span, right=True, title="retention")]
+    columns += [counter("published"), Column("retention_ms", typed, right=True, title="retention")]
     parts: dict[str, list[PartitionStats]] = {}
     for part in stats.partitions:
         parts.setdefault(part.topic, []).append(part)

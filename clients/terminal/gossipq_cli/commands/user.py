@@ -6,13 +6,14 @@ import click
 from msgspec import structs
 
 from gossipq import permissions
+from gossipq.texts import spaced
 from gossipq.values import AccessChange, AccessTable, User
 from gossipq.verbs import NEEDS
 from gossipq_cli import access, ask, failures
 from gossipq_cli.access import secret_option
 from gossipq_cli.kinds import Duration
 from gossipq_cli.options import Choices, Noun, nearest, pass_choices
-from gossipq_cli.output import Column, Output, spaced
+from gossipq_cli.output import Column, Output
 
 ROTATED_S = 60.0  #: older tokens stay valid this long
 expires_option = click.option(

@@ -2,9 +2,10 @@
 
 import click
 
+from gossipq.texts import dashed, spaced
 from gossipq_cli import access, ask
 from gossipq_cli.options import Choices, Verb, pass_choices
-from gossipq_cli.output import Output, dashed, spaced
+from gossipq_cli.output import Output
 
 
 @click.command(cls=Verb)

@@ -7,13 +7,14 @@ import click
 
 from gossipq.errors import Refused, UnknownTopic
 from gossipq.messages import Explained
-from gossipq.texts import many
+from gossipq.texts import dashed, many, moment, printable
 from gossipq.values import Standing
-from gossipq_cli import ask, outlook, refs
+from gossipq_cli import ask, refs
 from gossipq_cli.commands.group import asking, unknown
 from gossipq_cli.kinds import Duration
 from gossipq_cli.options import Choices, Verb, pass_choices
-from gossipq_cli.output import Column, Output, as_object, dashed, moment, printable
+from gossipq_cli.output import Column, Output, as_object
+from gossipq_ops import outlook
 
 if TYPE_CHECKING:
     from gossipq_client import Client

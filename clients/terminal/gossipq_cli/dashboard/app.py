@@ -10,17 +10,17 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from gossipq_cli.dashboard import keys
-from gossipq_cli.dashboard.asked import Act, Ask, Done, Failed, Find, Page, Try
 from gossipq_cli.dashboard.frame import AROUND, screen
-from gossipq_cli.dashboard.history import History
 from gossipq_cli.dashboard.painter import Painter, svg
 from gossipq_cli.dashboard.recordings import Recording
-from gossipq_cli.dashboard.rows import Snapshot
 from gossipq_cli.dashboard.sources import Answered, Asker, News, Player, Recorder, Watch, Wound
 from gossipq_cli.dashboard.state import LEAST, Board, Fault, Ui, wanted
 from gossipq_cli.dashboard.terminal import Terminal
 from gossipq_cli.failures import Failure
 from gossipq_cli.files import save_picture
+from gossipq_ops.history import History
+from gossipq_ops.questions import Act, Ask, Done, Failed, Find, Page, Try
+from gossipq_ops.rows import Snapshot
 
 if TYPE_CHECKING:
     from gossipq_client import Client

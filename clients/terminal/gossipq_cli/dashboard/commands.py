@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from gossipq_cli.dashboard.asked import Act, of_record
-from gossipq_cli.dashboard.figures import GRAPHS
 from gossipq_cli.dashboard.state import RATES_S, SPEEDS, VIEWS, Board
+from gossipq_ops.figures import GRAPHS
+from gossipq_ops.questions import Act, of_record
 
 NEAR_SHOWN = 4
 

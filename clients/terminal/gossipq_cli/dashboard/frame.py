@@ -3,15 +3,15 @@
 from rich.text import Text
 
 from gossipq.health import State
-from gossipq_cli.dashboard.figures import short, span
-from gossipq_cli.dashboard.history import ASKING
-from gossipq_cli.dashboard.history import GOOD as GOOD_STATES
+from gossipq.texts import moment
 from gossipq_cli.dashboard.state import LEAST, VIEWS, Board, Menu, Prompt, Ui, stale
 from gossipq_cli.dashboard.table import BAD, DIM, GOOD, HEAD, WARN, Column, block, box, fit, table, wrapped
-from gossipq_cli.dashboard.verbs import Verb, command_of, name_of, verbs_of
 from gossipq_cli.dashboard.views import view_of
 from gossipq_cli.dashboard.views.base import Page, safe_name
-from gossipq_cli.output import moment
+from gossipq_ops.figures import short, span
+from gossipq_ops.history import ASKING
+from gossipq_ops.history import GOOD as GOOD_STATES
+from gossipq_ops.verbs import Verb, command_of, name_of, verbs_of
 
 OLD = "bright_black"  #: colour of outdated figures
 AROUND = 3  #: lines around the view: header, tabs, footer

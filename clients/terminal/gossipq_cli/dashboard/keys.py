@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gossipq_cli.dashboard.asked import Act, Done, Failed, Open, Opened, Subject, Try, of_record
 from gossipq_cli.dashboard.commands import Command, completed, parse
-from gossipq_cli.dashboard.figures import GRAPHS
 from gossipq_cli.dashboard.state import RATES_S, SPEEDS, VIEWS, Board, Menu, Prompt, Ui
 from gossipq_cli.dashboard.table import Sorting
-from gossipq_cli.dashboard.verbs import Verb, name_of, question_of, verb_of, verbs_of
 from gossipq_cli.dashboard.views import PAGES, view_of
 from gossipq_cli.dashboard.views.base import Page
+from gossipq_ops.figures import GRAPHS
+from gossipq_ops.questions import Act, Done, Failed, Open, Opened, Subject, Try, of_record
+from gossipq_ops.verbs import Verb, name_of, question_of, verb_of, verbs_of
 
 ESCAPES = {
     b"[A": "up", b"[B": "down", b"[C": "right", b"[D": "left", b"OA": "up", b"OB": "down", b"OC": "right",

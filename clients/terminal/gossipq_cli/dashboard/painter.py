@@ -12,7 +12,7 @@ from rich.segment import Segment, Segments
 from rich.style import Style
 from rich.text import Text
 
-from gossipq_cli.dashboard.figures import BRAILLE, LEVELS
+from gossipq_ops.figures import BRAILLE, LEVELS
 
 #: a terminal that supports these shows the update at once
 BEGIN, END = "\x1b[?2026h", "\x1b[?2026l"

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from gossipq_cli.dashboard.rows import Snapshot
+from gossipq_ops.rows import Snapshot
 
 WHOLE_EVERY = 120  #: lines: a seek reads at most this many
 #: lists of rows -> the fields that name a row

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from gossipq.errors import GossipqError
 from gossipq.health import of_error
 from gossipq_cli import failures
-from gossipq_cli.dashboard.asked import Act, Answer, Ask, Failed
 from gossipq_cli.dashboard.recordings import Recording, Writer
-from gossipq_cli.dashboard.rows import Snapshot
 from gossipq_cli.dashboard.state import Fault
+from gossipq_ops.questions import Act, Answer, Ask, Failed
+from gossipq_ops.rows import Snapshot
 
 if TYPE_CHECKING:
-    from gossipq_cli.dashboard.desk import Desk
     from gossipq_client import Client
+    from gossipq_ops.answers import Answerer
 
 ASK_TIMEOUT_S = 2.0  #: a node that is silent for longer is shown as silent
 FIRST_S = 0.02  #: pause between two looks for the first snapshot
@@ -63,7 +63,7 @@ class Watch(threading.Thread):
         self.join(2 * PATIENCE_S)
 
     def run(self) -> None:
-        from gossipq_cli.dashboard.gather import Gathering
+        from gossipq_ops.gather import Gathering
 
         with Gathering(self._connect, self._server(), lambda: self.every_s) as gathering:
             wait_s = FIRST_S
@@ -165,12 +165,12 @@ class Asker(threading.Thread):
         self._ready = threading.Condition()
         self._over = False
         self._stop_search: Callable[[], None] = lambda: None
-        self._desk: Desk | None = None
+        self._answerer: Answerer | None = None
         self._read = 0
 
     def read(self) -> int:
         """Return the records that searches have read since the last call."""
-        before, self._read = self._read, self._desk.read if self._desk is not None else 0
+        before, self._read = self._read, self._answerer.read if self._answerer is not None else 0
         return max(0, self._read - before)
 
     @property
@@ -211,10 +211,11 @@ class Asker(threading.Thread):
                         self._ready.wait()
 
     def _serve(self, mq: "Client") -> None:
-        from gossipq_cli.dashboard import desk as desks
+        from gossipq_cli.commands.cluster import means
+        from gossipq_ops.answers import Answerer
 
-        desk = self._desk = desks.Desk(mq, self._connect)
-        self._stop_search = desk.stop
+        answerer = self._answerer = Answerer(mq, means(self._connect))
+        self._stop_search = answerer.stop
         while True:
             with self._ready:
                 while not self._asks and not self._over:
@@ -222,4 +223,4 @@ class Asker(threading.Thread):
                 if self._over:
                     return
                 ask = self._asks.pop(0)
-            self._tell(Answered(ask, desk.answer(ask)))
+            self._tell(Answered(ask, answerer.answer(ask)))

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from gossipq_cli.dashboard.asked import Act, Answer, Ask, Find, Open, Page, Stand, Subject
-from gossipq_cli.dashboard.history import History
 from gossipq_cli.dashboard.table import Sorting
+from gossipq_ops.history import History
+from gossipq_ops.questions import Act, Answer, Ask, Find, Open, Page, Stand, Subject
 
 RATES_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 60.0)

@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from gossipq_cli.dashboard.asked import Failed
 from gossipq_cli.dashboard.frame import AROUND
-from gossipq_cli.dashboard.history import History
-from gossipq_cli.dashboard.rows import Snapshot
 from gossipq_cli.dashboard.state import Board, Ui, wanted
+from gossipq_ops.history import History
+from gossipq_ops.questions import Failed
+from gossipq_ops.rows import Snapshot
 
 if TYPE_CHECKING:
     from gossipq_client import Client
@@ -27,8 +27,9 @@ def asked(connect: "Callable[[str], Client]", server: str, ui: Ui, lines: int, r
     """Ask for two snapshots, because rates need two, and for the view's
     data. Raises GossipqError.
     """
-    from gossipq_cli.dashboard import gather
-    from gossipq_cli.dashboard.desk import Desk
+    from gossipq_cli.commands.cluster import means
+    from gossipq_ops import gather
+    from gossipq_ops.answers import Answerer
 
     board = Board(History())
     board.history.add(gather.once(connect, server))
@@ -38,7 +39,7 @@ def asked(connect: "Callable[[str], Client]", server: str, ui: Ui, lines: int, r
     ask = wanted(ui, max(1, lines - AROUND - 3))
     if ask is not None:
         with connect("") as mq:
-            board.keep(ask, Desk(mq, connect).answer(ask))
+            board.keep(ask, Answerer(mq, means(connect)).answer(ask))
     return board
 
 

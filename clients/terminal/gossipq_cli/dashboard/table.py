@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 from rich.cells import cell_len
 from rich.text import Text
 
-from gossipq_cli.output import printable
+from gossipq.texts import printable
 
 GOOD, BAD, WARN, DIM, HEAD, LIVE, MARK = (
     "green",

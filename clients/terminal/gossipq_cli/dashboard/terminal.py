@@ -13,8 +13,8 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from gossipq_cli.dashboard.figures import speaks_unicode
 from gossipq_cli.dashboard.painter import in_ascii
+from gossipq_ops.figures import speaks_unicode
 
 #: alternate screen, no cursor, marked pastes; no mouse, so that copying works
 ENTER = "\x1b[?1049h\x1b[?25l\x1b[?2004h\x1b[2J"

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from gossipq.limits import HOUR_MS
-from gossipq_cli.dashboard.history import History, lag_of, records_of
-from gossipq_cli.dashboard.rows import Growth, Snapshot
+from gossipq_ops.history import History
+from gossipq_ops.rows import Growth, Snapshot
+from gossipq_ops.sums import lag_of, records_of
 
 VOTERS = ("leader", "follower", "witness")  #: roles of copies that are counted
 MOVED = ("leader-move", "leader-back")  #: events of a takeover

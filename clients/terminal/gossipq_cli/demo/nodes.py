@@ -14,11 +14,12 @@ from pathlib import Path
 
 from gossipq.errors import GossipqError
 from gossipq.limits import GOSSIP_PORT_STEP
-from gossipq_cli import ask, clusters
-from gossipq_cli.clusters import ClusterView
+from gossipq_cli import ask
 from gossipq_cli.demo import stage
 from gossipq_cli.failures import FAILED, Failure
 from gossipq_cli.options import Choices
+from gossipq_ops import clusters
+from gossipq_ops.clusters import ClusterView
 
 READY_S = 30.0
 WAIT_S = 90.0  #: for moves of shards
@@ -119,7 +120,7 @@ class Nodes:
 
     def view(self) -> ClusterView:
         """Return a view of the cluster. Raises GossipqError if no node answers."""
-        return clusters.look(Choices(servers=self.servers))
+        return ask.look(Choices(servers=self.servers))
 
     def led(self) -> dict[str, int]:
         """Return node -> number of shards that it leads."""

@@ -11,14 +11,14 @@ from rich.text import Text
 
 from gossipq_cli import ask
 from gossipq_cli.dashboard import state
-from gossipq_cli.dashboard.figures import bar
 from gossipq_cli.dashboard.frame import screen
 from gossipq_cli.dashboard.painter import Painter, colors_of
-from gossipq_cli.dashboard.rows import Snapshot
 from gossipq_cli.dashboard.sources import ASK_TIMEOUT_S, News, Watch
 from gossipq_cli.dashboard.table import BAD, GOOD, LIVE, box, wrapped
 from gossipq_cli.dashboard.terminal import Terminal
 from gossipq_cli.options import Choices
+from gossipq_ops.figures import bar
+from gossipq_ops.rows import Snapshot
 
 if TYPE_CHECKING:
     from gossipq_client import Client

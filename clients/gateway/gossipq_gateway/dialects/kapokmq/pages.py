@@ -16,6 +16,7 @@ from gossipq_gateway.dialects.kapokmq import wire
 from gossipq_gateway.dialects.kapokmq.broker import Broker
 from gossipq_gateway.dialects.kapokmq.sockets import Hall, Socket
 from gossipq_gateway.dialects.names import name_of, topic_of
+from gossipq_ops.sums import lag_of
 
 LISTED_MAX = 1_000  #: messages in one list, the newest
 TOPICS_MAX = 100  #: topics that a list without a topic searches
@@ -154,7 +155,7 @@ class Pages:
             if partition.topic.startswith("_"):
                 continue
             rows = [
-                row.ready + row.in_flight + row.retrying + row.parked
+                lag_of(row)
                 for row in stats.groups
                 if row.partition == partition.partition and self._is_ours(row.group)
             ]

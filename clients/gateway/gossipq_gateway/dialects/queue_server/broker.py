@@ -22,6 +22,7 @@ from gossipq_gateway.dialects.numbers import whole
 from gossipq_gateway.dialects.postbox import Postbox, Stored
 from gossipq_gateway.dialects.queue_server import wire
 from gossipq_gateway.dialects.queue_server.outlets import Outlets
+from gossipq_ops.sums import lag_of
 
 RETRY, TTL, NUMBER = "queue_server_retry", "queue_server_ttl", "queue_server_msg_id"
 DELAY_S_MAX = limits.DELAY_MS_MAX // 1_000
@@ -236,7 +237,7 @@ class Broker:
         scheduled = sum(row.scheduled for row in mine)
         if not rows:
             return scheduled + sum(row.next - row.first for row in mine)
-        return scheduled + sum(row.ready + row.in_flight + row.retrying + row.parked for row in rows)
+        return scheduled + sum(map(lag_of, rows))
 
     def _waits_s(self, topic: str, groups: list[GroupStats]) -> int:
         """Return how long the oldest one has waited, in seconds."""

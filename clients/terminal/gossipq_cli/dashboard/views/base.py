@@ -6,9 +6,6 @@ from typing import Any, NamedTuple
 import msgspec
 from rich.text import Text
 
-from gossipq_cli.dashboard.asked import Subject
-from gossipq_cli.dashboard.figures import bar, spark
-from gossipq_cli.dashboard.history import History
 from gossipq_cli.dashboard.state import Board, Ui
 from gossipq_cli.dashboard.table import (
     BAD,
@@ -23,6 +20,9 @@ from gossipq_cli.dashboard.table import (
     sortable,
     table,
 )
+from gossipq_ops.figures import bar, spark
+from gossipq_ops.history import History
+from gossipq_ops.questions import Subject
 
 Size = tuple[int, int]  #: columns, lines
 
@@ -45,7 +45,7 @@ def marked(state: str, name: str) -> Text:
 
 
 def safe_name(name: str) -> str:
-    from gossipq_cli.output import printable
+    from gossipq.texts import printable
 
     return printable(name)
 

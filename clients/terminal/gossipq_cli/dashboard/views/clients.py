@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import msgspec
 from rich.text import Text
 
-from gossipq_cli.dashboard.asked import Subject
-from gossipq_cli.dashboard.figures import short, size, span
-from gossipq_cli.dashboard.rows import Client, Subscription
 from gossipq_cli.dashboard.state import Board, Ui
 from gossipq_cli.dashboard.table import DIM, WARN, Column, Sorting, box, wrapped
 from gossipq_cli.dashboard.views.base import SEPARATOR, Lister, opened, safe_name
+from gossipq_ops.figures import short, size, span
+from gossipq_ops.questions import Subject
+from gossipq_ops.rows import Client, Subscription
 
 SILENT_MS = 2_000  #: a client that is silent for this long is about to lose its session
 

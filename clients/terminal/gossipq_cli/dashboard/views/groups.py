@@ -8,10 +8,6 @@ from typing import Any, NamedTuple
 import msgspec
 from rich.text import Text
 
-from gossipq_cli.dashboard.asked import Dead, Failed, Stand, Standing, Subject
-from gossipq_cli.dashboard.figures import short, span
-from gossipq_cli.dashboard.history import GroupSum, History, lag_of
-from gossipq_cli.dashboard.rows import Client, Group, Subscription
 from gossipq_cli.dashboard.state import Board, Ui
 from gossipq_cli.dashboard.table import (
     BAD,
@@ -28,6 +24,11 @@ from gossipq_cli.dashboard.table import (
 )
 from gossipq_cli.dashboard.views.base import SEPARATOR, Lister, Page, Section, line_of, opened, safe_name
 from gossipq_cli.dashboard.views.nodes import clock
+from gossipq_ops.figures import short, span
+from gossipq_ops.history import History
+from gossipq_ops.questions import Dead, Failed, Stand, Standing, Subject
+from gossipq_ops.rows import Client, Group, Subscription
+from gossipq_ops.sums import GroupSum, lag_of
 
 CALM = ("moving", "working", "idle")  #: states of a group that need no attention
 GROWING = 1.05  #: a lag that rose by this factor is growing

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 from rich.text import Text
 
 from gossipq.limits import GROWTH_HOURS_MS, GROWTH_MINUTES_MS, HOUR_MS, MINUTE_MS
-from gossipq_cli.dashboard.figures import AXIS, axed, chart, short, size
-from gossipq_cli.dashboard.rows import Growth
 from gossipq_cli.dashboard.state import Board, Ui
 from gossipq_cli.dashboard.table import BAD, DIM, GOOD, HEAD, LIVE, WARN, Column, box
 from gossipq_cli.dashboard.timeline import Axis, hourly, steps
 from gossipq_cli.dashboard.views.base import Lister, Size
 from gossipq_cli.dashboard.views.nodes import clock
+from gossipq_ops.figures import AXIS, axed, chart, short, size
+from gossipq_ops.rows import Growth
 
 JOIN, LEAVE, TAKEOVER, SEVERAL = "+", "-", "!", "*"
 LEGEND = f"{JOIN}join {LEAVE}left {TAKEOVER}takeover {SEVERAL}several"
@@ -161,7 +161,7 @@ def _measure_box(
 
 
 def clock_day(time_ms: int) -> str:
-    from gossipq_cli.output import iso
+    from gossipq.texts import iso
 
     text = iso(time_ms)
     return f"{text[5:10]} {clock(time_ms)[:5]}" if text else "?"

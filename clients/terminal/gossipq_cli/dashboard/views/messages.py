@@ -6,7 +6,13 @@ from typing import Any
 import msgspec
 from rich.text import Text
 
-from gossipq_cli.dashboard.asked import (
+from gossipq.texts import brief, moment, readable
+from gossipq_cli.dashboard.state import Board, Ui
+from gossipq_cli.dashboard.table import BAD, DIM, GOOD, HEAD, LIVE, WARN, Column, box, wrapped
+from gossipq_cli.dashboard.views.base import Lister, none_yet, opened, safe_name
+from gossipq_cli.dashboard.views.topics import topic_columns, topic_rows
+from gossipq_ops.figures import short, size
+from gossipq_ops.questions import (
     Failed,
     Find,
     Open,
@@ -17,12 +23,6 @@ from gossipq_cli.dashboard.asked import (
     Subject,
     of_record,
 )
-from gossipq_cli.dashboard.figures import short, size
-from gossipq_cli.dashboard.state import Board, Ui
-from gossipq_cli.dashboard.table import BAD, DIM, GOOD, HEAD, LIVE, WARN, Column, box, wrapped
-from gossipq_cli.dashboard.views.base import Lister, none_yet, opened, safe_name
-from gossipq_cli.dashboard.views.topics import topic_columns, topic_rows
-from gossipq_cli.output import brief, moment, readable
 
 VALUE_SHOWN = 16_384  #: bytes of an opened value that are drawn
 COLORS = {"acked": GOOD, "ready": LIVE, "in_flight": LIVE, "dead": BAD}

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
-from gossipq_cli.dashboard.asked import Subject
-from gossipq_cli.dashboard.figures import micros, short, size, span
-from gossipq_cli.dashboard.history import History
-from gossipq_cli.dashboard.rows import Copy, Event, Node, Shard, Worker
 from gossipq_cli.dashboard.state import Board, Ui
 from gossipq_cli.dashboard.table import BAD, DIM, GOOD, WARN, Column, beside, block, box, table
 from gossipq_cli.dashboard.views.base import Lister, line_of, marked, opened, safe_name, share_bar, state_text
+from gossipq_ops.figures import micros, short, size, span
+from gossipq_ops.history import History
+from gossipq_ops.questions import Subject
+from gossipq_ops.rows import Copy, Event, Node, Shard, Worker
 
 BAR = 7
 BAD_EVENTS = ("failed", "lost", "down", "restart", "recovering", "full")

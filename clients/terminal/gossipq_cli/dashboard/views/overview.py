@@ -6,10 +6,6 @@ from typing import Any
 from msgspec.structs import replace
 from rich.text import Text
 
-from gossipq_cli.dashboard.asked import Subject
-from gossipq_cli.dashboard.figures import AXIS, axed, short
-from gossipq_cli.dashboard.history import History, alarms
-from gossipq_cli.dashboard.rows import Alarm
 from gossipq_cli.dashboard.state import Board, Ui
 from gossipq_cli.dashboard.table import (
     BAD,
@@ -28,6 +24,10 @@ from gossipq_cli.dashboard.views.base import SEPARATOR, Page, Section, none_yet,
 from gossipq_cli.dashboard.views.groups import group_columns, group_rows
 from gossipq_cli.dashboard.views.nodes import events_box, node_columns
 from gossipq_cli.dashboard.views.topics import topic_columns, topic_rows
+from gossipq_ops.figures import AXIS, axed, short
+from gossipq_ops.history import History, alarms
+from gossipq_ops.questions import Subject
+from gossipq_ops.rows import Alarm
 
 ALARM_SHARE = 8  #: at most one line in this many is for alarms
 SHORT = 18  #: on shorter screens, one alarm is shown, and without width no chart

@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 from rich.text import Text
 
-from gossipq_cli.dashboard.asked import Subject
-from gossipq_cli.dashboard.figures import short, size
-from gossipq_cli.dashboard.history import records_of
-from gossipq_cli.dashboard.rows import Copy, Partition
 from gossipq_cli.dashboard.state import Board, Ui
 from gossipq_cli.dashboard.table import BAD, WARN, Column, box, table
 from gossipq_cli.dashboard.views.base import SEPARATOR, Lister, state_text
 from gossipq_cli.dashboard.views.nodes import role_text
 from gossipq_cli.dashboard.views.topics import by_name
+from gossipq_ops.figures import short, size
+from gossipq_ops.questions import Subject
+from gossipq_ops.rows import Copy, Partition
+from gossipq_ops.sums import records_of
 
 COPY_COLUMNS: list[Column[Copy]] = [
     Column("copy on", lambda copy: copy.node, least=8),

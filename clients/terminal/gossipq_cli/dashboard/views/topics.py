@@ -6,14 +6,15 @@ from typing import Any, NamedTuple
 import msgspec
 from rich.text import Text
 
-from gossipq_cli.dashboard.asked import Subject
-from gossipq_cli.dashboard.figures import short, size
-from gossipq_cli.dashboard.history import History, TopicSum, records_of
-from gossipq_cli.dashboard.rows import Partition, Shard, Topic
 from gossipq_cli.dashboard.state import Board, Ui
 from gossipq_cli.dashboard.table import BAD, DIM, WARN, Column, Sorting, beside, block, box, flowed, table
 from gossipq_cli.dashboard.views.base import Lister, line_of, opened, safe_name, state_text
 from gossipq_cli.dashboard.views.nodes import copies_text, known
+from gossipq_ops.figures import short, size
+from gossipq_ops.history import History
+from gossipq_ops.questions import Subject
+from gossipq_ops.rows import Partition, Shard, Topic
+from gossipq_ops.sums import TopicSum, records_of
 
 STATES = ("ready", "in_flight", "retrying", "parked", "scheduled", "acked", "dead", "voided", "removed")
 

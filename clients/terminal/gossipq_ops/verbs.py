@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gossipq.permissions import CLUSTER, MEND, OBSERVE, OPERATE
-from gossipq_cli.dashboard.asked import Act, Subject
+from gossipq_ops.questions import Act, Subject
 
 NAMES = {  #: the names of a row of each kind
     "record": ("ref",),

@@ -8,7 +8,10 @@ import pytest
 from gossipq.errors import UnknownRecord, Unreachable, WrongState
 from gossipq.messages import StatsReply
 from gossipq.values import PartitionStats, TopicInfo
-from gossipq_cli.dashboard.asked import (
+from gossipq_cli.commands.cluster import means
+from gossipq_client import Client, connect
+from gossipq_ops.answers import PAGE_BYTES, Answerer
+from gossipq_ops.questions import (
     Act,
     Done,
     Failed,
@@ -23,8 +26,6 @@ from gossipq_cli.dashboard.asked import (
     Try,
     of_record,
 )
-from gossipq_cli.dashboard.desk import PAGE_BYTES, Desk
-from gossipq_client import Client, connect
 from waiting import until
 
 
@@ -46,19 +47,19 @@ def stats(*nexts: int, first: int = 0) -> StatsReply:
 
 def test_a_page_shows_each_record_once_and_asks_for_no_more_than_that(client) -> None:
     client.answers = {"stats": stats(1_000_000), "show": stored}
-    found = Desk(client, nobody).answer(Page("orders", -1, 0, 20))
+    found = Answerer(client, means(nobody)).answer(Page("orders", -1, 0, 20))
     assert isinstance(found, Records)
     assert [record.offset for record in found.records] == list(range(999_980, 1_000_000))
     assert len(client.called("show")) == 20
     assert found.more
-    back = Desk(client, nobody).answer(Page("orders", -1, 100, 20))
+    back = Answerer(client, means(nobody)).answer(Page("orders", -1, 100, 20))
     assert isinstance(back, Records)
     assert back.records[-1].offset == 999_899
 
 
 def test_a_page_of_several_partitions_has_the_newest_of_each(client) -> None:
     client.answers = {"stats": stats(100, 3), "show": stored}
-    found = Desk(client, nobody).answer(Page("orders", -1, 0, 10))
+    found = Answerer(client, means(nobody)).answer(Page("orders", -1, 0, 10))
     assert isinstance(found, Records)
     assert [(record.partition, record.offset) for record in found.records] == [
         (1, 0),
@@ -77,14 +78,14 @@ def test_what_was_voided_stays_as_a_gap(client) -> None:
         return stored(topic, partition, offset)
 
     client.answers = {"stats": stats(4), "show": show}
-    found = Desk(client, nobody).answer(Page("orders", 0, 0, 10))
+    found = Answerer(client, means(nobody)).answer(Page("orders", 0, 0, 10))
     assert isinstance(found, Records)
     assert {record.offset: record.gone for record in found.records} == {0: False, 1: True, 2: True, 3: False}
 
 
 def test_large_values_end_a_page(client) -> None:
     client.answers = {"stats": stats(100), "show": lambda *at: stored(*at, value=bytes(PAGE_BYTES))}
-    found = Desk(client, nobody).answer(Page("orders", 0, 0, 10))
+    found = Answerer(client, means(nobody)).answer(Page("orders", 0, 0, 10))
     assert isinstance(found, Records)
     assert len(client.called("show")) == 2
     assert {len(record.value) for record in found.records} == {1_024}
@@ -96,24 +97,24 @@ def test_large_values_end_a_page(client) -> None:
 )
 def test_no_such_place(client, ask: Page, says: str) -> None:
     client.answers = {"stats": stats(4)}
-    found = Desk(client, nobody).answer(ask)
+    found = Answerer(client, means(nobody)).answer(ask)
     assert isinstance(found, Failed)
     assert found.text == says
     assert "gossipq topic ls" in found.hint
 
 
 def test_a_search_that_nobody_waits_for_ends(client) -> None:
-    desk = Desk(client, nobody)
+    answerer = Answerer(client, means(nobody))
 
     def find(topic: str, **options: object) -> Iterator[object]:
         progress = options["progress"]
         for looked in range(100):
-            desk.stop()
+            answerer.stop()
             progress(looked, 100)
             yield None
 
     client.answers = {"find": find}
-    assert desk.answer(Find("orders", "x")) == Failed("the search was left")
+    assert answerer.answer(Find("orders", "x")) == Failed("the search was left")
 
 
 @pytest.mark.parametrize(
@@ -136,12 +137,12 @@ def test_a_search_that_nobody_waits_for_ends(client) -> None:
 )
 def test_verbs_are_those_of_the_client(client, act: Act, called: str, arguments: dict[str, object]) -> None:
     client.answers = {called: SimpleNamespace(ref="orders/0/9") if called == "edit" else "orders/0/1"}
-    assert isinstance(Desk(client, nobody).answer(act), Done)
+    assert isinstance(Answerer(client, means(nobody)).answer(act), Done)
     assert client.called(called) == [((), arguments)]
 
 
 def test_a_wrong_delay_is_told(client) -> None:
-    found = Desk(client, nobody).answer(Act("reschedule", of_record("orders/0/@1.0"), "soon"))
+    found = Answerer(client, means(nobody)).answer(Act("reschedule", of_record("orders/0/@1.0"), "soon"))
     assert isinstance(found, Failed)
     assert "soon" in found.text
 
@@ -156,38 +157,38 @@ def mq(shared_node) -> Iterator[Client]:
 
 
 def test_a_record_from_its_birth_to_its_end(mq: Client, topic: str) -> None:
-    desk = Desk(mq, nobody)
+    answerer = Answerer(mq, means(nobody))
     mq.publish(topic, b"17 apples", key=b"ada", headers={"k": b"v"}, timeout=5)
     mq.fetch(topic, "billing", n=1, wait=2.0)[0].reject("rotten")
     mq.flush()
-    opened = desk.answer(Open(f"{topic}/0/0"))
+    opened = answerer.answer(Open(f"{topic}/0/0"))
     assert isinstance(opened, Opened)
     assert ("key", "ada") in opened.fields
     assert (opened.value, opened.size) == (b"17 apples", 9)
     assert [(stand.group, stand.state) for stand in opened.stands] == [("billing", "dead")]
     assert "dead" in {step.what for step in opened.steps}
-    stands = desk.answer(Stand(topic, "billing"))
+    stands = answerer.answer(Stand(topic, "billing"))
     assert isinstance(stands, Standing)
     assert [(dead.ref, dead.error, dead.letters) for dead in stands.dead] == [(f"{topic}/0/0", "rotten", 1)]
-    assert desk.answer(Act("requeue", of_record(f"{topic}/0/0"), "billing")) == Done(
+    assert answerer.answer(Act("requeue", of_record(f"{topic}/0/0"), "billing")) == Done(
         f"{topic}/0/0 is ready for billing"
     )
-    assert isinstance(desk.answer(Act("edit", of_record(f"{topic}/0/0"), "18 apples")), Done)
-    found = desk.answer(Page(topic, -1, 0, 5))
+    assert isinstance(answerer.answer(Act("edit", of_record(f"{topic}/0/0"), "18 apples")), Done)
+    found = answerer.answer(Page(topic, -1, 0, 5))
     assert isinstance(found, Records)
     assert found.records[-1].value == b"18 apples"
-    assert isinstance(desk.answer(Act("rm", of_record(f"{topic}/0/1"))), Done)
-    again = desk.answer(Act("rm", of_record(f"{topic}/0/1")))
+    assert isinstance(answerer.answer(Act("rm", of_record(f"{topic}/0/1"))), Done)
+    again = answerer.answer(Act("rm", of_record(f"{topic}/0/1")))
     assert isinstance(again, Failed)
     assert again.text
-    found = desk.answer(Find(topic, "key=ada"))
+    found = answerer.answer(Find(topic, "key=ada"))
     assert isinstance(found, Records)
     assert [record.key for record in found.records] in ([], [b"ada"])
 
 
 def test_a_search(mq: Client, topic: str) -> None:
     mq.publish_many(topic, [b"m %d" % number for number in range(50)], timeout=5)
-    found = Desk(mq, nobody).answer(Find(topic, "m 4"))
+    found = Answerer(mq, means(nobody)).answer(Find(topic, "m 4"))
     assert isinstance(found, Records)
     assert [record.value for record in found.records] == [
         b"m 4",
@@ -197,17 +198,17 @@ def test_a_search(mq: Client, topic: str) -> None:
 
 def test_a_record_that_is_not_due_is_opened_and_moved(mq: Client, topic: str) -> None:
     ref = mq.publish(topic, b"later", delay="1h", timeout=5).ref
-    desk = Desk(mq, nobody)
-    opened = desk.answer(Open(ref))
+    answerer = Answerer(mq, means(nobody))
+    opened = answerer.answer(Open(ref))
     assert isinstance(opened, Opened)
     assert opened.stands[0].state == "scheduled"
-    assert isinstance(desk.answer(Act("reschedule", of_record(ref), "2h")), Done)
-    assert isinstance(desk.answer(Act("cancel", of_record(ref))), Done)
+    assert isinstance(answerer.answer(Act("reschedule", of_record(ref), "2h")), Done)
+    assert isinstance(answerer.answer(Act("cancel", of_record(ref))), Done)
 
 
 def test_topics_are_rows_of_the_client(mq: Client, shared_node, topic: str) -> None:
-    from gossipq_cli.dashboard.collect import topic_row
-    from gossipq_cli.dashboard.gather import once
+    from gossipq_ops.collect import topic_row
+    from gossipq_ops.gather import once
 
     info: TopicInfo = mq.create_topic(topic, partitions=3, retention="1h", ttl="1m")
     row = topic_row(info)
@@ -216,11 +217,11 @@ def test_topics_are_rows_of_the_client(mq: Client, shared_node, topic: str) -> N
     assert topic in {each.name for each in found.topics}
 
 
-def told(desk: Desk, verb: str, subject: Subject, text: str = "") -> tuple[str, str]:
+def told(answerer: Answerer, verb: str, subject: Subject, text: str = "") -> tuple[str, str]:
     """What a verb would do, and what it did."""
     found = []
     for ask in (Try(Act(verb, subject, text)), Act(verb, subject, text)):
-        answer = desk.answer(ask)
+        answer = answerer.answer(ask)
         assert isinstance(answer, Done), answer
         found.append(answer.text)
     return found[0], found[1]
@@ -236,51 +237,51 @@ def test_verbs_of_a_group_are_tried_and_then_done(mq: Client, shared_node, topic
                 message.reject("rotten" if taken < 3 else "lost")
                 taken += 1
         consumer.flush()
-    desk = Desk(mq, nobody)
-    stands = desk.answer(Stand(topic, "billing"))
+    answerer = Answerer(mq, means(nobody))
+    stands = answerer.answer(Stand(topic, "billing"))
     assert isinstance(stands, Standing)
     assert {(dead.error, dead.letters) for dead in stands.dead} == {("rotten", 3), ("lost", 1)}
     lost = next(dead for dead in stands.dead if dead.error == "lost")
-    assert told(desk, "purge", Subject("dead", (topic, "billing", lost.reason, "lost"))) == (
+    assert told(answerer, "purge", Subject("dead", (topic, "billing", lost.reason, "lost"))) == (
         "1 dead letter of billing would be removed for good",
         "1 dead letter of billing removed for good",
     )
-    assert told(desk, "replay", group) == (
+    assert told(answerer, "replay", group) == (
         "3 dead letters would be ready for billing again",
         "3 dead letters made ready for billing again",
     )
-    assert told(desk, "pause", group)[1] == f"billing on {topic} is paused"
-    assert told(desk, "resume", group)[0].startswith("5 records would go to ")
-    failed = desk.answer(Try(Act("seek", group, "yesterday")))
+    assert told(answerer, "pause", group)[1] == f"billing on {topic} is paused"
+    assert told(answerer, "resume", group)[0].startswith("5 records would go to ")
+    failed = answerer.answer(Try(Act("seek", group, "yesterday")))
     assert isinstance(failed, Failed)
     assert "first, new, or an offset" in failed.text
-    until(lambda: isinstance(desk.answer(Try(Act("seek", group, "first"))), Done))
-    assert told(desk, "seek", group, "first")[1].startswith(f"billing on {topic} goes on from first: ")
-    assert told(desk, "purge", Subject("topic", (topic,))) == (
+    until(lambda: isinstance(answerer.answer(Try(Act("seek", group, "first"))), Done))
+    assert told(answerer, "seek", group, "first")[1].startswith(f"billing on {topic} goes on from first: ")
+    assert told(answerer, "purge", Subject("topic", (topic,))) == (
         f"6 records of {topic} would be removed for good",
         f"6 records of {topic} removed for good",
     )
-    gone = desk.answer(Try(Act("pause", Subject("group", (topic, "nobody")))))
+    gone = answerer.answer(Try(Act("pause", Subject("group", (topic, "nobody")))))
     assert gone == Failed(f"there is no group nobody on {topic} any more", f"gossipq group ls {topic}")
 
 
 def test_verbs_of_clients_and_nodes_are_tried_and_then_done(mq: Client, shared_node, topic: str) -> None:
     mq.create_topic(topic, partitions=1)
-    desk = Desk(mq, nobody)
+    answerer = Answerer(mq, means(nobody))
     with connect(shared_node.endpoint, name=f"reader-{topic}") as reader:
         subscription = reader.subscribe(topic, group="billing")
         mine = f"reader-{topic}"
         until(lambda: any(row.client == mine and row.subscriptions for row in mq.admin.clients()))
         session = next(row.session.hex() for row in mq.admin.clients() if row.client == mine)
-        would, did = told(desk, "kick", Subject("client", (session[:8],)), "1s")
+        would, did = told(answerer, "kick", Subject("client", (session[:8],)), "1s")
         assert would == f"{mine} holds 0 records; it may not reconnect for 1s"
         assert did == f"{mine} may not reconnect for 1s; 0 records redelivered"
         subscription.stop()
-    gone = desk.answer(Try(Act("kick", Subject("client", ("ffffffff",)), "1s")))
+    gone = answerer.answer(Try(Act("kick", Subject("client", ("ffffffff",)), "1s")))
     assert gone == Failed("session ffffffff is gone already", "gossipq client ls")
     name = mq.admin.status().node
-    plan = desk.answer(Try(Act("rebalance", Subject("node", (name,)))))
+    plan = answerer.answer(Try(Act("rebalance", Subject("node", (name,)))))
     assert plan == Done("every shard is where it should be")
-    would = desk.answer(Try(Act("drain", Subject("node", (name,)))))
+    would = answerer.answer(Try(Act("drain", Subject("node", (name,)))))
     assert isinstance(would, Done | Failed)
-    assert "nobody" in str(desk.answer(Try(Act("drain", Subject("node", ("nobody",))))))
+    assert "nobody" in str(answerer.answer(Try(Act("drain", Subject("node", ("nobody",))))))

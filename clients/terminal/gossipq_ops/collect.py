@@ -15,6 +15,7 @@ from gossipq import limits
 from gossipq.alarms import CRITICAL
 from gossipq.health import ALONE, Finding, Health, State, health, of_cluster
 from gossipq.messages import StatsReply, StatusReply
+from gossipq.texts import typed
 from gossipq.types import partition_of
 from gossipq.values import Alarm as AlarmRow
 from gossipq.values import (
@@ -27,7 +28,7 @@ from gossipq.values import (
     TopicInfo,
     WorkerStats,
 )
-from gossipq_cli.dashboard.rows import (
+from gossipq_ops.rows import (
     UNKNOWN,
     Alarm,
     Client,
@@ -43,7 +44,6 @@ from gossipq_cli.dashboard.rows import (
     Topic,
     Worker,
 )
-from gossipq_cli.output import span
 
 SILENT_MS = 2_500  #: a node without an answer for this time counts as failed
 SESSION_SHOWN = 4  #: bytes of a session's name
@@ -428,5 +428,5 @@ def shown(field: str, value: Any) -> str:
     if value is None:
         return "as the cluster says"
     if isinstance(value, list):
-        return ", ".join(span(each) if field.endswith("_ms") else str(each) for each in value)
-    return span(value) if field.endswith("_ms") else str(value)
+        return ", ".join(typed(each) if field.endswith("_ms") else str(each) for each in value)
+    return typed(value) if field.endswith("_ms") else str(value)

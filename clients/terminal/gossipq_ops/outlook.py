@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from gossipq.texts import many, span
 from gossipq.values import ClientRow, GroupStats, PartitionStats
+from gossipq_ops.sums import DONE, lag_of
 
 SLOW_SHARE = 0.5  #: a consumer below this part of the median rate is slow
 HOLDERS_SHOWN = 5
@@ -16,8 +17,6 @@ HOLDERS_SHOWN = 5
 
 #: A backlog of less than this many seconds of work is ignored.
 ABOUT_AS_FAST, LITTLE_S = 0.9, 1.0
-DONE = ("acked", "dead", "voided", "dropped", "removed")
-OPEN = ("ready", "in_flight", "retrying", "parked")
 
 
 class Look(NamedTuple):
@@ -72,7 +71,7 @@ def look(
         at_ms,
         sum(row.published for row in partitions if row.topic == topic),
         sum(getattr(row, name) for row in rows for name in DONE),
-        sum(getattr(row, name) for row in rows for name in OPEN),
+        sum(map(lag_of, rows)),
         max((row.oldest_ms for row in rows), default=0),
         tuple(_holders(topic, group, clients)),
     )

@@ -9,16 +9,18 @@ that an old node cannot supply.
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gossipq import limits
 from gossipq.errors import GossipqError, UnknownVerb, Unreachable
-from gossipq.messages import StatsReply
-from gossipq.values import ClientRow, TopicInfo
-from gossipq_cli.ask import own_name
-from gossipq_cli.dashboard.collect import SILENT_MS, Heard, Told, members, snapshot
-from gossipq_cli.dashboard.rows import Snapshot
+from gossipq.messages import StatsReply, StatusReply
+from gossipq.values import ClientRow, Member, TopicInfo
+from gossipq_ops.clusters import ClusterView, NodeView
+from gossipq_ops.collect import SILENT_MS, Heard, Told, members, snapshot
+from gossipq_ops.process import own_name
+from gossipq_ops.rows import Snapshot
 
 if TYPE_CHECKING:
     from gossipq_client import Client
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 Connect = Callable[[str], "Client"]  #: "" = the address that the user gave
 TOPICS_EVERY_S = 5.0  #: also at once if the counters name an unknown topic
 SLOW_EVERY_S = 60.0  #: growth, configurations
+ASK_AT_ONCE = 16
 SHARE = 30  #: a question is repeated after this many times its duration,
 EASE_S_MAX = 1.0  #: but at most this much later than wanted, so that the node does not look silent
 AGAIN_S = 0.5  #: pause between two attempts to reach a node
@@ -141,6 +144,28 @@ def _curve(mq: "Client", hours: bool) -> list[Any]:
     from gossipq_client.values import series
 
     return series(mq.admin.growth(hours=hours), limits.HOUR_MS if hours else limits.MINUTE_MS)
+
+
+def view_of(asked: StatusReply, status_at: Callable[[str], StatusReply]) -> ClusterView:
+    """Ask each member that `asked` names, at its address."""
+    members = sorted(asked.members, key=lambda member: member.name)
+    with ThreadPoolExecutor(ASK_AT_ONCE) as pool:
+        statuses = pool.map(lambda member: _status_of(status_at, asked, member), members)
+        return ClusterView(
+            asked, [NodeView(member, status) for member, status in zip(members, statuses, strict=True)]
+        )
+
+
+def _status_of(
+    status_at: Callable[[str], StatusReply], asked: StatusReply, member: Member
+) -> StatusReply | None:
+    if member.copy == asked.copy:
+        return asked
+    try:
+        status = status_at(member.endpoint)
+    except GossipqError:
+        return None
+    return status if status.copy == member.copy else None  # another node may have the address now
 
 
 def wall_ms() -> int:

@@ -1,67 +1,83 @@
-"""Tries or executes the verbs of `verbs` with the public client. Each returns a sentence."""
+"""Previews and executes the verbs of `verbs` with a client that is handed in. Pure."""
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gossipq.errors import WrongState
 from gossipq.messages import StatusReply
-from gossipq.texts import many
+from gossipq.texts import many, typed
 from gossipq.values import ClientRow, GroupStats
-from gossipq_cli.dashboard.asked import Act, Done
-from gossipq_cli.kinds import place_of, seconds_of
-from gossipq_cli.output import span
+from gossipq_ops.clusters import ClusterView
+from gossipq_ops.inputs import place_of, seconds_of
+from gossipq_ops.questions import Act, Done
+from gossipq_ops.sums import waiting_of
 
 if TYPE_CHECKING:
-    from gossipq_cli.dashboard.gather import Connect
     from gossipq_client import Client
     from gossipq_client.operations import DeadLetter
 
 RANGES_AT_ONCE = 1_000  #: ranges of dead letters in one request
 MOVES_SHOWN = 4
 
-Deed = Callable[["Client", Act, bool], str]  #: (client, act, only try) -> sentence
+Connect = Callable[[str], "Client"]  #: a client of the node at this address; "" = of any node
+Action = Callable[["Client", Act, bool, "Means"], str]  #: (client, act, only try, means) -> sentence
 
 
-def tried(mq: "Client", act: Act, connect: "Connect") -> Done:
-    """Return what an act would do. Raises GossipqError, and ValueError for a wrong text.
+class Move(Protocol):
+    """The place of a shard now, and the one that the cluster plans."""
 
-    `connect` reaches the other nodes.
-    """
-    shown = SHOWN.get((act.subject.kind, act.verb))
-    if shown is not None:
-        return Done(shown(mq, connect))
-    return Done(DEEDS[act.subject.kind, act.verb](mq, act, True))
+    @property
+    def shard(self) -> int: ...
+    @property
+    def leads_then(self) -> str: ...
+    @property
+    def moves(self) -> bool: ...
 
 
-def done(mq: "Client", act: Act) -> Done:
-    """Execute an act. Raises as `tried`."""
-    return Done(DEEDS[act.subject.kind, act.verb](mq, act, False))
+class Means(NamedTuple):
+    """The means of verbs besides a client."""
+
+    #: the STATUS of each node
+    look: Callable[[StatusReply], ClusterView]
+    #: the secret of the cluster, which changes of its nodes need; raises GossipqError
+    secret: Callable[[], bytes]
+    plans: Callable[[ClusterView], Sequence[Move]]
+
+
+def preview(mq: "Client", act: Act, means: Means) -> Done:
+    """Return what an act would do. Raises GossipqError, and ValueError for a wrong text."""
+    return Done(ACTIONS[act.subject.kind, act.verb](mq, act, True, means))
+
+
+def execute(mq: "Client", act: Act, means: Means) -> Done:
+    """Execute an act. Raises as `preview`."""
+    return Done(ACTIONS[act.subject.kind, act.verb](mq, act, False, means))
 
 
 # --- one record
 
 
-def _requeue(mq: "Client", act: Act, dry: bool) -> str:
+def _requeue(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     (ref,) = act.subject.names
     return f"{mq.admin.requeue(ref=ref, group=act.text)} is ready for {act.text}"
 
 
-def _edit(mq: "Client", act: Act, dry: bool) -> str:
+def _edit(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     (ref,) = act.subject.names
     return f"{ref} is void, {mq.admin.edit(ref=ref, value=act.text).ref} replaces it"
 
 
-def _reschedule(mq: "Client", act: Act, dry: bool) -> str:
+def _reschedule(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     (ref,) = act.subject.names
     return f"{mq.reschedule(ref=ref, delay=seconds_of(act.text))} is due in {act.text}"
 
 
-def _cancel(mq: "Client", act: Act, dry: bool) -> str:
+def _cancel(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     (ref,) = act.subject.names
     return f"cancelled {mq.cancel(ref=ref, reason='')}"
 
 
-def _rm(mq: "Client", act: Act, dry: bool) -> str:
+def _rm(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     (ref,) = act.subject.names
     return f"removed {mq.cancel(ref=ref, reason='removed')}"
 
@@ -69,13 +85,13 @@ def _rm(mq: "Client", act: Act, dry: bool) -> str:
 # --- a group, and its dead letters
 
 
-def _replay(mq: "Client", act: Act, dry: bool) -> str:
+def _replay(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     topic, group = act.subject.names
     count = mq.admin.replay_dead(topic, group, dry_run=dry)
     return f"{many(count, 'dead letter')} {'would be' if dry else 'made'} ready for {group} again"
 
 
-def _purge(mq: "Client", act: Act, dry: bool) -> str:
+def _purge(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     topic, group = act.subject.names
     count = mq.admin.purge_dead(topic, group, dry_run=dry)
     return f"{many(count, 'dead letter')} of {group} {'would be ' if dry else ''}removed for good"
@@ -102,14 +118,14 @@ def _of_some(mq: "Client", act: Act, dry: bool, replay: bool) -> int:
     )
 
 
-def _replay_some(mq: "Client", act: Act, dry: bool) -> str:
+def _replay_some(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     count = _of_some(mq, act, dry, replay=True)
     return (
         f"{many(count, 'dead letter')} {'would be' if dry else 'made'} ready for {act.subject.names[1]} again"
     )
 
 
-def _purge_some(mq: "Client", act: Act, dry: bool) -> str:
+def _purge_some(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     count = _of_some(mq, act, dry, replay=False)
     return (
         f"{many(count, 'dead letter')} of {act.subject.names[1]} {'would be ' if dry else ''}removed for good"
@@ -126,10 +142,10 @@ def _parts(mq: "Client", topic: str, group: str) -> list[GroupStats]:
 
 def _waiting(parts: list[GroupStats]) -> int:
     """Count the records that no consumer holds."""
-    return sum(part.ready + part.retrying + part.parked for part in parts)
+    return sum(map(waiting_of, parts))
 
 
-def _pause(mq: "Client", act: Act, dry: bool) -> str:
+def _pause(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     topic, group = act.subject.names
     parts = _parts(mq, topic, group)
     if not dry:
@@ -143,7 +159,7 @@ def _pause(mq: "Client", act: Act, dry: bool) -> str:
     )
 
 
-def _resume(mq: "Client", act: Act, dry: bool) -> str:
+def _resume(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     topic, group = act.subject.names
     parts = _parts(mq, topic, group)
     if not dry:
@@ -154,7 +170,7 @@ def _resume(mq: "Client", act: Act, dry: bool) -> str:
     return f"{told}{many(_waiting(parts), 'record')} would go to {many(there, 'consumer')}"
 
 
-def _seek(mq: "Client", act: Act, dry: bool) -> str:
+def _seek(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     topic, group = act.subject.names
     rows = mq.admin.seek_group(topic, group, place_of(act.text), dry_run=dry)
     again, skipped = sum(row.again for row in rows), sum(row.skipped for row in rows)
@@ -165,7 +181,7 @@ def _seek(mq: "Client", act: Act, dry: bool) -> str:
 # --- topics
 
 
-def _empty(mq: "Client", act: Act, dry: bool) -> str:
+def _empty(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     topic, *number = act.subject.names
     count = mq.admin.purge_topic(topic, int(number[0]) if number else None, dry_run=dry)
     told = f"{many(count, 'record')} of {'/'.join(act.subject.names)}"
@@ -188,18 +204,18 @@ def _sessions(mq: "Client", begins: str) -> tuple[bytes, list[ClientRow]]:
     return next(iter(rows.items()))
 
 
-def _kick(mq: "Client", act: Act, dry: bool) -> str:
+def _kick(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     session, rows = _sessions(mq, act.subject.names[0])
     for_ms = round(seconds_of(act.text) * 1_000)
     held = many(sum(each.in_flight for row in rows for each in row.subscriptions), "record")
     name = next((row.client for row in rows if row.client), "") or act.subject.names[0]
     if dry:
-        return f"{name} holds {held}; it may not reconnect for {span(for_ms)}"
+        return f"{name} holds {held}; it may not reconnect for {typed(for_ms)}"
     mq.admin.kick(session, for_ms)
-    return f"{name} may not reconnect for {span(for_ms)}; {held} redelivered"
+    return f"{name} may not reconnect for {typed(for_ms)}; {held} redelivered"
 
 
-def _drain(mq: "Client", act: Act, dry: bool) -> str:
+def _drain(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     (name,) = act.subject.names
     if dry:
         told = mq.admin.status()
@@ -207,33 +223,22 @@ def _drain(mq: "Client", act: Act, dry: bool) -> str:
             raise WrongState(f"no node is named {name} any more", hint="gossipq cluster ls")
         stays = sum(member.state == "in" and member.name != name for member in told.members)
         return f"all that {name} leads and keeps would move to the {many(stays, 'other node')}"
-    from gossipq_cli.commands.cluster import secret_of
-
-    mq.admin.set_member(name, "leaving", secret_of())
+    mq.admin.set_member(name, "leaving", means.secret())
     return f"{name} is being drained; `gossipq cluster show {name}` says what is left"
 
 
-def _undrain(mq: "Client", act: Act, dry: bool) -> str:
+def _undrain(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     (name,) = act.subject.names
     if dry:
         state = next((member.state for member in mq.admin.status().members if member.name == name), "gone")
         return f"{name} is {state!r} in the roster, and would be 'in'"
-    from gossipq_cli.commands.cluster import secret_of
-
-    mq.admin.set_member(name, "in", secret_of())
+    mq.admin.set_member(name, "in", means.secret())
     return f"{name} stays: its drain is cancelled"
 
 
-def _rebalance(mq: "Client", connect: "Connect") -> str:
+def _rebalance(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     """Return the planned moves, by the answers of all nodes; for silent ones, by their leaders."""
-    from gossipq_cli import clusters
-    from gossipq_cli.commands.cluster import plans_of
-
-    def status_at(address: str) -> StatusReply:
-        with connect(address) as other:
-            return other.admin.status()
-
-    plans = plans_of(clusters.seen(mq.admin.status(), status_at))
+    plans = means.plans(means.look(mq.admin.status()))
     moves = [f"{row.shard} to {row.leads_then}" for row in plans if row.moves]
     if not moves:
         return "every shard is where it should be"
@@ -241,7 +246,7 @@ def _rebalance(mq: "Client", connect: "Connect") -> str:
     return f"{len(moves)} of {len(plans)} shards will move: {', '.join(moves[:MOVES_SHOWN])}{more}"
 
 
-DEEDS: dict[tuple[str, str], Deed] = {
+ACTIONS: dict[tuple[str, str], Action] = {
     ("record", "requeue"): _requeue,
     ("record", "edit"): _edit,
     ("record", "reschedule"): _reschedule,
@@ -259,6 +264,5 @@ DEEDS: dict[tuple[str, str], Deed] = {
     ("client", "kick"): _kick,
     ("node", "drain"): _drain,
     ("node", "undrain"): _undrain,
+    ("node", "rebalance"): _rebalance,
 }
-#: verbs that only show a result, made from the answers of all nodes
-SHOWN: dict[tuple[str, str], Callable[["Client", "Connect"], str]] = {("node", "rebalance"): _rebalance}

@@ -9,65 +9,23 @@ from msgspec.structs import replace
 from gossipq import limits
 from gossipq.health import State
 from gossipq.texts import many
-from gossipq_cli.dashboard.rows import Alarm, Event, Group, Growth, Node, Partition, Shard, Snapshot, Worker
+from gossipq_ops.rows import Alarm, Event, Growth, Node, Shard, Snapshot, Worker
+from gossipq_ops.sums import GroupSum, TopicSum, group_sums, topic_sums
 
 LENGTH = 240  #: values of a series: one for each snapshot
 SERIES_MAX = 2_000  #: series that are kept; further names have no sparkline
 EVENTS_MAX = 200
 STALE_RHYTHMS = 3  #: counts are outdated after this many missed intervals
-PAIR = 2  #: with two nodes, neither can tell which one is cut off
 ASKING = "asking"  #: state of a node that could not have answered yet
 ALIKE_MS = 10_000  #: within this time, two nodes report the same event
 SEEN_MS = 60_000  #: within this time, roster or silence shows an event that gossip has reported
 NODE_SPAN = 2  #: number of snapshots for the rates of nodes
-DEAD_SPAN = 60  #: dead letters rise if there are more than this many snapshots ago
 #: the shards of a killed node get other leaders in about two seconds; top sees it a second later
 ELECTING_MS = 5_000
 NO_QUORUM = "no_quorum"  #: name of the alarm
 GOOD = ("ready", "witness")  #: states of a node or worker that need no attention
-OPEN = ("ready", "in_flight", "retrying", "parked")  #: of a group: published and not finished
 
 Name = tuple[str, ...]  #: ("in",), ("topic", NAME), ("lag", TOPIC, GROUP), ("node", NAME) ...
-
-
-class TopicSum(NamedTuple):
-    """Sums of a topic over partitions and groups. States count a record once for each group."""
-
-    partitions: int = 0
-    records: int = 0
-    published: int = 0
-    removed: int = 0
-    bytes: int = 0
-    scheduled: int = 0
-    voided: int = 0
-    ready: int = 0
-    in_flight: int = 0
-    retrying: int = 0
-    parked: int = 0
-    acked: int = 0
-    dead: int = 0
-
-
-class GroupSum(NamedTuple):
-    """Sums of a group over its partitions."""
-
-    topic: str
-    group: str
-    partitions: int = 0
-    consumers: int = 0
-    lag: int = 0
-    ready: int = 0
-    in_flight: int = 0
-    retrying: int = 0
-    parked: int = 0
-    acked: int = 0
-    dead: int = 0
-    redelivered: int = 0
-    unmatched: int = 0
-    blocked_by_key: int = 0
-    paused: bool = False
-    oldest_ms: int = 0
-    alarm_lag: int = 0
 
 
 class Counters(NamedTuple):
@@ -101,10 +59,6 @@ class Past(deque[Counters]):
         before = self[0] if self else now
         self.append(now)
         return rates(before, now, stored)
-
-
-def lag_of(part: Group) -> int:
-    return part.ready + part.in_flight + part.retrying + part.parked
 
 
 class History:
@@ -290,64 +244,12 @@ class History:
             shard.shard: (shard.leader, snapshot.time_ms) for shard in snapshot.shards if shard.leader
         }
 
-    def dead_rise(self) -> int:
-        """Return how many dead letters are new since a while ago."""
-        found = list(self.series("dead"))[-DEAD_SPAN:]
-        return max(0, int(found[-1] - found[0])) if found else 0
-
 
 def _alike(event: Event, other: Event, within_ms: int = ALIKE_MS) -> bool:
     """True if two events report the same thing at different times."""
     return (event.kind, event.who) == (other.kind, other.who) and abs(
         event.time_ms - other.time_ms
     ) < within_ms
-
-
-def topic_sums(snapshot: Snapshot) -> dict[str, TopicSum]:
-    """Return sums by name. A virtual topic has zeros."""
-    rows: dict[str, list[int]] = {topic.name: [0] * len(TopicSum._fields) for topic in snapshot.topics}
-    at = {field: number for number, field in enumerate(TopicSum._fields)}
-    for part in snapshot.partitions:
-        row = rows.setdefault(part.topic, [0] * len(TopicSum._fields))
-        row[at["partitions"]] += 1
-        row[at["records"]] += records_of(part)
-        for field in ("published", "removed", "bytes", "scheduled", "voided"):
-            row[at[field]] += getattr(part, field)
-    for group in snapshot.groups:
-        row = rows.setdefault(group.topic, [0] * len(TopicSum._fields))
-        for field in ("ready", "in_flight", "retrying", "parked", "acked", "dead"):
-            row[at[field]] += getattr(group, field)
-    return {name: TopicSum(*row) for name, row in rows.items()}
-
-
-def records_of(part: Partition) -> int:
-    """Number of readable records, including void ones."""
-    return part.next - part.first
-
-
-def group_sums(groups: Iterable[Group]) -> dict[tuple[str, str], GroupSum]:
-    rows: dict[tuple[str, str], GroupSum] = {}
-    for part in groups:
-        row = rows.get((part.topic, part.group)) or GroupSum(part.topic, part.group)
-        rows[part.topic, part.group] = row._replace(
-            partitions=row.partitions + 1,
-            # a consumer of many partitions is one consumer
-            consumers=max(row.consumers, part.consumers),
-            lag=row.lag + lag_of(part),
-            ready=row.ready + part.ready,
-            in_flight=row.in_flight + part.in_flight,
-            retrying=row.retrying + part.retrying,
-            parked=row.parked + part.parked,
-            acked=row.acked + part.acked,
-            dead=row.dead + part.dead,
-            redelivered=row.redelivered + part.redelivered,
-            unmatched=row.unmatched + part.unmatched,
-            blocked_by_key=row.blocked_by_key + part.blocked_by_key,
-            paused=row.paused or part.paused,
-            oldest_ms=max(row.oldest_ms, part.oldest_ms),
-            alarm_lag=max(row.alarm_lag, part.alarm_lag),
-        )
-    return rows
 
 
 Change = tuple[str, str, str]  #: kind, who, text
@@ -443,9 +345,10 @@ def alarms(history: History) -> list[Alarm]:
 
 
 def seen(history: History) -> Iterable[Alarm]:
-    """Yield alarms that follow from the snapshots alone, under the names that nodes use.
+    """Yield alarms that follow from the status of the nodes.
 
-    So a node that raises no alarms is watched too.
+    They are for nodes that are away, shards without a leader or a copy, and workers that do not serve.
+    Nodes raise all others.
     """
     now = history.now
     if not now.time_ms:
@@ -458,10 +361,6 @@ def seen(history: History) -> Iterable[Alarm]:
     if degraded:
         text = f"{degraded} of {now.shards_total} shards are short of a copy"
         yield Alarm(name="shard_degraded", severity="critical", text=text, command="gossipq status")
-    full = [node for node in now.nodes if node.state not in ("witness", "left")]
-    if len(full) == len(now.nodes) == PAIR:
-        text = "two nodes without a witness: when one is gone, nobody takes over by itself"
-        yield Alarm(name="pair", text=text, command="gossipq node --witness --join HOST, on a third host")
     for node in now.nodes:
         if node.state == "failed":
             text = f"{node.name} does not answer{_since(node)}"
@@ -472,13 +371,7 @@ def seen(history: History) -> Iterable[Alarm]:
                 text=text,
                 command="gossipq node, on its host",
             )
-    yield from _worker_alarms(history)
-    rise = history.dead_rise()
-    if rise:
-        text = f"{many(rise, 'more dead letter')} than a minute ago"
-        yield Alarm(name="dead_letters", text=text, command="gossipq dlq ls")
-    if now.serf.startswith("degraded"):
-        yield Alarm(name="gossip", text=f"gossip is {now.serf}", command="gossipq status")
+    yield from _worker_alarms(now)
     for warning in now.warnings:
         yield Alarm(name="warning", text=warning)
 
@@ -487,38 +380,18 @@ def _since(node: Node) -> str:
     return f" for {node.silent_ms / 1_000:.0f} s" if node.silent_ms > 0 else ""
 
 
-def _worker_alarms(history: History) -> Iterable[Alarm]:
-    earlier = {(row.node, row.worker): row for row in history.before.workers} if history.before else {}
-    failed = {node.name for node in history.now.nodes if node.state == "failed"}
-    for worker in history.now.workers:
-        who = f"worker {worker.worker} of {worker.node}"
-        if worker.node in failed:
+def _worker_alarms(now: Snapshot) -> Iterable[Alarm]:
+    failed = {node.name for node in now.nodes if node.state == "failed"}
+    for worker in now.workers:
+        if worker.node in failed or worker.state in GOOD:
             continue
-        if worker.state == "full":
-            yield Alarm(
-                name="store_full",
-                severity="critical",
-                node=worker.node,
-                text=f"{who}: {worker.detail or 'publishes are refused'}",
-                command="df -h",
-            )
-        elif worker.state not in GOOD:
-            text = f"{who} is {worker.state}{': ' if worker.detail else ''}{worker.detail}"
-            yield Alarm(
-                name="worker_down",
-                severity="critical",
-                node=worker.node,
-                subject=f"worker-{worker.worker}",
-                text=text,
-                command="gossipq status",
-            )
-        elif worker.restarts and worker.restarts > getattr(
-            earlier.get((worker.node, worker.worker)), "restarts", 0
-        ):
-            yield Alarm(
-                name="worker_restarts",
-                node=worker.node,
-                subject=f"worker-{worker.worker}",
-                text=f"{who} was started again",
-                command="gossipq status",
-            )
+        who, is_full = f"worker {worker.worker} of {worker.node}", worker.state == "full"
+        detail = worker.detail or ("publishes are refused" if is_full else "")
+        yield Alarm(
+            name="store_full" if is_full else "worker_down",
+            severity="critical",
+            node=worker.node,
+            subject="" if is_full else f"worker-{worker.worker}",
+            text=f"{who}: {detail}" if is_full else f"{who} is {worker.state}{detail and ': '}{detail}",
+            command="df -h" if is_full else "gossipq status",
+        )

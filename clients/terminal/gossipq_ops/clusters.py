@@ -1,18 +1,12 @@
-"""A view of the cluster, made of the STATUS of each member."""
+"""A view of the cluster, made of the STATUS of each member. Pure."""
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from gossipq import limits
-from gossipq.errors import GossipqError
 from gossipq.health import VOTERS, Health, of_cluster
 from gossipq.messages import StatusReply
 from gossipq.values import CopyStats, Lead, Member
-from gossipq_cli import ask
-from gossipq_cli.options import Choices
-
-ASK_AT_ONCE = 16
 
 
 class NodeView(NamedTuple):
@@ -43,34 +37,6 @@ class ClusterView(NamedTuple):
 
     def name_of(self, copy: str) -> str:
         return next((member.name for member in self.members if member.copy == copy), copy[:8])
-
-
-def look(choices: Choices) -> ClusterView:
-    """Ask one node for the members, and then each of them. Raises errors of the first question."""
-    asked = ask.status(choices)
-    return seen(asked, lambda address: ask.status(ask.elsewhere(choices, address, asked)))
-
-
-def seen(asked: StatusReply, status_at: Callable[[str], StatusReply]) -> ClusterView:
-    """Ask each member that `asked` names, at its address."""
-    members = sorted(asked.members, key=lambda member: member.name)
-    with ThreadPoolExecutor(ASK_AT_ONCE) as pool:
-        statuses = pool.map(lambda member: _status_of(status_at, asked, member), members)
-        return ClusterView(
-            asked, [NodeView(member, status) for member, status in zip(members, statuses, strict=True)]
-        )
-
-
-def _status_of(
-    status_at: Callable[[str], StatusReply], asked: StatusReply, member: Member
-) -> StatusReply | None:
-    if member.copy == asked.copy:
-        return asked
-    try:
-        status = status_at(member.endpoint)
-    except GossipqError:
-        return None
-    return status if status.copy == member.copy else None  # another node may have the address now
 
 
 def votes(view: ClusterView, copy: str) -> int:

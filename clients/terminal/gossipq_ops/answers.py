@@ -1,16 +1,16 @@
-"""Answers the dashboard's questions with the public client: pages of
-messages, one record, verbs.
-"""
+"""Answers questions of dashboards with a client that is handed in. Pure."""
 
 import itertools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from gossipq.errors import GossipqError, UnknownRecord, UnknownTopic, WrongState
+from gossipq.texts import moment, readable
 from gossipq.types import partition_of
-from gossipq_cli import failures, records
-from gossipq_cli.dashboard import deeds
-from gossipq_cli.dashboard.asked import (
+from gossipq_ops import actions
+from gossipq_ops.hints import hint_of, message_of
+from gossipq_ops.inputs import place_of
+from gossipq_ops.questions import (
     Answer,
     Ask,
     Dead,
@@ -27,11 +27,8 @@ from gossipq_cli.dashboard.asked import (
     Taken,
     Try,
 )
-from gossipq_cli.kinds import place_of
-from gossipq_cli.output import moment, readable
 
 if TYPE_CHECKING:
-    from gossipq_cli.dashboard.gather import Connect
     from gossipq_client import Client
     from gossipq_client.operations import DeadLetter
 
@@ -45,14 +42,11 @@ DEAD_MAX = 1_000
 KEY = "key="
 
 
-class Desk:
-    """Answers questions one by one. `stop` ends a search that is not wanted any more.
+class Answerer:
+    """Answers questions one by one. `stop` ends a search that is not wanted any more."""
 
-    `connect` reaches other nodes for questions to each of them.
-    """
-
-    def __init__(self, mq: "Client", connect: "Connect") -> None:
-        self.mq, self._connect = mq, connect
+    def __init__(self, mq: "Client", means: actions.Means) -> None:
+        self.mq, self._means = mq, means
         self.stopped = False
         self.read = 0  #: records that searches have examined
 
@@ -69,11 +63,10 @@ class Desk:
             if isinstance(ask, Stand):
                 return self._stand(ask)
             if isinstance(ask, Try):
-                return deeds.tried(self.mq, ask.act, self._connect)
-            return deeds.done(self.mq, ask)
+                return actions.preview(self.mq, ask.act, self._means)
+            return actions.execute(self.mq, ask, self._means)
         except GossipqError as error:
-            told = failures.explain(error)
-            return Failed(told.message, told.hint)
+            return Failed(message_of(error), hint_of(error))
         except ValueError as error:  # a wrong text of the user
             return Failed(str(error))
 
@@ -159,12 +152,12 @@ class Desk:
         steps = self.mq.admin.trace(ref=ref)
         fields = [
             ("stored", moment(round(found.stored_time * 1_000))),
-            ("published", moment(records.published_ms(found))),
+            ("published", moment(published_ms(found))),
         ]
         fields += [("key", readable(found.key))] if found.key is not None else []
-        fields += [(f"header {name}", records.header_text(value)) for name, value in found.headers.items()]
+        fields += [(f"header {name}", header_text(value)) for name, value in found.headers.items()]
         fields += [("route", found.route)] if found.route else []
-        fields += [("id", records.id_text(found))] if found.id else []
+        fields += [("id", found.id)] if found.id else []
         stands = [
             Stands(
                 each.group, each.state, each.because, each.next, each.time_ms, each.attempts, each.failures
@@ -187,6 +180,15 @@ class Desk:
         return Standing(rows, dead_by_error(looked), len(looked) == DEAD_MAX)
 
 
+def published_ms(record: Any) -> int:
+    seconds: float = record.publish_time
+    return round(seconds * 1_000)
+
+
+def header_text(value: str | bytes) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
 def dead_by_error(letters: Iterable["DeadLetter"]) -> list[Dead]:
     """Return the reasons of a group's dead letters, the newest first."""
     found: dict[tuple[str, str], Dead] = {}
@@ -201,7 +203,7 @@ def dead_by_error(letters: Iterable["DeadLetter"]) -> list[Dead]:
 def _listed(message: Any) -> Record:
     ref = f"{message.topic}/{message.partition}/{message.offset}"
     value = message.value
-    time_ms = records.published_ms(message)
+    time_ms = published_ms(message)
     return Record(
         ref,
         message.topic,
