@@ -112,7 +112,7 @@ def schedule(scale: float) -> list[Figure]:
     return [
         Figure("schedule speed", records / seconds, None, "/s", "", what),
         Figure(
-            "schedule memory", full_mb, empty_mb, " MB", "< 50 MB more", "anonymous memory; beside: before it"
+            "schedule memory", full_mb, empty_mb, " MB", "< 50 MB more", "anonymous memory, beside before it"
         ),
         Figure(
             "schedule restart", restarted_mb, empty_mb, " MB", "< 50 MB more", "the same, after a restart"
@@ -149,7 +149,7 @@ def expire(scale: float) -> list[Figure]:
     what = f"{records:,} records expire at once; {len(laps_ms):,} confirms meanwhile, beside: {QUIET} before"
     return [
         Figure("expire confirm", max(laps_ms), max(quiet_ms), " ms", "< 200 ms", f"the longest; {what}"),
-        Figure("expire memory", most_mb, before_mb, " MB", "flat", "anonymous memory; beside: before it"),
+        Figure("expire memory", most_mb, before_mb, " MB", "flat", "anonymous memory, beside before it"),
     ]
 
 
@@ -181,7 +181,7 @@ def topics(scale: float) -> list[Figure]:
         Figure("topics start", ready_s, None, " s", "< 5 s", f"from exec to the ready line, {what}"),
         Figure("topics memory", memory, None, " MB", "< 400 MB", f"PSS of all processes, {what}"),
         Figure("topics idle", idle, None, " %", "< 5 %", f"of a core, {what}"),
-        Figure("topics listed", topics_s, stats_s, " s", "", "all topics; beside: all counters"),
+        Figure("topics listed", topics_s, stats_s, " s", "", "all topics, beside all counters"),
         *(
             Figure(f"topics {verb}", took_s, None, " s", "", f"`gossipq {verb}`, {what}")
             for verb, took_s in asked_s.items()
@@ -220,7 +220,7 @@ def due(scale: float) -> list[Figure]:
             raise SystemExit(f"a record came {-late_ms[0]:.3f} ms early")
         p50, p99 = (late_ms[len(late_ms) * share // 100] for share in (50, 99))
         what = (
-            f"{records:,} due within {spread_s:g} s: p99 of how late they come; beside: p50; the last "
+            f"{records:,} due within {spread_s:g} s: p99 of how late they come, beside p50; the last "
             f"{late_ms[-1]:,.0f} ms"
         )
         figures.append(Figure(f"due {name}", p99, p50, " ms", asked, what))
@@ -323,7 +323,7 @@ def retry(scale: float) -> list[Figure]:
             beside,
             "/s",
             "",
-            f"{records:,} records, 1 of {FAILING} fails once; beside: none fails in the same handler",
+            f"{records:,} records, 1 of {FAILING} fails once, beside none fails in the same handler",
         )
     ]
 
@@ -359,14 +359,14 @@ def keys(scale: float) -> list[Figure]:
         ours = consumed_per_s(at, Work("stuck", records, publish, take, records - stuck, ordered))
     what = f"{records:,} records of {KEYS:,} keys"
     return [
-        Figure("keys", free, beside, "/s", "", f"{what}, key_ordered; beside: shared"),
+        Figure("keys", free, beside, "/s", "", f"{what}, key_ordered, beside shared"),
         Figure(
             "keys, few",
             few,
             beside,
             "/s",
             "",
-            f"{records:,} records of {FEW_KEYS} keys, key_ordered; beside: shared",
+            f"{records:,} records of {FEW_KEYS} keys, key_ordered, beside shared",
         ),
         Figure(
             "keys, many",
@@ -374,9 +374,9 @@ def keys(scale: float) -> list[Figure]:
             beside,
             "/s",
             "",
-            f"{records:,} records of {MANY_KEYS:,} keys, key_ordered; beside: shared",
+            f"{records:,} records of {MANY_KEYS:,} keys, key_ordered, beside shared",
         ),
-        Figure("keys, one stuck", ours, free, "/s", "", f"{what}, one of them stuck; beside: none"),
+        Figure("keys, one stuck", ours, free, "/s", "", f"{what}, one of them stuck, beside none"),
     ]
 
 
@@ -402,13 +402,13 @@ def routes(scale: float) -> list[Figure]:
             beside,
             "/s",
             "",
-            f"{records:,} records, each second batch is taken; beside: as many, all taken",
+            f"{records:,} records, each second batch is taken, beside as many, all taken",
         )
     ]
 
 
 def steps(scale: float) -> list[Figure]:
-    """Acks that publish what comes of a record, in one step each; beside: as two."""
+    """Acks that publish what comes of a record, in one step each, beside as two."""
     records = sized(STEPS, scale)
 
     def two(mq: Client, topic: str, message: Message) -> None:
@@ -439,7 +439,7 @@ def steps(scale: float) -> list[Figure]:
 
     with node() as at, connect(at.server) as mq:
         beside, ours = stepped_per_s(mq, "two", two), stepped_per_s(mq, "one", one)
-    what = f"{records:,} records, each acked with a publish; beside: an ack and a publish"
+    what = f"{records:,} records, each acked with a publish, beside an ack and a publish"
     return [Figure("steps", ours, beside, "/s", "", what)]
 
 
@@ -481,7 +481,7 @@ def acks(scale: float) -> list[Figure]:
         acked_per_s(mq, messages[1::2])
         holes_ms = cpu_ms_of_one(mq, at.pid, draw.sample(messages[::2], min(ACKS, records // 2)))
     return [
-        Figure("acks", ours, beside, "/s", "", f"{records:,} records in random order; beside: in order"),
+        Figure("acks", ours, beside, "/s", "", f"{records:,} records in random order, beside in order"),
         Figure(
             "ack among holes",
             holes_ms - whole_ms,
@@ -562,14 +562,14 @@ def ids(scale: float) -> list[Figure]:
         check(sum(part.next for part in mq.admin.stats(["named"]).partitions), records, "records stored")
     what = f"{records:,} records, batches of {BATCH}"
     return [
-        Figure("ids", ours.per_s, beside.per_s, "/s", "", f"{what}, an id each; beside: none"),
+        Figure("ids", ours.per_s, beside.per_s, "/s", "", f"{what}, an id each, beside none"),
         Figure(
             "ids, all known",
             again.per_s,
             beside.per_s,
             "/s",
             "",
-            f"{what}, all duplicates; beside: stored, without ids",
+            f"{what}, all duplicates, beside stored, without ids",
         ),
         Figure("ids, time of a node", ours.nodes_us, beside.nodes_us, " us", "", f"of a record; {what}"),
         Figure("ids, time of clients", ours.clients_us, beside.clients_us, " us", "", f"of a record; {what}"),

@@ -93,7 +93,7 @@ def measure(at: Node, folder: Path, size: int, rate: str) -> list[Row]:
     restored_s = time.perf_counter() - start_s
     p50s, p99s = ([ranked_ms(waits, rank) for waits in (before, during)] for rank in (0.5, 0.99))
     what = f"{records:,} records of 64 KiB, {disk_mb(at.directory):,.0f} MB on disk, --rate {rate}"
-    told = f"{what}; p50 {p50s[0]:.1f} and {p50s[1]:.1f} ms; beside: before; {len(during):,} publishes"
+    told = f"{what}; p50 {p50s[0]:.1f} and {p50s[1]:.1f} ms, beside before; {len(during):,} publishes"
     new = int(str(done["bytes_new"])), int(str(again["bytes_new"]))
     return [
         Row(
@@ -110,7 +110,7 @@ def measure(at: Node, folder: Path, size: int, rate: str) -> list[Row]:
             f"{took_s:.1f} s",
             "",
             "",
-            f"{what}; beside: in all",
+            f"{what}, beside in all",
         ),
         Row(
             "backup, again",

@@ -88,7 +88,7 @@ def measure(figure: Figure, at: Node, pairs: int) -> Row:
         f"{statistics.median(python):,.0f}/s",
         f"{ratio:.2f}",
         figure.asked,
-        "perf/bindings.py; beside: gossipq bench pub --batch 500",
+        "perf/bindings.py, beside gossipq bench pub --batch 500",
     )
 
 

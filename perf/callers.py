@@ -266,8 +266,8 @@ def rows(peers: list[Peer], found: Found) -> list[Row]:
                     f"{ratio:.2f}",
                     "",
                     f"p99 {statistics.median(each.p99_ms for each in ours):.1f} ms beside "
-                    f"{statistics.median(each.p99_ms for each in theirs):.1f} ms; {peers[0].durability}; "
-                    f"it: {peer.durability}",
+                    f"{statistics.median(each.p99_ms for each in theirs):.1f} ms; {peers[0].durability}. "
+                    f"The other, {peer.durability}",
                 )
             )
     return made

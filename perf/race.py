@@ -469,7 +469,7 @@ def rows(peers: list[Peer], found: dict[str, dict[str, list[float]]]) -> list[Ro
                     f"{statistics.median(its):,.0f}/s",
                     f"{ratio:.2f}",
                     "",
-                    f"{peers[0].durability}; it: {peer.durability}; {peer.client}",
+                    f"{peers[0].durability}. The other, {peer.durability}; {peer.client}",
                 )
             )
     return made

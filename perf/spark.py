@@ -190,7 +190,7 @@ def compared(
         pairs = list(zip(base, costs, strict=True))
         by_clock, by_cpu = (statistics.median(b[at] / t[at] for b, t in pairs) for at in (0, 1))
         rate = records / statistics.median(each.wall_s for each in costs)
-        told = f"{what}; beside: spark.read.parquet; ratio of CPU {by_cpu:.2f}"
+        told = f"{what}, beside spark.read.parquet, CPU ratio {by_cpu:.2f}"
         rows.append(
             Row(
                 name,
@@ -356,7 +356,7 @@ def import_(spark: Any, at: Node, records: int, folder: Path) -> list[Row]:
     what = (
         f"{records:,} records of 100 B from an export into a table, {MASTER}, driver memory {DRIVER_MEMORY}"
     )
-    what += f"; {records / first.cpu_s:,.0f}/s per core; beside: once more, nothing new"
+    what += f"; {records / first.cpu_s:,.0f}/s per core, beside once more, nothing new"
     return [
         Row("table import", f"{records / first.wall_s:,.0f}/s", f"{again.wall_s:.1f} s", "", "", what),
         Row(
