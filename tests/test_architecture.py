@@ -242,7 +242,7 @@ IMPORTERS = {
     "opentelemetry": ("gossipq_client.metrics", "gossipq_client.traces"),
     "duckdb": ("gossipq_client.lake",),
     "polars": ("gossipq_client.lake",),
-    "pyiceberg": ("gossipq_node.export.iceberg",),
+    "pyiceberg": ("gossipq_node.export.iceberg", "gossipq_node.export.iceberg_columns"),
     "sqlalchemy": ("gossipq_node.export.iceberg",),
     "hdrh": ("gossipq_cli.latency",),
     "obstore": ("gossipq_node.bucket",),

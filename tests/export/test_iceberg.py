@@ -117,16 +117,14 @@ def test_a_follower_merges_first_and_commits_what_is_final(mq, open_folder, cata
 
 @pytest.mark.parametrize("step", ["manifest", "before the commit", "after the commit"])
 def test_a_commit_that_is_cut_off_is_done_by_the_next(mq, open_folder, catalog, monkeypatch, step):
-    from pyiceberg.table import Table
-
     class Killed(Exception):
         pass
 
     def killed(*_, **__):
         raise Killed
 
-    def late(table, *given, add=Table.add_files, **options):
-        add(table, *given, **options)
+    def late(*given, append=iceberg._append):
+        append(*given)
         raise Killed
 
     folder = open_folder()
@@ -137,7 +135,7 @@ def test_a_commit_that_is_cut_off_is_done_by_the_next(mq, open_folder, catalog, 
             if step == "manifest":
                 patch.setattr(folder, "publish", killed)
             else:
-                patch.setattr(Table, "add_files", killed if step == "before the commit" else late)
+                patch.setattr(iceberg, "_append", killed if step == "before the commit" else late)
             with pytest.raises(Killed):
                 Iceberg(folder, catalog).commit()
         folder = open_folder()
@@ -148,7 +146,6 @@ def test_a_commit_that_is_cut_off_is_done_by_the_next(mq, open_folder, catalog, 
 
 def test_who_else_commits_is_waited_for(mq, open_folder, catalog, monkeypatch):
     from pyiceberg.exceptions import CommitFailedException
-    from pyiceberg.table import Table
 
     publish(mq, "t", 10)
     folder = open_folder()
@@ -158,7 +155,7 @@ def test_who_else_commits_is_waited_for(mq, open_folder, catalog, monkeypatch):
         raise CommitFailedException("the branch main has changed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Table, "add_files", lost)
+        patch.setattr(iceberg, "_append", lost)
         with pytest.raises(Busy, match="branch main has changed"):
             Iceberg(folder, catalog).commit()
     assert Iceberg(folder, catalog).commit().records == 10

@@ -24,6 +24,7 @@ from gossipq.errors import Busy, ExportError, missing_extra
 from gossipq.wire import export
 from gossipq.wire.export import File, Manifest, Position
 from gossipq_client import columns
+from gossipq_node.export import iceberg_columns
 from gossipq_node.export.folder import Folder
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ NAMESPACE = "gossipq"
 DATA_SETS = (export.MESSAGES, export.ACKS)
 POSITIONS, CLUSTER = "gossipq.positions", "gossipq.cluster"  #: properties of snapshots
 SNAPSHOTS_KEPT_S = 7 * 86_400.0
+MERGES = "commit.manifest-merge.enabled"  #: property of a table: small manifests are merged on the way
 #: snapshots kept at any age: they contain the positions that the table has reached
 SNAPSHOTS_MIN = 2
 
@@ -169,9 +171,6 @@ class Iceberg:
         """Add files to a table. Columns of `schema` (of pyarrow) that it lacks are added to it."""
         name, data_set = f"{self._namespace}.{table_name}", files[0].data_set
         table = self._catalog.create_table_if_not_exists(name, schema=schema)
-        if files[0].schema:
-            with table.update_schema() as update:
-                update.union_by_name(schema)
         reached = _reached(table, name, cluster)
         new = [file for file in files if file.end > reached.get(_key(file), 0)]
         for file in new:
@@ -188,9 +187,7 @@ class Iceberg:
         if not new:
             return
         told = {POSITIONS: msgspec.json.encode(reached).decode(), CLUSTER: cluster}
-        paths = [self._folder.address(file.path) for file in new]
-        # the positions tell which files are new
-        table.add_files(paths, snapshot_properties=told, check_duplicate_files=False)
+        _append(table, name, schema, [self._folder.address(file.path) for file in new], told)
         done.files[data_set] = done.files.get(data_set, 0) + len(new)
         done.records += sum(file.rows for file in new) if data_set == export.MESSAGES else 0
         self._expire(table)
@@ -210,6 +207,21 @@ class Iceberg:
         ]
         if old:
             table.maintenance.expire_snapshots().by_ids(old).commit()
+
+
+def _append(table: "Table", name: str, schema: Any, paths: list[str], told: dict[str, str]) -> None:
+    """Commit new columns, their ids and the files together. The positions in `told` name the files, so a
+    retry adds none twice.
+    """
+    known = iceberg_columns.mapping_of(table)
+    with table.transaction() as transaction:
+        mapping = iceberg_columns.evolve(transaction, name, schema, known)
+        files = [iceberg_columns.data_file(transaction, table.io, path, mapping) for path in paths]
+        update = transaction.update_snapshot(snapshot_properties=told)
+        merges = table.properties.get(MERGES) == "true"
+        with update.merge_append() if merges else update.fast_append() as snapshot:
+            for file in files:
+                snapshot.append_data_file(file)
 
 
 def _has_rows(file: File) -> bool:
