@@ -201,7 +201,8 @@ def errors_page() -> str:
     head = ["class", "code", "retry", "exit code", "meaning", "what to do"]
     return (
         "# Errors\n\n"
-        "All classes are in `gossipq_client`. An error has `code`, `message`, `hint` and `retryable`.\n"
+        "The classes that a client raises can be imported from `gossipq`. "
+        "An error has `code`, `message`, `hint` and `retryable`.\n"
         "*Retry* says if the same request can succeed later. "
         "[Troubleshooting](../operate/troubleshooting.md) starts from symptoms.\n\n"
         + table(head, rows())

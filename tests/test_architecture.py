@@ -53,6 +53,14 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
     "ports": (3, ("gossipq_node.ports", "gossipq_node.settings", "gossipq_node.files")),
     "adapters": (3, ("gossipq_node.adapters",)),
     "client": (3, ("gossipq_client",)),
+    # the client's modules by the name of the package that programs import
+    "face": (
+        4,
+        tuple(
+            f"gossipq.{name}"
+            for name in ("aio", "embedded", "lake", "metrics", "middleware", "testing", "traces")
+        ),
+    ),
     "spark": (3, ("pyspark_gossipq",)),
     "actors": (4, ("gossipq_node.actors",)),
     # plays the nodes that a client is tested with
@@ -185,6 +193,7 @@ CLIENT_ROOMS = {
 CLIENT_TOP = 9  #: modules right in gossipq_client: what programs import, and `columns`
 #: what a pure module may import all the same, and why
 PURE_EXCEPTIONS = {
+    ("gossipq", "importlib"): "imports the client when a program asks for one of its names",
     ("gossipq.wire.batch", "io"): "cuts bytes by BytesIO, which opens nothing",
     ("gossipq_client.handlers.calls", "inspect"): "looks at what a handler returns",
     (

@@ -5,7 +5,12 @@ import sys
 
 import pytest
 
+import gossipq
+import gossipq_client
+import gossipq_client.aio
 from gossipq_client import testing
+
+MODULES_MAX = 260  #: that `gossipq.connect` imports
 
 ALLOWED = ("gossipq", "gossipq_client", "msgspec", "zmq")
 #: hides every module that does not come with Python, but these
@@ -36,9 +41,9 @@ for name in ("fcntl", "resource", "pwd", "grp", "termios", "msvcrt"):
     sys.modules[name] = None
 """
 SYNC = """
-from gossipq_client import connect
+import gossipq
 
-with connect(sys.argv[1]) as mq:
+with gossipq.connect(sys.argv[1]) as mq:
     mq.publish_many("orders", [b"1", b"2"], timeout=10)
     for msg in mq.consume("orders", group="billing", stop_at_end=True):
         with msg:
@@ -46,10 +51,10 @@ with connect(sys.argv[1]) as mq:
 """
 TWIN = """
 import asyncio
-from gossipq_client.aio import connect
+import gossipq
 
 async def main():
-    async with connect(sys.argv[1]) as mq:
+    async with gossipq.aio.connect(sys.argv[1]) as mq:
         await mq.publish_many("letters", [b"1", b"2"])
         async for msg in mq.consume("letters", group="books", stop_at_end=True):
             async with msg:
@@ -72,13 +77,35 @@ def run(*code: str, endpoint: str = "") -> str:
 
 
 def test_the_client_needs_pyzmq_and_msgspec_only() -> None:
-    run(HIDE, "import gossipq_client, gossipq_client.aio, gossipq_client.embedded, gossipq_client.lake")
+    run(HIDE, "import gossipq, gossipq.aio, gossipq.embedded, gossipq.lake", "gossipq.connect")
 
 
-def test_programs_without_asyncio_do_not_import_it() -> None:
-    """Importing is quick because few modules are imported."""
+def test_the_first_name_imports_the_client_and_little_else() -> None:
+    """An import is quick if few modules are imported: at most 1.5 times as long as that of redis-py."""
     slow = ("asyncio", "concurrent.futures", "multiprocessing", "subprocess", "tempfile", "tomllib")
-    assert run("import sys, gossipq_client", f"print([m for m in {slow!r} if m in sys.modules])") == "[]\n"
+    told = run(
+        "import sys",
+        "before = set(sys.modules)",
+        "import gossipq",
+        "from gossipq import limits",
+        "print([name for name in sys.modules if name.startswith(('gossipq_', 'zmq'))])",
+        "gossipq.connect",
+        f"print([name for name in {slow!r} if name in sys.modules])",
+        "print(len(set(sys.modules) - before))",
+    )
+    alone, late, count = told.splitlines()
+    assert (alone, late) == ("[]", "[]")
+    assert int(count) <= MODULES_MAX
+
+
+def test_every_name_of_the_client_is_one_of_the_package() -> None:
+    assert {*gossipq_client.__all__} <= {*dir(gossipq)}
+    for name in gossipq_client.__all__:
+        assert getattr(gossipq, name) is getattr(gossipq_client, name)
+    assert gossipq.aio.connect is gossipq_client.aio.connect
+    for name in ("Orders", "_private"):
+        with pytest.raises(AttributeError, match=f"'gossipq' has no attribute '{name}'"):
+            getattr(gossipq, name)
 
 
 def test_it_works_without_what_only_some_systems_have() -> None:

@@ -1,8 +1,8 @@
 """For what is worthless when it is old: handed out is done. Needs a node: gossipq node"""
 
-from gossipq_client import connect
+import gossipq
 
-with connect() as mq:
+with gossipq.connect() as mq:
     mq.publish_many("ticks", [b"17.3", b"17.4"])
     # -- in the guide
     for msg in mq.consume("ticks", group="screen", ack=False, stop_at_end=True):

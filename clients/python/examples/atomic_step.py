@@ -1,8 +1,8 @@
 """Acks a record and publishes what was made of it: both or neither. Needs a node: gossipq node"""
 
-from gossipq_client import connect
+import gossipq
 
-with connect() as mq:
+with gossipq.connect() as mq:
     # -- in the guide
     mq.create_topic("words", if_not_exists=True)
     mq.create_topic("lengths", beside="words", if_not_exists=True)  # in one shard: one entry of its log

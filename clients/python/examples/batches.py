@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from gossipq_client import Message, connect
+import gossipq
 
-mq = connect()
+mq = gossipq.connect()
 
 
 @dataclass
@@ -15,7 +15,7 @@ class Click:
 
 # -- in the guide
 @mq.consumer("clicks", group="warehouse", batch_size=500, batch_wait="1s")
-def load(clicks: list[Click], messages: list[Message]) -> None:
+def load(clicks: list[Click], messages: list[gossipq.Message]) -> None:
     bad = [msg for click, msg in zip(clicks, messages, strict=True) if click.ms < 0]
     for msg in bad:
         msg.reject("time before the page was shown")  # the others of the list are acked

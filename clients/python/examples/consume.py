@@ -1,8 +1,8 @@
 """Takes records one by one, shared with the other consumers of its group. Needs a node: gossipq node"""
 
-from gossipq_client import connect
+import gossipq
 
-with connect() as mq:
+with gossipq.connect() as mq:
     for msg in mq.consume("orders", group="billing", stop_at_end=True):
         with msg:  # left well: acked; left by an exception: failed, comes again after a second
             print(msg.offset, msg.key, msg.value.decode(), msg.headers)

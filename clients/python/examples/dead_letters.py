@@ -1,8 +1,8 @@
 """Looks at what a group could not do, and lets it try again. Needs a node: gossipq node"""
 
-from gossipq_client import connect
+import gossipq
 
-with connect() as mq:
+with gossipq.connect() as mq:
     mq.publish_many("invoices", [b"17 for ada", b"3 for nobody"])
     for msg in mq.consume("invoices", group="books", stop_at_end=True):
         if b"nobody" in msg.value:

@@ -2,9 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 
-from gossipq_client import connect
+import gossipq
 
-with connect() as mq:
+with gossipq.connect() as mq:
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     # -- in the guide
     mq.publish("reminders", "tea is ready", delay="1s", ttl="10m")  # useless after ten minutes

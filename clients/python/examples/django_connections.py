@@ -2,22 +2,21 @@
 
 from django.db import close_old_connections
 
-from gossipq_client import Message, connect
-from gossipq_client.middleware import Middleware
+import gossipq
 
 
-class CloseOldConnections(Middleware):
+class CloseOldConnections(gossipq.Middleware):
     """Django closes stale database connections around requests. This does it around messages."""
 
-    def before(self, message: Message) -> None:
+    def before(self, message: gossipq.Message) -> None:
         close_old_connections()
 
-    def after(self, message: Message, result: object) -> None:
+    def after(self, message: gossipq.Message, result: object) -> None:
         close_old_connections()
 
-    def error(self, message: Message, error: BaseException) -> None:
+    def error(self, message: gossipq.Message, error: BaseException) -> None:
         close_old_connections()
 
 
-mq = connect()
+mq = gossipq.connect()
 mq.add_middleware(CloseOldConnections())

@@ -1,8 +1,8 @@
 """One consumer at a time, the next one takes over when it goes. Needs a node: gossipq node"""
 
-from gossipq_client import connect
+import gossipq
 
-with connect() as first, connect() as second:
+with gossipq.connect() as first, gossipq.connect() as second:
     first.publish_many("steps", [b"lift", b"turn"])
     # -- in the guide
     robot = first.consume("steps", group="robot", mode="exclusive")  # strictly serial: one record under way

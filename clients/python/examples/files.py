@@ -3,12 +3,12 @@
 import subprocess
 import sys
 
-from gossipq_client import lake
+import gossipq
 
 subprocess.run([sys.executable, "-m", "gossipq_cli", "-q", "export", "orders", "--out", "lake"], check=True)
 
 # -- in the guide
-orders = lake.open("lake").polars("orders")  # or .table(), .duckdb(), .pandas(); as_of="-1h": as it was
+orders = gossipq.lake.open("lake").polars("orders")  # or .table(), .duckdb(), .pandas(); or as_of="-1h"
 by_key = orders.group_by("key").len().sort("len").collect()
 print(by_key["len"].sum(), "records of", len(by_key), "keys")
 # --

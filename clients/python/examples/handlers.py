@@ -5,9 +5,9 @@ Run it as it is, or leave that to the command line: gossipq run handlers:mq --pr
 
 from dataclasses import dataclass
 
-from gossipq_client import connect
+import gossipq
 
-mq = connect()
+mq = gossipq.connect()
 
 
 @dataclass

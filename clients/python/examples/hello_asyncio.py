@@ -2,11 +2,11 @@
 
 import asyncio
 
-from gossipq_client.aio import connect
+import gossipq
 
 
 async def main() -> None:
-    async with connect() as mq:
+    async with gossipq.aio.connect() as mq:
         receipt = await mq.publish("hello", "one")
         print("on disk at offset", receipt.offset)
         async for msg in mq.consume("hello", group="greeters", stop_at_end=True):

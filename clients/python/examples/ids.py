@@ -1,8 +1,8 @@
 """Publishes the same order twice, and stores it once. Needs a node: gossipq node"""
 
-from gossipq_client import connect
+import gossipq
 
-with connect() as mq:
+with gossipq.connect() as mq:
     # -- in the guide
     for _ in range(2):  # say, a program that was not sure and started over
         receipt = mq.publish("incoming", b"17 apples", id="order-17")

@@ -1,8 +1,8 @@
 """Reads all partitions of a topic as one stream, in the order of publish time. Needs a node: gossipq node"""
 
-from gossipq_client import connect
+import gossipq
 
-with connect() as mq:
+with gossipq.connect() as mq:
     mq.create_topic("trips", partitions=4, if_not_exists=True)
     for number in range(20):
         mq.publish("trips", b"trip %d" % number, key=b"car %d" % (number % 7))

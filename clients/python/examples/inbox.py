@@ -3,7 +3,7 @@ transaction that does it. Needs a node: gossipq node"""
 
 import sqlite3
 
-from gossipq_client import connect
+import gossipq
 
 GROUP = "bank"
 TRANSFERS = [(b"ada", b"500"), (b"bob", b"-20"), (b"ada", b"-100")]
@@ -18,7 +18,7 @@ db.executescript("""
 """)
 add = "insert into account values (?, ?) on conflict do update set balance = balance + excluded.balance"
 
-with connect() as mq:
+with gossipq.connect() as mq:
     ids = [f"transfer-{number}" for number in range(len(TRANSFERS))]  # a second run publishes nothing
     names, amounts = zip(*TRANSFERS, strict=True)
     mq.publish_many("transfers", amounts, keys=names, ids=ids)

@@ -1,17 +1,17 @@
 """Records of one key one after the other, whatever happens; others flow. Needs a node: gossipq node"""
 
-from gossipq_client import Retry, connect
+import gossipq
 
 CHANGES = [("ada", b"ada +5"), ("ada", b"ada -1"), ("bob", b"bob +2"), ("bob", b"bob -2")]
 done = []
 
-with connect() as mq:
+with gossipq.connect() as mq:
     mq.publish_many("accounts", [value for _, value in CHANGES], keys=[key for key, _ in CHANGES])
     # -- in the guide
     for msg in mq.consume("accounts", group="ledger", mode="key_ordered"):
         with msg:  # no other consumer of the group has a record of this key now
             if msg.value == b"ada +5" and msg.attempt == 1:
-                raise Retry("300ms")  # the later records of ada wait for it
+                raise gossipq.Retry("300ms")  # the later records of ada wait for it
             done.append(msg.value.decode())
         # --
         if len(done) == len(CHANGES):

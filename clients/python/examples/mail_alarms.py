@@ -10,7 +10,7 @@ import sys
 import time
 from email.message import EmailMessage
 
-from gossipq_client import Client, connect
+import gossipq
 
 HALF_HOUR_S = 1_800
 
@@ -29,7 +29,7 @@ def report(events: list[dict], sender: str, to: str) -> EmailMessage:
     return mail
 
 
-def send(mq: Client, smtp: str, sender: str, to: str) -> int:
+def send(mq: gossipq.Client, smtp: str, sender: str, to: str) -> int:
     """One mail for all that is new, acked when the mail server has taken it; how many events that were."""
     batches = []
     while batch := mq.fetch("_alarms", group="mail", n=1_000, wait=1.0):
@@ -46,7 +46,7 @@ def send(mq: Client, smtp: str, sender: str, to: str) -> int:
 if __name__ == "__main__":
     if len(sys.argv) != 4:
         sys.exit(__doc__)
-    with connect() as mq:
+    with gossipq.connect() as mq:
         while True:
             send(mq, *sys.argv[1:4])
             time.sleep(HALF_HOUR_S)

@@ -1,9 +1,9 @@
 """Finds a record by what is in it, puts a better one in its place, and hands it out again. Needs a node:
 gossipq node"""
 
-from gossipq_client import connect
+import gossipq
 
-with connect() as mq:
+with gossipq.connect() as mq:
     mq.publish_many("letters", [b"Dear Ada", b"Deer Bob"])
     # -- in the guide
     for msg in mq.admin.find("letters", contains="Deer", start="-1h", limit=10):

@@ -1,8 +1,8 @@
 """A durable queue in a directory: no server to start."""
 
-from gossipq_client import embedded
+import gossipq
 
-with embedded.open("queue") as mq:
+with gossipq.embedded.open("queue") as mq:
     mq.publish("jobs", b"resize cat.png", headers={"width": "640"})
     batch = mq.fetch("jobs", group="workers", n=10)
     for msg in batch:

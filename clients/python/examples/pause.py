@@ -1,8 +1,8 @@
 """Stops a group without stopping its consumers. Needs a node: gossipq node"""
 
-from gossipq_client import connect
+import gossipq
 
-with connect() as mq:
+with gossipq.connect() as mq:
     mq.publish_many("jobs", [b"resize cat.png", b"resize dog.png"])
     workers = mq.consume("jobs", group="workers")
     with next(workers) as msg:

@@ -1,8 +1,8 @@
 """Reads again what was there, from any point; reading changes nothing. Needs a node: gossipq node"""
 
-from gossipq_client import connect
+import gossipq
 
-with connect() as mq:
+with gossipq.connect() as mq:
     for start in ("first", 2, "-10m"):  # or "new", or an aware datetime
         offsets = [msg.offset for msg in mq.consume("orders", start=start, stop_at_end=True)]
         print(f"from {start}: {len(offsets)} records, the first at {offsets[0]}")

@@ -3,9 +3,9 @@
 import threading
 import time
 
-from gossipq_client import connect
+import gossipq
 
-mq, desk = connect(), connect()
+mq, desk = gossipq.connect(), gossipq.connect()
 
 
 # -- in the guide

@@ -1,19 +1,19 @@
 """Tries again after a pause, sets aside what is wrong. Needs a node: gossipq node"""
 
-from gossipq_client import Message, Reject, Retry, connect
+import gossipq
 
 paid = []
 
 
-def pay(payment: Message) -> None:
+def pay(payment: gossipq.Message) -> None:
     if not payment.value.endswith(b"EUR"):
-        raise Reject("not an amount")  # a dead letter at once
+        raise gossipq.Reject("not an amount")  # a dead letter at once
     if payment.attempt < 3:
-        raise Retry(reason="the bank is closed")  # counts as a failure; Retry("1h") names the pause
+        raise gossipq.Retry(reason="the bank is closed")  # a failure; Retry("1h") names the pause
     paid.append(payment.value)
 
 
-with connect() as mq:
+with gossipq.connect() as mq:
     mq.publish_many("payments", [b"10 EUR", b"nonsense", b"20 EUR"])
     # -- in the guide
     for msg in mq.consume("payments", group="bank", attempts_max=5, backoff=["100ms", "1s", "10m"]):

@@ -1,9 +1,9 @@
 """Takes only some records of a topic; the others wait for somebody who takes them. Needs a node:
 gossipq node"""
 
-from gossipq_client import connect
+import gossipq
 
-with connect() as mq:
+with gossipq.connect() as mq:
     # -- in the guide
     mq.publish("trades", b"17 apples", route="eu.fr")
     mq.publish("trades", b"3 pears", route="us.ny")

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from gossipq_client import SchemaMismatch, connect
+import gossipq
 
 
 class Sale(msgspec.Struct):
@@ -11,7 +11,7 @@ class Sale(msgspec.Struct):
     note: str | None = None
 
 
-with connect() as mq:
+with gossipq.connect() as mq:
     mq.create_topic("sales", if_not_exists=True)
     # -- in the guide
     mq.schema("sales", Sale)  # also a dataclass, or a JSON Schema; later: mq.schema("sales")
@@ -20,5 +20,5 @@ with connect() as mq:
     # --
     try:
         mq.publish("sales", b'{"user": "eve", "amount": "3"}')
-    except SchemaMismatch as error:
+    except gossipq.SchemaMismatch as error:
         print(error)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from gossipq_client import connect
+import gossipq
 
 NONCE_BYTES = 12  #: random: of one key seal at most 2**32 values
 
@@ -34,7 +34,7 @@ class Sealer:
 
 def main() -> None:
     old, new = AESGCM.generate_key(256), AESGCM.generate_key(256)  # from where your secrets are
-    with connect() as mq:
+    with gossipq.connect() as mq:
         before, now = Sealer({1: old}, using=1), Sealer({1: old, 2: new}, using=2)
         mq.publish("patients", before.seal(b"ada: 37.2", "patients"))
         mq.publish("patients", now.seal(b"bob: 38.9", "patients"))

@@ -1,8 +1,8 @@
 """One group over all topics of a pattern, also those that are made later. Needs a node: gossipq node"""
 
-from gossipq_client import connect
+import gossipq
 
-with connect() as mq:
+with gossipq.connect() as mq:
     mq.publish("sensors.rain", b"3 mm")
     # -- in the guide
     for msg in mq.consume("sensors.*", group="weather"):  # or ["sensors.rain", "sensors.wind"]

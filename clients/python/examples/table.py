@@ -1,8 +1,8 @@
 """Records as a pyarrow table, for polars, duckdb and pandas. Needs pyarrow, and a node: gossipq node"""
 
-from gossipq_client import connect
+import gossipq
 
-with connect() as mq:
+with gossipq.connect() as mq:
     # -- in the guide
     table = mq.table("orders", start="-10m")  # a pyarrow.Table, for polars, duckdb and pandas
     print(table.num_rows, "records", table.column_names)

@@ -1,8 +1,8 @@
 """One publish, a copy in each of several topics. Needs a node: gossipq node"""
 
-from gossipq_client import connect
+import gossipq
 
-with connect() as mq:
+with gossipq.connect() as mq:
     # -- in the guide
     mq.admin.bind_topic("new-orders", ["billing-in", "audit-in"])
     mq.publish("new-orders", b"17 apples")  # done when both have it

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from gossipq_client import aio
+import gossipq
 
-mq = aio.connect()
+mq = gossipq.aio.connect()
 
 
 @mq.consumer("signups", group="mails", create=True)

@@ -1,8 +1,8 @@
 """Asks why a record does not move, and what happened to it. Needs a node: gossipq node"""
 
-from gossipq_client import connect
+import gossipq
 
-with connect() as mq:
+with gossipq.connect() as mq:
     parcel = mq.publish("parcels", b"to ada", delay="1h")
     # -- in the guide
     for standing in mq.why(ref=parcel.ref).standings:

@@ -1,15 +1,15 @@
-"""The Python client of gossipq.
+"""The Python client of gossipq, whose names programs import from `gossipq`.
 
-    from gossipq_client import connect
+    import gossipq
 
-    with connect() as mq:
+    with gossipq.connect() as mq:
         mq.publish("orders", b"one")
         for msg in mq.consume("orders", group="billing"):
             with msg:
                 print(msg.value)
 
-The asyncio twin is `gossipq_client.aio.connect`, with the same names, awaited.
-`gossipq_client.embedded.open(directory)` needs no server.
+The asyncio twin is `gossipq.aio.connect`, with the same names, awaited.
+`gossipq.embedded.open(directory)` needs no server.
 """
 
 from gossipq.errors import (

@@ -1,8 +1,8 @@
 """A private node in a directory, and a client of it: the same API with no server to start.
 
-    from gossipq_client import embedded
+    import gossipq
 
-    with embedded.open("./queue") as mq:
+    with gossipq.embedded.open("./queue") as mq:
         mq.publish("orders", b"one")
 
 The first process that opens a directory starts the node; others that open the same directory meanwhile become

@@ -1,0 +1,5 @@
+"""The asyncio client. See `gossipq_client.aio`."""
+
+from gossipq_client.aio import Admin, Client, Fetcher, Message, PendingReceipt, Subscription, connect
+
+__all__ = ["Admin", "Client", "Fetcher", "Message", "PendingReceipt", "Subscription", "connect"]
