@@ -1,5 +1,5 @@
-# Everything sets itself up: a venv in .venv, made once and renewed when pyproject.toml changes. No root needed. Who uses gossipq waits
-# half a minute for it (USED), who works on it longer: its tools take 1.7 GB (STAMP).
+# Everything sets itself up: a venv in .venv, made once and renewed when pyproject.toml changes. No root needed. Users of gossipq
+# wait half a minute (USED). Developers wait longer, because the tools take 1.7 GB (STAMP).
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -34,7 +34,7 @@ help:  ## list the targets
 
 install: $(USED)  ## make .venv and install gossipq into it: node, clients, command line, gateway
 
-dev: $(SPARK)  ## and what tests and checks need, and pyspark
+dev: $(SPARK)  ## also install the tools of tests and checks, and pyspark (1.7 GB)
 
 $(USED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or later is needed" >&2; \
@@ -58,7 +58,7 @@ serf:  # nodes find each other by it; without it the demo runs with static peers
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq serf >/dev/null; } || \
 	  { echo "note: serf is not installed: what needs it is left out" >&2; echo " hint: sudo apt-get install serf" >&2; }
 
-# half a gigabyte that only tests and jobs of Spark want: without it they are skipped, and everything else runs
+# pyspark takes half a gigabyte. Without it the tests of Spark are skipped
 $(SPARK): $(STAMP)
 	@echo "installing pyspark into $(VENV): about a minute"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[dev,spark]' && touch $@ || \
@@ -91,7 +91,7 @@ bindings-java:
 dist:  ## dist/: wheel, sdist and checksums of the last commit, the same bytes each time
 	@PYTHON=$(PYTHON) .ci/dist
 
-sbom: $(STAMP)  ## dist/: what the wheel in it depends on (CycloneDX), and the licences of that
+sbom: $(STAMP)  ## dist/: the dependencies of the wheel (CycloneDX), with their licences
 	@PYTHON=$(PYTHON) BIN=$(BIN) .ci/sbom
 
 release: $(STAMP)  ## VERSION=0.2.0: check everything, build, tag, and print the two commands that publish
@@ -139,7 +139,7 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-# the tests as pytest reads them are kept, so that not each of its processes compiles all of them again
+# compiled tests are kept, so that each process of pytest need not compile all of them again
 $(WARM): $(STAMP) $(SPARK) $(wildcard tests/*.py tests/*/*.py tests/*/*/*.py)
 	@$(BIN)/python -m pytest --collect-only -q -m "not slow" >/dev/null 2>&1 || true  # make unit says what is wrong
 	@touch $@
@@ -151,13 +151,13 @@ unit: $(SPARK) $(WARM) serf  # tests mostly wait for nodes: four at a time keep 
 browser:
 	@clients/install.sh chromium:chromium chromedriver:chromium-driver
 
-accept: audit bindings browser accept-slow accept-campaigns  ## what takes longer (less than 30 minutes); -k goes on after a failure
+accept: audit bindings browser accept-slow accept-campaigns  ## the longer tests (less than 30 minutes); -k continues after a failure
 
-# nodes under random faults mostly wait: what computes runs beside them, with the time that they leave
+# nodes under random faults mostly wait, so programs that compute run beside them, at a low priority
 accept-campaigns: $(STAMP)
 	$(MAKE) --no-print-directory --output-sync=target -j 2 accept-chaos accept-planted accept-sim accept-power accept-kills
 
-audit: $(STAMP)  ## known weaknesses of all that is installed, by the advisories of osv.dev; says so where they cannot be reached
+audit: $(STAMP)  ## check all installed packages for known weaknesses at osv.dev; notes if it cannot be reached
 	@$(BIN)/python -m pip freeze --exclude-editable >$(VENV)/.frozen; \
 	  said=$$($(BIN)/pip-audit --vulnerability-service osv -r $(VENV)/.frozen --no-deps --disable-pip 2>&1); code=$$?; \
 	  case "$$said" in *ConnectionError*|*Timeout*) echo "note: not audited: the advisories at api.osv.dev are not reached" >&2;; \
@@ -192,7 +192,7 @@ sim: $(STAMP)  ## the cluster simulator and the property tests of the core: SEED
 seeds: $(STAMP)  ## SEEDS=2000 of the simulator from FIRST=100000 on; counts go to tests/sim/seeds.jsonl
 	PYTHONPATH=tests $(BIN)/python -m sim.many $(FIRST) $(SEEDS) --note
 
-race-peers: $(STAMP)  ## installs what `make race` compares with: Redis, NATS with its C client, RabbitMQ, beanstalkd
+race-peers: $(STAMP)  ## install the brokers of `make race`: Redis, NATS with its C client, RabbitMQ, beanstalkd
 	@if [ $$(id -u) = 0 ]; then DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(PEERS); \
 	else echo "sudo apt-get install --no-install-recommends $(PEERS)"; fi
 	$(BIN)/pip install -q redis nats-py pika greenstalk
@@ -214,7 +214,7 @@ pictures: $(STAMP)  ## the pictures of the documents, of a real cluster under a 
 	PYTHONPATH=.:nodes:clients/python:clients/terminal:tests $(BIN)/python tests/cli/dashboard/pictures.py
 	GOSSIPQ_PICTURES=docs/pictures $(BIN)/python -m pytest -q -m slow tests/console/test_browser.py
 
-slow-consumer: $(STAMP)  ## one consumer at 50 ms a record beside one that is killed, for ten minutes: nothing it holds comes again
+slow-consumer: $(STAMP)  ## one consumer at 50 ms a record beside one that is killed, for ten minutes: its records must not be redelivered
 	GOSSIPQ_SLOW_MINUTES=$(or $(filter-out 8,$(MINUTES)),10) $(BIN)/python -m pytest -s tests/client/test_pace_e2e.py $(PYTEST_ARGS)
 
 e2e: $(SPARK) serf  ## only the tests that start real nodes
@@ -233,13 +233,13 @@ chaos: $(STAMP)  ## random faults on real nodes: MINUTES=30 of 3 and 5 nodes, al
 	GOSSIPQ_KILLS=$(KILLS) $(BIN)/python -m pytest tests/e2e/test_semantics_kill.py --timeout 1800 $(PYTEST_ARGS)
 	GOSSIPQ_HISTORY=$(HISTORY) GOSSIPQ_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/chaos -s $(PYTEST_ARGS)
 
-chaos-hours: $(STAMP)  ## random faults until the runs of this commit add up to HOURS=3; ended, it goes on with the next call
+chaos-hours: $(STAMP)  ## random faults until the runs of this commit add up to HOURS=3; the next call continues an ended one
 	PYTHONPATH=.:nodes:clients:clients/python:clients/terminal:tests $(BIN)/python -m chaos.until $(or $(HOURS),3)
 
 chaos-kinds: $(STAMP)  ## one kind of fault after the other, each TIMES=10 times: the longest time without a confirm; KIND=isolate
 	GOSSIPQ_KIND=$(KIND) GOSSIPQ_TIMES=$(TIMES) $(BIN)/python -m pytest tests/chaos/test_kinds.py -s $(PYTEST_ARGS)
 
-power: $(STAMP)  ## what power cuts may leave of a node's disk, IMAGES=20000 for more; of those of three nodes at once, THREES=40
+power: $(STAMP)  ## open images of a node's disk after power cuts, IMAGES=20000 for more; of three nodes at once, THREES=40
 	GOSSIPQ_IMAGES=$(IMAGES) GOSSIPQ_THREES=$(THREES) $(BIN)/python -m pytest tests/power -s $(PYTEST_ARGS)
 
 docs: $(USED)  ## the documentation as a site, with search, in build/docs (BUILD=); it needs no network to be read

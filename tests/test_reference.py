@@ -46,7 +46,7 @@ def test_every_option_is_in_the_reference(site: tuple[Path, Any]) -> None:
 def test_every_written_page_is_in_the_navigation(site: tuple[Path, Any]) -> None:
     navigation = (HOME / "mkdocs.yml").read_text("utf-8")
     pages = [*site[1].pages.values(), *site[1].made]
-    assert [page for page in pages if f": {page}\n" not in navigation] == []
+    assert [page for page in pages if f" {page}\n" not in navigation] == []
 
 
 def test_pages_that_are_kept_are_those_made_from_code(made: Any) -> None:

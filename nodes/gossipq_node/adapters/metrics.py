@@ -24,12 +24,12 @@ from gossipq.values import Alarm, GroupStats, PartitionStats, Timing, WorkerStat
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 DURATIONS = {
-    "publish": ("gossipq_publish_duration_seconds", "Of a batch, from being read to being confirmed"),
+    "publish": ("gossipq_publish_duration_seconds", "Time of a batch from arrival to confirm"),
     "delivery": (
         "gossipq_delivery_duration_seconds",
-        "Of a slice, from being stored to being handed out for the first time",
+        "Time of a slice from being stored to its first delivery",
     ),
-    "commit": ("gossipq_commit_duration_seconds", "Of one transaction of a store, with its fsync"),
+    "commit": ("gossipq_commit_duration_seconds", "Time of one transaction of a store, with its fsync"),
 }
 OF_PARTITION = (
     (CounterMetricFamily, "gossipq_messages_published", "Records stored", "published"),
@@ -42,13 +42,13 @@ OF_GROUP = (
     (
         CounterMetricFamily,
         "gossipq_messages_delivered",
-        "Records handed out since this leader serves",
+        "Records delivered since this leader serves",
         "delivered",
     ),
     (
         CounterMetricFamily,
         "gossipq_messages_redelivered",
-        "Attempts behind the first of a record",
+        "Deliveries of a record after its first one",
         "redelivered",
     ),
     (CounterMetricFamily, "gossipq_messages_acked", "Records acked", "acked"),
@@ -59,8 +59,8 @@ OF_GROUP = (
         "Published and not done: ready, in flight, retrying, parked",
         "lag",
     ),
-    (GaugeMetricFamily, "gossipq_group_ready_messages", "Could be handed out now", "ready"),
-    (GaugeMetricFamily, "gossipq_group_in_flight_messages", "Handed out and not acked", "in_flight"),
+    (GaugeMetricFamily, "gossipq_group_ready_messages", "Records that can be delivered now", "ready"),
+    (GaugeMetricFamily, "gossipq_group_in_flight_messages", "Delivered and not acked", "in_flight"),
     (
         GaugeMetricFamily,
         "gossipq_group_retrying_messages",
@@ -84,7 +84,7 @@ OF_GROUP = (
     (
         GaugeMetricFamily,
         "gossipq_group_unaccounted_messages",
-        "Records that no counter accounts for: anything but 0 is a fault",
+        "Records that the counters miss; a value other than 0 is a fault",
         "unaccounted",
     ),
 )
@@ -95,26 +95,26 @@ OF_WORKER = (
     (
         CounterMetricFamily,
         "gossipq_faults",
-        "Requests and parts of turns that met a fault of the node",
+        "Requests and parts of turns that failed by a fault of the node",
         "faults",
     ),
     (
         CounterMetricFamily,
         "gossipq_connections_turned_away",
-        "Connections that were closed: silent in a crowd, without end, or beyond a bound",
+        "Connections that were closed: idle among many, endless messages, or beyond a limit",
         "turned_away",
     ),
     (
         CounterMetricFamily,
         "gossipq_requests_over_quota",
-        "Requests that were more than the rates of an address allow",
+        "Requests beyond the rates that an address may use",
         "over_quota",
     ),
     (CounterMetricFamily, "gossipq_bad_frames", "Messages that could not be read", "bad_frames"),
     (
         CounterMetricFamily,
         "gossipq_messages_dropped_sends",
-        "Messages to who was gone or did not read",
+        "Messages to receivers that were gone or did not read",
         "dropped",
     ),
     (
@@ -134,7 +134,7 @@ OF_WORKER = (
     (
         GaugeMetricFamily,
         "gossipq_worker_silent_seconds",
-        "Since the worker reported to its node",
+        "Time since the worker reported to its node",
         "silent_seconds",
     ),
     (GaugeMetricFamily, "gossipq_sessions", "Client sessions", "sessions"),
@@ -146,12 +146,12 @@ OF_FRONTDOOR = (
     ("gossipq_frontdoor_faults", "Messages that met a fault of the frontdoor", "faults"),
     (
         "gossipq_frontdoor_requests_over_quota",
-        "Requests at the frontdoor that were more than the rates of an address allow",
+        "Requests at the frontdoor beyond the rates that an address may use",
         "over_quota",
     ),
     (
         "gossipq_frontdoor_connections_turned_away",
-        "Connections to the frontdoor that were closed: silent in a crowd, without end, or beyond a bound",
+        "Connections to the frontdoor that were closed: idle among many, endless messages, or beyond a limit",
         "turned_away",
     ),
 )
@@ -171,10 +171,10 @@ def exposition(
     """
     registry = CollectorRegistry()
     rebalances = CounterMetricFamily(
-        "gossipq_rebalances", "Shards that got another leader, seen since the start", value=moves
+        "gossipq_rebalances", "Changes of leaders that this node saw since its start", value=moves
     )
     queue = GaugeMetricFamily(
-        "gossipq_gossip_event_queue", "Messages of gossip that wait to be told on", value=queued
+        "gossipq_gossip_event_queue", "Messages of gossip that wait to be sent", value=queued
     )
     registry.register(_Known([rebalances, queue, *_families(status, timings, alarms, stats)]))
     return generate_latest(registry)
