@@ -1,6 +1,7 @@
 """The kinds of alarms that a node raises, with meaning, question and command of each.
 
-`gossipq help alarm-NAME` prints them.
+`gossipq help alarm-NAME` prints them. `alarm_lag` is counted per partition, like all limits, because the
+leader of a partition can check it alone.
 """
 
 from typing import NamedTuple

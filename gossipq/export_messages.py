@@ -1,4 +1,9 @@
-"""Messages of exports and backups to the leaders of shards. Verbs 24 to 31."""
+"""Messages of exports and backups to the leaders of shards. Verbs 24 to 31.
+
+Acks are read by log index, not by offset or time: an ack of a late retry is far below others, and the clocks
+of two leaders differ, but the log index always rises. States are read page by page, each consistent at one
+log index, so that a leader need not keep a spool for a client that may not return.
+"""
 
 from gossipq.types import Index, Offset, PartitionKey
 from gossipq.values import AckRun, Message, StateRun

@@ -1,7 +1,8 @@
 """Publishes alarms: raised and cleared alarms become records of `_alarms`, for any consumer.
 
 The thread runs beside the frontdoor's loop, and is a client of its own node while it has records to
-publish. After a restart it reads the topic, so that alarms which are over get cleared.
+publish. After a restart it reads the topic, so that alarms which are over get cleared. A topic is used
+because it is replicated, retained and replayable.
 """
 
 import logging

@@ -6,7 +6,8 @@
     lake.open("lake").duckdb("orders").aggregate("count(*)")
     lake.open("lake", as_of="-1h").polars("orders*").collect()
 
-What is opened does not change: a later export needs another `open`. Needs pip install "gossipq[lake]".
+An open export does not change: a later export needs another `open`. A table of several topics has the column
+`data` only if they share one schema, because a column has one type. Needs pip install "gossipq[lake]".
 """
 
 import time

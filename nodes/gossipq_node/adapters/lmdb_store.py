@@ -1,7 +1,8 @@
 """The Store over LMDB: one environment with an always open write transaction, and a journal.
 
 Each shard has three named tables. A small turn is one synced write into the journal, and
-stays in the open transaction. LMDB commits when a turn is large or many changes have come
+stays in the open transaction. Because that is always open, reading and writing are one code path, without a
+snapshot that goes stale. LMDB commits when a turn is large or many changes have come
 together. After a crash, opening the store repeats the turns in the journal that LMDB lacks.
 After a clean end there is no journal.
 

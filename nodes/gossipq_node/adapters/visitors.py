@@ -1,7 +1,9 @@
 """Who is connected to a door for clients: since when, from where, and whether it has something to say.
 
 libzmq keeps a connection for as long as the other end does, whatever it sends, and has no call that ends one.
-Its monitor names the descriptor of each, though, and a descriptor can be shut down.
+Its monitor names the descriptor of each, though, and a descriptor can be shut down. When the monitor reports
+a broken connection, that descriptor may already belong to the next one. So only a PONG that cannot be sent
+proves it, and the session has 1 s to return.
 """
 
 import logging

@@ -1,6 +1,9 @@
 """Sockets: one DEALER per endpoint, with a monitor that tells when it is connected. No
 other module imports zmq.
 
+A socket is examined when its descriptor is ready, or when it was used since (`Peer.unsure`). Examining it
+costs two system calls, and its use may consume the signal of its descriptor.
+
 Only one thread at a time may use it. `wait` alone may run without the caller's lock: it only
 looks at file descriptors.
 """
