@@ -17,6 +17,7 @@ PACKAGES = {
     "gossipq_cli": HOME / "clients" / "terminal" / "gossipq_cli",
     "gossipq_ops": HOME / "clients" / "terminal" / "gossipq_ops",
     "gossipq_gateway": HOME / "clients" / "gateway" / "gossipq_gateway",
+    "gossipq_dialects": HOME / "clients" / "gateway" / "gossipq_dialects",
     "pyspark_gossipq": HOME / "spark" / "pyspark_gossipq",
 }
 
@@ -68,6 +69,8 @@ ROOMS: dict[str, tuple[int, tuple[str, ...]]] = {
     # the model of operating, which all surfaces for people render
     "ops": (4, ("gossipq_ops",)),
     "gateway": (5, ("gossipq_gateway",)),
+    # plug-ins of the gateway, which it knows by their entry points only
+    "dialects": (5, ("gossipq_dialects",)),
     "process": (5, ("gossipq_node",)),
     "cli": (6, ("gossipq_cli",)),
     "cli_offline": (
@@ -101,6 +104,7 @@ BESIDE = {
     ("cli_offline", "cli"),
     ("cli_offline", "process"),
     ("spark", "client"),
+    ("dialects", "gateway"),
 }
 #: imports that run down and are forbidden all the same
 FORBIDDEN = {
@@ -108,7 +112,8 @@ FORBIDDEN = {
     ("spark", "core"): "Spark reads exports",
     ("actors", "adapters"): "an actor is handed its adapters",
     **{
-        ("gateway", room): "the gateway only asks, over the public client"
+        (mine, room): "the gateway only asks, over the public client"
+        for mine in ("gateway", "dialects")
         for room in ("core", "wire", "ports", "adapters", "actors", "process", "config", "lakes", "spark")
     },
     **{
@@ -233,10 +238,10 @@ IMPORTERS = {
         "gossipq_node.export.metrics",
         "gossipq_gateway.counters",
     ),
-    "starlette": ("gossipq_gateway",),
+    "starlette": ("gossipq_gateway", "gossipq_dialects"),
     "jinja2": ("gossipq_gateway.console.pages",),
     "uvicorn": ("gossipq_gateway.listener",),
-    "websockets": ("gossipq_gateway.dialects.kapokmq.sockets",),
+    "websockets": ("gossipq_dialects.kapokmq.sockets",),
     "uvloop": ("gossipq_gateway.service",),
     "rich": ("gossipq_cli",),
     "click": ("gossipq_cli",),
@@ -257,7 +262,7 @@ IMPORTERS = {
     "obstore": ("gossipq_node.bucket",),
     "msgspec": (
         *("gossipq", "gossipq_node", "gossipq_client", "gossipq_cli"),
-        *("gossipq_ops", "gossipq_gateway", "pyspark_gossipq"),
+        *("gossipq_ops", "gossipq_gateway", "gossipq_dialects", "pyspark_gossipq"),
     ),
     "pytest": ("gossipq_client.pytest_plugin",),
 }
@@ -520,7 +525,7 @@ def test_module_keeps_the_house_rules(module: str) -> None:
 
 def test_packages_of_clients_import_in_one_direction() -> None:
     """The command line asks the gateway's package to serve; both render `gossipq_ops`; none imports back."""
-    order = ("gossipq_client", "gossipq_ops", "gossipq_gateway", "gossipq_cli")
+    order = ("gossipq_client", "gossipq_ops", "gossipq_gateway", "gossipq_dialects", "gossipq_cli")
     found = {
         (module.split(".")[0], target.split(".")[0])
         for module, path in HOUSE.items()
@@ -588,6 +593,7 @@ INJECTED = [
     ("gossipq_gateway.service", "from gossipq.core.ledger import Ledger", "only asks"),
     ("gossipq_gateway.service", "import gossipq_node.actors.worker", "only asks"),
     ("gossipq_gateway.service", "import gossipq_cli.main", "imports point down"),
+    ("gossipq_gateway.service", "from gossipq_dialects.kapokmq import KapokMq", "imports point down"),
     ("gossipq_ops.sums", "import time", "is pure"),
     ("gossipq_ops.sums", "from gossipq_cli.output import Column", "imports point down"),
     ("gossipq_gateway.service", "import time", "gossipq.clock"),

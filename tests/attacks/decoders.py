@@ -19,11 +19,12 @@ from gossipq.messages import PublishPlain
 from gossipq.values import Delivered
 from gossipq.wire import batch as batches
 from gossipq.wire import export, frames, plain, schemas, times
-from gossipq_gateway.dialects import forms, names, numbers
-from gossipq_gateway.dialects.kapokmq import wire as kapokmq
-from gossipq_gateway.dialects.moonmq import wire as moonmq
-from gossipq_gateway.dialects.queue_server import wire as queue_server
-from gossipq_gateway.dialects.xxl_mq import wire as xxl_mq
+from gossipq_dialects import forms, names
+from gossipq_dialects.kapokmq import wire as kapokmq
+from gossipq_dialects.moonmq import wire as moonmq
+from gossipq_dialects.queue_server import wire as queue_server
+from gossipq_dialects.xxl_mq import wire as xxl_mq
+from gossipq_gateway import numbers
 from gossipq_gateway.manners import host_of
 from gossipq_gateway.problems import Refusal
 from gossipq_gateway.sqs import actions, messages, queues, signature

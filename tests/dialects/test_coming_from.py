@@ -6,8 +6,8 @@ import tomllib
 import msgspec
 
 from conftest import HOME
-from gossipq_gateway.dialects.names import topic_of
-from gossipq_gateway.dialects.options import DialectOptions
+from gossipq_dialects.names import topic_of
+from gossipq_dialects.options import KapokMqOptions, MoonMqOptions, QueueServerOptions, XxlMqOptions
 
 TEXT = (HOME / "docs" / "migrate" / "coming-from.md").read_text("utf-8")
 ANCESTORS = {
@@ -41,7 +41,9 @@ def test_each_ancestor_has_a_table_and_says_what_is_not_there() -> None:
 def test_the_options_are_those_that_there_are() -> None:
     block = re.search(r"```toml\n(.*?)```", TEXT, re.DOTALL)
     assert block is not None
-    assert tomllib.loads(block[1]) == msgspec.to_builtins(DialectOptions())
+    kinds = (KapokMqOptions, MoonMqOptions, QueueServerOptions, XxlMqOptions)
+    known = zip(("kapokmq", "moonmq", "queue_server", "xxl_mq"), kinds, strict=True)
+    assert tomllib.loads(block[1]) == {name: msgspec.to_builtins(kind()) for name, kind in known}
 
 
 def test_the_example_of_a_name_is_so() -> None:

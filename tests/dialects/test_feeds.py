@@ -10,9 +10,9 @@ import pytest
 
 from gossipq.errors import GossipqError
 from gossipq_client.values import GIVEN_BACK, Outcome
-from gossipq_gateway.dialects.feeds import Feed
-from gossipq_gateway.dialects.moonmq import fanouts
-from gossipq_gateway.dialects.numbers import whole
+from gossipq_dialects.feeds import Feed
+from gossipq_dialects.moonmq import fanouts
+from gossipq_gateway.numbers import whole
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ class Killable:
         self.kapokmq, self._http = settled_port(), settled_port()
         self._directory = directory
         self._line = [sys.executable, "-m", "gossipq_cli", "-s", endpoint, "gateway"]
-        self._line += [f"--http=127.0.0.1:{self._http}", f"--kapokmq=127.0.0.1:{self.kapokmq}"]
+        self._line += [f"--http=127.0.0.1:{self._http}", f"--dialect=kapokmq=127.0.0.1:{self.kapokmq}"]
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:

@@ -17,11 +17,11 @@ from websockets.sync.client import ClientConnection, connect
 from conftest import RunningNode
 from dialects.harness import ANYWHERE, Gateway, gateway_of, vectors
 from gossipq_client import connect as connect_gossipq
+from gossipq_dialects import forms
+from gossipq_dialects.kapokmq import KapokMq, wire
+from gossipq_dialects.kapokmq.sockets import Socket
+from gossipq_dialects.options import KapokMqOptions
 from gossipq_gateway import listener, room
-from gossipq_gateway.dialects import forms
-from gossipq_gateway.dialects.kapokmq import KapokMq, wire
-from gossipq_gateway.dialects.kapokmq.sockets import Socket
-from gossipq_gateway.dialects.options import KapokMqOptions
 from waiting import until
 
 VECTORS = vectors("kapokmq")

@@ -14,10 +14,10 @@ import pytest
 from conftest import RunningNode
 from dialects.harness import ANYWHERE, Gateway, gateway_of, vectors
 from gossipq_client import connect
+from gossipq_dialects import lines
+from gossipq_dialects.moonmq import MoonMq, wire
+from gossipq_dialects.options import MoonMqOptions
 from gossipq_gateway import manners, room
-from gossipq_gateway.dialects import lines
-from gossipq_gateway.dialects.moonmq import MoonMq, wire
-from gossipq_gateway.dialects.options import MoonMqOptions
 from waiting import until
 
 VECTORS = vectors("moonmq")

@@ -13,9 +13,9 @@ from gossipq import limits
 from gossipq.clock import SystemClock
 from gossipq.errors import GossipqError
 from gossipq_client.aio import connect
+from gossipq_dialects.postbox import Postbox, Stored
 from gossipq_gateway.counters import Metrics
 from gossipq_gateway.dialect import Desk
-from gossipq_gateway.dialects.postbox import Postbox, Stored
 
 pytestmark = pytest.mark.e2e
 

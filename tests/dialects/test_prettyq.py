@@ -20,8 +20,8 @@ from dialects.harness import Gateway, gateway_of, vectors
 from gossipq_cli import prettyq
 from gossipq_cli.failures import Failure
 from gossipq_client import connect, testing
-from gossipq_gateway.dialects.prettyq import wire
-from gossipq_gateway.dialects.prettyq.pages import PrettyQ
+from gossipq_dialects.prettyq import wire
+from gossipq_dialects.prettyq.pages import PrettyQ
 
 VECTORS = vectors("prettyq")
 

@@ -1,23 +1,19 @@
 """queue_server: what it sends and compares, by bytes; then against a real node, over plain sockets."""
 
 import json
-import re
 import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conftest import RunningNode
 from dialects.harness import ANYWHERE, Gateway, gateway_of, vectors
-from gossipq.errors import ConfigError
 from gossipq_client import connect
-from gossipq_gateway.dialects import options
-from gossipq_gateway.dialects.options import QueueServerOptions
-from gossipq_gateway.dialects.queue_server import QueueServer, wire
+from gossipq_dialects.options import QueueServerOptions
+from gossipq_dialects.queue_server import QueueServer, wire
 from waiting import until
 
 VECTORS = vectors("queue_server")
@@ -334,20 +330,3 @@ def test_what_was_handed_out_comes_back_when_the_gateway_ends(shared_node: Runni
         found = [caller.ask(action=2, queue=queue).get("data") for _ in range(4)]
         assert sorted(each for each in found if each) == ["0", "1", "2"]
         caller.line.close()
-
-
-def test_options_are_checked(tmp_path: Path) -> None:
-    file = tmp_path / "dialects.toml"
-    file.write_text('[kapokmq]\nsecret_key = "s"\npush_type = 2\n[queue_server]\nnode_id = 4\n')
-    found = options.read(str(file))
-    assert (found.kapokmq.secret_key, found.kapokmq.push_type, found.queue_server.node_id) == ("s", 2, 4)
-    for wrong in (
-        "[kapokmq]\npush_type = 3",
-        "[kapok]\n",
-        "[moonmq]\nfoo = 1",
-        "x",
-        "[moonmq]\nkeepalive = 0",
-    ):
-        file.write_text(wrong)
-        with pytest.raises(ConfigError, match=re.escape(str(file))):
-            options.read(str(file))

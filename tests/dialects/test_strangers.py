@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossipq.errors import BadName
-from gossipq_gateway.dialects import forms
-from gossipq_gateway.dialects.kapokmq import wire as kapokmq
-from gossipq_gateway.dialects.moonmq import wire as moonmq
-from gossipq_gateway.dialects.names import name_of, topic_of
-from gossipq_gateway.dialects.queue_server import wire as queue_server
-from gossipq_gateway.dialects.xxl_mq import wire as xxl_mq
+from gossipq_dialects import forms
+from gossipq_dialects.kapokmq import wire as kapokmq
+from gossipq_dialects.moonmq import wire as moonmq
+from gossipq_dialects.names import name_of, topic_of
+from gossipq_dialects.queue_server import wire as queue_server
+from gossipq_dialects.xxl_mq import wire as xxl_mq
 
 few = settings(max_examples=50)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)

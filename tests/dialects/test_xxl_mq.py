@@ -12,8 +12,8 @@ import pytest
 from conftest import RunningNode
 from dialects.harness import Gateway, gateway_of, vectors
 from gossipq_client import connect
-from gossipq_gateway.dialects.options import XxlMqOptions
-from gossipq_gateway.dialects.xxl_mq import XxlMq, wire
+from gossipq_dialects.options import XxlMqOptions
+from gossipq_dialects.xxl_mq import XxlMq, wire
 from waiting import until
 
 VECTORS = vectors("xxl_mq")

@@ -17,6 +17,7 @@ PACKAGES = (
     "gossipq",
     "gossipq_cli",
     "gossipq_client",
+    "gossipq_dialects",
     "gossipq_gateway",
     "gossipq_node",
     "gossipq_ops",

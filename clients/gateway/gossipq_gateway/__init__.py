@@ -6,6 +6,6 @@ the cluster through `gossipq_client`, and imports only the vocabulary besides (`
 after a restart, records in flight are redelivered when their leases end.
 
 `dialect` is the interface of a protocol, `service` runs the gateway. Each dialect is a module
-of its own: `v1` is the native HTTP API, `sqs` is Amazon SQS, `dialects` are older brokers,
+of its own: `v1` is the native HTTP API, `sqs` is Amazon SQS, `plugins` finds others,
 `console` is the web console.
 """

@@ -1,10 +1,11 @@
 """The interface of a dialect, and the objects that it gets."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+import msgspec
 from starlette.routing import BaseRoute
 
 from gossipq.clock import Clock
@@ -13,6 +14,8 @@ from gossipq_client.aio import Client
 from gossipq_gateway.counters import Counters
 
 SAY_AGAIN_S = 60.0
+
+T = TypeVar("T")
 
 log = logging.getLogger("gossipq.gateway")
 
@@ -98,6 +101,37 @@ class Dialect(Protocol):
 
         Entering binds the ports, or raises OSError. Leaving closes them and gives records back.
         """
+
+
+class Wanted(NamedTuple):
+    """A dialect as the user wants it: `--dialect NAME=ADDRESS,HTTP-ADDRESS`, and its table of options."""
+
+    name: str
+    at: Place | None = None  #: its own port; None: it has none, or serves under the port of HTTP
+    http: Place | None = None  #: a second port of its own, for HTTP
+    options: Mapping[str, Any] = {}
+    options_file: str = ""
+    hosts: Sequence[str] = ()  #: further names of the gateway, which Host: may have
+
+    def own_place(self) -> Place:
+        """Return its address. Raises ConfigError if the user gave none."""
+        if self.at is None:
+            raise ConfigError(
+                f"--dialect {self.name} needs an address", f"--dialect {self.name}=127.0.0.1:PORT"
+            )
+        return self.at
+
+    def options_as(self, kind: type[T]) -> T:
+        """Return the options as a struct. Raises ConfigError, which names the file and the key."""
+        try:
+            return msgspec.convert(dict(self.options), kind)
+        except msgspec.ValidationError as error:
+            hint = "docs/migrate/coming-from.md has the keys of each dialect"
+            raise ConfigError(f"{self.options_file}: [{self.name}] {error}", hint) from None
+
+
+#: makes a dialect; an entry point of the group `gossipq.dialects` names one
+Factory = Callable[[Wanted], Dialect]
 
 
 def place(text: str, option: str) -> Place:

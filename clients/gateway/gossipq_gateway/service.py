@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from gossipq.clock import SystemClock
 from gossipq.errors import ConfigError, NoPlace
+from gossipq_gateway import plugins
 from gossipq_gateway.callers import Callers, Connect
 from gossipq_gateway.counters import Metrics
 from gossipq_gateway.dialect import Desk, Dialect, Place, log, sparing
@@ -32,9 +33,8 @@ ELSEWHERE = "stop what listens there, or give another HOST:PORT"
 
 
 def dialects(settings: Settings, callers: Callers) -> list[Dialect]:
-    """Return the dialects for these settings, imported on demand."""
+    """Return the dialects for these settings, imported on demand. Raises ConfigError."""
     found: list[Dialect] = [Native(callers)]
-    asked = settings.options
     if settings.sqs:
         from gossipq_gateway.sqs.dialect import Sqs
 
@@ -43,26 +43,7 @@ def dialects(settings: Settings, callers: Callers) -> list[Dialect]:
                 "--sqs needs access keys", "--sqs-keys FILE; docs/reference/http.md describes it"
             )
         found.append(Sqs(callers, settings.sqs_keys, settings.public_url))
-    if settings.kapokmq is not None:
-        from gossipq_gateway.dialects.kapokmq import KapokMq
-
-        found.append(KapokMq(settings.kapokmq, asked.kapokmq))
-    if settings.moonmq is not None or settings.moonmq_http is not None:
-        from gossipq_gateway.dialects.moonmq import MoonMq
-
-        found.append(MoonMq(settings.moonmq, settings.moonmq_http, asked.moonmq, settings.hosts))
-    if settings.prettyq:
-        from gossipq_gateway.dialects.prettyq.pages import PrettyQ
-
-        found.append(PrettyQ())
-    if settings.xxl_mq:
-        from gossipq_gateway.dialects.xxl_mq import XxlMq
-
-        found.append(XxlMq(asked.xxl_mq))
-    if settings.queue_server is not None:
-        from gossipq_gateway.dialects.queue_server import QueueServer
-
-        found.append(QueueServer(settings.queue_server, asked.queue_server))
+    found += map(plugins.dialect_of, settings.dialects)
     return found
 
 

@@ -6,17 +6,13 @@ from urllib.parse import urlsplit
 
 from gossipq import limits
 from gossipq.errors import ConfigError
-from gossipq_gateway.dialect import Place
-from gossipq_gateway.dialects.options import DialectOptions
+from gossipq_gateway.dialect import Place, Wanted
 
 PORT = limits.PORT + 81
 
 
 class Settings(NamedTuple):
-    """`hosts` are further names for browsers; pages of `origins` may read answers (CORS).
-
-    A port of None is off.
-    """
+    """`hosts` are further names for browsers; pages of `origins` may read answers (CORS)."""
 
     http: Place = Place("127.0.0.1", PORT)
     hosts: tuple[str, ...] = ()
@@ -26,13 +22,7 @@ class Settings(NamedTuple):
     insecure: bool = False  #: tokens may be sent unencrypted over a network
     sqs: bool = False
     sqs_keys: str = ""  #: file of access keys
-    xxl_mq: bool = False
-    prettyq: bool = False
-    kapokmq: Place | None = None
-    moonmq: Place | None = None
-    moonmq_http: Place | None = None
-    queue_server: Place | None = None
-    options: DialectOptions = DialectOptions()  #: of older brokers' dialects
+    dialects: tuple[Wanted, ...] = ()  #: of other packages
 
     @property
     def known_hosts(self) -> tuple[str, ...]:
@@ -53,15 +43,11 @@ class Settings(NamedTuple):
         would be sent unencrypted.
         """
         self._check_proxy()
-        named = {
-            "--http": self.http,
-            "--kapokmq": self.kapokmq,
-            "--moonmq": self.moonmq,
-            "--moonmq-http": self.moonmq_http,
-            "--queue-server": self.queue_server,
-        }
-        for option, place in named.items():
-            if place is not None and not place.is_loopback and not self.insecure:
+        named = [("--http", self.http)]
+        for each in self.dialects:
+            named += [(f"--dialect {each.name}", place) for place in (each.at, each.http) if place]
+        for option, place in named:
+            if not place.is_loopback and not self.insecure:
                 raise ConfigError(
                     f"{option} {place}: others may read what crosses a network in the clear",
                     "listen on 127.0.0.1 behind a TLS proxy; or --insecure if that network is yours",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from gossipq_cli.failures import Failure
-from gossipq_gateway.dialects.prettyq import wire
+from gossipq_dialects.prettyq import wire
 
 if TYPE_CHECKING:
     from gossipq_client import Client

@@ -29,8 +29,8 @@ from gossipq_client.values import series
 from gossipq_gateway.console import pages, views
 from gossipq_gateway.console.watches import Connect, MeansOf, Watch, Watches
 from gossipq_gateway.dialect import Desk
-from gossipq_gateway.dialects.numbers import whole
 from gossipq_gateway.manners import STREAMED
+from gossipq_gateway.numbers import whole
 from gossipq_gateway.problems import is_forbidden
 from gossipq_ops.collect import growth_rows
 from gossipq_ops.questions import (

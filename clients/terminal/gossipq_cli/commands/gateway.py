@@ -51,13 +51,14 @@ CALLER_S = 2.0
 )
 @click.option("--sqs", is_flag=True, help="Amazon SQS, at /sqs of the port of HTTP")
 @click.option("--sqs-keys", metavar="FILE", default="", help="access keys of SQS, a file of your own (0600)")
-@click.option("--kapokmq", metavar="HOST:PORT", help="KapokMQ: WebSocket, console and HTTP")
-@click.option("--moonmq", metavar="HOST:PORT", help="moonmq: TCP")
-@click.option("--moonmq-http", metavar="HOST:PORT", help="moonmq: HTTP")
-@click.option("--queue-server", metavar="HOST:PORT", help="queue_server: TCP, and UDP on the same port")
-@click.option("--xxl-mq", is_flag=True, help="xxl-mq's OpenAPI, under the port of HTTP")
-@click.option("--prettyq", is_flag=True, help="prettyQ's query, under the port of HTTP")
-@click.option("--dialects", metavar="FILE", help="options of KapokMQ, moonmq, queue_server, xxl-mq (TOML)")
+@click.option(
+    "--dialect",
+    "dialects",
+    multiple=True,
+    metavar="NAME[=HOST:PORT]",
+    help="a protocol of an installed package: kapokmq, moonmq, queue-server, xxl-mq, prettyq",
+)
+@click.option("--dialect-options", metavar="FILE", default="", help="a TOML file with a table per dialect")
 @pass_choices
 def command(choices: Choices, /, **given: Any) -> None:
     """Serve HTTP, a console for browsers, Amazon SQS and older wires.
@@ -65,30 +66,26 @@ def command(choices: Choices, /, **given: Any) -> None:
     \b
     gossipq gateway
     gossipq gateway --http 127.0.0.1:7781 --sqs --sqs-keys keys.json
-    gossipq -s ada:7700 gateway --kapokmq 127.0.0.1:8011
+    gossipq -s ada:7700 gateway --dialect kapokmq=127.0.0.1:8011
 
     A client of the cluster like any other: it runs beside a node or anywhere, as many as you like. Callers
     of HTTP show tokens of their own; other dialects do what the user of --credentials may do. SIGTERM or
     Ctrl-C: unacked records are redelivered.
     """
     try:
-        from gossipq_gateway import service
+        from gossipq_gateway import plugins, service
     except ModuleNotFoundError as missing:
         raise Failure(
             "not_installed", f"the gateway needs {missing.name}", 'pip install "gossipq[gateway]"'
         ) from None
     from gossipq_client.aio import Client, connect
     from gossipq_gateway.dialect import place
-    from gossipq_gateway.dialects import options
     from gossipq_gateway.settings import Settings
 
-    places = {
-        name: place(given[name], f"--{name.replace('_', '-')}") if given[name] else None
-        for name in ("http", "kapokmq", "moonmq", "moonmq_http", "queue_server")
-    }
-    path = given.pop("dialects")
-    given["options"] = options.read(path) if path else options.DialectOptions()
-    settings = Settings(**{**given, **places, "insecure": choices.insecure})
+    given["http"] = place(given["http"], "--http")
+    options_file = given.pop("dialect_options")
+    given["dialects"] = plugins.wanted(given["dialects"], options_file, given["hosts"])
+    settings = Settings(**given, insecure=choices.insecure)
 
     # callers with their own tokens need the key of encrypted ports in this file
     if choices.credentials:

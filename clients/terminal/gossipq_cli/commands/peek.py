@@ -122,7 +122,7 @@ def _from_position(
             raise ask.no_topic(mq, topic)
         records = islice(_values(mq, topic, position, partition), limit)
         if frames:
-            from gossipq_gateway.dialects.prettyq import wire
+            from gossipq_dialects.prettyq import wire
 
             for offset, value in records:
                 sys.stdout.buffer.write(wire.frame(offset, value))

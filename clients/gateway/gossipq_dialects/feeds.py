@@ -11,7 +11,7 @@ from typing import Protocol
 from gossipq.errors import GossipqError
 from gossipq_client.aio import Message, Subscription
 from gossipq_client.values import GIVEN_BACK
-from gossipq_gateway.dialects.postbox import told
+from gossipq_dialects.postbox import told
 
 CREDIT_RECORDS = 256  #: records that wait in the gateway, for each feed
 

@@ -8,10 +8,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from gossipq.errors import GossipqError, OffsetOutOfRange, UnknownTopic
+from gossipq_dialects import forms
+from gossipq_dialects.names import topic_of
+from gossipq_dialects.prettyq import wire
 from gossipq_gateway.dialect import Desk
-from gossipq_gateway.dialects import forms
-from gossipq_gateway.dialects.names import topic_of
-from gossipq_gateway.dialects.prettyq import wire
 
 LIMIT_MAX = 10_000
 ANSWER_BYTES_MAX = 32 << 20

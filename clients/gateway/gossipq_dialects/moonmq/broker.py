@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any
 
 from gossipq.errors import GossipqError
+from gossipq_dialects.feeds import Feed, Taker
+from gossipq_dialects.moonmq import fanouts, wire
+from gossipq_dialects.moonmq.fanouts import Fanout, Listener
+from gossipq_dialects.names import topic_of
+from gossipq_dialects.options import MoonMqOptions
+from gossipq_dialects.postbox import Postbox, Stored
 from gossipq_gateway.dialect import Desk
-from gossipq_gateway.dialects.feeds import Feed, Taker
-from gossipq_gateway.dialects.moonmq import fanouts, wire
-from gossipq_gateway.dialects.moonmq.fanouts import Fanout, Listener
-from gossipq_gateway.dialects.names import topic_of
-from gossipq_gateway.dialects.options import MoonMqOptions
-from gossipq_gateway.dialects.postbox import Postbox, Stored
 
 CREDIT_RECORDS = 256
 LOOK_S = 2.0  #: interval of the search for new fanout topics

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from gossipq.errors import GossipqError
 from gossipq_client.aio import Client, Message
 from gossipq_client.values import GIVEN_BACK
-from gossipq_gateway.dialects.postbox import told
+from gossipq_dialects.postbox import told
 
 CREDIT_RECORDS = 256  #: prefetched records of a queue
 FIRST_S = 0.5  #: an empty answer is possible only this long after the first request

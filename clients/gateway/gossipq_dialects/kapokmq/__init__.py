@@ -3,6 +3,6 @@
 `wire` is pure, `broker` executes requests with gossipq, `sockets` and `pages` are the port.
 """
 
-from gossipq_gateway.dialects.kapokmq.ports import KapokMq
+from gossipq_dialects.kapokmq.ports import KapokMq
 
 __all__ = ["KapokMq"]

@@ -18,10 +18,10 @@ from websockets.server import ServerProtocol
 
 from gossipq.errors import GossipqError
 from gossipq_client.aio import Message
+from gossipq_dialects.kapokmq import wire
+from gossipq_dialects.kapokmq.broker import Broker
+from gossipq_dialects.names import topic_of
 from gossipq_gateway import listener
-from gossipq_gateway.dialects.kapokmq import wire
-from gossipq_gateway.dialects.kapokmq.broker import Broker
-from gossipq_gateway.dialects.names import topic_of
 from gossipq_gateway.room import Room, Share
 
 SOCKETS_MAX = 8_192

@@ -15,14 +15,14 @@ from gossipq import limits
 from gossipq.errors import GossipqError
 from gossipq_client.aio import Message
 from gossipq_client.values import GIVEN_BACK, failed
+from gossipq_dialects.acks import acked
+from gossipq_dialects.feeds import Feed, Taker
+from gossipq_dialects.kapokmq import wire
+from gossipq_dialects.names import name_of, topic_of
+from gossipq_dialects.options import KapokMqOptions
+from gossipq_dialects.postbox import Postbox, Stored
 from gossipq_gateway.dialect import Desk
-from gossipq_gateway.dialects.acks import acked
-from gossipq_gateway.dialects.feeds import Feed, Taker
-from gossipq_gateway.dialects.kapokmq import wire
-from gossipq_gateway.dialects.names import name_of, topic_of
-from gossipq_gateway.dialects.numbers import whole
-from gossipq_gateway.dialects.options import KapokMqOptions
-from gossipq_gateway.dialects.postbox import Postbox, Stored
+from gossipq_gateway.numbers import whole
 
 DELAY = "kapokmq_delay"  #: header: the requested delay in seconds
 DELAY_S_MAX = limits.DELAY_MS_MAX // 1_000

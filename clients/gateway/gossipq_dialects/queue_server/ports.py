@@ -8,11 +8,11 @@ from functools import partial
 
 from starlette.routing import BaseRoute
 
+from gossipq_dialects.lines import Hangup, Line, Lines
+from gossipq_dialects.options import QueueServerOptions
+from gossipq_dialects.queue_server import wire
+from gossipq_dialects.queue_server.broker import Answer, Broker, Wanted
 from gossipq_gateway.dialect import Desk, Place, place
-from gossipq_gateway.dialects.lines import Hangup, Line, Lines
-from gossipq_gateway.dialects.options import QueueServerOptions
-from gossipq_gateway.dialects.queue_server import wire
-from gossipq_gateway.dialects.queue_server.broker import Answer, Broker, Wanted
 
 IDLE_S = 60.0  #: a silent connection is closed after this time, as in the original
 DATAGRAMS_MAX = 4_096  #: open UDP requests; further ones are dropped

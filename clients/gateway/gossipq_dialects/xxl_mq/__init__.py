@@ -3,6 +3,6 @@
 `wire` is pure, `broker` executes requests with gossipq, `ports` are its routes.
 """
 
-from gossipq_gateway.dialects.xxl_mq.ports import XxlMq
+from gossipq_dialects.xxl_mq.ports import XxlMq
 
 __all__ = ["XxlMq"]

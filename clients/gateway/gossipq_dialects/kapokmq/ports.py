@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 
 from starlette.routing import BaseRoute
 
+from gossipq_dialects.kapokmq.broker import Broker
+from gossipq_dialects.kapokmq.pages import Pages
+from gossipq_dialects.kapokmq.sockets import Hall
+from gossipq_dialects.options import KapokMqOptions
 from gossipq_gateway.dialect import Desk, Place
-from gossipq_gateway.dialects.kapokmq.broker import Broker
-from gossipq_gateway.dialects.kapokmq.pages import Pages
-from gossipq_gateway.dialects.kapokmq.sockets import Hall
-from gossipq_gateway.dialects.options import KapokMqOptions
 from gossipq_gateway.listener import listening
 
 

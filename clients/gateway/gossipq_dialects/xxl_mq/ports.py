@@ -9,11 +9,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from gossipq.errors import GossipqError
+from gossipq_dialects import forms
+from gossipq_dialects.options import XxlMqOptions
+from gossipq_dialects.xxl_mq import wire
+from gossipq_dialects.xxl_mq.broker import Broker
 from gossipq_gateway.dialect import Desk
-from gossipq_gateway.dialects import forms
-from gossipq_gateway.dialects.options import XxlMqOptions
-from gossipq_gateway.dialects.xxl_mq import wire
-from gossipq_gateway.dialects.xxl_mq.broker import Broker
 
 #: headers; the second is that of older clients
 TOKENS = ("xxl-mq-access-token", "xxl_mq_access_token")

@@ -3,6 +3,6 @@
 `wire` is pure, `broker` executes requests with gossipq, `ports` are the sockets.
 """
 
-from gossipq_gateway.dialects.queue_server.ports import QueueServer
+from gossipq_dialects.queue_server.ports import QueueServer
 
 __all__ = ["QueueServer"]

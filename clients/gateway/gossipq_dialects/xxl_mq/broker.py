@@ -13,13 +13,13 @@ from gossipq.errors import GossipqError
 from gossipq_client import FetchedBatch
 from gossipq_client.aio import Message
 from gossipq_client.values import GIVEN_BACK, failed
+from gossipq_dialects.acks import Acks
+from gossipq_dialects.names import name_of, topic_of
+from gossipq_dialects.options import XxlMqOptions
+from gossipq_dialects.postbox import Postbox, Stored
+from gossipq_dialects.xxl_mq import wire
 from gossipq_gateway.dialect import Desk
-from gossipq_gateway.dialects.acks import Acks
-from gossipq_gateway.dialects.names import name_of, topic_of
-from gossipq_gateway.dialects.numbers import whole
-from gossipq_gateway.dialects.options import XxlMqOptions
-from gossipq_gateway.dialects.postbox import Postbox, Stored
-from gossipq_gateway.dialects.xxl_mq import wire
+from gossipq_gateway.numbers import whole
 
 PULL_S = 0.5  #: a pull waits this long for the first message; xxl-mq's client waits 3 s at most
 SILENT_S = 90.0  #: a registered instance that is silent for this long is gone

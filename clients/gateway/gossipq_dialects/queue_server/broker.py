@@ -15,13 +15,13 @@ from gossipq.types import partition_of
 from gossipq.values import GroupStats, PartitionStats
 from gossipq_client.aio import Message
 from gossipq_client.values import GIVEN_BACK
+from gossipq_dialects.acks import Acks
+from gossipq_dialects.names import name_of, topic_of
+from gossipq_dialects.postbox import Postbox, Stored
+from gossipq_dialects.queue_server import wire
+from gossipq_dialects.queue_server.outlets import Outlets
 from gossipq_gateway.dialect import Desk
-from gossipq_gateway.dialects.acks import Acks
-from gossipq_gateway.dialects.names import name_of, topic_of
-from gossipq_gateway.dialects.numbers import whole
-from gossipq_gateway.dialects.postbox import Postbox, Stored
-from gossipq_gateway.dialects.queue_server import wire
-from gossipq_gateway.dialects.queue_server.outlets import Outlets
+from gossipq_gateway.numbers import whole
 from gossipq_ops.sums import lag_of
 
 RETRY, TTL, NUMBER = "queue_server_retry", "queue_server_ttl", "queue_server_msg_id"

@@ -11,11 +11,11 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from gossipq.errors import GossipqError
-from gossipq_gateway.dialects import forms
-from gossipq_gateway.dialects.kapokmq import wire
-from gossipq_gateway.dialects.kapokmq.broker import Broker
-from gossipq_gateway.dialects.kapokmq.sockets import Hall, Socket
-from gossipq_gateway.dialects.names import name_of, topic_of
+from gossipq_dialects import forms
+from gossipq_dialects.kapokmq import wire
+from gossipq_dialects.kapokmq.broker import Broker
+from gossipq_dialects.kapokmq.sockets import Hall, Socket
+from gossipq_dialects.names import name_of, topic_of
 from gossipq_ops.sums import lag_of
 
 LISTED_MAX = 1_000  #: messages in one list, the newest

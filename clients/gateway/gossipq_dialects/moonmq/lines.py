@@ -10,14 +10,14 @@ from functools import partial
 from gossipq.errors import GossipqError
 from gossipq_client.aio import Message
 from gossipq_client.values import GIVEN_BACK
-from gossipq_gateway.dialects.acks import acked
-from gossipq_gateway.dialects.answers import Slot
-from gossipq_gateway.dialects.feeds import Feed
-from gossipq_gateway.dialects.lines import Hangup, Line, Lines
-from gossipq_gateway.dialects.moonmq import wire
-from gossipq_gateway.dialects.moonmq.broker import Broker
-from gossipq_gateway.dialects.moonmq.fanouts import Fanout
-from gossipq_gateway.dialects.names import topic_of
+from gossipq_dialects.acks import acked
+from gossipq_dialects.answers import Slot
+from gossipq_dialects.feeds import Feed
+from gossipq_dialects.lines import Hangup, Line, Lines
+from gossipq_dialects.moonmq import wire
+from gossipq_dialects.moonmq.broker import Broker
+from gossipq_dialects.moonmq.fanouts import Fanout
+from gossipq_dialects.names import topic_of
 
 BOUND_MAX = 1_000  #: queues of one connection
 

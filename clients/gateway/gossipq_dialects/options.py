@@ -1,16 +1,9 @@
-"""Options of older brokers' dialects, under the names in their own configuration.
+"""Options of older brokers' dialects, under the names in their own configuration."""
 
-`--dialects` names a TOML file with a table for each dialect.
-"""
-
-import tomllib
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
-
-from gossipq.errors import ConfigError
 
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Seconds = Annotated[int, Meta(ge=1, le=86_400)]
@@ -62,20 +55,3 @@ class XxlMqOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     access_token: str = ""
     timeout: Seconds = 300
-
-
-class DialectOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    kapokmq: KapokMqOptions = KapokMqOptions()
-    moonmq: MoonMqOptions = MoonMqOptions()
-    queue_server: QueueServerOptions = QueueServerOptions()
-    xxl_mq: XxlMqOptions = XxlMqOptions()
-
-
-def read(path: str) -> DialectOptions:
-    """Read the options. Raises ConfigError, which names the file and the key."""
-    try:
-        found = tomllib.loads(Path(path).read_text("utf-8"))
-        return msgspec.convert(found, DialectOptions)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        hint = "docs/migrate/coming-from.md has the keys of each dialect"
-        raise ConfigError(f"{path}: {error}", hint) from None

@@ -4,6 +4,6 @@
 `lines` and `ports` are sockets.
 """
 
-from gossipq_gateway.dialects.moonmq.ports import MoonMq
+from gossipq_dialects.moonmq.ports import MoonMq
 
 __all__ = ["MoonMq"]

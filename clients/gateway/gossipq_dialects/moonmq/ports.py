@@ -13,14 +13,14 @@ from starlette.routing import BaseRoute, Route
 from gossipq.errors import GossipqError
 from gossipq_client.aio import Message
 from gossipq_client.values import GIVEN_BACK
+from gossipq_dialects import forms
+from gossipq_dialects.acks import acked
+from gossipq_dialects.lines import Lines
+from gossipq_dialects.moonmq import wire
+from gossipq_dialects.moonmq.broker import Broker
+from gossipq_dialects.moonmq.lines import MoonLine
+from gossipq_dialects.options import MoonMqOptions
 from gossipq_gateway.dialect import Desk, Place
-from gossipq_gateway.dialects import forms
-from gossipq_gateway.dialects.acks import acked
-from gossipq_gateway.dialects.lines import Lines
-from gossipq_gateway.dialects.moonmq import wire
-from gossipq_gateway.dialects.moonmq.broker import Broker
-from gossipq_gateway.dialects.moonmq.lines import MoonLine
-from gossipq_gateway.dialects.options import MoonMqOptions
 from gossipq_gateway.listener import listening
 from gossipq_gateway.manners import Manners
 from gossipq_gateway.problems import Refusal, problem, response

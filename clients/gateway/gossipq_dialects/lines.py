@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
+from gossipq_dialects.answers import Answers, Slot
 from gossipq_gateway.counters import Counters
 from gossipq_gateway.dialect import Place
-from gossipq_gateway.dialects.answers import Answers, Slot
 from gossipq_gateway.listener import FAREWELL_S, bound
 from gossipq_gateway.room import Room, Share
 

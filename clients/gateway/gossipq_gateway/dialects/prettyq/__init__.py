@@ -1,4 +1,0 @@
-"""prettyQ: its files and its query.
-
-`wire` is pure, and used by `gossipq export` and `gossipq query`; `pages` is the query over HTTP.
-"""
