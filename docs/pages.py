@@ -389,6 +389,7 @@ class Site:
         shutil.rmtree(self.out, ignore_errors=True)
         for path, text in self.made.items():
             self._put(path, text)
+        shutil.copy(HOME / "docs" / "search-worker.js", self.out)
         for name, page in self.pages.items():
             front = "---\nsearch:\n  exclude: true\n---\n\n" if page in UNSEARCHED else ""
             self._put(page, front + separated(self._linked(name, page)))

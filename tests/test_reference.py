@@ -1,6 +1,8 @@
 """The documentation site: every link leads to a file, and the reference has every public name."""
 
+import re
 import runpy
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +54,21 @@ def test_every_written_page_is_in_the_navigation(site: tuple[Path, Any]) -> None
 def test_pages_that_are_kept_are_those_made_from_code(made: Any) -> None:
     differ = [path.name for path, text in made["kept"]().items() if path.read_text("utf-8") != text]
     assert differ == [], "python docs/pages.py --keep writes them again"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_site_is_built_and_loads_nothing_from_a_network(tmp_path: Path) -> None:
+    made = subprocess.run(
+        ["make", "-s", "docs", f"BUILD={tmp_path / 'site'}"],
+        cwd=HOME,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert len(pages) > 50
+    loaded = re.compile(r'<(?:script|img|iframe)[^>]* src="https?:|<link[^>]* href="https?:')
+    assert [page.name for page in pages if loaded.search(page.read_text("utf-8"))] == []
+    assert "quorum" in (tmp_path / "site" / "search" / "search_index.js").read_text("utf-8")
