@@ -21,6 +21,7 @@ from typing import Any
 
 import click
 
+import gossipq_client
 from gossipq import alarms, errors, permissions, verbs
 from gossipq_cli import failures
 from gossipq_cli.main import root
@@ -64,6 +65,12 @@ TREE = re.compile(r"^[ |]*\+-- (.*)")
 KEPT = ("configuration", "errors", "alarms", "metrics", "permissions")
 UNSEARCHED = {"internals/results.md"}  #: its rows would fill the results of a search
 
+#: the classes that programs import
+PUBLIC = [
+    name
+    for name in gossipq_client.__all__
+    if isinstance(kind := getattr(gossipq_client, name), type) and issubclass(kind, errors.GossipqError)
+]
 #: error code -> what its reader can do
 REMEDIES = {
     "protocol": "Update the older of client and node; a client of your own has a fault.",
@@ -71,6 +78,7 @@ REMEDIES = {
     "unknown_verb": "Update the node, or use a verb that it knows.",
     "bad_batch": "Look for a fault in the client, or in the network between both.",
     "refused": "Read the message: it says what to change.",
+    "not_found": "Check the name of the topic, or the ref of the record.",
     "unknown_topic": "Check the name with `gossipq topic ls`, or create the topic.",
     "wrong_shard": "Ask for the topic again. The clients do so by themselves.",
     "topic_exists": "Use the topic, or pass `if_not_exists=True`.",
@@ -201,7 +209,9 @@ def errors_page() -> str:
     head = ["class", "code", "retry", "exit code", "meaning", "what to do"]
     return (
         "# Errors\n\n"
-        "The classes that a client raises can be imported from `gossipq`. "
+        "A program needs twelve classes, which can be imported from `gossipq`: "
+        + ", ".join(f"`{name}`" for name in PUBLIC)
+        + ". The others are below them; `code` tells them apart. "
         "An error has `code`, `message`, `hint` and `retryable`.\n"
         "*Retry* says if the same request can succeed later. "
         "[Troubleshooting](../operate/troubleshooting.md) starts from symptoms.\n\n"

@@ -1,17 +1,20 @@
 """The error tree. Each class has a wire code; `from_code` turns a REFUSED message back into its
-class.
+exact class.
 
     GossipqError
     +-- ProtocolError            a frame or batch that breaks PROTOCOL.md (the peer's fault)
     |   +-- WrongVersion, UnknownVerb, BadBatch
     +-- Refused                  certainly not stored; the text says how to change the request
-    |   +-- UnknownTopic
+    |   +-- NotFound             the topic, record or offset does not exist
+    |   |   +-- UnknownTopic, UnknownRecord, OffsetOutOfRange
     |   |   +-- WrongShard       the topic exists, but its partition is in another shard
-    |   +-- TopicExists, BadName, TooLarge, TopicFull, OffsetOutOfRange
-    |   +-- BadRequest
+    |   +-- TopicExists, TopicFull, WrongState
+    |   +-- BadRequest           the request itself is wrong, at any time
+    |   |   +-- BadName, TooLarge
+    |   |   +-- SchemaMismatch   a value does not fit its topic's schema, or a schema its predecessor
     |   |   +-- NoSession        send HELLO on this connection (again)
     |   |   +-- NoSubscription   send SUBSCRIBE (again); `detail` is the unknown number
-    |   +-- SchemaMismatch       a value does not fit its topic's schema, or a schema its predecessor
+    |   +-- LeaseLost            another consumer holds the record, or it is acked or dead
     |   +-- Forbidden            the user lacks the permission, or the token is not valid
     |   +-- NotAdmitted          the node is not in the cluster, or not with these options; it stops
     |   +-- Busy                 try again after `retry_after_ms`
@@ -20,7 +23,6 @@ class.
     |   +-- OutOfSequence        a batch is missing before this one; `expected` is its sequence
     +-- NotConfirmed             no answer arrived: the record may be stored
     +-- NotLeader                another node leads; if a leader resigned, the request may be done
-    +-- LeaseLost                another consumer holds the record, or it is acked or dead
     +-- Backpressure             the publish window stayed full for the time given by wait=
     +-- NoReply                  a request was not answered in time
     +-- Unreachable              no node answered
@@ -36,7 +38,14 @@ class.
     |   +-- TornExport           its files differ from its manifests
     |   +-- ExportVersion        a later version wrote it
     |   +-- DataLoss             retention removed records before they were exported
-    +-- ClientClosed, ForkedClient
+    +-- ClientClosed
+    |   +-- ForkedClient         the client belongs to the parent process
+
+A program needs twelve of them, which are in `gossipq`: GossipqError, Refused, BadRequest, NotFound,
+Forbidden, LeaseLost, Backpressure, NotConfirmed, NoReply, Unreachable, ClientClosed, ConfigError. Some have a
+parent of Python besides: NotConfirmed and NoReply are a TimeoutError, Unreachable is a ConnectionError,
+BadRequest and ConfigError are a ValueError, NotFound is a LookupError, Forbidden is a PermissionError. `code`
+names the exact class.
 
 `Refused.retryable` is True if the same request can succeed later.
 """
@@ -90,7 +99,13 @@ class Refused(GossipqError):
     code = "refused"
 
 
-class UnknownTopic(Refused):
+class NotFound(Refused, LookupError):
+    """The topic, record or offset does not exist."""
+
+    code = "not_found"
+
+
+class UnknownTopic(NotFound):
     code = "unknown_topic"
 
 
@@ -104,25 +119,27 @@ class TopicExists(Refused):
     code = "topic_exists"
 
 
-class BadName(Refused):
-    code = "bad_name"
-
-
-class TooLarge(Refused):
-    code = "too_large"
-
-
 class TopicFull(Refused):
     code = "topic_full"
     retryable = True
 
 
-class OffsetOutOfRange(Refused):
+class OffsetOutOfRange(NotFound):
     code = "offset_out_of_range"
 
 
-class BadRequest(Refused):
+class BadRequest(Refused, ValueError):
+    """The request itself is wrong, at any time."""
+
     code = "bad_request"
+
+
+class BadName(BadRequest):
+    code = "bad_name"
+
+
+class TooLarge(BadRequest):
+    code = "too_large"
 
 
 class NoSession(BadRequest):
@@ -137,13 +154,13 @@ class NoSubscription(BadRequest):
     code = "no_subscription"
 
 
-class SchemaMismatch(Refused):
+class SchemaMismatch(BadRequest):
     """A value does not fit its schema. Raised by clients: nodes do not open records."""
 
     code = "schema_mismatch"
 
 
-class UnknownRecord(Refused):
+class UnknownRecord(NotFound):
     code = "unknown_record"
 
 
@@ -163,7 +180,7 @@ class NotAdmitted(Refused):
     code = "not_admitted"
 
 
-class Forbidden(Refused):
+class Forbidden(Refused, PermissionError):
     """The user lacks a permission. The text names the verb and the topic."""
 
     code = "forbidden"
@@ -211,7 +228,7 @@ class OutOfSequence(Refused):
         return self.detail
 
 
-class NotConfirmed(GossipqError):
+class NotConfirmed(GossipqError, TimeoutError):
     """The record may be stored: no answer arrived."""
 
     code = "not_confirmed"
@@ -228,13 +245,13 @@ class Backpressure(GossipqError):
     retryable = True
 
 
-class NoReply(GossipqError):
+class NoReply(GossipqError, TimeoutError):
     """The request was not answered in time. It may still be running."""
 
     code = "no_reply"
 
 
-class Unreachable(GossipqError):
+class Unreachable(GossipqError, ConnectionError):
     code = "unreachable"
     retryable = True
 
@@ -250,7 +267,7 @@ class TurnedAway(Unreachable):
     why = ""
 
 
-class ConfigError(GossipqError):
+class ConfigError(GossipqError, ValueError):
     code = "config"
 
 
@@ -296,7 +313,7 @@ class ClientClosed(GossipqError):
     code = "closed"
 
 
-class ForkedClient(GossipqError):
+class ForkedClient(ClientClosed):
     code = "forked"
 
 

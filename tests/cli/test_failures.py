@@ -19,6 +19,7 @@ from gossipq_client.io.contexts import UnknownContext
 from gossipq_ops.inputs import place_of
 
 CODES = {
+    errors.NotFound: 4,
     errors.UnknownTopic: 4,
     errors.OffsetOutOfRange: 4,
     errors.UnknownRecord: 4,

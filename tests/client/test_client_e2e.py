@@ -11,18 +11,13 @@ import pytest
 
 from conftest import RunningNode
 from gossipq import limits
+from gossipq.errors import BadName, ForkedClient, OffsetOutOfRange, TooLarge, TopicExists, UnknownTopic
 from gossipq_client import (
     Backpressure,
-    BadName,
     BadRequest,
     Client,
     ClientClosed,
-    ForkedClient,
     NotConfirmed,
-    OffsetOutOfRange,
-    TooLarge,
-    TopicExists,
-    UnknownTopic,
     Unreachable,
     aio,
     connect,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import gossipq_client
+from gossipq import errors
 from gossipq_client import aio, embedded, lake, testing
 from gossipq_client.session import ConsumeOptions, FetchOptions, joining
 from gossipq_client.values import (
@@ -128,3 +129,40 @@ def test_help_shows_each_option_and_what_it_means(client: type) -> None:
     assert "ttl: " in str(inspect.signature(publish))
     for name in PublishOptions.__annotations__:
         assert f"{name}: " in (inspect.getdoc(publish) or "")
+
+
+def public_errors() -> list[type[errors.GossipqError]]:
+    found = [getattr(gossipq_client, name) for name in gossipq_client.__all__]
+    return [kind for kind in found if isinstance(kind, type) and issubclass(kind, errors.GossipqError)]
+
+
+def test_programs_need_twelve_error_classes() -> None:
+    assert len(public_errors()) <= 12
+    parents = {kind.__name__: kind.__bases__[1] for kind in public_errors() if len(kind.__bases__) > 1}
+    assert parents == {
+        "BadRequest": ValueError,
+        "ConfigError": ValueError,
+        "Forbidden": PermissionError,
+        "NoReply": TimeoutError,
+        "NotConfirmed": TimeoutError,
+        "NotFound": LookupError,
+        "Unreachable": ConnectionError,
+    }
+    for kind in public_errors():
+        error = errors.from_code(kind.code, "failed", "do this", 5, 7)
+        assert (type(error), str(error), error.hint, error.args) == (kind, "failed", "do this", ("failed",))
+        assert (error.retry_after_ms, error.detail) == (5, 7)
+        assert error.__notes__ == ["hint: do this"]
+
+
+def test_docstrings_name_public_errors() -> None:
+    """A program can import what a docstring says that a verb raises."""
+    hidden = {kind.__name__ for kind in errors._BY_CODE.values()} - {*gossipq_client.__all__}
+    of_nodes = {"Internal", "ExportError", "TornExport", "ExportVersion", "DataLoss", "StoreError"}
+    named = re.compile(rf"\b({'|'.join(sorted(hidden - of_nodes))})\b")
+    found = {
+        f"{name}: {word}"
+        for name, each in MEMBERS.items()
+        for word in named.findall(inspect.getdoc(each) or "")
+    }
+    assert found == set()

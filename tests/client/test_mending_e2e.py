@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from conftest import RunningNode
-from gossipq_client import BadRequest, Client, UnknownRecord, UnknownTopic, WrongState, testing
+from gossipq.errors import UnknownRecord, UnknownTopic, WrongState
+from gossipq_client import BadRequest, Client, testing
 from gossipq_client.aio import connect as aio_connect
 
 pytestmark = pytest.mark.e2e

@@ -7,11 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from conftest import RunningNode
+from gossipq.errors import UnknownTopic, WrongState
 from gossipq.messages import Done
 from gossipq.operator_messages import PurgeTopic
 from gossipq.types import partition_key, partition_of
 from gossipq.values import Alarm
-from gossipq_client import BadRequest, Client, GossipqError, UnknownTopic, WrongState, connect, testing
+from gossipq_client import BadRequest, Client, GossipqError, connect, testing
 from gossipq_client.aio import connect as aio_connect
 from gossipq_client.values import growth
 from waiting import until

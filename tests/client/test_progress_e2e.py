@@ -6,7 +6,8 @@ import uuid
 import pytest
 
 from conftest import RunningNode
-from gossipq_client import BadRequest, Client, UnknownTopic, connect
+from gossipq.errors import UnknownTopic
+from gossipq_client import BadRequest, Client, connect
 from gossipq_client.aio import connect as aio_connect
 
 pytestmark = pytest.mark.e2e

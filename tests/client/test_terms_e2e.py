@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from conftest import RunningNode
-from gossipq_client import Backpressure, BadRequest, Client, TopicExists, UnknownTopic, connect, testing
+from gossipq.errors import TopicExists, UnknownTopic
+from gossipq_client import Backpressure, BadRequest, Client, connect, testing
 from gossipq_client.aio import connect as aio_connect
 
 pytestmark = pytest.mark.e2e

@@ -2,7 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
-from gossipq_client import Client, DeadLetter, UnknownTopic, WrongState, connect
+from gossipq.errors import UnknownTopic, WrongState
+from gossipq_client import Client, DeadLetter, connect
 
 
 def explain(mq: Client, topic: str, group: str) -> list[str]:

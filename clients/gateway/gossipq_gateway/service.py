@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from gossipq.clock import SystemClock
-from gossipq.errors import ConfigError, NoPlace
+from gossipq.errors import ConfigError, GossipqError, NoPlace
 from gossipq_gateway import plugins
 from gossipq_gateway.callers import Callers, Connect
 from gossipq_gateway.counters import Metrics
@@ -72,6 +72,8 @@ async def serve(
             routes += dialect.routes(desk)
             try:
                 await stack.enter_async_context(dialect.serve(desk))
+            except GossipqError:  # an unreachable node is a ConnectionError, too
+                raise
             except OSError as error:
                 raise NoPlace(f"{dialect.name} cannot listen: {error.strerror or error}", ELSEWHERE) from None
         app = Manners(

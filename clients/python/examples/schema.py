@@ -20,5 +20,5 @@ with gossipq.connect() as mq:
     # --
     try:
         mq.publish("sales", b'{"user": "eve", "amount": "3"}')
-    except gossipq.SchemaMismatch as error:
+    except gossipq.BadRequest as error:
         print(error)

@@ -86,7 +86,7 @@ class Lake:
 
         topics: names or patterns with *; None: all. data_set: "messages" (with a column `data` if one topic
         with a schema is read), "misfits" (values that do not fit their schema), "acks", or "deliveries" (the
-        state of each record in each group). Raises UnknownTopic, TornExport, and DataLoss for records that
+        state of each record in each group). Raises NotFound, TornExport, and DataLoss for records that
         were lost before their export, unless `allow_gap`."""
         from pyarrow import dataset
 

@@ -33,14 +33,13 @@ EXIT_CODES = {
 
 #: the first matching class decides
 _EXITS: tuple[tuple[type[errors.GossipqError], int], ...] = (
-    (errors.UnknownTopic, NOT_FOUND),
-    (errors.OffsetOutOfRange, NOT_FOUND),
-    (errors.UnknownRecord, NOT_FOUND),
+    (errors.NotFound, NOT_FOUND),
     (errors.TopicExists, CONFLICT),
     (errors.WrongState, CONFLICT),
     (errors.BadName, USAGE),
-    (errors.BadRequest, USAGE),
     (errors.TooLarge, REFUSED),
+    (errors.SchemaMismatch, REFUSED),
+    (errors.BadRequest, USAGE),
     (errors.TopicFull, REFUSED),
     (errors.Busy, TIMED_OUT),
     (errors.NotLeader, TIMED_OUT),

@@ -84,7 +84,7 @@ class Refusing(list[Record]):
         self._engine = engine
 
     def append(self, record: Record) -> None:
-        """Raises ClientClosed or ForkedClient."""
+        """Raises ClientClosed."""
         self._engine.check()
 
 
@@ -147,7 +147,7 @@ class Engine:
         """Call `do` as one step: the session is consistent before the next step begins, even if an
         exception from a signal handler ends this one half way. One step at a time.
 
-        Raises ClientClosed, ForkedClient, the errors of `do`, and RuntimeError if a signal
+        Raises ClientClosed, the errors of `do`, and RuntimeError if a signal
         handler interrupted a step.
         """
         if self.busy or self.torn or self.closed or self.forked:
@@ -224,7 +224,7 @@ class Engine:
             self._recovering = self.torn = False
 
     def check(self) -> None:
-        """Raises ClientClosed or ForkedClient."""
+        """Raises ClientClosed."""
         if self.forked:
             raise ForkedClient(
                 "this client belongs to the parent process", hint="call connect() again in the child"
@@ -375,7 +375,7 @@ class Engine:
     def find_topic(self, name: str, create: bool = True) -> Topic | Call:
         """The topic, or the request that looks it up (and creates a missing one). A virtual topic
         is looked up again after a while, since it may be bound to another one. Raises ClientClosed,
-        or BadName for a pattern.
+        or BadRequest for a pattern.
         """
         if self.closing:
             raise ClientClosed("this client is being closed", hint="call connect() again")

@@ -98,7 +98,7 @@ class Spool:
         self._gone: set[int] = set()
 
     def check(self) -> None:
-        """Raises ForkedClient. It does so before it takes the lock, which another thread of
+        """Raises ClientClosed. It does so before it takes the lock, which another thread of
         the parent may have held.
         """
         if self._forked:
@@ -108,7 +108,7 @@ class Spool:
 
     @contextmanager
     def _work(self) -> Iterator[None]:
-        """Keeps the spool open during an operation. Raises ClientClosed or ForkedClient, or
+        """Keeps the spool open during an operation. Raises ClientClosed, or
         ConfigError if another client took the spool while this one did not need it.
         """
         self.check()

@@ -15,7 +15,7 @@ from gossipq_client.values import inputs
 
 def positions(asking: Asking, topic: str, start: tuple[str, int]) -> Talk[dict[int, Span]]:
     """For each partition, where a reader would start, and one past its last record. Raises
-    UnknownTopic, OffsetOutOfRange.
+    NotFound.
     """
     found = yield from asking.spans([(yield from asking.topic(topic))], start)
     return {partition_of(key): span for key, span in sorted(found.items())}
@@ -52,7 +52,7 @@ def ack_delivered(
 ) -> Talk[set[Delivery]]:
     """Ack deliveries for a group, whichever clients got them. Returns those that are no longer
     valid. Their record was delivered again, is a dead letter, was never delivered, or belongs to an
-    earlier topic of this name. Raises UnknownTopic, BadRequest.
+    earlier topic of this name. Raises NotFound, BadRequest.
     """
     info = yield from asking.topic(topic)
     places: dict[int, list[Delivery]] = {}

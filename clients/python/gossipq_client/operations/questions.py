@@ -192,7 +192,7 @@ class Asking:
         return StatsReply([*partitions.values()], [*groups.values()])
 
     def topic(self, name: str) -> Talk[TopicInfo]:
-        """A topic with partitions; never creates one. Raises UnknownTopic, or
+        """A topic with partitions; never creates one. Raises NotFound, or
         BadRequest for a virtual topic.
         """
         topics = (yield from self.ask(Resolve([name]), META_SHARD, Topics)).topics if "*" not in name else []
@@ -332,7 +332,7 @@ class Asking:
     def dead_letters(
         self, topic: str, group: str, values: bool, partition: int | None, start: Offset
     ) -> Talk[list[Letters]]:
-        """Dead letters for each partition. Raises UnknownTopic, BadRequest."""
+        """Dead letters for each partition. Raises NotFound, BadRequest."""
         info = yield from self.topic(topic)
         first, last = inputs.whole(start, "start", 0, inputs.OFFSET_END - 1), len(info.shards) - 1
         numbers = range(last + 1) if partition is None else [inputs.whole(partition, "partition", 0, last)]
@@ -409,7 +409,7 @@ class Asking:
     # --- search
 
     def cover(self, pattern: str, search: Search) -> Talk[None]:
-        """Tells a search between which offsets it looks. Raises UnknownTopic."""
+        """Tells a search between which offsets it looks. Raises NotFound."""
         topics = yield from self.topics(pattern)
         infos = [info for info in topics if not info.config.virtual]
         if not infos:
@@ -427,8 +427,8 @@ class Asking:
     def reading(
         self, name: str, start: Position, stop: Position | None, partition: int | None
     ) -> Talk[Reading]:
-        """The records between two positions of a topic, ready to be read. Raises UnknownTopic,
-        BadRequest, OffsetOutOfRange.
+        """The records between two positions of a topic, ready to be read. Raises NotFound,
+        BadRequest.
         """
         info = yield from self.topic(name)
         if partition is not None:
@@ -483,7 +483,7 @@ class Asking:
     ) -> Talk[dict[PartitionKey, Span]]:
         """For each partition of the topics, where a reader would start, and one past the
         last offset. Only leaders that are certainly still leaders answer. Raises
-        UnknownTopic, OffsetOutOfRange.
+        NotFound.
         """
         return (yield from self._positions(by_shard(*infos), start))
 

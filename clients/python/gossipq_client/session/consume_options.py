@@ -27,7 +27,7 @@ class FetchOptions(TypedDict, total=False):
         consumer of a group chooses the mode. A later one with another mode is refused; see
         `admin.set_group`.
     route: take only records whose route matches this, or one of a list: "eu.fr", "eu.*", ["eu.#", "us"]
-    create: create missing topics; otherwise a missing topic raises UnknownTopic
+    create: create missing topics; otherwise a missing topic raises NotFound
     ack: False = at most once: a record counts as done before it leaves the node
     ahead: False = records come only when a fetch asks for them, and none wait here for the next fetch. So
         every record in flight is with a caller.
@@ -124,7 +124,7 @@ def joining(
     order: Literal["time"] | None = None,
     late_after: inputs.Duration | None = None,
 ) -> Joining:
-    """Checks the options. Raises BadRequest, TooLarge."""
+    """Checks the options. Raises BadRequest."""
     options = group_options(mode=mode, lease=lease, attempts_max=attempts_max, backoff=backoff)
     said = {"mode": mode, "lease": lease, "attempts_max": attempts_max, "backoff": backoff}
     if not group and (names := [f"{name}=" for name, value in said.items() if value is not None]):
@@ -210,7 +210,7 @@ def more_of(count: int, least: int | None, linger: inputs.Duration | None) -> Mo
 
 def routes_of(route: Routes | None) -> list[str]:
     """Patterns of words between dots: `*` matches one word, `#` any number of words.
-    Raises BadRequest, TooLarge.
+    Raises BadRequest.
     """
     found = [route] if isinstance(route, str) else list(route or ())
     for pattern in found:

@@ -292,7 +292,7 @@ class Part:
 
     def offer(self) -> tuple[int, int]:
         """The credit that would fill the share again, within the subscription's credit.
-        Returns (0, 0) if the leader would have records without bytes, or bytes without
+        Returns (0) if the leader would have records without bytes, or bytes without
         records, since it could not use them.
         """
         free_records, free_bytes = self.subscription.free()

@@ -275,7 +275,7 @@ class Publishing(Sending):
 
     def heir(self, writer: Writer) -> Writer:
         """The present writer of a partition; another one if its topic was created again
-        meanwhile. Raises UnknownTopic.
+        meanwhile. Raises NotFound.
         """
         topic = self.topics.setdefault(writer.topic.name, writer.topic)
         if not topic.writers:

@@ -17,6 +17,7 @@ from gossipq.errors import (
     GossipqError,
     NotLeader,
     ProtocolError,
+    TooLarge,
     UnknownTopic,
     WrongVersion,
     from_code,
@@ -230,7 +231,7 @@ class Session:
                 return
             if header.term > self.links.term(header.shard):
                 self.links.heard(header.shard, header.term, endpoint)
-        if isinstance(error, BadRequest) and self._asked_before(header):
+        if isinstance(error, BadRequest) and not isinstance(error, TooLarge) and self._asked_before(header):
             return
         if isinstance(error, NotLeader):
             self._not_leader(endpoint, header, body.endpoint, error)

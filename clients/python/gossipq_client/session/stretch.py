@@ -72,7 +72,7 @@ class Reading:
 
     def take(self) -> list[Stretch]:
         """The records that have come, in order within each partition. Raises the leader's refusal,
-        such as OffsetOutOfRange, or BadBatch if a batch cannot be opened.
+        such as NotFound, or BadBatch if a batch cannot be opened.
         """
         if self.subscription.error is not None:
             raise self.subscription.error

@@ -1,7 +1,7 @@
 """A broker for tests of applications: a whole node inside the test's process, with a clock that the test
 moves.
 
-    with gossipq.testing.Broker() as broker, broker.connect() as mq:
+    with gossipq.testing.Broker() as broker.connect() as mq:
         mq.publish("orders", b"one", delay="1h")
         mq.advance("1h")
         assert mq.fetch("orders", "billing").values() == [b"one"]

@@ -164,7 +164,7 @@ def fits(topic: str, names: Iterable[str]) -> bool:
 
 def value_bytes(value: Any) -> bytes:
     """The bytes of one value. Text becomes UTF-8. Values that are neither text nor bytes become
-    JSON: dict, list, a dataclass, a msgspec.Struct. Raises TooLarge, and BadRequest for None and
+    JSON: dict, list, a dataclass, a msgspec.Struct. Raises BadRequest, and BadRequest for None and
     for values that JSON cannot express.
     """
     if value is None:
@@ -210,7 +210,7 @@ def _utf8(text: str, what: str) -> bytes:
 
 
 def key_bytes(key: Value) -> bytes:
-    """Raises BadRequest, TooLarge."""
+    """Raises BadRequest."""
     raw = as_bytes(key, "key")
     if len(raw) > limits.KEY_BYTES_MAX:
         raise too_large("key", len(raw), limits.KEY_BYTES_MAX)
@@ -218,7 +218,7 @@ def key_bytes(key: Value) -> bytes:
 
 
 def id_bytes(value: Value) -> bytes:
-    """Raises BadRequest, TooLarge."""
+    """Raises BadRequest."""
     raw = as_bytes(value, "id")
     if not raw:
         raise BadRequest("id= is empty", hint='name the record, as in id="order-17", or leave id= out')
@@ -272,7 +272,7 @@ def keys_of(key: bytes | None, keys: Sequence[Value | None] | None, count: int) 
 def header_bytes(headers: Headers | bytes | None) -> bytes:
     """The msgpack map of one record's headers; b"" without headers. Bytes are the headers of
     another record and stay unchanged, whatever they contain; so do unreadable headers in the form
-    of `headers_shown`. Raises BadRequest, TooLarge.
+    of `headers_shown`. Raises BadRequest.
     """
     if not headers:
         return b""
@@ -301,14 +301,14 @@ def _packed(headers: Headers) -> bytes:
 
 
 def edited(value: Value | None, headers: Headers | None) -> tuple[bytes | None, bytes | None]:
-    """The new value and headers of a record; None = unchanged. Raises BadRequest, TooLarge."""
+    """The new value and headers of a record; None = unchanged. Raises BadRequest."""
     if value is None and headers is None:
         raise BadRequest("nothing to edit", hint="pass value= or headers=")
     return None if value is None else value_bytes(value), None if headers is None else header_bytes(headers)
 
 
 def route_bytes(route: str) -> bytes:
-    """Raises BadRequest, TooLarge."""
+    """Raises BadRequest."""
     raw = text_of(route, "route").encode()
     if len(raw) > limits.ROUTE_BYTES_MAX:
         raise too_large("route", len(raw), limits.ROUTE_BYTES_MAX)

@@ -83,7 +83,7 @@ def _text(raw: bytes) -> str:
 
 
 def encoded(value: Any) -> bytes:
-    """Encode a result as `decoder` decodes it: see `inputs.value_bytes`. Raises BadRequest, TooLarge."""
+    """Encode a result as `decoder` decodes it: see `inputs.value_bytes`. Raises BadRequest."""
     return inputs.value_bytes(value)
 
 

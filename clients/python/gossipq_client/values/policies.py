@@ -87,7 +87,7 @@ class GroupPolicy(TypedDict, total=False):
 
 
 def as_asked(topic: TopicInfo, partitions: int | None) -> TopicInfo:
-    """Checks a topic that was created or existed already. Raises TopicExists if it has another
+    """Checks a topic that was created or existed already. Raises Refused if it has another
     number of partitions, which cannot change.
     """
     have = len(topic.shards)

@@ -184,7 +184,7 @@ def publish_options(
     attempts_max: int | None = None,
     backoff: inputs.Duration | None = None,
 ) -> Options:
-    """Raises BadRequest, TooLarge."""
+    """Raises BadRequest."""
     terms = None
     if not (id is delay is at is ttl is lease is attempts_max is backoff is None):
         name = b"" if id is None else inputs.id_bytes(id)
@@ -220,7 +220,7 @@ def list_options(
     attempts_max: int | None = None,
     backoff: inputs.Duration | None = None,
 ) -> Many:
-    """For `count` records. Raises BadRequest, TooLarge."""
+    """For `count` records. Raises BadRequest."""
     policy = _policy(ttl, lease, attempts_max, backoff)
     due_ms = _due_ms(now, delay, at)
     terms: Terms | list[Terms] | None = Terms(due_ms, *policy)

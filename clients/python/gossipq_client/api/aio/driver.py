@@ -258,7 +258,7 @@ class Driver:
             )
 
     def _do(self, step: Callable[[], T]) -> T:
-        """One step of the session, done whole. Raises ClientClosed, ForkedClient and what the step raises."""
+        """One step of the session, done whole. Raises ClientClosed and what the step raises."""
         self._engine.check()
         self._require_loop()
         return self._engine.step(step)
@@ -359,7 +359,7 @@ class Driver:
             later()
 
     def _ack_one(self, record: Record) -> None:
-        """Notes an ack, to be sent within milliseconds. Raises ClientClosed, ForkedClient."""
+        """Notes an ack, to be sent within milliseconds. Raises ClientClosed."""
         noted = self._engine.noted
         if not noted:
             self._require_loop()
@@ -617,7 +617,7 @@ class Driver:
 
     def _landing(self, flight: Flight, timeout: float | None) -> asyncio.Future[None]:
         """The end of the wait for a batch: it has its outcome, or `timeout` seconds are over. See to it that
-        the batch is sent. Raises ClientClosed, ForkedClient."""
+        the batch is sent. Raises ClientClosed."""
         engine = self._engine
         if engine.closed or engine.forked or get_running_loop() is not self._loop:
             engine.check()

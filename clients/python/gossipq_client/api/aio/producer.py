@@ -109,7 +109,7 @@ class Producers(Connection):
         return changed
 
     def _raw(self, topic: str, value: Any) -> bytes:
-        """A value as bytes, and one that fits. Raises BadRequest, TooLarge, SchemaMismatch."""
+        """A value as bytes, and one that fits. Raises BadRequest."""
         raw = inputs.value_bytes(value)
         if self._checking and (schema := self._checking.get(topic)) is not None:
             schema.check(raw)
@@ -132,8 +132,9 @@ class Producers(Connection):
 
         `timeout`: how long it waits for the confirm; without it the client's timeout, None: for ever. Raises
         NotConfirmed when that is over (the record may be stored) and Refused if it is certainly not stored.
-        Raises TooLarge, BadRequest (as for NaN in a value, or a type that JSON cannot express), UnknownTopic
-        and SchemaMismatch before anything is sent, and Backpressure if the window stays full.
+        Raises BadRequest before anything is sent, as for NaN in a value, for a type that JSON cannot express,
+        or for a value that is too large or does not fit the schema. Raises NotFound, and Backpressure if the
+        window stays full.
         """
         seconds = self._seconds(timeout)
         if self._direct:
@@ -171,7 +172,7 @@ class Producers(Connection):
         return self._posted(topic, len(raw), self._send(topic, raw, checked))
 
     def _prepared(self, topic: str, value: Any, options: Mapping[str, Any]) -> tuple[bytes, Options]:
-        """A value as bytes and its options, checked. Raises BadRequest, TooLarge, SchemaMismatch."""
+        """A value as bytes and its options, checked. Raises BadRequest."""
         if self._wares:
             options = self._changed(topic, options)
         raw = self._raw(topic, value)
@@ -312,7 +313,7 @@ class Producers(Connection):
     def _prepared_list(
         self, topic: str, values: Iterable[Any], options: Mapping[str, Any]
     ) -> tuple[list[bytes], Many]:
-        """Values as bytes and their options, checked. Raises BadRequest, TooLarge, SchemaMismatch."""
+        """Values as bytes and their options, checked. Raises BadRequest."""
         if topic in self._checking:
             values = [self._raw(topic, value) for value in values]
         raws = inputs.values_of(values)

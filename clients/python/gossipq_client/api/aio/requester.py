@@ -57,7 +57,7 @@ class Requester:
             requests.end(correlation)
 
     async def _require_consumers(self, topic: str) -> None:
-        """Raise UnknownTopic, or NoReply if the topic is without a consumer in a group."""
+        """Raise NotFound, or NoReply if the topic is without a consumer in a group."""
         client, requests = self._client, self._current()
         now_ms = client._engine.now_ms()
         if requests.heard(topic, now_ms):

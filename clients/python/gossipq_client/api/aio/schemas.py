@@ -51,7 +51,7 @@ class Schemas:
         self._client._check_no_more(topic)
 
     async def _known_topic(self, name: str) -> TopicInfo:
-        """Raise UnknownTopic, or BadRequest for a topic without records of its own."""
+        """Raise NotFound, or BadRequest for a topic without records of its own."""
         client = self._client
         found = [info for info in await client._talk(client._engine.asking.topics(name)) if info.name == name]
         if not found:

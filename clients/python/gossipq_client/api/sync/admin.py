@@ -52,7 +52,7 @@ class Admin(Menders):
 
     @shows(topic_options, TopicPolicy)
     def set_topic(self, name: str, **policy: Unpack[TopicPolicy]) -> TopicInfo:
-        """Changes the policy of a topic; what is left away stays. Raises UnknownTopic, BadRequest."""
+        """Changes the policy of a topic; what is left away stays. Raises NotFound, BadRequest."""
         return self._talk(self._asking.set_topic(name, topic_options(**policy)))
 
     def purge_topic(self, name: str, partition: int | None = None, *, dry_run: bool = False) -> int:
@@ -66,14 +66,14 @@ class Admin(Menders):
         """Move a group to another position: "first", "new", an offset, an aware datetime, "-10m". Its
         counters start over.
 
-        Raises WrongState while it has consumers or dead letters."""
+        Raises Refused while it has consumers or dead letters."""
         return self._talk(self._asking.seek_group(topic, group, to, dry_run))
 
     def delete_group(self, topic: str, group: str, *, dead: bool = False) -> int:
         """A group ends; with `dead` also when it has dead letters, which go with it. Returns in how many
         shards it was.
 
-        Raises WrongState while it has consumers."""
+        Raises Refused while it has consumers."""
         return self._talk(self._asking.delete_group(topic, group, dead))
 
     def group_policy(self, topic: str, group: str) -> GroupRules:
@@ -84,7 +84,7 @@ class Admin(Menders):
     # --- how topics and nodes are
 
     def delete_topic(self, name: str) -> None:
-        """The topic, its records and its groups. Raises UnknownTopic."""
+        """The topic, its records and its groups. Raises NotFound."""
         self._client._ask(DropTopic(name), META_SHARD, Topics)
         self._client._do(lambda: self._client._engine.session.publishing.drop(name))
         self._client._check_no_more(name)
@@ -113,12 +113,12 @@ class Admin(Menders):
         return self._schemas.of(topic)
 
     def next_schema(self, topic: str, declared: Any) -> Schema:
-        """Return what `mq.schema(topic, declared)` would declare, and change nothing. Raises UnknownTopic,
-        BadRequest, SchemaMismatch as that does."""
+        """Return what `mq.schema(topic, declared)` would declare, and change nothing. Raises NotFound,
+        BadRequest as that does."""
         return self._schemas.next(topic, declared)
 
     def delete_schema(self, topic: str) -> None:
-        """Remove the schema of a topic; its records stay as they are. Raises UnknownTopic."""
+        """Remove the schema of a topic; its records stay as they are. Raises NotFound."""
         self._schemas.delete(topic)
 
     # --- exports
@@ -126,7 +126,7 @@ class Admin(Menders):
     def spans(self, topics: Sequence[TopicInfo], start: inputs.Start = "first") -> dict[PartitionKey, Span]:
         """Return (start, end) offsets of each partition of these topics. `start` is the first offset, or the
         one where a reader from `start` would begin; `end` is one past the last record. Waits for a leader of
-        each shard, which `stats` does not. Raises UnknownTopic, OffsetOutOfRange."""
+        each shard, which `stats` does not. Raises NotFound."""
         where = inputs.start_of(start, self._client._engine.clock.now().wall_ms)
         return self._talk(self._asking.spans(topics, where))
 
@@ -140,5 +140,5 @@ class Admin(Menders):
 
     def backup_part(self, shard: int, request: BackUp) -> tuple[BackedUp, bytes]:
         """Return a part of a restore point of a shard, as its leader sends it for `gossipq backup`. Raises
-        WrongState when the point is gone."""
+        Refused when the point is gone."""
         return self._talk(self._asking.backup_part(shard, request))

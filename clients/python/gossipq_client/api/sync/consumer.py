@@ -324,7 +324,7 @@ class Fetcher:
         """At most `n` messages. Returns as soon as there is one, or empty after `wait`, in seconds
         or as "5s". `min` and `linger` wait for more, as in `mq.fetch`.
 
-        Raises BadRequest or ClientClosed. Raises NoQuorum or Unreachable if no node that could have
+        Raises BadRequest or ClientClosed. Raises Unreachable if no node that could have
         records has answered within the client's timeout.
         """
         count = credit_of(n, self._state.options.mode, "n")
@@ -377,7 +377,7 @@ class Fetcher:
 
     def _wait(self, count: int, wait_s: float, fetch: object) -> list[Piece]:
         """The records that come within `wait_s`, or later while the client does not know whether
-        the topics exist. Raises NoQuorum or Unreachable if no node has answered within the client's
+        the topics exist. Raises Unreachable if no node has answered within the client's
         timeout; a takeover takes less.
         """
         client, subscription, engine = self._client, self._state, self._client._engine
@@ -479,7 +479,7 @@ class Consumers(Producers):
         (default with `min`: wait).
 
         Options count for the first fetch of these topics and group. Raises BadRequest.
-        Raises NoQuorum or Unreachable if no node that could have records has answered
+        Raises Unreachable if no node that could have records has answered
         within the client's timeout.
         """
         count = credit_of(n, options.get("mode"), "n")

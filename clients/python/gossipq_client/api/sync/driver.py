@@ -52,8 +52,8 @@ class Driver:
         """Who waits looks at the engine that it began with."""
 
     def _open(self, timeout: float | None = None) -> Engine:
-        """Connects, unless somebody did. Raises Unreachable when no node answers in time, ClientClosed,
-        ForkedClient; a client that could not connect tries again when it is used again."""
+        """Connects, unless somebody did. Raises Unreachable when no node answers in time, ClientClosed; a
+        client that could not connect tries again when it is used again."""
         with self._lock:
             engine = self.__dict__.get("_engine") or self._make()
             engine.check()
@@ -115,7 +115,7 @@ class Driver:
         self._lock = threading.RLock()  # another thread of the parent may have held the old one
 
     def _do(self, step: Callable[[], T]) -> T:
-        """One step of the session, done whole. Raises ClientClosed, ForkedClient and what the step raises."""
+        """One step of the session, done whole. Raises ClientClosed and what the step raises."""
         engine = self._engine
         with self._lock:
             return engine.step(step)
@@ -169,7 +169,7 @@ class Driver:
 
     def _ack_one(self, record: Record) -> None:
         """Notes an ack, to be sent within milliseconds: no lock is taken, and no moment is too early to do it
-        again. Raises ClientClosed, ForkedClient."""
+        again. Raises ClientClosed."""
         self._engine.noted.append(record)
         if self._keeper.parked:
             self._keeper.wake()

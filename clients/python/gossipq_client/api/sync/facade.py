@@ -37,8 +37,8 @@ class Facade(Consumers):
     """The client as applications see it.
 
     A record is named by (topic, partition, offset), by ref= (of its receipt), or by topic and id=. Verbs for
-    one record raise UnknownRecord if it does not exist, WrongState if it is in another state than the verb
-    needs, BadRequest, UnknownTopic.
+    one record raise NotFound if it does not exist, Refused if it is in another state than the verb needs, and
+    BadRequest.
     """
 
     def __init__(self, addresses: list[str], name: str, timeout: float, key: bytes = b"") -> None:
@@ -146,7 +146,7 @@ class Facade(Consumers):
     ) -> Message:
         """Publish a request and wait for the reply: the return value of its handler.
 
-        Options as in `publish`. Raises UnknownTopic. Raises NoReply at once if the topic is without
+        Options as in `publish`. Raises NotFound. Raises NoReply at once if the topic is without
         consumers, or if the handler failed (with its error) or returned None; otherwise after `timeout`
         (seconds, or "5s"). A started handler continues then.
         """
@@ -164,8 +164,8 @@ class Facade(Consumers):
         **policy: Unpack[TopicPolicy],
     ) -> TopicInfo:
         """Create a topic with this number of partitions, which cannot be changed later (None: the cluster's
-        default). With `if_not_exists` an existing topic stays as it is. Raises TopicExists, also for a topic
-        with another number of partitions; BadName, BadRequest.
+        default). With `if_not_exists` an existing topic stays as it is. Raises Refused, also for a topic
+        with another number of partitions; BadRequest.
         """
         config = topic_options(partitions, **policy)
         return as_asked(
@@ -179,11 +179,11 @@ class Facade(Consumers):
 
     def schema(self, topic: str, declared: Any = None) -> Schema:
         """Return the schema of a topic, and check against it all that this client publishes there from now
-        on. A value that does not fit raises SchemaMismatch.
+        on. A value that does not fit raises BadRequest.
 
         declared: a msgspec.Struct, a dataclass or a JSON Schema. It becomes the topic's schema, unless it is
         the schema already, or newer versions have followed it. Optional fields may be added. A schema that
-        refuses values which fitted before raises SchemaMismatch. Raises UnknownTopic, and BadRequest for an
+        refuses values which fitted before raises BadRequest. Raises NotFound, and BadRequest for an
         invalid schema, or if the topic is without one."""
         return self._schemas.use(topic, declared)
 
@@ -245,8 +245,8 @@ class Facade(Consumers):
         partition: int | None = None,
     ) -> Iterator[Stretch]:
         """Read the records between `start` and `end` (offsets, aware datetimes, "-10m"; default: all records
-        that exist now), batch by batch, in order within each partition. Raises UnknownTopic, BadRequest,
-        Busy, and OffsetOutOfRange if retention has removed `start`."""
+        that exist now), batch by batch, in order within each partition. Raises NotFound, also if retention
+        has removed `start`, BadRequest, and Refused."""
         return self._reader.batches(topic, start=start, end=end, partition=partition)
 
     def table(

@@ -30,8 +30,7 @@ class Menders:
     """The part of `mq.admin` that explains and mends.
 
     A record is named by (topic, partition, offset), by ref= (of its receipt), or by topic and id=. Raises
-    UnknownRecord for an unknown record, WrongState if it is not in the state that the verb needs, BadRequest,
-    UnknownTopic.
+    NotFound for an unknown record, Refused if it is not in the state that the verb needs, and BadRequest.
     """
 
     def __init__(self, client: Consumers, schemas: Schemas) -> None:
@@ -185,7 +184,7 @@ class Menders:
     @shows(group_options, GroupPolicy)
     def set_group(self, topic: str, group: str, **policy: Unpack[GroupPolicy]) -> None:
         """Change the policy of a group in the shards of a topic. Raises BadRequest for an unknown group, and
-        WrongState for another mode while the group has consumers."""
+        Refused for another mode while the group has consumers."""
         self._talk(self._asking.set_group(topic, group, group_options(**policy)))
 
     def positions(self, topic: str, start: inputs.Start = "first") -> dict[int, Span]:
@@ -202,7 +201,7 @@ class Menders:
     def ack_delivered(self, topic: str, group: str, deliveries: Collection[Delivery]) -> set[Delivery]:
         """Ack deliveries for a group, whichever clients they went to: for a program that passes records on to
         others, and hears of them again when it may have been restarted. Returns those that came too late,
-        because their record was delivered again since, or is a dead letter. Raises UnknownTopic,
+        because their record was delivered again since, or is a dead letter. Raises NotFound,
         BadRequest."""
         return self._talk(progress.ack_delivered(self._asking, topic, group, deliveries))
 
@@ -219,12 +218,12 @@ class Menders:
 
     def set_member(self, name: str, state: str, secret: bytes = b"") -> Members:
         """Drains a node ("leaving"), takes it back ("in"), or off the roster ("gone"). `secret` is what the
-        nodes of the cluster share; it is not sent. Raises BadRequest, WrongState."""
+        nodes of the cluster share; it is not sent. Raises BadRequest, Refused."""
         return self._talk(self._asking.set_member(name, state, secret))
 
     def set_cluster_options(self, options: dict[str, str], secret: bytes = b"") -> Members:
         """Changes options of [cluster], dotted key -> JSON text; the answer has all of them. `secret` is what
-        the nodes of the cluster share; it is not sent. Raises BadRequest, WrongState."""
+        the nodes of the cluster share; it is not sent. Raises BadRequest, Refused."""
         return self._talk(self._asking.set_cluster_options(options, secret))
 
     # --- users
@@ -241,5 +240,5 @@ class Menders:
     def set_access(self, change: AccessChange, secret: bytes = b"") -> AccessTable:
         """Changes users and roles, closes or opens the cluster; the answer is the whole table. `secret` is
         what the nodes of the cluster share, and not sent; who has the permission `cluster` needs none. Raises
-        BadRequest, WrongState."""
+        BadRequest, Refused."""
         return self._talk(self._asking.set_access(change, secret))
