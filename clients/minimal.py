@@ -280,6 +280,9 @@ class Client:
             except Refused as error:  # that is for who consumes, and nothing to who publishes
                 self._end(shard, error)
         self._joined.add(shard)
+        if self._held and self._held[0] == shard and shard in self._groups:  # this leader may not know of it
+            partition, offset, *_ = self._held[1]
+            self._send(STARTED, shard, [1 + shard, [[partition, offset, offset + 1]]], None)
 
     def _holding(self, shard: int) -> list[Any]:
         """Fields of SUBSCRIBE, with what is here of the shard: the rest of what it gave goes back."""

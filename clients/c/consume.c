@@ -228,11 +228,17 @@ static void begin_at(part *p, gq_reader ends) {
     }
 }
 
+static void wake_keeper(gq *c, int64_t due_ms);
+
 void gq_subscribed(gq *c, uint16_t number, gq_reader in, uint64_t term) {
     uint32_t fields = gq_get_array(&in);
     part *p;
     gq_subscription *s = subscription_of(c, number, gq_get_int(&in), &p);
     if (s) p->live = 1;
+    if (s && *s->group && p->held.count) {
+        p->tells_held = 1;
+        wake_keeper(c, gq_now_ms());
+    }
     gq_skip(&in);
     gq_reader ends = in;
     gq_skip(&in);
@@ -610,8 +616,21 @@ static void tell_begun(gq_subscription *s, part *p, const ranges *r) {
     gq_say(s->client, STARTED, p->shard, &fields, NULL);
 }
 
+/* Tell a leader that was joined just now which records the user has. */
+static void tell_held(gq_subscription *s, part *p) {
+    shard *at = gq_shard_of(s->client, p->shard);
+    if (!at || !at->joined) return;
+    for (size_t i = 0; i < p->held.count; i += RANGES) {
+        size_t count = p->held.count - i < RANGES ? p->held.count - i : RANGES;
+        tell_begun(s, p, &(ranges){p->held.at + i, count, count});
+    }
+    p->tells_held = 0;
+}
+
 /* Tell the leader which records the user has had for BEGUN_MS. Returns when to look again; 0: nothing is left to tell. */
 static int64_t tell_old(gq_subscription *s, part *p, int64_t now) {
+    if (p->tells_held) tell_held(s, p);
+    if (p->tells_held) return now + BEGUN_MS;
     size_t count = 0;
     ranges old = {0};
     while (count < p->begun_count && count < RANGES && p->begun[count].since_ms + BEGUN_MS <= now) {

@@ -138,6 +138,7 @@ typedef struct part {
     ack *acks;      /* under way, the oldest first */
     beginning *begun; /* the oldest first */
     size_t begun_count, begun_room;
+    int tells_held;   /* a leader that was joined just now may not know which records the user has */
     int64_t resume_ms;
     stretch *aside; /* single records that came again before their acks were answered */
 } part;

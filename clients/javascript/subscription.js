@@ -142,6 +142,7 @@ class Part {
   joined() {
     if (this.failed || this.subscription.over) return this.leave();
     this.live = true;
+    this.#tellHeld();
     this.flush();
   }
 
@@ -249,6 +250,12 @@ class Part {
     this.begun.splice(0, at);
     this.#tellBegun(old);
     if (this.begun.length) this.#tellLater();
+  }
+
+  /** A leader that was joined just now may not know which records the user has. */
+  #tellHeld() {
+    const here = [...this.held.values()].filter((entry) => !entry.isSettled).map(({ message }) => message);
+    for (let i = 0; i < here.length; i += RANGES_MAX) this.#tellBegun(here.slice(i, i + RANGES_MAX));
   }
 
   #tellBegun(messages) {

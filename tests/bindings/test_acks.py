@@ -13,10 +13,12 @@ from bindings.fake import (
     NACK,
     PARTITION,
     PING,
+    REFUSED,
     SHARD,
     SHARE,
     STARTED,
     SUBSCRIBE,
+    SUBSCRIBED,
     FakeNode,
     Said,
 )
@@ -211,4 +213,29 @@ def test_the_leader_hears_once_which_records_have_begun(language: Language) -> N
             driver.ack(record)
         time.sleep(0.1)
         assert named(node, STARTED) == [0, 1, 2]
+        driver.ask("close")
+
+
+def forgets(node: FakeNode, said: Said) -> Any:
+    """The leader of one record, which does not know the session when the record begins."""
+    verb, shard, request, fields, _ = said
+    has_begun, verbs = STARTED in node.verbs(), node.verbs()
+    if has_begun and shard == SHARD and verb in (STARTED, PING) and verbs.count(SUBSCRIBE) == 1:
+        return node.say(SHARD, request, REFUSED, ["no_session", "over", "", 0])
+    if has_begun and verb == SUBSCRIBE:
+        return SUBSCRIBED, [fields[0], 30000, []]
+    return node.subscribed(said, b"", plain=fields[12:13] == [True]) if verb == SUBSCRIBE else NotImplemented
+
+
+@ALL
+def test_a_leader_that_did_not_hear_what_has_begun_hears_it_when_it_is_joined(language: Language) -> None:
+    skip_if_missing(language)
+    with FakeNode(forgets) as node, Driver(language.command) as driver:
+        driver.ask("connect", servers=[node.endpoint])
+        driver.ask("subscribe", topic="t", group="g")
+        assert driver.next(30.0) is not None
+        end_s = time.monotonic() + 30
+        while named(node, STARTED) != [0, 0]:
+            assert time.monotonic() < end_s, named(node, STARTED)
+            driver.next(0.1)  # some clients do all their work in a call
         driver.ask("close")

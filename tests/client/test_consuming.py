@@ -855,6 +855,26 @@ class TestAttempts:
         hand.pass_ms(HAND_MS)
         assert [each.body for each in hand.sent(Started)] == [Started(part.number, [(9 << 16, 0, 4)])]
 
+    def test_a_leader_that_did_not_know_the_subscription_is_told_when_it_does(self, hand: Hand) -> None:
+        """It refuses a STARTED that comes before its SUBSCRIBED."""
+        subscription = hand.subscribe()
+        part = subscription.parts[0]
+        hand.deliver(part, 0, 10)
+        take(hand, subscription, 4)
+        hand.pass_ms(HAND_MS)
+        hand.pass_ms(HAND_MS)
+        hand.session.disconnected(LEADER)
+        hand.sent()
+        hand.up(LEADER)
+        asked = [each for each in hand.held_back if isinstance(each.body, Subscribe)]
+        hand.pass_ms(HAND_MS)
+        hand.pass_ms(HAND_MS)
+        hand.sent()
+        hand.accept(asked)
+        hand.pass_ms(HAND_MS)
+        hand.pass_ms(HAND_MS)
+        assert [each.body for each in hand.sent(Started)] == [Started(part.number, [(9 << 16, 0, 4)])]
+
     def test_a_lost_way_is_no_reason_to_wait(self, hand: Hand) -> None:
         subscription = hand.subscribe()
         hand.deliver(subscription.parts[0], 0, 10, attempt=2)

@@ -368,6 +368,9 @@ public final class Client implements AutoCloseable {
             }
         }
         joined.add(shard);
+        List<Object> begun = new ArrayList<>(); // this leader may not know of it
+        for (Waiting each : held) if (each.shard == shard) begun.add(range(each));
+        if (!begun.isEmpty() && groups.containsKey(shard)) say(STARTED, shard, List.of(groups.get(shard).get(0), begun), null);
     }
 
     /** Fields of SUBSCRIBE, with what is here of the shard: the rest of what it gave goes back. */

@@ -159,9 +159,6 @@ class Subscribing:
         part.standing, part.request_id = self._links.standing(lane, part.shard), self._links.next_id()
         part.lent_records = part.lent_bytes = 0
         part.subscribed = part.at_end = part.recalling = part.fed = False
-        if part.told:  # another leader may not know of it
-            part.told = []
-            self._look_at_hand(part)
         self._subscribing[part.request_id] = part
         subscription = part.subscription
         self._links.send(
@@ -192,6 +189,9 @@ class Subscribing:
         part.standing = part.standing[0], self._links.term(part.shard)
         part.known, part.subscribed, part.lease_ms = part.standing, True, answer.lease_ms
         part.attempts_max = answer.attempts_max
+        if part.outstanding:  # this leader may not know which of them have begun, whatever it was sent before
+            part.told = []
+            self._look_at_hand(part)
         part.silent_since_ms = None
         subscription = part.subscription
         subscription.mode = answer.mode or subscription.mode
