@@ -77,6 +77,11 @@ IN_FLIGHT_HARD_MAX = 1_000_000
 DELAY_MS_MAX = 3_650 * DAY_MS
 LEASE_LOG_MS = 50  #: state that is logged lazily is on disk after this time at the latest
 
+#: records that a consumer of a shared group may hold before its handlers start them: at first,
+PREFETCH_START = 64
+PREFETCH_MIN = 16  #: at least,
+PREFETCH_MAX = 4_096  #: and with this many, any number within its credit
+PREFETCH_GROWTH = 4  #: the factor by which that grows at a time, and the seconds of work that it covers
 UNEVEN_MS = 1 * SECOND_MS  #: a consumer can hold too much for this long while another one is idle
 
 # producers
@@ -224,6 +229,7 @@ assert 2 * HEARTBEAT_MS < LEADER_LEASE_MS < ELECTION_MS, "a lease ends before an
 assert PUBLISH_WINDOW_BYTES < INTAKE_BYTES_MAX < PROCESS_MEMORY_BYTES_MAX // 4
 assert LIST_BYTES_MAX <= CONTROL_BYTES_MAX // 2, "the last row of a page may be large"
 assert DELIVER_BYTES_MAX < CREDIT_BYTES <= CREDIT_BYTES_MAX
+assert PREFETCH_MIN <= PREFETCH_START < PREFETCH_MAX < IN_FLIGHT_MAX
 assert CREDIT_RECORDS <= IN_FLIGHT_MAX <= IN_FLIGHT_HARD_MAX
 assert CLIENT_PORT_STEP + WORKERS_MAX <= FRONTDOOR_PEER_PORT_STEP < PEER_PORT_STEP
 assert PEER_PORT_STEP + WORKERS_MAX <= GOSSIP_PORT_STEP

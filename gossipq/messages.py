@@ -229,6 +229,8 @@ class Subscribe(Message):
     gaps: bool = False  #: a slice can leave out records: it lists the offsets it has
     #: without this, or with `auto`, the client holds one record of each key at a time
     key_runs: bool = False
+    #: the credit is what fetches ask for, so the node does not bound what is not started
+    fetches: bool = False
 
 
 class Subscribed(Message):

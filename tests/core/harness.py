@@ -205,8 +205,11 @@ class FakeWorker:
         holding: list[Range] | None = None,
         shares: bool = False,
         auto: bool = False,
+        fetches: bool = True,
     ) -> Message | None:
-        starts, fields = [start or Start(partition)], {"shares": shares, "auto": auto}
+        """With `fetches`, deliveries depend on the credit alone."""
+        starts = [start or Start(partition)]
+        fields = {"shares": shares, "auto": auto, "fetches": fetches}
         message = Subscribe(
             number, group, starts, records, limits.CREDIT_BYTES, config, notify_end, holding, **fields
         )

@@ -514,7 +514,7 @@ def test_routes_that_wait_on_disk_are_read_back_turn_by_turn(
     assert view_of(worker, orders).cursor.state.unmatched > 300
     worker.taken()
     worker.slow = True
-    message = Subscribe(1, "billing", start, 1_000, limits.MIB, routes=["eu.*"])
+    message = Subscribe(1, "billing", start, 1_000, limits.MIB, routes=["eu.*"], fetches=True)
     costs = [calls_of(lambda: worker.ask(1, ADA, message, origin=MINE))]
     costs += [calls_of(lambda: worker.tick(0)) for _ in range(100)]
     assert max(costs) < 12_000

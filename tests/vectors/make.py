@@ -378,6 +378,7 @@ def samples() -> list[messages.Message]:
             True,
             True,
             True,
+            True,
         ),
         m.Subscribed(1, 30_000, [(PARTITION, 17, 510)], "tcp://127.0.0.1:7701", "shared", 10),
         m.Unsubscribe(1),

@@ -7,8 +7,10 @@ from itertools import islice, takewhile
 
 import msgspec
 
+from gossipq import limits
 from gossipq.core.delivery import tries
 from gossipq.core.delivery.keys import ONE_OF_EACH, UNBOUNDED, KeyRuns, Keys
+from gossipq.core.delivery.prefetch import Prefetch
 from gossipq.core.delivery.routes import matcher
 from gossipq.core.ledger import ROUTE_LANE, Cursor, ExceptionRow, GroupState, Ledger, key_of, run_at
 from gossipq.core.storage import Intervals, RangeMap
@@ -147,9 +149,8 @@ class Lease:
     """
 
     __slots__ = (
-        "attempt", "before", "consumer", "deadline_ms", "end", "failed", "first", "missed", "number", "open",
-        "run", "session", "since_ms", "started", "view",
-        "waits",
+        "attempt", "before", "consumer", "deadline_ms", "end", "failed", "first", "missed",
+        "number", "open", "owned_leases", "run", "session", "since_ms", "started", "view", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -176,6 +177,9 @@ class Lease:
         self.waits = False  #: until an entry is stored; its consumer has not seen the records
         #: the connection did not take the records, so no sign of life renews it
         self.missed = False
+        self.owned_leases: OwnedLeases | None = (
+            None  #: all leases of its subscription; None for reserved records
+        )
 
     @property
     def owner(self) -> tuple[SessionId, int]:
@@ -185,6 +189,28 @@ class Lease:
     def tries(self) -> int:
         """Tries of the records when they are given back."""
         return self.before if self.waits else tries.after(self.attempt, self.started)
+
+
+class OwnedLeases(dict[Lease, None]):
+    """The leases of a subscription, in the order of delivery, and how many records they have."""
+
+    __slots__ = ("resume_at", "started", "unstarted")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unstarted = 0  #: records that no handler has started
+        self.started = 0  #: all others
+        #: its subscription has no room, and waits until so few are not started; -1: it has room
+        self.resume_at = -1
+
+    def count(self, lease: Lease, records: int) -> None:
+        """The lease has that many records more, or fewer. Records that did not reach the consumer
+        need no room, although they are its own until the lease ends.
+        """
+        if lease.started or lease.missed:
+            self.started += records
+        else:
+            self.unstarted += records
 
 
 class Lanes(dict[bytes, RangeMap[int]]):
@@ -458,7 +484,7 @@ class Group:
 
     def file(self, member: "Subscription") -> None:
         """Updates the lists above after a change of a member's credit, or of what it was told."""
-        _list(self.lenders, member, member.has_credit)
+        _list(self.lenders, member, member.can_take)
         _list(self.unready, member, not member.has_credit and not member.told_ready)
         _list(self.unended, member, member.notify_end and not member.told_end)
         _list(self.ahead, member, member.runs.each > 1)
@@ -482,9 +508,9 @@ class Subscription:
 
     __slots__ = (
         "_lanes", "ack", "acked", "auto", "blocked_ms", "charges", "consumer", "credit_bytes",
-        "credit_records", "delivered", "failed", "frame_bytes", "gaps", "group", "is_silent", "key_runs",
-        "lease_ms", "loan", "matches", "name", "notify_end", "number", "origin", "plain", "positions",
-        "session", "shares", "told_end", "told_ready", "views",
+        "credit_records", "delivered", "failed", "fetches", "frame_bytes", "gaps", "group", "is_silent",
+        "key_runs", "lease_ms", "loan", "matches", "name", "notify_end", "number", "origin", "plain",
+        "positions", "prefetch", "room", "session", "shares", "told_end", "told_ready", "views",
     )  # fmt: skip
 
     def __init__(
@@ -506,10 +532,13 @@ class Subscription:
         self.told_end = self.told_ready = False
         self.frame_bytes = self.delivered = self.acked = self.failed = 0
         self.auto, self.plain, self.lease_ms = message.auto, message.plain, lease_ms
-        self.shares = message.shares
+        self.shares, self.fetches = message.shares, message.fetches
         #: it sends neither STARTED nor the records that it gives back: its records
         #: count as begun on delivery
         self.is_silent = message.auto and not message.shares
+        #: the bound of records that it may hold unstarted; None: only its credit is one
+        self.prefetch: Prefetch | None = None
+        self.room = limits.CREDIT_MAX  #: records that it may get by that bound
         self.key_runs = message.key_runs and not message.auto
         self.loan = message.credit_records  #: the most credit in records at a time
         #: boot time since when it has unused credit because new records are of busy keys
@@ -531,6 +560,8 @@ class Subscription:
 
     def spend_some(self, count: int, record_bytes: int) -> None:
         self.delivered += count
+        if self.prefetch is not None:
+            self.room -= count
         self.credit_records -= count
         self.credit_bytes -= count * record_bytes
 
@@ -555,8 +586,18 @@ class Subscription:
         return KeyRuns(max(1, self.loan // KEY_RUN_PART), more)
 
     @property
+    def most_records(self) -> int:
+        """How many records it may get now, apart from the bytes of its credit."""
+        return min(self.credit_records, self.room)
+
+    @property
     def has_credit(self) -> bool:
         return self.credit_records > 0 and self.credit_bytes > 0
+
+    @property
+    def can_take(self) -> bool:
+        """True if it may get records now: it has credit, and holds fewer unstarted ones than it may."""
+        return self.has_credit and self.room > 0
 
     def covered(self) -> set[PartitionKey]:
         """Partitions of the subscription."""

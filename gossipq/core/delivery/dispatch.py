@@ -34,10 +34,11 @@ from gossipq.core.delivery.holdings import Holdings
 from gossipq.core.delivery.key_order import KeyOrder
 from gossipq.core.delivery.keys import Keys
 from gossipq.core.delivery.numbers import Numbers
+from gossipq.core.delivery.prefetch import Prefetch
 from gossipq.core.delivery.readback import Readback
 from gossipq.core.delivery.selector import Handed, Selector
 from gossipq.core.delivery.settlement import Settlement
-from gossipq.core.delivery.surplus import may_be_uneven, uneven
+from gossipq.core.delivery.surplus import SHARED, may_be_uneven, uneven
 from gossipq.core.ledger import AT_ONCE_MS, Ledger, key_of
 from gossipq.core.storage import Deadlines, Entry, FailRow, Intervals, log, payloads
 from gossipq.messages import AtEnd, ReadyMessage, Share
@@ -130,7 +131,8 @@ class Dispatch:
     @property
     def awake(self) -> bool:
         """True if `run` has work to do, or if notices wait."""
-        return bool(self.turn.dirty or self._dirty_readers or self.notices or self.unfinished)
+        dirty = self.turn.dirty or self.holdings.relieved
+        return bool(dirty or self._dirty_readers or self.notices or self.unfinished)
 
     def begin(self, boot_ms: int, leader_ms: int, timer_ms: int) -> None:
         """Sets the clocks of this turn."""
@@ -231,8 +233,46 @@ class Dispatch:
         group.members[subscription.name] = subscription
         if subscription.auto:
             self._automatics.setdefault(subscription.session, {})[subscription.name] = None
+        self._bound(subscription, group, old)
         group.file(subscription)
         self._members_changed(group)
+
+    def _bound(self, member: Subscription, group: Group, old: Subscription | None) -> None:
+        """Bounds the records that a new member may hold unstarted. A fetch gets what it asks for.
+        A consumer that does not tell which records have started is not bounded: one that collects
+        records before it acks them would wait for ever.
+        """
+        if group.state.config.mode != SHARED or not member.ack or member.is_silent or member.fetches:
+            return
+        member.prefetch = old.prefetch if old is not None and old.group is group else None
+        if old is None or member.prefetch is None:
+            member.prefetch = Prefetch(self._started(member), self.turn.boot_ms)
+        else:
+            member.prefetch.shift(-old.acked - old.failed)  # the new one has finished nothing
+        self._adapt(member, member.prefetch)
+
+    def _started(self, member: Subscription) -> int:
+        owned = self.holdings.owned_by(member.name)
+        return 0 if owned is None else owned.started
+
+    def _adapt(self, member: Subscription, prefetch: Prefetch) -> None:
+        """Adapts the bound of a member to its work, and counts anew what it may get."""
+        owned = self.holdings.owned_by(member.name)
+        started, unstarted = (0, 0) if owned is None else (owned.started, owned.unstarted)
+        prefetch.adapt(member.acked + member.failed + started, self.turn.boot_ms)
+        member.room = prefetch.room(unstarted)
+        if owned is not None:
+            owned.resume_at = -1 if member.room > 0 else prefetch.resume_at
+
+    def _relieve(self) -> None:
+        """Members that had no room get records again."""
+        relieved, self.holdings.relieved = self.holdings.relieved, {}
+        for name in relieved:
+            member = self.subscriptions.get(name)
+            if member is not None and member.prefetch is not None and member.group is not None:
+                self._adapt(member, member.prefetch)
+                member.group.file(member)
+                self.turn.dirty.add(member.group.id)
 
     def _members_changed(self, group: Group) -> None:
         self.turn.dirty.add(group.id)
@@ -250,11 +290,16 @@ class Dispatch:
         for partition, first, end in holding:
             if (state := self._ledger.partitions.get(partition)) is not None:
                 held.setdefault(partition, Intervals()).add(first, min(end, state.next))
+        started = self._started(subscription)
         for view in subscription.views:
             self.settlement.keep_claimed(
                 subscription, view, held.get(view.partition, Intervals()), boot_ms, lease_ms
             )
             self.turn.dirty.add(view.group.id)
+        if subscription.prefetch is not None and subscription.group is not None:
+            subscription.prefetch.shift(self._started(subscription) - started)
+            self._adapt(subscription, subscription.prefetch)
+            subscription.group.file(subscription)
 
     def _detach(self, name: tuple[SessionId, int]) -> None:
         old = self.subscriptions.pop(name, None)
@@ -592,6 +637,8 @@ class Dispatch:
         """Delivers records as far as credit allows."""
         deliveries: list[Delivery] = []
         self.turn.number += 1
+        if self.holdings.relieved:
+            self._relieve()
         self.turn.looks, dirty = limits.SLICES_PER_TURN, sorted(self.turn.dirty)
         self.turn.dirty, self.turn.more = set(), False
         at = bisect_right(dirty, self._last)  # a group that was cut short comes last
@@ -622,6 +669,10 @@ class Dispatch:
         exclusive, lenders, idle = group.state.config.mode == EXCLUSIVE, group.lenders, 0
         while (sharers := group.sharers()) > idle:
             member = next(iter((group.members if exclusive else lenders).values()))
+            if member.prefetch is not None and member.prefetch.is_due(self.turn.boot_ms):
+                self._adapt(member, member.prefetch)
+                group.file(member)
+                continue
             handed = self.selector.next_parts(member, sharers)
             takes_all = member.matches is None and len(member.views) == len(group.views)
             if handed is None and takes_all and not self.selector.held_back:
@@ -704,7 +755,8 @@ class Dispatch:
         for part in delivery.parts:
             view = taker.group.views[part.partition]
             for _, _, lease in view.leases.overlap(part.offset, part.end):
-                lease.missed |= (lease.owner, lease.attempt) == (taker.name, part.attempt)
+                if (lease.owner, lease.attempt) == (taker.name, part.attempt) and not lease.missed:
+                    self.holdings.mark_missed(lease)
         self._settle_but(taker, delivery.parts, [])
 
     def _read(self, subscription: Subscription) -> Part | None:
@@ -750,7 +802,9 @@ class Dispatch:
         late: Subscription | None = None,
     ) -> None:
         # other subscriptions stay as they are filed
-        if subscription.told_end or not subscription.has_credit:
+        if subscription.room <= 0 and subscription.prefetch is not None:
+            self._adapt(subscription, subscription.prefetch)
+        if subscription.told_end or not subscription.can_take:
             subscription.told_end = False
             if subscription.group is not None:
                 subscription.group.file(subscription)

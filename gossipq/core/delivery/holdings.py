@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 from gossipq import limits
 from gossipq.core.delivery import tries
-from gossipq.core.delivery.consumers import EXCLUSIVE, DeliveryTurn, Lease, PartitionView, Subscription
+from gossipq.core.delivery.consumers import (
+    EXCLUSIVE,
+    DeliveryTurn,
+    Lease,
+    OwnedLeases,
+    PartitionView,
+    Subscription,
+)
 from gossipq.core.delivery.key_order import BACK, DONE, FAILED, KeyOrder
 from gossipq.core.storage import Deadlines, Intervals, LeaseRow
 from gossipq.types import Offset, Origin, SessionId
@@ -67,7 +74,9 @@ class Holdings:
         self.unlogged: dict[PartitionView, None] = {}  #: views with leases for the lazy log
         self._deadlines: Deadlines[Lease] = Deadlines()
         # session -> subscription number -> leases
-        self._by_session: dict[SessionId, dict[int, dict[Lease, None]]] = {}
+        self._by_session: dict[SessionId, dict[int, OwnedLeases]] = {}
+        #: subscriptions that had no room for more records, and have some again
+        self.relieved: dict[tuple[SessionId, int], None] = {}
 
     def lease(self, view: PartitionView, first: Offset, end: Offset, lease: Lease, deadline_ms: int) -> None:
         """Leases records that are being delivered. Raises TwoPlaces."""
@@ -101,7 +110,13 @@ class Holdings:
     def _start(self, lease: Lease, deadline_ms: int) -> None:
         lease.deadline_ms = deadline_ms
         self._deadlines.set(lease, deadline_ms)
-        self._by_session.setdefault(lease.session, {}).setdefault(lease.number, {})[lease] = None
+        of_session = self._by_session.setdefault(lease.session, {})
+        owned = of_session.get(lease.number)
+        if owned is None:
+            owned = of_session[lease.number] = OwnedLeases()
+        owned[lease] = None
+        lease.owned_leases = owned
+        owned.count(lease, lease.open)
 
     def reserve(self, view: PartitionView, first: Offset, end: Offset, number: int = 0) -> None:
         """Reserves records for an entry that will move them: no consumer gets
@@ -173,6 +188,8 @@ class Holdings:
             ):
                 leases.ends[-1] = last.end = end
                 last.open += end - first
+                if last.owned_leases is not None:
+                    last.owned_leases.count(last, end - first)
                 self.log_later(view, first, end)
                 return
         owner = member.session, member.number, member.consumer
@@ -185,16 +202,50 @@ class Holdings:
 
     def close(self, lease: Lease, count: int) -> None:
         lease.open -= count
+        self._uncount(lease, count)
         if not lease.open:
             self._gone(lease)
 
+    def _uncount(self, lease: Lease, count: int) -> None:
+        """Records of a lease are held no longer, or are counted in another way from now on."""
+        owned = lease.owned_leases
+        if owned is not None:
+            owned.count(lease, -count)
+            if owned.unstarted <= owned.resume_at:
+                self.relieved[lease.owner] = None
+
     def _gone(self, lease: Lease) -> None:
+        if lease.open:  # its partition is gone
+            self._uncount(lease, lease.open)
+        lease.owned_leases = None
         self._deadlines.cancel(lease)
         of_session = self._by_session.get(lease.session, {})
-        known = of_session.get(lease.number, {})
-        known.pop(lease, None)
-        if not known and of_session.pop(lease.number, None) is not None and not of_session:
-            del self._by_session[lease.session]
+        owned = of_session.get(lease.number)
+        if owned is None:
+            return
+        owned.pop(lease, None)
+        if not owned:
+            del of_session[lease.number]
+            if not of_session:
+                del self._by_session[lease.session]
+
+    def mark_started(self, lease: Lease) -> None:
+        """User code has begun all records of a lease."""
+        self._uncount(lease, lease.open)
+        lease.started = True
+        if lease.owned_leases is not None:
+            lease.owned_leases.count(lease, lease.open)
+
+    def mark_missed(self, lease: Lease) -> None:
+        """The records of a lease did not reach the consumer."""
+        self._uncount(lease, lease.open)
+        lease.missed = True
+        if lease.owned_leases is not None:
+            lease.owned_leases.count(lease, lease.open)
+
+    def owned_by(self, name: tuple[SessionId, int]) -> OwnedLeases | None:
+        """The leases of a subscription; None if it has no lease."""
+        return self._by_session.get(name[0], {}).get(name[1])
 
     def leases_of(self, name: tuple[SessionId, int]) -> list[Lease]:
         """The leases of a subscription."""
@@ -279,16 +330,18 @@ class Holdings:
         time of its oldest delivery.
         """
         return {
-            number: (sum(lease.open for lease in leases), min(lease.since_ms for lease in leases))
-            for number, leases in self._by_session.get(session, {}).items()
+            number: (owned.started + owned.unstarted, min(lease.since_ms for lease in owned))
+            for number, owned in self._by_session.get(session, {}).items()
         }
 
     def held_by(self, name: tuple[SessionId, int]) -> tuple[int, int]:
         """How many records a subscription holds, and the boot time of its
         oldest delivery; (0, 0) = none.
         """
-        leases = self._by_session.get(name[0], {}).get(name[1], ())
-        return sum(lease.open for lease in leases), min((lease.since_ms for lease in leases), default=0)
+        owned = self.owned_by(name)
+        if owned is None:
+            return 0, 0
+        return owned.started + owned.unstarted, min(lease.since_ms for lease in owned)
 
     def end_session(self, session: SessionId, why: str) -> None:
         """Ends all leases of a session."""

@@ -288,7 +288,7 @@ class Selector:
         place: Place,
     ) -> Handed:
         record_bytes = -(-place.size // place.batch_count)
-        count = min(end - first, member.credit_records, max(1, member.credit_bytes // record_bytes))
+        count = min(end - first, member.most_records, max(1, member.credit_bytes // record_bytes))
         if place.columns & LEASE:
             count = self._same_lease(place, count)
         end = first + count
@@ -334,15 +334,17 @@ class Selector:
         special = view.keys is not None or view.cursor.exceptional or view.draining or view.waking is not None
         if special or not member.ack or place.columns & RULED or partition in ledger.voids:
             return  # a topic's time to live needs no check: a later slice lives longer
+        most = member.most_records
         for each in ledger.slices.whole(partition, first, end, self.turn.looks):
             record_bytes = -(-each.size // each.batch_count)
             charge = each.count * record_bytes
             alike = each.route == place.route and not each.columns & RULED
-            if not alike or each.count > member.credit_records or charge > member.credit_bytes:
+            if not alike or each.count > most or charge > member.credit_bytes:
                 break
             member.spend(partition, each.offset, each.end, record_bytes)
             name = partition, each.offset, each.index, each.first, each.count
             handed.parts.append(Part(*name, each.count == each.batch_count, 1, charge, each.time_ms))
+            most -= each.count
             stop = each.end
         if stop > first:
             count = stop - first
@@ -374,7 +376,7 @@ class Selector:
         record_bytes = -(-place.size // place.batch_count)
         ranges = clip(place.ranges, first, place.ranges[-1][1])
         total = list(accumulate([end - low for low, end in ranges]))
-        room = min(member.credit_records, member.credit_bytes // record_bytes, -(-total[-1] // sharers))
+        room = min(member.most_records, member.credit_bytes // record_bytes, -(-total[-1] // sharers))
         ranges = ranges[: bisect_right(total, room)]
         if len(ranges) < 2 or not view.returned.begins(ranges, tried):
             return None

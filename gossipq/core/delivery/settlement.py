@@ -415,7 +415,7 @@ class Settlement:
         for old, parts in begun.items():
             view, count = old.view, sum([end - first for first, end in parts])
             if count == old.open and old.owner == subscription.name:
-                old.started = True
+                self.holdings.mark_started(old)
             else:
                 lease = self._renewed(subscription, view, old)
                 lease.started = True
@@ -423,6 +423,7 @@ class Settlement:
                 self.holdings.open_all(view, parts, lease, old.deadline_ms)
             for first, end in parts:  # the records between may belong to the leases of many others
                 self.holdings.log_later(view, first, end)
+            self.turn.dirty.add(view.group.id)
 
     def extend(
         self, subscription: Subscription, ranges: list[Range], lease_ms: int, boot_ms: int
@@ -529,12 +530,12 @@ class Settlement:
                     if low == high:
                         continue
                 owner = subscription.session, subscription.number, subscription.consumer
-                lease = Lease(view, *owner, max(1, tries.newest(tried)), boot_ms)
-                lease.started = tries.begun(tried) == lease.attempt
                 barred = self._barred(view, subscription.session, low, high)
                 for start, stop in barred:
                     view.returned.set(start, stop, tried)
                 for start, stop in barred.missing(low, high):
+                    lease = Lease(view, *owner, max(1, tries.newest(tried)), boot_ms)
+                    lease.started = tries.begun(tried) == lease.attempt
                     self.holdings.lease(view, start, stop, lease, boot_ms + lease_ms)
 
     def _barred(self, view: PartitionView, session: SessionId, low: Offset, high: Offset) -> Intervals:

@@ -360,12 +360,14 @@ class ExplainRequests:
             return "paused", "the group is paused", f"gossipq group resume {topic} {name}"
         if group is None or not any(view in member.views for member in group.members.values()):
             return "no consumer", "no consumer is there", f"gossipq peek {topic} --group {name}"
-        if not any(member.has_credit for member in group.served_members()):
-            return (
-                "no credit",
-                "its consumers have no credit left: they are busy",
-                f"gossipq why {topic} --group {name}",
-            )
+        members = group.served_members()
+        if not any(member.can_take for member in members):
+            because = "its consumers have no credit left: they are busy"
+            if any(member.has_credit for member in members):
+                because = (
+                    "its consumers are busy: they hold as many records as they may before they start them"
+                )
+            return "no credit", because, f"gossipq why {topic} --group {name}"
         if offset >= cursor.window_end(config.in_flight_max):
             because = (
                 f"the window of {many(config.in_flight_max, 'record')} is full: the first that is not done "

@@ -80,6 +80,7 @@ class Joining(NamedTuple):
     ahead: bool = True
     #: user code gets the records of a key one after the other, though several may be here
     key_runs: bool = False
+    by_fetches: bool = False  #: it is served by fetches, which ask for as many records as they need
 
     def subscription(self, wall_ms: int, stop_at_end: bool) -> Subscription:
         offsets = self.start if isinstance(self.start, Mapping) else {}
@@ -103,6 +104,7 @@ class Joining(NamedTuple):
             ahead=self.ahead,
         )
         made.key_runs = self.key_runs and self.follows
+        made.by_fetches = self.by_fetches
         return made
 
 

@@ -71,6 +71,7 @@ class Subscription:
         self.looked_up_ms = 0  #: when the first of them began
         #: several records of a key may be here; user code gets one after the other
         self.key_runs = False
+        self.by_fetches = False  #: its records come only by fetches
         self.has_handler = False  #: a handler takes its records, and the log reports their outcome
         self.looked_up = False  #: a look-up of its topics was answered once
         self.asked = False  #: its topics are being looked up, or were

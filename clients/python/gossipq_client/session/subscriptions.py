@@ -177,6 +177,7 @@ class Subscribing:
                 shares=subscription.shares,
                 gaps=subscription.leased,
                 key_runs=subscription.key_runs,
+                fetches=subscription.by_fetches,
             ),
             part.shard,
             part.request_id,

@@ -486,7 +486,7 @@ class Consumers(Producers):
         name = (topics,) if isinstance(topics, str) else tuple(topics)
         fetcher = self._usable_fetcher(name, group)
         if fetcher is None:
-            asked = joining(name, group, credit=count, **options)
+            asked = joining(name, group, credit=count, **options)._replace(by_fetches=True)
             fetcher = self._fetchers.setdefault(
                 (name, group), Fetcher(self, self._engine.made_subscription(asked, False))
             )
@@ -513,7 +513,8 @@ class Consumers(Producers):
         self, topics: str | Iterable[str], group: str | None = None, **options: Unpack[FetchOptions]
     ) -> Fetcher:
         """A fetcher with its own options, which can be ended; see `Fetcher`. Raises BadRequest."""
-        return Fetcher(self, self._engine.made_subscription(joining(topics, group, **options), False))
+        asked = joining(topics, group, **options)._replace(by_fetches=True)
+        return Fetcher(self, self._engine.made_subscription(asked, False))
 
     def ack_soon(self, done: FetchedBatch[Message] | Message | Iterable[Message]) -> None:
         """Ack one message, several, or all of a fetched batch without waiting; a batch has no cost per
