@@ -155,7 +155,7 @@ def _pause(mq: "Client", act: Act, dry: bool, means: Means) -> str:
     flying = sum(part.in_flight for part in parts)
     return (
         f"{told}{many(max(part.consumers for part in parts), 'consumer')} would get nothing more of "
-        f"{many(_waiting(parts), 'record')}; {flying:,} in hand may be acked"
+        f"{many(_waiting(parts), 'record')}; {flying:,} in flight may be acked"
     )
 
 

@@ -77,7 +77,9 @@ COLUMNS: list[Column[Session]] = [
     ),
     Column("published", lambda row: short(row.published), right=True, sort=lambda row: row.published),
     Column("bytes", lambda row: size(row.bytes), right=True, leave=4, sort=lambda row: row.bytes),
-    Column("in hand", lambda row: short(row.in_flight), right=True, leave=1, sort=lambda row: row.in_flight),
+    Column(
+        "in flight", lambda row: short(row.in_flight), right=True, leave=1, sort=lambda row: row.in_flight
+    ),
     Column("consumes", lambda row: ", ".join(map(safe_name, row.reads)) or "-", least=10, leave=6),
 ]
 
@@ -131,7 +133,7 @@ SUBSCRIPTION_COLUMNS: list[Column[Subscription]] = [
     Column("group", lambda each: each.group or "(reads)", least=8, sort=lambda each: each.group),
     Column("topic", lambda each: each.topic, least=8, sort=lambda each: each.topic),
     Column("P", lambda each: str(each.partitions), right=True),
-    Column("in hand", lambda each: short(each.in_flight), right=True, sort=lambda each: each.in_flight),
+    Column("in flight", lambda each: short(each.in_flight), right=True, sort=lambda each: each.in_flight),
     Column("credit", lambda each: short(each.credit_records), right=True),
 ]
 
@@ -179,7 +181,7 @@ class ClientPage(Lister):
         about = (
             f"{safe_name(row.client) or '-'}  version {safe_name(row.version)}  on {', '.join(row.nodes)}  "
             f"{row.workers} workers  age {span(row.age_ms)}  silent {span(row.silent_ms)}  "
-            f"published {short(row.published)} ({size(row.bytes)})  in hand {short(row.in_flight)}"
+            f"published {short(row.published)} ({size(row.bytes)})  in flight {short(row.in_flight)}"
         )
         told = wrapped(about, width - 4)[: height // 2]
         top = len(told) + 2

@@ -190,7 +190,7 @@ CONSUMER_COLUMNS: list[Column[Consumer]] = [
     Column("consumer", lambda row: row.client.client or row.client.session, least=8),
     Column("session", lambda row: row.client.session, leave=2),
     Column("P", lambda row: str(row.subscription.partitions), right=True),
-    Column("in hand", lambda row: short(row.subscription.in_flight), right=True),
+    Column("in flight", lambda row: short(row.subscription.in_flight), right=True),
     Column("credit", lambda row: short(row.subscription.credit_records), right=True, leave=1),
     Column("silent", lambda row: span(row.client.silent_ms), right=True),
 ]

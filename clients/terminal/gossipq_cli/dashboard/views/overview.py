@@ -45,7 +45,7 @@ def alarm_text(alarm: Alarm) -> Text:
 
 ALARM_COLUMNS: list[Column[Alarm]] = [
     Column("alarm", alarm_text, least=30),
-    Column("what helps", lambda alarm: Text(safe_name(alarm.command), HEAD), leave=1),
+    Column("next", lambda alarm: Text(safe_name(alarm.command), HEAD), leave=1),
 ]
 
 
