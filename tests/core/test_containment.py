@@ -190,7 +190,8 @@ def test_a_question_changes_nothing_and_disturbs_nobody(
     worker.subscribe(ADA, orders)
     monkeypatch.setattr(ExplainRequests, "step", lambda *args: 1 // 0)
     assert code(worker.ask(1, ADA, Why(Ref(orders, 0), "billing"), origin=AT)) == "internal"
-    assert worker.faults == [("Why", "ZeroDivisionError('integer division or modulo by zero')")]
+    ((verb, fault),) = worker.faults
+    assert (verb, fault.partition("(")[0]) == ("Why", "ZeroDivisionError")
     worker.publish(orders, [b"x"])
     assert worker.taken() == [(ADA.session, 0, 1, 1)]
     assert worker.abandoned == []
