@@ -1,9 +1,9 @@
-"""A client in one file: one socket to any node, records as msgpack, nothing imported of gossipq. PROTOCOL.md,
-level "reconnect".
+"""A client in one file, of level "reconnect" in PROTOCOL.md: one socket to any node, and records as msgpack.
+It imports nothing from gossipq.
 
-It shows how little a client needs, and is there to be copied into other languages. What makes it longer
-than a page is recovery, groups, time limits, and frames that are none. It does one thing at a time and has no
-thread: who works on one record for longer than 4 s calls `ping` meanwhile.
+It is the companion of PROTOCOL.md, to be copied into other languages. Publishing and consuming take a page;
+the rest is recovery, groups, time limits, and invalid frames. It does one thing at a time and does not start
+a thread. If you work on one record for longer than 4 s, call `ping` meanwhile.
 """
 
 import os
@@ -24,15 +24,15 @@ HEADER = Struct("<2sBBHHQQ")  # magic, version, verb, shard, flags, request id, 
 HELLO, PING, REFUSED, RESET, CONFIRM, PUBLISH_PLAIN = 1, 3, 6, 7, 17, 18
 SHARE, SUBSCRIBE, UNSUBSCRIBE, ACK, NACK = 31, 32, 34, 37, 39
 STARTED, DELIVER_PLAIN, RESOLVE = 45, 46, 64
-OVER = ("no_session", "no_subscription", "not_leader")  # join again
-AWAY = ("not_leader", "busy", "joining")  # of a node that the others do not hear, for as long as that lasts
-MOVED = ("unknown_topic", "wrong_shard")  # by a topic that is known from before
+OVER = ("no_session", "no_subscription", "not_leader")  # the shard is over: join it again
+AWAY = ("not_leader", "busy", "joining")  # codes of a node that is cut off from the others
+MOVED = ("unknown_topic", "wrong_shard")  # the topic was deleted and created again: look it up
 LATER = (*OVER, *AWAY)
 SHARDS = range(0xFFFF)
 VERSION, SILENT_S, PING_S, REDIAL_S, AGAIN_S, HELLO_AGAIN_S = 2, 3.0, 1.0, 0.1, 0.05, 1.0
-IO_THREADS = 8  # libzmq looks names up in them: while a name server is silent, the sockets of that one wait
+IO_THREADS = 8  # libzmq resolves names in them: a silent name server blocks the sockets of one thread
 CONTEXT = zmq.Context(IO_THREADS)
-LOST: int = zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED  # or it could not be made
+LOST: int = zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED  # lost, or could not be made
 
 
 class Refused(Exception):
@@ -46,30 +46,30 @@ def doubtful(now: Refused) -> TimeoutError:
 
 
 class Silence(Exception):
-    """The connection is lost, or nobody has answered for 3 s."""
+    """The connection is lost, or the node has not answered for 3 s."""
 
 
 class Client:
     def __init__(self, *addresses: str, token: bytes = b"", wait_s: float = inf) -> None:
-        """token: 32 bytes, for a closed cluster; they travel in the clear. wait_s: how long a call may take
-        before TimeoutError is raised."""
+        """token: 32 bytes, for a closed cluster; they are sent unencrypted. wait_s: time after which a call
+        raises TimeoutError."""
         self.wait_s = wait_s
-        self._end_s = inf  # of the call that goes on
+        self._end_s = inf  # end of the current call
         self._session = bytes([os.urandom(1)[0] & 0x7F]) + os.urandom(15)
-        self._request, self._asked, self._ping_s = 0, 0, 0.0  # asked: the one whose answer is waited for
-        self._waiting: deque[tuple[int, list[Any]]] = deque()  # (shard, record) that nobody took yet
-        self._terms: dict[int, int] = {}  # shard -> of its newest leader
+        self._request, self._asked, self._ping_s = 0, 0, 0.0  # _asked: request whose answer is awaited
+        self._waiting: deque[tuple[int, list[Any]]] = deque()  # (shard, record) that the user has not taken
+        self._terms: dict[int, int] = {}  # shard -> term of its newest leader
         self._socket: zmq.Socket[bytes] | None = None
         self._dials = 0
-        self._dialed_s = self._patient_s = 0.0  # patient: until then who was refused does not greet again
+        self._dialed_s = self._patient_s = 0.0  # _patient_s: no HELLO before, after a refusal
         self.connect(*addresses or ("tcp://127.0.0.1:7700",), token=token)
 
     def connect(self, *addresses: str, token: bytes = b"") -> None:
-        """To one of these; to the next one, when it is gone. What was subscribed is forgotten."""
+        """Connect to one of these addresses; to the next one when it fails. Ends all subscriptions."""
         self._addresses, self._token = deque(addresses), token
         self._groups: dict[int, list[Any]] = {}  # shard -> fields of its SUBSCRIBE
-        self._held: tuple[int, list[Any]] | None = None  # the one that is worked on
-        #: why a shard of the group is over: what came from the others is shown, and then this
+        self._held: tuple[int, list[Any]] | None = None  # the record that the user works on
+        #: refusal of a shard of the group: raised after the records of the other shards
         self._ended: Refused | None = None
         self._topics: dict[str, tuple[int, list[int]]] = {}
         self._dial()
@@ -84,8 +84,9 @@ class Client:
         route: str = "",
         delay_ms: int = 0,
     ) -> tuple[int, int]:
-        """Returns when it is stored: (partition, offset). Under one `name`, its id, it is stored once: each
-        record gets one, so that asking again is safe. With a delay its offset is -1."""
+        """Publish a record and return (partition, offset) when it is stored. A record with the same `name`
+        (its id) is stored once. Each record gets an id, so that a repeated request is safe. With a delay, the
+        offset is -1."""
         self._begin()
         name = name or os.urandom(8).hex().encode()
         body = msgpack.encode([[value, key, headers or {}, name]])
@@ -94,14 +95,14 @@ class Client:
             part = zlib.crc32(key or name) % len(shards)
             fields = [number * 65536 + part, "stored", route, delay_ms]
             answer = self._ask(PUBLISH_PLAIN, shards[part], fields, body)
-            return part, answer[3][0][1][0][1]  # of the first run: where it was stored first
+            return part, answer[3][0][1][0][1]  # offset of the first run: where it was stored first
 
         stored: tuple[int, int] = self._with(topic, False, put)
         return stored
 
     def consume(self, topic: str, group: str) -> Iterator[list[Any]]:
-        """[partition, offset, attempt, value, key, headers, id, route, time_ms] of each record. Each is to be
-        acked or given back."""
+        """Yield each record as [partition, offset, attempt, value, key, headers, id, route, time_ms]. Ack it,
+        or give it back, before you take the next one."""
         self.subscribe(topic, group)
         while True:
             record = self.next(PING_S)
@@ -109,7 +110,7 @@ class Client:
                 yield record
 
     def subscribe(self, topic: str, group: str) -> None:
-        """One topic at a time: what was subscribed before is left."""
+        """Subscribe to a topic, and leave the topic of the subscription before."""
         self._begin()
         self._with(topic, True, lambda number, shards: self._subscribe(number, shards, group))
 
@@ -145,13 +146,13 @@ class Client:
             raise
 
     def _leave(self) -> None:
-        """Nothing more is consumed. What is held can still be acked."""
+        """Stop consuming. The record that the user holds can still be acked."""
         for shard in [shard for shard in self._groups if not self._held or shard != self._held[0]]:
             self._send(UNSUBSCRIBE, shard, self._groups.pop(shard)[:1], None)
         self._waiting.clear()
 
     def next(self, wait_s: float) -> list[Any] | None:
-        """The next record, if one comes in time."""
+        """Return the next record, or None if `wait_s` ends before."""
         end_s = time.monotonic() + wait_s
         while not self._waiting and (left_s := end_s - time.monotonic()) > 0:
             self.ping()
@@ -166,14 +167,14 @@ class Client:
         return self._held[1]
 
     def ack(self, verb: int = ACK, *more: Any) -> bool:
-        """The record that came last is done. False: others have it by now, or it will come again."""
+        """Ack the last record. False: another consumer has it, or it will be redelivered."""
         if self._held is None:
             return False
         self._begin()
         shard, (partition, offset, *_) = self._held
         answer = self._ask(verb, shard, [1 + shard, [[partition, offset, offset + 1]], *more])
         self._held, stored = None, not (answer and answer[0])
-        if stored:  # a node that took over may have sent it again before it heard this
+        if stored:  # a new leader may have redelivered it before it got this ack
             self._waiting = deque(
                 row for row in self._waiting if (row[0], *row[1][:2]) != (shard, partition, offset)
             )
@@ -182,12 +183,12 @@ class Client:
         return stored
 
     def nack(self, reason: str) -> bool:
-        """It failed, and comes again after a pause."""
-        return self.ack(NACK, -1, True, reason[:2048])  # as much as is kept
+        """Mark the last record as failed. It is redelivered after a pause."""
+        return self.ack(NACK, -1, True, reason[:2048])  # nodes keep 2 KiB
 
     def ping(self) -> None:
-        """Shows that this client is there, and joins what it is to join. A silence ends it after 6 s: the
-        next one goes on."""
+        """Send signs of life, and join ended shards again. It returns after 6 s of silence; the next call
+        continues."""
         self._begin()
         self._go_on()
 
@@ -203,7 +204,7 @@ class Client:
                 self._ask(PING, shard, [])
 
     def _share(self, shard: int, keep: int) -> None:
-        """Give back records that have not begun, the last first: another consumer has nothing to do."""
+        """Give back records that are not started, the last first, because another consumer is idle."""
         mine = [row for row in self._waiting if row[0] == shard]
         back = mine[max(0, keep - bool(self._held and self._held[0] == shard)) :]
         self._waiting = deque(row for row in self._waiting if row not in back)
@@ -212,7 +213,7 @@ class Client:
             self._send(NACK, shard, [1 + shard, ranges, -1, False], None)
 
     def _listen(self) -> None:
-        """Takes what has come, and dials when that is over."""
+        """Read the frames that have arrived. Open a new socket if the connection is lost or silent."""
         assert self._socket is not None
         while self._socket.poll(0):
             self._hear(0)
@@ -220,8 +221,8 @@ class Client:
             self._dial()
 
     def _show(self) -> None:
-        """One PING a second to each shard, all at once: in a slow network, one after the other would take
-        longer than a session lasts."""
+        """Send one PING a second to each shard, all at once: in a slow network, one after the other would
+        take longer than a session lasts."""
         now_s = time.monotonic()
         if now_s < self._ping_s + PING_S:
             return
@@ -230,12 +231,13 @@ class Client:
             self._send(PING, shard, [], None)
             self._unanswered.setdefault(shard, now_s)
 
-    # --- the one rule of recovery: what is over is joined again, what has no answer is asked again ---
+    # --- the one rule of recovery: join each ended shard again, and repeat each unanswered request ---
 
     def _ask(self, verb: int, shard: int, fields: list[Any], body: bytes | None = None) -> list[Any]:
-        """The fields of the answer. Raises Refused when that is for good, and TimeoutError."""
+        """Send a request, repeat it until it is answered, and return the fields of the answer. Raises Refused
+        for a final refusal, and TimeoutError."""
         move_s = time.monotonic() + SILENT_S
-        unsure = False  # whether an earlier sending of a record may be stored
+        unsure = False  # True: the record was sent before, and may be stored
         while True:
             if time.monotonic() >= self._end_s:
                 raise TimeoutError("no answer came in time: it may be done")
@@ -248,7 +250,7 @@ class Client:
                 said, answer = self._once(verb, shard, fields, body)
             except Silence:
                 unsure = verb == PUBLISH_PLAIN
-                if time.monotonic() < self._end_s:  # else the next call finds out whether it is one
+                if time.monotonic() < self._end_s:  # otherwise the next call finds out
                     self._dial()
                 continue
             except Refused as error:
@@ -277,7 +279,7 @@ class Client:
         if shard in self._groups:
             try:
                 self._ask(SUBSCRIBE, shard, self._holding(shard))
-            except Refused as error:  # that is for who consumes, and nothing to who publishes
+            except Refused as error:  # this concerns the consumer, not a publish
                 self._end(shard, error)
         self._joined.add(shard)
         if self._held and self._held[0] == shard and shard in self._groups:  # this leader may not know of it
@@ -285,13 +287,14 @@ class Client:
             self._send(STARTED, shard, [1 + shard, [[partition, offset, offset + 1]]], None)
 
     def _holding(self, shard: int) -> list[Any]:
-        """Fields of SUBSCRIBE, with what is here of the shard: the rest of what it gave goes back."""
+        """Return the fields of SUBSCRIBE, with the records that the client still has. The leader takes back
+        the others."""
         here = [each for each in (self._held, *self._waiting) if each and each[0] == shard]
         self._groups[shard][7] = [[key, offset, offset + 1] for _, (key, offset, *_) in here]
         return self._groups[shard]
 
     def _end(self, shard: int, error: Refused) -> None:
-        """The other shards give no more either: nobody would work on it."""
+        """End the subscription in a shard, and withdraw the credit from the other shards of the group."""
         self._ended, self._patient_s = error, time.monotonic() + AGAIN_S
         del self._groups[shard]
         for other, fields in self._groups.items():
@@ -313,8 +316,8 @@ class Client:
         self._waiting = deque(row for row in self._waiting if row[0] != shard)
 
     def _dial(self) -> None:
-        """A new socket each time: an old one would first send what it had queued. An address that is none is
-        passed over, and one where nobody is when that is known."""
+        """Open a new socket, because an old one would first send its queue. Invalid addresses are skipped at
+        once, and addresses without a node when the connection fails."""
         time.sleep(max(0.0, self._dialed_s + REDIAL_S - time.monotonic()))
         for left in reversed(range(len(self._addresses))):
             if self._socket is not None:
@@ -335,11 +338,12 @@ class Client:
                     raise
         self._dialed_s, self._lost = time.monotonic(), False
         self._joined: set[int] = set()
-        self._unanswered: dict[int, float] = {}  # shard -> since when what was said there has no answer
+        self._unanswered: dict[int, float] = {}  # shard -> time of its oldest unanswered frame
         self._waiting.clear()
 
     def _once(self, verb: int, shard: int, fields: list[Any], body: bytes | None) -> tuple[int, list[Any]]:
-        """(verb, fields) of the answer. Raises Silence, also when the call may take no longer."""
+        """Send a request once and return (verb, fields) of its answer. Raises Silence, also at the end of the
+        call's time."""
         self._show()
         self._send(verb, shard, fields, body)
         self._asked, now_s = self._request, time.monotonic()
@@ -360,7 +364,7 @@ class Client:
         self._socket.send_multipart([frame] if body is None else [frame, body])
 
     def _hear(self, wait_s: float) -> tuple[int, int, list[Any]]:
-        """(verb, request, fields) of the next message; verb 0: none came in time."""
+        """Return (verb, request, fields) of the next message; verb 0 if none came in time."""
         assert self._socket is not None
         heard, _, _ = zmq.select([self._socket, self._monitor], [], [], wait_s)
         if self._socket not in heard:
@@ -381,13 +385,13 @@ class Client:
             request = fields[0][0][0] if verb == CONFIRM else request
         except (StructError, MsgspecError, IndexError, TypeError, ValueError, KeyError, RecursionError):
             magic = b""
-        if magic != b"GQ" or version != VERSION or not isinstance(fields, list):  # of nobody
+        if magic != b"GQ" or version != VERSION or not isinstance(fields, list):  # an invalid frame
             return 0, 0, []
         known = self._terms[shard] = max(term, self._terms.get(shard, 0))
         self._unanswered.pop(shard, None)
         if (
             verb == DELIVER_PLAIN and shard in self._joined and term == known and not self._ended
-        ):  # else from an old leader
+        ):  # otherwise from an old leader
             self._waiting += [(shard, record) for record in records]
         if verb == SHARE and shard in self._joined and fields[:1] == [1 + shard]:
             self._share(shard, int(fields[1]))
@@ -396,8 +400,8 @@ class Client:
         return verb, request, fields
 
     def _with(self, name: str, made: bool, call: Callable[[int, list[int]], Any]) -> Any:
-        """Calls with the topic's id, and the shards of its partitions. What is known of it may be old: it may
-        have been made anew, under another id; or it is `made` then."""
+        """Call with the topic's id and the shards of its partitions. If the topic was deleted and created
+        again under another id, look it up and call once more. `made`: create a missing topic then."""
         old = name in self._topics
         try:
             return call(*self._topic(name, True))
@@ -409,7 +413,7 @@ class Client:
         return call(*self._topic(name, made))
 
     def _topic(self, name: str, made: bool) -> tuple[int, list[int]]:
-        if "*" in name:  # any topic that fits would be the answer
+        if "*" in name:  # the answer would be any topic that matches
             raise Refused("bad_name", f"{name} is a pattern", "name the topic")
         if name not in self._topics:
             answer = self._ask(RESOLVE, 0, [[name], made])
