@@ -26,7 +26,7 @@ PEERS := redis-server nats-server libnats-dev rabbitmq-server beanstalkd gcc lib
 export PYTHONDONTWRITEBYTECODE :=  # tests start a thousand processes: each would compile every module again
 
 .DEFAULT_GOAL := help
-.PHONY: dist sbom release image image-test systemd-test chart chart-test test-pythons test-lowest browser lint types onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install dev serf demo test check unit accept accept-slow accept-campaigns accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power bindings-go bindings-java
+.PHONY: dist sbom release image image-test systemd-test chart chart-test test-pythons test-lowest browser lint types onefile docs audit pictures slow-consumer race race-peers bindings bindings-javascript bindings-c seeds fuzz siege help install dev serf demo test check unit accept accept-slow accept-campaigns accept-kills accept-planted accept-sim accept-power accept-chaos sim hunt sim-coverage perf e2e chaos chaos-kinds power power-cuts bindings-go bindings-java
 
 help:  ## list the targets
 	@echo "gossipq: make TARGET"
@@ -241,6 +241,10 @@ chaos-kinds: $(STAMP)  ## one kind of fault after the other, each TIMES=10 times
 
 power: $(STAMP)  ## open images of a node's disk after power cuts, IMAGES=20000 for more; of three nodes at once, THREES=40
 	GOSSIPQ_IMAGES=$(IMAGES) GOSSIPQ_THREES=$(THREES) $(BIN)/python -m pytest tests/power -s $(PYTEST_ARGS)
+
+power-cuts: $(STAMP)  ## power cuts below the processes, by a file system that loses what was not synced: CUTS=50; as root
+	@$(BIN)/python -c 'import mfusepy' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check mfusepy
+	GOSSIPQ_CUTS=$(or $(CUTS),20) $(BIN)/python -m pytest -s tests/power/test_lazy.py $(PYTEST_ARGS)
 
 docs: $(USED)  ## the documentation as a site, with search, in build/docs (BUILD=); it needs no network to be read
 	@PYTHON=$(PYTHON) BIN=$(BIN) .ci/docs $(BUILD)

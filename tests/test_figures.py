@@ -121,6 +121,23 @@ def test_counts_of_killed_exports_are_those_of_the_file() -> None:
     assert told in (HOME / "docs" / "how-to" / "export.md").read_text("utf-8"), f"now: {told}"
 
 
+def cuts_told(lines: list[str]) -> str:
+    """Sums of the runs in tests/power/cuts.jsonl, as docs/internals/testing.md shows them."""
+    runs = [json.loads(line) for line in lines]
+    cuts = [sum(run["cuts"] for run in runs if run["nodes"] == nodes) for nodes in (1, 3)]
+    confirmed, lost = (sum(run["account"][what] for run in runs) for what in ("confirmed", "lost"))
+    anomalies = sum(len(run["anomalies"]) for run in runs)
+    return (
+        f"{cuts[0]} cuts of one node, {cuts[1]} of three nodes at once; {confirmed:,} records confirmed, "
+        f"{lost} lost, {anomalies} anomalies in the histories"
+    )
+
+
+def test_counts_of_power_cuts_are_those_of_the_file() -> None:
+    told = cuts_told((HOME / "tests" / "power" / "cuts.jsonl").read_text("utf-8").splitlines())
+    assert told in PROOF.read_text("utf-8").replace("\n", " "), f"now: {told}"
+
+
 RUN = {
     "commit": "abc",
     "minutes": 1.7,
