@@ -36,6 +36,11 @@ SHARDS = 32  #: of a cluster, chosen when it is founded
 SHARDS_MAX = 1_024
 PARTITIONS_MAX = 1_024
 TOPICS_MAX = 10_000
+SCHEDULES_MAX = 100_000  #: of a shard
+SCHEDULE_NAME_BYTES_MAX = 128
+SCHEDULE_EVERY_MS_MIN = 1_000
+TICKS_KEPT = 10  #: last ticks that a schedule remembers
+TICKS_NEXT = 5  #: next ticks that are told
 PARTITION_MEMORY_BYTES = 1_024  #: of a partition without records, about
 RETENTION_MS = 7 * DAY_MS
 

@@ -24,6 +24,8 @@ from gossipq.values import (
     Route,
     Rule,
     Run,
+    Schedule,
+    ScheduleInfo,
     Standing,
     Start,
     TopicInfo,
@@ -504,6 +506,52 @@ class Done(Message):
     verb = 60
     count: int
     ref: Ref | None = None
+
+
+class SetSchedule(Message):
+    """Set a schedule of a partition, or change it. The second frame is a batch of its one record.
+
+    Without a batch the schedule must exist, and its record stays. Answered by DONE; the count is 0
+    if nothing changed.
+    """
+
+    verb = 19
+    partition: PartitionKey
+    schedule: Schedule
+    idempotency_key: bytes = b""
+
+
+class DropSchedule(Message):
+    """Remove a schedule. Answered by DONE; the count is 0 if it does not exist."""
+
+    verb = 20
+    partition: PartitionKey
+    name: str
+    idempotency_key: bytes = b""
+
+
+class RunSchedule(Message):
+    """Store the record of a schedule now, besides its ticks. Answered by DONE with its place."""
+
+    verb = 21
+    partition: PartitionKey
+    name: str
+    idempotency_key: bytes = b""
+
+
+class ListSchedules(Message):
+    """List the schedules of a partition in order of their names. Answered by SCHEDULES."""
+
+    verb = 22
+    partition: PartitionKey
+    after: str = ""  #: `more` of the previous answer; "" = from the beginning
+    name: str = ""  #: only this one; "" = all
+
+
+class Schedules(Message):
+    verb = 23
+    rows: list[ScheduleInfo]
+    more: str = ""  #: `after` of the next request; "" = this was the last page
 
 
 class ListDead(Message):

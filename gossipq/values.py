@@ -87,6 +87,42 @@ class TopicOptions(msgspec.Struct, array_like=True, frozen=True):
         return _over(self, config)
 
 
+class Schedule(msgspec.Struct, array_like=True, frozen=True):
+    """The times at which a topic gets a record: by a cron expression, or at a fixed interval.
+
+    Times are unix milliseconds of leader time. A *tick* is a time at which a record is due.
+    """
+
+    name: str
+    cron: str = ""  #: five fields; "" = by `every_ms`
+    zone: str = ""  #: IANA name of the time zone of `cron`; "" = UTC
+    every_ms: int = 0  #: ticks are multiples of it, counted from `start_ms`
+    start_ms: int = 0  #: no tick before it
+    end_ms: int = 0  #: no tick at or after it; 0 = never ends
+    count_max: int = 0  #: ticks in all; 0 = no limit
+    jitter_ms: int = 0  #: each record comes up to this long after its tick
+    missed: str = "last"  #: ticks of a time without a leader: "none", "last", or "all"
+    missed_max: int = 100  #: of "all": the newest ticks up to this number
+    overlap: str = "allow"  #: while the last record is not done: "allow", "skip", or "replace" it
+    paused: bool = False
+
+
+class Tick(msgspec.Struct, array_like=True, frozen=True):
+    """A tick that is over."""
+
+    time_ms: int
+    offset: int  #: of its record; -1 = it got none, because the last record was not done
+
+
+class ScheduleInfo(msgspec.Struct, array_like=True, frozen=True):
+    """A schedule, its last ticks, and the next ones."""
+
+    schedule: Schedule
+    ticks: int  #: records in all
+    last: list[Tick]  #: the oldest first
+    next_ms: list[int]  #: empty = it is paused, or has ended
+
+
 class TopicInfo(msgspec.Struct, array_like=True, frozen=True):
     """A topic as clients and leaders know it; `shards[i]` holds partition i."""
 

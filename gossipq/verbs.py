@@ -28,6 +28,7 @@ class Room(Enum):
     PUBLISHING = "the leader of a shard: batches"
     CONSUMING = "the leader of a shard: subscriptions and their records"
     MENDING = "the leader of a shard: changes by operators and owners"
+    SCHEDULING = "the leader of a shard: schedules, and the records of their ticks"
     EXPLAINING = "the leader of a shard: questions, which change nothing"
     BACKUPS = "the leader of a shard: its state for a backup"
     RECONFIGURATION = "the leader of a shard: its copies"
@@ -40,7 +41,7 @@ class Room(Enum):
 
 
 #: rooms of the leader of a shard whose requests need a session
-LEADER_ROOMS = frozenset((Room.CONSUMING, Room.MENDING, Room.EXPLAINING))
+LEADER_ROOMS = frozenset((Room.CONSUMING, Room.MENDING, Room.SCHEDULING, Room.EXPLAINING))
 META_ROOMS = frozenset((Room.REGISTER, Room.ROSTER))
 
 
@@ -162,6 +163,10 @@ _ROWS = (
     Verb(messages.Requeue, Room.MENDING, _on_topic(MEND, _ref)),
     Verb(messages.ReplayDead, Room.MENDING, _on_topic(MEND, _partition)),
     Verb(messages.PurgeDead, Room.MENDING, _on_topic(MEND, _partition)),
+    Verb(messages.SetSchedule, Room.SCHEDULING, _on_topic(PUBLISH, _partition)),
+    Verb(messages.DropSchedule, Room.SCHEDULING, _on_topic(PUBLISH, _partition)),
+    Verb(messages.RunSchedule, Room.SCHEDULING, _on_topic(PUBLISH, _partition)),
+    Verb(messages.ListSchedules, Room.SCHEDULING, _on_topic(READ, _partition)),
     Verb(messages.SetGroup, Room.MENDING, _on_topic(OPERATE, _topic_id)),
     Verb(operators.SeekGroup, Room.MENDING, _on_topic(OPERATE, _topic_id)),
     Verb(operators.DropGroup, Room.MENDING, _on_topic(OPERATE, _topic_id)),
@@ -231,6 +236,7 @@ _ROWS = (
     Verb(messages.Shown, Room.CLIENT),
     Verb(messages.Done, Room.CLIENT),
     Verb(messages.DeadLetters, Room.CLIENT),
+    Verb(messages.Schedules, Room.CLIENT),
     Verb(messages.Topics, Room.CLIENT),
     Verb(messages.StatsReply, Room.CLIENT),
     Verb(messages.StatusReply, Room.CLIENT),

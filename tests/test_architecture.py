@@ -243,6 +243,7 @@ IMPORTERS = {
     "uvicorn": ("gossipq_gateway.listener",),
     "websockets": ("gossipq_dialects.kapokmq.sockets",),
     "uvloop": ("gossipq_gateway.service",),
+    "cronsim": ("gossipq_node.adapters.calendar",),
     "rich": ("gossipq_cli",),
     "click": ("gossipq_cli",),
     "pyspark": ("pyspark_gossipq",),

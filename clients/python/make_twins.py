@@ -16,6 +16,7 @@ NAMES = (
     "producer",
     "consumer",
     "reader",
+    "schedules",
     "schemas",
     "requester",
     "runs",

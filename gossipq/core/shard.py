@@ -48,6 +48,7 @@ from gossipq.core.requests import (
     IdleGroups,
     MendRequests,
     PublishRequests,
+    ScheduleRequests,
     Shown,
     stats,
     subscriptions,
@@ -162,6 +163,9 @@ class Shard:
         )
         self._explaining = ExplainRequests(self, ledger, self.dispatch, self._idle)
         self._mending = MendRequests(self, ledger, self.dispatch, pending)
+        self._schedules = ScheduleRequests(
+            self, ledger, self.dispatch, pending, self._columns, settings.calendar
+        )
         self._outbox = Outbox(self, self.dispatch, pending)
         self._roster = Roster(self, ledger, self.replica, settings, pending)
         self._upkeep = Upkeep(self, ledger, self._tables)
@@ -216,6 +220,7 @@ class Shard:
     def _serve(self) -> None:
         self._serving = True
         self._upkeep.start()
+        self._schedules.lead()
         if self.id == META_SHARD:
             self._register.lead()
             self._roster.lead()
@@ -577,6 +582,10 @@ class Shard:
                     if batch and self.crowded:
                         raise self._no_room()
                     self._mending.step(origin, request_id, client, message, batch)
+                elif room is Room.SCHEDULING:
+                    if batch and self.crowded:
+                        raise self._no_room()
+                    self._schedules.step(origin, request_id, client, message, batch)
                 else:
                     self._explaining.step(origin, request_id, message)
             else:
@@ -778,6 +787,8 @@ class Shard:
             self.peers.backups.next_deadline(),
             self.reconfiguration.next_deadline(),
         ]
+        if self._schedules.armed:  # a shard without schedules pays for no call
+            due.append(self._schedules.next_deadline())
         if self.id == META_SHARD:
             due += [self._register.next_deadline(), self._roster.next_deadline()]
         return min([at for at in due if at is not None], default=None)
@@ -805,6 +816,8 @@ class Shard:
             self.dispatch.expire_records()
             self._upkeep.retain(len(self.replica.config.voters))
         self._mending.tick()
+        if self._schedules.armed:
+            self._schedules.tick()
         self.peers.backups.tick(self.boot_ms)
         self._idle.tick()
         self.reconfiguration.tick(self.boot_ms)

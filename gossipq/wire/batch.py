@@ -284,6 +284,22 @@ class Batch:
         column = self.variable(bit)
         return None if column is None else column.items()
 
+    def named(self, record_id: bytes) -> bytearray:
+        """Return a batch of its one record with another id, and without a producer."""
+        assert self.info.count == 1, "one record has one id"
+        fixed = {bit: self.fixed(bit) for bit in FIXED if bit in self._at}
+        fixed[ID_HASH] = id_column([record_id])
+        if (keys := self.column(KEYS)) is not None:
+            fixed[KEY_HASH] = id_column(keys)
+        return seal(
+            self.values(),
+            route=self.route,
+            keys=keys,
+            headers=self.column(HEADERS),
+            ids=[record_id],
+            fixed={bit: column for bit, column in fixed.items() if column is not None},
+        )
+
     def cut(self, first: int, count: int) -> bytearray:
         """Return records first .. first + count - 1 as a batch of their own, with a new CRC.
 

@@ -20,6 +20,9 @@ class Opener:
         info = batches.peek(body)
         return body if count == info.count else bytes(Batch(body, info).cut(first, count))
 
+    def named(self, body: bytes, record_id: bytes) -> bytes:
+        return bytes(Batch(body).named(record_id))
+
     def peek(self, body: bytes) -> BatchInfo:
         return batches.peek(body)
 

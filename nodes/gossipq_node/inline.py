@@ -16,6 +16,7 @@ from gossipq.errors import StoreError
 from gossipq_node.actors import loop
 from gossipq_node.actors.frontdoor import Frontdoor
 from gossipq_node.actors.worker import Worker
+from gossipq_node.adapters.calendar import CronCalendar
 from gossipq_node.adapters.lmdb_store import LmdbStore
 from gossipq_node.adapters.zmq_mailbox import ZmqMailbox
 from gossipq_node.composition import Composition
@@ -131,7 +132,7 @@ def _serve_worker(settings: WorkerSettings, clock: Clock, turning: Turning) -> N
     try:
         mailbox = ZmqMailbox(settings.clients_bind, settings.peers_bind, (turning.wake_fd,))
         try:
-            worker = Worker(settings, mailbox, store, clock)
+            worker = Worker(settings, mailbox, store, clock, calendar=CronCalendar())
             turning.ready = lambda: worker.ready
             loop.run(worker, mailbox, clock, turning.running)
             worker.stop()

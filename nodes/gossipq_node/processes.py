@@ -73,6 +73,7 @@ def run_worker(settings: WorkerSettings, pipe: Connection) -> None:
     """Main function of a worker process."""
     from gossipq_node.actors import loop
     from gossipq_node.actors.worker import Worker
+    from gossipq_node.adapters.calendar import CronCalendar
     from gossipq_node.adapters.lmdb_store import LmdbStore
     from gossipq_node.adapters.zmq_mailbox import ZmqMailbox
 
@@ -90,7 +91,15 @@ def run_worker(settings: WorkerSettings, pipe: Connection) -> None:
             )
             try:
                 clock = SystemClock()
-                worker = Worker(settings, mailbox, store, clock, SystemRandom().randrange, machine.measure)
+                worker = Worker(
+                    settings,
+                    mailbox,
+                    store,
+                    clock,
+                    SystemRandom().randrange,
+                    machine.measure,
+                    CronCalendar(),
+                )
                 loop.run(
                     worker, mailbox, clock, Parent(pipe, lambda: worker.ready, lambda states: None).running
                 )

@@ -6,7 +6,7 @@ import msgspec
 
 from gossipq import __version__, limits
 from gossipq.config import check_options
-from gossipq.core.storage import ShardSettings
+from gossipq.core.storage import Calendar, ShardSettings
 from gossipq.endpoints import endpoint
 from gossipq.messages import Welcome
 from gossipq.values import AccessTable, ConfigRow, GroupConfig, Member, Quota, Route, TopicConfig
@@ -184,7 +184,7 @@ class WorkerState(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-def shard_settings(settings: WorkerSettings) -> ShardSettings:
+def shard_settings(settings: WorkerSettings, calendar: Calendar) -> ShardSettings:
     """Return the settings of each shard of a worker."""
     return ShardSettings(
         me=settings.member.copy,
@@ -207,5 +207,6 @@ def shard_settings(settings: WorkerSettings) -> ShardSettings:
         stray_ms=settings.stray_ms,
         standalone=settings.standalone,
         access=settings.access,
+        calendar=calendar,
         endpoint=settings.member.endpoint,
     )

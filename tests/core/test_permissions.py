@@ -154,6 +154,7 @@ def test_every_request_has_a_need() -> None:
             "SHOWN",
             "DONE",
             "DEAD_LETTERS",
+            "SCHEDULES",
             "TOPICS",
             "STATS_REPLY",
             "STATUS_REPLY",

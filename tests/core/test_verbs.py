@@ -36,6 +36,7 @@ def test_each_room_of_a_leader_serves_the_verbs_of_its_rows() -> None:
     for room, served in (
         (Room.CONSUMING, shard._consuming._serve),
         (Room.MENDING, shard._mending._serve),
+        (Room.SCHEDULING, shard._schedules._serve),
         (Room.EXPLAINING, shard._explaining._serve),
     ):
         assert served.keys() == served_by(room), room.name

@@ -15,7 +15,7 @@ from gossipq.core.storage import log
 from gossipq.types import DELAY, ID_HASH, Index, share
 from sim.disk import Disk
 
-OF_PARTITIONS = b"OSWRijJIZvFAQVYULCph"  #: prefixes whose keys continue with a partition
+OF_PARTITIONS = b"OSWRijJIZvFAQVYULCphsl"  #: prefixes whose keys continue with a partition
 OF_GROUPS = b"AQVYULCph"  #: prefixes whose keys continue with a partition and a group
 
 

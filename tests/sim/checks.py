@@ -16,6 +16,7 @@ from itertools import accumulate
 from gossipq.types import META_SHARD, topic_id_of
 from sim.history import LOOSE, RIVAL, Copy, History, Pushed
 from sim.job_checks import JOB_CHECKS
+from sim.plans import PLAN_CHECKS
 
 Check = Callable[[History], Iterator[str]]
 
@@ -328,6 +329,7 @@ CHECKS: list[Check] = [
     topics_are_linear,
     roster_is_linear,
     *JOB_CHECKS,
+    *PLAN_CHECKS,
 ]
 
 

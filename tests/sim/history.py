@@ -2,6 +2,7 @@
 Checkers look at nothing else.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 RIVAL = "rival"  #: names of topics that several rivals create and remove begin with this
@@ -179,6 +180,20 @@ class Copy(NamedTuple):
     acked: dict[tuple[int, str], dict[int, int]]
     shard: int = 0
     grouped: tuple[int, ...] = ()  #: ids of the topics that the copy's groups belong to
+    ids: dict[int, dict[int, bytes]] | None = None  #: partition -> offset -> id, of records with one
+
+
+@dataclass
+class Plan:
+    """A schedule, and when the client asked and heard of it; 0: not yet."""
+
+    name: str
+    partition: int
+    every_ms: int
+    asked_ms: int
+    made_ms: int = 0
+    drop_ms: int = 0  #: it asked to remove it
+    dropped_ms: int = 0  #: the leader confirmed that
 
 
 class History:
@@ -201,6 +216,8 @@ class History:
         self.dedup_ms = 0  #: dedup window of that topic
         #: error of right wall clocks; one node's clock may be wrong by any amount
         self.clock_error_ms = 100
+        self.wall_ms = 0  #: leader time at the beginning
+        self.plans: list[Plan] = []
         self.late_ms = 0  #: the most by which a serving leader's time was late
         self.retention_ms = 0  #: retention of the topic that all parties use
         self.end_ms = 0

@@ -589,6 +589,7 @@ class Node:
         disk = self.disks[shard.id]
         shard.ledger.flush()
         ledger, found, given = shard.ledger, {}, dict[int, dict[int, int]]()
+        ids: dict[int, dict[int, bytes]] = {}
         chains = {
             log.INDEX_KEY.unpack(key)[0]: log.decode_row(0, row).chain for key, row in disk.log.rows.items()
         }
@@ -602,6 +603,10 @@ class Node:
                 body = disk.body.get(log.INDEX_KEY.pack(part.index))
                 values = values_of(body, part.first, part.count) if body is not None else (None,) * part.count
                 kept |= dict(enumerate(values, part.offset))
+                if body is not None and (named := batches.Batch(body).column(batches.IDS)) is not None:
+                    ids.setdefault(partition, {}).update(
+                        enumerate(named[part.first : part.first + part.count], part.offset)
+                    )
                 times = given.setdefault(partition, {})
                 times |= dict.fromkeys(range(part.offset, part.end), part.time_ms - WALL_MS)
                 at = part.end
@@ -643,6 +648,7 @@ class Node:
             *jobs,
             shard.id,
             tuple(sorted({group.topic_id for group in ledger.groups.values()})),
+            ids,
         )
 
     def jobs_over(self, shard: Shard, partition: int, now_ms: int) -> set[int]:
@@ -704,7 +710,7 @@ class Node:
                 continue
             if key[:1] in b"AQYULVph" and b"d" + key[1:17] in ending:
                 continue
-            if key[:1] in b"OASQZYUIJvLVWhp":
+            if key[:1] in b"OASQZYUIJvLVWhpsl":
                 partition = partitions.get(records.U64.unpack_from(key, 1)[0])
                 at = 17 if key[:1] in b"AQ" else 9  # of the offset
                 if partition is None or (

@@ -30,14 +30,17 @@ from gossipq.core.ledger.dedup import Dedup
 from gossipq.core.ledger.ledger import Ledger
 from gossipq.core.ledger.producers import Producer, Producers
 from gossipq.core.ledger.retention import Sweeper
-from gossipq.core.ledger.schedule import Schedule
+from gossipq.core.ledger.schedule import ScheduledRecords
+from gossipq.core.ledger.timetable import Timetable
 from gossipq.core.raft import campaign, cluster_time, voters
 from gossipq.core.raft.cluster_time import ClusterTime
 from gossipq.core.raft.progress import Progress
 from gossipq.core.raft.replica import HardState, Replica
 from gossipq.core.register.roster import Roster
 from gossipq.core.register.topics import TopicRegister
+from gossipq.core.requests import schedules, ticks
 from gossipq.core.requests.letters import LetterJob
+from gossipq.core.requests.schedules import ScheduleRequests
 from gossipq.core.shard import Shard
 from gossipq.core.storage import log, payloads
 from gossipq.core.storage.log import Entry
@@ -45,7 +48,7 @@ from gossipq.core.storage.payloads import CopySet, ReleaseRow
 from gossipq.errors import StoreError
 from gossipq.messages import Acked
 from gossipq.types import DELAY, ID_HASH, KEY_HASH, Slice
-from sim import jobs
+from sim import jobs, world
 from sim.clients import SHARDED
 from sim.disk import Disk
 from sim.faults import Faults
@@ -347,12 +350,18 @@ def living_records_hide_expired_ones(patch: pytest.MonkeyPatch) -> None:
 
 def early(patch: pytest.MonkeyPatch) -> None:
     """Records are released before they are due, on every copy."""
-    plan, release, next_ms = Schedule.plan, Schedule.release, Schedule.next_ms
-    patch.setattr(Schedule, "plan", lambda self, leader_ms, opened: plan(self, leader_ms + 2_000, opened))
+    plan, release, next_ms = ScheduledRecords.plan, ScheduledRecords.release, ScheduledRecords.next_ms
     patch.setattr(
-        Schedule, "release", lambda self, row, offset, time_ms: release(self, row, offset, time_ms + 2_000)
+        ScheduledRecords, "plan", lambda self, leader_ms, opened: plan(self, leader_ms + 2_000, opened)
     )
-    patch.setattr(Schedule, "next_ms", lambda self: (due_ms := next_ms(self)) and max(0, due_ms - 2_000))
+    patch.setattr(
+        ScheduledRecords,
+        "release",
+        lambda self, row, offset, time_ms: release(self, row, offset, time_ms + 2_000),
+    )
+    patch.setattr(
+        ScheduledRecords, "next_ms", lambda self: (due_ms := next_ms(self)) and max(0, due_ms - 2_000)
+    )
 
 
 def ids_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -681,15 +690,15 @@ def retries_of_another_leader(patch: pytest.MonkeyPatch) -> None:
 
 def release_drops_the_rest(patch: pytest.MonkeyPatch) -> None:
     """When some records of a batch are due, those that are not go with them."""
-    release = Schedule.release
+    release = ScheduledRecords.release
 
-    def greedy(schedule: Schedule, row: ReleaseRow, *rest: int) -> Slice | None:
+    def greedy(schedule: ScheduledRecords, row: ReleaseRow, *rest: int) -> Slice | None:
         part, found = release(schedule, row, *rest), schedule.get(row.partition, row.index, row.end)
         if part is not None and found is not None:
             schedule._drop(row.partition, row.index, *found)
         return part
 
-    patch.setattr(Schedule, "release", greedy)
+    patch.setattr(ScheduledRecords, "release", greedy)
 
 
 def failures_close_their_keys(patch: pytest.MonkeyPatch) -> None:
@@ -717,6 +726,31 @@ def loans_are_kept(patch: pytest.MonkeyPatch) -> None:
 def starts_are_not_heard(patch: pytest.MonkeyPatch) -> None:
     """A leader forgets which records user code has begun with."""
     patch.setattr(Settlement, "start", lambda settlement, subscription, ranges: None)
+
+
+def everybody_plans(patch: pytest.MonkeyPatch) -> None:
+    """Each run has a client that sets schedules."""
+    patch.setattr(world, "PLANS_SHARE", 1.0)
+
+
+def ticks_are_early(patch: pytest.MonkeyPatch) -> None:
+    """A leader stores the record of a tick up to half a second before it."""
+    due_ticks = ticks.due_ticks
+    patch.setattr(
+        schedules,
+        "due_ticks",
+        lambda calendar, schedule, after_ms, now_ms: due_ticks(calendar, schedule, after_ms, now_ms + 500),
+    )
+
+
+def removed_schedules_go_on(patch: pytest.MonkeyPatch) -> None:
+    """A schedule that was removed is confirmed and kept."""
+    patch.setattr(Timetable, "_remove", lambda timetable, name: outcomes.Counted(1))
+
+
+def schedules_end_with_their_leader(patch: pytest.MonkeyPatch) -> None:
+    """A new leader ignores the schedules that exist."""
+    patch.setattr(ScheduleRequests, "lead", lambda requests: None)
 
 
 def windows_are_small(patch: pytest.MonkeyPatch) -> None:
@@ -868,6 +902,9 @@ PLANTED: dict[str, Planted] = {
         Planted(clones_are_believed, "I15", kinds=STEERED),
         Planted(sequences_swapped, "P6"),
         Planted(refused_as_its_neighbour_was_confirmed, "P6"),
+        Planted(ticks_are_early, "P24", under=everybody_plans),
+        Planted(removed_schedules_go_on, "P24", under=everybody_plans),
+        Planted(schedules_end_with_their_leader, "P24", under=everybody_plans),
         Planted(leaders_confirm_when_they_resign, "P1", under=leaders_are_cut_off),
     )
 }

@@ -28,7 +28,8 @@ from sim.cluster import WITNESS, Chief, Clone, Doorman
 from sim.faults import Faults
 from sim.history import History
 from sim.jobs import job_parties
-from sim.node import Node
+from sim.node import WALL_MS, Node
+from sim.plans import PLANS_SHARE, Planner
 from sim.rivals import Liar, Rival
 from sim.small import small
 
@@ -124,6 +125,7 @@ class World:
         self.events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self.count = 0
         self.history = History()
+        self.history.wall_ms = WALL_MS
         self.nodes: dict[str, Node] = {}
         self.parties: dict[str, Party] = {}
         self.leaders: dict[tuple[int, int], str] = {}  #: shard, term -> who
@@ -173,6 +175,8 @@ class World:
             parties += [Rival(self, name) for name in ("rival-a", "rival-b")]
         if self.dice.random() < 0.3:
             parties.append(Liar(self))
+        if Random(f"{seed}/plans").random() < PLANS_SHARE:
+            parties.append(Planner(self))
         self.parties = {party.name: party for party in parties}
         if self.steered:
             self.parties |= {"door-a": Doorman(self, "a"), "clone": Clone(self)}
@@ -578,6 +582,7 @@ class World:
         for shard_id in range(self.shards):
             leader = self.leader(shard_id)
             shard = leader.shard_of(shard_id) if leader is not None else None
+            self._check_ticks(shard)
             if shard is None:
                 self.broken(f"L6 nobody leads shard {shard_id} when all is quiet")
                 return
@@ -596,6 +601,13 @@ class World:
         self._agree()
         self.run_until(self.now + QUIET_MS)
         self._agree()  # on what a leader logged in the last moment
+
+    def _check_ticks(self, shard: Shard | None) -> None:
+        """P24: when all is quiet, no tick of a schedule is late."""
+        for name, row in shard.ledger.timetable.rows.items() if shard is not None and shard.serving else ():
+            late_ms = shard.leader_ms - row.after_ms - row.schedule.every_ms - row.schedule.jitter_ms
+            if late_ms > DUE_MS:
+                self.broken(f"P24 the next tick of {name.name} is {late_ms} ms late when all is quiet")
 
     def _outlived(self) -> Iterator[tuple[int, str, int]]:
         """Jobs that wait in a group of a leader though their time to live is over: partition, group,

@@ -283,6 +283,20 @@ def samples() -> list[messages.Message]:
         v.TraceEvent(PUBLISH_MS, "published"),
         v.TraceEvent(PUBLISH_MS + 9, "failed", "billing", "c1", "timeout at the bank", 1),
     ]
+    schedule = v.Schedule(
+        "nightly",
+        "0 7 * * mon-fri",
+        "Europe/Berlin",
+        0,
+        PUBLISH_MS,
+        PUBLISH_MS + 86_400_000,
+        5,
+        30_000,
+        "all",
+        10,
+        "skip",
+        True,
+    )
     letter = v.DeadLetter(
         PARTITION, "billing", 17, 1, "failures", "timeout at the bank", 12, 10, PUBLISH_MS, 72, steps[1:]
     )
@@ -426,6 +440,13 @@ def samples() -> list[messages.Message]:
         m.Edit(stored),
         m.Requeue(stored, "billing"),
         m.Done(1, stored),
+        m.SetSchedule(PARTITION, schedule),
+        m.DropSchedule(PARTITION, "nightly"),
+        m.RunSchedule(PARTITION, "nightly"),
+        m.ListSchedules(PARTITION, "morning"),
+        m.Schedules(
+            [v.ScheduleInfo(schedule, 3, [v.Tick(PUBLISH_MS, 510)], [PUBLISH_MS + 60_000])], "nightly"
+        ),
         m.ListDead(PARTITION, "billing", 10, 50, True),
         m.DeadLetters([letter], 18),
         m.ReplayDead(PARTITION, "billing", [(10, 20)], True),

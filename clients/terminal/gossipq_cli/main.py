@@ -17,6 +17,7 @@ GROUPS = {
         "sub": "Print records as they come, or from any point of a topic.",
         "peek": "Look at records without consuming them.",
         "msg": "Show, find, cancel, move, edit and remove records.",
+        "schedule": "Store records by a cron expression or every so often.",
         "run": "Run the handlers of an application.",
     },
     "Inspect": {

@@ -29,12 +29,14 @@ from gossipq.core.ledger.records import (
     Meta,
     PartitionState,
     ScheduledRow,
+    ScheduleRow,
     TraceRow,
     VoidRow,
 )
 from gossipq.core.ledger.repeats import stored_by
 from gossipq.core.ledger.retention import Sweeper, Upkeep, purge_plan
 from gossipq.core.ledger.runs import Found, RunRow, Runs
+from gossipq.core.ledger.timetable import ScheduleName
 
 __all__ = [
     "AT_ONCE_MS",
@@ -58,6 +60,8 @@ __all__ = [
     "Released",
     "RunRow",
     "Runs",
+    "ScheduleName",
+    "ScheduleRow",
     "ScheduledRow",
     "Sweeper",
     "TopicChanged",

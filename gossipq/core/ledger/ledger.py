@@ -17,7 +17,7 @@ from gossipq.core.ledger.cursors import Cursor
 from gossipq.core.ledger.dedup import Dedup
 from gossipq.core.ledger.groups import Groups
 from gossipq.core.ledger.growth import GrowthRows
-from gossipq.core.ledger.outcomes import DONE, Counted, Outcome, Regrouped, TopicChanged, refused
+from gossipq.core.ledger.outcomes import DONE, Counted, Outcome, Published, Regrouped, TopicChanged, refused
 from gossipq.core.ledger.owned import Owned
 from gossipq.core.ledger.partitions import Partitions
 from gossipq.core.ledger.producers import Producers
@@ -33,8 +33,9 @@ from gossipq.core.ledger.records import (
     VoidRow,
 )
 from gossipq.core.ledger.repeats import Repeats
-from gossipq.core.ledger.schedule import Schedule
+from gossipq.core.ledger.schedule import ScheduledRecords
 from gossipq.core.ledger.slices import Slices
+from gossipq.core.ledger.timetable import Timetable
 from gossipq.core.storage import Columns, Entry, Intervals, Opened, Tables, log, payloads
 from gossipq.errors import BadRequest, CorruptLog, UnknownKind
 from gossipq.rates import Payer
@@ -90,7 +91,8 @@ class Ledger:
         self.options: dict[str, str] = {}
         self.access = AccessTable()  #: users and roles
         self.slices = Slices(self.state)
-        self.schedule = Schedule(self.state, self.partitions.__contains__)
+        self.schedule = ScheduledRecords(self.state, self.partitions.__contains__)
+        self.timetable = Timetable(self)
         self.repeats = Repeats(self.state)
         self.dedup = Dedup(self.state, self.partitions.__contains__, self.schedule.holds)
         self.producers = Producers(self.state)
@@ -138,11 +140,14 @@ class Ledger:
             log.STEP: self._partitions.ack_and_publish,
             log.ROLLUP: self._roll_up,
             log.REGROUP: self._regroup,
+            log.SCHEDULE: self.timetable.change,
+            log.TICK: self.timetable.tick,
         }
 
     def _load(self) -> None:
         for row_key, row in self._scan(b"P"):
             self.partitions[records.U64.unpack_from(row_key, 1)[0]] = _decode_partition(row)
+        self.timetable.load()
         for _, row in self._scan(b"T"):
             info = _decode_topic(row)
             self.topics[info.id] = info
@@ -384,6 +389,9 @@ class Ledger:
         )
         return DONE
 
+    def store_tick(self, entry: Entry, publish: bytes) -> Published:
+        return self._partitions.store(entry, publish)
+
     def changed(self, partition: PartitionKey) -> None:
         self.dirty_partitions.add(partition)
 
@@ -492,6 +500,7 @@ class Ledger:
             self.state.delete(records.key(b"C", partition, group_id))
         self.producers.drop(partition)
         self.dedup.drop(partition)
+        self.timetable.drop(partition)
         self.slices.drop(partition)
         self.voids.pop(partition, None)
         self.state.put(records.key(b"D", partition), b"")

@@ -14,7 +14,7 @@ from gossipq.core.ledger.groups import CHANGED, Groups
 from gossipq.core.ledger.outcomes import DONE, Outcome, Published, Released, Voided, refused
 from gossipq.core.ledger.producers import Producers
 from gossipq.core.ledger.records import PLACE, PartitionState, ScheduledRow, VoidRow
-from gossipq.core.ledger.schedule import Schedule
+from gossipq.core.ledger.schedule import ScheduledRecords
 from gossipq.core.ledger.slices import Slices
 from gossipq.core.storage import Columns, Due, Entry, Intervals, Opened, Table, log, payloads
 from gossipq.types import (
@@ -40,7 +40,7 @@ class PartitionsHost(Protocol):
     cursors: dict[PartitionKey, dict[int, Cursor]]
     voids: dict[PartitionKey, Intervals]
     slices: Slices
-    schedule: Schedule
+    schedule: ScheduledRecords
     dedup: Dedup
     opened: Opened
     producers: Producers
@@ -76,6 +76,10 @@ class Partitions:
             return self._store(entry, partition, info, due)
         self._host.needed(entry.index, 0)  # a batch without new records
         return self._repeat(entry, partition, info) or _gone(partition)
+
+    def store(self, entry: Entry, publish: bytes) -> Published:
+        """Store the batch of an entry that is no repeat. `publish` is the payload of a PUBLISH."""
+        return self._store(entry, *log.parse_publish(publish))
 
     def _repeat(self, entry: Entry, partition: PartitionKey, info: BatchInfo) -> Outcome | None:
         """Answer a batch that adds nothing: its topic is gone, or its sequence is not the next

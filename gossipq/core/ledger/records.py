@@ -31,6 +31,8 @@
     "v" partition index record        VoidRow of a record that had no offset
     "F" partition index               what the record of an EDIT entry replaces: (offset, index, record)
     "K"                               ClockRow: this copy's own, not replicated
+    "s" partition name                ScheduleRow: a schedule and its last ticks
+    "l" partition name                the batch of a schedule's record
     "D" partition                     a partition that is gone and still being swept
     "d" partition group id            a group that is gone there and still being swept
     "g" topic id, step, time          GrowthState: topic 0 = all, step 0 = minutes, 1 = hours
@@ -60,7 +62,7 @@ import msgspec
 from gossipq.core.storage import NO_CHAIN
 from gossipq.rates import Payer
 from gossipq.types import Index, Offset, PartitionKey, SessionId, Slice, Term
-from gossipq.values import GroupConfig, Ref, Run, TopicInfo
+from gossipq.values import GroupConfig, Ref, Run, Schedule, Tick, TopicInfo
 
 META, HARD, INSTALLING, CLOCK = b"M", b"H", b".", b"K"
 ROSTER, OPTIONS, ACCESS, ANNOUNCED = b"n", b"o", b"a", b"q"
@@ -126,6 +128,16 @@ def lane_key(partition: PartitionKey, group_id: int, lane: bytes, first: Offset)
 
 def ack_key(partition: PartitionKey, group_id: int, first: Offset) -> bytes:
     return b"A" + U64X3.pack(partition, group_id, first)
+
+
+class ScheduleRow(msgspec.Struct, array_like=True):
+    """A schedule and its last ticks."""
+
+    schedule: Schedule
+    version: Index  #: entry that set or changed it
+    after_ms: int  #: the next tick is behind this leader time
+    ticks: int = 0  #: records in all
+    last: list[Tick] = []  #: the oldest first
 
 
 class Installing(msgspec.Struct, array_like=True, frozen=True):

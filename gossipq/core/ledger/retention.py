@@ -401,7 +401,10 @@ class Sweeper:
             (b"L", b"V", b"W"), (partition,), rows_max
         )
         return self._rest(
-            (b"A", b"S", b"Q", b"Y", b"U", b"p", b"h", b"i", b"I", b"J", b"j", b"Z", b"F", b"R", b"v"),
+            (
+                *(b"A", b"S", b"Q", b"Y", b"U", b"p", b"h", b"i", b"I", b"J", b"j", b"Z", b"F", b"R", b"v"),
+                *(b"s", b"l"),
+            ),
             row_key,
             (partition,),
             count,

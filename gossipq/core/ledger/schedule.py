@@ -26,7 +26,7 @@ GONE_LOOKED_AT = 4_096  #: rows of removed topics examined in one pass
 decode_scheduled = msgspec.msgpack.Decoder(ScheduledRow).decode
 
 
-class Schedule:
+class ScheduledRecords:
     def __init__(self, state: Table, knows: Callable[[PartitionKey], bool]) -> None:
         """`knows` tells whether a partition exists; rows of removed ones wait to be swept."""
         self._state, self._knows = state, knows

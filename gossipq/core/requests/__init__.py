@@ -15,6 +15,7 @@ from gossipq.core.requests.explain import ExplainRequests
 from gossipq.core.requests.idle import IdleGroups
 from gossipq.core.requests.mend import MendRequests
 from gossipq.core.requests.publish import PublishRequests
+from gossipq.core.requests.schedules import ScheduleRequests
 
 __all__ = [
     "HANGS_MS",
@@ -27,6 +28,7 @@ __all__ = [
     "MendRequests",
     "PublishRequests",
     "RaisedAlarms",
+    "ScheduleRequests",
     "Shown",
     "Watch",
     "alarm",

@@ -4,6 +4,7 @@ package.
 
 from gossipq.core.storage import log, payloads
 from gossipq.core.storage.bodies import Bodies
+from gossipq.core.storage.calendar import Calendar, NoCalendar
 from gossipq.core.storage.columns import Columns, Opened
 from gossipq.core.storage.deadlines import Deadlines
 from gossipq.core.storage.intervals import Intervals, RangeMap, StoredIntervals, StoredRangeMap
@@ -29,6 +30,7 @@ __all__ = [
     "ROLLUP",
     "TRIM",
     "Bodies",
+    "Calendar",
     "Columns",
     "CopySet",
     "Dead",
@@ -39,6 +41,7 @@ __all__ = [
     "Intervals",
     "LeaseRow",
     "LogState",
+    "NoCalendar",
     "Opened",
     "ParkRow",
     "RangeMap",

@@ -19,6 +19,9 @@ class Columns(Protocol):
     def cut(self, body: bytes, first: int, count: int) -> bytes:
         """Return records first .. first + count - 1 as a batch of their own."""
 
+    def named(self, body: bytes, record_id: bytes) -> bytes:
+        """Return a batch of one record with another id, and without a producer."""
+
     def peek(self, body: bytes) -> BatchInfo:
         """Return the header of a batch."""
 

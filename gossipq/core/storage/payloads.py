@@ -7,7 +7,7 @@ import msgspec
 
 from gossipq.rates import Payer
 from gossipq.types import Index, Offset, PartitionKey, SessionId
-from gossipq.values import AccessChange, GroupConfig, Member, Range, Ref, Start, TopicInfo
+from gossipq.values import AccessChange, GroupConfig, Member, Range, Ref, Schedule, Start, TopicInfo
 
 
 class CopySet(msgspec.Struct, array_like=True, frozen=True):
@@ -64,6 +64,32 @@ class RequestKey(msgspec.Struct, array_like=True, frozen=True):
     """The next entry belongs to the request with this idempotency key."""
 
     key: bytes
+
+
+class ScheduleChange(msgspec.Struct, array_like=True, frozen=True):
+    """A schedule from here on. Its record is the body; without a body the present record stays.
+
+    `deleted`: only the name counts.
+    """
+
+    partition: PartitionKey
+    schedule: Schedule
+    deleted: bool = False
+
+
+class TickDone(msgspec.Struct, array_like=True, frozen=True):
+    """A tick of a schedule is over. `publish` is the payload of a PUBLISH with the body of this
+    entry; b"" = the tick got no record.
+
+    `version` is that of the schedule. `beside`: asked for by hand, and no tick.
+    """
+
+    partition: PartitionKey
+    name: str
+    version: Index
+    tick_ms: int
+    publish: bytes = b""
+    beside: bool = False
 
 
 class GroupChange(msgspec.Struct, array_like=True, frozen=True):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from gossipq import limits
+from gossipq.core.storage.calendar import Calendar, NoCalendar
 from gossipq.values import AccessTable, GroupConfig, Quota, TopicConfig
 
 
@@ -41,6 +42,7 @@ class ShardSettings(msgspec.Struct, frozen=True):
     standalone: bool = False  #: started as standalone: nodes cannot join
     #: users and roles of a new cluster, if its version is 0
     access: AccessTable = AccessTable()
+    calendar: Calendar = NoCalendar()
     endpoint: str = ""  #: address of this node's frontdoor; "": unknown
 
     def alone(self, voters: list[str]) -> bool:

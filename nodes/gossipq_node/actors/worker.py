@@ -19,7 +19,7 @@ from gossipq.core.effects import INTERNAL, INTERNAL_HINT, Effects, refusal
 from gossipq.core.raft import Dice, Replication
 from gossipq.core.requests import Client
 from gossipq.core.shard import Shard
-from gossipq.core.storage import Bodies
+from gossipq.core.storage import Bodies, Calendar, NoCalendar
 from gossipq.core.turn import RECOVER_MS, ShardStopped, Turn
 from gossipq.errors import (
     BadBatch,
@@ -102,7 +102,9 @@ class Worker:
         clock: Clock,
         dice: Dice | None = None,
         measure: Measure = Use,
+        calendar: Calendar | None = None,
     ) -> None:
+        """Without a calendar, schedules by cron expressions are refused."""
         self._settings, self._mailbox, self._store, self._clock, self._dice = (
             settings,
             mailbox,
@@ -110,7 +112,7 @@ class Worker:
             clock,
             dice,
         )
-        self._shard_settings, self._opener = shard_settings(settings), Opener()
+        self._shard_settings, self._opener = shard_settings(settings, calendar or NoCalendar()), Opener()
         self._cluster = OtherNodes(settings, mailbox, self._opener)
         self._turn = Turn(self, settings.owned)
         self._intake = Intake(mailbox, settings.window_bytes)

@@ -5,6 +5,15 @@ call they wait for. Pure.
 from gossipq_client.operations import progress
 from gossipq_client.operations.orders import Operating
 from gossipq_client.operations.questions import Ranges, Result, Talk, go_on
+from gossipq_client.operations.schedules import (
+    Place,
+    Planning,
+    ScheduleOptions,
+    ScheduleState,
+    Tick,
+    record_of,
+    schedule_of,
+)
 from gossipq_client.operations.search import Progress, Search
 from gossipq_client.operations.standings import Delivery, GroupRules, GroupStand, Rule, Span, group_rules
 from gossipq_client.operations.stored import DeadLetter, StoredRecord
@@ -15,15 +24,22 @@ __all__ = [
     "GroupRules",
     "GroupStand",
     "Operating",
+    "Place",
+    "Planning",
     "Progress",
     "Ranges",
     "Result",
     "Rule",
+    "ScheduleOptions",
+    "ScheduleState",
     "Search",
     "Span",
     "StoredRecord",
     "Talk",
+    "Tick",
     "go_on",
     "group_rules",
     "progress",
+    "record_of",
+    "schedule_of",
 ]

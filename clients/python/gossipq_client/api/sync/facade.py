@@ -16,9 +16,11 @@ from gossipq_client.api.sync.consumer import Consumers, Message
 from gossipq_client.api.sync.reader import Reader
 from gossipq_client.api.sync.requester import Requester
 from gossipq_client.api.sync.runner import Runner
+from gossipq_client.api.sync.schedules import Schedules
 from gossipq_client.api.sync.schemas import Schemas
 from gossipq_client.handlers import Function, Registry, shows, until_signal
 from gossipq_client.io import REQUEST_SECONDS
+from gossipq_client.operations import ScheduleOptions, schedule_of
 from gossipq_client.session import ConsumeOptions, FetchOptions, Stretch, joining
 from gossipq_client.values import (
     Common,
@@ -62,6 +64,11 @@ class Facade(Consumers):
     @cached_property
     def _schemas(self) -> Schemas:
         return Schemas(self, self._reader)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        """Shows schedules, pauses, runs and removes them. `schedule` sets them."""
+        return Schedules(self)
 
     @cached_property
     def admin(self) -> Admin:
@@ -233,6 +240,20 @@ class Facade(Consumers):
         return self._talk(
             self._engine.asking.reschedule(address(topic, partition, offset, ref, id), delay_ms)
         )
+
+    # --- schedules
+
+    @shows(schedule_of, ScheduleOptions)
+    def schedule(self, topic: str, value: Any, *, name: str, **options: Unpack[ScheduleOptions]) -> bool:
+        """Store a record in a topic again and again: by a `cron` expression, or `every` so often.
+
+            mq.schedule("reports", job, name="nightly", cron="0 7 * * mon-fri", tz="Europe/Berlin")
+
+        A schedule is known by its name in the topic. To set it again changes it; returns False if nothing
+        changed. Each tick is one record with the id `name/time`. It is never early, and stored once, also
+        if the leader changes. Raises BadRequest, TooLarge, SchemaMismatch.
+        """
+        return self.schedules.set(topic, value, name=name, **options)
 
     # --- reading in bulk
 

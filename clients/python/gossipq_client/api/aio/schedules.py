@@ -1,0 +1,59 @@
+"""Schedules: a topic gets a record again and again, by a cron expression or every so often."""
+
+from typing import Any, Unpack
+
+from gossipq.errors import BadRequest
+from gossipq_client.api.aio.producer import Producers
+from gossipq_client.operations import Place, Planning, ScheduleOptions, ScheduleState, record_of, schedule_of
+from gossipq_client.values import publish_options
+
+
+class Schedules:
+    """Sets, shows and removes the schedules of topics."""
+
+    def __init__(self, client: Producers) -> None:
+        self._client = client
+
+    @property
+    def _planning(self) -> Planning:
+        return Planning(self._client._engine.asking)
+
+    async def set(self, topic: str, value: Any, *, name: str, **options: Unpack[ScheduleOptions]) -> bool:
+        """Set a schedule, or change it, as `Facade.schedule` says."""
+        client = self._client
+        schedule, record = schedule_of(name, **options)
+        checked = publish_options(client._engine.clock.now, **record)
+        batch = record_of(client._raw(topic, value), checked)
+        known = await client._topic(topic)
+        if known.virtual:
+            raise BadRequest(f"{topic} is a virtual topic", hint="a schedule belongs to one of its topics")
+        chooser = name.encode() if checked.key is None else checked.key
+        place = Place(known.info, known.writer(chooser, checked.partition).number)
+        return await client._talk(self._planning.set(place, schedule, batch))
+
+    async def all(self, topic: str) -> list[ScheduleState]:
+        """List the schedules of a topic in order of their names. Raises NotFound."""
+        return await self._client._talk(self._planning.all(topic))
+
+    async def show(self, topic: str, name: str) -> ScheduleState:
+        """Show one schedule: its last ticks and the next ones. Raises NotFound."""
+        return await self._client._talk(self._planning.show(topic, name))
+
+    async def pause(self, topic: str, name: str) -> bool:
+        """Stop the ticks of a schedule until `resume`. Returns False if it is paused already. Raises
+        NotFound."""
+        return await self._client._talk(self._planning.pause(topic, name, True))
+
+    async def resume(self, topic: str, name: str) -> bool:
+        """Let a paused schedule go on with its next tick. Returns False if it is not paused. Raises
+        NotFound."""
+        return await self._client._talk(self._planning.pause(topic, name, False))
+
+    async def run(self, topic: str, name: str) -> str:
+        """Store the record of a schedule now, besides its ticks. Returns its ref. Raises
+        NotFound."""
+        return await self._client._talk(self._planning.run(topic, name))
+
+    async def remove(self, topic: str, name: str) -> bool:
+        """Remove a schedule. Returns False if there is none of that name. Raises NotFound."""
+        return await self._client._talk(self._planning.remove(topic, name))

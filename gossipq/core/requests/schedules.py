@@ -1,0 +1,281 @@
+"""Schedules of a leader: SET_SCHEDULE, DROP_SCHEDULE, RUN_SCHEDULE, LIST_SCHEDULES, and the ticks themselves.
+
+A tick that is due becomes one entry with the batch of its record. The next tick of that schedule waits until
+the entry is applied, so a slow disk delays ticks and doubles none.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from heapq import heappop, heappush
+from typing import Any, Protocol
+
+from gossipq import limits
+from gossipq.core.delivery import Dispatch, within
+from gossipq.core.ledger import Counted, Ledger, Outcome, Published, ScheduleName, ScheduleRow
+from gossipq.core.raft import Pending, Requester
+from gossipq.core.requests.consume import Client
+from gossipq.core.requests.ticks import due_ticks, next_due, next_ticks
+from gossipq.core.storage import Calendar, Columns, log, payloads
+from gossipq.errors import BadBatch, BadRequest, GossipqError, WrongState
+from gossipq.messages import Done, DropSchedule, ListSchedules, RunSchedule, Schedules, SetSchedule
+from gossipq.permissions import SYSTEM, require_writer
+from gossipq.types import DELAY, BatchInfo, Index, Offset, Origin, PartitionKey
+from gossipq.values import Message, Ref, Schedule, ScheduleInfo
+
+TICKS_PER_TURN = 64
+PAGE = 100  #: schedules in an answer
+MISSED, OVERLAP = ("none", "last", "all"), ("allow", "skip", "replace")
+MISSED_MAX = 1_000
+REPLACED = "replaced by the next tick"
+
+
+class SchedulesHost(Protocol):
+    """The part of the shard that this room uses."""
+
+    @property
+    def boot_ms(self) -> int: ...
+    @property
+    def leader_ms(self) -> int: ...
+    def propose(self, kind: int, payload: bytes, promise: bool = True, body: bytes = b"") -> Index: ...
+    def reply(self, origin: Origin, request_id: int, message: Message) -> None: ...
+    def refuse_by(self, asker: Requester, outcome: Outcome) -> None: ...
+    def unknown(self, partition: PartitionKey) -> GossipqError: ...
+    def peek(self, batch: bytes) -> BatchInfo: ...
+    def require_space(self, partition: PartitionKey, info: BatchInfo) -> None: ...
+
+
+def record_id(name: str, time_ms: int) -> bytes:
+    """Return the id of the record of a tick."""
+    at = datetime.fromtimestamp(time_ms / 1_000, UTC)
+    return f"{name}/{at.isoformat(timespec='milliseconds' if time_ms % 1_000 else 'seconds')}".encode()
+
+
+class ScheduleRequests:
+    def __init__(
+        self,
+        host: SchedulesHost,
+        ledger: Ledger,
+        dispatch: Dispatch,
+        pending: Pending[Outcome],
+        columns: Columns,
+        calendar: Calendar,
+    ) -> None:
+        self._host, self._ledger, self._dispatch, self._pending = host, ledger, dispatch, pending
+        self._columns, self._calendar = columns, calendar
+        self._rows = ledger.timetable.rows
+        self._due: list[tuple[int, ScheduleName]] = []  # a heap by leader time; rows that changed stay in it
+        #: leader time of the valid row of that heap; empty: no tick is due, ever
+        self.armed: dict[ScheduleName, int] = {}
+        self._logged: set[ScheduleName] = set()  # ticks whose entries are not applied yet
+        self._serve: dict[type[Message], Callable[[Origin, int, Client, Any, bytes], None]] = {
+            SetSchedule: self._set,
+            DropSchedule: self._drop,
+            RunSchedule: self._run,
+            ListSchedules: self._list,
+        }
+
+    def lead(self) -> None:
+        """Begin with the schedules of the ledger."""
+        for name in self._rows:
+            self._arm(name)
+
+    # --- ticks ----------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> int | None:
+        """Boot time of the next tick."""
+        while self._due and self.armed.get(self._due[0][1]) != self._due[0][0]:
+            heappop(self._due)
+        if not self._due:
+            return None
+        return self._host.boot_ms + max(0, self._due[0][0] - self._host.leader_ms)
+
+    def tick(self) -> None:
+        """Log the ticks that are due, some of them in each turn."""
+        left = TICKS_PER_TURN
+        while left > 0 and self._due and self._due[0][0] <= self._host.leader_ms:
+            due_ms, name = heappop(self._due)
+            if self.armed.get(name) == due_ms:
+                del self.armed[name]
+                left -= self._log_ticks(name, left)
+
+    def _log_ticks(self, name: ScheduleName, ticks_max: int) -> int:
+        """Log the due ticks of a schedule. Returns how many."""
+        row = self._rows[name]
+        schedule = row.schedule
+        ticks = due_ticks(self._calendar, schedule, row.after_ms, self._host.leader_ms)
+        if schedule.count_max:
+            ticks_max = min(ticks_max, schedule.count_max - row.ticks)
+        if schedule.overlap != "allow":
+            ticks_max = min(ticks_max, 1)
+        ticks = ticks[:ticks_max]
+        if not ticks:
+            self._arm(name)
+            return 0
+        self._logged.add(name)
+        for tick_ms in ticks:
+            index = self._log_tick(name, row, tick_ms)
+        self._pending.add(index, partial(self._ticked, name))
+        return len(ticks)
+
+    def _log_tick(self, name: ScheduleName, row: ScheduleRow, tick_ms: int) -> Index:
+        waits = self._last_waiting(name, row) if row.schedule.overlap != "allow" else -1
+        if waits >= 0 and row.schedule.overlap == "skip":
+            payload = payloads.TickDone(name.partition, name.name, row.version, tick_ms)
+            return self._host.propose(log.TICK, payloads.encode(payload))
+        if waits >= 0 and not self._held(name.partition, waits):
+            void = payloads.Void(name.partition, waits, 0, 0, REPLACED, name.name)
+            self._host.propose(log.VOID, payloads.encode(void))
+        return self._log_record(name, row, tick_ms)
+
+    def _log_record(self, name: ScheduleName, row: ScheduleRow, time_ms: int, beside: bool = False) -> Index:
+        batch = self._columns.named(self._ledger.timetable.batch(name), record_id(name.name, time_ms))
+        publish = log.publish_payload(name.partition, self._host.peek(batch))
+        payload = payloads.TickDone(name.partition, name.name, row.version, time_ms, publish, beside)
+        return self._host.propose(log.TICK, payloads.encode(payload), body=batch)
+
+    def _last_waiting(self, name: ScheduleName, row: ScheduleRow) -> Offset:
+        """Return the offset of the newest record of a schedule if a group has yet to finish it, else -1."""
+        offset = next((tick.offset for tick in reversed(row.last) if tick.offset >= 0), -1)
+        ledger = self._ledger
+        over = (
+            offset < ledger.partitions[name.partition].first
+            or not ledger.cursors.get(name.partition)
+            or ledger.is_void(name.partition, offset)
+            or ledger.done_everywhere(name.partition, offset)
+        )
+        return -1 if over else offset
+
+    def _held(self, partition: PartitionKey, offset: Offset) -> bool:
+        """True if a consumer holds a record."""
+        views = [group.views.get(partition) for group in self._dispatch.groups.values()]
+        return any(True for view in views if view for _ in view.leases.overlap(offset, offset + 1))
+
+    def _ticked(self, name: ScheduleName, asker: Requester, index: Index, outcome: Outcome) -> None:
+        self._logged.discard(name)
+        self._arm(name)
+
+    def _arm(self, name: ScheduleName) -> None:
+        """Note when a schedule has to be looked at next."""
+        self.armed.pop(name, None)
+        row = self._rows.get(name)
+        if row is None or name in self._logged or row.schedule.paused or self._used_up(row):
+            return
+        due_ms = next_due(self._calendar, row.schedule, row.after_ms, self._host.leader_ms)
+        if due_ms is not None:
+            self.armed[name] = due_ms
+            heappush(self._due, (due_ms, name))
+
+    @staticmethod
+    def _used_up(row: ScheduleRow) -> bool:
+        return 0 < row.schedule.count_max <= row.ticks
+
+    # --- requests -------------------------------------------------------------------------------------------
+
+    def step(self, origin: Origin, request_id: int, client: Client, message: Message, batch: bytes) -> None:
+        """Raises what must be refused."""
+        partition = message.partition  # type: ignore[attr-defined]
+        if partition not in self._ledger.partitions:
+            raise self._host.unknown(partition)
+        self._serve[type(message)](origin, request_id, client, message, batch)
+
+    def _set(
+        self, origin: Origin, request_id: int, client: Client, message: SetSchedule, batch: bytes
+    ) -> None:
+        schedule, name = message.schedule, ScheduleName(message.partition, message.schedule.name)
+        self._check(schedule)
+        topic = self._ledger.topics[self._ledger.partitions[name.partition].topic_id]
+        if topic.name.startswith(SYSTEM):
+            require_writer(topic.name, client.node)
+        if batch:
+            self._check_record(batch)
+            self._host.require_space(name.partition, self._host.peek(batch))
+        elif name not in self._rows:
+            raise WrongState(f"there is no schedule {schedule.name}", hint="give the record that it stores")
+        payload = payloads.encode(payloads.ScheduleChange(name.partition, schedule))
+        index = self._host.propose(log.SCHEDULE, payload, body=batch)
+        self._pending.add(index, partial(self._changed, name), origin, request_id)
+
+    def _check(self, schedule: Schedule) -> None:
+        """Raises BadRequest."""
+        size = len(schedule.name.encode())
+        if not 0 < size <= limits.SCHEDULE_NAME_BYTES_MAX or "/" in schedule.name:
+            raise BadRequest(
+                f"a schedule cannot be named {schedule.name!r}",
+                hint=f"1 to {limits.SCHEDULE_NAME_BYTES_MAX} bytes without / are allowed",
+            )
+        if bool(schedule.cron) == bool(schedule.every_ms):
+            raise BadRequest(f"schedule {schedule.name} needs a cron expression, or how often: every")
+        if schedule.cron:
+            self._calendar.check(schedule.cron, schedule.zone)
+        else:
+            within("every_ms", schedule.every_ms, limits.SCHEDULE_EVERY_MS_MIN, limits.DELAY_MS_MAX)
+        for what, allowed in (("missed", MISSED), ("overlap", OVERLAP)):
+            if getattr(schedule, what) not in allowed:
+                raise BadRequest(
+                    f"{what} = {getattr(schedule, what)!r}", hint=f"{', '.join(allowed)} are allowed"
+                )
+        within("missed_max", schedule.missed_max, 1, MISSED_MAX)
+        within("jitter_ms", schedule.jitter_ms, 0, schedule.every_ms or limits.DAY_MS)
+        within("count_max", schedule.count_max, 0, limits.NUMBER_MAX)
+        within("start_ms", schedule.start_ms, 0, limits.NUMBER_MAX)
+        within("end_ms", schedule.end_ms, 0, limits.NUMBER_MAX)
+
+    def _check_record(self, batch: bytes) -> None:
+        """Raises BadBatch."""
+        info = self._host.peek(batch)
+        if info.count != 1:
+            raise BadBatch(f"a schedule stores one record at each tick, not {info.count}")
+        if info.columns & DELAY:
+            raise BadBatch("the record of a schedule has a delay", hint="leave it out: the tick says when")
+
+    def _drop(
+        self, origin: Origin, request_id: int, client: Client, message: DropSchedule, batch: bytes
+    ) -> None:
+        name = ScheduleName(message.partition, message.name)
+        payload = payloads.ScheduleChange(name.partition, Schedule(name.name), deleted=True)
+        index = self._host.propose(log.SCHEDULE, payloads.encode(payload))
+        self._pending.add(index, partial(self._changed, name), origin, request_id)
+
+    def _changed(self, name: ScheduleName, asker: Requester, index: Index, outcome: Outcome) -> None:
+        self._arm(name)
+        if isinstance(outcome, Counted):
+            self._host.reply(*asker, Done(outcome.count))
+        else:
+            self._host.refuse_by(asker, outcome)
+
+    def _run(
+        self, origin: Origin, request_id: int, client: Client, message: RunSchedule, batch: bytes
+    ) -> None:
+        name = ScheduleName(message.partition, message.name)
+        row = self._rows.get(name)
+        if row is None:
+            raise WrongState(f"there is no schedule {message.name}", hint="gossipq schedule list")
+        index = self._log_record(name, row, self._host.leader_ms, beside=True)
+        self._pending.add(index, partial(self._ran, name.partition), origin, request_id)
+
+    def _ran(self, partition: PartitionKey, asker: Requester, index: Index, outcome: Outcome) -> None:
+        if isinstance(outcome, Published):
+            self._host.reply(*asker, Done(1, Ref(partition, outcome.offset)))
+        else:
+            self._host.refuse_by(asker, outcome)
+
+    def _list(
+        self, origin: Origin, request_id: int, client: Client, message: ListSchedules, batch: bytes
+    ) -> None:
+        names = sorted(name.name for name in self._rows if name.partition == message.partition)
+        names = [
+            name for name in names if name > message.after and (not message.name or name == message.name)
+        ]
+        rows = [self._info(ScheduleName(message.partition, name)) for name in names[:PAGE]]
+        more = names[PAGE - 1] if len(names) > PAGE else ""
+        self._host.reply(origin, request_id, Schedules(rows, more))
+
+    def _info(self, name: ScheduleName) -> ScheduleInfo:
+        row = self._rows[name]
+        left = limits.TICKS_NEXT
+        if row.schedule.count_max:
+            left = min(left, row.schedule.count_max - row.ticks)
+        after_ms = max(row.after_ms, self._host.leader_ms)
+        ticks = [] if row.schedule.paused else next_ticks(self._calendar, row.schedule, after_ms, left)
+        return ScheduleInfo(row.schedule, row.ticks, row.last, ticks)
