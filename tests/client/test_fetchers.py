@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import cast
 
@@ -10,8 +11,9 @@ import pytest
 import uvloop
 
 from gossipq.errors import BadRequest, LeaseLost, NoSubscription, UnknownTopic
-from gossipq_client import Fetcher, Message, aio, testing
+from gossipq_client import FetchedBatch, Fetcher, Message, aio, testing
 from gossipq_client.operations import Delivery
+from waiting import until
 
 
 @pytest.fixture
@@ -329,3 +331,33 @@ def test_a_fetch_that_waits_for_more_and_is_broken_off_gives_back_what_it_has(br
                 assert len(await other.fetch("broken", "g", wait=5)) == 1
 
     asyncio.run(main())
+
+
+def test_a_fetch_with_other_options_is_not_answered_with_those_of_the_first(broker: testing.Broker) -> None:
+    def routes(batch: FetchedBatch[Message]) -> list[str]:
+        return [msg.route for msg in batch]
+
+    with broker.connect() as mq:
+        for number in range(4):
+            mq.post("routed", b"%d" % number, route="eu" if number % 2 else "us")
+        mq.flush(30)
+        first = mq.fetch("routed", "g", n=1, route="eu", wait=10)
+        assert routes(first) == ["eu"]
+        assert routes(mq.fetch("routed", "g", n=4, min=2, route="us", wait=10)) == ["us", "us"]
+        assert routes(mq.fetch("routed", "g", n=4, route="eu", create=True, wait=10)) == ["eu"]
+        mq.ack(first)  # of a subscription that has ended
+        assert len(mq._fetchers) == 1
+        assert [msg.offset for msg in mq.fetch("routed", start="first", n=1, wait=10)] == [0]
+        assert [msg.offset for msg in mq.fetch("routed", start=2, n=1, wait=10)] == [2]
+        assert [msg.offset for msg in mq.fetch("routed", start=2, n=1, ack=True, wait=10)] == [3]
+
+
+def test_a_running_fetch_keeps_its_options_when_another_has_others(broker: testing.Broker) -> None:
+    with broker.connect() as mq, ThreadPoolExecutor() as pool:
+        mq.create_topic("both")
+        waiting = pool.submit(mq.fetch, "both", "g", n=1, route="eu", wait=30)
+        until(lambda: any(each._state.fetches for each in mq._fetchers.values()))
+        assert not mq.fetch("both", "g", n=1, route="us", wait=0)
+        mq.publish("both", b"eu", route="eu")
+        assert waiting.result(30).values() == [b"eu"]
+        assert len(mq._fetchers) == 1

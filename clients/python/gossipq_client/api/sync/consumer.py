@@ -310,6 +310,9 @@ class Fetcher:
     time; made by `mq.fetcher`.
     """
 
+    _said: tuple[tuple[str, str], ...] = ()  #: the options that `Consumers.fetch` made it with
+    _is_replaced = False  #: a later fetch had other options
+
     def __init__(self, client: "Consumers", subscription: credit.Subscription) -> None:
         self._client, self._state = client, subscription
 
@@ -412,6 +415,15 @@ class Fetcher:
         return partial(self._client._engine.session.consuming.take, self._state, count, fetch)
 
 
+def _said(options: FetchOptions) -> tuple[tuple[str, str], ...]:
+    """The options that make a subscription another one, for comparison. `create` does not."""
+    given = {name: value for name, value in options.items() if value is not None and name != "create"}
+    defaults = {"ack": True, "ahead": True}
+    return tuple(
+        sorted((name, repr(value)) for name, value in given.items() if defaults.get(name) is not value)
+    )
+
+
 class Consumers(Producers):
     """The part of a client that consumes."""
 
@@ -478,20 +490,35 @@ class Consumers(Producers):
         when it has `min` messages (default with `linger`: n), or when `linger` is over
         (default with `min`: wait).
 
-        Options count for the first fetch of these topics and group. Raises BadRequest.
-        Raises Unreachable if no node that could have records has answered
-        within the client's timeout.
+        Fetches with the same options share one subscription, which takes records ahead for the next fetch. A
+        fetch with other options ends it, gives back what it took ahead, and subscribes with these. Raises
+        BadRequest, and Unreachable if no node that could have records has answered within the client's
+        timeout.
         """
         count = credit_of(n, options.get("mode"), "n")
         wait_s, more = inputs.seconds(wait), more_of(count, min, linger)
         name = (topics,) if isinstance(topics, str) else tuple(topics)
-        fetcher = self._usable_fetcher(name, group)
-        if fetcher is None:
+        fetcher, said = self._usable_fetcher(name, group), _said(options) if options else ()
+        if fetcher is None or fetcher._said != said:
             asked = joining(name, group, credit=count, **options)._replace(by_fetches=True)
-            fetcher = self._fetchers.setdefault(
-                (name, group), Fetcher(self, self._engine.made_subscription(asked, False))
-            )
-        return fetcher._fetch(count, wait_s, more)
+            if fetcher is not None:
+                self._replace(name, group, fetcher)
+            made = Fetcher(self, self._engine.made_subscription(asked, False))
+            made._said = said
+            fetcher = self._fetchers.setdefault((name, group), made)
+        try:
+            return fetcher._fetch(count, wait_s, more)
+        finally:
+            if fetcher._is_replaced and not fetcher._state.fetches:
+                self._end(fetcher._state)
+
+    def _replace(self, name: tuple[str, ...], group: str | None, fetcher: Fetcher) -> None:
+        """Let the next fetch subscribe anew. The fetches of others that are running keep theirs."""
+        fetcher._is_replaced = True
+        if self._fetchers.get((name, group)) is fetcher:
+            self._fetchers.pop((name, group), None)
+        if not fetcher._state.fetches:
+            self._end(fetcher._state)
 
     def _usable_fetcher(self, name: tuple[str, ...], group: str | None) -> Fetcher | None:
         """The fetcher of earlier fetches. If there is none, drops all refused fetchers: this call
