@@ -195,7 +195,7 @@ def timed(name: str, works: list[Callable[[], Any]], count: int) -> Figure:
     with ThreadPoolExecutor(len(works)) as pool:
         start = time.perf_counter()
         for each in [pool.submit(work) for work in works]:
-            each.result()
+            each.result(None)
         return Figure(name, count / (time.perf_counter() - start))
 
 

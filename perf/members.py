@@ -90,7 +90,7 @@ def spent(at: Node, mq: Client, topic: str, batches: int, size: int = BATCH, pau
     for _ in range(batches):
         sent = mq.post_many(topic, [VALUE] * size)
         if pause_s:
-            sent.result()
+            sent.result(None)
             time.sleep(pause_s)
     mq.flush()
     end = time.perf_counter() + PATIENCE_S

@@ -103,7 +103,7 @@ def test_publishes_survive_a_killed_node(make_node: Callable[..., RunningNode], 
             with pytest.raises(NotConfirmed):
                 await late.result(0.1)
             await asyncio.to_thread(node.start)
-            assert [(await each).offset for each in [*pending, late]] == list(range(1_001))
+            assert [(await each.result(PATIENCE_S)).offset for each in [*pending, late]] == list(range(1_001))
 
     asyncio.run(main())
 

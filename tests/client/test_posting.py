@@ -3,11 +3,12 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from gossipq.errors import Backpressure, BadRequest, GossipqError, NotConfirmed
-from gossipq_client import Client, PendingReceipt, aio, testing
+from gossipq_client import Client, PendingReceipt, aio, connect, testing
 from gossipq_client.api.aio import driver
 from gossipq_client.session.packer import WINDOW_BATCHES
 
@@ -176,3 +177,36 @@ def test_an_ack_is_stored_when_it_returns(broker: testing.Broker, mq: Client) ->
     mq.ack(batch)
     assert acked() == 2
     asyncio.run(main())
+
+
+def test_ready_connects_and_takes_no_longer_than_it_may(broker: testing.Broker, tmp_path: Path) -> None:
+    nobody = f"ipc://{tmp_path}/nobody"
+
+    async def main() -> None:
+        mq = await aio.connect(broker.endpoint).ready(timeout=PATIENCE_S)
+        assert (await mq.publish("ready.aio", b"x")).offset == 0
+        await mq.close()
+        with pytest.raises(ConnectionError):
+            await aio.connect(nobody).ready(timeout="50ms")
+
+    mq = broker.connect().ready(timeout=None)
+    assert mq.ready() is mq
+    mq.close()
+    with pytest.raises(ConnectionError, match="no node answers"):
+        connect(nobody).ready(timeout=0.05)
+    asyncio.run(main())
+
+
+def test_a_receipt_is_waited_for_as_long_as_the_client_waits(broker: testing.Broker) -> None:
+    with connect(broker.endpoint, timeout=0.2) as mq:
+        mq.ready(timeout=PATIENCE_S)
+        assert mq.publish("patience", b"0", timeout=PATIENCE_S).offset == 0
+        with mq._lock:  # nobody hears of the confirm
+            late = mq.post("patience", b"1")
+            real, mq._engine.transport.receive = mq._engine.transport.receive, list  # type: ignore[method-assign]
+            try:
+                with pytest.raises(TimeoutError, match=r"within 0\.2 s"):
+                    late.result()
+            finally:
+                mq._engine.transport.receive = real  # type: ignore[method-assign]
+        assert late.result(timeout=None).offset == 1

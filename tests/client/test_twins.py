@@ -111,6 +111,7 @@ def test_a_client_has_few_names() -> None:
             "post_many",
             "publish",
             "publish_many",
+            "ready",
             "request",
             "reschedule",
             "run",

@@ -83,7 +83,7 @@ def publish(mq: "Client", load: Load, pool: list[list[bytes]], progress: Connect
         mq.flush()
     seconds = time.perf_counter() - start
     for receipt in receipts:
-        receipt.result()
+        receipt.result(None)
     return seconds
 
 

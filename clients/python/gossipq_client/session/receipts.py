@@ -14,7 +14,7 @@ from gossipq.errors import Backpressure, GossipqError
 from gossipq.texts import many
 from gossipq.values import Run
 from gossipq_client.session.packer import UNKNOWN_OFFSET, Flight, Special
-from gossipq_client.values import inputs, refs
+from gossipq_client.values import UNSET, inputs, refs
 
 NOWHERE = Run(1, UNKNOWN_OFFSET)  #: for a record that the confirm does not name
 
@@ -268,6 +268,9 @@ class Waiter(Protocol):
     def _await_flights(self, flights: list[Flight], timeout: float | None) -> None:
         """Returns when all are done. Raises NotConfirmed when the time is over."""
 
+    def _seconds(self, timeout: inputs.Timeout) -> float | None:
+        """The time that a call waits; None = for ever."""
+
     def _progress(self) -> bool:
         """Takes messages that have arrived, without waiting. Returns False if the client is
         closed and no more will come.
@@ -284,15 +287,16 @@ class PendingReceipt(Struct, eq=False):
         """True if `result` returns or raises at once."""
         raise NotImplementedError
 
-    def result(self, timeout: inputs.Duration | None = None) -> Receipt:
-        """Wait for the receipt, `timeout` at most, in seconds or as "5s"; None = for ever.
+    def result(self, timeout: inputs.Timeout = UNSET) -> Receipt:
+        """Wait for the receipt, `timeout` at most, in seconds or as "5s"; without it the client's timeout,
+        None: for ever.
 
         Raises NotConfirmed (may be stored) or Refused (certainly not stored). For a list it raises the first
         error; records of other batches may be stored then.
         """
         raise NotImplementedError
 
-    def exception(self, timeout: inputs.Duration | None = None) -> GossipqError | None:
+    def exception(self, timeout: inputs.Timeout = UNSET) -> GossipqError | None:
         """Wait as `result` does, also in seconds, and return the error that it raises, or None. Raises
         NotConfirmed when the time is over.
         """
@@ -323,9 +327,9 @@ class PendingRecord(PendingReceipt, eq=False):
             return True
         return self._flight.done
 
-    def result(self, timeout: inputs.Duration | None = None) -> Receipt:
+    def result(self, timeout: inputs.Timeout = UNSET) -> Receipt:
         if not self._flight.done:
-            self._client._await_flights([self._flight], inputs.limit_s(timeout))
+            self._client._await_flights([self._flight], self._client._seconds(timeout))
         return receipt_of(self._flight, self._index)
 
     def add_done_callback(self, call: Callable[[PendingReceipt], object]) -> None:
@@ -344,8 +348,8 @@ class PendingReceipts(PendingReceipt, eq=False):
             return True
         return all(flight.done for flight in flights)
 
-    def result(self, timeout: inputs.Duration | None = None) -> Receipt:
-        self._client._await_flights(self._awaited.flights, inputs.limit_s(timeout))
+    def result(self, timeout: inputs.Timeout = UNSET) -> Receipt:
+        self._client._await_flights(self._awaited.flights, self._client._seconds(timeout))
         return self._awaited.receipt()
 
     def add_done_callback(self, call: Callable[[PendingReceipt], object]) -> None:

@@ -1,11 +1,13 @@
 """The asyncio twin: the same names as the sync client, awaited; the event loop watches the sockets."""
 
+import math
 from collections.abc import Generator, Iterable
 from typing import Any, Self, Unpack
 
 from gossipq_client.api.aio.facade import Facade
 from gossipq_client.handlers import shows
 from gossipq_client.io import ConnectOptions, connecting
+from gossipq_client.values import UNSET, inputs
 
 
 class Client(Facade):
@@ -22,8 +24,17 @@ class Client(Facade):
     def _wait(self) -> float:
         return self._timeout if self._patience is None else self._patience
 
-    async def _connected(self) -> Self:
-        await self._start()
+    async def ready(self, timeout: inputs.Timeout = UNSET) -> Self:
+        """Connect, send what the spool holds, and return this client once a node answers.
+
+        `timeout` is in seconds, or "5s"; without it the client's timeout, None: for ever. Raises Unreachable
+        when it is over, and ClientClosed.
+        """
+        seconds = self._seconds(timeout)
+        return await self._connected(math.inf if seconds is None else seconds)
+
+    async def _connected(self, seconds: float | None = None) -> Self:
+        await self._start(seconds)
         try:
             async with self._spooling:
                 await self._send_spooled()

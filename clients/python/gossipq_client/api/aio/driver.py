@@ -16,7 +16,7 @@ from gossipq.limits import PUBLISH_WINDOW_BYTES
 from gossipq.texts import many
 from gossipq_client.io import PAUSE_SECONDS, Engine, exits
 from gossipq_client.session import Awaited, Flight, Held, Patience, Receipt, Record, Writer
-from gossipq_client.values import NO_CREDENTIALS, Credentials, Options, inputs
+from gossipq_client.values import NO_CREDENTIALS, UNSET, Credentials, Options, inputs
 
 T = TypeVar("T")
 Place = tuple[str, int]  #: a partition by topic and number, which outlive its writer
@@ -38,15 +38,16 @@ class PendingReceipt:
         """True if `result` returns or raises at once."""
         return _are_done(self._awaited.flights) or not self._client._engine.usable
 
-    async def result(self, timeout: inputs.Duration | None = None) -> Receipt:
-        """Wait for the receipt, `timeout` at most, in seconds or as "5s"; None = for ever.
+    async def result(self, timeout: inputs.Timeout = UNSET) -> Receipt:
+        """Wait for the receipt, `timeout` at most, in seconds or as "5s"; without it the client's timeout,
+        None: for ever.
 
         Raises NotConfirmed (may be stored) or Refused (certainly not stored).
         """
-        await self._client._await_flights(self._awaited.flights, inputs.limit_s(timeout))
+        await self._client._await_flights(self._awaited.flights, self._client._seconds(timeout))
         return self._awaited.receipt()
 
-    async def exception(self, timeout: inputs.Duration | None = None) -> GossipqError | None:
+    async def exception(self, timeout: inputs.Timeout = UNSET) -> GossipqError | None:
         """Wait as `result` does, also in seconds, and return the error that it raises, or None. Raises
         NotConfirmed when the time is over."""
         try:
@@ -92,8 +93,8 @@ class PendingPost(PendingReceipt):
             return not self._client._engine.usable
         return self._error is not None or super().done()
 
-    async def result(self, timeout: inputs.Duration | None = None) -> Receipt:
-        seconds, since_ms = inputs.limit_s(timeout), self._client._engine.now_ms()
+    async def result(self, timeout: inputs.Timeout = UNSET) -> Receipt:
+        seconds, since_ms = self._client._seconds(timeout), self._client._engine.now_ms()
         self._is_seen = True  # who waits for the error sees it
         try:
             await asyncio.wait([self._task], timeout=seconds)
@@ -214,13 +215,14 @@ class Driver:
         exits.note(self)
         return engine
 
-    async def _start(self) -> None:
+    async def _start(self, seconds: float | None = None) -> None:
         """Raises Unreachable when no node answers in time, ClientClosed."""
         engine = self._engine
         engine.check()
         links = engine.session.links
         try:
-            if not await self._until(lambda: links.decided, self._wait) or not links.home.greeting:
+            patience_s = self._wait if seconds is None else seconds
+            if not await self._until(lambda: links.decided, patience_s) or not links.home.greeting:
                 raise engine.unreachable()
         except BaseException:
             if not links.greetings:
@@ -289,6 +291,10 @@ class Driver:
     async def _let_others(self) -> None:
         """Lets other tasks add what they have to what is about to be sent and waited for."""
         await asyncio.sleep(0)
+
+    def _seconds(self, timeout: inputs.Timeout) -> float | None:
+        """The time that a call waits; None = for ever. Raises BadRequest."""
+        return self._timeout if timeout is UNSET else inputs.limit_s(timeout)
 
     def _pending(self, awaited: Awaited) -> PendingReceipt:
         return PendingReceipt(self, awaited)

@@ -1,6 +1,7 @@
 """The sync client: its I/O happens inline in the calling thread, under one lock; a keeper thread fills the
 pauses."""
 
+import math
 from collections.abc import Iterable
 from inspect import signature
 from typing import Any, Self, Unpack
@@ -10,7 +11,7 @@ from gossipq_client.api.sync.facade import Facade
 from gossipq_client.handlers import shows
 from gossipq_client.io import ConnectOptions, Engine, connecting
 from gossipq_client.session import Flight, PendingReceipt, PendingRecord
-from gossipq_client.values import PublishOptions
+from gossipq_client.values import UNSET, PublishOptions, inputs
 
 
 class Client(Facade):
@@ -39,6 +40,18 @@ class Client(Facade):
         except BaseException:
             self._give_up(self.__dict__.get("_engine"))
             raise
+        return self
+
+    def ready(self, timeout: inputs.Timeout = UNSET) -> Self:
+        """Connect, send what the spool holds, and return this client once a node answers.
+
+        `timeout` is in seconds, or "5s"; without it the client's timeout, None: for ever. Raises Unreachable
+        when it is over, and ClientClosed.
+        """
+        seconds = self._seconds(timeout)
+        self._open(math.inf if seconds is None else seconds)
+        with self._spooling:
+            self._send_spooled()
         return self
 
     def _look_at_each(self) -> None:

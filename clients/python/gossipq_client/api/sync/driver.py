@@ -12,7 +12,7 @@ from gossipq_client.io import Bell, Engine, exits, in_handler, log
 from gossipq_client.io import wait as wait_for
 from gossipq_client.session import Awaited, Flight, Held, Patience, PendingReceipts, Record, Writer
 from gossipq_client.session import PendingReceipt as PendingReceipt
-from gossipq_client.values import NO_CREDENTIALS, Credentials, Options
+from gossipq_client.values import NO_CREDENTIALS, UNSET, Credentials, Options, inputs
 
 T = TypeVar("T")
 Gate = threading.RLock  #: one after the other
@@ -143,6 +143,10 @@ class Driver:
 
     def _let_others(self) -> None:
         """Other threads add what they have while this one waits."""
+
+    def _seconds(self, timeout: inputs.Timeout) -> float | None:
+        """The time that a call waits; None = for ever. Raises BadRequest."""
+        return self._timeout if timeout is UNSET else inputs.limit_s(timeout)
 
     def _pending(self, awaited: Awaited) -> PendingReceipt:
         return PendingReceipts(self, awaited)

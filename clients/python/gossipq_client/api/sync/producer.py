@@ -193,10 +193,6 @@ class Producers(Connection):
         self._await_flights(sent.flights, seconds)
         return sent.receipt()
 
-    def _seconds(self, timeout: inputs.Timeout) -> float | None:
-        """The time that a call waits; None = for ever. Raises BadRequest."""
-        return self._timeout if timeout is UNSET else inputs.limit_s(timeout)
-
     def _publish_spooled(
         self, spool: Spool, topic: str, raws: list[bytes], checked: Options | Many
     ) -> Awaited:
