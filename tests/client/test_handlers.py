@@ -37,9 +37,7 @@ class Order:
 
 
 class Model:
-    """As one of pydantic."""
-
-    model_validate = None
+    """Of no library that is known."""
 
 
 @dataclass
@@ -127,7 +125,7 @@ class TestPayloads:
         """Each record became a dead letter."""
         with pytest.raises(BadRequest, match="Model in it") as refused:
             payloads.decoder(annotation)
-        assert refused.value.hint == "take a dict, and call Model.model_validate with it"
+        assert "a model of pydantic" in refused.value.hint
 
     def test_a_type_that_holds_itself_is_looked_at_once(self) -> None:
         assert payloads.decoder(Tree)(b'{"leaves": [{}]}') == Tree([Tree()])

@@ -8,11 +8,11 @@ import msgspec
 
 from gossipq.errors import BadRequest
 
-_HINT = "publish bytes, text, or what JSON can express: dict, list, a dataclass, a msgspec.Struct"
+_HINT = "publish bytes, text, or what JSON can express: dict, list, a dataclass, a msgspec.Struct, a model"
 
 
 def json_bytes(value: Any) -> bytes:
-    """Encode a dict, list, dataclass, msgspec.Struct ... as JSON.
+    """Encode a dict, list, dataclass, msgspec.Struct, model of pydantic ... as JSON.
 
     Raises BadRequest for a type that JSON cannot express, and for NaN and infinity: the encoder would write
     null, and the consumer could not tell that from None.
@@ -26,7 +26,7 @@ def json_bytes(value: Any) -> bytes:
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
         raise BadRequest(f"the value cannot be written as JSON: {error}", hint=_HINT) from None
     if b"null" in raw:  # the walk costs more than the encoding, and few values need it
-        for path, number in _not_finite(msgspec.to_builtins(value, enc_hook=_nothing), "$"):
+        for path, number in _not_finite(msgspec.to_builtins(value, enc_hook=_shown), "$"):
             raise BadRequest(
                 f"the value has {number} at {path}, and JSON has no such number",
                 hint="publish None there, or leave the field out",
@@ -34,19 +34,25 @@ def json_bytes(value: Any) -> bytes:
     return raw
 
 
-def _refuse(value: Any) -> Any:
-    """The encoder calls this for each object of an unknown type."""
-    kind = type(value).__qualname__
-    is_model = callable(getattr(value, "model_dump", None))  # a model of pydantic, for example
-    hint = 'publish its fields: value.model_dump(mode="json")' if is_model else _HINT
-    raise BadRequest(f"JSON cannot express a value of type {kind}", hint=hint)
+def is_model(kind: Any) -> bool:
+    """True for a class that validates and dumps as those of pydantic do."""
+    return callable(getattr(kind, "model_validate", None)) and callable(getattr(kind, "model_dump", None))
 
 
-_encode = msgspec.json.Encoder(enc_hook=_refuse).encode
+def _plain(value: Any) -> Any:
+    """Return the fields of a model. The encoder calls this for each object of an unknown type."""
+    if is_model(type(value)):
+        return value.model_dump(mode="json")
+    raise BadRequest(f"JSON cannot express a value of type {type(value).__qualname__}", hint=_HINT)
 
 
-def _nothing(value: Any) -> None:
-    """Replaces a msgspec.Raw, which is JSON already."""
+_encode = msgspec.json.Encoder(enc_hook=_plain).encode
+
+
+def _shown(value: Any) -> Any:
+    """Replaces an object that was encoded: a model by its fields, a msgspec.Raw, which is JSON already, by
+    nothing."""
+    return value.model_dump(mode="json") if is_model(type(value)) else None
 
 
 def _not_finite(value: Any, path: str) -> Iterator[tuple[str, float]]:

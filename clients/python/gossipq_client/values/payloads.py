@@ -3,6 +3,7 @@ handler's answers in the same way.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,15 +11,17 @@ import msgspec
 from gossipq.errors import BadRequest
 from gossipq.wire.plain import UNREADABLE
 from gossipq_client.values import inputs
+from gossipq_client.values.json_values import is_model
 from gossipq_client.values.outcomes import Undecodable
 
 Decode = Callable[[bytes], Any]
+_HINT = "bytes, str, dict, list, a dataclass, a msgspec.Struct or a model of pydantic will do"
 _decode_headers = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
 def decoder(annotation: Any) -> Decode:
     """Returns a decoder for values: bytes stay as they are, str comes from UTF-8, other types from
-    JSON: dict, list, dataclass, msgspec.Struct, TypedDict, int ...
+    JSON: dict, list, dataclass, msgspec.Struct, class of attrs, model of pydantic, TypedDict, int ...
 
     The decoder raises Undecodable. Raises BadRequest for a type that values cannot be decoded to.
     """
@@ -28,20 +31,19 @@ def decoder(annotation: Any) -> Decode:
         return _text
     name = getattr(annotation, "__name__", repr(annotation))
     try:
-        decode = msgspec.json.Decoder(annotation).decode
+        decode = msgspec.json.Decoder(annotation, dec_hook=_validated).decode
         foreign = _foreign(msgspec.inspect.type_info(annotation))
     except Exception as error:  # for example NameError: a field has a type that only type checkers know
         raise BadRequest(
             f"no value can be decoded to {name}: {error}",
-            hint="bytes, str, dict, list, a dataclass or a msgspec.Struct will do",
+            hint=_HINT,
         ) from None
     if foreign is not None:
         inner = getattr(foreign, "__name__", repr(foreign))
         text = name if foreign is annotation else f"{annotation}, because of {inner} in it"
-        hint = "bytes, str, dict, list, a dataclass or a msgspec.Struct will do"
-        if hasattr(foreign, "model_validate"):  # a pydantic model
-            hint = f"take a dict, and call {inner}.model_validate with it"
-        raise BadRequest(f"no value can be decoded to {text}", hint=hint)
+        raise BadRequest(f"no value can be decoded to {text}", hint=_HINT)
+    if is_model(annotation) and callable(getattr(annotation, "model_validate_json", None)):
+        return partial(_from_model, annotation.model_validate_json)
 
     def from_json(raw: bytes) -> Any:
         try:
@@ -50,6 +52,20 @@ def decoder(annotation: Any) -> Decode:
             raise Undecodable(str(error)) from None
 
     return from_json
+
+
+def _validated(kind: Any, value: Any) -> Any:
+    """Make a model of its fields. Raises ValueError, which the decoder turns into its own error."""
+    return kind.model_validate(value)
+
+
+def _from_model(validate: Decode, raw: bytes) -> Any:
+    """Decode a whole value to a model, which knows JSON better than plain types, for example in strict mode.
+    Raises Undecodable."""
+    try:
+        return validate(raw)
+    except (ValueError, RecursionError) as error:
+        raise Undecodable(str(error)) from None
 
 
 def _foreign(info: Any) -> Any:
@@ -63,6 +79,8 @@ def _foreign(info: Any) -> Any:
             continue
         seen.add(id(found))
         if isinstance(found, msgspec.inspect.CustomType):
+            if is_model(found.cls):
+                continue
             return found.cls
         if isinstance(found, list | tuple):
             waiting += found
