@@ -47,7 +47,7 @@ def receipt(offset: int = 3, **more: Any) -> SimpleNamespace:
 @pytest.fixture
 def orders(client):
     client.answers["topics"] = lambda name: [TopicInfo(9, name, 1, TopicConfig(), [1])]
-    client.answers["publish"] = lambda *args, **options: Pending(receipt())
+    client.answers["post"] = lambda *args, **options: Pending(receipt())
     client.answers["known_schema"] = None
     client.answers["groups"] = lambda topic: []
     return client
@@ -58,7 +58,7 @@ def orders(client):
 
 def published(client) -> list[tuple[bytes, dict[str, Any]]]:
     """Published values with their options, except the time to wait for room in the window."""
-    calls = [(args[1], dict(options)) for args, options in client.called("publish")]
+    calls = [(args[1], dict(options)) for args, options in client.called("post")]
     assert [options.pop("wait") for _, options in calls] == [TIMEOUT_S] * len(calls)
     return calls
 
@@ -193,7 +193,7 @@ def test_pub_jsonl_wrong_lines(orders, gossipq, line: bytes, says: str) -> None:
     ],
 )
 def test_pub_says_what_became_of_it(orders, gossipq, answer: Any, text: str) -> None:
-    orders.answers["publish"] = lambda *args, **options: Pending(answer)
+    orders.answers["post"] = lambda *args, **options: Pending(answer)
     ran = gossipq("pub", "orders", "body")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith(text)
@@ -203,13 +203,13 @@ def test_pub_says_what_became_of_it(orders, gossipq, answer: Any, text: str) -> 
 
 
 def test_pub_of_what_promises_nothing_says_sent(orders, gossipq) -> None:
-    orders.answers["publish"] = lambda *args, **options: Pending(receipt(-1, ref="", copies=0))
+    orders.answers["post"] = lambda *args, **options: Pending(receipt(-1, ref="", copies=0))
     assert gossipq("pub", "orders", "body", "--count", "5").out.startswith("sent 5 of 5 in orders  ")
 
 
 def test_pub_waits_no_longer_than_it_was_told_and_says_what_it_knows(orders, gossipq) -> None:
     answers = iter([receipt(), NotConfirmed("no confirm within 2 s")])
-    orders.answers["publish"] = lambda *args, **options: Pending(next(answers))
+    orders.answers["post"] = lambda *args, **options: Pending(next(answers))
     ran = gossipq("--timeout", "2s", "pub", "orders", "body", "--count", "2")
     assert ran.out.startswith("stored 1 of 2 in orders  ")
     assert "1 of 2 records may be stored or not: no confirm within 2 s" in ran.err
@@ -217,7 +217,7 @@ def test_pub_waits_no_longer_than_it_was_told_and_says_what_it_knows(orders, gos
 
 
 def test_pub_counts_duplicates(orders, gossipq) -> None:
-    orders.answers["publish"] = lambda *args, **options: Pending(receipt(duplicate=options["id"] == "x-1"))
+    orders.answers["post"] = lambda *args, **options: Pending(receipt(duplicate=options["id"] == "x-1"))
     ran = gossipq("pub", "orders", "--lines", "--id", "x-{n}", stdin=b"a\nb\nc\n")
     assert ran.out.startswith("stored 3 of 3 in orders (1 known already)  ")
     row = json.loads(gossipq("pub", "orders", "--lines", "--id", "x-{n}", "-o", "json", stdin=b"a\nb\n").out)
@@ -225,7 +225,7 @@ def test_pub_counts_duplicates(orders, gossipq) -> None:
 
 
 def test_pub_of_what_the_client_refuses(orders, gossipq) -> None:
-    orders.answers["publish"] = errors.BadRequest("delay=1e12 is too long", "0ms to 3650d are allowed")
+    orders.answers["post"] = errors.BadRequest("delay=1e12 is too long", "0ms to 3650d are allowed")
     ran = gossipq("pub", "orders", "body", "--delay", "1e9")
     assert ran == (2, "", "error: delay=1e12 is too long\n hint: 0ms to 3650d are allowed\n")
 

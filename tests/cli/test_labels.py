@@ -19,7 +19,7 @@ follow follows free goes here holds in kind last lead leading leads letters leve
 newest next number of oldest on option origin other out p passed path per pid point position process
 published range reason refused restarts role roles rss rtt rules runs seconds seen servers silent size span
 spooled state store stored takeovers term time to tokens total trial used user users value verb version
-virtual what who why with worker workers ms copies failures dead
+virtual what when who why with worker workers ms copies failures dead
 """
 PLAIN = set(WORDS.split())
 
