@@ -28,14 +28,16 @@ SEED = int(os.environ.get("GOSSIPQ_SEED", "0")) or random.SystemRandom().randran
 
 
 def commit() -> str:
-    """Of the tree that runs; "-dirty": changed since, but for the results of runs."""
+    """Of the tree that runs; "-dirty": changed since, but for files of results."""
 
     def git(*words: str) -> str:
         return subprocess.run(
             ["git", "-C", str(HOME), *words], capture_output=True, text=True, check=False
         ).stdout.strip()
 
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":(exclude){RESULTS}")
+    changed = git(
+        "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude,glob)tests/**/*.jsonl"
+    )
     return (git("describe", "--always") or "unknown") + ("-dirty" if changed else "")
 
 
