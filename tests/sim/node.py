@@ -28,7 +28,7 @@ from gossipq.core.turn import Turn
 from gossipq.errors import CorruptLog, StoreError
 from gossipq.messages import Ack, Join, Nack, Publish, Share, Started, Subscribe, Unsubscribe
 from gossipq.peer_messages import Appended
-from gossipq.types import META_SHARD, Now
+from gossipq.types import META_SHARD, Now, SessionId
 from gossipq.values import Member, Message, Range
 from gossipq.wire import batch as batches
 from gossipq.wire.opener import Opener
@@ -38,6 +38,7 @@ from sim.disk import Disk
 from sim.history import Asked, Begun, Copy, Pushed, Released, StartedRow
 from sim.loans import Loans
 from sim.rivals import Rival
+from sim.shares import Shares
 from sim.small import FAILURES_PER_TURN, LETTERS_PER_TURN, SNAPSHOT_ROWS_PER_TURN
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ _values: dict[bytes, tuple[bytes, ...]] = {}
 
 class Crashed(BaseException):
     """The process ends here, between two effects."""
+
+
+def session_of(sender: str) -> SessionId:
+    return sender.encode().ljust(16, b".")
 
 
 def values_of(body: bytes, first: int, count: int) -> tuple[bytes, ...]:
@@ -102,6 +107,7 @@ class Node:
         self.followers: dict[str, int] = {}  #: of the meta shard: time at which each answered its leader last
         self.heard: dict[bytes, int] = {}  #: time at which a session was heard last, also of those that ended
         self.loans = Loans()
+        self.shares = Shares()
         #: since when a shard, in one term, has something of a session
         self.members: dict[tuple[int, int, bytes], int] = {}
         self.wake_at: int | None = None
@@ -191,6 +197,8 @@ class Node:
             turns.run(now, self._work)
             self._check_reading()
             self._check_members()
+            for text in self.shares.look(self.shards(), self.world.now):
+                self.world.broken(f"{text}, at {self.name}")
             self._note_places()
         except Crashed:
             self.crash()
@@ -333,7 +341,7 @@ class Node:
         assert isinstance(batch, bytes)
         if self.world.calm and sender == "operator":
             return  # who decides what is frozen must know the voters
-        origin, session = (sender.encode(),), sender.encode().ljust(16, b".")
+        origin, session = (sender.encode(),), session_of(sender)
         self.steps += 1
         if isinstance(message, Publish):
             waiting = sum(len(entry.payload) + len(entry.body) for entry in shard.unapplied())
@@ -362,6 +370,7 @@ class Node:
             self.world.history.started += rows
         self._released(shard, sender, message)
         self.loans.heard(shard.id, shard.term, sender, request_id, message)
+        self.shares.heard(shard.id, session, message, self.world.now)
         last = shard.last
         self.turns.step(shard, origin, request_id, Client(session, sender), message, batch=batch)
         if isinstance(message, Join) and shard.last > last:
@@ -447,6 +456,10 @@ class Node:
             for text in self.loans.delivered(shard.id, term, delivery):
                 world.broken(text)
             consumer = delivery.origin[0].decode()
+            # a rival may take records of its other subscriptions by EXTEND, beyond its bound
+            if isinstance(world.parties[consumer], Consumer | Drainer):
+                for text in self.shares.delivered(shard, delivery, session_of(consumer), world.now):
+                    world.broken(text)
             for part in delivery.parts:
                 body, _ = shard.body(part.index)
                 if body is None:
@@ -479,6 +492,7 @@ class Node:
 
         for origin, message in effects.notices:
             if isinstance(message, Share):
+                self.shares.asked(shard, session_of(origin[0].decode()), message.subscription, world.now)
                 world.post_client(self, origin, message.subscription, term, message)
 
     # --- what the copy itself must keep (I1 to I10) ---------------------------------------------------------

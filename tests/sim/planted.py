@@ -16,13 +16,14 @@ from gossipq.core.copies.peers import Peers
 from gossipq.core.copies.reconfiguration import Reconfiguration
 from gossipq.core.delivery import consumers, dispatch, selector, tries
 from gossipq.core.delivery.attempts import Attempts, Budget
-from gossipq.core.delivery.consumers import PartitionView, Subscription
+from gossipq.core.delivery.consumers import Lease, OwnedLeases, PartitionView, Subscription
 from gossipq.core.delivery.dispatch import Dispatch
 from gossipq.core.delivery.expiry import Expiry
 from gossipq.core.delivery.holdings import Holdings
 from gossipq.core.delivery.key_order import DONE, KeyOrder
 from gossipq.core.delivery.keys import UNBOUNDED, Keys
 from gossipq.core.delivery.outbox import Outbox
+from gossipq.core.delivery.prefetch import Prefetch
 from gossipq.core.delivery.selector import Selector
 from gossipq.core.delivery.settlement import Settlement
 from gossipq.core.ledger import outcomes, records
@@ -753,6 +754,35 @@ def schedules_end_with_their_leader(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ScheduleRequests, "lead", lambda requests: None)
 
 
+def idle_members_are_passed_over(patch: pytest.MonkeyPatch) -> None:
+    """No member is asked to give records back."""
+    patch.setattr(dispatch, "uneven", lambda group, holds, boot_ms: ([], False))
+
+
+def starts_make_room_twice(patch: pytest.MonkeyPatch) -> None:
+    """A record makes room for another one when it starts, and again when it is acked."""
+    count = OwnedLeases.count
+
+    def twice(owned: OwnedLeases, lease: Lease, records: int) -> None:
+        count(owned, lease, records)
+        if lease.started and records < 0:
+            owned.unstarted += records
+
+    patch.setattr(OwnedLeases, "count", twice)
+
+
+def bounds_never_shrink(patch: pytest.MonkeyPatch) -> None:
+    """A member that was fast once may hold as many records when it has become slow."""
+    adapt = Prefetch.adapt
+
+    def grow(prefetch: Prefetch, finished: int, boot_ms: int) -> None:
+        before = prefetch.most
+        adapt(prefetch, finished, boot_ms)
+        prefetch.most = max(before, prefetch.most)
+
+    patch.setattr(Prefetch, "adapt", grow)
+
+
 def windows_are_small(patch: pytest.MonkeyPatch) -> None:
     """Jobs ask for nothing but keys, and few of a group are open at once: what waits for a key goes to
     disk."""
@@ -898,6 +928,9 @@ PLANTED: dict[str, Planted] = {
         Planted(parked_behind_a_free_key, "L6", under=windows_are_small, modes=("key_ordered",)),
         Planted(loans_are_kept, "P23"),
         Planted(starts_are_not_heard, "P13"),
+        Planted(idle_members_are_passed_over, "I17"),
+        Planted(starts_make_room_twice, "I18"),
+        Planted(bounds_never_shrink, "I18"),
         Planted(members_outlive_their_sessions, "I14"),
         Planted(clones_are_believed, "I15", kinds=STEERED),
         Planted(sequences_swapped, "P6"),

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from gossipq import limits
 from gossipq.core.copies import snapshot
-from gossipq.core.delivery import consumers
+from gossipq.core.delivery import consumers, prefetch
 from gossipq.core.ledger import retention
 from gossipq.core.register import roster
 from sim.clients import CREDIT, RUN
@@ -27,6 +27,11 @@ SMALL = [
     (limits, "UNAPPLIED_BYTES_MAX", 20_000),
     (limits, "STRAY_MS", 1_800),
     (limits, "UNEVEN_MS", 60),
+    (limits, "PREFETCH_START", 6),
+    (limits, "PREFETCH_MIN", 2),
+    (limits, "PREFETCH_MAX", 1_000),
+    (limits, "PREFETCH_GROWTH", 2),
+    (prefetch, "PERIOD_MS", 100),
     (limits, "STRAY_ROWS", 5),
     (roster, "LIVING_MS", 2_000),
     (consumers, "KEY_RANGES", 2),
