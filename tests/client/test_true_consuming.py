@@ -94,7 +94,7 @@ class Life(Cluster):
         ]
         users = [each.subscription for each in self.parties if isinstance(each, User)]
         return all(
-            view.cursor.state.cursor == end and not view.leases and not view.returned and view.due_ms is None
+            view.cursor.state.cursor == end and not view.window.reaches(0, end) and view.due_ms is None
             for view, end in views
         ) and all(each.finished or (each.closing and not each.parts) for each in users)
 

@@ -8,7 +8,7 @@ from random import Random
 
 from core.fleet import FallibleFleet
 from core.harness import client
-from core.places import NEVER, offsets, on_the_way_to_disk, returned, waiting
+from core.places import NEVER, held_or_moving, offsets, on_the_way_to_disk, returned, waiting
 from gossipq import limits
 from gossipq.core.delivery import Delivery, PartitionView
 from gossipq.core.effects import Effects
@@ -136,7 +136,7 @@ class Busy:
         return self.shard.ledger.partitions[self.partition].next
 
     def held(self, who: Client) -> list[Range]:
-        leases = self.view.leases if self.view else ()
+        leases = self.view.window.leases() if self.view else ()
         return [(self.partition, first, end) for first, end, lease in leases if lease.session == who.session]
 
     # --- what is told -----------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ class Busy:
         # also what is a letter by then: of what is told in the same turn, or on its way
         soon = self.fleet.led.inbox or list(self.shard.unapplied())
         dead = self.cursor.dead.scan() if self.cursor and not soon else ()
-        leases = self.view.leases if self.view else ()
+        leases = held_or_moving(self.view) if self.view else ()
         letters = {at for each in dead for at in range(each.first, each.end)}
         self.again(set(range(self.next)) if soon else letters | set(offsets(leases)))
         self.tell(OPERATOR, ReplayDead(self.partition, "g", ranges))
@@ -446,8 +446,10 @@ class Busy:
         if view is None or view.keys is None or self.routed:
             return
         dispatch, first_of = self.shard.dispatch, dict[int, Offset]()
-        leased, parking = set(offsets(view.leases)), on_the_way_to_disk(self.shard)
-        left = returned(view) | waiting(view.cursor) - leased | parking | set(range(view.next, self.next))
+        leased, parking = set(offsets(held_or_moving(view))), on_the_way_to_disk(self.shard)
+        left = (
+            returned(view) | waiting(view.cursor) - leased | parking | set(range(view.window.next, self.next))
+        )
         for at in left - self.anew:
             for _, key_hash in dispatch.key_order.hashes(view, at, at + 1):
                 first_of[key_hash] = min(at, first_of.get(key_hash, NEVER))

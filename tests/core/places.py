@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from gossipq.core.delivery import Dispatch, PartitionView
-from gossipq.core.delivery.consumers import EXCLUSIVE, Lease
+from gossipq.core.delivery.consumers import EXCLUSIVE
+from gossipq.core.delivery.window import Lease, MovingRecords, ReadyRecords, RecordState, WaitingRecords
 from gossipq.core.ledger import Cursor, Ledger, key_of, records
 from gossipq.core.ledger.exceptions import decode_exception, ranges_of
 from gossipq.core.shard import Shard
@@ -32,9 +33,14 @@ def reopened(shard: Shard) -> Dispatch:
     return dispatch
 
 
+def held_or_moving(view: PartitionView) -> list[tuple[Offset, Offset, RecordState]]:
+    """Records that a consumer has, or that an entry on its way changes."""
+    return [each for each in view.window.overlap(0, NEVER) if isinstance(each[2], (Lease, MovingRecords))]
+
+
 def returned(view: PartitionView) -> set[Offset]:
     """What waits in memory, also for its route or key."""
-    return {at for ranges in (view.returned, *view.lanes.values()) for at in offsets(ranges)}
+    return {at for ranges in (view.window.ready, *view.window.lanes.values()) for at in offsets(ranges)}
 
 
 def fresh(view: PartitionView, end: Offset) -> set[Offset]:
@@ -63,29 +69,45 @@ def one_for_each(ledger: Ledger, view: PartitionView, applied: bool = True) -> N
     """Memory says where a record is that the ledger has as open or waiting; it adds no state. Each is in one
     place at most, each open one in exactly one, unless an entry that moves it is not `applied`."""
     end = ledger.partitions[view.partition].next
-    places = Counter(at for low, high in view.new(view.next, end) for at in range(low, high))
-    places.update(offsets(view.leases))
-    for ranges in (view.returned, *view.lanes.values()):
-        places.update(offsets(ranges))
+    states = set(offsets(view.window.overlap(0, NEVER)))
+    new = {at for low, high in view.window.new(view.window.next, end) for at in range(low, high)}
     opened = fresh(view, end)
-    twice = [at for at, count in places.items() if count > 1]
-    assert not twice, f"in two places: {twice}"
+    assert not states & new, f"new, and in a state: {states & new}"
+    indexes_follow(view)
     if applied:
-        lost = {at for at in opened - places.keys() if not ledger.is_void(view.partition, at)}
+        lost = {at for at in opened - states - new if not ledger.is_void(view.partition, at)}
         assert not lost, f"nobody would ever get {lost}"
-        here = returned(view) | set(offsets(view.leases))
-        done = {at for at in here - opened - waiting(view.cursor) if not ledger.is_void(view.partition, at)}
+        done = {at for at in states - opened - waiting(view.cursor) if not ledger.is_void(view.partition, at)}
         assert not done, f"in memory, and done on disk: {done}"
+
+
+def indexes_follow(view: PartitionView) -> None:
+    """The indexes of a window say what its states say."""
+    ready, lanes, leased = dict[Offset, int](), dict[Offset, tuple[bytes, int]](), 0
+    for first, end, state in view.window.overlap(0, NEVER):
+        if isinstance(state, ReadyRecords):
+            ready |= dict.fromkeys(range(first, end), state.tries)
+        elif isinstance(state, WaitingRecords):
+            lanes |= dict.fromkeys(range(first, end), (state.lane, state.tries))
+        elif isinstance(state, Lease):
+            leased += end - first
+    assert ready == {at: tried for low, high, tried in view.window.ready for at in range(low, high)}
+    assert lanes == {
+        at: (lane, tried)
+        for lane, ranges in view.window.lanes.items()
+        for low, high, tried in ranges
+        for at in range(low, high)
+    }
+    assert view.window.in_flight == leased
 
 
 def leases_are_kept(dispatch: Dispatch, view: PartitionView) -> None:
     """Each lease counts what it holds, has a time when it ends, and is known to its session; none holds
     nothing."""
     held: Counter[Lease] = Counter()
-    for first, end, lease in view.leases:
-        if lease.session:
-            held[lease] += end - first
-            assert lease.first <= first < end <= lease.end, f"{first} to {end} are not of their lease"
+    for first, end, lease in view.window.leases():
+        held[lease] += end - first
+        assert lease.first <= first < end <= lease.end, f"{first} to {end} are not of their lease"
     for lease, count in held.items():
         assert lease.open == count, f"a lease counts {lease.open} and holds {count}"
         assert lease in dispatch.holdings._deadlines, "a lease that never ends"
@@ -110,8 +132,7 @@ def keys_are_kept(dispatch: Dispatch, view: PartitionView) -> None:
     first = dispatch._ledger.partitions[view.partition].first
     leased = {
         at: key_hash
-        for low, high, lease in view.leases
-        if lease.session
+        for low, high, _ in view.window.leases()
         for at, key_hash in dispatch.key_order.hashes(view, low, high)
         if at >= first
     }
@@ -122,14 +143,14 @@ def keys_are_kept(dispatch: Dispatch, view: PartitionView) -> None:
     singles_of = {member.session for member in view.group.members.values() if not member.key_runs}
     singles = Counter(
         (lease.session, key_hash)
-        for low, high, lease in view.leases
+        for low, high, lease in view.window.leases()
         if lease.session in singles_of
         for _, key_hash in dispatch.key_order.hashes(view, low, high)
         if key_hash
     )
     assert max(singles.values(), default=0) <= 1, f"several of a key: {singles}"
     rows_close_their_keys(dispatch, view)
-    taken = set(offsets(view.leases)) | waiting(view.cursor)
+    taken = set(offsets(held_or_moving(view))) | waiting(view.cursor)
     for key_hash, failed in view.keys._failed.items():
         done = {at for at in failed - taken if at >= first}
         assert not done, f"key {key_hash} is closed by {done}, which do not wait"
@@ -137,7 +158,7 @@ def keys_are_kept(dispatch: Dispatch, view: PartitionView) -> None:
 
 def rows_close_their_keys(dispatch: Dispatch, view: PartitionView) -> None:
     assert view.keys is not None
-    here = returned(view) | set(offsets(view.leases))
+    here = set(offsets(view.window.overlap(0, NEVER)))
     for found in view.cursor.exceptions.scan():
         lane = found.row.lane
         for at, key_hash in dispatch.key_order.hashes(view, found.first, found.end):
@@ -155,15 +176,15 @@ def free_keys_go_on(dispatch: Dispatch, view: PartitionView) -> None:
     if view.keys is None:
         return
     hashes = dispatch.key_order.hashes
-    coming = {key_hash for low, high, _ in view.returned for _, key_hash in hashes(view, low, high)}
+    coming = {key_hash for low, high, _ in view.window.ready for _, key_hash in hashes(view, low, high)}
     coming |= {key_of(lane) for lane in view.draining}
-    coming |= view.lanes.opened.keys()
-    for key_hash, lane in view.lanes.of_keys.items():
+    coming |= view.window.lanes.opened.keys()
+    for key_hash, lane in view.window.lanes.of_keys.items():
         first = min(lane.starts[0], view.keys.on_disk.get(key_hash, NEVER))
         stuck = key_hash not in coming and view.keys.opens(key_hash, first)
         assert not stuck, f"{lane.starts[0]} waits for key {key_hash}, which is free"
     for key_hash, first in view.keys.on_disk.items():
-        behind = key_hash in coming or key_hash in view.lanes.of_keys
+        behind = key_hash in coming or key_hash in view.window.lanes.of_keys
         stuck = not behind and view.keys.opens(key_hash, first)
         assert not stuck, f"what is parked from {first} on waits for key {key_hash}, which is free"
 
@@ -221,7 +242,10 @@ def acks_are_apart(cursor: Cursor, end: Offset) -> None:
 
 def memory_is_as_reopened(shard: Shard, view: PartitionView, anew: PartitionView) -> None:
     """Nothing is under way and all is logged: another leader would have the same leases and attempts."""
-    assert not [each for each in view.leases if not each[2].session], "reserved, and no entry is on its way"
+    states = [state for _, _, state in view.window.overlap(0, NEVER)]
+    assert not [state for state in states if isinstance(state, MovingRecords)], (
+        "moving, and no entry is on its way"
+    )
     assert not view.unlogged, "leases that are not logged"
     held, same = held_as(view), held_as(anew)
     soon_ms = shard.boot_ms + DRIFT_MS
@@ -248,8 +272,7 @@ def memory_is_as_reopened(shard: Shard, view: PartitionView, anew: PartitionView
 def held_as(view: PartitionView) -> dict[Offset, tuple[int, bytes, int, bool, str]]:
     return {
         at: (lease.deadline_ms, lease.session, lease.attempt, lease.started, lease.consumer)
-        for first, end, lease in view.leases
-        if lease.session
+        for first, end, lease in view.window.leases()
         for at in range(first, end)
     }
 
@@ -257,7 +280,7 @@ def held_as(view: PartitionView) -> dict[Offset, tuple[int, bytes, int, bool, st
 def attempts_of(view: PartitionView) -> dict[Offset, int]:
     return {
         at: attempts
-        for ranges in (view.returned, *view.lanes.values())
+        for ranges in (view.window.ready, *view.window.lanes.values())
         for first, end, attempts in ranges
         for at in range(first, end)
     }
@@ -266,7 +289,7 @@ def attempts_of(view: PartitionView) -> dict[Offset, int]:
 def rows_are_looked_for(view: PartitionView) -> None:
     """What waits on disk alone comes back: what failed when it is due, what is parked when somebody takes its
     route, or its key is free."""
-    here = returned(view) | set(offsets(view.leases))
+    here = set(offsets(view.window.overlap(0, NEVER)))
     for found in view.cursor.exceptions.scan():
         lane = found.row.lane
         if here.intersection(at for low, high in ranges_of(found) for at in range(low, high)):

@@ -222,10 +222,9 @@ class Life:
     @staticmethod
     def remembered(view: PartitionView) -> Iterator[tuple[int, int]]:
         """(offset, attempts) of what is in memory, and not on its way into an entry."""
-        for first, end, lease in view.leases:
-            if lease.session:
-                yield from ((offset, lease.attempt) for offset in range(first, end))
-        for ranges in (view.returned, *view.lanes.values()):
+        for first, end, lease in view.window.leases():
+            yield from ((offset, lease.attempt) for offset in range(first, end))
+        for ranges in (view.window.ready, *view.window.lanes.values()):
             for first, end, tried in ranges:
                 yield from ((offset, tries.newest(tried)) for offset in range(first, end))
 
@@ -237,7 +236,7 @@ class Life:
         if not shard.serving or view is None:
             return
         known = dict(self.remembered(view))
-        taken = {at for first, end, _ in view.leases for at in range(first, end)}
+        taken = {at for first, end, _ in view.window.overlap(0, 2**62) for at in range(first, end)}
         rows = {
             at: found.row.attempts + found.row.handed_out
             for found in view.cursor.exceptions.scan()
@@ -250,7 +249,7 @@ class Life:
                 right &= attempts <= max(had, offset < view.inherited) or self.mode == "exclusive"
                 where = "memory" if offset in known else "its row"
                 assert right, f"{offset} has {attempts} attempts in {where}, and came as {had} in term {term}"
-        fresh = {at for low, high in view.cursor.fresh(0, view.next) for at in range(low, high)}
+        fresh = {at for low, high in view.cursor.fresh(0, view.window.next) for at in range(low, high)}
         if not list(shard.unapplied()):  # an ack that waits to be applied has it in no place
             assert fresh <= known.keys() | taken, "open, and nobody would ever get it"
         assert not fresh & rows.keys()

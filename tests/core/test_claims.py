@@ -74,7 +74,7 @@ def test_a_claim_takes_no_record_whose_key_is_with_another(worker: FakeWorker) -
     worker.subscribe(ADA, orders, records=10, config=ordered, holding=[(orders, 0, 6)])
     assert [taken for taken in worker.taken() if taken[0] == ADA.session] == []
     view = view_of(worker, orders)
-    assert {(lease.session, at) for low, end, lease in view.leases for at in range(low, end)} == {
+    assert {(lease.session, at) for low, end, lease in view.window.leases() for at in range(low, end)} == {
         (BOB.session, 0), (ADA.session, 3), (ADA.session, 5),
     }  # fmt: skip
     worker.publish(orders, [b"y"], fixed={KEY_HASH: array("I", [7])})

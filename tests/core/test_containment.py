@@ -3,7 +3,6 @@ of it is left."""
 
 from collections.abc import Callable
 from contextlib import suppress
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +12,7 @@ from core.harness import FakeWorker, client, single
 from gossipq import limits
 from gossipq.core.copies import Reconfiguration
 from gossipq.core.delivery import Dispatch, Outbox
-from gossipq.core.delivery.consumers import PartitionView, TwoPlaces
-from gossipq.core.delivery.selector import Selector
-from gossipq.core.delivery.settlement import Settlement
+from gossipq.core.delivery.window import LEASED, MOVES, NEW, READY
 from gossipq.core.effects import Effects
 from gossipq.core.register import TopicRegister
 from gossipq.core.requests import ConsumeRequests, ExplainRequests, MendRequests, PublishRequests
@@ -301,13 +298,13 @@ def test_faults_that_are_far_apart_never_stop_it(worker: Worker, orders: int) ->
 # --- moves that there are not -------------------------------------------------------------------------------
 
 
-def test_a_record_that_would_be_handed_out_twice_is_a_fault(worker: Worker, orders: int) -> None:
-    """The room that hands out forgets that it did: the next one is told, and all is found on disk again."""
+def test_a_move_that_the_table_does_not_have_is_a_fault(worker: Worker, orders: int) -> None:
+    """Nothing is delivered, and all is found on disk again."""
     worker.subscribe(ADA, orders)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Selector, "_used", staticmethod(lambda *args: None))
+        patch.delitem(MOVES, (NEW, LEASED))
         worker.publish(orders, [b"x"])
-    assert [what for what, error in worker.faults if "TwoPlaces" in error] == ["deliveries"]
+    assert [what for what, error in worker.faults if "NoSuchMove" in error] == ["deliveries"]
     worker.taken()
     worker.subscribe(ADA, orders)
     worker.publish(orders, [b"y"])
@@ -315,35 +312,12 @@ def test_a_record_that_would_be_handed_out_twice_is_a_fault(worker: Worker, orde
     assert worker.shards[1].serving
 
 
-def test_a_record_that_goes_back_and_is_kept_is_a_fault(worker: Worker, orders: int) -> None:
+def test_a_record_that_goes_back_without_its_move_is_a_fault(worker: Worker, orders: int) -> None:
     worker.subscribe(ADA, orders)
     worker.publish(orders, [b"x"])
     back = Nack(1, [(orders, 0, 1)], 0, failed=False)
     with pytest.MonkeyPatch.context() as patch:
-        held = Settlement.take_held
-
-        def keeping(settlement: Settlement, view: PartitionView, *rest: Any, **more: Any) -> Any:
-            before = list(view.leases)
-            found = held(settlement, view, *rest, **more)
-            for low, high, lease in before:
-                view.leases.set(low, high, lease)
-            return found
-
-        patch.setattr(Settlement, "take_held", keeping)
+        patch.delitem(MOVES, (LEASED, READY))
         assert code(worker.ask(1, ADA, back)) == "internal"
-    assert ["TwoPlaces" in error for _, error in worker.faults] == [True]
+    assert ["NoSuchMove" in error for _, error in worker.faults] == [True]
     assert worker.shards[1].serving
-
-
-def test_a_record_that_waits_in_a_lane_is_nowhere_else() -> None:
-    group: Any = SimpleNamespace(id=7, state=SimpleNamespace(config=SimpleNamespace(mode="shared")))
-    cursor: Any = SimpleNamespace(state=SimpleNamespace(cursor=0))
-    view = PartitionView(group, 1 << 16, cursor)
-    view.lanes.wait(b"reu", 3, 5, 0)
-    view.returned.set(7, 8, 0)
-    view.enters("lane", 3, 5)
-    view.enters("returned", 7, 8)
-    for place, first, end in (("leased", 4, 9), ("returned", 2, 4), ("lane", 7, 8), ("leased", 7, 8)):
-        with pytest.raises(TwoPlaces):
-            view.enters(place, first, end)
-    view.enters("leased", 5, 7)

@@ -12,7 +12,7 @@ from core.harness import FakeWorker, client, counters, single
 from core.test_copies import PARTITION, Copies
 from gossipq import limits
 from gossipq.core import shard
-from gossipq.core.delivery import PartitionView, consumers, readback
+from gossipq.core.delivery import Lease, PartitionView, WaitingRecords, consumers, readback
 from gossipq.core.delivery.routes import matcher
 from gossipq.core.ledger import cursors, retention, schedule
 from gossipq.core.storage import Intervals, log, payloads
@@ -90,7 +90,8 @@ def test_failures_that_wait_for_a_turn_outlast_a_purge_of_the_first_of_them(
     worker.seen.clear()
     worker.tick(limits.BACKOFF_MS[0])
     assert [row[1:3] for row in worker.taken()] == [(first, first + 1) for first in range(8, 12)]
-    assert all(lease.session for _, _, lease in view_of(worker, orders).leases), "nothing waits for nobody"
+    states = view_of(worker, orders).window.overlap(0, 2**62)
+    assert all(isinstance(state, Lease) for _, _, state in states), "no entry is on its way"
 
 
 def test_a_failure_is_answered_though_its_topic_goes_before_its_turn(
@@ -220,7 +221,7 @@ def test_who_holds_a_letter_that_was_replayed_holds_it_after_a_purge_and_a_resta
     ask(worker, PurgeTopic(orders, 2))
     worker.restart()
     assert worker.held == {ADA.session}
-    (lease,) = [lease for _, _, lease in view_of(worker, orders).leases]
+    (lease,) = [lease for _, _, lease in view_of(worker, orders).window.leases()]
     assert (lease.first, lease.end, lease.session) == (0, 1, ADA.session)
 
 
@@ -600,7 +601,7 @@ def test_no_record_is_held_for_longer_than_the_longest_lease(
 ) -> None:
     worker.subscribe(ADA, orders)
     worker.publish(orders, [b"x"], fixed={LEASE: array("I", [2**32 - 1])})
-    (lease,) = [lease for _, _, lease in view_of(worker, orders).leases]
+    (lease,) = [lease for _, _, lease in view_of(worker, orders).window.leases()]
     assert lease.deadline_ms - lease.since_ms == limits.LEASE_TOTAL_MS_MAX
 
 
@@ -654,11 +655,11 @@ def test_of_routes_that_came_and_went_some_are_remembered(
     (group,) = worker.shards[1].dispatch.groups.values()
     bob = next(member for member in group.members.values() if member.session == BOB.session)
     view = group.views[orders]
+    view.window.move(10_000, 10_001, WaitingRecords(b"rus.stays", 0))
     for number in range(50):
-        view.lanes.wait(b"rus.stays", 10_000, 10_001, 0)
-        view.lanes.wait(b"rus.%d" % number, number, number + 1, 0)
+        view.window.move(number, number + 1, WaitingRecords(b"rus.%d" % number, 0))
         assert bob.takes_lane(view, b"rus.%d" % number)
-        view.lanes.leave(number, number + 1)
+        view.window.move(number, number + 1, None)
     assert len(bob._lanes[orders][1]) <= 8
     assert bob.lane_in(view) == b"rus.stays"
 

@@ -196,7 +196,7 @@ def test_leases_that_reach_over_each_other_end_at_the_cost_of_each(
         begin(worker, from_the_ends(orders, count))
         costs.append(calls_of(lambda: end(worker, orders)))  # noqa: B023
         view = view_of(worker, orders)
-        assert not [lease for _, _, lease in view.leases if lease.session], "they have ended"
+        assert not list(view.window.leases()), "they have ended"
     few, many = costs
     assert many < 5 * few
 
@@ -251,7 +251,9 @@ def cost_of_the_next_of_two_hot_keys(count: int) -> int:
 
     def next_ones() -> None:
         for _ in range(4):
-            first, end, who = next((low, high, leaders[each.session]) for low, high, each in view.leases)
+            first, end, who = next(
+                (low, high, leaders[each.session]) for low, high, each in view.window.leases()
+            )
             origin = b"c", who.session
             worker.turn(
                 lambda: worker.step(1, origin, 1, who, Ack(1, each(orders, first, end))),  # noqa: B023
@@ -259,7 +261,7 @@ def cost_of_the_next_of_two_hot_keys(count: int) -> int:
             )
 
     cost = calls_of(next_ones)
-    assert [(low, high) for low, high, _ in view.leases] == [(4, 5), (5, 6)]
+    assert [(low, high) for low, high, _ in view.window.leases()] == [(4, 5), (5, 6)]
     return cost
 
 
@@ -279,7 +281,7 @@ def test_a_group_whose_key_is_free_waits_for_credit_and_not_for_the_key() -> Non
     for at, who in enumerate((ADA, BOB)):
         worker.ask(1, who, Ack(1, each(orders, at, at + 1)), origin=(b"c", who.session))
     worker.turn()
-    assert view_of(worker, orders).in_lanes(), "some of it still waits behind the first of its key"
+    assert view_of(worker, orders).window.lanes.total(), "some of it still waits behind the first of its key"
     answer = worker.ask(1, ADA, WhyGroup("billing", [orders]))
     assert isinstance(answer, GroupExplained)
     assert answer.rows[0][1] == "no credit"
@@ -290,8 +292,8 @@ def test_of_a_run_of_a_key_as_many_are_parked_as_may_be() -> None:
     view = view_of(worker, orders)
     assert view.cursor.state.parked == 5
     for first in range(30):
-        who = next(lease.session for _, _, lease in view.leases if lease.session)
-        assert [(low, end) for low, end, lease in view.leases if lease.session] == [(first, first + 1)]
+        who = next(lease.session for _, _, lease in view.window.leases())
+        assert [(low, end) for low, end, lease in view.window.leases()] == [(first, first + 1)]
         asker = ADA if who == ADA.session else BOB
         worker.ask(1, asker, Ack(1, each(orders, first, first + 1)), origin=(b"c", who))
         worker.ask(1, asker, Credit(1, 1, limits.MIB), origin=(b"c", who))

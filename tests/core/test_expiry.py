@@ -93,7 +93,7 @@ def test_the_window_of_a_group_has_no_room_for_more_because_records_expired_behi
             worker.settle()
         worker.subscribe(BEN, orders, records=100)
         worker.tick(1)
-        assert view_of(worker, orders).in_flight() == 4
+        assert view_of(worker, orders).window.in_flight == 4
     assert len(dead(worker)) == 20
 
 
@@ -292,7 +292,7 @@ def test_nothing_that_waits_outlives_its_time(seed: int) -> None:
         elif kind == 4:
             worker.ask(1, BEN, Unsubscribe(dice.randrange(1, 3)))
         elif kind == 5:
-            held = [(low, high) for low, high, lease in view_of(worker, orders).leases if lease.session]
+            held = [(low, high) for low, high, lease in view_of(worker, orders).window.leases()]
             for low, high in held[: dice.randrange(4)]:
                 number = dice.randrange(1, 3)
                 settle = Ack if dice.random() < 0.4 else Nack
@@ -302,7 +302,7 @@ def test_nothing_that_waits_outlives_its_time(seed: int) -> None:
         worker.tick(dice.choice((1, 200, 1_500)))
     wait(worker, 4_000)
     view, now_ms = view_of(worker, orders), worker.shards[1].leader_ms
-    held = {at for low, high, _ in view.leases for at in range(low, high)}
+    held = {at for low, high, _ in view.window.overlap(0, 2**62) for at in range(low, high)}
     rows = {at for found in view.cursor.exceptions.scan() for at in range(found.first, found.end)}
     fresh = {at for low, high in view.cursor.fresh(0, len(ttls_ms)) for at in range(low, high)}
     for at in (fresh | rows) - held:

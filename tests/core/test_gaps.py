@@ -55,7 +55,7 @@ class Twelve(FakeWorker):
     def leases(self):
         """The ranges of each lease, and whether its attempt has started."""
         held = {}
-        for first, end, lease in self.view.leases:
+        for first, end, lease in self.view.window.leases():
             held.setdefault(lease, []).append((first, end))
         return [(ranges, lease.started) for lease, ranges in held.items()]
 
@@ -101,9 +101,9 @@ def test_some_of_a_row_fail_again_and_what_lies_in_its_gaps(worker):
 def test_a_lease_over_gaps_is_started_in_place_and_fails_as_one(worker):
     worker.fail(EVEN)
     worker.pause()
-    (lease,) = {lease for _, _, lease in worker.view.leases if lease.attempt == 2}
+    (lease,) = {lease for _, _, lease in worker.view.window.leases() if lease.attempt == 2}
     worker.begin(EVEN)
-    assert {lease for _, _, lease in worker.view.leases if lease.attempt == 2} == {lease}
+    assert {lease for _, _, lease in worker.view.window.leases() if lease.attempt == 2} == {lease}
     assert (EVEN, True) in worker.leases()
     worker.fail(EVEN)
     assert worker.rows() == [EVEN]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gossipq.core.delivery.consumers import KEY_ORDERED, DeliveryTurn, PartitionView
 from gossipq.core.delivery.key_order import KeyOrder
 from gossipq.core.delivery.keys import UNBOUNDED, KeyRuns, Keys
+from gossipq.core.delivery.window import WaitingRecords
 from gossipq.core.ledger import key_lane
 from gossipq.core.storage import RangeMap
 
@@ -28,10 +29,10 @@ def test_a_record_that_failed_goes_on_before_those_on_disk_behind_it() -> None:
     assert view.keys is not None
     view.keys.failed(KEY, 8)
     view.keys.parked(KEY, 11)
-    view.lanes.wait(LANE, 8, 9, 1)
+    view.window.move(8, 9, WaitingRecords(LANE, 1))
     key_order.unblock_key(view, KEY)
-    assert (list(view.returned), view.draining) == ([(8, 9, 1)], {})
-    view.returned.clear(8, 9)
+    assert (list(view.window.ready), view.draining) == ([(8, 9, 1)], {})
+    view.window.move(8, 9, None)
     view.keys.done(KEY, 8)
     key_order.unblock_key(view, KEY)
     assert view.draining == {LANE: 11}

@@ -472,7 +472,7 @@ class FullLife(RuleBasedStateMachine):
         view = self.shard.dispatch.groups[self.shard.ledger.group_ids[self.topic_id, "g"]].views[
             self.partition
         ]
-        return {o for first, end, lease in view.leases if lease.session for o in range(first, end)}
+        return {o for first, end, lease in view.window.leases() for o in range(first, end)}
 
     @rule()
     def crash(self):

@@ -141,7 +141,7 @@ def test_plain_batches_that_follow_each_other_are_looked_at_once(worker, orders,
     assert taken[-1][2] == last
     assert len(asked) <= 3
     (group,) = worker.shards[1].dispatch.groups.values()
-    assert [(first, end) for first, end, _ in group.views[orders].leases] == [(0, last)]
+    assert [(first, end) for first, end, _ in group.views[orders].window.leases()] == [(0, last)]
 
 
 class Lives:
@@ -207,8 +207,8 @@ class Lives:
         (group,) = self.worker.shards[1].dispatch.groups.values() or (None,)
         members = [(each.name, each.credit_records, each.credit_bytes) for each in group.members.values()]
         view = group.views[self.orders]
-        leases = [(*at, each.owner, each.attempt, each.deadline_ms) for *at, each in view.leases]
-        return [*self.told, members, view.next, view.delivered, leases, list(view.returned)]
+        leases = [(*at, each.owner, each.attempt, each.deadline_ms) for *at, each in view.window.leases()]
+        return [*self.told, members, view.window.next, view.delivered, leases, list(view.window.ready)]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -9,6 +9,7 @@ from core.fleet import STEP_MS, Fleet
 from core.harness import FakeWorker, Step, client, single
 from gossipq import limits
 from gossipq.core.delivery.consumers import PartitionView
+from gossipq.core.delivery.window import MovingRecords
 from gossipq.core.ledger import route_lane
 from gossipq.core.requests import Client
 from gossipq.core.shard import Shard
@@ -58,7 +59,7 @@ class Alone(FakeWorker):
             self.tick(500)
             came += [offset for _, first, end, _ in self.taken() for offset in range(first, end)]
             for who in (ADA, BOB):
-                leases = view_of(self.shards[1]).leases
+                leases = view_of(self.shards[1]).window.leases()
                 held = [
                     (self.partition, low, high) for low, high, each in leases if each.session == who.session
                 ]
@@ -100,13 +101,18 @@ def test_a_key_that_becomes_free_while_its_records_go_to_disk_goes_on_in_order()
     for _ in range(6):
         fleet.turn(name)  # only the leader takes turns, so nothing is committed
     view = view_of(fleet.leader)
-    assert view.reserved, "records are on their way to the disk"
+
+    def moving() -> list[MovingRecords]:
+        states = [state for _, _, state in view.window.overlap(0, 2**62)]
+        return [state for state in states if isinstance(state, MovingRecords)]
+
+    assert moving(), "records are on their way to the disk"
     tell(ADA, Nack(1, [(partition, 0, 1)], 0, failed=False))
     fleet.turn(name)
-    assert view.reserved, "they still are"
+    assert moving(), "they still are"
     done: list[int] = []
     for _ in range(30):
-        held = [(low, high, each.session) for low, high, each in view.leases if each.session]
+        held = [(low, high, each.session) for low, high, each in view.window.leases()]
         for low, high, session in held:
             tell(ADA if session == ADA.session else BOB, Ack(1, [(partition, low, high)]))
             done += range(low, high)
@@ -167,12 +173,12 @@ def test_a_record_that_waits_for_its_route_does_not_close_its_key() -> None:
     worker.send_keyed(*[KEY] * 4, route=b"us")
     worker.send_keyed(*[0] * 30, route=b"us")
     worker.tick(100)
-    assert view_of(shard).lanes.of_keys, "the record of the other route waits in memory"
+    assert view_of(shard).window.lanes.of_keys, "the record of the other route waits in memory"
     assert parked(shard) > 4, "and what is behind it on disk"
     worker.joins(ADA, 0, ORDERED, "us")
     ends: list[Step] = [
         partial(worker.step, 1, (b"c", who.session), 5, who, Ack(1, [(worker.partition, low, high)]))
-        for low, high, lease in view_of(shard).leases
+        for low, high, lease in view_of(shard).window.leases()
         for who in (BOB, EVE)
         if lease.session == who.session
     ]
@@ -180,7 +186,7 @@ def test_a_record_that_waits_for_its_route_does_not_close_its_key() -> None:
     worker.turn(*ends)
     worker.tell(ADA, Credit(1, 100, limits.MIB))
     worker.work_off()
-    assert view_of(shard).lanes.keys() == {route_lane(b"eu")}
+    assert view_of(shard).window.lanes.keys() == {route_lane(b"eu")}
     left = view_of(shard).cursor.exceptions.scan()
     assert {each.first for each in left} == {2}, "that of the other route alone"
 

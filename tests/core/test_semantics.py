@@ -404,7 +404,7 @@ def test_few_keys_whose_records_are_acked_at_once_come_in_whole_slices(worker, o
     while at < 400:
         handed = worker.taken()
         at = max(end for _, _, end, _ in handed)
-        assert not view.lanes, "nothing is passed over"
+        assert not view.window.lanes, "nothing is passed over"
         worker.ask(1, ADA, Ack(1, [(orders, first, end) for _, first, end, _ in handed]))
         worker.ask(1, ADA, Credit(1, sum(end - first for _, first, end, _ in handed), 0))
         worker.advance(1)
@@ -527,7 +527,7 @@ def test_what_failed_and_waits_for_its_route_is_read_back_into_one_place(worker,
     (view,) = next(iter(worker.shards[1].dispatch.groups.values())).views.values()
 
     def places():
-        return sorted(at for each in (view.returned, *view.lanes.values()) for at, _, _ in each)
+        return sorted(at for each in (view.window.ready, *view.window.lanes.values()) for at, _, _ in each)
 
     join(worker, BOB, orders, routes=["eu.*"])
     worker.ask(1, BOB, Requeue(Ref(orders, 1), "g"))

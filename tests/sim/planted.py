@@ -26,6 +26,7 @@ from gossipq.core.delivery.outbox import Outbox
 from gossipq.core.delivery.prefetch import Prefetch
 from gossipq.core.delivery.selector import Selector
 from gossipq.core.delivery.settlement import Settlement
+from gossipq.core.delivery.window import MOVED
 from gossipq.core.ledger import outcomes, records
 from gossipq.core.ledger.dedup import Dedup
 from gossipq.core.ledger.ledger import Ledger
@@ -344,7 +345,7 @@ def living_records_hide_expired_ones(patch: pytest.MonkeyPatch) -> None:
     waiting = Expiry._waiting
 
     def front(expiry: Expiry, view: PartitionView, first: int, end: int) -> list[tuple[int, int, int]]:
-        return [each for each in waiting(expiry, view, first, end) if each[0] == view.next]
+        return [each for each in waiting(expiry, view, first, end) if each[0] == view.window.next]
 
     patch.setattr(Expiry, "_waiting", front)
 
@@ -407,6 +408,7 @@ def at_most_once_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     def ack_on_delivery(
         settlement: Settlement, subscription: Subscription, view: PartitionView, first: int, end: int
     ) -> None:
+        view.window.move(first, end, MOVED)
         settlement.key_order.release_keys(view, first, end, DONE, held=False)
 
     patch.setattr(Settlement, "ack_on_delivery", ack_on_delivery)
@@ -519,7 +521,7 @@ def disks_are_slow(patch: pytest.MonkeyPatch) -> None:
 
 def acks_believed(patch: pytest.MonkeyPatch) -> None:
     """Whatever a consumer says that it has done is done."""
-    patch.setattr(Settlement, "_never_had", staticmethod(lambda view, low, high, had: []))
+    patch.setattr(Settlement, "_not_repeated", lambda settlement, view, consumer, parts: [])
 
 
 def snapshot_read_at_once(patch: pytest.MonkeyPatch) -> None:

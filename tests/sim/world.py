@@ -621,7 +621,7 @@ class World:
                 over = leader.jobs_over(shard, partition, shard.leader_ms)
                 for group_id, cursor in groups.items() if over else ():
                     view = shard.dispatch.groups[group_id].views[partition]
-                    held = {at for low, high, _ in view.leases for at in range(low, high)}
+                    held = {at for low, high, _ in view.window.overlap(0, 2**62) for at in range(low, high)}
                     rows = {at for each in cursor.exceptions.scan() for at in range(each.first, each.end)}
                     left = {at for at in over if cursor.fresh(at, at + 1)} | rows & over
                     name = shard.ledger.groups[group_id].name

@@ -7,7 +7,6 @@ from gossipq.core.delivery.consumers import (
     EXCLUSIVE,
     MODES,
     Group,
-    Lease,
     Part,
     PartitionView,
     Subscription,
@@ -19,6 +18,7 @@ from gossipq.core.delivery.outbox import Outbox
 from gossipq.core.delivery.policy import NOTHING, NUMBER_MAX, Policy, alarm_lag, check_policy, ruling, within
 from gossipq.core.delivery.routes import check_patterns
 from gossipq.core.delivery.settlement import apart
+from gossipq.core.delivery.window import Lease, MovingRecords, WaitingRecords
 
 __all__ = [
     "EXCLUSIVE",
@@ -30,12 +30,14 @@ __all__ = [
     "Dispatch",
     "Group",
     "Lease",
+    "MovingRecords",
     "Outbox",
     "Part",
     "PartitionView",
     "Policy",
     "Subscription",
     "Waiter",
+    "WaitingRecords",
     "alarm_lag",
     "apart",
     "check_patterns",

@@ -8,11 +8,11 @@ from itertools import islice, takewhile
 import msgspec
 
 from gossipq import limits
-from gossipq.core.delivery import tries
 from gossipq.core.delivery.keys import ONE_OF_EACH, UNBOUNDED, KeyRuns, Keys
 from gossipq.core.delivery.prefetch import Prefetch
 from gossipq.core.delivery.routes import matcher
-from gossipq.core.ledger import ROUTE_LANE, Cursor, ExceptionRow, GroupState, Ledger, key_of, run_at
+from gossipq.core.delivery.window import Window
+from gossipq.core.ledger import Cursor, ExceptionRow, GroupState, Ledger, key_of, run_at
 from gossipq.core.storage import Intervals, RangeMap
 from gossipq.messages import Subscribe
 from gossipq.types import KEY_HASH, Index, Offset, Origin, PartitionKey, SessionId
@@ -143,144 +143,6 @@ class DeliveryTurn:
         self.delivered = 0  #: delivered records of all turns
 
 
-class Lease:
-    """Records of a view that a consumer holds until a deadline. With an empty session the records
-    are reserved for an entry that moves them.
-    """
-
-    __slots__ = (
-        "attempt", "before", "consumer", "deadline_ms", "end", "failed", "first", "missed",
-        "number", "open", "owned_leases", "run", "session", "since_ms", "started", "view", "waits",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        view: "PartitionView",
-        session: SessionId,
-        number: int,
-        consumer: str,
-        attempt: int,
-        since_ms: int,
-    ) -> None:
-        self.view, self.session, self.number, self.consumer = view, session, number, consumer
-        self.attempt, self.since_ms = attempt, since_ms  #: boot time of the delivery
-        self.before = tries.after(attempt - 1, started=True)  #: tries before this delivery
-        self.deadline_ms = since_ms
-        self.open = 0  #: records still held,
-        self.first: Offset = 0  #: beginning here
-        self.end: Offset = 0  #: and ending here, with gaps
-        self.started = False  #: user code has begun
-        #: its records have exception rows; None: not known. For records without rows, a failure is
-        #: handled for all of a slice
-        self.failed: bool | None = None
-        self.run = 0  #: number of the delivery, in an exclusive group
-        self.waits = False  #: until an entry is stored; its consumer has not seen the records
-        #: the connection did not take the records, so no sign of life renews it
-        self.missed = False
-        self.owned_leases: OwnedLeases | None = (
-            None  #: all leases of its subscription; None for reserved records
-        )
-
-    @property
-    def owner(self) -> tuple[SessionId, int]:
-        return self.session, self.number
-
-    @property
-    def tries(self) -> int:
-        """Tries of the records when they are given back."""
-        return self.before if self.waits else tries.after(self.attempt, self.started)
-
-
-class OwnedLeases(dict[Lease, None]):
-    """The leases of a subscription, in the order of delivery, and how many records they have."""
-
-    __slots__ = ("resume_at", "started", "unstarted")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.unstarted = 0  #: records that no handler has started
-        self.started = 0  #: all others
-        #: its subscription has no room, and waits until so few are not started; -1: it has room
-        self.resume_at = -1
-
-    def count(self, lease: Lease, records: int) -> None:
-        """The lease has that many records more, or fewer. Records that did not reach the consumer
-        need no room, although they are its own until the lease ends.
-        """
-        if lease.started or lease.missed:
-            self.started += records
-        else:
-            self.unstarted += records
-
-
-class Lanes(dict[bytes, RangeMap[int]]):
-    """Records that wait in memory for a route or a key, by lane, with their tries. No lane is
-    empty. Leaving records are found by offset, so the cost does not depend on the number of lanes.
-    """
-
-    __slots__ = ("newest", "of_keys", "opened", "places", "routes")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.places: RangeMap[bytes] = RangeMap()  # the lane of each waiting record
-        self.newest = 0  #: number of the last lane of a route
-        #: lanes of routes with their rising numbers
-        self.routes: OrderedDict[bytes, int] = OrderedDict()
-        self.of_keys: dict[int, RangeMap[int]] = {}  #: lanes of keys
-        #: keys whose first records continue; the others follow when these are done
-        self.opened: OrderedDict[int, None] = OrderedDict()
-
-    def wait(self, lane: bytes, first: Offset, end: Offset, tried: int) -> None:
-        self.leave(first, end)
-        if lane not in self:
-            self[lane] = RangeMap()
-            if lane[:1] == ROUTE_LANE:
-                self.newest += 1
-                self.routes[lane] = self.newest
-            else:
-                self.of_keys[key_of(lane)] = self[lane]
-        self[lane].set(first, end, tried)
-        self.places.set(first, end, lane)
-
-    def leave(self, first: Offset, end: Offset) -> None:
-        """Removes [first, end) from its lane."""
-        if not self:
-            return
-        for low, high, lane in self.places.pop(first, end):
-            self[lane].clear(low, high)
-            if not self[lane].starts:
-                del self[lane]
-                self.routes.pop(lane, None)
-                self.of_keys.pop(key_of(lane), None)
-                self.opened.pop(key_of(lane), None)
-
-    def take(self, lane: bytes, most: int | None = None) -> list[tuple[Offset, Offset, int]]:
-        """Takes the first ranges out of a lane; None: all of them."""
-        ranges = list(islice(self.get(lane, ()), most))
-        for first, end, _ in ranges:
-            self.leave(first, end)
-        return ranges
-
-    def for_routes(self) -> int:
-        """Count the records that wait for a consumer of their route."""
-        return sum(self[lane].total() for lane in self.routes)
-
-    def overlap(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset, int]]:
-        """The parts of [first, end) that wait, in any lane."""
-        places = self.places.overlap(first, end)
-        return [part for low, high, lane in places for part in self[lane].overlap(low, high)]
-
-    def back(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset, int]]:
-        """The parts of [first, end) that wait; neighbours with equal tries are joined."""
-        found: list[tuple[Offset, Offset, int]] = []
-        for low, high, tried in self.overlap(first, end):
-            if found and found[-1][1] == low and found[-1][2] == tried:
-                found[-1] = found[-1][0], high, tried
-            else:
-                found.append((low, high, tried))
-        return found
-
-
 class ExpirySpans:
     """The times at which records of a group in a partition expire. A span of slices has one time: that of
     its first record to expire. So records with a long time to live cost a few bytes for each slice."""
@@ -299,16 +161,9 @@ class ExpirySpans:
         self.back = Intervals()
 
 
-class TwoPlaces(Exception):
-    """A record would enter a second place. That is a fault, like a change that the table of a
-    record's life does not have.
-    """
-
-
 class PartitionView:
-    """One group in one partition. Each record above the ledger's cursor is passed, leased,
-    returned, in a lane, or new: from `next` on, unless it is in `gone`. Exception rows come back
-    into `returned` at their time, or when their lane opens.
+    """One group in one partition. `window` knows where its records are in memory. Exception rows
+    become ready at their time, or when their lane opens.
     """
 
     __slots__ = (
@@ -316,38 +171,28 @@ class PartitionView:
         "delivered",
         "draining",
         "due_ms",
-        "gone",
         "group",
         "inherited",
         "keys",
-        "lanes",
-        "leases",
-        "next",
         "partition",
-        "reserved",
-        "returned",
         "since",
         "spans",
         "unlogged",
         "waking",
+        "window",
     )  # fmt: skip
 
     def __init__(self, group: "Group", partition: PartitionKey, cursor: Cursor) -> None:
         self.group, self.partition, self.cursor = group, partition, cursor
-        self.next: Offset = cursor.state.cursor
+        self.window = Window(cursor.state.cursor)
         self.inherited: Offset = 0  #: an earlier leader may have delivered records below, without an entry
-        self.gone = Intervals()  #: records after `next` that have expired, and so are not new
         self.spans: ExpirySpans | None = None  #: when records expire; None if no record here does
-        self.leases: RangeMap[Lease] = RangeMap()
-        self.reserved: dict[int, Lease] = {}  #: reserved entries in `leases`, by number
-        self.returned: RangeMap[int] = RangeMap()  #: tries of each record
-        self.lanes = Lanes()  #: records that no consumer may have now
         #: lanes that are being read back from disk, with the next offset
         self.draining: dict[bytes, Offset] = {}
         #: the lanes on disk after this one may have found a consumer; None: none has
         self.waking: bytes | None = None
         self.keys = Keys() if group.state.config.mode == KEY_ORDERED else None
-        self.unlogged: list[tuple[Offset, Offset]] = []  #: leased or returned since the last LEASE entry
+        self.unlogged: list[tuple[Offset, Offset]] = []  #: leased or given back since the last LEASE entry
         self.delivered = 0  #: delivered records
         self.since = (0, 0)  #: (due, offset) from which exception rows are not read back yet
         self.due_ms: int | None = None  #: when some rows may be due; timer time
@@ -355,81 +200,23 @@ class PartitionView:
     @property
     def window_end(self) -> Offset:
         """Records below this offset may be delivered now."""
-        return self.cursor.window_end(self.group.state.config.in_flight_max, self.gone.total())
-
-    def new(self, first: Offset, end: Offset) -> list[tuple[Offset, Offset]]:
-        """The parts of [first, end) that are new."""
-        return self.gone.missing(max(first, self.next), end)
-
-    def goes_to(self, end: Offset) -> None:
-        """Records below `end` are no longer new."""
-        self.next = end
-        if self.gone:
-            self.gone.drop_below(end)
-            if self.gone and self.gone.starts[0] == end:
-                self.next = self.gone.ends[0]
-                self.gone.drop_below(self.next)
-
-    def take_expired(self, first: Offset, end: Offset) -> None:
-        """Removes [first, end) from the places where records wait. The records are not leased."""
-        self.returned.clear(first, end)
-        self.lanes.leave(first, end)
-        if end > self.next:
-            self.gone.add(max(first, self.next), end)
-            self.goes_to(self.next)
-
-    def holds_some(self, first: Offset, end: Offset) -> bool:
-        """True if some record of [first, end) is in a place of this view."""
-        return (
-            self.leases.reaches(first, end)
-            or self.returned.reaches(first, end)
-            or self.lanes.places.reaches(first, end)
-        )
-
-    def enters(self, place: str, first: Offset, end: Offset) -> None:
-        """Checks that records which are to enter a place, "leased", "returned" or "lane", are in
-        no other. Raises TwoPlaces.
-        """
-        for name, ranges in (
-            ("leased", self.leases),
-            ("returned", self.returned),
-            ("lane", self.lanes.places),
-        ):
-            if ranges.starts and ranges.reaches(first, end) and (name != place or name == "leased"):
-                raise TwoPlaces(f"records {first} to {end} are {name}, and were to be {place} too")
+        return self.cursor.window_end(self.group.state.config.in_flight_max, self.window.ahead.total())
 
     def offers(self, ledger: Ledger, timer_ms: int) -> bool:
         """True if a consumer with credit may get records of this view. Rows on disk that are due
         count, since they are read back when there is credit.
         """
+        window = self.window
         end = min(ledger.partitions[self.partition].next, self.window_end)  # `next` is new, if there is one
-        here = self.returned.starts or self.draining or self.lanes.opened
+        here = window.ready.starts or self.draining or window.lanes.opened
         due = self.due_ms is not None and self.due_ms <= timer_ms
-        return bool(here) or due or self.waking is not None or self.next < end
-
-    def in_flight(self) -> int:
-        return sum(end - first for first, end, lease in self.leases if lease.session)
-
-    def in_lanes(self) -> int:
-        return sum(ranges.total() for ranges in self.lanes.values())
+        return bool(here) or due or self.waking is not None or window.next < end
 
     def open_lane(self, lane: bytes) -> None:
-        """Lets records of a lane be chosen again. Of a key only the first ones; the others follow
+        """Let records of a lane be chosen again. Of a key only the first ones; the others follow
         when these are done. Records on disk follow after those of the lane.
         """
-        key_hash = key_of(lane)
-        of_key = min(KEY_RANGES, self.group.run_of_key)
-        for first, end, tried in self.lanes.take(lane, of_key if key_hash else None):
-            self.returned.set(first, end, tried)
-        if key_hash in self.lanes.of_keys:
-            self.lanes.opened[key_hash] = None
-
-    def empty_lane(self, lane: bytes) -> None:
-        """Lets all records of a lane be chosen at once, since the end of the first ones
-        would not release the others.
-        """
-        for first, end, tried in self.lanes.take(lane):
-            self.returned.set(first, end, tried)
+        self.window.open_lane(lane, min(KEY_RANGES, self.group.run_of_key) if key_of(lane) else None)
 
 
 class Group:
@@ -611,18 +398,18 @@ class Subscription:
         checked only once, as there may be as many lanes as records.
         """
         seen, mine = self._lanes.get(view.partition, (0, OrderedDict()))
-        routes = view.lanes.routes
-        if seen < view.lanes.newest:
+        routes = view.window.lanes.routes
+        if seen < view.window.lanes.newest:
             later = takewhile(lambda lane: routes[lane] > seen, reversed(routes))
             mine.update((lane, None) for lane in reversed(list(later)) if self.takes(lane[1:]))
             if len(mine) > 2 * len(routes) + LANES_GONE_MAX:
                 mine = OrderedDict.fromkeys(lane for lane in mine if lane in routes)
-            self._lanes[view.partition] = view.lanes.newest, mine
+            self._lanes[view.partition] = view.window.lanes.newest, mine
         return mine
 
     def lane_in(self, view: PartitionView) -> bytes | None:
         """The oldest lane of a route that it takes."""
-        routes = view.lanes.routes
+        routes = view.window.lanes.routes
         if self.matches is None or not routes:
             return next(iter(routes), None)
         mine = self._lanes_of(view)
@@ -662,7 +449,8 @@ class Subscription:
         if self.waiting(ledger, timer_ms):
             return False
         return all(
-            view.next == ledger.partitions[view.partition].next and len(view.lanes.routes) == len(view.lanes)
+            view.window.next == ledger.partitions[view.partition].next
+            and len(view.window.lanes.routes) == len(view.window.lanes)
             for view in self.views
         )
 
@@ -672,5 +460,7 @@ class Subscription:
             (partition, position, ledger.partitions[partition].next)
             for partition, position in self.positions.items()
         ]
-        sharing = [(view.partition, view.next, ledger.partitions[view.partition].next) for view in self.views]
+        sharing = [
+            (view.partition, view.window.next, ledger.partitions[view.partition].next) for view in self.views
+        ]
         return reading + sharing

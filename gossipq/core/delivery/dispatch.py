@@ -23,7 +23,6 @@ from gossipq.core.delivery.consumers import (
     UNKNOWN_NUMBER,
     DeliveryTurn,
     Group,
-    Lease,
     Part,
     PartitionView,
     Subscription,
@@ -39,6 +38,7 @@ from gossipq.core.delivery.readback import Readback
 from gossipq.core.delivery.selector import Handed, Selector
 from gossipq.core.delivery.settlement import Settlement
 from gossipq.core.delivery.surplus import SHARED, may_be_uneven, uneven
+from gossipq.core.delivery.window import Lease, ReadyRecords
 from gossipq.core.ledger import AT_ONCE_MS, Ledger, key_of
 from gossipq.core.storage import Deadlines, Entry, FailRow, Intervals, log, payloads
 from gossipq.messages import AtEnd, ReadyMessage, Share
@@ -155,22 +155,24 @@ class Dispatch:
         # behind the window, records have expired; those between them were never delivered
         high = min(high, cursor.filled_to(view.group.state.config.in_flight_max))
         high = max([high, *cursor.holds.ends[-1:]])
+        window = view.window
         for first, end in cursor.passed.missing(position, high):
-            view.returned.set(first, end, 0)
+            window.move(first, end, ReadyRecords(0))
         for first, end, hold in cursor.holds:
             left_ms = hold.deadline_ms - timer_ms
             if hold.session and left_ms > 0:
                 sessions.add(hold.session)
-                view.returned.clear(first, end)
+                window.move(first, end, ReadyRecords(0))
                 lease = Lease(view, hold.session, UNKNOWN_NUMBER, hold.consumer, hold.attempt, boot_ms)
                 lease.started = hold.started
                 self.holdings.lease(view, first, end, lease, boot_ms + left_ms)
+                self.key_order.take_keys(view, first, end, lease)
             else:
                 for low, high_ in cursor.fresh(first, end):
-                    view.returned.set(low, high_, tries.after(hold.attempt, hold.started))
+                    window.move(low, high_, ReadyRecords(tries.after(hold.attempt, hold.started)))
         for first, end in cursor.passed.overlap(high, max([high, *cursor.passed.ends[-1:]])):
-            view.gone.add(first, end)
-        view.goes_to(high)
+            window.move(first, end, None)
+        window.skip_to(high)
         view.inherited = min(self._ledger.partitions[view.partition].next, view.window_end)
         if cursor.exceptional:
             self.readback.set_retry_deadline(view, 0)
@@ -423,14 +425,13 @@ class Dispatch:
         first = state.first
         for view in self._views.get(partition, {}).values():
             here = Intervals()
-            for ranges in (view.leases, view.returned, view.lanes.places):
-                for low, high, _ in ranges.overlap(0, first):
-                    here.add(low, high)
+            for low, high, _ in view.window.overlap(0, first):
+                here.add(low, high)
             for low, high in here:
                 rows = view.cursor.exceptions.overlap(low, high) if view.cursor.exceptional else []
                 for gap in Intervals([(found.first, found.end) for found in rows]).missing(low, high):
                     self.holdings.forget(view, *gap)
-            view.goes_to(max(view.next, first))
+            view.window.skip_to(first)
             if view.keys is not None:
                 self.key_order.trim_keys(view, view.keys, first, bool(here))
             self.turn.dirty.add(view.group.id)  # its window may have moved
@@ -458,7 +459,7 @@ class Dispatch:
             self.settlement.ack_applied((ack.group_id, ack.consumer))
             for partition, ranges in groupby(ack.ranges, itemgetter(0)):
                 if (view := self._view_of(ack.group_id, partition)) is not None:
-                    self.holdings.acks_applied(view, [(first, end) for _, first, end in ranges])
+                    self.holdings.ack_applied(view, [(first, end) for _, first, end in ranges])
             self._failed(ack.group_id, ack.failed)
         elif entry.kind == log.FAIL:
             fail = decode(entry.payload, type=payloads.Fail)
@@ -480,10 +481,10 @@ class Dispatch:
     def _landed(
         self, group_id: int, partition: PartitionKey, first: Offset, end: Offset
     ) -> PartitionView | None:
-        """That entry is applied, so its records are no longer reserved."""
+        """The entry is applied, so its records no longer move."""
         view = self._view_of(group_id, partition)
         if view is not None:
-            self.holdings.entry_applied(view, first, end)
+            self.holdings.entry_applied(view, [(first, end)])
         return view
 
     def _view_of(self, group_id: int, partition: PartitionKey) -> PartitionView | None:
@@ -501,7 +502,7 @@ class Dispatch:
         """Records will be delivered again, [first, end) at `due_ms`. Until
         then their keys are closed.
         """
-        self.holdings.entries_applied(view, [(first, end) for first, end, _ in ranges])
+        self.holdings.entry_applied(view, [(first, end) for first, end, _ in ranges])
         self.holdings.came_back(view, [(first, end) for first, end, _ in ranges])
         due_ms, soonest = min([(due_ms, first) for first, _, due_ms in ranges])
         view.since = min(view.since, (due_ms, soonest))
@@ -532,13 +533,12 @@ class Dispatch:
         """Begins or ends key order. The group had no consumer at the request, but one that came
         before the entry was applied may hold records.
         """
-        for lane in [lane for lane in view.lanes if key_of(lane)]:
-            view.empty_lane(lane)
+        for lane in [lane for lane in view.window.lanes if key_of(lane)]:
+            view.window.open_lane(lane)
         view.keys = Keys() if view.group.state.config.mode == KEY_ORDERED else None
         if view.keys is not None:
-            for first, end, lease in view.leases:
-                if lease.session:
-                    self.key_order.take_keys(view, first, end, lease)
+            for first, end, lease in view.window.leases():
+                self.key_order.take_keys(view, first, end, lease)
             self.key_order.reopen_keys(view)
         else:
             self.readback.wake_lanes(view)
@@ -698,7 +698,7 @@ class Dispatch:
             offers = any(map(self.offers, views))
             for member in list(group.unended.values()) if not offers else ():
                 self._notify(member)
-            if offers or any(view.lanes.routes for view in views):
+            if offers or any(view.window.lanes.routes for view in views):
                 # the other members of an exclusive group get no records, whatever credit they grant
                 exclusive = group.state.config.mode == EXCLUSIVE
                 for member in group.served_members() if exclusive else list(group.unready.values()):
@@ -754,7 +754,7 @@ class Dispatch:
             return
         for part in delivery.parts:
             view = taker.group.views[part.partition]
-            for _, _, lease in view.leases.overlap(part.offset, part.end):
+            for _, _, lease in view.window.leased(part.offset, part.end):
                 if (lease.owner, lease.attempt) == (taker.name, part.attempt) and not lease.missed:
                     self.holdings.mark_missed(lease)
         self._settle_but(taker, delivery.parts, [])

@@ -13,6 +13,7 @@ from gossipq.core.delivery import tries
 from gossipq.core.delivery.attempts import expiry_times
 from gossipq.core.delivery.consumers import DeliveryTurn, ExpirySpans, PartitionView, place_of
 from gossipq.core.delivery.holdings import Holdings
+from gossipq.core.delivery.window import ReadyRecords, WaitingRecords
 from gossipq.core.ledger import Ledger, PartitionState
 from gossipq.core.storage import Intervals, RangeMap
 from gossipq.types import Offset, PartitionKey
@@ -120,7 +121,6 @@ class Expiry:
                 for expiry_ms, same in groupby(times_ms):
                     stop = at + sum(1 for _ in same) if len(times_ms) > 1 else stop
                     if 0 < expiry_ms <= self.turn.leader_ms:
-                        view.take_expired(at, stop)
                         self.holdings.bury_expired(view, at, stop, tried)
                     elif expiry_ms:
                         later_ms.append(expiry_ms)
@@ -130,13 +130,18 @@ class Expiry:
     def _waiting(self, view: PartitionView, first: Offset, end: Offset) -> list[tuple[Offset, Offset, int]]:
         """Records of [first, end) that are not leased: ranges in order, each with its tries."""
         voids = self._ledger.voids.get(view.partition)
-        found = view.returned.overlap(first, end) + view.lanes.overlap(first, end)
-        for low, high in view.new(first, end):
+        states = view.window.overlap(first, end)
+        found = [
+            (low, high, state.tries)
+            for low, high, state in states
+            if isinstance(state, (ReadyRecords, WaitingRecords))
+        ]
+        for low, high in view.window.new(first, end):
             left = [(low, high)] if voids is None else voids.missing(low, high)
             found += [(*part, 0) for part in left]
         if view.cursor.exceptional:
             known = Intervals()
-            for low, high, _ in [*view.leases.overlap(first, end), *found]:
+            for low, high, _ in [*states, *found]:
                 known.add(low, high)
             for row in view.cursor.exceptions.within(first, end):  # they wait on disk
                 tried = tries.after(row.row.attempts + row.row.handed_out, not row.row.handed_out)

@@ -1,7 +1,7 @@
 """Holdings: which session holds which records, and until when. Also the records that no consumer
 gets until an entry is applied, and the leases that must be logged.
 
-A record that is simply given back stays in memory (`PartitionView.returned`, lazily logged). A
+A record that is simply given back stays in memory as `ReadyRecords`, lazily logged. A
 failed attempt becomes a `Failed`, which `attempts` turns into entries; until those are applied, no
 consumer gets the records.
 """
@@ -12,15 +12,9 @@ from typing import NamedTuple
 
 from gossipq import limits
 from gossipq.core.delivery import tries
-from gossipq.core.delivery.consumers import (
-    EXCLUSIVE,
-    DeliveryTurn,
-    Lease,
-    OwnedLeases,
-    PartitionView,
-    Subscription,
-)
+from gossipq.core.delivery.consumers import EXCLUSIVE, DeliveryTurn, PartitionView, Subscription
 from gossipq.core.delivery.key_order import BACK, DONE, FAILED, KeyOrder
+from gossipq.core.delivery.window import MOVED, Lease, MovingRecords, OwnedLeases, ReadyRecords
 from gossipq.core.storage import Deadlines, Intervals, LeaseRow
 from gossipq.types import Offset, Origin, SessionId
 from gossipq.values import Range
@@ -79,33 +73,20 @@ class Holdings:
         self.relieved: dict[tuple[SessionId, int], None] = {}
 
     def lease(self, view: PartitionView, first: Offset, end: Offset, lease: Lease, deadline_ms: int) -> None:
-        """Leases records that are being delivered. Raises TwoPlaces."""
-        view.enters("leased", first, end)
-        self.open_one(view, first, end, lease, deadline_ms)
-        self.key_order.take_keys(view, first, end, lease)
-
-    def lease_all(self, view: PartitionView, ranges: Ranges, lease: Lease, deadline_ms: int) -> None:
-        """Leases records in rising ranges with gaps, where keys have no order. Raises TwoPlaces."""
-        first, end = ranges[0][0], ranges[-1][1]
-        if view.holds_some(first, end):
-            for each in ranges:
-                view.enters("leased", *each)
-        self.open_all(view, ranges, lease, deadline_ms)
+        """Lease records that are being delivered. Raises NoSuchMove."""
+        lease.first, lease.end, lease.open = first, end, end - first
+        view.window.move(first, end, lease)
+        self._start(lease, deadline_ms)
         self.log_later(view, first, end)
 
-    def open_all(self, view: PartitionView, ranges: Ranges, lease: Lease, deadline_ms: int) -> None:
+    def lease_all(
+        self, view: PartitionView, ranges: list[tuple[Offset, Offset]], lease: Lease, deadline_ms: int
+    ) -> None:
+        """Lease records in rising ranges with gaps. Raises NoSuchMove."""
         lease.first, lease.end = ranges[0][0], ranges[-1][1]
         lease.open = sum([high - low for low, high in ranges])
-        view.leases.set_all(list(ranges), lease)
+        view.window.move_all(ranges, lease)
         self._start(lease, deadline_ms)
-
-    def open_one(
-        self, view: PartitionView, first: Offset, end: Offset, lease: Lease, deadline_ms: int
-    ) -> None:
-        lease.first, lease.end, lease.open = first, end, end - first
-        view.leases.set(first, end, lease)
-        self._start(lease, deadline_ms)
-        self.log_later(view, first, end)
 
     def _start(self, lease: Lease, deadline_ms: int) -> None:
         lease.deadline_ms = deadline_ms
@@ -118,43 +99,18 @@ class Holdings:
         lease.owned_leases = owned
         owned.count(lease, lease.open)
 
-    def reserve(self, view: PartitionView, first: Offset, end: Offset, number: int = 0) -> None:
-        """Reserves records for an entry that will move them: no consumer gets
-        them until it is applied.
-        """
-        view.leases.set(first, end, self.reserved(view, number))
-
-    @staticmethod
-    def reserved(view: PartitionView, number: int) -> Lease:
-        nobody = view.reserved.get(number)
-        if nobody is None:  # one for all reserved records
-            nobody = view.reserved[number] = Lease(view, b"", number, "", 0, 0)
-        return nobody
-
-    def entry_applied(self, view: PartitionView, first: Offset, end: Offset) -> None:
-        """The entry for which [first, end) was reserved is applied."""
-        leases = view.leases
-        at = leases.place(first, end)
-        parts = [(first, end, leases.values[at])] if at >= 0 else leases.overlap(first, end)
-        for low, high, lease in parts:
-            if not lease.session:
-                leases.clear(low, high)
+    def entry_applied(self, view: PartitionView, ranges: list[tuple[Offset, Offset]]) -> None:
+        """The entry that these records waited for is applied."""
+        if view.window.has_moved:
+            view.window.land(ranges)
         self.turn.dirty.add(view.group.id)
 
-    def entries_applied(self, view: PartitionView, ranges: list[tuple[Offset, Offset]]) -> None:
-        """Like `entry_applied`, for each range."""
-        if view.reserved and view.leases.reaches(min(ranges)[0], max(ranges)[1]):
-            left = view.leases.drop(ranges, view.reserved.values()) if len(ranges) > 1 else ranges
-            for first, end in left:
-                self.entry_applied(view, first, end)
-        self.turn.dirty.add(view.group.id)
-
-    def acks_applied(self, view: PartitionView, ranges: list[tuple[Offset, Offset]]) -> None:
+    def ack_applied(self, view: PartitionView, ranges: list[tuple[Offset, Offset]]) -> None:
         """An ACK entry is applied, so the keys of its records are free. They must not be freed
         earlier. A leader that is cut off would deliver the next records, and the next leader, which
         never saw the ack, the acked ones again.
         """
-        self.entries_applied(view, ranges)
+        self.entry_applied(view, ranges)
         for first, end in ranges if view.keys is not None else ():
             self.key_order.release_keys(view, first, end, DONE)
 
@@ -169,36 +125,40 @@ class Holdings:
         lease_ms: int,
         failed: bool,
     ) -> None:
-        """Leases [first, end) to a member; `failed` tells whether the records failed before.
-        Extends the last lease if it is of this turn. A lease of the same millisecond that has left
-        already, or did not reach its consumer, is not extended.
+        """Lease [first, end) to a member; `failed` tells whether the records failed before.
+
+        The lease before these records grows if it is of this turn. A lease of the same millisecond
+        whose records were sent already, or did not reach the consumer, does not grow.
         """
-        leases, deadline_ms = view.leases, boot_ms + lease_ms
+        window, deadline_ms = view.window, boot_ms + lease_ms
         run = self.turn.number if view.group.state.config.mode == EXCLUSIVE else 0
-        if view.keys is None and leases.ends and leases.ends[-1] == first:
-            last = leases.values[-1]
-            if (
-                last.deadline_ms == deadline_ms
-                and last.before == tried
-                and last.owner == member.name
-                and last.started is member.is_silent
-                and not last.missed
-                and last.run == run
-                and last.failed is failed
-            ):
-                leases.ends[-1] = last.end = end
-                last.open += end - first
-                if last.owned_leases is not None:
-                    last.owned_leases.count(last, end - first)
-                self.log_later(view, first, end)
-                return
-        owner = member.session, member.number, member.consumer
-        lease = Lease(view, *owner, tries.begun(tried) + 1, boot_ms)
+        last = window.lease_before(first) if view.keys is None else None
+        if (
+            last is not None
+            and last.deadline_ms == deadline_ms
+            and last.before == tried
+            and last.owner == member.name
+            and last.started is member.is_silent
+            and not last.missed
+            and last.run == run
+            and last.failed is failed
+            and last.end == first
+        ):
+            window.grow(last, first, end)
+            last.end = end
+            last.open += end - first
+            if last.owned_leases is not None:
+                last.owned_leases.count(last, end - first)
+            self.log_later(view, first, end)
+            return
+        lease = Lease(view, member.session, member.number, member.consumer, tries.begun(tried) + 1, boot_ms)
         lease.before = tried
         lease.started = member.is_silent
         lease.failed = failed
-        lease.run, lease.waits = run, run > 0
+        lease.run = run
+        lease.waits = run > 0
         self.lease(view, first, end, lease, deadline_ms)
+        self.key_order.take_keys(view, first, end, lease)
 
     def close(self, lease: Lease, count: int) -> None:
         lease.open -= count
@@ -252,20 +212,23 @@ class Holdings:
         return list(self._by_session.get(name[0], {}).get(name[1], ()))
 
     def forget(self, view: PartitionView, first: Offset, end: Offset) -> None:
-        """Ends leases of records that left by themselves, by retention for example."""
-        for low, high, lease in view.leases.pop(first, end):
-            self.close(lease, high - low)
-            if lease.session:
+        """Let records leave memory that are gone by themselves, by retention for example. New ones
+        stay new: the ledger says that they are void.
+        """
+        known = view.window.overlap(first, end)
+        for low, high, _ in known:
+            view.window.move(low, high, None)
+        for low, high, state in known:
+            if isinstance(state, Lease):
+                self.close(state, high - low)
                 self.key_order.release_keys(view, low, high, DONE)
-        view.returned.clear(first, end)
-        view.lanes.leave(first, end)
 
     def drop_view(self, view: PartitionView) -> None:
         """Drop the leases and failures of a view that is gone. The requests that wait for these
         failures are answered.
         """
         self.unlogged.pop(view, None)
-        for _, _, lease in view.leases:
+        for _, _, lease in view.window.leases():
             self._gone(lease)
         theirs = (
             each._replace(first=each.end, ranges=()) if each.view is view else each for each in self.failed
@@ -273,9 +236,8 @@ class Holdings:
         self.failed = deque(each for each in theirs if each.first < each.end or each.waiter is not None)
 
     def give_back(self, view: PartitionView, first: Offset, end: Offset, tried: int) -> None:
-        """Makes records ready again, with their tries. Raises TwoPlaces."""
-        view.enters("returned", first, end)
-        view.returned.set(first, end, tried)
+        """Make records ready again, with their tries. Raises NoSuchMove."""
+        view.window.move(first, end, ReadyRecords(tried))
         self.came_back(view, [(first, end)])
         self.log_later(view, first, end)
         self.turn.dirty.add(view.group.id)
@@ -292,7 +254,6 @@ class Holdings:
         delivered before and have begun now have failed. All others are given back: at the first
         time, the consumer may just have been stopped.
         """
-        view.leases.clear(first, end)
         self.close(lease, end - first)
         if lease.started and lease.before and why and not lease.waits:
             self.key_order.release_keys(view, first, end, FAILED)
@@ -302,7 +263,7 @@ class Holdings:
             self.give_back(view, first, end, lease.tries)
 
     def fail(self, failed: Failed) -> None:
-        self.reserve(failed.view, failed.first, failed.end)
+        failed.view.window.move(failed.first, failed.end, MOVED)
         self.queue_failure(failed)
 
     def queue_failure(self, failed: Failed) -> None:
@@ -367,7 +328,7 @@ class Holdings:
         these = set(leases)
         for view, span in spans.items():
             for low, high in span:
-                for part in view.leases.overlap(low, high):
+                for part in view.window.leased(low, high):
                     if part[2] in these:
                         yield part
 
@@ -392,7 +353,7 @@ class Holdings:
         self, view: PartitionView, first: Offset, end: Offset, old: Lease, lease: Lease, deadline_ms: int
     ) -> None:
         self.close(old, end - first)
-        self.open_one(view, first, end, lease, deadline_ms)
+        self.lease(view, first, end, lease, deadline_ms)
 
     def log_later(self, view: PartitionView, first: Offset, end: Offset) -> None:
         if view.unlogged and view.unlogged[-1][1] == first:
@@ -415,23 +376,27 @@ class Holdings:
         taken: dict[int, list[LeaseRow]] = {}
         views, self.unlogged = self.unlogged, {}
         for view in views:
-            spans, held, back = Intervals(), dict[Lease, list[tuple[Offset, Offset]]](), []
+            spans, held = Intervals(), dict[Lease, list[tuple[Offset, Offset]]]()
+            back: list[tuple[Offset, Offset, int]] = []
             for low, high in sorted(view.unlogged):
                 spans.add(low, high)
             view.unlogged.clear()
             for low, high in spans:
-                for first, end, lease in view.leases.overlap(low, high):
-                    held.setdefault(lease, []).append((first, end))
-                back += view.returned.overlap(low, high) if view.returned else []
-                if view.lanes:  # it waits for a consumer of its route or key now
-                    back += view.lanes.back(low, high)
+                for first, end, state in view.window.overlap(low, high):
+                    if isinstance(state, Lease):
+                        held.setdefault(state, []).append((first, end))
+                    elif isinstance(state, MovingRecords):
+                        continue
+                    elif back and back[-1][1:] == (first, state.tries):
+                        back[-1] = back[-1][0], end, state.tries
+                    else:
+                        back.append((first, end, state.tries))
             rows = taken.setdefault(view.group.id, [])
             for lease, ranges in held.items():
-                if lease.session:
-                    deadline_ms = timer_ms + lease.deadline_ms - boot_ms
-                    whole = view.partition, ranges[0][0], ranges[-1][1], lease.session, deadline_ms
-                    told = lease.attempt, lease.consumer, lease.started
-                    rows.append(LeaseRow(*whole, *told, ranges if len(ranges) > 1 else []))
+                deadline_ms = timer_ms + lease.deadline_ms - boot_ms
+                whole = view.partition, ranges[0][0], ranges[-1][1], lease.session, deadline_ms
+                told = lease.attempt, lease.consumer, lease.started
+                rows.append(LeaseRow(*whole, *told, ranges if len(ranges) > 1 else []))
             for first, end, tried in back:
                 attempt = tries.newest(tried)
                 started = 0 < attempt == tries.begun(tried)
@@ -439,9 +404,7 @@ class Holdings:
         return {group_id: rows for group_id, rows in taken.items() if rows}
 
     def bury_expired(self, view: PartitionView, first: Offset, end: Offset, tried: int) -> None:
-        """Turns expired records, which were removed from all places, into
-        dead letters, or drops them.
-        """
-        self.reserve(view, first, end)
+        """Turn expired records, which no consumer holds, into dead letters, or drop them."""
+        view.window.move(first, end, MOVED)
         attempts = tries.begun(tried)
         self.failed.append(Failed(view, first, end, attempts, "", "", counted=False, dead=EXPIRED))

@@ -6,8 +6,9 @@ the ledger, and releases the records that wait behind a key, from memory or from
 
 from collections.abc import Iterator, Sequence
 
-from gossipq.core.delivery.consumers import DeliveryTurn, Lease, PartitionView, first_left, place_of
+from gossipq.core.delivery.consumers import DeliveryTurn, PartitionView, first_left, place_of
 from gossipq.core.delivery.keys import Keys
+from gossipq.core.delivery.window import Lease, WaitingRecords
 from gossipq.core.ledger import Ledger, key_lane, key_of
 from gossipq.types import KEY_HASH, Offset
 
@@ -64,7 +65,7 @@ class KeyOrder:
         elif outcome == DONE and keys.some_failed:
             for offset, key_hash in self.hashes(view, first, end):
                 keys.done(key_hash, offset)
-        in_memory, on_disk = view.lanes.of_keys, keys.on_disk
+        in_memory, on_disk = view.window.lanes.of_keys, keys.on_disk
         if in_memory or on_disk:
             hashes = {each for _, column in self.columns(view, first, end) for each in column}
             for key_hash in hashes.union(free):
@@ -79,7 +80,7 @@ class KeyOrder:
         """
         assert view.keys is not None
         lane, on_disk = key_lane(key_hash), view.keys.on_disk.get(key_hash)
-        waiting = view.lanes.of_keys.get(key_hash)
+        waiting = view.window.lanes.of_keys.get(key_hash)
         here = waiting.starts[0] if waiting else None
         firsts = [each for each in (here, on_disk) if each is not None]
         if not view.keys.opens(key_hash, min(firsts, default=0)) or not firsts:
@@ -120,8 +121,9 @@ class KeyOrder:
         letters, have no key any more, so their end would not release records behind them. The same
         holds for a record that continued and left at once. With `some`, memory had such records.
         """
-        for lane in {lane for _, _, lane in view.lanes.places.overlap(0, first) if key_of(lane)}:
-            view.empty_lane(lane)
+        states = [state for _, _, state in view.window.overlap(0, first)]
+        for lane in {each.lane for each in states if isinstance(each, WaitingRecords) and key_of(each.lane)}:
+            view.window.open_lane(lane)  # all of it: the end of the first ones would not release the others
         touched = keys.trim(first)
         if some:
             touched += keys.on_disk

@@ -8,6 +8,7 @@ from gossipq.core.delivery import tries
 from gossipq.core.delivery.consumers import DeliveryTurn, PartitionView
 from gossipq.core.delivery.holdings import Holdings
 from gossipq.core.delivery.key_order import KeyOrder
+from gossipq.core.delivery.window import ReadyRecords, WaitingRecords
 from gossipq.core.ledger import clip, key_of, ranges_of
 from gossipq.core.storage import Deadlines
 from gossipq.types import Offset
@@ -35,14 +36,14 @@ class Readback:
 
     def refill(self, view: PartitionView) -> None:
         """Reads back exception rows whose time has come, or whose lane is open."""
-        if len(view.returned) >= REFILL_ROWS:
+        if len(view.window.ready) >= REFILL_ROWS:
             return
         if view.due_ms is not None and view.due_ms <= self.turn.timer_ms:
             rows = view.cursor.exceptions.due(view.since, self.turn.timer_ms, REFILL_ROWS)
             for due_ms, first in rows:
                 view.since = due_ms, first + 1
                 self._read_back(view, first)
-                if len(view.returned) >= 2 * REFILL_ROWS:
+                if len(view.window.ready) >= 2 * REFILL_ROWS:
                     break  # a row may have many records
             else:
                 if len(rows) < REFILL_ROWS:
@@ -51,7 +52,7 @@ class Readback:
         if view.waking is not None:
             self._wake(view, view.waking)
         for lane, first in list(islice(view.draining.items(), REFILL_ROWS)):
-            if len(view.returned) >= REFILL_ROWS:
+            if len(view.window.ready) >= REFILL_ROWS:
                 return
             self._drain(view, lane, first)
 
@@ -61,25 +62,26 @@ class Readback:
             return
         ranges = clip(ranges_of(whole), first, whole.end)
         tried = tries.after(whole.row.attempts + whole.row.handed_out, not whole.row.handed_out)
-        if ranges and not view.holds_some(first, whole.end):
-            view.returned.set_all(ranges, tried)
+        if ranges and not view.window.reaches(first, whole.end):
+            view.window.move_all(ranges, ReadyRecords(tried))
             return
         for low, high in ranges:
             self._come_back(view, low, high, tried)
 
     @staticmethod
     def _come_back(view: PartitionView, first: Offset, end: Offset, tried: int) -> None:
-        taken = [(low, high) for low, high, _ in view.leases.overlap(first, end)]
-        # read back before and not leased: memory knows newer tries than the row
-        here = view.returned.overlap(first, end) + view.lanes.overlap(first, end)
-        at = first
-        for low, high in [*taken, (end, end)]:
+        """Make records ready that nobody holds. Of records that came back before, memory may know
+        newer tries than the row.
+        """
+        window, at = view.window, first
+        for low, high, state in window.overlap(first, end):
             if at < low:
-                view.lanes.leave(at, low)
-                view.returned.set(at, low, tried)
-            at = max(at, high)
-        for low, high, known in here:
-            view.returned.set(low, high, max(known, tried))
+                window.move(at, low, ReadyRecords(tried))
+            if isinstance(state, (ReadyRecords, WaitingRecords)):
+                window.move(low, high, ReadyRecords(max(state.tries, tried)))
+            at = high
+        if at < end:
+            window.move(at, end, ReadyRecords(tried))
 
     def _drain(self, view: PartitionView, lane: bytes, first: Offset) -> None:
         """Reads rows of a lane back in order. Records of the lane in memory
@@ -119,7 +121,7 @@ class Readback:
         """Records have arrived in a lane on disk. Consumers that may have them now did
         not find them there before.
         """
-        self.holdings.entry_applied(view, first, end)
+        self.holdings.entry_applied(view, [(first, end)])
         self.holdings.came_back(view, [(first, end)])
         if view.keys is not None and key_of(lane):
             view.keys.parked(key_of(lane), first)

@@ -1,6 +1,6 @@
 """Chooses the next records for a member of a group, within its credit and the group's window.
 
-It takes returned records first, then records waiting for a route that the member takes, then new
+It takes ready records first, then records waiting for a route that the member takes, then new
 ones. A record that this member may not have goes into a lane of its route or key, and is looked at
 again when that changes. An expired record becomes a dead letter.
 """
@@ -14,7 +14,6 @@ from gossipq.core.delivery.attempts import RULED, Attempts, expiry_times
 from gossipq.core.delivery.consumers import (
     EXCLUSIVE,
     DeliveryTurn,
-    Lease,
     Part,
     PartitionView,
     Place,
@@ -25,8 +24,9 @@ from gossipq.core.delivery.holdings import Holdings
 from gossipq.core.delivery.key_order import BACK, KeyOrder
 from gossipq.core.delivery.readback import Readback
 from gossipq.core.delivery.settlement import Settlement
+from gossipq.core.delivery.window import MOVED, NEW, READY, WAITING, Lease, WaitingRecords
 from gossipq.core.ledger import Ledger, clip, key_lane, key_of, route_lane
-from gossipq.core.storage import Deadlines, ParkRow, RangeMap
+from gossipq.core.storage import Deadlines, ParkRow
 from gossipq.types import KEY_HASH, LEASE, TTL, Offset
 
 PARK_ROWS = 2_048  #: rows in one PARK entry
@@ -36,9 +36,9 @@ LOOKS_PAST = 256  #: runs of such records that are passed over then
 
 
 class Candidate(NamedTuple):
-    """Records [first, end) that may be next, and their tries; `source` is None for new ones."""
+    """Records [first, end) that may be next: NEW, READY, or WAITING for their route."""
 
-    source: RangeMap[int] | None
+    state: str
     first: Offset
     end: Offset
     tried: int
@@ -98,7 +98,7 @@ class Selector:
                 self.turn.dirty.add(view.group.id)
                 return None
             self.turn.looks -= 1
-            source, first, end, tried = candidate
+            state, first, end, tried = candidate
             skipped = self._skip_voids(view, candidate)
             if skipped is not None:
                 first, end = skipped
@@ -106,36 +106,34 @@ class Selector:
                     continue
             place = place_of(self._ledger, view.cursor, view.partition, first)
             if place is None or (
-                source is not None and place.row is None and not view.cursor.fresh(first, first + 1)
+                state != NEW and place.row is None and not view.cursor.fresh(first, first + 1)
             ):
-                self._used(view, source, first, first + 1)  # done meanwhile
+                view.window.move(first, first + 1, None)  # done meanwhile
                 continue
-            if place.ranges and source is view.returned:
+            if place.ranges and state == READY:
                 handed = self._hand_together(view, member, first, tried, place, sharers)
                 if handed is not None:
                     return handed
             end = min(end, place.end)
-            end = self.expire_prefix(view, source, first, end, tried, place)
+            end = self.expire_prefix(view, first, end, tried, place)
             if end == first:
                 continue
             if member.matches is not None and not member.matches(place.route):
-                self._used(view, source, first, end)
-                view.enters("lane", first, end)
-                view.lanes.wait(route_lane(place.route), first, end, tried)
+                view.window.move(first, end, WaitingRecords(route_lane(place.route), tried))
                 self.key_order.release_keys(view, first, end, BACK, held=False)
                 continue
             end = min(end, first + max(1, -(-(candidate.end - first) // sharers)))
             if view.keys is not None:
-                end = self._in_key_order(view, member, source, first, end, tried, place)
+                end = self._in_key_order(view, member, state, first, end, tried, place)
                 if end == first and self.held_back:
                     return None
                 if end == first:
                     continue
-            handed = self._hand(view, member, source, first, end, tried, place)
-            if source is None and sharers == 1:
+            handed = self._hand(view, member, first, end, tried, place)
+            if state == NEW and sharers == 1:
                 self.extend_with_slices(view, member, handed, place, candidate.end)
             return handed
-        if view.lanes:
+        if view.window.lanes:
             self._make_way(view, member)
         if view.draining or view.waking is not None:  # another turn continues
             self.turn.dirty.add(view.group.id)
@@ -143,33 +141,22 @@ class Selector:
         return None
 
     def _candidate(self, view: PartitionView, member: Subscription) -> Candidate | None:
-        returned = view.returned
-        while view.lanes.opened and not returned.starts:
-            key_hash, _ = view.lanes.opened.popitem(last=False)
+        window = view.window
+        ready, lanes = window.ready, window.lanes
+        while lanes.opened and not ready.starts:
+            key_hash, _ = lanes.opened.popitem(last=False)
             self.key_order.unblock_key(view, key_hash)
-        if returned.starts:
-            end = returned.ends[0] if view.keys is None else returned.end_of_equal()
-            return Candidate(returned, returned.starts[0], end, returned.values[0])
+        if ready.starts:
+            end = ready.ends[0] if view.keys is None else ready.end_of_equal()
+            return Candidate(READY, ready.starts[0], end, ready.values[0])
         lane = member.lane_in(view)
         if lane is not None:
-            ranges = view.lanes[lane]
-            return Candidate(ranges, ranges.starts[0], ranges.ends[0], ranges.values[0])
-        state = self._ledger.partitions[view.partition]
-        end = min(state.next, view.window_end)
-        if view.gone:
-            end = min(end, view.gone.starts[0])
-        return Candidate(None, view.next, end, 0) if view.next < end else None
-
-    @staticmethod
-    def _used(view: PartitionView, source: RangeMap[int] | None, first: Offset, end: Offset) -> None:
-        """Removes records from the place in which the candidate was found."""
-        if source is None:
-            view.goes_to(end)
-            return
-        if source is view.returned:
-            source.clear(first, end)
-        else:
-            view.lanes.leave(first, end)
+            ranges = lanes[lane]
+            return Candidate(WAITING, ranges.starts[0], ranges.ends[0], ranges.values[0])
+        end = min(self._ledger.partitions[view.partition].next, view.window_end)
+        if window.ahead.starts:
+            end = min(end, window.ahead.starts[0])
+        return Candidate(NEW, window.next, end, 0) if window.next < end else None
 
     def _skip_voids(self, view: PartitionView, candidate: Candidate) -> tuple[Offset, Offset] | None:
         """The part of a candidate before the next void; None: all of it."""
@@ -179,25 +166,18 @@ class Selector:
         left = voids.gap(candidate.first, candidate.end)
         first, end = left or (candidate.end, candidate.end)
         if first > candidate.first:
-            self._used(view, candidate.source, candidate.first, first)
+            view.window.move(candidate.first, first, None)
         return first, end
 
     def expire_prefix(
-        self,
-        view: PartitionView,
-        source: RangeMap[int] | None,
-        first: Offset,
-        end: Offset,
-        tried: int,
-        place: Place,
+        self, view: PartitionView, first: Offset, end: Offset, tried: int, place: Place
     ) -> Offset:
-        """The end of the first records that have not expired. If the first has expired, it is
-        removed, with those that expired with it.
+        """Return the end of the first records that have not expired. If the first record has
+        expired, bury it with those that expired with it, and return `first`.
         """
         over, end = self.is_expired(view, first, end, tried, place)
         if not over:
             return end
-        self._used(view, source, first, end)
         self.holdings.bury_expired(view, first, end, tried)
         return first
 
@@ -219,7 +199,7 @@ class Selector:
         by that delivery and that have not expired.
         """
         left: list[Part] = []
-        for at, stop, lease in view.leases.overlap(part.offset, part.end):
+        for at, stop, lease in view.window.leased(part.offset, part.end):
             while (lease.owner, lease.run) == (member.name, run) and at < stop:
                 lease.waits = False
                 place = place_of(self._ledger, view.cursor, part.partition, at)
@@ -237,7 +217,7 @@ class Selector:
         self,
         view: PartitionView,
         member: Subscription,
-        source: RangeMap[int] | None,
+        state: str,
         first: Offset,
         end: Offset,
         tried: int,
@@ -251,16 +231,14 @@ class Selector:
         if keys is None or column is None:
             return end
         hashes = column[place.record : place.record + end - first]
-        allowed = keys.allowed(hashes, first, member.name, view.lanes.of_keys, member.runs)
-        if not allowed and first < end and source is None and view.group.ahead:
+        allowed = keys.allowed(hashes, first, member.name, view.window.lanes.of_keys, member.runs)
+        if not allowed and first < end and state == NEW and view.group.ahead:
             self.held_back = self._waits_for_keys(view, member)
             if self.held_back:
                 return first
         if not allowed and first < end:  # nor later records of its key
             stop = first + sum(1 for _ in takewhile(hashes[0].__eq__, hashes))
-            self._used(view, source, first, stop)
-            view.enters("lane", first, stop)
-            view.lanes.wait(key_lane(hashes[0]), first, stop, tried)
+            view.window.move(first, stop, WaitingRecords(key_lane(hashes[0]), tried))
         return first + allowed
 
     def _waits_for_keys(self, view: PartitionView, member: Subscription) -> bool:
@@ -281,7 +259,6 @@ class Selector:
         self,
         view: PartitionView,
         member: Subscription,
-        source: RangeMap[int] | None,
         first: Offset,
         end: Offset,
         tried: int,
@@ -298,14 +275,12 @@ class Selector:
             member.blocked_ms = None
         self.turn.delivered += count
         view.delivered += count
-        self._used(view, source, first, end)
         lease_ms = 0
         if member.ack:
             lease_ms = self.attempts.policy(view, place).lease_ms
             failed = place.row is not None
             self.holdings.grant(member, view, first, end, tried, self.turn.boot_ms, lease_ms, failed)
         else:
-            self.holdings.reserve(view, first, end)
             self.settlement.ack_on_delivery(member, view, first, end)
         whole = place.record == 0 and count == place.batch_count
         part = Part(
@@ -330,7 +305,7 @@ class Selector:
         treatment. Plain batches so avoid the way through `_from`, which handles all special cases.
         """
         ledger, partition = self._ledger, view.partition
-        first = stop = view.next
+        first = stop = view.window.next
         special = view.keys is not None or view.cursor.exceptional or view.draining or view.waking is not None
         if special or not member.ack or place.columns & RULED or partition in ledger.voids:
             return  # a topic's time to live needs no check: a later slice lives longer
@@ -352,7 +327,6 @@ class Selector:
             self.turn.delivered += count
             view.delivered += count
             self.holdings.grant(member, view, first, stop, 0, self.turn.boot_ms, handed.lease_ms, False)
-            view.goes_to(stop)
 
     def _hand_together(
         self,
@@ -378,10 +352,9 @@ class Selector:
         total = list(accumulate([end - low for low, end in ranges]))
         room = min(member.most_records, member.credit_bytes // record_bytes, -(-total[-1] // sharers))
         ranges = ranges[: bisect_right(total, room)]
-        if len(ranges) < 2 or not view.returned.begins(ranges, tried):
+        if len(ranges) < 2 or not view.window.ready.begins(ranges, tried):
             return None
         count = total[len(ranges) - 1]
-        view.returned.drop_first(len(ranges))
         member.spend_some(count, record_bytes)
         self.turn.delivered += count
         view.delivered += count
@@ -390,6 +363,7 @@ class Selector:
         lease = Lease(view, member.session, member.number, member.consumer, attempt, self.turn.boot_ms)
         lease.before = tried
         self.holdings.lease_all(view, ranges, lease, self.turn.boot_ms + lease_ms)
+        self.holdings.log_later(view, ranges[0][0], ranges[-1][1])
         name = partition, first, place.entry, place.record, count, False
         told = count * record_bytes, place.time_ms, ranges, place.row.failures if place.row else 0
         part = Part(*name, attempt, *told, _again(tried))
@@ -408,11 +382,12 @@ class Selector:
         that the cursor can pass.
         """
         state, cursor = self._ledger.partitions[view.partition], view.cursor.state
-        if view.next < min(state.next, view.window_end) or view.next >= state.next:
+        window = view.window
+        if window.next < min(state.next, view.window_end) or window.next >= state.next:
             return
         rows = self.parking.setdefault(view.group.id, [])
         room = view.group.state.config.parked_max - cursor.parked
-        for lane, ranges in list(view.lanes.items()):
+        for lane, ranges in list(window.lanes.items()):
             if not key_of(lane) and view.group.takes_lane(view, lane):
                 continue  # it has consumers, which are only slow
             for first, end, tried in list(ranges):
@@ -422,12 +397,11 @@ class Selector:
                     break
                 if not view.cursor.fresh(first, end):
                     continue  # it has a row already, and does not block the window
-                view.lanes.leave(first, end)
+                window.move(first, end, MOVED)
                 if view.keys is not None and key_of(lane):
                     view.keys.parks(key_of(lane), first)
                 attempts = tries.begun(tried)
                 rows.append(ParkRow(view.partition, first, end, attempts, lane, _again(tried)))
-                self.holdings.reserve(view, first, end)
                 room -= (end - first) if key_of(lane) else 0
 
 

@@ -9,10 +9,11 @@ from itertools import islice
 
 from gossipq import limits
 from gossipq.core.delivery import tries
-from gossipq.core.delivery.consumers import UNKNOWN_NUMBER, DeliveryTurn, Lease, PartitionView, Subscription
+from gossipq.core.delivery.consumers import UNKNOWN_NUMBER, DeliveryTurn, PartitionView, Subscription
 from gossipq.core.delivery.holdings import Failed, Holdings, Waiter
 from gossipq.core.delivery.key_order import BACK, DONE, FAILED, KeyOrder
 from gossipq.core.delivery.policy import NUMBER_MAX
+from gossipq.core.delivery.window import ACKED, MOVED, Lease, LeaseRange, MovingRecords, Ranges, ReadyRecords
 from gossipq.core.ledger import Ledger
 from gossipq.core.storage import Intervals
 from gossipq.errors import BadRequest, Busy
@@ -21,8 +22,6 @@ from gossipq.values import Range
 
 MOVING_MS = 20  #: pause before a client asks again for a record that an entry is moving
 OVER = -1  #: in place of an attempt number: the record is acked or was removed
-#: in place of a subscription: a repeated ack of these records is not reported as lost
-ACKED_NUMBER = -2
 
 
 class Acks:
@@ -89,41 +88,27 @@ class Settlement:
         #: by the same names: acks in entries that are not applied, the oldest first
         self._acking: dict[tuple[int, str], deque[Acks]] = {}
 
-    def take_held(
-        self,
-        view: PartitionView,
-        session: SessionId,
-        low: Offset,
-        high: Offset,
-        lost: list[Range],
-        waiting: bool = True,
-    ) -> list[tuple[Offset, Offset, Lease]]:
-        """Removes leases of `session` in [low, high); with `waiting` also those of deliveries that
-        have not left yet. Records of other consumers stay and are added to `lost`.
+    def _take_held(
+        self, view: PartitionView, session: SessionId, low: Offset, high: Offset, waiting: bool = True
+    ) -> list[LeaseRange]:
+        """End the leases of `session` in [low, high), and return them. The caller moves their
+        records. Without `waiting`, leases whose consumer has not seen the records stay.
         """
-        mine: list[tuple[Offset, Offset, Lease]] = []
-        leases = view.leases
-        at = leases.around(low, high)
-        if at >= 0 and (lease := leases.values[at]).session == session and (waiting or not lease.waits):
-            leases.cut(at, low, high)
-            self.holdings.close(lease, high - low)
-            return [(low, high, lease)]
-        for first, end, lease in leases.overlap(low, high):
-            if lease.session == session and (waiting or not lease.waits):
-                mine.append((first, end, lease))
-            elif lease.session or lease.number != ACKED_NUMBER:
-                lost.append((view.partition, first, end))
-        for first, end, lease in mine:
-            leases.clear(first, end)
-            self.holdings.close(lease, end - first)
+        mine: list[LeaseRange] = []
+        for first, end, state in view.window.overlap(low, high):
+            if isinstance(state, Lease) and state.session == session and (waiting or not state.waits):
+                mine.append((first, end, state))
+                self.holdings.close(state, end - first)
         return mine
 
     def take_whole_leases(
-        self, subscription: Subscription, ranges: list[Range], number: int, waiting: bool = False
-    ) -> list[tuple[Lease, list[tuple[Offset, Offset]]]] | None:
-        """Removes records from leases, and reserves those that have an exception row. It is a fast
-        form of `take_held` for many ranges. It needs ranges in one partition, each within one lease of
-        the subscription's session. Otherwise it changes nothing and returns None.
+        self, subscription: Subscription, ranges: list[Range], to: MovingRecords, waiting: bool = False
+    ) -> list[tuple[Lease, Ranges, int]] | None:
+        """End leases of many ranges at once, and move their records to a state. Acked records leave
+        if they have no exception row.
+
+        All ranges must be in one partition, and each within one lease of the subscription's
+        session. Otherwise nothing changes, and the result is None.
         """
         if not ranges:
             return None
@@ -132,21 +117,18 @@ class Settlement:
         state = self._ledger.partitions.get(partition)
         if view is None or state is None or view.keys is not None:
             return None
-        if low < (0 if view.cursor.exceptional else state.first) or high > min(view.next, state.next):
+        if low < (0 if view.cursor.exceptional else state.first) or high > min(view.window.next, state.next):
             return None
         if any(each[0] != partition for each in ranges):
             return None
-        session = subscription.session
-        nobody = None
-        if number != ACKED_NUMBER or view.cursor.exceptional:
-            nobody = self.holdings.reserved(view, number)
-        found = view.leases.carve(
+        found = view.window.take_leased(
             [(first, end) for _, first, end in ranges],
-            lambda lease: lease.session == session and (waiting or not lease.waits),
-            nobody,
+            subscription.session,
+            waiting,
+            None if to.is_ack and not view.cursor.exceptional else to,
         )
-        for lease, parts in found or ():
-            self.holdings.close(lease, sum([end - first for first, end in parts]))
+        for lease, _, count in found or ():
+            self.holdings.close(lease, count)
         if found is not None:
             self.turn.dirty.add(view.group.id)
         return found
@@ -165,7 +147,7 @@ class Settlement:
         """
         acks = self._acks_of(subscription)
         waiter = Waiter(origin, request_id)
-        if self.take_whole_leases(subscription, ranges, ACKED_NUMBER, waiting=True) is not None:
+        if self.take_whole_leases(subscription, ranges, ACKED, waiting=True) is not None:
             acks.add_all(ranges)
             acks.waiters.append(waiter)
             subscription.acked += sum([end - first for _, first, end in ranges])
@@ -201,13 +183,9 @@ class Settlement:
         acks = self._acks.setdefault((view.group.id, consumer), Acks())
         for offset in mine:
             self.mark_handed_out(view, offset, offset + 1)
-            for _, _, lease in view.leases.pop(offset, offset + 1):
+            for _, _, lease in view.window.leased(offset, offset + 1):
                 self.holdings.close(lease, 1)
-            view.returned.clear(offset, offset + 1)
-            view.lanes.leave(offset, offset + 1)
-            # it may have a row, which would be read back when it is due
-            if view.cursor.exceptional:
-                self.holdings.reserve(view, offset, offset + 1, ACKED_NUMBER)
+            self._let_acked(view, offset, offset + 1)
             acks.add(view.partition, offset, offset + 1)
         self.turn.dirty.add(view.group.id)
         acks.waiters.append(waiter)
@@ -217,15 +195,13 @@ class Settlement:
         """The attempt number of a record's last delivery. OVER if it is acked or was removed,
         NUMBER_MAX if it was never delivered or is a dead letter. Raises Busy.
         """
-        cursor, end = view.cursor, offset + 1
-        for _, _, lease in view.leases.overlap(offset, end):
-            if not lease.session:
-                raise _moves(offset)
-            return lease.attempt
-        for _, _, tried in view.returned.overlap(offset, end) + view.lanes.overlap(offset, end):
-            return tries.newest(tried)
+        cursor, end, state = view.cursor, offset + 1, view.window.at(offset)
+        if isinstance(state, MovingRecords):
+            raise _moves(offset)
+        if state is not None:
+            return state.attempt if isinstance(state, Lease) else tries.newest(state.tries)
         if cursor.fresh(offset, end):
-            if offset < view.next:  # it is in no place because its ack is being stored
+            if offset < view.window.next:  # it has left because its ack is being stored
                 raise _moves(offset)
             # an earlier leader may have delivered it
             return 0 if offset < view.inherited else NUMBER_MAX
@@ -243,9 +219,15 @@ class Settlement:
     ) -> None:
         """Acks records on delivery, for subscriptions with at most once."""
         self._acks_of(subscription).add(view.partition, first, end)
+        view.window.move(first, end, ACKED)
         self.key_order.release_keys(view, first, end, DONE, held=False)
-        if view.cursor.exceptional:
-            self.holdings.reserve(view, first, end, ACKED_NUMBER)
+
+    @staticmethod
+    def _let_acked(view: PartitionView, first: Offset, end: Offset) -> None:
+        """Let acked records leave. Those that may have an exception row wait for the entry, because
+        the row would bring them back when it is due.
+        """
+        view.window.move(first, end, ACKED if view.cursor.exceptional else None)
 
     def _finish(
         self,
@@ -256,113 +238,103 @@ class Settlement:
         lost: list[Range],
         unseen: bool,
     ) -> Iterator[tuple[Offset, Offset]]:
-        """Yields the parts of [low, high) that this ack finishes, and removes
-        them from all places here.
+        """Yield the parts of [low, high) that this ack finishes, and let them leave. The other parts
+        are added to `lost`.
         """
-        kept = len(lost)
-        known = NUMBER_MAX if unseen else view.inherited
+        window, known = view.window, NUMBER_MAX if unseen else view.inherited
         self.mark_handed_out(view, low, min(high, known))
-        mine = self.take_held(view, subscription.session, low, high, lost)
-        if len(mine) == 1 and mine[0][:2] == (low, high):  # the usual case: it is in no other place
-            self.turn.dirty.add(view.group.id)
-            if view.cursor.exceptional:
-                self.holdings.reserve(view, low, high, ACKED_NUMBER)
+        self.turn.dirty.add(view.group.id)
+        to = ACKED if view.cursor.exceptional else None
+        taken = window.take_leased([(low, high)], subscription.session, waiting=True, to=to)
+        if taken is not None:  # the usual case: one lease of the session has all of it
+            self.holdings.close(taken[0][0], high - low)
             yield low, high
             return
-        if sum(end - first for first, end, _ in mine) < high - low:
-            had = Intervals([(first, end) for first, end, _ in mine])
-            self.find_lost(view, subscription.consumer, low, high, had, known, lost)
-            never = self._never_had(view, max(low, known), high, had)
-            lost += self._not_repeated(view, subscription.consumer, never) if never else ()
-        self.turn.dirty.add(view.group.id)
-        at, gaps = low, sorted((first, end) for _, first, end in lost[kept:]) if len(lost) > kept else []
-        for first, end in [*gaps, (high, high)]:
-            if at < first:
-                if view.returned:
-                    view.returned.clear(at, first)
-                view.lanes.leave(at, first)
-                if view.cursor.exceptional:  # otherwise its row would bring it back when it is due
-                    self.holdings.reserve(view, at, first, ACKED_NUMBER)
-                yield at, first
-            at = max(at, end)
+        had, delivered, kept = Intervals(), Intervals(), Intervals()
+        for first, end, state in window.overlap(low, high):
+            if isinstance(state, Lease):
+                if state.session == subscription.session:
+                    self.holdings.close(state, end - first)
+                    had.add(first, end)
+                else:
+                    kept.add(first, end)  # another session holds it
+            elif isinstance(state, MovingRecords):
+                (had if state.is_ack else kept).add(first, end)  # an ack is repeated, or comes too late
+            elif state.tries:
+                delivered.add(first, end)  # its lease has ended, and it waits for the next one
+        if had.total() < high - low:
+            for first, end in self._find_lost(
+                view, subscription.consumer, low, high, known, had, [*delivered, *kept]
+            ):
+                kept.add(first, end)
+        lost += [(view.partition, first, end) for first, end in kept]
+        for first, end in kept.missing(low, high):
+            self._let_acked(view, first, end)
+            yield first, end
 
-    def _not_repeated(
-        self, view: PartitionView, consumer: str, parts: list[tuple[Offset, Offset]]
-    ) -> list[Range]:
-        """The parts without those that this consumer acked by an entry on its
-        way: an ACK may be repeated.
-        """
-        name = view.group.id, consumer
-        for acks in (*self._acking.get(name, ()), self._acks[name]):
-            parts = acks.without(view.partition, parts)
-        return [(view.partition, *part) for part in parts]
-
-    @staticmethod
-    def mark_handed_out(view: PartitionView, low: Offset, end: Offset) -> None:
-        """Treats new records below `end` as delivered, since a consumer has [low, end)."""
-        if end > view.next:
-            for first, stop in view.new(view.next, min(low, end)):
-                view.returned.set(first, stop, 0)
-            for first, stop in view.new(low, end):
-                view.returned.set(first, stop, 1)
-            view.goes_to(end)
-
-    @staticmethod
-    def _never_had(
-        view: PartitionView, low: Offset, high: Offset, had: Intervals
-    ) -> list[tuple[Offset, Offset]]:
-        """The parts of [low, high) that were never delivered to the group.
-
-        An earlier leader may have delivered everything in its window without an entry:
-        short leases are not logged, and a leader that is cut off delivers until its own
-        lease ends. Only entries move the cursor, so its window ended where the window that
-        this leader found ends (`PartitionView.inherited`). Records of other consumers count
-        as delivered; they are lost already.
-        """
-        low = max(low, view.cursor.state.cursor)
-        fresh = view.cursor.fresh(low, high) if low < high else []
-        if not fresh:
-            return []
-        seen = Intervals()
-        for start, stop in had:
-            seen.add(start, stop)
-        for start, stop, _ in view.leases.overlap(low, high):
-            seen.add(start, stop)
-        for start, stop, tried in view.returned.overlap(low, high) + view.lanes.overlap(low, high):
-            if tried:
-                seen.add(start, stop)
-        return [part for first, end in fresh for part in seen.missing(first, end)]
-
-    def find_lost(
+    def _find_lost(
         self,
         view: PartitionView,
         consumer: str,
         low: Offset,
         high: Offset,
-        had: Intervals,
         known: Offset,
-        lost: list[Range],
-    ) -> None:
-        """Adds records that the cursor has passed to `lost`. Three kinds are left out: those in
-        `had`, those with an exception row that were delivered (below `known` all may have been),
-        and those that this consumer acked. It looks at a bounded number of rows and adds the rest.
+        had: Intervals,
+        delivered: Ranges,
+    ) -> Ranges:
+        """Find the records of [low, high) whose ack is lost by what the ledger knows of them. The
+        consumer `had` some; others were `delivered`, as far as memory knows.
+
+        An earlier leader may have delivered everything below `known` without an entry: short leases
+        are not logged. A leader that is cut off delivers until its own lease ends. Only entries
+        move the cursor, so its window ended where the window that this leader found ends
+        (`PartitionView.inherited`).
         """
         cursor = view.cursor
+        lost: Ranges = []
+        # open records are lost if nobody ever had them, unless this ack is a repetition
+        first_open = max(low, known, cursor.state.cursor)
+        fresh = cursor.fresh(first_open, high) if first_open < high else []
+        if fresh:
+            seen = Intervals()
+            for part in (*had, *delivered):
+                seen.add(*part)
+            never = [part for first, end in fresh for part in seen.missing(first, end)]
+            lost += self._not_repeated(view, consumer, never) if never else []
+        # passed records are lost, unless their row tells of a delivery or this consumer acked them
         if low >= cursor.state.cursor and not cursor.passed.starts:
-            return
+            return lost
         passed = [(low, min(high, cursor.state.cursor)), *cursor.passed.overlap(low, high)]
-        fine, end = Intervals(), passed[-1][1]
-        for first, stop in had:
-            fine.add(first, stop)
-        rows = cursor.exceptions.within(low, end) if cursor.exceptional and low < end else ()
+        fine, passed_end = Intervals(), passed[-1][1]
+        for part in had:
+            fine.add(*part)
+        rows = cursor.exceptions.within(low, passed_end) if cursor.exceptional and low < passed_end else ()
         for found in islice(rows, limits.RANGES_MAX):
             if found.row.attempts or found.row.handed_out or found.first < known:
                 fine.add(found.first, found.end)
-        for at, row in islice(cursor.acks.within(low, end), limits.RANGES_MAX):
+        for first, row in islice(cursor.acks.within(low, passed_end), limits.RANGES_MAX):
             if row.consumer == consumer:
-                fine.add(max(at, low), min(row.end, end))
-        for first, stop in passed:
-            lost += [(view.partition, *missing) for missing in fine.missing(first, stop)]
+                fine.add(max(first, low), min(row.end, passed_end))
+        return lost + [part for first, end in passed for part in fine.missing(first, end)]
+
+    def _not_repeated(self, view: PartitionView, consumer: str, parts: Ranges) -> Ranges:
+        """Return the parts without those that this consumer acked by an entry on its way: an ACK
+        may be repeated.
+        """
+        name = view.group.id, consumer
+        for acks in (*self._acking.get(name, ()), self._acks[name]):
+            parts = acks.without(view.partition, parts)
+        return parts
+
+    @staticmethod
+    def mark_handed_out(view: PartitionView, low: Offset, end: Offset) -> None:
+        """Treat new records below `end` as delivered, since a consumer has [low, end)."""
+        window = view.window
+        if end > window.next:
+            for first, stop in window.new(window.next, min(low, end)):
+                window.move(first, stop, ReadyRecords(0))
+            for first, stop in window.new(low, end):
+                window.move(first, stop, ReadyRecords(1))
 
     def nack(
         self,
@@ -380,9 +352,9 @@ class Settlement:
         plain = not failed and not dead and delay_ms <= 0
         counted = failed or bool(dead)
         ended = partial(Failed, delay_ms=delay_ms, counted=counted, dead=dead, waiter=waiter)
-        taken = None if plain else self.take_whole_leases(subscription, ranges, 0)
-        for lease, parts in taken or ():
-            subscription.failed += sum([end - first for first, end in parts]) if failed or dead else 0
+        taken = None if plain else self.take_whole_leases(subscription, ranges, MOVED)
+        for lease, parts, count in taken or ():
+            subscription.failed += count if failed or dead else 0
             whole = lease.view, parts[0][0], parts[-1][1], lease.attempt
             self.holdings.queue_failure(
                 ended(*whole, subscription.consumer, reason, ranges=parts if len(parts) > 1 else ())
@@ -390,7 +362,7 @@ class Settlement:
         if taken is not None:
             return
         for view, low, high in self._by_view(subscription, ranges, waiter.lost):
-            mine = self.take_held(view, subscription.session, low, high, [], waiting=False)
+            mine = self._take_held(view, subscription.session, low, high, waiting=False)
             if len(mine) != 1 or mine[0][:2] != (low, high):
                 gaps = Intervals([(first, end) for first, end, _ in mine]).missing(low, high)
                 waiter.lost += [(view.partition, *gap) for gap in gaps]
@@ -409,7 +381,7 @@ class Settlement:
         """
         begun: dict[Lease, list[tuple[Offset, Offset]]] = {}
         for view, low, high in self._by_view(subscription, ranges):
-            for first, end, lease in view.leases.overlap(low, high):
+            for first, end, lease in view.window.leased(low, high):
                 if lease.session == subscription.session and not lease.started:
                     begun.setdefault(lease, []).append((first, end))
         for old, parts in begun.items():
@@ -420,7 +392,7 @@ class Settlement:
                 lease = self._renewed(subscription, view, old)
                 lease.started = True
                 self.holdings.close(old, count)
-                self.holdings.open_all(view, parts, lease, old.deadline_ms)
+                self.holdings.lease_all(view, parts, lease, old.deadline_ms)
             for first, end in parts:  # the records between may belong to the leases of many others
                 self.holdings.log_later(view, first, end)
             self.turn.dirty.add(view.group.id)
@@ -434,7 +406,7 @@ class Settlement:
         lost: list[Range] = []
         for view, low, high in self._by_view(subscription, ranges, lost):
             at = low
-            for first, end, old in view.leases.overlap(low, high):
+            for first, end, old in view.window.leased(low, high):
                 if at < first:
                     lost.append((view.partition, at, first))
                 at = end
@@ -462,7 +434,7 @@ class Settlement:
         """True if the session holds every record of the ranges."""
         found = 0
         for view, low, high in self._by_view(subscription, ranges):
-            rows = view.leases.overlap(low, high)
+            rows = view.window.leased(low, high)
             found += sum(end - first for first, end, lease in rows if lease.session == subscription.session)
         return found == sum(end - first for _, first, end in apart(ranges))
 
@@ -474,8 +446,8 @@ class Settlement:
         """
         taken = []
         for view, low, high in self._by_view(subscription, ranges):
-            for first, end, lease in self.take_held(view, subscription.session, low, high, []):
-                self.holdings.reserve(view, first, end)
+            for first, end, lease in self._take_held(view, subscription.session, low, high):
+                view.window.move(first, end, MOVED)
                 taken.append((view, first, end, lease))
         return taken
 
@@ -490,7 +462,7 @@ class Settlement:
                 left.add(low, high)
             for found in cursor.exceptions.within(first, end) if cursor.exceptional else ():
                 left.add(found.first, found.end)
-            self.holdings.entry_applied(view, first, end)
+            self.holdings.entry_applied(view, [(first, end)])
             for low, high in left.missing(first, end):
                 self.key_order.release_keys(view, low, high, DONE)
                 count += high - low
@@ -516,27 +488,29 @@ class Settlement:
         for low, high, lease in self.holdings.parts_of([lease for lease in before if lease.view is view]):
             for first, end in kept.missing(low, high):
                 self.key_order.release_keys(view, first, end, BACK)
-                view.leases.clear(first, end)
                 self.holdings.close(lease, end - first)
                 self.holdings.give_back(view, first, end, lease.tries)
         for first, end in kept:
             # the records between were delivered, too, and lost
-            self.mark_handed_out(view, view.next, min(end, view.inherited))
-            for low, high, tried in view.returned.pop(first, end):
-                # never delivered, and a claim cannot change that
-                if not tried and high > view.inherited:
-                    view.returned.set(max(low, view.inherited), high, 0)
-                    high = max(low, view.inherited)
-                    if low == high:
-                        continue
-                owner = subscription.session, subscription.number, subscription.consumer
+            self.mark_handed_out(view, view.window.next, min(end, view.inherited))
+            for low, high, state in view.window.overlap(first, end):
+                if not isinstance(state, ReadyRecords):
+                    continue
+                if not state.tries:  # the rest was never delivered, and a claim cannot change that
+                    high = min(high, max(low, view.inherited))
                 barred = self._barred(view, subscription.session, low, high)
-                for start, stop in barred:
-                    view.returned.set(start, stop, tried)
                 for start, stop in barred.missing(low, high):
-                    lease = Lease(view, *owner, max(1, tries.newest(tried)), boot_ms)
-                    lease.started = tries.begun(tried) == lease.attempt
+                    lease = Lease(
+                        view,
+                        subscription.session,
+                        subscription.number,
+                        subscription.consumer,
+                        max(1, tries.newest(state.tries)),
+                        boot_ms,
+                    )
+                    lease.started = tries.begun(state.tries) == lease.attempt
                     self.holdings.lease(view, start, stop, lease, boot_ms + lease_ms)
+                    self.key_order.take_keys(view, start, stop, lease)
 
     def _barred(self, view: PartitionView, session: SessionId, low: Offset, high: Offset) -> Intervals:
         """The part of [low, high) that a claim must not take, because other consumers

@@ -122,8 +122,8 @@ def _row(
         partition.first,
         partition.next,
     )
-    fresh_held, rows_held = _held(view, cursor) if view and view.leases else (0, 0)
-    in_lanes, by_key, unmatched = _lanes(view, cursor) if view and view.lanes else (0, 0, 0)
+    fresh_held, rows_held = _held(view, cursor) if view and view.window.in_flight else (0, 0)
+    in_lanes, by_key, unmatched = _lanes(view, cursor) if view and view.window.lanes else (0, 0, 0)
     waiting = state.retrying + state.parked - rows_held
     # a leased record that was parked stays in its lane until the lease is logged
     parked = min(state.parked, waiting)
@@ -158,7 +158,7 @@ def _lanes(view: PartitionView, cursor: Cursor) -> tuple[int, int, int]:
     """Records in lanes without a row on disk: all of them, those behind a key, and those
     whose route no consumer takes.
     """
-    lanes = {lane: _fresh(ranges, cursor) for lane, ranges in view.lanes.items()}
+    lanes = {lane: _fresh(ranges, cursor) for lane, ranges in view.window.lanes.items()}
     by_key = sum(count for lane, count in lanes.items() if key_of(lane))
     unmatched = sum(
         count for lane, count in lanes.items() if not key_of(lane) and not view.group.takes_lane(view, lane)
@@ -187,13 +187,10 @@ def _fresh(ranges: RangeMap[int], cursor: Cursor) -> int:
 
 def _held(view: PartitionView, cursor: Cursor) -> tuple[int, int]:
     """Records in flight: fresh ones, and those with an exception row."""
-    in_flight = view.in_flight()
+    in_flight = view.window.in_flight
     if not cursor.exceptional:
         return in_flight, 0
     fresh = sum(
-        high - low
-        for first, end, lease in view.leases
-        if lease.session
-        for low, high in cursor.fresh(first, end)
+        high - low for first, end, _ in view.window.leases() for low, high in cursor.fresh(first, end)
     )
     return fresh, in_flight - fresh

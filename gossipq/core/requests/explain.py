@@ -11,7 +11,17 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from gossipq import limits
-from gossipq.core.delivery import NUMBER_MAX, Dispatch, PartitionView, expiry_times, place_of, within
+from gossipq.core.delivery import (
+    NUMBER_MAX,
+    Dispatch,
+    Lease,
+    MovingRecords,
+    PartitionView,
+    WaitingRecords,
+    expiry_times,
+    place_of,
+    within,
+)
 from gossipq.core.ledger import (
     Cursor,
     DeadRow,
@@ -119,7 +129,7 @@ def _waits(count: int) -> str:
 
 def _holders(view: PartitionView) -> str:
     """Names of the consumers that hold records of the group now."""
-    names = sorted({lease.consumer for _, _, lease in view.leases if lease.session})
+    names = sorted({lease.consumer for _, _, lease in view.window.leases()})
     return ", ".join(names[:HOLDERS_MAX]) + (
         f" and {len(names) - HOLDERS_MAX} more" if len(names) > HOLDERS_MAX else ""
     )
@@ -252,10 +262,9 @@ class ExplainRequests:
         place = place_of(self._ledger, cursor, named.partition, first)
         if place is None:
             return None
-        known = [lease.tries for _, _, lease in view.leases.overlap(first, end) if lease.session]
-        waiting = view.returned.overlap(first, end) + view.lanes.overlap(first, end)
-        known += [tried for _, _, tried in waiting]
-        expiry_ms = expiry_times(self._ledger, view, place, 1, max(known, default=0))[0]
+        state = view.window.at(first)
+        tried = 0 if state is None or isinstance(state, MovingRecords) else state.tries
+        expiry_ms = expiry_times(self._ledger, view, place, 1, tried)[0]
         return expiry_ms - self._host.leader_ms if expiry_ms else None
 
     def _view(self, group_id: int, partition: PartitionKey) -> PartitionView | None:
@@ -280,9 +289,8 @@ class ExplainRequests:
         partition, offset, text = named.partition, named.offset, self._text(named)
         name = self._ledger.groups[group_id].name
         cursor, view = self._ledger.cursors[partition][group_id], self._view(group_id, partition)
-        leases = view.leases.overlap(offset, offset + 1) if view else []
-        if leases and leases[0][2].session:
-            lease = leases[0][2]
+        lease = view.window.at(offset) if view else None
+        if isinstance(lease, Lease):
             left_ms = lease.deadline_ms - self._dispatch.turn.boot_ms
             because = f"{lease.consumer} has it for another {span(left_ms)}, attempt {lease.attempt}"
             ends_ms = self._host.leader_ms + left_ms
@@ -342,9 +350,9 @@ class ExplainRequests:
 
     def _fresh(self, name: str, named: Named, cursor: Cursor, view: PartitionView | None) -> Standing:
         topic = self._text(named).rsplit("/", 2)[0]
-        for lane, ranges in view.lanes.items() if view else ():
-            if ranges.overlap(named.offset, named.offset + 1):
-                return Standing(name, "parked", self._lane(lane), f"gossipq why {topic} --group {name}")
+        state = view.window.at(named.offset) if view else None
+        if isinstance(state, WaitingRecords):
+            return Standing(name, "parked", self._lane(state.lane), f"gossipq why {topic} --group {name}")
         _, because, verb = self._stands(topic, name, view, cursor, named.offset)
         return Standing(name, "ready", because, verb)
 
@@ -428,25 +436,25 @@ class ExplainRequests:
         if (
             cursor.state.parked - cursor.state.unmatched >= config.parked_max > 0
             and view is not None
-            and view.lanes
+            and view.window.lanes
         ):
             because = f"{many(config.parked_max, 'record')} wait behind others of their key"
             return "keys blocked", because, f"gossipq dlq ls {topic} --group {name}", since_ms
-        for_routes = cursor.state.unmatched + (view.lanes.for_routes() if view else 0)
-        first = view.next if view else cursor.state.cursor
-        stuck = view is not None and not (view.in_flight() or self._dispatch.offers(view))
+        for_routes = cursor.state.unmatched + (view.window.lanes.for_routes() if view else 0)
+        first = view.window.next if view else cursor.state.cursor
+        stuck = view is not None and not (view.window.in_flight or self._dispatch.offers(view))
         if first >= state.next and stuck and for_routes:
             because = f"{_waits(for_routes)} for a consumer of their route"
             return "unmatched", because, f"gossipq peek {topic} --group {name}", since_ms
-        if view is not None and view.in_flight() and first >= state.next:
+        if view is not None and view.window.in_flight and first >= state.next:
             verb = f"gossipq why {topic}/{partition_of(partition)}/{cursor.state.cursor}"
             return (
                 "working",
-                f"{many(view.in_flight(), 'record')} in flight, with {_holders(view)}",
+                f"{many(view.window.in_flight, 'record')} in flight, with {_holders(view)}",
                 verb,
                 since_ms,
             )
-        behind_keys = cursor.state.parked + (view.in_lanes() if view else 0) - for_routes
+        behind_keys = cursor.state.parked + (view.window.lanes.total() if view else 0) - for_routes
         if not behind or (first >= state.next and stuck and behind_keys):
             return (*self._again(topic, name, view, cursor, behind_keys), since_ms)
         return (*self._stands(topic, name, view, cursor, first), since_ms)

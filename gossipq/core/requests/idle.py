@@ -87,7 +87,9 @@ class IdleGroups:
         )
         states = [cursor.state for cursor in found if cursor is not None]
         live = self._dispatch.groups.get(group.id)
-        used = live is not None and (live.members or any(view.in_flight() for view in live.views.values()))
+        used = live is not None and (
+            live.members or any(view.window.in_flight for view in live.views.values())
+        )
         unfinished = any(state.retrying or state.parked or state.dead for state in states)
         where = tuple(at for state in states for at in (state.cursor, state.acked, state.redelivered))
         rest = self._resting.get(group.id)

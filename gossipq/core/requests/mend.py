@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gossipq import limits
-from gossipq.core.delivery import Dispatch, within
+from gossipq.core.delivery import Dispatch, Lease, MovingRecords, within
 from gossipq.core.ledger import Counted, Cursor, Ledger, Outcome, Voided
 from gossipq.core.raft import Pending, Requester
 from gossipq.core.requests.consume import Client
@@ -127,8 +127,9 @@ class MendRequests:
     def _nobody_holds(self, group_id: int, partition: PartitionKey, offset: Offset) -> None:
         group = self._dispatch.groups.get(group_id)
         view = group.views.get(partition) if group else None
-        for _, _, lease in view.leases.overlap(offset, offset + 1) if view else ():
-            holder = lease.consumer or "an entry that is being stored"
+        state = view.window.at(offset) if view else None
+        if isinstance(state, (Lease, MovingRecords)):
+            holder = state.consumer if isinstance(state, Lease) else "an entry that is being stored"
             name = self._ledger.groups[group_id].name
             raise WrongState(
                 f"offset {offset} is in flight to {holder} in group {name}",

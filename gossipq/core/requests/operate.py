@@ -72,7 +72,7 @@ class OperateRequests:
         if live is None:
             return
         consumers = len({member.session for member in live.members.values()})
-        held = sum(view.in_flight() for view in live.views.values())
+        held = sum(view.window.in_flight for view in live.views.values())
         if consumers:
             text = f"group {group.name} has {many(consumers, 'consumer')}"
             raise WrongState(text, hint=f"stop {'them' if consumers > 1 else 'it'} before {doing}")

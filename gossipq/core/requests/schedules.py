@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from gossipq import limits
-from gossipq.core.delivery import Dispatch, within
+from gossipq.core.delivery import Dispatch, Lease, MovingRecords, within
 from gossipq.core.ledger import Counted, Ledger, Outcome, Published, ScheduleName, ScheduleRow
 from gossipq.core.raft import Pending, Requester
 from gossipq.core.requests.consume import Client
@@ -147,9 +147,9 @@ class ScheduleRequests:
         return -1 if over else offset
 
     def _held(self, partition: PartitionKey, offset: Offset) -> bool:
-        """True if a consumer holds a record."""
+        """True if a consumer holds a record, or an entry on its way changes it."""
         views = [group.views.get(partition) for group in self._dispatch.groups.values()]
-        return any(True for view in views if view for _ in view.leases.overlap(offset, offset + 1))
+        return any(isinstance(view.window.at(offset), (Lease, MovingRecords)) for view in views if view)
 
     def _ticked(self, name: ScheduleName, asker: Requester, index: Index, outcome: Outcome) -> None:
         self._logged.discard(name)
