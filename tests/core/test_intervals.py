@@ -5,7 +5,6 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipq.core.delivery.consumers import Lanes
 from gossipq.core.storage import intervals
 from gossipq.core.storage.intervals import SPARSE, Intervals, RangeMap, StoredIntervals, StoredRangeMap
 
@@ -140,31 +139,6 @@ def test_rows_of_a_range_map_follow_what_changes(changes):
                 ranges.load(start, stop, each)
         elif first < end:
             ranges.set(first, end, value)
-
-
-@given(st.lists(st.tuples(spans, st.sampled_from([b"r", b"reu", b"k1", b"k2"]), st.integers(0, 3))), spans)
-def test_lanes_agree_with_a_dict(changes, asked):
-    """Each record waits in one lane at most, and no lane is empty."""
-    lanes, model = Lanes(), {}
-    for (first, end), lane, what in changes:
-        if first == end:
-            continue
-        if what == 0:
-            lanes.leave(first, end)
-            model = {o: each for o, each in model.items() if not first <= o < end}
-        elif what == 1:
-            out = {o for low, high, _ in lanes.take(lane) for o in range(low, high)}
-            assert out == {o for o, (where, _) in model.items() if where == lane}
-            model = {o: each for o, each in model.items() if each[0] != lane}
-        else:
-            lanes.wait(lane, first, end, what)
-            model |= dict.fromkeys(range(first, end), (lane, what))
-    found = {o: (lane, n) for lane, ranges in lanes.items() for a, b, n in ranges for o in range(a, b)}
-    assert found == model
-    assert lanes.keys() == {lane for lane, _ in model.values()}
-    assert set(lanes.routes) == {lane for lane in lanes if lane[:1] == b"r"}
-    there = {o: n for a, b, n in lanes.overlap(*asked) for o in range(a, b)}
-    assert there == {o: n for o, (_, n) in model.items() if asked[0] <= o < asked[1]}
 
 
 @given(

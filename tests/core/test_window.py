@@ -132,7 +132,16 @@ class Model:
         assert {at for low, high, _ in window.ready for at in range(low, high)} == {
             at for at in range(END) if self.name(at) == READY
         }
-        assert window.lanes.total() == sum(self.name(at) == WAITING for at in range(END))
+        waiting = {
+            at: (self.states[at].lane, self.states[at].tries) for at in range(END) if self.name(at) == WAITING
+        }
+        assert waiting == {
+            at: (lane, tried)
+            for lane, ranges in window.lanes.items()
+            for low, high, tried in ranges
+            for at in range(low, high)
+        }
+        assert set(window.lanes.routes) == {lane for lane in window.lanes if lane[:1] == b"r"}
         assert window.in_flight == sum(self.name(at) == LEASED for at in range(END))
         assert all(ranges.starts for ranges in window.lanes.values())
 

@@ -16,7 +16,7 @@ from gossipq.core.copies.peers import Peers
 from gossipq.core.copies.reconfiguration import Reconfiguration
 from gossipq.core.delivery import consumers, dispatch, selector, tries
 from gossipq.core.delivery.attempts import Attempts, Budget
-from gossipq.core.delivery.consumers import Lease, OwnedLeases, PartitionView, Subscription
+from gossipq.core.delivery.consumers import PartitionView, Subscription
 from gossipq.core.delivery.dispatch import Dispatch
 from gossipq.core.delivery.expiry import Expiry
 from gossipq.core.delivery.holdings import Holdings
@@ -26,7 +26,7 @@ from gossipq.core.delivery.outbox import Outbox
 from gossipq.core.delivery.prefetch import Prefetch
 from gossipq.core.delivery.selector import Selector
 from gossipq.core.delivery.settlement import Settlement
-from gossipq.core.delivery.window import MOVED
+from gossipq.core.delivery.window import MOVED, Lease, OwnedLeases
 from gossipq.core.ledger import outcomes, records
 from gossipq.core.ledger.dedup import Dedup
 from gossipq.core.ledger.ledger import Ledger

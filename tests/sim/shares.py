@@ -29,7 +29,7 @@ def held(shard: Shard, member: Subscription) -> tuple[int, int, int]:
     assert member.group is not None
     count, unstarted, since_ms = 0, 0, shard.dispatch.turn.boot_ms
     for view in member.group.views.values():
-        for first, end, lease in view.leases:
+        for first, end, lease in view.window.leases():
             if lease.owner == member.name:
                 count += end - first
                 unstarted += 0 if lease.started else end - first
